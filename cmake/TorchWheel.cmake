@@ -1,0 +1,26 @@
+# torch from the wheel in the project's environment, as an imported target of our own: find_package(Torch) of a CUDA
+# wheel demands a CUDA toolkit, which a user of the CPU does not have.
+find_program(BIE_PYTHON NAMES python3 python HINTS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH
+             DOC "The Python whose torch we build against")
+if(NOT BIE_PYTHON)
+  find_program(BIE_PYTHON NAMES python3 python REQUIRED)
+endif()
+execute_process(
+  COMMAND ${BIE_PYTHON} -c "import importlib.util as u, os; print(os.path.dirname(u.find_spec('torch').origin))"
+  OUTPUT_VARIABLE BIE_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE bie_torch_missing)
+if(bie_torch_missing)
+  message(FATAL_ERROR "bie: ${BIE_PYTHON} has no torch. Run `make setup`, name another with -DBIE_PYTHON=..., "
+                      "or build the kernels alone with -DBIE_KERNELS_ONLY=ON.")
+endif()
+file(STRINGS ${BIE_TORCH_DIR}/version.py bie_torch_version_line REGEX "^__version__ ")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" BIE_TORCH_VERSION "${bie_torch_version_line}")
+message(STATUS "bie: torch ${BIE_TORCH_VERSION} from ${BIE_TORCH_DIR}")
+
+foreach(library c10 torch_cpu)
+  add_library(bie_torch_${library} SHARED IMPORTED)
+  set_target_properties(bie_torch_${library} PROPERTIES IMPORTED_LOCATION ${BIE_TORCH_DIR}/lib/lib${library}.so)
+endforeach()
+add_library(bie_torch INTERFACE)
+target_include_directories(bie_torch SYSTEM INTERFACE
+  $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include> $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include/torch/csrc/api/include>)
+target_link_libraries(bie_torch INTERFACE $<BUILD_INTERFACE:bie_torch_torch_cpu> $<BUILD_INTERFACE:bie_torch_c10>)

@@ -1,0 +1,64 @@
+// The contract shared by the integer convolutions (int8_conv2d.h, int4_conv2d.h): cross-correlation, zero padding.
+//
+//     xs[n,c,y,x]  = float(in) + bias[c]
+//     q            = clamp(rint(xs / step), lo, hi)
+//     acc[n,o,y,x] = sum over c, i, j of q[n, c, y*stride_h - pad_h + i*dil_h, x*stride_w - pad_w + j*dil_w] *
+//     w[o,c,i,j] out          = float(acc) * scale, then one conversion
+//
+// A code outside the image is 0. Implicit GEMM: the image is quantised once, windows are read in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bie/kernels/gemm.h"
+
+namespace bie::kernels {
+
+struct Conv2dShape {
+  std::int64_t batch, in_c, in_h, in_w, out_c, kernel_h, kernel_w;
+  std::int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dil_h = 1, dil_w = 1;
+
+  std::int64_t out_h() const { return out_size(in_h, kernel_h, stride_h, pad_h, dil_h); }
+  std::int64_t out_w() const { return out_size(in_w, kernel_w, stride_w, pad_w, dil_w); }
+  std::int64_t taps() const { return kernel_h * kernel_w; }
+  std::int64_t depth() const { return in_c * taps(); }
+
+ private:
+  static std::int64_t out_size(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                               std::int64_t dil) {
+    const std::int64_t room = in + 2 * pad - dil * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+  }
+};
+
+enum class ImageLayout : std::uint8_t { nchw, nhwc };
+
+struct Conv2dInput {
+  const void* data;    ///< dense, in `layout`
+  Dtype dtype;         ///< f32, bf16, f16, or s8: codes already in [lo, hi], used as they are
+  ImageLayout layout;  ///< nhwc is torch's channels_last
+  const float* bias;   ///< [in_c] or null
+  float step;
+};
+
+struct Conv2dOutput {
+  void* data;   ///< dense, in `layout`
+  Dtype dtype;  ///< f32, bf16, f16 or s32
+  ImageLayout layout;
+  float scale;
+};
+
+/// One implementation; the rules of GemmKernel hold.
+struct Conv2dKernel {
+  const char* name;
+  Isa isa;
+  bool (*accepts)(const Conv2dShape&);
+  std::size_t (*packed_bytes)(const Conv2dShape&);
+  void (*prepack)(const void* weight, const Conv2dShape&, void* packed, const Parallel&);
+  Status (*run)(const Conv2dShape&, const Conv2dInput&, const void* packed, const Conv2dOutput&, const Parallel&);
+};
+
+using Conv2dTable = Table<Conv2dKernel>;
+
+}  // namespace bie::kernels

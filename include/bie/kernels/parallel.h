@@ -1,0 +1,45 @@
+// How a kernel asks its caller for threads: kernels own none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace bie::kernels {
+
+/// Runs body(context, begin, end) on disjoint ranges that together cover [0, count), each at least `grain` long but
+/// for the last, and returns when all have ended. `body` neither throws nor calls back into `run`.
+struct Parallel {
+  using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
+  void (*run)(void* pool, std::int64_t count, std::int64_t grain, Body body, void* context);
+  void* pool;
+  int threads;  ///< how many ranges can run at once; a kernel uses it to size its ranges
+};
+
+/// Everything on the calling thread.
+Parallel serial();
+
+/// Calls body(begin, end) through `parallel`.
+template <class F>
+void parallel_for(const Parallel& parallel, std::int64_t count, std::int64_t grain, const F& body) {
+  if (count <= 0) return;
+  parallel.run(
+      parallel.pool, count, grain,
+      [](void* context, std::int64_t begin, std::int64_t end) { (*static_cast<const F*>(context))(begin, end); },
+      const_cast<F*>(&body));
+}
+
+/// A small pool for programs without a threading library of their own. Inside torch use at::parallel_for instead.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  Parallel parallel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bie::kernels

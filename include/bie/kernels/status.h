@@ -1,0 +1,20 @@
+// What a kernel call can answer. Kernels never throw, print or exit; the caller turns a status into a sentence.
+#pragma once
+
+namespace bie::kernels {
+
+enum class Status {
+  ok,
+  bad_shape,        ///< a size is negative, or an output would be empty where that makes no sense
+  bad_dtype,        ///< the kernel has no form for this activation or output dtype
+  bad_scale,        ///< the activation's step size is not a positive finite number
+  not_finite,       ///< the activation (bias included) holds NaN or infinity
+  too_deep,         ///< the contraction is so long that an int32 accumulator could overflow
+  out_of_memory,    ///< no room for the encoded activations
+  bad_environment,  ///< BIE_MAX_ISA holds a name that is no instruction set of ours
+};
+
+/// A short English phrase, without a full stop, for use inside a sentence.
+const char* describe(Status status);
+
+}  // namespace bie::kernels

@@ -1,0 +1,10 @@
+// Scaled accumulators to the output's dtype, eight at a time. Private to this folder.
+#pragma once
+
+#include "kernels/cpu/tile.h"
+
+namespace bie::kernels::cpu::avx2 {
+
+void store(const StoreArgs& args);
+
+}  // namespace bie::kernels::cpu::avx2

@@ -1,0 +1,96 @@
+// The loop all AVX2 tiles share: lanes are outputs, an activation unit is broadcast, products gather in narrow
+// partial sums that are flushed into int32 before they can overflow. Private to this folder.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/avx2/store.h"
+#include "kernels/cpu/tile.h"
+
+namespace bie::kernels::cpu::avx2 {
+namespace {
+
+/// Product: `rows` of a full tile; `lanes` outputs a vector; `unit_bytes` of a weight unit; `max_units` a partial sum
+/// can hold; weights(address, part) for `parts` halves of a unit; broadcast(row, unit, part); add(partial, x, w);
+/// flush(partial, acc) adds the partial sums of `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
+template <class Product, int R, int V>
+void tile(const TileArgs& a) {
+  constexpr int cols = 2 * Product::lanes;
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < V * Product::lanes; ++c) a.acc[r * cols + c] = 0;
+  __m256i partial[R][V];
+  const auto clear = [&partial] {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) partial[r][v] = _mm256_setzero_si256();
+  };
+  const auto flush = [&partial, &a] {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) Product::flush(partial[r][v], a.acc + r * cols + v * Product::lanes);
+  };
+  clear();
+  std::int64_t room = Product::max_units;
+  const char* panel = static_cast<const char*>(a.panel);
+  for (std::int64_t t = 0; t < a.taps; ++t) {
+    const char* row[R];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) row[r] = static_cast<const char*>(a.rows[t * Product::rows + r]);
+    for (std::int64_t u = 0; u < a.units;) {
+      const std::int64_t end = a.units - u < room ? a.units : u + room;
+      room -= end - u;
+      for (; u < end; ++u, panel += cols * Product::unit_bytes) {
+#pragma GCC unroll 2
+        for (int part = 0; part < Product::parts; ++part) {
+          __m256i w[V];
+#pragma GCC unroll 2
+          for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * Product::lanes * Product::unit_bytes, part);
+#pragma GCC unroll 6
+          for (int r = 0; r < R; ++r) {
+            const __m256i x = Product::broadcast(row[r], u, part);
+#pragma GCC unroll 2
+            for (int v = 0; v < V; ++v) partial[r][v] = Product::add(partial[r][v], x, w[v]);
+          }
+        }
+      }
+      if (room == 0) {
+        flush();
+        clear();
+        room = Product::max_units;
+      }
+    }
+  }
+  flush();
+  for (int r = 0; r < R; ++r)
+    for (int i = 0; i < V * Product::lanes; i += 8) {
+      __m256i* acc = reinterpret_cast<__m256i*>(a.acc + r * cols + i);
+      const __m256i init = _mm256_load_si256(reinterpret_cast<const __m256i*>(a.init + i));
+      _mm256_store_si256(acc, Product::finish(_mm256_load_si256(acc), init));
+    }
+}
+
+template <class Product, int R>
+void tile_of_rows(const TileArgs& a) {
+  if (a.col_count <= Product::lanes) return tile<Product, R, 1>(a);
+  return tile<Product, R, 2>(a);
+}
+
+template <class Product>
+void run_tile(const TileArgs& a) {
+  switch (a.row_count) {
+    case 1: return tile_of_rows<Product, 1>(a);
+    case 2: return tile_of_rows<Product, 2>(a);
+    case 3: return tile_of_rows<Product, 3>(a);
+    case 4: return tile_of_rows<Product, 4>(a);
+    default: break;
+  }
+  if constexpr (Product::rows > 4) {
+    if (a.row_count == 5) return tile_of_rows<Product, 5>(a);
+    return tile_of_rows<Product, 6>(a);
+  }
+}
+
+}  // namespace
+}  // namespace bie::kernels::cpu::avx2

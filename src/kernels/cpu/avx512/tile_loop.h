@@ -1,0 +1,75 @@
+// The loop all AVX-512 tiles share: lanes are outputs, an activation unit is broadcast, a product adds it to the sums.
+// Private to this folder: everything sits in an unnamed namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/avx512/store.h"
+#include "kernels/cpu/tile.h"
+
+namespace bie::kernels::cpu::avx512 {
+namespace {
+
+constexpr int tile_rows = 6, tile_cols = 64;
+
+/// Product: `parts` broadcasts a weight unit feeds; weights(address, part), add(sum, x, w), finish(sum, init).
+/// R * V sums, V weights and one broadcast fit the 32 registers.
+template <class Product, int R, int V>
+void tile(const TileArgs& a) {
+  __m512i sum[R][V];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = _mm512_setzero_si512();
+  const char* panel = static_cast<const char*>(a.panel);
+  for (std::int64_t t = 0; t < a.taps; ++t) {
+    const std::int32_t* row[R];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) row[r] = static_cast<const std::int32_t*>(a.rows[t * tile_rows + r]);
+    for (std::int64_t u = 0; u < a.units; ++u, panel += tile_cols * 4) {
+#pragma GCC unroll 2
+      for (int part = 0; part < Product::parts; ++part) {
+        __m512i w[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * 64, part);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) {
+          const __m512i x = _mm512_set1_epi32(row[r][u * Product::parts + part]);
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v) sum[r][v] = Product::add(sum[r][v], x, w[v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
+      _mm512_store_si512(a.acc + r * tile_cols + v * 16,
+                         Product::finish(sum[r][v], _mm512_load_si512(a.init + v * 16)));
+}
+
+template <class Product, int R>
+void tile_of_rows(const TileArgs& a) {
+  switch ((a.col_count - 1) / 16) {
+    case 0: return tile<Product, R, 1>(a);
+    case 1: return tile<Product, R, 2>(a);
+    case 2: return tile<Product, R, 3>(a);
+    default: return tile<Product, R, 4>(a);
+  }
+}
+
+template <class Product>
+void run_tile(const TileArgs& a) {
+  switch (a.row_count) {
+    case 1: return tile_of_rows<Product, 1>(a);
+    case 2: return tile_of_rows<Product, 2>(a);
+    case 3: return tile_of_rows<Product, 3>(a);
+    case 4: return tile_of_rows<Product, 4>(a);
+    case 5: return tile_of_rows<Product, 5>(a);
+    default: return tile_of_rows<Product, 6>(a);
+  }
+}
+
+}  // namespace
+}  // namespace bie::kernels::cpu::avx512

@@ -1,0 +1,20 @@
+// The rows of b1xb1_gemm, best first.
+#include "bie/kernels/binary_gemm.h"
+
+#include "kernels/cpu/gemm_driver.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels {
+
+GemmTable b1xb1_gemm_table() {
+  static const GemmKernel rows[] = {
+#if defined(BIE_X86)
+    cpu::gemm_row<cpu::avx512::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512", Isa::avx512),
+    cpu::gemm_row<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx2", Isa::avx2),
+#endif
+    reference::b1xb1_gemm,
+  };
+  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,26 @@
+// The convolution around a tile: quantise the image once into pixel rows, then read the windows in place. Plain code.
+#pragma once
+
+#include "bie/kernels/conv2d.h"
+#include "kernels/cpu/panels.h"
+
+namespace bie::kernels::cpu {
+
+Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
+                  const void* packed, const Conv2dOutput& y, const Parallel& parallel);
+
+/// A table row for a tile.
+template <const Tile& tile, const Width& width>
+constexpr Conv2dKernel conv2d_row(const char* name, Isa isa) {
+  return {name,
+          isa,
+          nullptr,
+          [](const Conv2dShape& s) { return PanelLayout(tile, s.out_c, s.in_c, s.taps()).bytes(); },
+          [](const void* weight, const Conv2dShape& s, void* packed, const Parallel& parallel) {
+            pack_panels(tile, width, weight, s.out_c, s.in_c, s.taps(), packed, parallel);
+          },
+          [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+             const Parallel& parallel) { return run_conv2d(tile, width, shape, x, packed, y, parallel); }};
+}
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,26 @@
+// The GEMM around a tile: encode the rows once, then rows x panels of tiles. Plain code.
+#pragma once
+
+#include "bie/kernels/gemm.h"
+#include "kernels/cpu/panels.h"
+
+namespace bie::kernels::cpu {
+
+Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, const GemmInput& x, const void* packed,
+                const GemmOutput& y, const Parallel& parallel);
+
+/// A table row for a tile.
+template <const Tile& tile, const Width& width>
+constexpr GemmKernel gemm_row(const char* name, Isa isa) {
+  return {name,
+          isa,
+          nullptr,
+          [](std::int64_t n, std::int64_t k) { return PanelLayout(tile, n, k, 1).bytes(); },
+          [](const void* weight, std::int64_t n, std::int64_t k, void* packed, const Parallel& parallel) {
+            pack_panels(tile, width, weight, n, k, 1, packed, parallel);
+          },
+          [](const GemmShape& shape, const GemmInput& x, const void* packed, const GemmOutput& y,
+             const Parallel& parallel) { return run_gemm(tile, width, shape, x, packed, y, parallel); }};
+}
+
+}  // namespace bie::kernels::cpu

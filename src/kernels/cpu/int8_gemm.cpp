@@ -1,0 +1,20 @@
+// The rows of s8xs8_gemm, best first.
+#include "bie/kernels/int8_gemm.h"
+
+#include "kernels/cpu/gemm_driver.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels {
+
+GemmTable s8xs8_gemm_table() {
+  static const GemmKernel rows[] = {
+#if defined(BIE_X86)
+    cpu::gemm_row<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512", Isa::avx512),
+    cpu::gemm_row<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx2", Isa::avx2),
+#endif
+    reference::s8xs8_gemm,
+  };
+  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,61 @@
+// The probe. Compiled without ISA flags and never merged with code that has them.
+#include "bie/kernels/isa.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace bie::kernels {
+
+const char* name(Isa isa) {
+  switch (isa) {
+    case Isa::reference: return "reference";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
+  }
+  return "unknown";
+}
+
+Isa best_isa(const CpuFeatures& f) {
+  const bool avx2 = f.avx2 && f.fma && f.f16c;
+  const bool avx512 = avx2 && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni && f.avx512vpopcntdq;
+  return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::reference;
+}
+
+CpuFeatures detect_cpu() {
+  CpuFeatures f;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  f.avx2 = __builtin_cpu_supports("avx2") != 0;
+  f.fma = __builtin_cpu_supports("fma") != 0;
+  f.f16c = __builtin_cpu_supports("f16c") != 0;
+  f.avx512f = __builtin_cpu_supports("avx512f") != 0;
+  f.avx512bw = __builtin_cpu_supports("avx512bw") != 0;
+  f.avx512dq = __builtin_cpu_supports("avx512dq") != 0;
+  f.avx512vl = __builtin_cpu_supports("avx512vl") != 0;
+  f.avx512vnni = __builtin_cpu_supports("avx512vnni") != 0;
+  f.avx512vpopcntdq = __builtin_cpu_supports("avx512vpopcntdq") != 0;
+#endif
+  return f;
+}
+
+Status cap_isa(const char* text, Isa* isa) {
+  if (text == nullptr || *text == '\0') return Status::ok;
+  for (const Isa level : {Isa::reference, Isa::avx2, Isa::avx512}) {
+    if (std::strcmp(text, name(level)) != 0) continue;
+    if (level < *isa) *isa = level;
+    return Status::ok;
+  }
+  return Status::bad_environment;
+}
+
+const Host& host() {
+  static const Host once = [] {
+    Host h{best_isa(detect_cpu()), Status::ok};
+    h.status = cap_isa(std::getenv("BIE_MAX_ISA"), &h.isa);
+    return h;
+  }();
+  return once;
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,120 @@
+#include "kernels/cpu/panels.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace bie::kernels::cpu {
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// Code `index` of a checkpoint row: 0 or 1 for bits, signed otherwise.
+int code_at(const std::uint8_t* row, Dtype code, std::int64_t index) {
+  switch (code) {
+    case Dtype::bits: return (row[index / 8] >> (index % 8)) & 1;
+    case Dtype::s4: {
+      const int nibble = index % 2 == 0 ? row[index / 2] >> 4 : row[index / 2] & 15;
+      return (nibble ^ 8) - 8;
+    }
+    default: return static_cast<std::int8_t>(row[index]);
+  }
+}
+
+/// One weight unit from its codes.
+void write_unit(const std::int8_t* codes, Dtype code, int unit_codes, int unit_bytes, std::uint8_t* unit) {
+  if (code == Dtype::bits) {
+    std::uint32_t word = 0;
+    for (int i = 0; i < 32; ++i) word |= static_cast<std::uint32_t>(codes[i]) << i;
+    std::memcpy(unit, &word, 4);
+  } else if (unit_codes == unit_bytes) {
+    std::memcpy(unit, codes, static_cast<std::size_t>(unit_bytes));
+  } else {
+    for (int i = 0; i < unit_bytes; ++i)
+      unit[i] = static_cast<std::uint8_t>((codes[i] & 15) | ((codes[i + unit_bytes] & 15) << 4));
+  }
+}
+
+int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
+  // Unsigned wrap-around is meant: the sums are modulo 2^32 and the final one fits.
+  if (code == Code::bits) return static_cast<int>(depth);
+  return static_cast<int>(static_cast<std::uint32_t>(-zero_code(code)) * static_cast<std::uint32_t>(weight_sum));
+}
+
+}  // namespace
+
+PanelLayout::PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps)
+    : units((channels + tile.unit_codes - 1) / tile.unit_codes),
+      panels((outputs + tile.nr - 1) / tile.nr),
+      panel_bytes(round_up(tile.nr * (4 + taps * units * tile.unit_bytes), 64)),
+      code_bytes(code_size(tile.code, units * tile.unit_codes)) {}
+
+int zero_code(Code code) {
+  switch (code) {
+    case Code::u8_s8: return 128;
+    case Code::u8_s4: return 8;
+    default: return 0;
+  }
+}
+
+std::int64_t code_size(Code code, std::int64_t count) {
+  switch (code) {
+    case Code::bits: return (count + 7) / 8;
+    case Code::s16_s8: return 2 * count;
+    default: return count;
+  }
+}
+
+void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
+                 std::int64_t taps, void* packed, const Parallel& parallel) {
+  const PanelLayout layout(tile, outputs, channels, taps);
+  const std::int64_t depth = channels * taps;
+  const std::int64_t row_size = row_bytes(width.code, depth);
+  const std::int64_t padded = layout.units * tile.unit_codes;
+  parallel_for(parallel, layout.panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<std::int8_t> codes(static_cast<std::size_t>(padded));
+    for (std::int64_t p = begin; p < end; ++p) {
+      std::uint8_t* panel = static_cast<std::uint8_t*>(packed) + p * layout.panel_bytes;
+      std::memset(panel, 0, static_cast<std::size_t>(layout.panel_bytes));
+      const std::int64_t columns = std::min<std::int64_t>(tile.nr, outputs - p * tile.nr);
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::uint8_t* row = static_cast<const std::uint8_t*>(weight) + (p * tile.nr + column) * row_size;
+        std::uint8_t* unit = panel + tile.nr * 4 + column * tile.unit_bytes;
+        std::int64_t sum = 0;
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          for (std::int64_t c = 0; c < channels; ++c) {
+            const int code = code_at(row, width.code, c * taps + tap);
+            codes[static_cast<std::size_t>(c)] = static_cast<std::int8_t>(code);
+            sum += code;
+          }
+          for (std::int64_t u = 0; u < layout.units; ++u, unit += tile.nr * tile.unit_bytes)
+            write_unit(codes.data() + u * tile.unit_codes, width.code, tile.unit_codes, tile.unit_bytes, unit);
+        }
+        const std::int32_t start = start_value(tile.code, depth, sum);
+        std::memcpy(panel + column * 4, &start, 4);
+      }
+    }
+  });
+}
+
+void* workspace(std::size_t bytes) {
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  thread_local std::unique_ptr<void, Free> buffer;
+  thread_local std::size_t capacity = 0;
+  if (bytes > capacity) {
+    buffer.reset();
+    capacity = 0;
+    const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
+    buffer.reset(std::aligned_alloc(64, rounded));
+    if (buffer != nullptr) capacity = rounded;
+  }
+  return buffer.get();
+}
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,55 @@
+// Weight panels: the arrangement the CPU tiles read, derived from a checkpoint layout. Plain code.
+//
+// A panel holds `nr` outputs: nr start values (int32) and then, for every tap and unit, nr weight units side by side.
+// A GEMM has one tap; a convolution has kernel_h * kernel_w, each with in_c codes padded to whole units.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/int4_gemm.h"
+#include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/parallel.h"
+#include "kernels/cpu/tile.h"
+
+namespace bie::kernels::cpu {
+
+/// One width of codes: what lies in a checkpoint row and in an activation row that is already quantised.
+struct Width {
+  Dtype code;  ///< bits, s8 or s4
+  int lo, hi;  ///< range of the activation quantiser; unused for bits
+  std::int64_t max_k;
+  std::int64_t task_work;  ///< products that make a task worth a thread
+};
+
+inline constexpr Width binary_width = {Dtype::bits, 0, 1, max_k_b1, std::int64_t{1} << 25};
+inline constexpr Width int8_width = {Dtype::s8, -128, 127, max_k_s8, std::int64_t{1} << 22};
+inline constexpr Width int4_width = {Dtype::s4, -8, 7, max_k_s4, std::int64_t{1} << 22};
+
+struct PanelLayout {
+  PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps);
+
+  std::int64_t units;  ///< weight units a tap
+  std::int64_t panels;
+  std::int64_t panel_bytes;  ///< start values included, a multiple of 64
+  std::int64_t code_bytes;   ///< activation codes of one tap, padded to whole units
+
+  std::size_t bytes() const { return static_cast<std::size_t>(panels * panel_bytes); }
+};
+
+/// weight: rows of channels * taps codes in the order [channel][tap], in the layout of `width`.
+void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
+                 std::int64_t taps, void* packed, const Parallel& parallel);
+
+/// The byte (or int16) that stands for the code 0 in an activation row of `code`.
+int zero_code(Code code);
+
+/// Bytes of `count` activation codes; bits count whole bytes.
+std::int64_t code_size(Code code, std::int64_t count);
+
+/// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned. Contents are lost on
+/// the next call.
+void* workspace(std::size_t bytes);
+
+}  // namespace bie::kernels::cpu

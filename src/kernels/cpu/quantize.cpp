@@ -1,0 +1,44 @@
+// The rows of quantize, best first.
+#include "bie/kernels/quantize.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "kernels/cpu/tile.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels {
+namespace {
+
+#if defined(BIE_X86)
+template <bool (*encode)(const cpu::EncodeArgs&)>
+Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
+                float step, int lo, int hi, std::int8_t* q, const Parallel& parallel) {
+  if (!is_float(dtype)) return Status::bad_dtype;
+  if (!(std::isfinite(step) && step > 0)) return Status::bad_scale;
+  std::atomic<bool> finite{true};
+  parallel_for(parallel, shape.rows, 1 + 65536 / (shape.k + 1), [&](std::int64_t begin, std::int64_t end) {
+    bool all = true;
+    for (std::int64_t row = begin; row < end; ++row)
+      all &= encode({static_cast<const char*>(x) + row * row_stride, dtype, shape.k, bias, 1, step, lo, hi,
+                     cpu::Code::s8, q + row * shape.k});
+    if (!all) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load() ? Status::ok : Status::not_finite;
+}
+#endif
+
+}  // namespace
+
+Table<QuantizeKernel> quantize_table() {
+  static const QuantizeKernel rows[] = {
+#if defined(BIE_X86)
+    {"quantize_avx512", Isa::avx512, nullptr, quantize<cpu::avx512::encode>},
+    {"quantize_avx2", Isa::avx2, nullptr, quantize<cpu::avx2::encode>},
+#endif
+    reference::quantize_rows,
+  };
+  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+}
+
+}  // namespace bie::kernels

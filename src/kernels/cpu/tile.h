@@ -1,0 +1,76 @@
+// What an ISA folder offers to the plain drivers (gemm_driver.cpp, conv2d_driver.cpp): function pointers and numbers.
+// Nothing here is inline code, so no ISA-compiled function can be merged with a plain one.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/dtype.h"
+
+namespace bie::kernels::cpu {
+
+/// How a tile wants activation codes laid out. A `unit` is what one broadcast reads: four bytes.
+enum class Code : std::uint8_t {
+  bits,    ///< 32 signs a unit, element 32u+i is bit i of word u
+  u8_s8,   ///< q + 128, four codes a unit
+  s16_s8,  ///< q as int16, two codes a unit
+  u8_s4,   ///< q + 8, four codes a unit
+  s8,      ///< q itself, for callers that want codes and no product
+};
+
+/// Codes of a contiguous run of activations: out[i] = code(float(x[i]) + bias).
+struct EncodeArgs {
+  const void* x;
+  Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias and step ignored)
+  std::int64_t count;
+  const float* bias;  ///< null, or one value an element (bias_step 1) or one for the whole run (bias_step 0)
+  std::int64_t bias_step;
+  float step;
+  int lo, hi;
+  Code code;
+  void* out;  ///< exactly `count` codes; for bits whole words, pad bits 0
+};
+
+/// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
+struct TileArgs {
+  const void* const* rows;  ///< [taps][mr] pointers to activation codes
+  std::int64_t taps;
+  std::int64_t units;        ///< units a tap
+  int row_count;             ///< 1 .. mr
+  int col_count;             ///< 1 .. nr: columns beyond it may be left uncomputed
+  const std::int32_t* init;  ///< [nr] start values that undo the code's offset
+  const void* panel;         ///< [taps][units][nr] weight units, 64-byte aligned
+  std::int32_t* acc;         ///< [mr][nr], 64-byte aligned
+};
+
+/// out[i] = float(acc[i]) * scale in `dtype`, i < count.
+struct StoreArgs {
+  const std::int32_t* acc;
+  std::int64_t count;
+  float scale;
+  Dtype dtype;
+  void* out;
+};
+
+struct Tile {
+  Code code;
+  int mr, nr;
+  int unit_codes;                     ///< elements of k in one weight unit of a panel
+  int unit_bytes;                     ///< bytes of one weight unit of a panel
+  bool (*encode)(const EncodeArgs&);  ///< false: a NaN or infinity was seen
+  void (*run)(const TileArgs&);
+  void (*store)(const StoreArgs&);
+};
+
+namespace avx2 {
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+bool encode(const EncodeArgs& args);
+void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
+}  // namespace avx2
+
+namespace avx512 {
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+bool encode(const EncodeArgs& args);
+void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
+}  // namespace avx512
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,53 @@
+// The definition of the row quantiser (one dull loop) and of the mean that chooses step sizes.
+#include "bie/kernels/quantize.h"
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels::reference {
+namespace {
+
+Status run(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias, float step,
+           int lo, int hi, std::int8_t* q, const Parallel&) {
+  if (!is_float(dtype)) return Status::bad_dtype;
+  if (!(std::isfinite(step) && step > 0)) return Status::bad_scale;
+  for (std::int64_t row = 0; row < shape.rows; ++row)
+    for (std::int64_t i = 0; i < shape.k; ++i) {
+      const float value = load_float(static_cast<const char*>(x) + row * row_stride, dtype, i);
+      const float xs = value + (bias == nullptr ? 0.0f : bias[i]);
+      if (!std::isfinite(xs)) return Status::not_finite;
+      q[row * shape.k + i] = static_cast<std::int8_t>(quantize(xs, step, lo, hi));
+    }
+  return Status::ok;
+}
+
+}  // namespace
+
+const QuantizeKernel quantize_rows = {"quantize_reference", Isa::reference, nullptr, run};
+
+}  // namespace bie::kernels::reference
+
+namespace bie::kernels {
+
+float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel& parallel) {
+  constexpr std::int64_t block = 4096;  // the order of the sums depends on this alone
+  if (count <= 0) return 0.0f;
+  std::vector<double> sums(static_cast<std::size_t>((count + block - 1) / block));
+  parallel_for(parallel, static_cast<std::int64_t>(sums.size()), 8, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      double lanes[8] = {};
+      const std::int64_t last = count < (b + 1) * block ? count : (b + 1) * block;
+      for (std::int64_t i = b * block; i < last; ++i) lanes[i % 8] += std::fabs(load_float(x, dtype, i));
+      double sum = 0;
+      for (const double lane : lanes) sum += lane;
+      sums[static_cast<std::size_t>(b)] = sum;
+    }
+  });
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return static_cast<float>(sum / static_cast<double>(count));
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,91 @@
+// What the reference rows share: scalar readers of every layout. Never optimised.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "bie/kernels/conv2d.h"
+#include "bie/kernels/gemm.h"
+#include "bie/kernels/packing.h"
+#include "bie/kernels/quantize.h"
+#include "kernels/float_bits.h"
+
+namespace bie::kernels::reference {
+
+extern const GemmKernel b1xb1_gemm, s8xs8_gemm, s4xs4_gemm;
+extern const Conv2dKernel s8xs8_conv2d, s4xs4_conv2d;
+extern const SignPackKernel sign_pack;
+extern const Int4PackKernel int4_pack;
+extern const QuantizeKernel quantize_rows;
+
+inline int sign_at(const void* row, std::int64_t i) {
+  return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1 : -1;
+}
+
+inline int s8_at(const void* row, std::int64_t i) { return static_cast<const std::int8_t*>(row)[i]; }
+
+inline int s4_at(const void* row, std::int64_t i) {
+  const int byte = static_cast<const std::uint8_t*>(row)[i / 2];
+  const int nibble = i % 2 == 0 ? byte >> 4 : byte & 15;
+  return nibble < 8 ? nibble : nibble - 16;
+}
+
+/// clamp(rint(xs / step), lo, hi) in the default rounding mode, half to even.
+inline int quantize(float xs, float step, int lo, int hi) {
+  const float q = std::nearbyint(xs / step);
+  if (q <= static_cast<float>(lo)) return lo;
+  if (q >= static_cast<float>(hi)) return hi;
+  return static_cast<int>(q);
+}
+
+inline bool all_finite(const GemmShape& shape, const GemmInput& x) {
+  if (!is_float(x.dtype)) return true;
+  for (std::int64_t row = 0; row < shape.m; ++row)
+    for (std::int64_t i = 0; i < shape.k; ++i) {
+      const char* data = static_cast<const char*>(x.data) + row * x.row_stride;
+      if (!std::isfinite(load_float(data, x.dtype, i) + (x.bias == nullptr ? 0.0f : x.bias[i]))) return false;
+    }
+  return true;
+}
+
+inline std::int64_t in_index(const Conv2dShape& s, ImageLayout layout, std::int64_t n, std::int64_t c, std::int64_t y,
+                             std::int64_t x) {
+  if (layout == ImageLayout::nchw) return ((n * s.in_c + c) * s.in_h + y) * s.in_w + x;
+  return ((n * s.in_h + y) * s.in_w + x) * s.in_c + c;
+}
+
+inline std::int64_t out_index(const Conv2dShape& s, ImageLayout layout, std::int64_t n, std::int64_t o, std::int64_t y,
+                              std::int64_t x) {
+  if (layout == ImageLayout::nchw) return ((n * s.out_c + o) * s.out_h() + y) * s.out_w() + x;
+  return ((n * s.out_h() + y) * s.out_w() + x) * s.out_c + o;
+}
+
+inline float pixel_value(const Conv2dShape& s, const Conv2dInput& x, std::int64_t n, std::int64_t c, std::int64_t iy,
+                         std::int64_t ix) {
+  const float bias = x.bias == nullptr ? 0.0f : x.bias[c];
+  return load_float(x.data, x.dtype, in_index(s, x.layout, n, c, iy, ix)) + bias;
+}
+
+inline int pixel_code(const Conv2dShape& s, const Conv2dInput& x, std::int64_t n, std::int64_t c, std::int64_t iy,
+                      std::int64_t ix, int lo, int hi) {
+  if (x.dtype == Dtype::s8) return s8_at(x.data, in_index(s, x.layout, n, c, iy, ix));
+  return quantize(pixel_value(s, x, n, c, iy, ix), x.step, lo, hi);
+}
+
+inline bool all_finite(const Conv2dShape& s, const Conv2dInput& x) {
+  if (!is_float(x.dtype)) return true;
+  for (std::int64_t n = 0; n < s.batch; ++n)
+    for (std::int64_t c = 0; c < s.in_c; ++c)
+      for (std::int64_t iy = 0; iy < s.in_h; ++iy)
+        for (std::int64_t ix = 0; ix < s.in_w; ++ix)
+          if (!std::isfinite(pixel_value(s, x, n, c, iy, ix))) return false;
+  return true;
+}
+
+inline void copy_bytes(const void* from, std::size_t bytes, void* to) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace bie::kernels::reference
