@@ -1,0 +1,136 @@
+// The operators of the engine as differentiable functions on tensors. The same operators are torch.ops.bie.* in Python.
+//
+// Notation: m rows of activations (any leading shape), k input features, n output features; xs = float(x) + bias_a;
+// S = fl(scale_a * scale_w). Sums are exact int32; y = fl(float(acc) * S), then one conversion to x's dtype
+// (float32 where x is already packed or quantised). Activations are float32, bfloat16 or float16.
+// scale_a and scale_w hold one floating-point element. Every refusal is a c10::Error with one sentence
+// (ValueError or TypeError in Python) that names the tensor, its shape and the shape wanted.
+//
+// Integer weights never require grad. To train one, pass an `anchor`: an empty float tensor that requires grad. The
+// backward pass then writes weight.grad itself: int8 by the rule of int8_grad, saturating when it accumulates, or the
+// unquantised float sum where weight.grad_dtype is a float type. Double backward is refused.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#define BIE_API __attribute__((visibility("default")))
+
+namespace bie::ops {
+
+/// How q8 and q4 layers differentiate their activation quantiser.
+enum class GradMode {
+  exact,      ///< learned step size quantization (Esser et al. 2020)
+  reference,  ///< what BITorch Engine 0.2.6 computes
+};
+
+struct BinaryLinearOptions {
+  std::optional<std::int64_t> in_features;  ///< k, where neither x nor the weight tells it (both packed); else checked
+  at::Tensor anchor;                        ///< see above
+  at::Tensor panels;                        ///< from binary_prepack(weight)
+};
+
+/// y = S * (k - 2 * popcount(bit(xs) XOR bit(w))), bit(v) = v >= 0.
+/// @param x        [..., k] float, or packed signs [..., ceil(k/8)] uint8 of xs (bias_a is then ignored).
+/// @param weight   [n, k] float or int8, or packed signs [n, ceil(k/8)] uint8.
+/// @param bias_a   [k] float, or undefined.
+/// @return [..., n]
+/// Backward: grad_xs = (g . sgn(w)) * scale_w inside |xs / scale_a| <= 1, else 0; grad_w = g^T . (sgn(xs) * scale_a);
+/// grad_scale_a = sum(grad_xs * sgn(xs)) / sqrt(numel(xs)).
+/// Source: BITorch Engine 0.2.6 `BinaryLinearForward`.
+BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                                 const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                                 const BinaryLinearOptions& options = {});
+
+struct QLinearOptions {
+  std::optional<std::int64_t> in_features;  ///< as in BinaryLinearOptions
+  double eps = 1e-5;                        ///< smallest step size
+  GradMode grad_mode = GradMode::exact;
+  at::Tensor anchor;
+  at::Tensor panels;
+};
+
+/// y = (q8(xs, scale_a) . q_w^T) * S, q8(v, s) = clamp(rint(v / max(s, eps)), -128, 127).
+/// @param x        [..., k] float, or int8 codes used as they are.
+/// @param weight   [n, k] float, quantised in this call with scale_w; or int8 codes.
+/// @param scale_w  undefined with a float weight: 2 * mean|w| / 11.269.
+/// Backward (exact): v = xs / scale_a, up = g . (q_w * scale_w); grad_xs = up inside -128 <= v <= 127, else 0;
+/// grad_scale_a = sum(term(v) * up) / sqrt(numel(xs) * 127), term = the bound outside, rint(v) - v inside;
+/// grad_w = g^T . (q_a * scale_a), zero where the weight's quantiser clips.
+BIE_API at::Tensor q8_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                             const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                             const QLinearOptions& options = {});
+
+/// As q8_linear with codes in [-8, 7] and 5.6345 for 11.269.
+/// @param x        [..., k] float, or packed codes [..., ceil(k/2)] int8.
+/// @param weight   [n, k] float, or packed codes [n, ceil(k/2)] int8.
+BIE_API at::Tensor q4_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                             const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                             const QLinearOptions& options = {});
+
+struct QConv2dOptions {
+  std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
+  double eps = 1e-5;
+  GradMode grad_mode = GradMode::exact;
+  at::Tensor anchor;
+  at::Tensor panels;
+};
+
+/// Cross-correlation of the quantised values with zero padding; scales and gradients as q8_linear.
+/// @param x        [batch, in_c, h, w] float (contiguous or channels_last, neither is copied), or int8 codes.
+/// @param weight   [out_c, in_c, kh, kw] float or int8 codes.
+/// @param bias_a   [in_c] or undefined; padding is the code 0, bias_a is not added there.
+/// @return [batch, out_c, h', w'] in x's memory format.
+BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                             const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                             const QConv2dOptions& options = {});
+
+/// As q8_conv2d with 4-bit codes.
+/// @param weight   [out_c, in_c, kh, kw] float, or int8 packed rows in the order [in][kh][kw], labelled
+///                 [out_c, kh, kw, in_c/2] or flat [out_c, ceil(in_c*kh*kw/2)] (then kernel_size is needed).
+BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                             const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                             const QConv2dOptions& options = {});
+
+/// The arrangement of a weight that the fastest kernel of this machine reads: derived, never stored. A packed weight
+/// ([n, ceil(k/8)] uint8, [n, k] int8, [n, ceil(k/2)] int8) goes in, an opaque 1-d uint8 tensor comes out.
+BIE_API at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features);
+BIE_API at::Tensor q8_prepack(const at::Tensor& weight);
+BIE_API at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features);
+BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight);
+BIE_API at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
+                                     std::array<std::int64_t, 2> kernel_size);
+
+/// Signs of [..., k] float or int8 (after adding bias [k] to a float) as [..., ceil(k/8)] uint8; NaN packs as 0.
+BIE_API at::Tensor pack_signs(const at::Tensor& x, const at::Tensor& bias = {});
+/// [..., ceil(k/8)] uint8 to [..., k] int8 of +1 and -1.
+BIE_API at::Tensor unpack_signs(const at::Tensor& packed, std::int64_t k);
+/// [..., k] int8 codes in [-8, 7] to [..., ceil(k/2)] int8, even elements in the high nibble.
+BIE_API at::Tensor pack_int4(const at::Tensor& codes);
+BIE_API at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k);
+
+/// (q, scale): s = max(scale, eps), q = clamp(rint(x / s), -128, 127) int8; scale = 2 * mean|x| / 11.269 if not given.
+BIE_API std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale = {},
+                                                       double eps = 1e-5);
+/// The same with 5.6345 and [-8, 7]; codes are not packed.
+BIE_API std::tuple<at::Tensor, at::Tensor> q4_quantize(const at::Tensor& x, const at::Tensor& scale = {},
+                                                       double eps = 1e-5);
+/// (q, scale): bound = 2^(num_bits - 1 + is_unsigned) - 1, scale = bound / amax, q = clamp(rint(x * scale), lo, bound)
+/// in x's dtype; amax = max(x) if not given (the signed maximum). Source: BITorch Engine `nv_tensor_quant`.
+BIE_API std::tuple<at::Tensor, at::Tensor> amax_quantize(const at::Tensor& x, const at::Tensor& amax = {},
+                                                         std::int64_t num_bits = 8, bool is_unsigned = false,
+                                                         bool narrow_range = true);
+/// The integer gradient of a weight: amax_quantize with amax = max(g) if positive, else max|g|; zeros for all-zero g
+/// and where any element is NaN or infinite.
+BIE_API at::Tensor int8_grad(const at::Tensor& g);
+/// (q, scale_w) of a binary weight for training: scale_w = mean|w|; q = int8 of w - mean(w), never 0.
+BIE_API std::tuple<at::Tensor, at::Tensor> binary_init(const at::Tensor& weight);
+/// Where scale_a is 0: scale_a = c * mean|x|, in place and without grad.
+BIE_API void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c);
+
+}  // namespace bie::ops

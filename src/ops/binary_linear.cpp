@@ -1,0 +1,199 @@
+// binary_linear: checks, shapes, forward and backward (numerics.md section 3).
+#include "bie/kernels/binary_gemm.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sign.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "bie/ops.h"
+#include "ops/bridge.h"
+#include "ops/integer_grad.h"
+
+namespace bie::ops {
+namespace {
+
+constexpr const char* op_name = "binary_linear";
+
+using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                             const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&);
+
+bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
+
+/// k, from whichever of x, weight and in_features tells it; a sentence where two of them differ.
+std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features) {
+  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x is 0-dimensional, at least one axis is wanted");
+  TORCH_CHECK_VALUE(weight.dim() == 2, op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
+  if (!is_packed(x)) check_float(op_name, "x", x);
+  if (!is_packed(weight) && weight.scalar_type() != at::kChar) check_float(op_name, "the weight", weight);
+  const c10::SymInt last = x.sym_size(-1);
+  const std::int64_t width = weight.size(1);
+  std::int64_t k = 0;
+  if (!is_packed(weight)) {
+    k = width;
+  } else if (!is_packed(x)) {
+    k = last.expect_int();
+  } else {
+    k = in_features.value_or(8 * width);
+  }
+  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), op_name, ": in_features is ", in_features.value_or(k),
+                    ", the tensors have ", k, "; a positive number is wanted");
+  TORCH_CHECK_VALUE(width == (is_packed(weight) ? (k + 7) / 8 : k) && last == (is_packed(x) ? (k + 7) / 8 : k), op_name,
+                    ": x is ", x.sym_sizes(), is_packed(x) ? " (packed signs)" : "", ", the weight is ",
+                    weight.sym_sizes(), is_packed(weight) ? " (packed signs)" : "");
+  return k;
+}
+
+at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const at::Tensor&,
+                        const OptTensor&, std::optional<std::int64_t> in_features, const OptTensor&, const OptTensor&) {
+  check_features(x, weight, in_features);
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = weight.sym_size(0);
+  return at::empty_symint(sizes, x.options().dtype(is_packed(x) ? at::kFloat : x.scalar_type()));
+}
+
+at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                       const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
+                       const OptTensor& anchor, const OptTensor& panels) {
+  const std::int64_t k = check_features(x, weight, in_features);
+  const float sa = scale_value(op_name, "scale_a", scale_a);
+  const float sw = scale_value(op_name, "scale_w", scale_w);
+  TORCH_CHECK_VALUE(!is_packed(x) || sa != 0, op_name,
+                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
+  const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
+  at::Tensor y = forward_meta(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  if (y.numel() == 0) return y;
+  Weight w{{}, value_or_none(panels)};
+  if (!w.panels.defined()) w.packed = is_packed(weight) ? weight.contiguous() : pack_signs(weight);
+  const Rows rows = rows_of(x);
+  const kernels::Dtype dtype = is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x);
+  run_gemm(op_name, kernels::b1xb1_gemm_table(), {rows.count, weight.size(0), k},
+           {rows.data.const_data_ptr(), dtype, rows.stride, bias.defined() ? bias.const_data_ptr<float>() : nullptr, 1},
+           w, sa * sw, y);
+  return y;
+}
+
+at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
+                const OptTensor& bias_a, std::optional<std::int64_t> in_features, const OptTensor& anchor,
+                const OptTensor& panels) {
+  static const auto op = find_op<Signature>("bie::binary_linear");
+  return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+}
+
+at::Tensor float_signs(const at::Tensor& weight, std::int64_t k) {
+  if (is_packed(weight)) return unpack_signs(weight, k).to(at::kFloat);
+  return at::sign(weight.to(at::kFloat));
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Gradients of (x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels).
+struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& scale_a, const at::Tensor& scale_w, const OptTensor& bias_a,
+                            const std::optional<std::int64_t>& in_features, const OptTensor& anchor,
+                            const OptTensor& panels) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const bool has_bias = bias_a.has_value() && bias_a->defined();
+    if (anchor.has_value()) check_anchor(op_name, *anchor);
+    ctx->save_for_backward({x, weight, scale_a, scale_w, value_or_none(bias_a)});
+    // Edges count only defined tensors: x, weight, scale_a, scale_w, then the bias and the anchor if they are there.
+    ctx->saved_data["anchor_edge"] =
+        anchor.has_value() && anchor->defined() ? std::int64_t{has_bias ? 5 : 4} : std::int64_t{-1};
+    return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_double_backward(op_name);
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[4];
+    const float scale_a = scale_value(op_name, "scale_a", saved[2]);
+    const float scale_w = scale_value(op_name, "scale_w", saved[3]);
+    TORCH_CHECK_VALUE(scale_a != 0, op_name, ": scale_a is 0, training wants it initialised (init_scale_)");
+    const std::int64_t anchor_edge = ctx->saved_data["anchor_edge"].toInt();
+    const bool integer_grad = anchor_edge >= 0 && weight.scalar_type() == at::kChar &&
+                              ctx->needs_input_grad(static_cast<std::size_t>(anchor_edge));
+    const bool float_grad = at::isFloatingType(weight.scalar_type()) && ctx->needs_input_grad(1);
+
+    variable_list result(8);
+    const std::int64_t n = weight.size(0);
+    const at::Tensor g = grads[0].to(at::kFloat).reshape({-1, n});
+    at::Tensor signs;  // sgn(xs), [m, k]
+    if (is_packed(x)) {
+      const std::int64_t k = weight.size(1) * (is_packed(weight) ? 8 : 1);
+      if (!integer_grad && !float_grad) return result;
+      signs = unpack_signs(x, k).to(at::kFloat).reshape({-1, k});
+    } else {
+      const std::int64_t k = x.size(-1);
+      at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
+      if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
+      signs = at::sign(xs);
+      const at::Tensor inside = xs.div(scale_a).abs_().le(1);
+      const at::Tensor grad_xs = at::mm(g, float_signs(weight, k)).mul_(scale_w).mul_(inside);
+      if (ctx->needs_input_grad(0)) result[0] = grad_xs.view(x.sizes()).to(x.scalar_type());
+      const double grad_scale = grad_xs.mul(signs).sum(at::kDouble).item<double>();
+      result[2] =
+          at::full(saved[2].sizes(), grad_scale / std::sqrt(static_cast<double>(xs.numel())), saved[2].options());
+      if (bias.defined()) result[4] = grad_xs.sum(0).to(bias.scalar_type());
+    }
+    if (integer_grad || float_grad) {
+      const at::Tensor grad_w = at::mm(g.t(), signs).mul_(scale_a);
+      if (integer_grad)
+        deliver_integer_grad(weight, grad_w);
+      else
+        result[1] = grad_w.to(weight.scalar_type());
+    }
+    return result;
+  }
+};
+
+at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                            const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
+                            const OptTensor& anchor, const OptTensor& panels) {
+  const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (at::GradMode::is_enabled() &&
+      (wants(x) || wants(weight) || wants(scale_a) || wants(value_or_none(bias_a)) || wants(value_or_none(anchor))))
+    return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+}
+
+at::Tensor prepack_cpu(const at::Tensor& weight, std::int64_t in_features) {
+  const char* op = "binary_prepack";
+  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
+                   ", packed signs (uint8) are wanted");
+  TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.size(1) == (in_features + 7) / 8, op,
+                    ": the weight is ", weight.sizes(), ", in_features = ", in_features, " wants [n, ",
+                    (in_features + 7) / 8, "]");
+  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, weight.size(0), in_features);
+}
+
+}  // namespace
+
+at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                         const at::Tensor& scale_w, const at::Tensor& bias_a, const BinaryLinearOptions& options) {
+  return call(x, weight, scale_a, scale_w, none_if_undefined(bias_a), options.in_features,
+              none_if_undefined(options.anchor), none_if_undefined(options.panels));
+}
+
+at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::binary_prepack");
+  return op.call(weight, in_features);
+}
+
+}  // namespace bie::ops
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) {
+  m.impl("binary_linear", bie::ops::forward_cpu);
+  m.impl("binary_prepack", bie::ops::prepack_cpu);
+}
+
+TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("binary_linear", bie::ops::forward_meta); }
+
+TORCH_LIBRARY_IMPL(bie, Autograd, m) { m.impl("binary_linear", bie::ops::forward_autograd); }

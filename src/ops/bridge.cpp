@@ -1,0 +1,193 @@
+#include "ops/bridge.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace bie::ops {
+namespace {
+
+constexpr std::int64_t header_bytes = 64;
+
+/// What stands in front of a prepacked weight, so that panels of another weight or row are refused.
+struct PanelHeader {
+  char magic[4];
+  std::int32_t taps;
+  std::int64_t n, k;
+  char kernel[40];
+};
+static_assert(sizeof(PanelHeader) == header_bytes);
+
+PanelHeader header_of(const char* kernel, std::int64_t n, std::int64_t k, std::int64_t taps) {
+  PanelHeader header{{'b', 'i', 'e', '1'}, static_cast<std::int32_t>(taps), n, k, {}};
+  std::strncpy(header.kernel, kernel, sizeof header.kernel - 1);
+  return header;
+}
+
+at::Tensor empty_panels(const PanelHeader& header, std::size_t bytes) {
+  at::Tensor panels = at::empty({header_bytes + static_cast<std::int64_t>(bytes)}, at::kByte);
+  std::memcpy(panels.data_ptr(), &header, sizeof header);
+  return panels;
+}
+
+/// The row that arranged these panels, once they are proved to fit this weight.
+template <class Row>
+const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const at::Tensor& panels, std::int64_t n,
+                         std::int64_t k, std::int64_t taps, kernels::Isa isa) {
+  TORCH_CHECK_TYPE(panels.scalar_type() == at::kByte && panels.dim() == 1 && panels.is_contiguous() &&
+                       panels.numel() >= header_bytes,
+                   op, ": panels is ", panels.sizes(), " of ", panels.scalar_type(),
+                   ", a tensor made by a prepack operator is wanted");
+  PanelHeader header;
+  std::memcpy(&header, panels.const_data_ptr(), sizeof header);
+  header.kernel[sizeof header.kernel - 1] = '\0';
+  const Row* row = std::memcmp(header.magic, "bie1", 4) == 0 ? kernels::find(table, header.kernel) : nullptr;
+  TORCH_CHECK_VALUE(row != nullptr && row->isa <= isa, op, ": panels were not made by a prepack operator for this ",
+                    "operator on this machine");
+  TORCH_CHECK_VALUE(header.n == n && header.k == k && header.taps == taps, op, ": panels hold a weight of ", header.n,
+                    " outputs and depth ", header.k, ", the weight has ", n, " and ", k);
+  TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 64 == 0, op,
+                    ": panels are not aligned to 64 bytes");
+  return *row;
+}
+
+void check_panel_size(const char* op, const at::Tensor& panels, std::size_t bytes) {
+  TORCH_CHECK_VALUE(panels.numel() == header_bytes + static_cast<std::int64_t>(bytes), op, ": panels have ",
+                    panels.numel(), " bytes, ", header_bytes + static_cast<std::int64_t>(bytes), " are wanted");
+}
+
+const void* panel_data(const at::Tensor& panels) {
+  return static_cast<const char*>(panels.const_data_ptr()) + header_bytes;
+}
+
+kernels::Dtype out_dtype(const at::Tensor& out) {
+  switch (out.scalar_type()) {
+    case at::kBFloat16: return kernels::Dtype::bf16;
+    case at::kHalf: return kernels::Dtype::f16;
+    case at::kInt: return kernels::Dtype::s32;
+    default: return kernels::Dtype::f32;
+  }
+}
+
+}  // namespace
+
+kernels::Parallel torch_parallel() {
+  return {[](void*, std::int64_t count, std::int64_t grain, kernels::Parallel::Body body, void* context) {
+            at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) { body(context, begin, end); });
+          },
+          nullptr, at::get_num_threads()};
+}
+
+bool is_float_type(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf; }
+
+kernels::Dtype kernel_dtype(const char* op, const char* name, const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat: return kernels::Dtype::f32;
+    case at::kBFloat16: return kernels::Dtype::bf16;
+    case at::kHalf: return kernels::Dtype::f16;
+    case at::kChar: return kernels::Dtype::s8;
+    default: break;
+  }
+  TORCH_CHECK_TYPE(false, op, ": ", name, " is ", tensor.scalar_type(),
+                   ", float32, bfloat16, float16 or int8 is wanted");
+}
+
+void check_float(const char* op, const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(is_float_type(tensor.scalar_type()), op, ": ", name, " is ", tensor.scalar_type(),
+                   ", float32, bfloat16 or float16 is wanted");
+}
+
+float scale_value(const char* op, const char* name, const at::Tensor& scale) {
+  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, " is ",
+                    scale.defined() ? c10::str(scale.sizes()) : std::string("missing"), ", one element is wanted");
+  float value = 0;
+  if (scale.scalar_type() == at::kFloat) {
+    value = *scale.const_data_ptr<float>();
+  } else {
+    check_float(op, name, scale);
+    value = scale.item<float>();
+  }
+  TORCH_CHECK_VALUE(std::isfinite(value), op, ": ", name, " is ", value, ", a finite number is wanted");
+  return value;
+}
+
+void check_status(const char* op, kernels::Status status) {
+  TORCH_CHECK_VALUE(status == kernels::Status::ok, op, ": ", kernels::describe(status));
+}
+
+kernels::Isa host_isa(const char* op) {
+  check_status(op, kernels::host().status);
+  return kernels::host().isa;
+}
+
+at::Tensor float_bias(const char* op, const at::Tensor& bias, std::int64_t k) {
+  if (!bias.defined()) return bias;
+  check_float(op, "bias_a", bias);
+  TORCH_CHECK_VALUE(bias.dim() == 1 && bias.size(0) == k, op, ": bias_a is ", bias.sizes(), ", [", k, "] is wanted");
+  return bias.to(at::kFloat).contiguous();
+}
+
+Rows rows_of(const at::Tensor& x) {
+  if (x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1))
+    return {x, x.size(0), x.stride(0) * static_cast<std::int64_t>(x.element_size())};
+  const at::Tensor dense = x.contiguous();
+  const std::int64_t last = x.size(-1);
+  return {dense, last == 0 ? 0 : dense.numel() / last, last * static_cast<std::int64_t>(x.element_size())};
+}
+
+void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
+              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out) {
+  const kernels::Isa isa = host_isa(op);
+  const kernels::Dtype dtype = out_dtype(out);
+  const kernels::GemmOutput y = {out.mutable_data_ptr(), dtype, kernels::row_bytes(dtype, shape.n), scale};
+  if (weight.panels.defined()) {
+    const kernels::GemmKernel& row = row_of_panels(op, table, weight.panels, shape.n, shape.k, 1, isa);
+    check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
+    check_status(op, row.run(shape, x, panel_data(weight.panels), y, torch_parallel()));
+    return;
+  }
+  const kernels::GemmKernel& row = kernels::choose(table, shape, isa);
+  const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
+  row.prepack(weight.packed.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
+  check_status(op, row.run(shape, x, panels.const_data_ptr(), y, torch_parallel()));
+}
+
+void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels::Conv2dShape& shape,
+                const kernels::Conv2dInput& x, const Weight& weight, float scale, const at::Tensor& out) {
+  const kernels::Isa isa = host_isa(op);
+  const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), x.layout, scale};
+  if (weight.panels.defined()) {
+    const kernels::Conv2dKernel& row =
+        row_of_panels(op, table, weight.panels, shape.out_c, shape.depth(), shape.taps(), isa);
+    check_panel_size(op, weight.panels, row.packed_bytes(shape));
+    check_status(op, row.run(shape, x, panel_data(weight.panels), y, torch_parallel()));
+    return;
+  }
+  const kernels::Conv2dKernel& row = kernels::choose(table, shape, isa);
+  const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
+  row.prepack(weight.packed.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
+  check_status(op, row.run(shape, x, panels.const_data_ptr(), y, torch_parallel()));
+}
+
+at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
+                        std::int64_t k) {
+  const kernels::GemmKernel& row = kernels::choose(table, kernels::GemmShape{1, n, k}, host_isa(op));
+  const at::Tensor panels = empty_panels(header_of(row.name, n, k, 1), row.packed_bytes(n, k));
+  row.prepack(weight.contiguous().const_data_ptr(), n, k, static_cast<char*>(panels.mutable_data_ptr()) + header_bytes,
+              torch_parallel());
+  return panels;
+}
+
+at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,
+                          const kernels::Conv2dShape& shape) {
+  const kernels::Conv2dKernel& row = kernels::choose(table, shape, host_isa(op));
+  const at::Tensor panels =
+      empty_panels(header_of(row.name, shape.out_c, shape.depth(), shape.taps()), row.packed_bytes(shape));
+  row.prepack(weight.contiguous().const_data_ptr(), shape, static_cast<char*>(panels.mutable_data_ptr()) + header_bytes,
+              torch_parallel());
+  return panels;
+}
+
+}  // namespace bie::ops

@@ -1,0 +1,41 @@
+#include "ops/integer_grad.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include "bie/ops.h"
+#include "ops/bridge.h"
+
+namespace bie::ops {
+
+void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad) {
+  const std::optional<at::ScalarType> wanted = weight.grad_dtype();
+  at::Tensor& slot = weight.mutable_grad();
+  if (wanted.has_value() && *wanted == at::kChar) {
+    const at::Tensor q = int8_grad(grad);
+    if (!slot.defined())
+      slot = q;
+    else
+      slot.copy_(slot.to(at::kShort).add_(q).clamp_(-127, 127));
+    return;
+  }
+  const at::ScalarType type = wanted.value_or(at::kFloat);
+  if (!slot.defined())
+    slot = grad.to(type, /*non_blocking=*/false, /*copy=*/true);
+  else
+    slot.add_(grad.to(slot.scalar_type()));
+}
+
+void check_anchor(const char* op, const at::Tensor& anchor) {
+  TORCH_CHECK_VALUE(!anchor.defined() || (anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type())), op,
+                    ": anchor is ", anchor.sizes(), " of ", anchor.scalar_type(),
+                    ", an empty floating-point tensor is wanted");
+}
+
+void refuse_double_backward(const char* op) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), op,
+              ": the backward pass was asked for a graph (create_graph=True), but quantised layers have no second "
+              "derivative");
+}
+
+}  // namespace bie::ops

@@ -1,0 +1,18 @@
+// The gradient rule for integer weights: what the backward pass of a layer shares with the others.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace bie::ops {
+
+/// Writes (or accumulates) weight.grad: int8 by the rule of int8_grad, saturating, unless weight.grad_dtype is a float
+/// type or None, which takes the unquantised sum.
+void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad);
+
+/// An anchor is an empty float tensor; a sentence otherwise.
+void check_anchor(const char* op, const at::Tensor& anchor);
+
+/// The operators define first derivatives only.
+void refuse_double_backward(const char* op);
+
+}  // namespace bie::ops

@@ -1,0 +1,134 @@
+// Sign and int4 packing of the last axis.
+#include "bie/kernels/packing.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "bie/ops.h"
+#include "ops/bridge.h"
+
+namespace bie::ops {
+namespace {
+
+/// Shape of x with its last axis replaced, allocated like x.
+at::Tensor empty_last(const at::Tensor& x, const c10::SymInt& last, at::ScalarType type) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = last;
+  return at::empty_symint(sizes, x.options().dtype(type));
+}
+
+void check_axis(const char* op, const char* name, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.dim() >= 1, op, ": ", name, " is 0-dimensional, at least one axis is wanted");
+}
+
+at::Tensor pack_signs_meta(const at::Tensor& x, const OptTensor&) {
+  check_axis("pack_signs", "x", x);
+  return empty_last(x, (x.sym_size(-1) + 7) / 8, at::kByte);
+}
+
+at::Tensor pack_signs_cpu(const at::Tensor& x, const OptTensor& bias) {
+  const char* op = "pack_signs";
+  const kernels::Dtype dtype = kernel_dtype(op, "x", x);
+  at::Tensor out = pack_signs_meta(x, bias);
+  const std::int64_t k = x.size(-1);
+  TORCH_CHECK_TYPE(!bias.has_value() || kernels::is_float(dtype), op, ": x is int8 and takes no bias");
+  const at::Tensor b = float_bias(op, value_or_none(bias), k);
+  const Rows rows = rows_of(x);
+  const kernels::RowsShape shape{rows.count, k};
+  const auto& row = kernels::choose(kernels::sign_pack_table(), shape, host_isa(op));
+  check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride,
+                           b.defined() ? b.const_data_ptr<float>() : nullptr,
+                           static_cast<std::uint8_t*>(out.mutable_data_ptr()), torch_parallel()));
+  return out;
+}
+
+void check_packed(const char* op, const at::Tensor& packed, at::ScalarType type, std::int64_t k,
+                  std::int64_t per_byte) {
+  check_axis(op, "packed", packed);
+  TORCH_CHECK_TYPE(packed.scalar_type() == type, op, ": packed is ", packed.scalar_type(), ", ", type, " is wanted");
+  TORCH_CHECK_VALUE(k >= 0 && packed.sym_size(-1) == (k + per_byte - 1) / per_byte, op, ": packed is ",
+                    packed.sym_sizes(), ", k = ", k, " wants a last axis of ", (k + per_byte - 1) / per_byte);
+}
+
+at::Tensor unpack_signs_meta(const at::Tensor& packed, std::int64_t k) {
+  check_packed("unpack_signs", packed, at::kByte, k, 8);
+  return empty_last(packed, k, at::kChar);
+}
+
+at::Tensor unpack_signs_cpu(const at::Tensor& packed, std::int64_t k) {
+  at::Tensor out = unpack_signs_meta(packed, k);
+  const at::Tensor dense = packed.contiguous();
+  if (k > 0)
+    kernels::unpack_signs({out.numel() / k, k}, dense.const_data_ptr<std::uint8_t>(),
+                          out.mutable_data_ptr<std::int8_t>(), torch_parallel());
+  return out;
+}
+
+at::Tensor pack_int4_meta(const at::Tensor& codes) {
+  check_axis("pack_int4", "codes", codes);
+  TORCH_CHECK_TYPE(codes.scalar_type() == at::kChar, "pack_int4: codes is ", codes.scalar_type(), ", int8 is wanted");
+  return empty_last(codes, (codes.sym_size(-1) + 1) / 2, at::kChar);
+}
+
+at::Tensor pack_int4_cpu(const at::Tensor& codes) {
+  at::Tensor out = pack_int4_meta(codes);
+  const at::Tensor dense = codes.contiguous();
+  const std::int64_t k = codes.size(-1);
+  const kernels::RowsShape shape{k == 0 ? 0 : codes.numel() / k, k};
+  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isa("pack_int4"));
+  check_status("pack_int4", row.run(shape, dense.const_data_ptr<std::int8_t>(),
+                                    static_cast<std::uint8_t*>(out.mutable_data_ptr()), torch_parallel()));
+  return out;
+}
+
+at::Tensor unpack_int4_meta(const at::Tensor& packed, std::int64_t k) {
+  check_packed("unpack_int4", packed, at::kChar, k, 2);
+  return empty_last(packed, k, at::kChar);
+}
+
+at::Tensor unpack_int4_cpu(const at::Tensor& packed, std::int64_t k) {
+  at::Tensor out = unpack_int4_meta(packed, k);
+  const at::Tensor dense = packed.contiguous();
+  if (k > 0)
+    kernels::unpack_int4({out.numel() / k, k}, static_cast<const std::uint8_t*>(dense.const_data_ptr()),
+                         out.mutable_data_ptr<std::int8_t>(), torch_parallel());
+  return out;
+}
+
+}  // namespace
+
+at::Tensor pack_signs(const at::Tensor& x, const at::Tensor& bias) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, const OptTensor&)>("bie::pack_signs");
+  return op.call(x, none_if_undefined(bias));
+}
+
+at::Tensor unpack_signs(const at::Tensor& packed, std::int64_t k) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::unpack_signs");
+  return op.call(packed, k);
+}
+
+at::Tensor pack_int4(const at::Tensor& codes) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&)>("bie::pack_int4");
+  return op.call(codes);
+}
+
+at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::unpack_int4");
+  return op.call(packed, k);
+}
+
+}  // namespace bie::ops
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) {
+  m.impl("pack_signs", bie::ops::pack_signs_cpu);
+  m.impl("unpack_signs", bie::ops::unpack_signs_cpu);
+  m.impl("pack_int4", bie::ops::pack_int4_cpu);
+  m.impl("unpack_int4", bie::ops::unpack_int4_cpu);
+}
+
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  m.impl("pack_signs", bie::ops::pack_signs_meta);
+  m.impl("unpack_signs", bie::ops::unpack_signs_meta);
+  m.impl("pack_int4", bie::ops::pack_int4_meta);
+  m.impl("unpack_int4", bie::ops::unpack_int4_meta);
+}

@@ -1,0 +1,217 @@
+// The quantisers of numerics.md section 2 and the first-batch scale.
+#include "ops/quantizers.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bie/kernels/quantize.h"
+#include "bie/ops.h"
+
+namespace bie::ops {
+namespace {
+
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+
+at::Tensor scalar_like(const at::Tensor& x, double value) { return at::full({}, value, x.options().dtype(at::kFloat)); }
+
+Pair quantize(const char* op, const at::Tensor& x, const OptTensor& scale, double eps, const CodeRange& range) {
+  check_float(op, "x", x);
+  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
+  const float given = scale.has_value() ? scale_value(op, "scale", *scale) : mean_step(op, x, range.mean_to_step);
+  TORCH_CHECK_VALUE(std::isfinite(given), op, ": x holds NaN or infinity");
+  const at::Tensor codes = quantize_codes(op, x, std::max(given, static_cast<float>(eps)), range);
+  return {codes, scalar_like(x, given)};
+}
+
+Pair q8_quantize_cpu(const at::Tensor& x, const OptTensor& scale, double eps) {
+  return quantize("q8_quantize", x, scale, eps, q8_range);
+}
+
+Pair q4_quantize_cpu(const at::Tensor& x, const OptTensor& scale, double eps) {
+  return quantize("q4_quantize", x, scale, eps, q4_range);
+}
+
+Pair quantize_meta(const at::Tensor& x, const OptTensor&, double) {
+  return {at::empty_symint(x.sym_sizes(), x.options().dtype(at::kChar)), at::empty({}, x.options().dtype(at::kFloat))};
+}
+
+/// q = clamp(rint(x * scale), lo, bound) in float32, for a scale = bound / amax.
+Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, std::int64_t num_bits, bool is_unsigned,
+                         bool narrow_range) {
+  TORCH_CHECK_VALUE(num_bits >= 2 && num_bits <= 16, op, ": num_bits is ", num_bits, ", 2 to 16 are wanted");
+  TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
+  const double bound = std::ldexp(1.0, static_cast<int>(num_bits) - 1 + (is_unsigned ? 1 : 0)) - 1;
+  const double lo = is_unsigned ? 0 : narrow_range ? -bound : -bound - 1;
+  const at::Tensor xf = x.to(at::kFloat);
+  TORCH_CHECK_TYPE(!is_unsigned || x.numel() == 0 || xf.min().item<float>() >= 0, op,
+                   ": x holds negative values, unsigned quantisation wants none");
+  if (amax == 0) return {at::zeros_like(x), scalar_like(x, 1)};
+  const float scale = static_cast<float>(bound) / amax;
+  const at::Tensor q = xf.mul(scale).round().clamp(lo, bound).to(x.scalar_type());
+  return {q, scalar_like(x, amax <= 0x1p-24f ? 1.0f : scale)};
+}
+
+Pair amax_quantize_cpu(const at::Tensor& x, const OptTensor& amax, std::int64_t num_bits, bool is_unsigned,
+                       bool narrow_range) {
+  const char* op = "amax_quantize";
+  check_float(op, "x", x);
+  TORCH_CHECK_VALUE(x.numel() > 0, op, ": x is ", x.sizes(), ", at least one element is wanted");
+  TORCH_CHECK_VALUE(at::isfinite(x).all().item<bool>(), op, ": x holds NaN or infinity");
+  float value = 0;
+  if (amax.has_value()) {
+    TORCH_CHECK_VALUE(amax->numel() == 1 && (amax->dim() == 0 || amax->dim() == x.dim()), op, ": amax is ",
+                      amax->sizes(), ", one element of rank 0 or ", x.dim(), " is wanted");
+    value = scale_value(op, "amax", *amax);
+  } else {
+    value = x.max().item<float>();
+  }
+  auto [q, scale] = amax_quantize_value(op, x, value, num_bits, is_unsigned, narrow_range);
+  const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
+  return {q, scale.view(ones)};
+}
+
+Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, bool, bool) {
+  const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
+  return {at::empty_symint(x.sym_sizes(), x.options()), at::empty(ones, x.options().dtype(at::kFloat))};
+}
+
+at::Tensor int8_grad_cpu(const at::Tensor& g) {
+  const char* op = "int8_grad";
+  check_float(op, "g", g);
+  const at::Tensor wide = g.to(at::kFloat);
+  const at::Tensor zeros = at::zeros_like(wide, wide.options().dtype(at::kChar));
+  if (g.numel() == 0) return zeros;
+  const float max = wide.max().item<float>();
+  const float min = wide.min().item<float>();
+  if (!std::isfinite(max) || !std::isfinite(min)) return zeros;  // the step counts as skipped
+  const float amax = max > 0 ? max : std::fabs(min);
+  if (amax == 0) return zeros;
+  return std::get<0>(amax_quantize_value(op, wide, amax, 8, false, true)).to(at::kChar);
+}
+
+at::Tensor int8_grad_meta(const at::Tensor& g) { return at::empty_symint(g.sym_sizes(), g.options().dtype(at::kChar)); }
+
+Pair binary_init_cpu(const at::Tensor& weight) {
+  const char* op = "binary_init";
+  check_float(op, "weight", weight);
+  TORCH_CHECK_VALUE(weight.numel() > 0, op, ": weight is ", weight.sizes(), ", at least one element is wanted");
+  const at::Tensor w = weight.to(at::kFloat);
+  const float scale_w = mean_step(op, weight, 1);
+  TORCH_CHECK_VALUE(std::isfinite(scale_w), op, ": weight holds NaN or infinity");
+  const at::Tensor centred = w.sub(w.mean(at::kDouble).item<float>());
+  // An all-equal weight may centre to tiny negatives only: amax_quantize wants amax >= 0.
+  const float amax = std::max(0.0f, centred.max().item<float>());
+  at::Tensor q = std::get<0>(amax_quantize_value(op, centred, amax, 8, false, true));
+  q = at::where(q.eq(0), at::sign(centred), q);
+  q = at::where(q.eq(0), at::full({}, 1.0f), q).to(at::kChar);
+  return {q, scalar_like(weight, scale_w)};
+}
+
+Pair binary_init_meta(const at::Tensor& weight) {
+  return {at::empty_symint(weight.sym_sizes(), weight.options().dtype(at::kChar)),
+          at::empty({}, weight.options().dtype(at::kFloat))};
+}
+
+void init_scale_cpu(at::Tensor& scale_a, const at::Tensor& x, double c) {
+  const char* op = "init_scale_";
+  TORCH_CHECK_TYPE(scale_a.scalar_type() == at::kFloat, op, ": scale_a is ", scale_a.scalar_type(),
+                   ", float32 is wanted");
+  if (scale_value(op, "scale_a", scale_a) != 0) return;
+  check_float(op, "x", x);
+  TORCH_CHECK_VALUE(std::isfinite(c) && c > 0, op, ": c is ", c, ", a positive number is wanted");
+  const float step = mean_step(op, x, c);
+  TORCH_CHECK_VALUE(std::isfinite(step), op, ": x holds NaN or infinity");
+  scale_a.fill_(step);
+}
+
+void init_scale_meta(at::Tensor&, const at::Tensor&, double) {}
+
+}  // namespace
+
+float mean_step(const char* op, const at::Tensor& x, double c) {
+  const at::Tensor dense = x.contiguous();
+  const float mean = kernels::mean_abs(dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(), torch_parallel());
+  return static_cast<float>(static_cast<double>(mean) * c);
+}
+
+at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const CodeRange& range) {
+  const kernels::Dtype dtype = kernel_dtype(op, "x", x);
+  const at::Tensor dense = x.contiguous();
+  at::Tensor codes = at::empty(x.sizes(), x.options().dtype(at::kChar));
+  // Rows only divide the work here: any split of a dense tensor gives the same codes.
+  constexpr std::int64_t run = 16384;
+  const std::int64_t whole = x.numel() / run * run;
+  const char* from = static_cast<const char*>(dense.const_data_ptr());
+  std::int8_t* to = codes.mutable_data_ptr<std::int8_t>();
+  const auto quantize_rows = [&](std::int64_t begin, std::int64_t rows, std::int64_t k) {
+    if (rows == 0 || k == 0) return;
+    const kernels::RowsShape shape{rows, k};
+    const auto& row = kernels::choose(kernels::quantize_table(), shape, host_isa(op));
+    check_status(op, row.run(shape, from + kernels::row_bytes(dtype, begin), dtype, kernels::row_bytes(dtype, k),
+                             nullptr, step, range.lo, range.hi, to + begin, torch_parallel()));
+  };
+  quantize_rows(0, whole / run, run);
+  quantize_rows(whole, 1, x.numel() - whole);
+  return codes;
+}
+
+std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale, double eps) {
+  static const auto op = find_op<Pair(const at::Tensor&, const OptTensor&, double)>("bie::q8_quantize");
+  return op.call(x, none_if_undefined(scale), eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> q4_quantize(const at::Tensor& x, const at::Tensor& scale, double eps) {
+  static const auto op = find_op<Pair(const at::Tensor&, const OptTensor&, double)>("bie::q4_quantize");
+  return op.call(x, none_if_undefined(scale), eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> amax_quantize(const at::Tensor& x, const at::Tensor& amax, std::int64_t num_bits,
+                                                 bool is_unsigned, bool narrow_range) {
+  static const auto op =
+      find_op<Pair(const at::Tensor&, const OptTensor&, std::int64_t, bool, bool)>("bie::amax_quantize");
+  return op.call(x, none_if_undefined(amax), num_bits, is_unsigned, narrow_range);
+}
+
+at::Tensor int8_grad(const at::Tensor& g) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&)>("bie::int8_grad");
+  return op.call(g);
+}
+
+std::tuple<at::Tensor, at::Tensor> binary_init(const at::Tensor& weight) {
+  static const auto op = find_op<Pair(const at::Tensor&)>("bie::binary_init");
+  return op.call(weight);
+}
+
+void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c) {
+  static const auto op = find_op<void(at::Tensor&, const at::Tensor&, double)>("bie::init_scale_");
+  at::Tensor target = scale_a;
+  op.call(target, x, c);
+}
+
+}  // namespace bie::ops
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) {
+  m.impl("q8_quantize", bie::ops::q8_quantize_cpu);
+  m.impl("q4_quantize", bie::ops::q4_quantize_cpu);
+  m.impl("amax_quantize", bie::ops::amax_quantize_cpu);
+  m.impl("int8_grad", bie::ops::int8_grad_cpu);
+  m.impl("binary_init", bie::ops::binary_init_cpu);
+  m.impl("init_scale_", bie::ops::init_scale_cpu);
+}
+
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  m.impl("q8_quantize", bie::ops::quantize_meta);
+  m.impl("q4_quantize", bie::ops::quantize_meta);
+  m.impl("amax_quantize", bie::ops::amax_quantize_meta);
+  m.impl("int8_grad", bie::ops::int8_grad_meta);
+  m.impl("binary_init", bie::ops::binary_init_meta);
+  m.impl("init_scale_", bie::ops::init_scale_meta);
+}

@@ -1,0 +1,44 @@
+// Every operator's schema, and nothing else.
+#include <torch/library.h>
+
+TORCH_LIBRARY(bie, m) {
+  m.def(
+      "binary_linear(Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a=None, *, "
+      "int? in_features=None, Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+  m.def(
+      "q8_linear(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, "
+      "int? in_features=None, float eps=1e-5, bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> "
+      "Tensor");
+  m.def(
+      "q4_linear(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, "
+      "int? in_features=None, float eps=1e-5, bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> "
+      "Tensor");
+  m.def(
+      "q8_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
+      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+  m.def(
+      "q4_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
+      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+
+  m.def("binary_prepack(Tensor weight, int in_features) -> Tensor");
+  m.def("q8_prepack(Tensor weight) -> Tensor");
+  m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
+  m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");
+  m.def("q4_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size) -> Tensor");
+
+  m.def("pack_signs(Tensor x, Tensor? bias=None) -> Tensor");
+  m.def("unpack_signs(Tensor packed, int k) -> Tensor");
+  m.def("pack_int4(Tensor codes) -> Tensor");
+  m.def("unpack_int4(Tensor packed, int k) -> Tensor");
+
+  m.def("q8_quantize(Tensor x, Tensor? scale=None, float eps=1e-5) -> (Tensor q, Tensor scale)");
+  m.def("q4_quantize(Tensor x, Tensor? scale=None, float eps=1e-5) -> (Tensor q, Tensor scale)");
+  m.def(
+      "amax_quantize(Tensor x, Tensor? amax=None, int num_bits=8, bool unsigned=False, bool narrow_range=True) -> "
+      "(Tensor q, Tensor scale)");
+  m.def("int8_grad(Tensor g) -> Tensor");
+  m.def("binary_init(Tensor weight) -> (Tensor q, Tensor scale_w)");
+  m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");
+}
