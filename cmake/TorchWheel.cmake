@@ -16,11 +16,14 @@ file(STRINGS ${BIE_TORCH_DIR}/version.py bie_torch_version_line REGEX "^__versio
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" BIE_TORCH_VERSION "${bie_torch_version_line}")
 message(STATUS "bie: torch ${BIE_TORCH_VERSION} from ${BIE_TORCH_DIR}")
 
-foreach(library c10 torch_cpu)
-  add_library(bie_torch_${library} SHARED IMPORTED)
-  set_target_properties(bie_torch_${library} PROPERTIES IMPORTED_LOCATION ${BIE_TORCH_DIR}/lib/lib${library}.so)
+foreach(library c10.so torch_cpu.so gomp.so.1)
+  string(REGEX REPLACE "\\.so.*" "" name ${library})
+  add_library(bie_torch_${name} SHARED IMPORTED)
+  set_target_properties(bie_torch_${name} PROPERTIES IMPORTED_LOCATION ${BIE_TORCH_DIR}/lib/lib${library})
 endforeach()
 add_library(bie_torch INTERFACE)
 target_include_directories(bie_torch SYSTEM INTERFACE
   $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include> $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include/torch/csrc/api/include>)
-target_link_libraries(bie_torch INTERFACE $<BUILD_INTERFACE:bie_torch_torch_cpu> $<BUILD_INTERFACE:bie_torch_c10>)
+# torch's own libgomp: another copy would start a second pool of threads.
+target_link_libraries(bie_torch INTERFACE
+  $<BUILD_INTERFACE:bie_torch_torch_cpu> $<BUILD_INTERFACE:bie_torch_c10> $<BUILD_INTERFACE:bie_torch_gomp>)

@@ -1,0 +1,50 @@
+// The architectures of `bie train`: image classifiers whose inner layers have 32, 8, 4 or 1 bit.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bie/nn/quant_layer.h"
+
+namespace bie::nn {
+
+struct ModelConfig {
+  std::string arch = "mlp";                    ///< mlp or lenet
+  int bits = 32;                               ///< of inner layers, weights and activations: 32 (float), 8, 4 or 1
+  std::array<std::int64_t, 3> image{1, 8, 8};  ///< channels, height, width
+  std::int64_t classes = 10;
+  std::int64_t hidden = 1024;  ///< width of the inner fully connected layers
+  std::int64_t depth = 3;      ///< their number (mlp)
+};
+
+/// [batch, channels, height, width] float to [batch, classes] logits. The first and the last layer are float.
+class Classifier : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+
+  const ModelConfig& config() const { return config_; }
+  /// Quantised layers in the order of the forward pass; none at 32 bits.
+  const std::vector<std::shared_ptr<QuantLayer>>& quant_layers() const { return quant_layers_; }
+  /// Elements of all weights (matrices and filters; biases, scales and norms do not count), and of the quantised ones.
+  std::int64_t weight_count() const;
+  std::int64_t quantised_count() const;
+
+ protected:
+  explicit Classifier(const ModelConfig& config) : config_(config) {}
+  std::vector<std::shared_ptr<QuantLayer>> quant_layers_;
+
+ private:
+  ModelConfig config_;
+};
+
+/// mlp:   Linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
+/// lenet: 5x5 Conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear. No 1-bit form.
+/// A ValueError for an unknown architecture, bit width or size.
+std::shared_ptr<Classifier> make_model(const ModelConfig& config);
+
+}  // namespace bie::nn

@@ -1,0 +1,17 @@
+#include "cli/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace bie::cli::log {
+
+void start(bool quiet) {
+  if (!spdlog::get("bie")) spdlog::set_default_logger(spdlog::stderr_color_st("bie"));
+  spdlog::set_pattern("%^%l%$: %v");
+  spdlog::set_level(quiet ? spdlog::level::err : spdlog::level::info);
+}
+
+void info(const std::string& sentence) { spdlog::info("{}", sentence); }
+void error(const std::string& sentence) { spdlog::error("{}", sentence); }
+
+}  // namespace bie::cli::log
