@@ -1,12 +1,17 @@
-// The preconditions every GEMM and convolution row shares, so that all rows refuse the same inputs alike.
+// The preconditions every row of a table shares, so that all rows refuse the same inputs alike.
 #pragma once
 
 #include <cmath>
 
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/gemm.h"
+#include "bie/kernels/packing.h"
 
 namespace bie::kernels {
+
+inline Status check_rows(const RowsShape& shape) {
+  return shape.rows < 0 || shape.k < 0 ? Status::bad_shape : Status::ok;
+}
 
 /// A GEMM on `code` activations (bits, s8 or s4) with a contraction of at most `max_k`.
 inline Status check_gemm(const GemmShape& shape, const GemmInput& x, const GemmOutput& y, Dtype code,

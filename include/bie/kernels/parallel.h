@@ -6,8 +6,8 @@
 
 namespace bie::kernels {
 
-/// Runs body(context, begin, end) on disjoint ranges that together cover [0, count), each at least `grain` long but
-/// for the last, and returns when all have ended. `body` neither throws nor calls back into `run`.
+/// Runs body(context, begin, end) on disjoint ranges that together cover [0, count), at most ceil(count / grain) of
+/// them, and returns when all have ended. `body` neither throws nor calls back into `run`.
 struct Parallel {
   using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
   void (*run)(void* pool, std::int64_t count, std::int64_t grain, Body body, void* context);

@@ -60,7 +60,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
 
   std::atomic<bool> finite{true};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, shape.k));
-  parallel_for(parallel, m, encode_grain, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t encoded = shape.k == 0 ? 0 : m;  // empty rows may lie nowhere: x and codes can be null
+  parallel_for(parallel, encoded, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     bool all = true;
     for (std::int64_t row = begin; row < end; ++row)
       all &= encode_row(tile, width, shape.k, x, row, layout.code_bytes, codes + row * layout.code_bytes);

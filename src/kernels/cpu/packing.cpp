@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/check.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/reference/reference.h"
 
@@ -16,6 +17,7 @@ std::int64_t row_grain(std::int64_t k) { return 1 + 65536 / (k + 1); }
 template <bool (*encode)(const cpu::EncodeArgs&)>
 Status pack_signs(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
                   std::uint8_t* packed, const Parallel& parallel) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   constexpr std::int64_t chunk = 2048;  // the encoder writes whole words, so it writes here and bytes are copied
   if (!is_float(dtype) && dtype != Dtype::s8) return Status::bad_dtype;
   const std::int64_t bytes = row_bytes(Dtype::bits, shape.k);
@@ -34,6 +36,7 @@ Status pack_signs(const RowsShape& shape, const void* x, Dtype dtype, std::int64
 
 template <void (*pack)(const std::int8_t*, std::int64_t, std::uint8_t*)>
 Status pack_int4(const RowsShape& shape, const std::int8_t* codes, std::uint8_t* packed, const Parallel& parallel) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   const std::int64_t bytes = row_bytes(Dtype::s4, shape.k);
   parallel_for(parallel, shape.rows, row_grain(shape.k), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) pack(codes + row * shape.k, shape.k, packed + row * bytes);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "kernels/check.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/reference/reference.h"
 
@@ -14,6 +15,7 @@ namespace {
 template <bool (*encode)(const cpu::EncodeArgs&)>
 Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
                 float step, int lo, int hi, std::int8_t* q, const Parallel& parallel) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   if (!is_float(dtype)) return Status::bad_dtype;
   if (!(std::isfinite(step) && step > 0)) return Status::bad_scale;
   std::atomic<bool> finite{true};

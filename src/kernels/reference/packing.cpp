@@ -1,6 +1,7 @@
 // The definition of sign and int4 packing: one dull loop each.
 #include "bie/kernels/packing.h"
 
+#include "kernels/check.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels::reference {
@@ -8,6 +9,7 @@ namespace {
 
 Status pack_signs(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
                   std::uint8_t* packed, const Parallel&) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   if (!is_float(dtype) && dtype != Dtype::s8) return Status::bad_dtype;
   const std::int64_t bytes = row_bytes(Dtype::bits, shape.k);
   for (std::int64_t row = 0; row < shape.rows; ++row) {
@@ -22,6 +24,7 @@ Status pack_signs(const RowsShape& shape, const void* x, Dtype dtype, std::int64
 }
 
 Status pack_int4(const RowsShape& shape, const std::int8_t* codes, std::uint8_t* packed, const Parallel&) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   const std::int64_t bytes = row_bytes(Dtype::s4, shape.k);
   for (std::int64_t row = 0; row < shape.rows; ++row)
     for (std::int64_t j = 0; j < bytes; ++j) {
@@ -42,6 +45,7 @@ const Int4PackKernel int4_pack = {"int4_pack_reference", Isa::reference, nullptr
 namespace bie::kernels {
 
 void unpack_signs(const RowsShape& shape, const std::uint8_t* packed, std::int8_t* signs, const Parallel& parallel) {
+  if (shape.k <= 0) return;
   const std::int64_t bytes = row_bytes(Dtype::bits, shape.k);
   parallel_for(parallel, shape.rows, 1 + 65536 / (shape.k + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
@@ -51,6 +55,7 @@ void unpack_signs(const RowsShape& shape, const std::uint8_t* packed, std::int8_
 }
 
 void unpack_int4(const RowsShape& shape, const std::uint8_t* packed, std::int8_t* codes, const Parallel& parallel) {
+  if (shape.k <= 0) return;
   const std::int64_t bytes = row_bytes(Dtype::s4, shape.k);
   parallel_for(parallel, shape.rows, 1 + 65536 / (shape.k + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)

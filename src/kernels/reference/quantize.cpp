@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/check.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels::reference {
@@ -11,6 +12,7 @@ namespace {
 
 Status run(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias, float step,
            int lo, int hi, std::int8_t* q, const Parallel&) {
+  if (check_rows(shape) != Status::ok) return Status::bad_shape;
   if (!is_float(dtype)) return Status::bad_dtype;
   if (!(std::isfinite(step) && step > 0)) return Status::bad_scale;
   for (std::int64_t row = 0; row < shape.rows; ++row)

@@ -13,7 +13,10 @@ struct Product {
     return _mm512_and_si512(part == 0 ? _mm512_slli_epi16(both, 4) : both, _mm512_set1_epi8(static_cast<char>(0xf0)));
   }
   static __m512i add(__m512i sum, __m512i x, __m512i w) { return _mm512_dpbusd_epi32(sum, x, w); }
-  static __m512i finish(__m512i sum, __m512i init) { return _mm512_add_epi32(_mm512_srai_epi32(sum, 4), init); }
+  static __m512i finish(__m512i sum, __m512i init) {
+    // Only with the start value is the sum one of q * w, not (q + 8) * w, and sure to fit: it may wrap on the way.
+    return _mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_slli_epi32(init, 4)), 4);
+  }
 };
 
 }  // namespace

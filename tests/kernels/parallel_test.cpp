@@ -1,0 +1,119 @@
+// The pool's loops: every index once, no more ranges than asked for, on as many threads as promised.
+#include "bie/kernels/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "thread_watch.h"
+
+namespace bie::kernels::test {
+namespace {
+
+using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+Ranges ranges_of(const Parallel& parallel, std::int64_t count, std::int64_t grain) {
+  std::mutex mutex;
+  Ranges ranges;
+  parallel_for(parallel, count, grain, [&](std::int64_t begin, std::int64_t end) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ranges.push_back({begin, end});
+  });
+  std::sort(ranges.begin(), ranges.end());
+  return ranges;
+}
+
+TEST(Parallel, RangesCoverEveryIndexOnce) {
+  for (const int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    for (const std::int64_t count : {1, 2, 3, 7, 8, 100, 1001})
+      for (const std::int64_t grain : {1, 2, 3, 7, 64, 5000}) {
+        const Ranges ranges = ranges_of(pool.parallel(), count, grain);
+        SCOPED_TRACE(testing::Message() << threads << " threads, " << count << " by " << grain);
+        std::int64_t next = 0;
+        for (const auto& [begin, end] : ranges) {
+          EXPECT_EQ(begin, next);
+          EXPECT_LT(begin, end);
+          next = end;
+        }
+        EXPECT_EQ(next, count);
+        EXPECT_LE(std::ssize(ranges), threads);
+        EXPECT_LE(std::ssize(ranges), (count + grain - 1) / grain) << "so small a loop is not worth so many ranges";
+      }
+  }
+}
+
+TEST(Parallel, AnEmptyLoopCallsNobody) {
+  ThreadPool pool(2);
+  for (const std::int64_t count : {0, -1}) {
+    EXPECT_TRUE(ranges_of(pool.parallel(), count, 1).empty());
+    EXPECT_TRUE(ranges_of(serial(), count, 1).empty());
+  }
+}
+
+TEST(Parallel, SerialIsOneRangeOnTheCallingThread) {
+  EXPECT_EQ(serial().threads, 1);
+  EXPECT_EQ(ranges_of(serial(), 1001, 1), (Ranges{{0, 1001}}));
+  std::thread::id ran;
+  parallel_for(serial(), 5, 1, [&](std::int64_t, std::int64_t) { ran = std::this_thread::get_id(); });
+  EXPECT_EQ(ran, std::this_thread::get_id());
+}
+
+TEST(Parallel, APoolOfNRunsOnNThreadsAndTheCallerIsOne) {
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.parallel().threads, threads);
+    ThreadWatch watch(pool.parallel());
+    std::atomic<int> on_caller{0};
+    const std::thread::id caller = std::this_thread::get_id();
+    parallel_for(watch.parallel(), 100, 1,
+                 [&](std::int64_t, std::int64_t) { on_caller += std::this_thread::get_id() == caller; });
+    EXPECT_EQ(watch.threads_of_loops(), (std::vector<std::size_t>{static_cast<std::size_t>(threads)}));
+    EXPECT_EQ(on_caller.load(), 1);
+  }
+}
+
+TEST(Parallel, ALoopWithinOneGrainStaysOnTheCallingThread) {
+  ThreadPool pool(3);
+  const std::thread::id caller = std::this_thread::get_id();
+  parallel_for(pool.parallel(), 64, 64, [&](std::int64_t begin, std::int64_t end) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(begin, 0);
+    EXPECT_EQ(end, 64);
+  });
+}
+
+TEST(Parallel, ALoopReturnsAfterItsLastBody) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<int> hits(17, 0);  // plain ints: a body that outlives its loop is a race a sanitizer would see
+    parallel_for(pool.parallel(), 17, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) ++hits[static_cast<std::size_t>(i)];
+    });
+    ASSERT_EQ(hits, std::vector<int>(17, 1)) << "round " << round;
+  }
+}
+
+TEST(Parallel, TwoCallersShareAPool) {
+  ThreadPool pool(2);
+  const auto sum_often = [&pool] {
+    for (int round = 0; round < 500; ++round) {
+      std::atomic<std::int64_t> sum{0};
+      parallel_for(pool.parallel(), 100, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) sum += i;
+      });
+      ASSERT_EQ(sum.load(), 4950);
+    }
+  };
+  std::thread other(sum_often);
+  sum_often();
+  other.join();
+}
+
+}  // namespace
+}  // namespace bie::kernels::test
