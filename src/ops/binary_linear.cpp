@@ -6,14 +6,13 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sign.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <cmath>
 
 #include "bie/ops.h"
+#include "ops/autograd.h"
 #include "ops/bridge.h"
-#include "ops/integer_grad.h"
 
 namespace bie::ops {
 namespace {
@@ -32,12 +31,12 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
   if (!is_packed(x)) check_float(op_name, "x", x);
   if (!is_packed(weight) && weight.scalar_type() != at::kChar) check_float(op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
-  const std::int64_t width = weight.size(1);
+  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__);
   std::int64_t k = 0;
   if (!is_packed(weight)) {
     k = width;
   } else if (!is_packed(x)) {
-    k = last.expect_int();
+    k = last.guard_int(__FILE__, __LINE__);
   } else {
     k = in_features.value_or(8 * width);
   }
@@ -90,6 +89,47 @@ at::Tensor float_signs(const at::Tensor& weight, std::int64_t k) {
   return at::sign(weight.to(at::kFloat));
 }
 
+using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
+using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const at::Tensor&, const OptTensor&, bool);
+
+Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                   const at::Tensor& scale_w, const OptTensor& bias_a, bool want_weight) {
+  const float sa = scale_value(op_name, "scale_a", scale_a);
+  const float sw = scale_value(op_name, "scale_w", scale_w);
+  TORCH_CHECK_VALUE(sa != 0, op_name, ": scale_a is 0, training wants it initialised (init_scale_)");
+  const at::Tensor g2 = g.to(at::kFloat).reshape({-1, weight.size(0)});
+  Grads grads;
+  at::Tensor signs;  // sgn(xs), [m, k]
+  if (is_packed(x)) {
+    if (!want_weight) return grads;
+    const std::int64_t k = weight.size(1);
+    signs = unpack_signs(x, k).to(at::kFloat).reshape({-1, k});
+  } else {
+    const std::int64_t k = x.size(-1);
+    const at::Tensor bias = value_or_none(bias_a);
+    at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
+    if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
+    signs = at::sign(xs);
+    const at::Tensor inside = xs.div(sa).abs_().le(1);
+    const at::Tensor grad_xs = at::mm(g2, float_signs(weight, k)).mul_(sw).mul_(inside);
+    const double sum = grad_xs.mul(signs).sum(at::kDouble).item<double>();
+    std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
+    std::get<2>(grads) = at::full(scale_a.sizes(), sum / std::sqrt(static_cast<double>(xs.numel())), scale_a.options());
+    if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias.scalar_type());
+  }
+  if (want_weight) {
+    const at::Tensor grad_w = at::mm(g2.t(), signs).mul_(sa);
+    std::get<1>(grads) = at::isFloatingType(weight.scalar_type()) ? grad_w.to(weight.scalar_type()) : grad_w;
+  }
+  return grads;
+}
+
+Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                    const at::Tensor&, const OptTensor& bias_a, bool want_weight) {
+  return empty_grads(x, !is_packed(x), weight, scale_a, value_or_none(bias_a), want_weight);
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -100,65 +140,27 @@ struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
                             const std::optional<std::int64_t>& in_features, const OptTensor& anchor,
                             const OptTensor& panels) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const bool has_bias = bias_a.has_value() && bias_a->defined();
-    if (anchor.has_value()) check_anchor(op_name, *anchor);
     ctx->save_for_backward({x, weight, scale_a, scale_w, value_or_none(bias_a)});
     // Edges count only defined tensors: x, weight, scale_a, scale_w, then the bias and the anchor if they are there.
-    ctx->saved_data["anchor_edge"] =
-        anchor.has_value() && anchor->defined() ? std::int64_t{has_bias ? 5 : 4} : std::int64_t{-1};
+    ctx->saved_data["weight_edge"] = weight_edge(op_name, x, weight, anchor, 4 + is_there(bias_a));
     return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_double_backward(op_name);
+    static const auto op = find_op<BackwardSignature>("bie::binary_linear_backward");
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[4];
-    const float scale_a = scale_value(op_name, "scale_a", saved[2]);
-    const float scale_w = scale_value(op_name, "scale_w", saved[3]);
-    TORCH_CHECK_VALUE(scale_a != 0, op_name, ": scale_a is 0, training wants it initialised (init_scale_)");
-    const std::int64_t anchor_edge = ctx->saved_data["anchor_edge"].toInt();
-    const bool integer_grad = anchor_edge >= 0 && weight.scalar_type() == at::kChar &&
-                              ctx->needs_input_grad(static_cast<std::size_t>(anchor_edge));
-    const bool float_grad = at::isFloatingType(weight.scalar_type()) && ctx->needs_input_grad(1);
-
-    variable_list result(8);
-    const std::int64_t n = weight.size(0);
-    const at::Tensor g = grads[0].to(at::kFloat).reshape({-1, n});
-    at::Tensor signs;  // sgn(xs), [m, k]
-    if (is_packed(x)) {
-      const std::int64_t k = weight.size(1) * (is_packed(weight) ? 8 : 1);
-      if (!integer_grad && !float_grad) return result;
-      signs = unpack_signs(x, k).to(at::kFloat).reshape({-1, k});
-    } else {
-      const std::int64_t k = x.size(-1);
-      at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
-      if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
-      signs = at::sign(xs);
-      const at::Tensor inside = xs.div(scale_a).abs_().le(1);
-      const at::Tensor grad_xs = at::mm(g, float_signs(weight, k)).mul_(scale_w).mul_(inside);
-      if (ctx->needs_input_grad(0)) result[0] = grad_xs.view(x.sizes()).to(x.scalar_type());
-      const double grad_scale = grad_xs.mul(signs).sum(at::kDouble).item<double>();
-      result[2] =
-          at::full(saved[2].sizes(), grad_scale / std::sqrt(static_cast<double>(xs.numel())), saved[2].options());
-      if (bias.defined()) result[4] = grad_xs.sum(0).to(bias.scalar_type());
-    }
-    if (integer_grad || float_grad) {
-      const at::Tensor grad_w = at::mm(g.t(), signs).mul_(scale_a);
-      if (integer_grad)
-        deliver_integer_grad(weight, grad_w);
-      else
-        result[1] = grad_w.to(weight.scalar_type());
-    }
-    return result;
+    const at::Tensor& weight = saved[1];
+    const auto [x, w, scale_a, bias] =
+        op.call(grads[0], saved[0], weight, saved[2], saved[3], none_if_undefined(saved[4]), wants_weight(ctx));
+    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}};
   }
 };
 
 at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                             const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
                             const OptTensor& anchor, const OptTensor& panels) {
-  const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (at::GradMode::is_enabled() &&
-      (wants(x) || wants(weight) || wants(scale_a) || wants(value_or_none(bias_a)) || wants(value_or_none(anchor))))
+  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
     return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
   const at::AutoDispatchBelowADInplaceOrView below;
   return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
@@ -191,9 +193,13 @@ at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features) {
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("binary_linear", bie::ops::forward_cpu);
+  m.impl("binary_linear_backward", bie::ops::backward_cpu);
   m.impl("binary_prepack", bie::ops::prepack_cpu);
 }
 
-TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("binary_linear", bie::ops::forward_meta); }
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  m.impl("binary_linear", bie::ops::forward_meta);
+  m.impl("binary_linear_backward", bie::ops::backward_meta);
+}
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) { m.impl("binary_linear", bie::ops::forward_autograd); }

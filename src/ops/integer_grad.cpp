@@ -26,10 +26,19 @@ void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad) {
     slot.add_(grad.to(slot.scalar_type()));
 }
 
-void check_anchor(const char* op, const at::Tensor& anchor) {
-  TORCH_CHECK_VALUE(!anchor.defined() || (anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type())), op,
-                    ": anchor is ", anchor.sizes(), " of ", anchor.scalar_type(),
-                    ", an empty floating-point tensor is wanted");
+void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor) {
+  TORCH_CHECK_VALUE(anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type()), op, ": anchor is ", anchor.sizes(),
+                    " of ", anchor.scalar_type(), ", an empty floating-point tensor is wanted");
+  TORCH_CHECK(
+      !x.unsafeGetTensorImpl()->is_python_dispatch(), op,
+      ": an integer weight cannot be trained inside a compiled graph, its gradient would be lost; run the layer "
+      "under torch.compiler.disable");
+}
+
+at::Tensor weight_grad(const at::Tensor& weight, const at::Tensor& grad) {
+  if (!grad.defined() || at::isFloatingType(weight.scalar_type())) return grad;
+  deliver_integer_grad(weight, grad);
+  return {};
 }
 
 void refuse_double_backward(const char* op) {

@@ -9,8 +9,12 @@ namespace bie::ops {
 /// type or None, which takes the unquantised sum.
 void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad);
 
-/// An anchor is an empty float tensor; a sentence otherwise.
-void check_anchor(const char* op, const at::Tensor& anchor);
+/// An anchor is an empty float tensor, and its operator runs eagerly: a traced graph would lose the weight's gradient
+/// without a word. A sentence otherwise.
+void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor);
+
+/// The gradient of a weight: written into an integer weight's .grad, handed on as the return value for a float one.
+at::Tensor weight_grad(const at::Tensor& weight, const at::Tensor& grad);
 
 /// The operators define first derivatives only.
 void refuse_double_backward(const char* op);

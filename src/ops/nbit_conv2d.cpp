@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
+#include "ops/autograd.h"
 #include "ops/bridge.h"
-#include "ops/integer_grad.h"
 #include "ops/nbit_grad.h"
 
 namespace bie::ops {
@@ -20,6 +19,7 @@ namespace {
 struct Width8 {
   static constexpr const char* op_name = "q8_conv2d";
   static constexpr const char* schema = "bie::q8_conv2d";
+  static constexpr const char* backward_schema = "bie::q8_conv2d_backward";
   static constexpr const CodeRange& range = q8_range;
   static constexpr bool packs = false;
   static kernels::Conv2dTable table() { return kernels::s8xs8_conv2d_table(); }
@@ -28,6 +28,7 @@ struct Width8 {
 struct Width4 {
   static constexpr const char* op_name = "q4_conv2d";
   static constexpr const char* schema = "bie::q4_conv2d";
+  static constexpr const char* backward_schema = "bie::q4_conv2d_backward";
   static constexpr const CodeRange& range = q4_range;
   static constexpr bool packs = true;
   static kernels::Conv2dTable table() { return kernels::s4xs4_conv2d_table(); }
@@ -52,22 +53,25 @@ Geometry check_geometry(const at::Tensor& x, const at::Tensor& weight, at::IntAr
   TORCH_CHECK_VALUE(x.dim() == 4, op, ": x is ", x.sym_sizes(), ", [batch, channels, height, width] is wanted");
   if (!is_codes(x)) check_float(op, "x", x);
   if (!is_codes(weight)) check_float(op, "the weight", weight);
-  const std::int64_t in_c = x.sym_size(1).expect_int();
-  Geometry g{weight.dim() > 0 ? weight.size(0) : 0, in_c, 0, 0};
+  const auto size = [](const at::Tensor& t, std::int64_t axis) {
+    return t.sym_size(axis).guard_int(__FILE__, __LINE__);
+  };
+  const std::int64_t in_c = size(x, 1);
+  Geometry g{weight.dim() > 0 ? size(weight, 0) : 0, in_c, 0, 0};
   const bool packed = W::packs && is_codes(weight);
   if (packed && weight.dim() == 2) {
     TORCH_CHECK_VALUE(kernel_size.has_value() && kernel_size->size() == 2, op,
                       ": a flat packed weight wants kernel_size");
     g.kernel_h = (*kernel_size)[0];
     g.kernel_w = (*kernel_size)[1];
-    TORCH_CHECK_VALUE(weight.size(1) == (in_c * g.kernel_h * g.kernel_w + 1) / 2, op, ": the weight is ",
+    TORCH_CHECK_VALUE(size(weight, 1) == (in_c * g.kernel_h * g.kernel_w + 1) / 2, op, ": the weight is ",
                       weight.sym_sizes(), " (packed int4), ", in_c, " channels and kernel ", *kernel_size, " want [n, ",
                       (in_c * g.kernel_h * g.kernel_w + 1) / 2, "]");
   } else {
     TORCH_CHECK_VALUE(weight.dim() == 4, op, ": the weight is ", weight.sym_sizes(), ", four axes are wanted");
-    g.kernel_h = weight.size(packed ? 1 : 2);
-    g.kernel_w = weight.size(packed ? 2 : 3);
-    TORCH_CHECK_VALUE(packed ? 2 * weight.size(3) == in_c : weight.size(1) == in_c, op, ": x is ", x.sym_sizes(),
+    g.kernel_h = size(weight, packed ? 1 : 2);
+    g.kernel_w = size(weight, packed ? 2 : 3);
+    TORCH_CHECK_VALUE(packed ? 2 * size(weight, 3) == in_c : size(weight, 1) == in_c, op, ": x is ", x.sym_sizes(),
                       ", the weight is ", weight.sym_sizes(), packed ? " (packed int4)" : "");
     TORCH_CHECK_VALUE(!kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == g.kernel_h &&
                                        (*kernel_size)[1] == g.kernel_w),
@@ -159,6 +163,61 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
                  anchor, panels);
 }
 
+using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
+using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                                at::IntArrayRef, double, bool, bool);
+
+template <class W>
+Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                   const OptTensor& scale_w, const OptTensor& bias_a, at::IntArrayRef stride, at::IntArrayRef padding,
+                   at::IntArrayRef dilation, at::IntArrayRef kernel_size, double eps, bool reference_grad,
+                   bool want_weight) {
+  const char* op = W::op_name;
+  const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
+  const std::int64_t out_c = weight.size(0), in_c = x.size(1), kh = kernel_size[0], kw = kernel_size[1];
+  WeightCodes w{weight, value_or_none(scale_w)};
+  if (!is_codes(weight))
+    w = quantize_weight(op, weight, w.scale_w, eps, W::range);
+  else if (W::packs)
+    w.codes = unpack_int4(weight.reshape({out_c, -1}), in_c * kh * kw).view({out_c, in_c, kh, kw});
+  const float floor = static_cast<float>(eps);
+  const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
+  const at::Tensor bias = value_or_none(bias_a);
+  const bool want_x = !is_codes(x);
+  at::Tensor xs = x.to(at::kFloat);
+  at::Tensor codes_a = xs;
+  if (want_x) {
+    if (bias.defined()) xs = xs.add(bias.to(at::kFloat).view({1, -1, 1, 1}));
+    codes_a = xs.div(std::max(sa, floor)).round_().clamp_(W::range.lo, W::range.hi);
+  }
+  auto [up, grad_w, grad_bias] = at::convolution_backward(
+      g.to(at::kFloat), codes_a.mul(sa), w.codes.to(at::kFloat).mul_(sw), at::OptionalIntArrayRef(), stride, padding,
+      dilation, /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, want_weight, false});
+  Grads grads;
+  if (want_x) {
+    const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
+    std::get<0>(grads) = grad.xs.to(x.scalar_type());
+    std::get<2>(grads) = grad.scale_a;
+    if (bias.defined()) std::get<3>(grads) = grad.xs.sum({0, 2, 3}).to(bias.scalar_type());
+  }
+  if (want_weight) {
+    if (!is_codes(weight)) {
+      if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, floor), W::range);
+      grad_w = grad_w.to(weight.scalar_type());
+    }
+    std::get<1>(grads) = grad_w;
+  }
+  return grads;
+}
+
+template <class W>
+Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                    const OptTensor&, const OptTensor& bias_a, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                    at::IntArrayRef, double, bool, bool want_weight) {
+  return empty_grads(x, !is_codes(x), weight, scale_a, value_or_none(bias_a), want_weight);
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -176,80 +235,34 @@ struct NbitConv2d : torch::autograd::Function<NbitConv2d<W>> {
                             const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
                             const Attributes& a, const OptTensor& anchor, const OptTensor& panels) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const auto has = [](const OptTensor& t) { return t.has_value() && t->defined(); };
-    if (has(anchor)) check_anchor(W::op_name, *anchor);
-    const OptPair kernel_size = a.kernel_size.empty() ? OptPair() : OptPair(a.kernel_size);
-    const Geometry g = check_geometry<W>(x, weight, a.stride, a.padding, a.dilation, kernel_size);
-    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
-    ctx->saved_data["anchor_edge"] = has(anchor) ? std::int64_t{3} + has(scale_w) + has(bias_a) : std::int64_t{-1};
+    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
     ctx->saved_data["eps"] = a.eps;
     ctx->saved_data["reference_grad"] = a.reference_grad;
     ctx->saved_data["stride"] = a.stride;
     ctx->saved_data["padding"] = a.padding;
     ctx->saved_data["dilation"] = a.dilation;
-    ctx->saved_data["kernel"] = std::vector<std::int64_t>{g.kernel_h, g.kernel_w};
-    at::Tensor codes, used_scale_w = value_or_none(scale_w), packed = weight;
-    OptTensor used_panels = panels;
-    if (!is_codes(weight)) {
-      const WeightCodes quantized = quantize_weight(W::op_name, weight, used_scale_w, a.eps, W::range);
-      codes = quantized.codes;
-      packed = W::packs ? pack_int4(codes.view({g.out_c, -1})) : codes;
-      used_scale_w = quantized.scale_w;
-      used_panels = std::nullopt;
-    }
-    ctx->save_for_backward({x, weight, scale_a, used_scale_w, value_or_none(bias_a), codes});
-    const std::array<std::int64_t, 2> kernel{g.kernel_h, g.kernel_w};
-    return call<W>(x, packed, scale_a, none_if_undefined(used_scale_w), bias_a, a.stride, a.padding, a.dilation,
-                   at::IntArrayRef(kernel), a.eps, a.reference_grad, std::nullopt, used_panels);
+    ctx->saved_data["kernel_size"] = a.kernel_size;
+    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
+    ctx->saved_data["weight_edge"] =
+        weight_edge(W::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
+    return call<W>(x, weight, scale_a, scale_w, bias_a, a.stride, a.padding, a.dilation, at::IntArrayRef(a.kernel_size),
+                   a.eps, a.reference_grad, anchor, panels);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_double_backward(W::op_name);
+    static const auto op = find_op<BackwardSignature>(W::backward_schema);
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &scale_a = saved[2], &bias = saved[4];
-    const float eps = static_cast<float>(ctx->saved_data["eps"].toDouble());
-    const GradMode mode = ctx->saved_data["reference_grad"].toBool() ? GradMode::reference : GradMode::exact;
-    const auto kernel = ctx->saved_data["kernel"].toIntVector();
-    const float sa = scale_value(W::op_name, "scale_a", scale_a);
-    const float sw = scale_value(W::op_name, "scale_w", saved[3]);
-    const std::int64_t anchor_edge = ctx->saved_data["anchor_edge"].toInt();
-    const bool integer_grad =
-        anchor_edge >= 0 && is_codes(weight) && ctx->needs_input_grad(static_cast<std::size_t>(anchor_edge));
-    const bool float_grad = !is_codes(weight) && ctx->needs_input_grad(1);
-    const bool wants_x = !is_codes(x);
-
-    at::Tensor codes_w = saved[5];
-    if (!codes_w.defined())
-      codes_w = W::packs ? unpack_int4(weight.reshape({weight.size(0), -1}), x.size(1) * kernel[0] * kernel[1])
-                               .view({weight.size(0), x.size(1), kernel[0], kernel[1]})
-                         : weight;
-    at::Tensor xs = x.to(at::kFloat);
-    at::Tensor codes_a = xs;
-    if (wants_x) {
-      if (bias.defined()) xs = xs.add(bias.to(at::kFloat).view({1, -1, 1, 1}));
-      codes_a = xs.div(std::max(sa, eps)).round_().clamp_(W::range.lo, W::range.hi);
-    }
-    auto [up, grad_w, grad_bias] = at::convolution_backward(
-        grads[0].to(at::kFloat), codes_a.mul(sa), codes_w.to(at::kFloat).mul_(sw), at::OptionalIntArrayRef(),
-        ctx->saved_data["stride"].toIntVector(), ctx->saved_data["padding"].toIntVector(),
-        ctx->saved_data["dilation"].toIntVector(), /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1,
-        {wants_x, integer_grad || float_grad, false});
-
-    variable_list result(8);
-    if (wants_x) {
-      const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
-      if (ctx->needs_input_grad(0)) result[0] = grad.xs.to(x.scalar_type());
-      result[2] = grad.scale_a;
-      if (bias.defined()) result[4] = grad.xs.sum({0, 2, 3}).to(bias.scalar_type());
-    }
-    if (float_grad) {
-      if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, eps), W::range);
-      result[1] = grad_w.to(weight.scalar_type());
-    } else if (integer_grad) {
-      TORCH_CHECK_VALUE(!W::packs, W::op_name, ": a packed int4 weight cannot be trained");
-      deliver_integer_grad(weight, grad_w);
-    }
-    return result;
+    const at::Tensor& weight = saved[1];
+    const bool want_weight = wants_weight(ctx);
+    TORCH_CHECK_VALUE(!want_weight || !is_codes(weight) || !W::packs, W::op_name,
+                      ": a packed int4 weight cannot be trained");
+    const auto [x, w, scale_a, bias] =
+        op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
+                ctx->saved_data["stride"].toIntVector(), ctx->saved_data["padding"].toIntVector(),
+                ctx->saved_data["dilation"].toIntVector(), ctx->saved_data["kernel_size"].toIntVector(),
+                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), want_weight);
+    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}};
   }
 };
 
@@ -258,12 +271,10 @@ at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const
                             const OptTensor& scale_w, const OptTensor& bias_a, at::IntArrayRef stride,
                             at::IntArrayRef padding, at::IntArrayRef dilation, OptPair kernel_size, double eps,
                             bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
-  const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (at::GradMode::is_enabled() &&
-      (wants(x) || wants(weight) || wants(scale_a) || wants(value_or_none(bias_a)) || wants(value_or_none(anchor)))) {
-    const Attributes attributes{
-        stride.vec(), padding.vec(), dilation.vec(), kernel_size ? kernel_size->vec() : std::vector<std::int64_t>{},
-        eps,          reference_grad};
+  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)})) {
+    const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size);
+    const Attributes attributes{stride.vec(), padding.vec(), dilation.vec(), {g.kernel_h, g.kernel_w},
+                                eps,          reference_grad};
     return NbitConv2d<W>::apply(x, weight, scale_a, scale_w, bias_a, attributes, anchor, panels);
   }
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -330,14 +341,18 @@ at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("q8_conv2d", bie::ops::forward_cpu<bie::ops::Width8>);
+  m.impl("q8_conv2d_backward", bie::ops::backward_cpu<bie::ops::Width8>);
   m.impl("q4_conv2d", bie::ops::forward_cpu<bie::ops::Width4>);
+  m.impl("q4_conv2d_backward", bie::ops::backward_cpu<bie::ops::Width4>);
   m.impl("q8_conv2d_prepack", bie::ops::q8_prepack_cpu);
   m.impl("q4_conv2d_prepack", bie::ops::q4_prepack_cpu);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("q8_conv2d", bie::ops::forward_meta<bie::ops::Width8>);
+  m.impl("q8_conv2d_backward", bie::ops::backward_meta<bie::ops::Width8>);
   m.impl("q4_conv2d", bie::ops::forward_meta<bie::ops::Width4>);
+  m.impl("q4_conv2d_backward", bie::ops::backward_meta<bie::ops::Width4>);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {

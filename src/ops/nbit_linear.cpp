@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 #include "bie/ops.h"
+#include "ops/autograd.h"
 #include "ops/bridge.h"
-#include "ops/integer_grad.h"
 #include "ops/nbit_grad.h"
 
 namespace bie::ops {
@@ -20,6 +19,7 @@ namespace {
 struct Width8 {
   static constexpr const char* op_name = "q8_linear";
   static constexpr const char* schema = "bie::q8_linear";
+  static constexpr const char* backward_schema = "bie::q8_linear_backward";
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
   static constexpr std::int64_t codes_a_byte = 1;
@@ -31,6 +31,7 @@ struct Width8 {
 struct Width4 {
   static constexpr const char* op_name = "q4_linear";
   static constexpr const char* schema = "bie::q4_linear";
+  static constexpr const char* backward_schema = "bie::q4_linear_backward";
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
   static constexpr std::int64_t codes_a_byte = 2;
@@ -53,12 +54,12 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
   if (!is_codes(x)) check_float(W::op_name, "x", x);
   if (!is_codes(weight)) check_float(W::op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
-  const std::int64_t width = weight.size(1), per = W::codes_a_byte;
+  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__), per = W::codes_a_byte;
   std::int64_t k = 0;
   if (!is_codes(weight)) {
     k = width;
   } else if (!is_codes(x)) {
-    k = last.expect_int();
+    k = last.guard_int(__FILE__, __LINE__);
   } else {
     k = in_features.value_or(per * width);
   }
@@ -120,6 +121,54 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
 }
 
+using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
+using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const OptTensor&, const OptTensor&, double, bool, bool);
+
+template <class W>
+Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                   const OptTensor& scale_w, const OptTensor& bias_a, double eps, bool reference_grad,
+                   bool want_weight) {
+  const char* op = W::op_name;
+  const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
+  const std::int64_t k = is_codes(x) ? weight.size(1) * (is_codes(weight) ? W::codes_a_byte : 1) : x.size(-1);
+  const WeightCodes w = is_codes(weight) ? WeightCodes{W::unpack(weight, k), value_or_none(scale_w)}
+                                         : quantize_weight(op, weight, value_or_none(scale_w), eps, W::range);
+  const float floor = static_cast<float>(eps);
+  const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
+  const at::Tensor g2 = g.to(at::kFloat).reshape({-1, weight.size(0)});
+  Grads grads;
+  at::Tensor codes_a;  // float, [m, k]
+  if (is_codes(x)) {
+    codes_a = W::unpack(x, k).to(at::kFloat).reshape({-1, k});
+  } else {
+    const at::Tensor bias = value_or_none(bias_a);
+    at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
+    if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
+    const at::Tensor up = at::mm(g2, w.codes.to(at::kFloat).mul_(sw));
+    const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
+    std::get<0>(grads) = grad.xs.view(x.sizes()).to(x.scalar_type());
+    std::get<2>(grads) = grad.scale_a;
+    if (bias.defined()) std::get<3>(grads) = grad.xs.sum(0).to(bias.scalar_type());
+    codes_a = xs.div(std::max(sa, floor)).round_().clamp_(W::range.lo, W::range.hi);
+  }
+  if (want_weight) {
+    at::Tensor grad_w = at::mm(g2.t(), codes_a.mul(sa));
+    if (!is_codes(weight)) {
+      if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, floor), W::range);
+      grad_w = grad_w.to(weight.scalar_type());
+    }
+    std::get<1>(grads) = grad_w;
+  }
+  return grads;
+}
+
+template <class W>
+Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                    const OptTensor&, const OptTensor& bias_a, double, bool, bool want_weight) {
+  return empty_grads(x, !is_codes(x), weight, scale_a, value_or_none(bias_a), want_weight);
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -131,68 +180,27 @@ struct NbitLinear : torch::autograd::Function<NbitLinear<W>> {
                             const std::optional<std::int64_t>& in_features, double eps, bool reference_grad,
                             const OptTensor& anchor, const OptTensor& panels) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const auto has = [](const OptTensor& t) { return t.has_value() && t->defined(); };
-    if (has(anchor)) check_anchor(W::op_name, *anchor);
-    const std::int64_t k = check_features<W>(x, weight, in_features);
-    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
-    ctx->saved_data["anchor_edge"] = has(anchor) ? std::int64_t{3} + has(scale_w) + has(bias_a) : std::int64_t{-1};
+    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
     ctx->saved_data["eps"] = eps;
     ctx->saved_data["reference_grad"] = reference_grad;
-    at::Tensor codes, used_scale_w = value_or_none(scale_w), packed = weight;
-    OptTensor used_panels = panels;
-    if (!is_codes(weight)) {
-      const WeightCodes quantized = quantize_weight(W::op_name, weight, used_scale_w, eps, W::range);
-      codes = quantized.codes;
-      packed = W::pack(codes);
-      used_scale_w = quantized.scale_w;
-      used_panels = std::nullopt;
-    }
-    ctx->save_for_backward({x, weight, scale_a, used_scale_w, value_or_none(bias_a), codes});
-    ctx->saved_data["k"] = k;
-    return call<W>(x, packed, scale_a, none_if_undefined(used_scale_w), bias_a, k, eps, reference_grad, std::nullopt,
-                   used_panels);
+    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
+    ctx->saved_data["weight_edge"] =
+        weight_edge(W::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
+    return call<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_double_backward(W::op_name);
+    static const auto op = find_op<BackwardSignature>(W::backward_schema);
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &scale_a = saved[2], &bias = saved[4];
-    const float eps = static_cast<float>(ctx->saved_data["eps"].toDouble());
-    const GradMode mode = ctx->saved_data["reference_grad"].toBool() ? GradMode::reference : GradMode::exact;
-    const std::int64_t k = ctx->saved_data["k"].toInt(), n = weight.size(0);
-    const float sa = scale_value(W::op_name, "scale_a", scale_a);
-    const float sw = scale_value(W::op_name, "scale_w", saved[3]);
-    const std::int64_t anchor_edge = ctx->saved_data["anchor_edge"].toInt();
-    const bool integer_grad =
-        anchor_edge >= 0 && is_codes(weight) && ctx->needs_input_grad(static_cast<std::size_t>(anchor_edge));
-    const bool float_grad = !is_codes(weight) && ctx->needs_input_grad(1);
-
-    variable_list result(10);
-    const at::Tensor g = grads[0].to(at::kFloat).reshape({-1, n});
-    at::Tensor codes_a;  // float, [m, k]
-    if (is_codes(x)) {
-      codes_a = W::unpack(x, k).to(at::kFloat).reshape({-1, k});
-    } else {
-      at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
-      if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
-      const at::Tensor codes_w = saved[5].defined() ? saved[5] : W::unpack(weight, k);
-      const at::Tensor up = at::mm(g, codes_w.to(at::kFloat).mul_(sw));
-      const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
-      if (ctx->needs_input_grad(0)) result[0] = grad.xs.view(x.sizes()).to(x.scalar_type());
-      result[2] = grad.scale_a;
-      if (bias.defined()) result[4] = grad.xs.sum(0).to(bias.scalar_type());
-      codes_a = xs.div_(std::max(sa, eps)).round_().clamp_(W::range.lo, W::range.hi);
-    }
-    if (integer_grad || float_grad) {
-      at::Tensor grad_w = at::mm(g.t(), codes_a.mul_(sa));
-      if (float_grad) {
-        if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, eps), W::range);
-        result[1] = grad_w.to(weight.scalar_type());
-      } else {
-        deliver_integer_grad(weight, grad_w);
-      }
-    }
-    return result;
+    const at::Tensor& weight = saved[1];
+    const bool want_weight = wants_weight(ctx);
+    TORCH_CHECK_VALUE(!want_weight || !is_codes(weight) || W::codes_a_byte == 1, W::op_name,
+                      ": a packed int4 weight cannot be trained");
+    const auto [x, w, scale_a, bias] =
+        op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
+                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), want_weight);
+    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}, {}, {}};
   }
 };
 
@@ -200,9 +208,7 @@ template <class W>
 at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                             const OptTensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
                             double eps, bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
-  const auto wants = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (at::GradMode::is_enabled() &&
-      (wants(x) || wants(weight) || wants(scale_a) || wants(value_or_none(bias_a)) || wants(value_or_none(anchor))))
+  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
     return NbitLinear<W>::apply(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
   const at::AutoDispatchBelowADInplaceOrView below;
   return call<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
@@ -259,14 +265,18 @@ at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features) {
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("q8_linear", bie::ops::forward_cpu<bie::ops::Width8>);
+  m.impl("q8_linear_backward", bie::ops::backward_cpu<bie::ops::Width8>);
   m.impl("q4_linear", bie::ops::forward_cpu<bie::ops::Width4>);
+  m.impl("q4_linear_backward", bie::ops::backward_cpu<bie::ops::Width4>);
   m.impl("q8_prepack", bie::ops::q8_prepack_cpu);
   m.impl("q4_prepack", bie::ops::q4_prepack_cpu);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("q8_linear", bie::ops::forward_meta<bie::ops::Width8>);
+  m.impl("q8_linear_backward", bie::ops::backward_meta<bie::ops::Width8>);
   m.impl("q4_linear", bie::ops::forward_meta<bie::ops::Width4>);
+  m.impl("q4_linear_backward", bie::ops::backward_meta<bie::ops::Width4>);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {

@@ -22,6 +22,25 @@ TORCH_LIBRARY(bie, m) {
       "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
       "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
 
+  // Backward passes: gradients of x, the weight (not yet quantised), scale_a and bias_a; undefined where not wanted.
+  m.def(
+      "binary_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a, *, "
+      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q8_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
+      "float eps, bool reference_grad, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q4_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
+      "float eps, bool reference_grad, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q8_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
+      "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
+      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q4_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
+      "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
+      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+
   m.def("binary_prepack(Tensor weight, int in_features) -> Tensor");
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");

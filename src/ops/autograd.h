@@ -1,0 +1,60 @@
+// What the layers' autograd functions share.
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <initializer_list>
+#include <tuple>
+
+#include "ops/bridge.h"
+#include "ops/integer_grad.h"
+
+namespace bie::ops {
+
+inline bool is_there(const OptTensor& tensor) { return tensor.has_value() && tensor->defined(); }
+
+/// Whether autograd has to record this call.
+inline bool needs_graph(std::initializer_list<at::Tensor> inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && input.requires_grad()) return true;
+  return false;
+}
+
+/// The edge that tells whether the weight's gradient is asked for: the weight's own (1) for a float weight, the
+/// anchor's for int8 codes, -1 where nothing trains it.
+inline std::int64_t weight_edge(const char* op, const at::Tensor& x, const at::Tensor& weight, const OptTensor& anchor,
+                                int anchor_edge) {
+  if (is_there(anchor)) check_anchor(op, x, *anchor);
+  if (at::isFloatingType(weight.scalar_type())) return 1;
+  return weight.scalar_type() == at::kChar && is_there(anchor) ? anchor_edge : -1;
+}
+
+inline bool wants_weight(const torch::autograd::AutogradContext* ctx) {
+  const std::int64_t edge = ctx->saved_data.at("weight_edge").toInt();
+  return edge >= 0 && ctx->needs_input_grad(static_cast<std::size_t>(edge));
+}
+
+/// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> empty_grads(const at::Tensor& x, bool want_x,
+                                                                              const at::Tensor& weight,
+                                                                              const at::Tensor& scale_a,
+                                                                              const at::Tensor& bias,
+                                                                              bool want_weight) {
+  const auto like = [](const at::Tensor& t, at::ScalarType type) {
+    return at::empty_symint(t.sym_sizes(), t.options().dtype(type), t.suggest_memory_format());
+  };
+  std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> grads;
+  if (want_x) {
+    std::get<0>(grads) = like(x, x.scalar_type());
+    std::get<2>(grads) = like(scale_a, scale_a.scalar_type());
+    if (bias.defined()) std::get<3>(grads) = like(bias, bias.scalar_type());
+  }
+  if (want_weight)
+    std::get<1>(grads) = like(weight, at::isFloatingType(weight.scalar_type()) ? weight.scalar_type() : at::kFloat);
+  return grads;
+}
+
+}  // namespace bie::ops

@@ -1,0 +1,34 @@
+"""Where the tests find what was built: build/release, or the folder that BIE_BUILD_DIR names."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / os.environ.get("BIE_BUILD_DIR", "build/release")
+
+
+@pytest.fixture(scope="session")
+def library() -> str:
+    """The shared library of the operators."""
+    return str(BUILD / "src/ops/libbie_ops.so")
+
+
+@pytest.fixture(scope="session")
+def operators(library):
+    """torch.ops.bie, loaded once."""
+    torch.ops.load_library(library)
+    return torch.ops.bie
+
+
+@pytest.fixture
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture
+def bie() -> Path:
+    """The command line program."""
+    return BUILD / "src/cli/bie"

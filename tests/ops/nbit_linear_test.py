@@ -1,0 +1,187 @@
+"""q8_linear and q4_linear: forward bit for bit, backward in both modes against the formula in float64."""
+
+import formulas
+import pytest
+import torch
+from formulas import Q4, Q8
+
+SHAPES = [(1, 1, 1), (3, 7, 5), (7, 31, 33), (2, 129, 65), (65, 64, 3), (1, 1000, 130), (33, 127, 17)]
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+WIDTHS = pytest.mark.parametrize("width", [Q8, Q4], ids=["q8", "q4"])
+
+
+def op(operators, width):
+    return operators.q8_linear if width is Q8 else operators.q4_linear
+
+
+def make(m, k, n, dtype=torch.float32, width=Q8):
+    g = torch.Generator().manual_seed(m + 31 * k + 977 * n)
+    x = torch.randn(m, k, generator=g).to(dtype)
+    weight = torch.randn(n, k, generator=g)
+    bias = 0.3 * torch.randn(k, generator=g)
+    # Small enough that some activations are clipped.
+    scale_a = torch.tensor(0.013 if width is Q8 else 0.21)
+    return x, weight, scale_a, bias
+
+
+def packed_weight(operators, weight, width):
+    """(weight as it lies in a checkpoint, its scale)."""
+    if width is Q8:
+        return operators.q8_quantize(weight)
+    codes, scale = operators.q4_quantize(weight)
+    return operators.pack_int4(codes), scale
+
+
+def prepack(operators, packed, width, k):
+    return operators.q8_prepack(packed) if width is Q8 else operators.q4_prepack(packed, k)
+
+
+@WIDTHS
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_equals_the_formula(operators, shape, dtype, width):
+    x, weight, sa, bias = make(*shape, dtype, width)
+    for b in (None, bias):
+        for sw in (None, torch.tensor(0.09)):
+            y = op(operators, width)(x, weight, sa, sw, b)
+            assert y.dtype == dtype
+            assert torch.equal(y, formulas.nbit_forward(x, weight, sa, sw, b, width))
+
+
+@WIDTHS
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_form_gives_the_same_numbers(operators, shape, width):
+    x, weight, sa, bias = make(*shape, width=width)
+    k = shape[1]
+    call = op(operators, width)
+    packed, sw = packed_weight(operators, weight, width)
+    wanted = call(x, weight, sa, sw, bias)
+    assert torch.equal(call(x, packed, sa, sw, bias), wanted)
+    assert torch.equal(call(x, packed, sa, sw, bias, panels=prepack(operators, packed, width, k)), wanted)
+    q_x, _ = (operators.q8_quantize if width is Q8 else operators.q4_quantize)(x + bias, sa)
+    q_x = q_x if width is Q8 else operators.pack_int4(q_x)
+    assert torch.equal(call(q_x, packed, sa, sw, in_features=k), wanted)
+    assert torch.equal(call(q_x, weight, sa, sw), wanted)
+
+
+@WIDTHS
+def test_leading_shapes_and_strides(operators, width):
+    x, weight, sa, bias = make(24, 37, 11, width=width)
+    call = op(operators, width)
+    wanted = call(x, weight, sa, None, bias)
+    assert torch.equal(call(x.view(2, 3, 4, 37), weight, sa, None, bias), wanted.view(2, 3, 4, 11))
+    assert torch.equal(call(x[0], weight, sa, None, bias), wanted[0])
+    assert torch.equal(call(x.T.contiguous().T, weight.T.contiguous().T, sa, None, bias), wanted)
+    assert torch.equal(call(x[::2], weight, sa, None, bias), wanted[::2])
+    assert call(x[:0], weight, sa, None, bias).shape == (0, 11)
+
+
+@WIDTHS
+@pytest.mark.parametrize("reference", [False, True], ids=["exact", "reference"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_equals_the_formula(operators, shape, dtype, reference, width):
+    x, weight, sa, bias = make(*shape, dtype, width)
+    for sw in (None, torch.tensor(0.09)):  # the second clips many weights
+        leaves = [t.clone().requires_grad_() for t in (x, weight, sa, bias)]
+        y = op(operators, width)(leaves[0], leaves[1], leaves[2], sw, leaves[3], reference_grad=reference)
+        g = torch.randn(y.shape, generator=torch.Generator().manual_seed(5)).to(dtype)
+        y.backward(g)
+        wanted = formulas.nbit_backward(x, weight, sa, sw, bias, g, width, reference)
+        assert leaves[0].grad.dtype == dtype
+        formulas.close(leaves[0].grad, wanted[0], dtype)
+        formulas.close(leaves[1].grad, wanted[1])
+        formulas.close(leaves[2].grad, wanted[2], size=wanted[4])
+        formulas.close(leaves[3].grad, wanted[3])
+
+
+@WIDTHS
+def test_the_two_modes_differ(operators, width):
+    x, weight, sa, _ = make(9, 33, 7, width=width)
+    grads = []
+    for reference in (False, True):
+        scale = sa.clone().requires_grad_()
+        op(operators, width)(x, weight, scale, None, reference_grad=reference).square().sum().backward()
+        grads.append(scale.grad)
+    assert not torch.allclose(grads[0], grads[1], rtol=1e-3)
+
+
+@WIDTHS
+def test_a_step_below_eps_is_lifted(operators, width):
+    x, weight, _, _ = make(3, 9, 5, width=width)
+    tiny = torch.tensor(1e-7)
+    wanted = formulas.nbit_forward(x, weight, tiny, None, None, width)
+    assert torch.equal(op(operators, width)(x, weight, tiny, None), wanted)
+
+
+@WIDTHS
+def test_packed_weight_hands_gradients_through(operators, width):
+    x, weight, sa, _ = make(5, 33, 9, width=width)
+    packed, sw = packed_weight(operators, weight, width)
+    x1, x2 = x.clone().requires_grad_(), x.clone().requires_grad_()
+    op(operators, width)(x1, weight, sa, sw).sum().backward()
+    op(operators, width)(x2, packed, sa, sw).sum().backward()
+    assert torch.equal(x1.grad, x2.grad)
+
+
+@WIDTHS
+def test_refusals(operators, width):
+    x, weight, sa, bias = make(3, 7, 5, width=width)
+    packed, sw = packed_weight(operators, weight, width)
+    call = op(operators, width)
+    with pytest.raises(ValueError, match=r"x is \[3, 7\], the weight is \[5, 64\]"):
+        call(x, torch.ones(5, 64), sa, sw)
+    with pytest.raises(ValueError, match="0-dimensional"):
+        call(torch.tensor(1.0), weight, sa, sw)
+    with pytest.raises(ValueError, match="two axes"):
+        call(x, torch.ones(7), sa, sw)
+    with pytest.raises(TypeError, match="x is Double"):
+        call(x.double(), weight, sa, sw)
+    with pytest.raises(TypeError, match="the weight is Byte"):
+        call(x, weight.byte(), sa, sw)
+    with pytest.raises(ValueError, match=r"bias_a is \[3\]"):
+        call(x, weight, sa, sw, bias[:3])
+    with pytest.raises(ValueError, match="positive number"):
+        call(torch.ones(2, 0), torch.ones(5, 0), sa, sw)
+    with pytest.raises(ValueError, match="scale_a is nan"):
+        call(x, weight, torch.tensor(float("nan")), sw)
+    with pytest.raises(ValueError, match="scale_w is missing"):
+        call(x, packed, sa, None)
+    with pytest.raises(ValueError, match="one element"):
+        call(x, weight, torch.ones(2), sw)
+    with pytest.raises(ValueError, match="eps is 0"):
+        call(x, weight, sa, sw, eps=0.0)
+    with pytest.raises(ValueError, match="eps is nan"):
+        call(x, weight, sa, sw, eps=float("nan"))
+    with pytest.raises(ValueError, match="not initialised"):
+        call(torch.ones(3, packed.shape[1], dtype=torch.int8), packed, torch.tensor(0.0), sw)
+    for poison in (float("nan"), float("inf")):
+        bad = x.clone()
+        bad[2, 6] = poison
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            call(bad, weight, sa, sw)
+        bad = weight.clone()
+        bad[4, 6] = poison
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            call(x, bad, sa, None)
+    too_deep = 131072 if width is Q8 else 1 << 21
+    with pytest.raises(ValueError, match="too long for an int32"):
+        call(torch.ones(1, too_deep), torch.ones(1, too_deep), sa, sw)
+    uninitialised = torch.tensor(0.0, requires_grad=True)
+    with pytest.raises(ValueError, match="scale_a is 0"):
+        call(x, weight, uninitialised, sw).sum().backward()
+
+
+@WIDTHS
+def test_foreign_panels_are_refused(operators, width):
+    _, weight, sa, _ = make(3, 70, 5, width=width)
+    packed, sw = packed_weight(operators, weight, width)
+    panels = prepack(operators, packed, width, 70)
+    other, _ = packed_weight(operators, torch.ones(5, 9), width)
+    call = op(operators, width)
+    with pytest.raises(ValueError, match="panels hold a weight of 5 outputs and depth 70"):
+        call(torch.ones(3, 9), other, sa, sw, panels=panels)
+    with pytest.raises(ValueError, match="not made by a prepack operator"):
+        call(torch.ones(3, 70), packed, sa, sw, panels=torch.zeros_like(panels))
+    with pytest.raises(TypeError, match="int8"):
+        prepack(operators, packed.byte(), width, 70)

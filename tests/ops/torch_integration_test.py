@@ -1,0 +1,148 @@
+"""What torch expects of an operator: opcheck, Meta shapes, whole eval graphs under compile, no threads but torch's."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+SA, SW = torch.tensor(0.1), torch.tensor(0.2)
+
+
+def samples(operators):
+    """(operator, arguments, keywords) of every operator that returns tensors."""
+    g = torch.Generator().manual_seed(0)
+    x, w = torch.randn(3, 17, generator=g), torch.randn(5, 17, generator=g)
+    image, kernel = torch.randn(2, 3, 8, 7, generator=g), torch.randn(4, 3, 3, 2, generator=g)
+    codes8, codes4 = operators.q8_quantize(w)[0], operators.q4_quantize(w)[0]
+    o = operators
+    return [
+        (o.binary_linear, (x, w, SA, SW, torch.zeros(17)), {}),
+        (o.binary_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
+        (o.q8_linear, (x, w, SA, None), {}),
+        (o.q8_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
+        (o.q4_linear, (x, w, SA, SW), {}),
+        (o.q4_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, None), {"reference_grad": True}),
+        (o.q8_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
+        (o.q4_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {}),
+        (o.pack_signs, (x,), {}),
+        (o.unpack_signs, (o.pack_signs(x), 17), {}),
+        (o.pack_int4, (codes4,), {}),
+        (o.unpack_int4, (o.pack_int4(codes4), 17), {}),
+        (o.q8_quantize, (x,), {}),
+        (o.q4_quantize, (x, SA), {}),
+        (o.amax_quantize, (x,), {}),
+        (o.int8_grad, (x,), {}),
+        (o.binary_init, (w,), {}),
+        (o.init_scale_, (torch.tensor(0.0), x, 2.0), {}),
+        (o.q8_linear, (x, codes8, SA, SW), {}),
+    ]
+
+
+def test_opcheck(operators):
+    for op, args, kwargs in samples(operators):
+        torch.library.opcheck(op.default, args, kwargs)
+
+
+def test_meta_shapes_and_dtypes_are_the_real_ones(operators):
+    def meta(value):
+        return value.detach().to("meta") if isinstance(value, torch.Tensor) else value
+
+    for op, args, kwargs in samples(operators):
+        if op is operators.init_scale_:
+            continue
+        real = op(*[a.detach() if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+        fake = op(*map(meta, args), **kwargs)
+        pairs = zip(real, fake, strict=True) if isinstance(real, tuple) else [(real, fake)]
+        for r, f in pairs:
+            assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride()), op
+
+
+def test_eval_graph_is_whole_with_a_dynamic_batch(operators):
+    w = torch.randn(5, 17)
+    packed = operators.pack_signs(w)
+    panels = operators.binary_prepack(packed, 17)
+
+    @torch.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+    def model(x):
+        y = operators.binary_linear(x, packed, SA, SW, panels=panels)
+        return operators.q4_linear(y.relu(), torch.ones(3, 5), SA, SW)
+
+    with torch.no_grad():
+        for batch in (3, 4, 9):
+            x = torch.randn(batch, 17)
+            eager = operators.q4_linear(operators.binary_linear(x, packed, SA, SW).relu(), torch.ones(3, 5), SA, SW)
+            assert torch.equal(model(x), eager)
+
+
+def test_no_second_thread_pool(operators):
+    """Work of ours on torch's threads starts none of its own beyond them."""
+    if torch.get_num_threads() < 2:
+        pytest.skip("one CPU thread: nothing to count")
+    x, w = torch.randn(512, 1024), torch.randn(1024, 1024)
+    torch.mm(x, w)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    for op in (operators.q8_linear, operators.q4_linear):
+        op(x, w, SA, SW)
+    operators.binary_linear(x, w, SA, SW)
+    assert len(list(Path("/proc/self/task").iterdir())) == before
+    assert threading.active_count() >= 1
+
+
+def test_two_threads_share_the_work(library):
+    """In a fresh process the second thread gains CPU time while our operator runs (torch itself ran nothing)."""
+    script = """
+import sys, time, torch
+from pathlib import Path
+torch.ops.load_library(sys.argv[1])
+torch.set_num_threads(int(sys.argv[2]))
+w = torch.ops.bie.pack_signs(torch.randn(2048, 2048)); x = torch.randn(1024, 2048); s = torch.tensor(1.0)
+panels = torch.ops.bie.binary_prepack(w, 2048)
+def busy():
+    ticks = {}
+    for t in Path('/proc/self/task').iterdir():
+        f = (t / 'stat').read_text().rsplit(')', 1)[1].split()
+        ticks[t.name] = int(f[11]) + int(f[12])
+    return ticks
+start = busy(); stop = time.monotonic() + 1.0
+while time.monotonic() < stop: torch.ops.bie.binary_linear(x, w, s, s, panels=panels)
+print(sum(t - start.get(name, 0) >= 10 for name, t in busy().items()))
+"""
+    for threads in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", script, library, str(threads)], capture_output=True, text=True, check=True
+        )
+        assert int(done.stdout) == threads
+
+
+def test_results_do_not_depend_on_threads(operators):
+    x, w = torch.randn(100, 300), torch.randn(200, 300)
+    image, kernel = torch.randn(2, 20, 15, 15), torch.randn(70, 20, 3, 3)
+    count = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(
+                [f(x, w, SA, SW) for f in (operators.binary_linear, operators.q8_linear, operators.q4_linear)]
+                + [f(image, kernel, SA, SW) for f in (operators.q8_conv2d, operators.q4_conv2d)]
+            )
+    finally:
+        torch.set_num_threads(count)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_a_cap_of_nonsense_is_one_sentence(library):
+    script = "import sys, torch; torch.ops.load_library(sys.argv[1]); torch.ops.bie.pack_signs(torch.ones(3))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, library],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"BIE_MAX_ISA": "sse9"},
+    )
+    assert done.returncode == 1
+    assert "BIE_MAX_ISA is none of reference, avx2, avx512" in done.stderr
