@@ -19,18 +19,20 @@ void fill_zero_pixel(Code code, std::int64_t bytes, char* out) {
   std::memset(out, zero_code(code), static_cast<std::size_t>(bytes));  // s16 has the zero byte 0
 }
 
-/// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time.
-void transpose_codes(const char* planes, std::int64_t plane_bytes, std::int64_t channels, std::int64_t pixels,
-                     std::int64_t code_width, std::int64_t pixel_bytes, char* out) {
-  const std::int64_t together = 4 / code_width;
+/// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
+/// channels beyond the last are read from `zeros`.
+template <class T>
+void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels, std::int64_t pixel_bytes, char* out) {
+  constexpr int together = 4 / sizeof(T);
+  static constexpr T zeros[run_pixels] = {};
   for (std::int64_t c = 0; c < channels; c += together) {
-    const std::int64_t present = std::min(together, channels - c);
-    for (std::int64_t p = 0; p < pixels; ++p) {
-      char unit[4] = {};
-      for (std::int64_t i = 0; i < present; ++i)
-        std::memcpy(unit + i * code_width, planes + (c + i) * plane_bytes + p * code_width,
-                    static_cast<std::size_t>(code_width));
-      std::memcpy(out + p * pixel_bytes + c * code_width, unit, 4);
+    const T* plane[together];
+    for (int i = 0; i < together; ++i) plane[i] = c + i < channels ? planes + (c + i) * run_pixels : zeros;
+    char* unit = out + c * static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t p = 0; p < pixels; ++p, unit += pixel_bytes) {
+      T codes[together];
+      for (int i = 0; i < together; ++i) codes[i] = plane[i][p];
+      std::memcpy(unit, codes, 4);
     }
   }
 }
@@ -71,7 +73,10 @@ bool encode_nchw(const Tile& tile, const Width& width, const Conv2dShape& s, con
                        x.dtype, count, x.bias == nullptr ? nullptr : x.bias + c, 0, x.step, width.lo, width.hi,
                        tile.code, planes.data() + c * plane_bytes});
     char* out = codes + p * pixel_bytes;
-    transpose_codes(planes.data(), plane_bytes, s.in_c, count, code_width, pixel_bytes, out);
+    if (code_width == 1)
+      transpose_codes(reinterpret_cast<const std::uint8_t*>(planes.data()), s.in_c, count, pixel_bytes, out);
+    else
+      transpose_codes(reinterpret_cast<const std::uint16_t*>(planes.data()), s.in_c, count, pixel_bytes, out);
     const std::int64_t written = (s.in_c * code_width + 3) / 4 * 4;
     for (std::int64_t i = 0; i < count && written < pixel_bytes; ++i)
       std::memset(out + i * pixel_bytes + written, 0, static_cast<std::size_t>(pixel_bytes - written));

@@ -1,0 +1,64 @@
+// The integer convolutions, every row, batch 1, float32 NCHW in and out (bias and quantising included).
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <stdexcept>
+
+#include "bench/race.h"
+#include "bie/kernels/int4_conv2d.h"
+#include "bie/kernels/int8_conv2d.h"
+
+namespace bie::bench {
+namespace {
+
+at::Tensor prepacked(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape, const at::Tensor& weight) {
+  at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
+  row.prepack(weight.const_data_ptr(), shape, panels.mutable_data_ptr(), kernels::serial());
+  return panels;
+}
+
+void run_row(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape, const at::Tensor& x,
+             const at::Tensor& bias, const at::Tensor& panels, const at::Tensor& y) {
+  const kernels::Dtype out = y.scalar_type() == at::kInt ? kernels::Dtype::s32 : kernels::Dtype::f32;
+  const kernels::Status status = row.run(
+      shape, {x.const_data_ptr(), kernels::Dtype::f32, kernels::ImageLayout::nchw, bias.const_data_ptr<float>(), 0.05f},
+      panels.const_data_ptr(), {y.mutable_data_ptr(), out, kernels::ImageLayout::nchw, 0.01f}, kernels::serial());
+  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+}
+
+}  // namespace
+
+void bench_conv2d(double seconds, nlohmann::json& results) {
+  const at::NoGradGuard no_grad;
+  for (const auto& s : read_shapes("conv2d.txt", 7)) {
+    const std::int64_t c = s[0], o = s[3], kernel = s[4], stride = s[5], pad = s[6];
+    const kernels::Conv2dShape shape{1, c, s[1], s[2], o, kernel, kernel, stride, stride, pad, pad};
+    const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, kernel, kernel});
+    const at::Tensor codes = at::randint(0, 256, {o, c, kernel, kernel}, at::kByte);
+    const at::Tensor y = at::empty({1, o, shape.out_h(), shape.out_w()});
+    std::vector<Contender> contenders{{"torch float32 conv2d", [&] { at::conv2d(x, w, {}, stride, pad); }}};
+    for (const kernels::Conv2dTable& table : {kernels::s8xs8_conv2d_table(), kernels::s4xs4_conv2d_table()}) {
+      const at::Tensor wanted = at::empty(y.sizes(), at::kInt), mine = at::empty_like(wanted);
+      run_row(table.back(), shape, x, bias, prepacked(table.back(), shape, codes), wanted);
+      for (const kernels::Conv2dKernel& row : table) {
+        if (row.isa > kernels::host().isa || row.isa == kernels::Isa::reference) continue;
+        const at::Tensor panels = prepacked(row, shape, codes);
+        run_row(row, shape, x, bias, panels, mine);
+        if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
+        contenders.push_back({row.name, [&, panels] { run_row(row, shape, x, bias, panels, y); }});
+      }
+    }
+    const std::string name = c10::str("conv2d ", kernel, "x", kernel, " ", c, " to ", o, " channels, image ", s[1], "x",
+                                      s[2], ", stride ", stride);
+    for (const auto& line : report(name, race(contenders, seconds))) results.push_back(line);
+  }
+}
+
+}  // namespace bie::bench
