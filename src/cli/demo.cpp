@@ -4,10 +4,13 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "bie/nn/model_file.h"
 #include "cli/commands.h"
@@ -19,58 +22,77 @@ namespace {
 
 struct Line {
   int bits;
-  double quantised, accuracy, flipped;
+  double quantised;
+  std::vector<double> accuracies;  ///< one a seed
+  double flipped;                  ///< mean over the seeds
   std::uintmax_t bytes;
   double seconds_1, seconds_256;  ///< an image
+
+  double mean_accuracy() const {
+    return std::accumulate(accuracies.begin(), accuracies.end(), 0.0) / static_cast<double>(accuracies.size());
+  }
 };
 
-Line measure(int bits, const io::Dataset& data, const train::TrainOptions& options) {
+/// Trains one net a seed. What is reported is what a user gets back from the saved file.
+Line measure(int bits, const io::Dataset& data, train::TrainOptions options, int seeds) {
+  Line line{bits, 0, {}, 0, 0, 0, 0};
   nn::ModelConfig config;
   config.bits = bits;
-  Session session = train_with_bar(std::to_string(bits) + " bit", config, data, options);
-  nn::Classifier& model = *session.model;
-  const auto file =
-      std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
-  nn::save_model(model, file.string());
-  const std::uintmax_t bytes = std::filesystem::file_size(file);
-  // What is reported is what a user gets back from the file.
-  const auto loaded = nn::load_model(file.string());
-  std::filesystem::remove(file);
-  const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);
-  TORCH_CHECK(accuracy == session.result.test_accuracy, "the saved ", bits,
-              "-bit model predicts differently: ", accuracy, " instead of ", session.result.test_accuracy);
-  const double quantised = static_cast<double>(model.quantised_count()) / static_cast<double>(model.weight_count());
-  return {bits,
-          quantised,
-          accuracy,
-          session.result.flipped,
-          bytes,
-          train::latency(*loaded, data.test_images, 1, 300),
-          train::latency(*loaded, data.test_images, 256, 60) / 256};
+  for (int i = 0; i < seeds; ++i, ++options.seed) {
+    const std::string label = c10::str(bits, " bit, seed ", options.seed);
+    const Session session = train_with_bar(label, config, data, options);
+    const auto file =
+        std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
+    nn::save_model(*session.model, file.string());
+    const auto loaded = nn::load_model(file.string());
+    line.bytes = std::filesystem::file_size(file);
+    std::filesystem::remove(file);
+    const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);
+    TORCH_CHECK(accuracy == session.result.test_accuracy, "the saved ", bits,
+                "-bit model predicts differently: ", accuracy, " instead of ", session.result.test_accuracy);
+    line.accuracies.push_back(accuracy);
+    line.flipped += session.result.flipped / seeds;
+    if (i > 0) continue;
+    line.quantised = static_cast<double>(loaded->quantised_count()) / static_cast<double>(loaded->weight_count());
+    line.seconds_1 = train::latency(*loaded, data.test_images, 1, 300);
+    line.seconds_256 = train::latency(*loaded, data.test_images, 256, 60) / 256;
+  }
+  return line;
 }
 
 }  // namespace
 
 void add_demo(CLI::App& app) {
-  auto options = std::make_shared<train::TrainOptions>();
+  struct Arguments {
+    train::TrainOptions options;
+    int seeds = 1;
+  };
+  auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("demo", "Train one net at 32, 8, 4 and 1 bit on digits and compare");
-  command->add_option("--epochs", options->epochs, "passes over the training images")->capture_default_str();
-  command->add_option("--seed", options->seed, "start of every generator")->capture_default_str();
-  command->callback([options] {
+  command->add_option("--epochs", arguments->options.epochs, "passes over the training images")->capture_default_str();
+  command->add_option("--seed", arguments->options.seed, "the first seed")->capture_default_str();
+  command->add_option("--seeds", arguments->seeds, "how many seeds to average over")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->footer("Example: bie demo --seeds 3");
+  command->callback([arguments] {
     const io::Dataset data = io::load_dataset("digits");
     const nn::ModelConfig c;
     log::info(c10::str("digits: ", data.train_images.size(0), " training and ", data.test_images.size(0),
-                       " test images; mlp 64-", c.hidden, "x", c.depth + 1, "-10, ", options->epochs, " epochs, ",
-                       at::get_num_threads(), " threads"));
+                       " test images; mlp 64-", c.hidden, "x", c.depth + 1, "-10, ", arguments->options.epochs,
+                       " epochs, ", arguments->seeds, " seed(s), ", at::get_num_threads(), " threads"));
     std::vector<Line> lines;
-    for (const int bits : {32, 8, 4, 1}) lines.push_back(measure(bits, data, *options));
-    std::printf("bits  quantised  test acc  flipped  file bytes  us/image at 1 (vs fp32)  at 256 (vs fp32)\n");
+    for (const int bits : {32, 8, 4, 1}) lines.push_back(measure(bits, data, arguments->options, arguments->seeds));
+    std::printf(
+        "bits  quantised  test accuracy (range)     flipped  file bytes  us/image at 1 (vs fp32)  at 256 (vs fp32)\n");
     for (const Line& l : lines) {
       char flipped[16] = "-";
       if (!std::isnan(l.flipped)) std::snprintf(flipped, sizeof flipped, "%.1f %%", 100 * l.flipped);
-      std::printf("%4d   %6.1f %%  %6.2f %%  %7s  %10ju  %12.1f (%5.2fx)  %13.2f (%5.2fx)\n", l.bits, 100 * l.quantised,
-                  100 * l.accuracy, flipped, l.bytes, 1e6 * l.seconds_1, lines[0].seconds_1 / l.seconds_1,
-                  1e6 * l.seconds_256, lines[0].seconds_256 / l.seconds_256);
+      const auto [low, high] = std::minmax_element(l.accuracies.begin(), l.accuracies.end());
+      std::printf("%4d   %6.1f %%  %6.2f %% (%.2f .. %.2f)  %7s  %10ju  %12.1f (%5.2fx)  %13.2f (%5.2fx)\n", l.bits,
+                  100 * l.quantised, 100 * l.mean_accuracy(), 100 * *low, 100 * *high, flipped, l.bytes,
+                  1e6 * l.seconds_1, lines[0].seconds_1 / l.seconds_1, 1e6 * l.seconds_256,
+                  lines[0].seconds_256 / l.seconds_256);
     }
     std::printf(
         "quantised: share of all weights; flipped: 1-bit weights whose sign changed in training.\n"
