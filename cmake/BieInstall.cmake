@@ -1,0 +1,36 @@
+# What `cmake --install` lays down. Two export sets, so that the kernels of a full installation can be used where torch
+# is absent: find_package(bie COMPONENTS kernels) never looks for it.
+include(CMakePackageConfigHelpers)
+set(bie_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bie)
+
+install(TARGETS bie_kernels EXPORT bieKernelsTargets)
+install(EXPORT bieKernelsTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/kernels DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+if(TARGET bie_ops)
+  # The torch this was built with is where libbie_ops.so looks first; a program that has loaded torch already, as Python
+  # has, never gets that far.
+  set_target_properties(bie_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH "$ORIGIN;${BIE_TORCH_DIR}/lib")
+  # bie_torch is exported empty; bieConfig.cmake fills it with the torch of the machine that uses the package.
+  set_target_properties(bie_torch PROPERTIES EXPORT_NAME torch)
+  set(bie_torch_targets bie_torch bie_ops)
+  if(TARGET bie_nn)
+    set_target_properties(bie_nn PROPERTIES EXPORT_NAME nn)
+    list(APPEND bie_torch_targets bie_nn)
+  endif()
+  install(TARGETS ${bie_torch_targets} EXPORT bieTorchTargets)
+  install(EXPORT bieTorchTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/TorchWheel.cmake DESTINATION ${bie_package_dir})
+endif()
+if(TARGET bie)
+  set_target_properties(bie PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${BIE_TORCH_DIR}/lib")
+  install(TARGETS bie)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/bieConfig.cmake.in ${PROJECT_BINARY_DIR}/bieConfig.cmake
+  INSTALL_DESTINATION ${bie_package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/bieConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/bieConfig.cmake ${PROJECT_BINARY_DIR}/bieConfigVersion.cmake
+  DESTINATION ${bie_package_dir})

@@ -1,0 +1,37 @@
+# Entry points; the work is done in tools/ and CMake.
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo bench format lint clean
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PYTHON := .venv/bin/python
+CPP_SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup:  ## install what is missing: system packages, .venv (a second run does nothing)
+	@sh tools/setup.sh
+
+build: setup  ## build everything into build/release
+	@.venv/bin/cmake --preset release
+	@.venv/bin/cmake --build --preset release
+
+test: setup  ## run every suite; the last line counts them
+	@$(PYTHON) tools/run_tests.py
+
+demo: build  ## train and run a low-bit network on the digits that come with the program
+	@build/release/src/cli/bie demo
+
+bench: build  ## time the kernels and layers
+	@build/release/bench/bie_bench
+
+format: setup  ## rewrite the sources in the house style
+	@.venv/bin/clang-format -i $(CPP_SOURCES)
+	@.venv/bin/ruff check --fix --quiet .
+	@.venv/bin/ruff format --quiet .
+
+lint: setup  ## layers, format and clang-tidy without the tests
+	@$(PYTHON) tools/run_tests.py --only layers --only format --only tidy
+
+clean:  ## remove what was built, keep .venv
+	rm -rf build

@@ -1,0 +1,24 @@
+// Image classification sets, ready for training.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace bie::io {
+
+struct Dataset {
+  at::Tensor train_images, train_labels;  ///< float32 [n, channels, height, width] in [0, 1]; int64 [n]
+  at::Tensor test_images, test_labels;
+  std::int64_t classes;  ///< every label is in [0, classes)
+  std::string name;
+};
+
+/// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test), or
+///              "mnist:DIR": the four IDX files of MNIST in DIR, plain or .gz, named train-images-idx3-ubyte or
+///              train-images.idx3-ubyte and so on.
+/// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
+Dataset load_dataset(const std::string& spec);
+
+}  // namespace bie::io

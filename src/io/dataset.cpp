@@ -1,0 +1,90 @@
+#include "bie/io/dataset.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "bie/io/idx.h"
+#include "io/digits.h"
+
+namespace bie::io {
+namespace {
+
+constexpr std::string_view mnist_prefix = "mnist:";
+constexpr std::int64_t digit_classes = 10;
+
+/// uint8 [n, height, width] to float32 [n, 1, height, width] in [0, 1].
+at::Tensor scale_images(const at::Tensor& images, int white) { return images.unsqueeze(1).to(at::kFloat).div_(white); }
+
+at::Tensor digits_images(const EmbeddedImages& digits) {
+  // from_blob wants a mutable pointer and the tensor is only read.
+  return scale_images(at::from_blob(const_cast<std::uint8_t*>(digits.images), {digits.count, 8, 8}, at::kByte), 16);
+}
+
+at::Tensor digits_labels(const EmbeddedImages& digits) {
+  return at::from_blob(const_cast<std::uint8_t*>(digits.labels), {digits.count}, at::kByte).to(at::kLong);
+}
+
+/// The file DIR/STEM-IDXn-ubyte under whichever of its four usual names exists.
+std::string find_idx(const std::string& dir, const std::string& stem, const std::string& kind) {
+  for (const char* separator : {"-", "."}) {
+    for (const char* suffix : {"", ".gz"}) {
+      const std::filesystem::path path = std::filesystem::path(dir) / (stem + separator + kind + suffix);
+      std::error_code ignored;
+      if (std::filesystem::exists(path, ignored)) return path.string();
+    }
+  }
+  C10_THROW_ERROR(ValueError, c10::str("data set mnist:", dir, " has no file ", stem, "-", kind, ", ", stem, ".", kind,
+                                       ", nor either with .gz"));
+}
+
+struct Part {
+  at::Tensor images, labels;
+};
+
+Part load_mnist_part(const std::string& dir, const std::string& stem) {
+  const std::string images_path = find_idx(dir, stem + "-images", "idx3-ubyte");
+  const std::string labels_path = find_idx(dir, stem + "-labels", "idx1-ubyte");
+  const at::Tensor images = load_idx(images_path);
+  const at::Tensor labels = load_idx(labels_path);
+  TORCH_CHECK_VALUE(images.dim() == 3, images_path, " has sizes ", images.sizes(), ", images of rank 3 are wanted");
+  TORCH_CHECK_VALUE(labels.dim() == 1, labels_path, " has sizes ", labels.sizes(), ", labels of rank 1 are wanted");
+  TORCH_CHECK_VALUE(images.size(0) == labels.size(0), images_path, " holds ", images.size(0), " images and ",
+                    labels_path, " holds ", labels.size(0), " labels");
+  TORCH_CHECK_VALUE(images.numel() > 0, images_path, " has sizes ", images.sizes(), ", which is empty");
+  const auto* first = labels.const_data_ptr<std::uint8_t>();
+  const std::uint8_t largest = *std::max_element(first, first + labels.numel());
+  TORCH_CHECK_VALUE(largest < digit_classes, labels_path, " holds the label ", int{largest}, ", labels are below ",
+                    digit_classes);
+  return {scale_images(images, 255), labels.to(at::kLong)};
+}
+
+Dataset load_mnist(const std::string& dir) {
+  const Part train = load_mnist_part(dir, "train");
+  const Part test = load_mnist_part(dir, "t10k");
+  TORCH_CHECK_VALUE(train.images.sizes().slice(1) == test.images.sizes().slice(1), "data set mnist:", dir,
+                    " has train images of ", train.images.sizes().slice(2), " and test images of ",
+                    test.images.sizes().slice(2));
+  return {train.images, train.labels, test.images, test.labels, digit_classes, "mnist"};
+}
+
+}  // namespace
+
+Dataset load_dataset(const std::string& spec) {
+  if (spec == "digits") {
+    return {digits_images(digits_train),
+            digits_labels(digits_train),
+            digits_images(digits_test),
+            digits_labels(digits_test),
+            digit_classes,
+            "digits"};
+  }
+  const bool mnist = spec.size() > mnist_prefix.size() && spec.compare(0, mnist_prefix.size(), mnist_prefix) == 0;
+  TORCH_CHECK_VALUE(mnist, "data set \"", spec, "\" is unknown; the forms are digits and mnist:DIR");
+  return load_mnist(spec.substr(mnist_prefix.size()));
+}
+
+}  // namespace bie::io

@@ -1,0 +1,98 @@
+#include "bie/io/idx.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace bie::io {
+namespace {
+
+constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;
+constexpr std::uint8_t idx_uint8 = 0x08;
+
+struct GzClose {
+  void operator()(gzFile file) const { gzclose(file); }
+};
+
+/// A plain or gzip file read from front to back.
+class Stream {
+ public:
+  explicit Stream(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+    TORCH_CHECK_VALUE(file_ != nullptr, "IDX file ", path, " cannot be opened: ", std::strerror(errno));
+  }
+
+  /// Reads up to `count` bytes; fewer only at the end of the file.
+  std::int64_t read(std::uint8_t* bytes, std::int64_t count) {
+    std::int64_t done = 0;
+    while (done < count) {
+      const auto step = static_cast<unsigned>(std::min(count - done, chunk_bytes));
+      const int got = gzread(file_.get(), bytes + done, step);
+      // A gzip file cut short is an end for gzread and shows here alone.
+      int code = Z_OK;
+      const char* message = gzerror(file_.get(), &code);
+      TORCH_CHECK_VALUE(got >= 0 && code != Z_BUF_ERROR, "IDX file ", path_,
+                        " cannot be read: ", code == Z_ERRNO ? std::strerror(errno) : message);
+      if (got == 0) break;
+      done += got;
+    }
+    return done;
+  }
+
+ private:
+  const std::string& path_;
+  std::unique_ptr<gzFile_s, GzClose> file_;
+};
+
+}  // namespace
+
+at::Tensor load_idx(const std::string& path) {
+  Stream stream(path);
+  std::array<std::uint8_t, 4> magic{};
+  TORCH_CHECK_VALUE(stream.read(magic.data(), 4) == 4 && magic[0] == 0 && magic[1] == 0, "IDX file ", path,
+                    " does not begin with an IDX header");
+  TORCH_CHECK_VALUE(magic[2] == idx_uint8, "IDX file ", path, " holds element type ", int{magic[2]},
+                    ", only 8 (unsigned byte) is read");
+  const int rank = magic[3];
+  TORCH_CHECK_VALUE(rank == 1 || rank == 3, "IDX file ", path, " has rank ", rank, ", only 1 and 3 are read");
+
+  std::vector<std::int64_t> sizes;
+  std::int64_t count = 1;
+  for (int i = 0; i < rank; ++i) {
+    std::array<std::uint8_t, 4> b{};
+    TORCH_CHECK_VALUE(stream.read(b.data(), 4) == 4, "IDX file ", path, " ends inside its header");
+    sizes.push_back(std::int64_t{b[0]} << 24 | b[1] << 16 | b[2] << 8 | b[3]);
+    // Sizes of zero are counted as one, so that the strides of an empty tensor cannot overflow either.
+    TORCH_CHECK_VALUE(!__builtin_mul_overflow(count, std::max<std::int64_t>(sizes.back(), 1), &count), "IDX file ",
+                      path, " has sizes ", at::IntArrayRef(sizes), ", whose product overflows");
+  }
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) count = 0;
+
+  // The header's product is a claim: the buffer grows with the bytes that arrive.
+  std::vector<std::uint8_t> bytes;
+  while (static_cast<std::int64_t>(bytes.size()) < count) {
+    const std::size_t before = bytes.size();
+    const std::int64_t wanted = std::min(count - static_cast<std::int64_t>(before), chunk_bytes);
+    bytes.resize(before + static_cast<std::size_t>(wanted));
+    const std::int64_t got = stream.read(bytes.data() + before, wanted);
+    TORCH_CHECK_VALUE(got == wanted, "IDX file ", path, " ends after ", static_cast<std::int64_t>(before) + got,
+                      " bytes of data, its header says ", at::IntArrayRef(sizes), ", ", count, " bytes");
+  }
+  // Reading past the end also makes zlib compare the checksum.
+  std::uint8_t extra = 0;
+  TORCH_CHECK_VALUE(stream.read(&extra, 1) == 0, "IDX file ", path, " goes on after the ", count, " bytes of ",
+                    at::IntArrayRef(sizes));
+
+  at::Tensor result = at::empty(sizes, at::kByte);
+  if (count > 0) std::memcpy(result.mutable_data_ptr<std::uint8_t>(), bytes.data(), bytes.size());
+  return result;
+}
+
+}  // namespace bie::io

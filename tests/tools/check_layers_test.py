@@ -1,0 +1,80 @@
+"""The layer check must see each kind of bad include, and nothing in a good tree."""
+
+from pathlib import Path
+
+import check_layers
+import pytest
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "reason"),
+    [
+        ("src/kernels/cpu/isa.cpp", '"bie/ops.h"', "kernels must not know ops"),
+        ("src/kernels/cpu/isa.cpp", "<torch/torch.h>", "neither torch nor Python"),
+        ("src/kernels/cuda/gemm.cu", "<ATen/core/Tensor.h>", "neither torch nor Python"),
+        ("include/bie/kernels/isa.h", "<c10/util/Half.h>", "neither torch nor Python"),
+        ("include/bie/kernels/isa.h", "<Python.h>", "neither torch nor Python"),
+        ("src/kernels/check.h", '"../nn/module.h"', "kernels must not know nn"),
+        ("src/ops/gemm.cpp", '"bie/io/idx.h"', "ops must not know io"),
+        ("src/io/idx.cpp", '"bie/nn/module.h"', "io must not know nn"),
+        ("src/io/idx.cpp", "<bie/optim/diode.h>", "io must not know optim"),
+        ("src/optim/diode.cpp", '"bie/nn/module.h"', "optim must not know nn"),
+        ("src/nn/module.cpp", '"bie/train/loop.h"', "nn must not know train"),
+        ("src/train/loop.cpp", '"cli/command.h"', "train must not know cli"),
+        ("include/bie/ops.h", '"bie/nn/module.h"', "ops must not know nn"),
+        ("src/nn/module.cpp", '"bie/extra/thing.h"', "extra has no place in the order"),
+        ("src/extra/thing.cpp", '"bie/nn/module.h"', "extra has no place in the order"),
+        ("src/kernels/cpu/isa.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
+        ("src/kernels/cpu/avx512/store.cpp", '"../avx2/store.h"', "included by nobody else"),
+        ("tests/kernels/store_test.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
+        ("src/kernels/cpu/avx2/store.cpp", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
+        ("src/kernels/cpu/tile.h", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
+    ],
+)
+def test_bad_include_is_reported(tmp_path, file, include, reason):
+    tree(
+        tmp_path, {"src/nn/module.h": "", "src/kernels/cpu/avx2/store.h": "", file: f"// A file.\n#include {include}\n"}
+    )
+    found = check_layers.check(tmp_path)
+    assert len(found) == 1
+    assert found[0].startswith(file)
+    assert reason in found[0]
+
+
+def test_good_tree_is_silent(tmp_path):
+    tree(
+        tmp_path,
+        {
+            "src/kernels/cpu/gemm.cpp": '#include "kernels/reference/reference.h"\n#include <vector>\n',
+            "src/kernels/reference/gemm.cpp": '#include "reference.h"\n',
+            "src/kernels/reference/reference.h": "",
+            "src/kernels/cpu/avx2/gemm.cpp": '#include "kernels/cpu/avx2/store.h"\n#include <immintrin.h>\n',
+            "src/kernels/cpu/avx2/store.h": "",
+            "src/ops/gemm.cpp": '#include <torch/library.h>\n#include "bie/kernels/gemm.h"\n',
+            "src/io/idx.cpp": '#include "bie/io/idx.h"\n#include "bie/ops.h"\n',
+            "src/nn/module.cpp": '#include "bie/nn/module.h"\n#include "bie/io/safetensors.h"\n',
+            "src/train/loop.cpp": '#include "bie/optim/diode.h"\n#include "bie/nn/module.h"\n',
+            "src/cli/main.cpp": '#include "bie/train/loop.h"\n#include <CLI/CLI.hpp>\n',
+            "tests/nn/module_test.cpp": '#include "bie/train/loop.h"\n',
+        },
+    )
+    assert check_layers.check(tmp_path) == []
+
+
+def test_exit_status_follows_the_findings(tmp_path, monkeypatch, capsys):
+    tree(tmp_path, {"src/ops/gemm.cpp": '#include "bie/nn/module.h"\n'})
+    monkeypatch.setattr("sys.argv", ["check_layers.py", str(tmp_path)])
+    assert check_layers.main() == 1
+    assert capsys.readouterr().out == "src/ops/gemm.cpp:1: includes bie/nn/module.h: ops must not know nn\n"
+
+
+def test_this_repository_keeps_the_order():
+    assert check_layers.check(Path(check_layers.__file__).parent.parent) == []

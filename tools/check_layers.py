@@ -1,0 +1,113 @@
+"""Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch.
+
+Usage: check_layers.py [ROOT]. One line per offence and exit status 1; silent otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path, PurePosixPath
+
+KERNELS, OPS, IO, OPTIM, NN, TRAIN, CLI = "kernels", "ops", "io", "optim", "nn", "train", "cli"
+
+# What a room under src/ and include/bie/ may include.
+MAY_INCLUDE = {
+    KERNELS: {KERNELS},
+    OPS: {KERNELS, OPS},
+    IO: {KERNELS, OPS, IO},
+    OPTIM: {KERNELS, OPS, OPTIM},
+    NN: {KERNELS, OPS, IO, NN},
+    TRAIN: {KERNELS, OPS, IO, OPTIM, NN, TRAIN},
+    CLI: {KERNELS, OPS, IO, OPTIM, NN, TRAIN, CLI},
+}
+# A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
+# linker keeps, and run on a CPU that lacks the instructions.
+ISA_FOLDERS = [PurePosixPath("src/kernels/cpu/avx2"), PurePosixPath("src/kernels/cpu/avx512")]
+REFERENCE = PurePosixPath("src/kernels/reference")
+CPU = PurePosixPath("src/kernels/cpu")
+
+FOLDERS = ["include", "src", "tests", "bench", "examples"]
+SUFFIXES = {".h", ".hpp", ".inc", ".cuh", ".cpp", ".cc", ".cu"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+FOREIGN = re.compile(r"^(torch|ATen|c10|caffe2|pybind11)/|^(Python|pyconfig)\.h$")
+
+
+def room_of(path: PurePosixPath) -> str | None:
+    """The room a file belongs to: src/ROOM/..., include/bie/ROOM/... or include/bie/ROOM.h."""
+    parts = path.parts
+    if parts[:1] == ("src",) and len(parts) > 2:
+        return parts[1]
+    if parts[:2] == ("include", "bie") and len(parts) > 2:
+        return parts[2].removesuffix(".h")
+    return None
+
+
+def resolve(root: Path, file: PurePosixPath, text: str) -> PurePosixPath | None:
+    """The file of this tree that `text` names, by the search order of our targets; None for anything else."""
+    for base in (file.parent, PurePosixPath("include"), PurePosixPath("src"), PurePosixPath(".")):
+        candidate = root / base / text
+        if candidate.is_file():
+            resolved = candidate.resolve()
+            if resolved.is_relative_to(root):
+                return PurePosixPath(resolved.relative_to(root))
+    # Not written yet, or generated: judged by its name.
+    if text.startswith("bie/"):
+        return PurePosixPath("include") / text
+    if text.split("/")[0] in MAY_INCLUDE and "/" in text:
+        return PurePosixPath("src") / text
+    return None
+
+
+def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str | None:
+    """Why `file` must not include `text`, or None where it may."""
+    room = room_of(file)
+    if room == KERNELS and FOREIGN.search(text):
+        return "the kernels know neither torch nor Python"
+    if target is None:
+        return None
+    for folder in ISA_FOLDERS:
+        if target.is_relative_to(folder) and not file.is_relative_to(folder):
+            return f"{folder} is compiled with its own flags and is included by nobody else"
+    if target.is_relative_to(REFERENCE):
+        table = file.parent == CPU and file.suffix == ".cpp"
+        if not table and not file.is_relative_to(REFERENCE):
+            return f"{REFERENCE} is included by itself and {CPU}/*.cpp alone"
+    target_room = room_of(target)
+    if room is None or target_room is None or target_room in MAY_INCLUDE.get(room, ()):
+        return None
+    if target_room not in MAY_INCLUDE:
+        return f"the room {target_room} has no place in the order of tools/check_layers.py"
+    return f"{room} must not know {target_room}"
+
+
+def check(root: Path) -> list[str]:
+    """One line per offence in the tree at `root`."""
+    root = root.resolve()
+    found = []
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in SUFFIXES:
+                continue
+            file = PurePosixPath(path.relative_to(root))
+            room = room_of(file)
+            if room is not None and room not in MAY_INCLUDE:
+                found.append(f"{file}: the room {room} has no place in the order of tools/check_layers.py")
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                match = INCLUDE.match(line)
+                reason = match and offence(file, match[1], resolve(root, file, match[1]))
+                if reason:
+                    found.append(f"{file}:{number}: includes {match[1]}: {reason}")
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
+    found = check(root)
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""Runs every suite and ends with one line, `N passed, N failed, N skipped`; exit status 1 on a failure or an empty run.
+
+Usage: run_tests.py [--only SUITE]... A check that is not a test framework's (a build, a format, the layers) counts as
+one test. The output of whatever fails is printed in full; skips are listed with their reasons at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import check_layers
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv/bin"
+BUILD = ROOT / "build"
+ISA_CAPS = ["reference", "avx2", "avx512"]
+TIME_LIMIT_S = 1800
+# __builtin_cpu_supports("f16c") is an error to clang 14, while g++ knows the name.
+NOT_FOR_CLANG_TIDY = [ROOT / "src/kernels/cpu/isa.cpp"]
+
+
+class Tally:
+    """Counts over all suites, and one printed line for each part of a suite."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+        self.skips: list[tuple[str, str]] = []
+
+    def add(self, label: str, seconds: float, passed: int, failed: int, skips: list[str], output: str = "") -> None:
+        self.passed += passed
+        self.failed += failed
+        self.skips += [(label, reason) for reason in skips]
+        counts = [f"{passed} passed"] if passed else []
+        counts += [f"{failed} FAILED"] if failed else []
+        counts += [f"{len(skips)} skipped"] if skips else []
+        print(f"{label:<40} {', '.join(counts) or 'nothing ran':<34} {seconds:7.1f} s", flush=True)
+        if failed and output:
+            print(f"---- {label}\n{output.rstrip()}\n----", flush=True)
+
+    def check(self, label: str, seconds: float, ok: bool, output: str) -> bool:
+        self.add(label, seconds, int(ok), int(not ok), [], output)
+        return ok
+
+    def skip(self, label: str, reason: str) -> None:
+        self.add(label, 0.0, 0, 0, [reason])
+
+
+TALLY = Tally()
+
+
+def run(*command: object, env: dict[str, str] | None = None) -> tuple[int, str, float]:
+    """Exit status, stdout and stderr together, seconds. A command past its time limit is a failure that says so."""
+    start = time.monotonic()
+    arguments = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            arguments,
+            cwd=ROOT,
+            env=env or environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIME_LIMIT_S,
+        )
+        status, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        status, output = 124, (late.stdout or b"") + f"\nstopped after {TIME_LIMIT_S} s".encode()
+    except OSError as error:
+        status, output = 127, f"{arguments[0]} could not be started: {error}".encode()
+    return status, output.decode(errors="replace"), time.monotonic() - start
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without settings of the caller that would change what is tested."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("BIE_", "GTEST_", "PYTEST_"))}
+    env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
+    return env | more
+
+
+@cache
+def torch_free_environment() -> dict[str, str]:
+    """PATH without .venv, and a python3 in front that finds nothing."""
+    stub = Path(tempfile.mkdtemp(prefix="bie-no-torch-")) / "python3"
+    stub.write_text("#!/bin/sh\necho 'no Python and no torch here' >&2\nexit 1\n")
+    stub.chmod(0o755)
+    env = {key: value for key, value in environment().items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    paths = [path for path in env["PATH"].split(os.pathsep) if ".venv" not in path]
+    env["PATH"] = os.pathsep.join([str(stub.parent), *paths])
+    return env
+
+
+@cache
+def torch_free_options() -> tuple[str, ...]:
+    python = Path(torch_free_environment()["PATH"].split(os.pathsep)[0]) / "python3"
+    return (f"-DBIE_PYTHON={python}", f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}")
+
+
+@cache
+def build(preset: str, torch_free: bool = False) -> bool:
+    """Configures and builds a preset, once; counts as one test."""
+    env = torch_free_environment() if torch_free else environment()
+    options = torch_free_options() if torch_free else ()
+    status, output, seconds = run(BIN / "cmake", "--preset", preset, *options, env=env)
+    if status == 0:
+        status, build_output, build_seconds = run(BIN / "cmake", "--build", "--preset", preset, env=env)
+        output, seconds = output + build_output, seconds + build_seconds
+    return TALLY.check(f"build {preset}", seconds, status == 0, output)
+
+
+def run_junit(label: str, *command: object, report: str, env: dict[str, str]) -> None:
+    """A test program that writes a JUnit report: `report` is its option, up to the file name."""
+    with tempfile.TemporaryDirectory(prefix="bie-report-") as folder:
+        path = Path(folder) / "report.xml"
+        status, output, seconds = run(*command, f"{report}{path}", env=env)
+        passed, failed, skips = 0, 0, []
+        try:
+            cases = list(ET.parse(path).iter("testcase"))
+        except (OSError, ET.ParseError):
+            cases, status = [], status or 1
+            output += f"\n{label} left no readable report\n"
+        for case in cases:
+            name = f"{case.get('classname', '')}.{case.get('name')}"
+            skipped = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed += 1
+            elif skipped is not None:
+                skips.append((skipped.get("message") or skipped.text or f"{name} gives no reason").strip())
+            elif case.get("status") == "notrun":
+                skips.append(f"{name} is disabled")
+            else:
+                passed += 1
+        # A crash, a sanitizer's report, an error outside the cases.
+        if status != 0 and failed == 0:
+            failed = 1
+            output += f"\n{label} ended with status {status}\n"
+        TALLY.add(label, seconds, passed, failed, skips, output)
+
+
+def run_gtest(executable: Path, suffix: str = "", env: dict[str, str] | None = None) -> None:
+    run_junit(
+        executable.name + suffix, executable, "--gtest_brief=1", report="--gtest_output=xml:", env=env or environment()
+    )
+
+
+def test_executables(preset: str) -> list[Path]:
+    found = sorted((BUILD / preset / "tests").rglob("bie_*_test"))
+    return [path for path in found if path.is_file() and os.access(path, os.X_OK)]
+
+
+def suite_cpp() -> None:
+    """Every gtest executable of the release build; the kernels once per instruction-set cap."""
+    if not build("release"):
+        return
+    for executable in test_executables("release"):
+        if executable.name == "bie_kernels_test":
+            for isa in ISA_CAPS:
+                run_gtest(executable, f" BIE_MAX_ISA={isa}", environment(BIE_MAX_ISA=isa))
+        else:
+            run_gtest(executable)
+
+
+def suite_python() -> None:
+    """pytest on tests/, with the operators of the release build."""
+    build("release")
+    run_junit("pytest", BIN / "python", "-m", "pytest", "-q", "tests", report="--junitxml=", env=environment())
+
+
+def suite_kernels_only() -> None:
+    """The kernels built and tested where neither torch nor Python can be found."""
+    if not build("kernels-only", torch_free=True):
+        return
+    commands = (BUILD / "kernels-only/compile_commands.json").read_text()
+    traces = [text for text in ("/torch/include", "include/python3") if text in commands]
+    for executable in test_executables("kernels-only"):
+        _, linked, _ = run("ldd", executable)
+        traces += [line.strip() for line in linked.splitlines() if any(n in line for n in ("torch", "c10", "python"))]
+    TALLY.check("kernels-only knows no torch", 0.0, not traces, "\n".join(traces))
+    for executable in test_executables("kernels-only"):
+        run_gtest(executable, " kernels-only", torch_free_environment())
+
+
+def suite_asan() -> None:
+    """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    if build("asan", torch_free=True):
+        for executable in test_executables("asan"):
+            run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
+
+
+def install_and_use(preset: str, component: str, torch_free: bool) -> None:
+    """Installs a build, moves the installation, and builds and runs tests/install against it; counts as one test."""
+    env = torch_free_environment() if torch_free else environment()
+    options = torch_free_options() if torch_free else (f"-DBIE_PYTHON={BIN / 'python'}",)
+    with tempfile.TemporaryDirectory(prefix="bie-install-") as folder:
+        staged, prefix, consumer = (Path(folder) / name for name in ("staged", "moved", "consumer"))
+        options += (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCONSUMER_COMPONENT={component}")
+        steps = [
+            ["cmake", "--install", BUILD / preset, "--prefix", staged],
+            ["mv", staged, prefix],
+            # An installed package that names a folder of the machine that built it cannot be moved.
+            ["sh", "-c", f"! grep -rIl -F -e '{ROOT}' -e '{staged}' '{prefix}'"],
+            ["cmake", "-G", "Ninja", "-S", ROOT / "tests/install", "-B", consumer, *options],
+            ["cmake", "--build", consumer],
+            [consumer / "consumer"],
+        ]
+        transcript, total, status = "", 0.0, 0
+        for step in steps:
+            command = [BIN / "cmake", *step[1:]] if step[0] == "cmake" else step
+            status, output, seconds = run(*command, env=env)
+            transcript += f"$ {' '.join(map(str, step))}\n{output}"
+            total += seconds
+            if status != 0:
+                break
+        TALLY.check(f"install {component}", total, status == 0, transcript)
+
+
+def suite_install() -> None:
+    """find_package(bie) from another project: the kernels without torch, then everything."""
+    if build("kernels-only", torch_free=True):
+        install_and_use("kernels-only", "kernels", torch_free=True)
+    if build("release"):
+        install_and_use("release", "nn", torch_free=False)
+
+
+def suite_layers() -> None:
+    """Includes go downward only."""
+    start = time.monotonic()
+    found = check_layers.check(ROOT)
+    TALLY.check("layers", time.monotonic() - start, not found, "\n".join(found))
+
+
+def sources(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
+    return sorted(p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in suffixes)
+
+
+def suite_format() -> None:
+    """clang-format and ruff have nothing to say."""
+    files = sources("include", "src", "tests", "bench", "examples", suffixes=(".h", ".cpp", ".cu", ".cuh"))
+    status, output, seconds = run(BIN / "clang-format", "--dry-run", "-Werror", *files)
+    changed = sorted({line.split(":")[0] for line in output.splitlines() if ": error:" in line})
+    summary = "\n".join(f"{Path(name).relative_to(ROOT)} differs: run `make format`" for name in changed)
+    TALLY.check("clang-format", seconds, status == 0, summary or output)
+    for label, *options in [("ruff check", "--quiet"), ("ruff format", "--check")]:
+        status, output, seconds = run(BIN / "ruff", label.split()[1], "--no-cache", *options, ".")
+        TALLY.check(label, seconds, status == 0, output)
+
+
+def suite_tidy() -> None:
+    """clang-tidy on the kernels, the file readers and the headers they include; counts as one test."""
+    if run("clang-tidy", "--version")[0] != 0:
+        TALLY.skip("clang-tidy", "clang-tidy is not installed")
+        return
+    preset = "release" if build("release") else "kernels-only"
+    database = BUILD / preset / "compile_commands.json"
+    if not database.exists():
+        return
+    listed = database.read_text()
+    files = [file for file in sources("src/kernels", "src/io", suffixes=(".cpp",)) if f'{file}"' in listed]
+    files = [file for file in files if file not in NOT_FOR_CLANG_TIDY]
+    start = time.monotonic()
+
+    def tidy(file: Path) -> str:
+        # g++ brings an OpenMP header and clang none.
+        status, output, _ = run("clang-tidy", "--quiet", "-p", database.parent, "--extra-arg=-fno-openmp", file)
+        return f"{file.relative_to(ROOT)}\n{output}" if status != 0 else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        complaints = "".join(pool.map(tidy, files))
+    TALLY.check(f"clang-tidy, {len(files)} files", time.monotonic() - start, bool(files) and not complaints, complaints)
+
+
+SUITES = {
+    "layers": suite_layers,
+    "format": suite_format,
+    "cpp": suite_cpp,
+    "python": suite_python,
+    "kernels-only": suite_kernels_only,
+    "asan": suite_asan,
+    "install": suite_install,
+    "tidy": suite_tidy,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=SUITES, help="run this suite; may be repeated")
+    chosen = parser.parse_args().only or list(SUITES)
+    start = time.monotonic()
+    for name in SUITES:
+        if name in chosen:
+            SUITES[name]()
+    print(f"{'all suites':<75} {time.monotonic() - start:7.1f} s")
+    for (label, reason), count in Counter(TALLY.skips).items():
+        print(f"skipped {count} in {label}: {reason}")
+    print(f"{TALLY.passed} passed, {TALLY.failed} failed, {len(TALLY.skips)} skipped", flush=True)
+    return 1 if TALLY.failed or not TALLY.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
