@@ -1,6 +1,10 @@
 // The probe. Compiled without ISA flags and never merged with code that has them.
 #include "bie/kernels/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -28,7 +32,8 @@ CpuFeatures detect_cpu() {
   __builtin_cpu_init();
   f.avx2 = __builtin_cpu_supports("avx2") != 0;
   f.fma = __builtin_cpu_supports("fma") != 0;
-  f.f16c = __builtin_cpu_supports("f16c") != 0;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;  // clang 14 does not know "f16c"; leaf 1, ecx bit 29
+  f.f16c = f.avx2 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
   f.avx512f = __builtin_cpu_supports("avx512f") != 0;
   f.avx512bw = __builtin_cpu_supports("avx512bw") != 0;
   f.avx512dq = __builtin_cpu_supports("avx512dq") != 0;
