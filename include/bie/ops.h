@@ -31,7 +31,7 @@ enum class GradMode {
 struct BinaryLinearOptions {
   std::optional<std::int64_t> in_features;  ///< k, where neither x nor the weight tells it (both packed); else checked
   at::Tensor anchor;                        ///< see above
-  at::Tensor panels;                        ///< from binary_prepack(weight)
+  at::Tensor panels;                        ///< from binary_prepack(weight); read in place of a packed weight only
 };
 
 /// y = S * (k - 2 * popcount(bit(xs) XOR bit(w))), bit(v) = v >= 0.
@@ -51,7 +51,7 @@ struct QLinearOptions {
   double eps = 1e-5;                        ///< smallest step size
   GradMode grad_mode = GradMode::exact;
   at::Tensor anchor;
-  at::Tensor panels;
+  at::Tensor panels;  ///< from the prepack operator; read in place of a quantised weight only
 };
 
 /// y = (q8(xs, scale_a) . q_w^T) * S, q8(v, s) = clamp(rint(v / max(s, eps)), -128, 127).

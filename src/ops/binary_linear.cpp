@@ -67,7 +67,7 @@ at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   at::Tensor y = forward_meta(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
   if (y.numel() == 0) return y;
-  Weight w{{}, value_or_none(panels)};
+  Weight w{{}, is_packed(weight) ? value_or_none(panels) : at::Tensor()};
   if (!w.panels.defined()) w.packed = is_packed(weight) ? weight.contiguous() : pack_signs(weight);
   const Rows rows = rows_of(x);
   const kernels::Dtype dtype = is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x);

@@ -134,6 +134,14 @@ def test_refusals(operators):
         call(x, weight, sa, sw, anchor=torch.ones(3, requires_grad=True))
 
 
+def test_panels_do_not_outlive_a_training_weight(operators):
+    """Panels stand for a packed weight; an unpacked one is what was just trained and wins."""
+    x, weight, sa, sw, bias = make(3, 70, 5)
+    stale = operators.binary_prepack(operators.pack_signs(-weight), 70)
+    wanted = operators.binary_linear(x, weight, sa, sw, bias)
+    assert torch.equal(operators.binary_linear(x, weight, sa, sw, bias, panels=stale), wanted)
+
+
 def test_foreign_panels_are_refused(operators):
     x, weight, sa, sw, _ = make(3, 70, 5)
     packed = operators.pack_signs(weight)

@@ -162,3 +162,18 @@ def test_panels_of_another_kernel_shape_are_refused(operators, width):
         other = torch.ones(4, 3, 3, 1, dtype=torch.int8)
     with pytest.raises(ValueError, match="panels hold a weight"):
         op(operators, width)(torch.ones(1, 2, 5, 5), other, sa, sw, kernel_size=(3, 3), panels=panels)
+
+
+def test_prepack_refusals(operators):
+    with pytest.raises(TypeError, match="the weight is Float"):
+        operators.q8_conv2d_prepack(torch.ones(4, 2, 3, 3))
+    with pytest.raises(ValueError, match="four axes"):
+        operators.q8_conv2d_prepack(torch.ones(4, 2, dtype=torch.int8))
+    with pytest.raises(ValueError, match="none empty"):
+        operators.q8_conv2d_prepack(torch.ones(0, 2, 3, 3, dtype=torch.int8))
+    with pytest.raises(TypeError, match="the weight is Byte"):
+        operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.uint8), 2, (3, 3))
+    with pytest.raises(ValueError, match="want rows of 9 bytes"):
+        operators.q4_conv2d_prepack(torch.ones(4, 8, dtype=torch.int8), 2, (3, 3))
+    with pytest.raises(ValueError, match="kernel_size is"):
+        operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.int8), 2, (0, 3))

@@ -173,6 +173,15 @@ def test_refusals(operators, width):
 
 
 @WIDTHS
+def test_panels_do_not_outlive_a_training_weight(operators, width):
+    """Panels stand for a quantised weight; a float one is what was just trained and wins."""
+    x, weight, sa, bias = make(3, 70, 5, width=width)
+    stale = prepack(operators, packed_weight(operators, -weight, width)[0], width, 70)
+    wanted = op(operators, width)(x, weight, sa, None, bias)
+    assert torch.equal(op(operators, width)(x, weight, sa, None, bias, panels=stale), wanted)
+
+
+@WIDTHS
 def test_foreign_panels_are_refused(operators, width):
     _, weight, sa, _ = make(3, 70, 5, width=width)
     packed, sw = packed_weight(operators, weight, width)
