@@ -40,13 +40,17 @@ inline int quantize(float xs, float step, int lo, int hi) {
   return static_cast<int>(q);
 }
 
+/// xs of an activation.
+inline float value_at(const GemmInput& x, std::int64_t row, std::int64_t i) {
+  const char* data = static_cast<const char*>(x.data) + row * x.row_stride;
+  return load_float(data, x.dtype, i) + (x.bias == nullptr ? 0.0f : x.bias[i]);
+}
+
 inline bool all_finite(const GemmShape& shape, const GemmInput& x) {
   if (!is_float(x.dtype)) return true;
   for (std::int64_t row = 0; row < shape.m; ++row)
-    for (std::int64_t i = 0; i < shape.k; ++i) {
-      const char* data = static_cast<const char*>(x.data) + row * x.row_stride;
-      if (!std::isfinite(load_float(data, x.dtype, i) + (x.bias == nullptr ? 0.0f : x.bias[i]))) return false;
-    }
+    for (std::int64_t i = 0; i < shape.k; ++i)
+      if (!std::isfinite(value_at(x, row, i))) return false;
   return true;
 }
 
@@ -68,12 +72,6 @@ inline float pixel_value(const Conv2dShape& s, const Conv2dInput& x, std::int64_
   return load_float(x.data, x.dtype, in_index(s, x.layout, n, c, iy, ix)) + bias;
 }
 
-inline int pixel_code(const Conv2dShape& s, const Conv2dInput& x, std::int64_t n, std::int64_t c, std::int64_t iy,
-                      std::int64_t ix, int lo, int hi) {
-  if (x.dtype == Dtype::s8) return s8_at(x.data, in_index(s, x.layout, n, c, iy, ix));
-  return quantize(pixel_value(s, x, n, c, iy, ix), x.step, lo, hi);
-}
-
 inline bool all_finite(const Conv2dShape& s, const Conv2dInput& x) {
   if (!is_float(x.dtype)) return true;
   for (std::int64_t n = 0; n < s.batch; ++n)
@@ -82,10 +80,6 @@ inline bool all_finite(const Conv2dShape& s, const Conv2dInput& x) {
         for (std::int64_t ix = 0; ix < s.in_w; ++ix)
           if (!std::isfinite(pixel_value(s, x, n, c, iy, ix))) return false;
   return true;
-}
-
-inline void copy_bytes(const void* from, std::size_t bytes, void* to) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace bie::kernels::reference

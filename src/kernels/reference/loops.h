@@ -1,0 +1,121 @@
+// The dull loops that define every GEMM and convolution, once for each way of reading a code. Never optimised.
+// Code: dtype, max_k, at(row, i) of packed codes, of(xs, step) of a float.
+#pragma once
+
+#include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/int4_gemm.h"
+#include "bie/kernels/int8_gemm.h"
+#include "kernels/check.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels::reference {
+
+struct Binary {
+  static constexpr Dtype dtype = Dtype::bits;
+  static constexpr std::int64_t max_k = max_k_b1;
+  static int at(const void* row, std::int64_t i) { return sign_at(row, i); }
+  static int of(float xs, float) { return xs >= 0 ? 1 : -1; }
+};
+
+struct Int8 {
+  static constexpr Dtype dtype = Dtype::s8;
+  static constexpr std::int64_t max_k = max_k_s8;
+  static int at(const void* row, std::int64_t i) { return s8_at(row, i); }
+  static int of(float xs, float step) { return quantize(xs, step, -128, 127); }
+};
+
+struct Int4 {
+  static constexpr Dtype dtype = Dtype::s4;
+  static constexpr std::int64_t max_k = max_k_s4;
+  static int at(const void* row, std::int64_t i) { return s4_at(row, i); }
+  static int of(float xs, float step) { return quantize(xs, step, -8, 7); }
+};
+
+inline void copy_bytes(const void* from, std::size_t bytes, void* to) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+template <class Code>
+struct Gemm {
+  static int activation(const GemmInput& x, std::int64_t row, std::int64_t i) {
+    const char* data = static_cast<const char*>(x.data) + row * x.row_stride;
+    return x.dtype == Code::dtype ? Code::at(data, i) : Code::of(value_at(x, row, i), x.step);
+  }
+
+  static Status run(const GemmShape& shape, const GemmInput& x, const void* packed, const GemmOutput& y,
+                    const Parallel&) {
+    const Status checked = check_gemm(shape, x, y, Code::dtype, Code::max_k);
+    if (checked != Status::ok) return checked;
+    if (shape.n > 0 && !all_finite(shape, x)) return Status::not_finite;
+    const std::int64_t weight_row = row_bytes(Code::dtype, shape.k);
+    for (std::int64_t row = 0; row < shape.m; ++row)
+      for (std::int64_t column = 0; column < shape.n; ++column) {
+        const char* weight = static_cast<const char*>(packed) + column * weight_row;
+        std::int32_t acc = 0;
+        for (std::int64_t i = 0; i < shape.k; ++i) acc += activation(x, row, i) * Code::at(weight, i);
+        store_scaled(acc, y.scale, static_cast<char*>(y.data) + row * y.row_stride, y.dtype, column);
+      }
+    return Status::ok;
+  }
+
+  static std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
+    return static_cast<std::size_t>(n * row_bytes(Code::dtype, k));
+  }
+
+  static void prepack(const void* weight, std::int64_t n, std::int64_t k, void* packed, const Parallel&) {
+    copy_bytes(weight, packed_bytes(n, k), packed);
+  }
+
+  static constexpr GemmKernel row(const char* name) {
+    return {name, Isa::reference, nullptr, packed_bytes, prepack, run};
+  }
+};
+
+template <class Code>
+struct Conv2d {
+  static int pixel(const Conv2dShape& s, const Conv2dInput& x, std::int64_t n, std::int64_t c, std::int64_t iy,
+                   std::int64_t ix) {
+    if (x.dtype == Dtype::s8) return s8_at(x.data, in_index(s, x.layout, n, c, iy, ix));
+    return Code::of(pixel_value(s, x, n, c, iy, ix), x.step);
+  }
+
+  static Status run(const Conv2dShape& s, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+                    const Parallel&) {
+    const Status checked = check_conv2d(s, x, y, Code::max_k);
+    if (checked != Status::ok) return checked;
+    if (s.out_c > 0 && s.out_h() * s.out_w() > 0 && !all_finite(s, x)) return Status::not_finite;
+    const std::int64_t weight_row = row_bytes(Code::dtype, s.depth());
+    for (std::int64_t n = 0; n < s.batch; ++n)
+      for (std::int64_t o = 0; o < s.out_c; ++o)
+        for (std::int64_t oy = 0; oy < s.out_h(); ++oy)
+          for (std::int64_t ox = 0; ox < s.out_w(); ++ox) {
+            const char* weight = static_cast<const char*>(packed) + o * weight_row;
+            std::int32_t acc = 0;
+            std::int64_t i = 0;
+            for (std::int64_t c = 0; c < s.in_c; ++c)
+              for (std::int64_t ky = 0; ky < s.kernel_h; ++ky)
+                for (std::int64_t kx = 0; kx < s.kernel_w; ++kx, ++i) {
+                  const std::int64_t iy = oy * s.stride_h - s.pad_h + ky * s.dil_h;
+                  const std::int64_t ix = ox * s.stride_w - s.pad_w + kx * s.dil_w;
+                  if (iy < 0 || iy >= s.in_h || ix < 0 || ix >= s.in_w) continue;
+                  acc += pixel(s, x, n, c, iy, ix) * Code::at(weight, i);
+                }
+            store_scaled(acc, y.scale, y.data, y.dtype, out_index(s, y.layout, n, o, oy, ox));
+          }
+    return Status::ok;
+  }
+
+  static std::size_t packed_bytes(const Conv2dShape& s) {
+    return static_cast<std::size_t>(s.out_c * row_bytes(Code::dtype, s.depth()));
+  }
+
+  static void prepack(const void* weight, const Conv2dShape& s, void* packed, const Parallel&) {
+    copy_bytes(weight, packed_bytes(s), packed);
+  }
+
+  static constexpr Conv2dKernel row(const char* name) {
+    return {name, Isa::reference, nullptr, packed_bytes, prepack, run};
+  }
+};
+
+}  // namespace bie::kernels::reference
