@@ -53,7 +53,9 @@ void add_train(CLI::App& app) {
   command->add_option("--lr", a.options.lr, "rate of the float parameters, cosine to 0")->capture_default_str();
   command->add_option("--binary-lr", a.options.binary_lr, "rate of the 1-bit weights, cosine to 0")
       ->capture_default_str();
-  command->add_option("--seed", a.options.seed, "start of every generator")->capture_default_str();
+  command->add_option("--seed", a.options.seed, "start of every generator")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("-o,--out", a.out, "where to save the model (safetensors)");
   command->footer("Example: bie train --data mnist:data/mnist --bits 4 --epochs 20 -o mnist4.safetensors");
   command->callback([arguments] {
