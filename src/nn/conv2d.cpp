@@ -35,7 +35,7 @@ QuantLayer::Packed Q8Conv2dImpl::pack() const {
 at::Tensor Q8Conv2dImpl::prepack(const at::Tensor& packed) const { return ops::q8_conv2d_prepack(packed); }
 
 at::Tensor Q8Conv2dImpl::forward(const at::Tensor& x) {
-  ready_activation(x, q8_step);
+  ready_activation(x, q8_step, /*axis=*/1);
   const Operand w = operand();
   return ops::q8_conv2d(x, w.weight, scale_a, w.scale_w, bias_a, call_options(options_, w.anchor, w.panels));
 }
@@ -62,7 +62,7 @@ at::Tensor Q4Conv2dImpl::prepack(const at::Tensor& packed) const {
 
 at::Tensor Q4Conv2dImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
-  ready_activation(x, q4_step);
+  ready_activation(x, q4_step, /*axis=*/1);
   const Operand w = operand();
   return ops::q4_conv2d(x, w.weight, scale_a, w.scale_w.defined() ? w.scale_w : scale_w, bias_a,
                         call_options(options_, w.anchor, w.panels));

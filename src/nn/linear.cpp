@@ -33,7 +33,7 @@ at::Tensor BinaryLinearImpl::prepack(const at::Tensor& packed) const {
 
 at::Tensor BinaryLinearImpl::forward(const at::Tensor& x) {
   if (is_training() && !options_.latent) prepare_params();
-  ready_activation(x, 2);
+  ready_activation(x, 2, /*axis=*/-1);
   const Operand w = operand();
   at::Tensor scale = w.scale_w.defined() ? w.scale_w : scale_w;
   if (is_training() && weight.defined() && at::isFloatingType(weight.scalar_type()))
@@ -53,7 +53,7 @@ QuantLayer::Packed Q8LinearImpl::pack() const {
 at::Tensor Q8LinearImpl::prepack(const at::Tensor& packed) const { return ops::q8_prepack(packed); }
 
 at::Tensor Q8LinearImpl::forward(const at::Tensor& x) {
-  ready_activation(x, q8_step);
+  ready_activation(x, q8_step, /*axis=*/-1);
   const Operand w = operand();
   return ops::q8_linear(x, w.weight, scale_a, w.scale_w, bias_a,
                         {options_.in_features, step_eps, options_.grad_mode, w.anchor, w.panels});
@@ -82,7 +82,7 @@ at::Tensor Q4LinearImpl::prepack(const at::Tensor& packed) const {
 
 at::Tensor Q4LinearImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
-  ready_activation(x, q4_step);
+  ready_activation(x, q4_step, /*axis=*/-1);
   const Operand w = operand();
   return ops::q4_linear(x, w.weight, scale_a, w.scale_w.defined() ? w.scale_w : scale_w, bias_a,
                         {options_.in_features, step_eps, options_.grad_mode, w.anchor, w.panels});

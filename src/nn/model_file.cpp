@@ -54,6 +54,14 @@ ModelConfig config_of(const std::string& text, const std::string& path) {
   }
 }
 
+std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const std::string& path) {
+  try {
+    return make_model(config);
+  } catch (const c10::ValueError& error) {
+    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
+  }
+}
+
 /// The entry of that name, taken out of the file's tensors.
 at::Tensor take(Tensors& tensors, const std::string& name, const std::string& path) {
   const auto found = tensors.find(name);
@@ -96,7 +104,7 @@ std::shared_ptr<Classifier> load_model(const std::string& path) {
   TORCH_CHECK_VALUE(metadata != file.metadata.end(), path, ": no metadata entry 'bie', this is not a model of ours");
   const ModelConfig config = config_of(metadata->second, path);
   const at::NoGradGuard no_grad;
-  std::shared_ptr<Classifier> model = make_model(config);
+  std::shared_ptr<Classifier> model = make_checked(config, path);
   const auto layers = named_quant_layers(*model);
   for (const auto& [name, target] : float_tensors(*model, layers))
     copy_checked(target, take(file.tensors, name, path), name, path);

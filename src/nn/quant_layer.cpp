@@ -7,7 +7,9 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace bie::nn {
 
@@ -51,12 +53,13 @@ void QuantLayer::set_quantized_weight_data(const at::Tensor& packed, const at::T
   TORCH_CHECK_VALUE(packed.sizes() == at::IntArrayRef(packed_shape_) && packed.scalar_type() == packed_type_,
                     "qweight is ", packed.sizes(), " of ", packed.scalar_type(), ", ", at::IntArrayRef(packed_shape_),
                     " of ", packed_type_, " is wanted");
+  TORCH_CHECK_VALUE(weight_scale.defined() && weight_scale.numel() == 1, "the weight's scale is not one number");
   const at::NoGradGuard no_grad;
   repack();
   weight = at::Tensor();
   parameters_["weight"] = weight;
   parameters_["qweight"] = qweight = packed.detach().contiguous();
-  scale_w.copy_(weight_scale);
+  scale_w.copy_(weight_scale.reshape(scale_w.sizes()));
 }
 
 void QuantLayer::repack() {
@@ -67,15 +70,18 @@ void QuantLayer::repack() {
 }
 
 void QuantLayer::train(bool on) {
-  if (on) repack();
+  if (on || is_training()) repack();
   torch::nn::Module::train(on);
 }
 
 void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  const at::Tensor a = scale_a.detach().clone(), w = scale_w.detach().clone();
+  // Module::to casts everything; scales and integers keep their dtype.
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept;
+  for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w})
+    if (tensor.defined() && (tensor.dim() == 0 || !at::isFloatingType(tensor.scalar_type())))
+      kept.emplace_back(tensor, tensor.detach());
   torch::nn::Module::to(device, dtype, non_blocking);
-  scale_a.set_data(a.to(device));
-  scale_w.set_data(w.to(device));
+  for (auto& [tensor, value] : kept) tensor.set_data(value.to(device));
   anchor_ = at::empty({0}, at::TensorOptions().device(device)).requires_grad_();
   repack();
 }
@@ -119,8 +125,11 @@ QuantLayer::Operand QuantLayer::operand() {
   return {current_.qweight, current_.scale_w, is_training() ? at::Tensor() : panels_, {}};
 }
 
-void QuantLayer::ready_activation(const at::Tensor& x, double c) {
+void QuantLayer::ready_activation(const at::Tensor& x, double c, std::int64_t axis) {
   constexpr float floor_ratio = 0.01f;  // of the first batch's step size
+  if (at::isFloatingType(x.scalar_type()) && x.dim() > std::max<std::int64_t>(axis, 0))
+    TORCH_CHECK_VALUE(x.size(axis) == bias_a.size(0), "x is ", x.sizes(), " with ", x.size(axis),
+                      " features, the layer has ", bias_a.size(0));
   if (!scale_ready_ && at::isFloatingType(x.scalar_type())) {
     const at::NoGradGuard no_grad;
     const bool fresh = scale_a.item<float>() == 0;
@@ -143,10 +152,11 @@ std::map<std::string, at::Tensor> QuantLayer::packed_state() {
   std::map<std::string, at::Tensor> state;
   for (const auto& item : named_parameters(/*recurse=*/false)) state[item.key()] = item.value().detach();
   for (const auto& item : named_buffers(/*recurse=*/false)) state[item.key()] = item.value().detach();
-  refresh();
+  const at::NoGradGuard no_grad;
+  const Packed packed = weight.defined() ? pack() : Packed{qweight, scale_w};
   state.erase("weight");
-  state["qweight"] = current_.qweight.detach();
-  state["scale_w"] = current_.scale_w.detach();
+  state["qweight"] = packed.qweight.detach();
+  state["scale_w"] = packed.scale_w.detach();
   return state;
 }
 

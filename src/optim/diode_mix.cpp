@@ -97,8 +97,8 @@ void DiodeMix::step() {
 }
 
 void DiodeMix::step_one(at::Tensor& param, State& state, const DiodeMixOptions& options) {
+  TORCH_CHECK(!param.grad().is_sparse(), "DiodeMix: sparse gradients are not supported");
   const at::Tensor grad = param.grad().contiguous();
-  TORCH_CHECK(!grad.is_sparse(), "DiodeMix: sparse gradients are not supported");
   if (!state.exp_avg_l.defined()) {
     state.exp_avg_l = at::zeros_like(param, param.options().dtype(at::kFloat));
     state.exp_avg_s = at::zeros_like(state.exp_avg_l);

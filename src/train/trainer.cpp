@@ -33,6 +33,7 @@ std::vector<optim::DiodeMix::Group> parameter_groups(nn::Classifier& model, cons
   slow.options.lr = o.lr * 0.01;
   for (const auto& item : model.named_parameters()) {
     const at::Tensor& param = item.value();
+    if (item.key().ends_with("qweight")) continue;
     if (param.scalar_type() == at::kChar)
       binary.params.push_back(param);
     else if (std::find(scales.begin(), scales.end(), param.unsafeGetTensorImpl()) != scales.end())
@@ -48,9 +49,18 @@ void check(const nn::Classifier& model, const io::Dataset& data, const TrainOpti
                     "; at least 1 and 2 are wanted");
   TORCH_CHECK_VALUE(std::isfinite(o.lr) && o.lr > 0 && std::isfinite(o.binary_lr) && o.binary_lr > 0, "lr is ", o.lr,
                     " and the binary one ", o.binary_lr, "; positive numbers are wanted");
-  const auto& image = model.config().image;
-  TORCH_CHECK_VALUE(data.train_images.sizes().slice(1) == at::IntArrayRef(image), data.name, ": the images are ",
-                    data.train_images.sizes().slice(1), ", the model wants ", at::IntArrayRef(image));
+  for (const auto& layer : model.quant_layers())
+    TORCH_CHECK_VALUE(layer->weight.defined(), "the model is packed for evaluation, it has no weights to train");
+  const at::IntArrayRef image(model.config().image);
+  const auto check_part = [&](const char* part, const at::Tensor& images, const at::Tensor& labels, int least) {
+    TORCH_CHECK_VALUE(images.dim() == 4 && images.sizes().slice(1) == image, data.name, ": the ", part, " images are ",
+                      images.sizes(), ", the model wants ", image, " each");
+    TORCH_CHECK_VALUE(images.size(0) >= least && labels.numel() == images.size(0), data.name, ": ", images.size(0), " ",
+                      part, " images and ", labels.numel(), " labels; as many of both, at least ", least,
+                      ", are wanted");
+  };
+  check_part("training", data.train_images, data.train_labels, 2);
+  check_part("test", data.test_images, data.test_labels, 1);
   TORCH_CHECK_VALUE(data.classes <= model.config().classes, data.name, ": ", data.classes, " classes, the model has ",
                     model.config().classes);
 }
@@ -129,6 +139,8 @@ double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tenso
 }
 
 double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {
+  TORCH_CHECK_VALUE(images.size(0) > 0 && batch > 0 && repeats > 0, "latency: ", images.size(0), " images, batch ",
+                    batch, ", ", repeats, " repeats; positive numbers are wanted");
   const at::NoGradGuard no_grad;
   model.eval();
   const at::Tensor rows = at::arange(batch).remainder_(images.size(0));

@@ -60,8 +60,9 @@ class QuantLayer : public torch::nn::Module {
   virtual Packed pack() const = 0;
   virtual at::Tensor prepack(const at::Tensor& packed) const = 0;
   /// First-batch scale (scale_a = c * mean|x|) and, in training, the floor of one hundredth of it that keeps a learned
-  /// step size from crossing zero. A loaded scale has no floor.
-  void ready_activation(const at::Tensor& x, double c);
+  /// step size from crossing zero. A loaded scale has no floor. A batch whose features, along `axis`, are not the
+  /// layer's is refused before it leaves a scale behind.
+  void ready_activation(const at::Tensor& x, double c, std::int64_t axis);
 
   /// The weight, its scale and its panels as an operator wants them in this mode.
   struct Operand {

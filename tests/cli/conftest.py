@@ -1,0 +1,64 @@
+"""The fixture `program`: runs bie as a user would and reads what it says."""
+
+import os
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+class Program:
+    def __init__(self, path: Path):
+        self.path = path
+
+    def run(self, *arguments, env=None, threads=1):
+        """The finished process. One thread unless told otherwise: two of them on a busy machine wait for each other."""
+        environment = {k: v for k, v in os.environ.items() if k != "BIE_MAX_ISA"} | (env or {})
+        command = [str(self.path), *(["--threads", str(threads)] if threads else []), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+    @staticmethod
+    def accuracy(process) -> str:
+        """The accuracy that a run of train or eval printed, as its text."""
+        assert process.returncode == 0, process.stderr
+        (found,) = re.findall(r"test accuracy (\d+\.\d\d) %", process.stdout)
+        return found
+
+    @staticmethod
+    def refused(process, *parts):
+        """Nothing on stdout, one error line on stderr that says every part, exit 3."""
+        assert process.returncode == 3, process
+        assert process.stdout == ""
+        errors = [line for line in process.stderr.splitlines() if not line.startswith("info: ")]
+        assert len(errors) == 1, process.stderr
+        assert errors[0].startswith("error: ")
+        for part in parts:
+            assert part in errors[0]
+
+
+@pytest.fixture
+def program(bie) -> Program:
+    return Program(bie)
+
+
+def write_idx(path: Path, shape, data: bytes):
+    path.write_bytes(struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + data)
+
+
+@pytest.fixture
+def small_mnist(tmp_path) -> str:
+    """mnist:DIR with 96 + 40 images of 17 x 17 pixels: a bright row where the label says."""
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    size = 17
+    for stem, count in (("train", 96), ("t10k", 40)):
+        labels = bytes((i * 7) % 10 for i in range(count))
+        images = b"".join(
+            bytes(200 if y == label else (x * y + i) % 60 for y in range(size) for x in range(size))
+            for i, label in enumerate(labels)
+        )
+        write_idx(folder / f"{stem}-images-idx3-ubyte", (count, size, size), images)
+        write_idx(folder / f"{stem}-labels-idx1-ubyte", (count,), labels)
+    return f"mnist:{folder}"

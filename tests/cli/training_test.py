@@ -1,0 +1,148 @@
+"""train and eval as a user runs them: results, saved models, seeds, the progress bar."""
+
+import errno
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+WIDTHS = [32, 8, 4, 1]
+BAR = re.compile(r"[#.]{30}")
+TINY = ["--hidden", "33", "--depth", "1", "--epochs", "2"]
+RESULT = re.compile(r"test accuracy \d+\.\d\d %(, binary weights flipped \d+\.\d %)?, \d+\.\d s\n")
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_train_saves_what_eval_reads(program, tmp_path, bits):
+    path = tmp_path / "model.safetensors"
+    process = program.run("train", *TINY, "--bits", bits, "-o", path)
+    assert RESULT.fullmatch(process.stdout), process.stdout
+    assert ("flipped" in process.stdout) == (bits == 1)
+    assert [line[:6] for line in process.stderr.splitlines()] == ["info: ", "info: "]
+    assert str(path) in process.stderr
+    assert not BAR.search(process.stderr)
+    assert "\r" not in process.stderr
+    trained = program.accuracy(process)
+    assert float(trained) > 50, "two epochs are far better than guessing"
+    evaluated = program.run("eval", path)
+    assert evaluated.stdout == f"test accuracy {trained} %\n"
+    assert evaluated.stderr == ""
+    # The numbers are those of every kernel, not of the fastest one alone.
+    reference = program.run("eval", path, env={"BIE_MAX_ISA": "reference"})
+    if bits != 32:
+        assert reference.stdout == evaluated.stdout
+
+
+def test_low_bits_make_small_files(program, tmp_path):
+    sizes = {}
+    for bits in WIDTHS:
+        path = tmp_path / f"{bits}.safetensors"
+        assert program.run("train", "--hidden", "128", "--epochs", "1", "--bits", bits, "-o", path).returncode == 0
+        sizes[bits] = path.stat().st_size
+    inner = 3 * 128 * 128
+    assert sizes[32] - sizes[8] > 2.8 * inner
+    assert sizes[8] - sizes[4] == pytest.approx(inner / 2, abs=256)
+    assert sizes[4] - sizes[1] == pytest.approx(inner * 3 / 8, abs=256)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_the_seed_decides(program, tmp_path, bits):
+    def trained(name, seed):
+        path = tmp_path / name
+        process = program.run("train", *TINY, "--bits", bits, "--seed", seed, "-o", path)
+        return program.accuracy(process), path.read_bytes()
+
+    first = trained("a", 3)
+    assert trained("b", 3) == first
+    assert trained("c", 4)[1] != first[1]
+
+
+def test_quiet_leaves_the_result_alone(program):
+    process = program.run("-q", "train", *TINY)
+    assert RESULT.fullmatch(process.stdout)
+    assert process.stderr == ""
+
+
+def test_without_out_nothing_is_written(program, tmp_path):
+    command = [str(program.path), "-q", "--threads", "1", "train", *TINY]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_named(program, tmp_path):
+    path = tmp_path / "no folder" / "model"
+    process = program.run("-q", "train", *TINY, "-o", path)
+    assert process.returncode == 3
+    assert process.stderr.startswith("error: ")
+    assert str(path) in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("bits", [32, 8, 4])
+def test_lenet_from_files(program, tmp_path, small_mnist, bits):
+    path, data = tmp_path / "model", small_mnist
+    options = ["--arch", "lenet", "--hidden", "16", "--epochs", "2", "--batch", "16"]
+    process = program.run("train", "--data", data, *options, "--bits", bits, "-o", path)
+    assert "96 training and 40 test images" in process.stderr
+    assert program.accuracy(program.run("eval", path, "--data", data)) == program.accuracy(process)
+
+
+def test_demo_compares_the_widths(program, tmp_path):
+    process = program.run("demo", "--epochs", "1", "--seeds", "1", env={"TMPDIR": str(tmp_path)})
+    assert process.returncode == 0, process.stderr
+    rows = [line for line in process.stdout.splitlines() if re.match(r" +\d+ ", line)]
+    assert [int(row.split()[0]) for row in rows] == WIDTHS
+    accuracies = [float(re.findall(r"(\d+\.\d\d) %", row)[0]) for row in rows]
+    assert min(accuracies) > 70
+    sizes = [int(found) for row in rows for found in re.findall(r" (\d{6,})  ", row)]
+    assert len(sizes) == 4
+    assert sizes == sorted(sizes, reverse=True)
+    assert list(tmp_path.iterdir()) == [], "the files it measured are gone"
+
+
+@pytest.mark.parametrize("arch", ["lenet", "mlp"])
+def test_mnist(program, root, tmp_path, arch):
+    folder = root.parent / "shared/data/mnist"
+    if not folder.is_dir():
+        pytest.skip("MNIST is not here: its four IDX files belong in shared/data/mnist beside the repository")
+    path, data = tmp_path / "model", f"mnist:{folder}"
+    options = ["--hidden", "32", "--depth", "1", "--epochs", "1", "--bits", "8", "--batch", "256", "--lr", "4e-3"]
+    process = program.run("train", "--data", data, "--arch", arch, *options, "-o", path, threads=2)
+    trained = program.accuracy(process)
+    assert float(trained) > 90
+    assert program.accuracy(program.run("eval", path, "--data", data, threads=2)) == trained
+
+
+def on_a_terminal(command):
+    """Exit code, stdout and what a terminal on stderr shows."""
+    master, terminal = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                block = os.read(master, 65536)
+            except OSError as error:  # Linux reports a terminal whose other end is closed this way
+                assert error.errno == errno.EIO
+                break
+            if not block:
+                break
+            shown += block
+        os.close(master)
+        result = process.stdout.read().decode()
+    return process.returncode, result, shown.decode()
+
+
+def test_a_terminal_shows_a_progress_bar(program):
+    code, result, shown = on_a_terminal([str(program.path), "--threads", "1", "train", *TINY])
+    assert code == 0
+    assert RESULT.fullmatch(result), "the bar never touches stdout"
+    bars = re.findall(r"\rtrain \[([#.]{30})\] epoch (\d)/2  loss \d+\.\d{4}", shown)
+    filled = [bar.count("#") for bar, _ in bars]
+    assert filled == sorted(filled)
+    assert filled[0] <= 1
+    assert filled[-1] == 30
+    assert bars[-1][1] == "2"
+    assert re.search(r"\r +\r$", shown.rsplit("]", 1)[1]), "the bar wipes itself away"

@@ -1,0 +1,196 @@
+"""Help, exit codes of wrong use (2) and of data that do not fit (3), doctor."""
+
+import json
+import struct
+
+import pytest
+
+SUBCOMMANDS = ["train", "eval", "demo", "doctor"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in SUBCOMMANDS)], ids=["bie", *SUBCOMMANDS])
+def test_help(program, command):
+    for option in ("--help", "-h"):
+        process = program.run(*command, option, threads=None)
+        assert process.returncode == 0
+        assert process.stderr == ""
+        assert "--help" in process.stdout
+    if not command:
+        for name in SUBCOMMANDS:
+            assert name in process.stdout
+
+
+def test_version(program):
+    process = program.run("--version", threads=None)
+    assert process.returncode == 0
+    assert process.stdout.startswith("bie ")
+    assert "torch" in process.stdout
+
+
+WRONG_USE = [
+    [],
+    ["fly"],
+    ["--fly"],
+    ["train", "--fly"],
+    ["train", "surplus"],
+    ["train", "--bits", "x"],
+    ["train", "--bits"],
+    ["train", "--epochs", "2.5"],
+    ["train", "--lr", "fast"],
+    ["train", "--seed", "-1"],
+    ["demo", "--seed", "-1"],
+    ["eval"],
+    ["eval", "a", "b"],
+    ["doctor", "surplus"],
+    ["--threads", "0", "doctor"],
+    ["--threads", "many", "doctor"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_USE, ids=" ".join)
+def test_wrong_use_exits_2(program, arguments):
+    process = program.run(*arguments, threads=None)
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr.strip()
+
+
+TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
+
+REFUSED = {
+    "unknown data": (["train", "--data", "x"], ["x", "digits"]),
+    "missing folder": (["train", "--data", "mnist:no/such/folder"], ["no/such/folder"]),
+    "missing folder of eval": (["eval", "no-file"], ["no-file"]),
+    "unknown bits": (["train", "--bits", "3", *TINY], ["3"]),
+    "unknown architecture": (["train", "--arch", "tower", *TINY], ["tower"]),
+    "lenet on small images": (["train", "--arch", "lenet", *TINY], ["8x8"]),
+    "no hidden": (["train", "--hidden", "0"], ["0"]),
+    "no depth": (["train", "--depth", "0"], ["depth is 0"]),
+    "no epochs": (["train", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
+    "batch of one": (["train", *TINY, "--batch", "1"], ["batch 1"]),
+    "lr not a number": (["train", *TINY, "--lr", "nan"], ["nan"]),
+    "negative lr": (["train", *TINY, "--binary-lr", "-1"], ["-1"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_exits_3(program, name):
+    arguments, parts = REFUSED[name]
+    program.refused(program.run(*arguments), *parts)
+
+
+def test_quiet_keeps_errors_alone(program):
+    process = program.run("-q", "train", "--hidden", "16", "--epochs", "0")
+    program.refused(process, "epochs is 0")
+    assert len(process.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def model_bytes(program, tmp_path):
+    """A 4-bit mlp for digits, as saved."""
+    path = tmp_path / "good.safetensors"
+    assert program.run("train", *TINY, "--bits", "4", "-o", path).returncode == 0
+    return path.read_bytes()
+
+
+def with_header(model: bytes, change) -> bytes:
+    """The file with its JSON header changed in place."""
+    (length,) = struct.unpack("<Q", model[:8])
+    header = json.loads(model[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + model[8 + length :]
+
+
+def rename(header):
+    header["head.tail"] = header.pop("head.bias")
+
+
+def newer(header):
+    meta = json.loads(header["__metadata__"]["bie"]) | {"format_version": 99}
+    header["__metadata__"]["bie"] = json.dumps(meta)
+
+
+CORRUPT = {
+    "empty": (lambda m: b"", ""),
+    "truncated header": (lambda m: m[:50], ""),
+    "truncated data": (lambda m: m[:-1], ""),
+    "not safetensors": (lambda m: b"hello, this is text\n" * 20, ""),
+    "no metadata": (lambda m: with_header(m, lambda h: h.pop("__metadata__")), "metadata"),
+    "newer version": (lambda m: with_header(m, newer), "99"),
+    "renamed entry": (lambda m: with_header(m, rename), "head.bias"),
+}
+
+
+@pytest.mark.parametrize("name", CORRUPT)
+def test_corrupt_models_exit_3(program, tmp_path, model_bytes, name):
+    change, part = CORRUPT[name]
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(change(model_bytes))
+    program.refused(program.run("eval", path), str(path), part)
+
+
+def test_a_model_for_other_images_exits_3(program, tmp_path, small_mnist, model_bytes):
+    path = tmp_path / "digits.safetensors"
+    path.write_bytes(model_bytes)
+    program.refused(program.run("eval", path, "--data", small_mnist), str(path), "[1, 17, 17]", "[1, 8, 8]")
+
+
+def test_a_folder_is_no_model(program, tmp_path):
+    program.refused(program.run("eval", tmp_path), str(tmp_path))
+
+
+TABLES = [
+    "b1xb1_gemm",
+    "s8xs8_gemm",
+    "s4xs4_gemm",
+    "s8xs8_conv2d",
+    "s4xs4_conv2d",
+    "sign_pack",
+    "int4_pack",
+    "quantize",
+]
+
+
+def rows(process):
+    """Name and state of every kernel that doctor lists."""
+    lines = [line.split(None, 1) for line in process.stdout.splitlines() if line.startswith("  ")]
+    return {name: state for name, state in lines}
+
+
+def test_doctor_lists_every_table(program):
+    process = program.run("doctor")
+    assert process.returncode == 0
+    assert process.stderr == ""
+    assert "1 threads" in process.stdout
+    listed = rows(process)
+    for table in TABLES:
+        assert listed[f"{table}_reference"] == "available"
+        assert any(name.startswith(table) and not name.endswith("_reference") for name in listed)
+    assert set(listed.values()) <= {"available", "not on this machine"}
+
+
+def test_doctor_shows_the_cap(program):
+    capped = program.run("doctor", env={"BIE_MAX_ISA": "reference"})
+    assert capped.returncode == 0
+    listed = rows(capped)
+    assert {name for name, state in listed.items() if state == "available"} == {f"{t}_reference" for t in TABLES}
+    if any(state == "available" for name, state in rows(program.run("doctor")).items() if "avx" in name):
+        assert "BIE_MAX_ISA" in capped.stdout
+
+
+def test_doctor_shows_the_cap_at_avx2(program):
+    free = rows(program.run("doctor"))
+    if not any("avx512" in name and state == "available" for name, state in free.items()):
+        pytest.skip("this machine has no AVX-512 that a cap could take away")
+    capped = program.run("doctor", env={"BIE_MAX_ISA": "avx2"})
+    assert "capped to avx2 by BIE_MAX_ISA" in capped.stdout
+    for name, state in rows(capped).items():
+        assert (state == "available") == ("avx512" not in name), name
+
+
+def test_a_cap_that_is_no_level_is_reported(program):
+    process = program.run("doctor", env={"BIE_MAX_ISA": "nonsense"})
+    assert process.returncode == 0
+    assert "BIE_MAX_ISA is none of" in process.stdout
+    program.refused(program.run("train", *TINY, "--bits", "8", env={"BIE_MAX_ISA": "nonsense"}), "BIE_MAX_ISA")

@@ -1,0 +1,136 @@
+// The convolutions against conv2d on the codes (numerics.md section 7), packed shapes and memory formats.
+#include "bie/nn/conv2d.h"
+
+#include <ATen/ops/conv2d.h>
+
+#include "tests/io/scratch.h"
+#include "tests/nn/every_layer.h"
+
+namespace bie::nn::test {
+namespace {
+
+using io::test::refusal;
+
+struct ConvCase {
+  QConv2dOptions options;
+  std::vector<std::int64_t> x;
+};
+
+const ConvCase conv_cases[] = {
+    {{1, 1, {1, 1}}, {1, 1, 1, 1}},
+    {{3, 5, {3, 2}, {2, 1}, {1, 0}, {1, 2}}, {2, 3, 7, 6}},
+    {{8, 33, {5, 5}, {1, 1}, {2, 2}}, {2, 8, 5, 9}},
+    {{7, 4, {1, 3}, {1, 3}, {0, 4}, {2, 2}}, {3, 7, 4, 11}},
+};
+
+std::shared_ptr<QuantLayer> make(int bits, const QConv2dOptions& options) {
+  at::manual_seed(3);
+  if (bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
+  return std::make_shared<Q4Conv2dImpl>(options);
+}
+
+at::Tensor codes(const at::Tensor& v, float scale, double hi) { return v.div(scale).round().clamp(-hi - 1, hi); }
+
+float step(const at::Tensor& v, double c) {
+  return static_cast<float>(v.to(at::kDouble).abs().mean().item<double>() * c);
+}
+
+TEST(QConv2d, OutputsAreTheConvolutionOfTheCodes) {
+  for (const int bits : {8, 4})
+    for (const auto& [o, shape] : conv_cases) {
+      const auto layer = make(bits, o);
+      const at::Tensor x = numbers(shape, 5), w = layer->weight.detach();
+      {
+        const at::NoGradGuard no_grad;
+        layer->bias_a.copy_(numbers({o.in_channels}, 6).mul(0.3));
+      }
+      const double c = bits == 8 ? 2 / 11.269 : 2 / 5.6345, hi = bits == 8 ? 127 : 7;
+      const float sa = step(x, c), sw = step(w, c);
+      // The padding is the code 0: the bias is not added there.
+      const at::Tensor a = codes(x.add(layer->bias_a.detach().view({1, -1, 1, 1})), sa, hi);
+      const at::Tensor wanted =
+          at::conv2d(a.to(at::kDouble), codes(w, sw, hi).to(at::kDouble), {}, o.stride, o.padding, o.dilation)
+              .mul(sa * sw)
+              .to(at::kFloat);
+      const at::Tensor y = run_training(*layer, x);
+      ASSERT_EQ(y.sizes(), wanted.sizes());
+      EXPECT_TRUE(y.allclose(wanted, 1e-5, 1e-7)) << bits << " bits, x is " << x.sizes();
+      EXPECT_TRUE(run_eval(*layer, x).equal(y));
+      layer->generate_quantized_weight(true);
+      EXPECT_TRUE(run_eval(*layer, x).equal(y));
+    }
+}
+
+TEST(QConv2d, ChannelsLastGivesTheSameNumbers) {
+  for (const int bits : {8, 4}) {
+    const auto layer = make(bits, conv_cases[1].options);
+    const at::Tensor x = numbers(conv_cases[1].x, 5), last = x.contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor y = run_training(*layer, x);
+    EXPECT_TRUE(run_training(*layer, last).equal(y));
+    EXPECT_TRUE(run_eval(*layer, last).equal(y));
+    EXPECT_TRUE(run_eval(*layer, last).is_contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
+TEST(QConv2d, PackedShapesAreTheDocumentedOnes) {
+  const auto shape_of = [](int bits, std::int64_t in) {
+    const auto layer = make(bits, {in, 5, {3, 2}});
+    layer->generate_quantized_weight(true);
+    return layer->qweight.sizes().vec();
+  };
+  using Shape = std::vector<std::int64_t>;
+  EXPECT_EQ(shape_of(8, 3), (Shape{5, 3, 3, 2}));
+  EXPECT_EQ(shape_of(4, 4), (Shape{5, 3, 2, 2}));
+  EXPECT_EQ(shape_of(4, 3), (Shape{5, 9}));
+}
+
+// Packed bytes are in the order [in][kh][kw] whatever the shape says: one weight, one nibble.
+TEST(Q4Conv2d, OneWeightIsOneNibbleInTheOrderInKhKw) {
+  const auto layer = make(4, {4, 2, {3, 2}});
+  for (std::int64_t i = 0; i < 24; ++i) {
+    Q4Conv2dImpl one({4, 2, {3, 2}});
+    {
+      const at::NoGradGuard no_grad;
+      one.weight.zero_();
+      one.weight[1].view(-1)[i].fill_(1);
+    }
+    one.generate_quantized_weight(true);
+    at::Tensor bytes = one.qweight.view({2, 12}).clone();
+    // 1 / scale is beyond the range: the code is 7.
+    EXPECT_EQ(bytes[1][i / 2].item<int>(), i % 2 == 0 ? 0x70 : 0x07) << i;
+    bytes[1][i / 2].zero_();
+    EXPECT_FALSE(bytes.ne(0).any().item<bool>()) << i;
+  }
+}
+
+TEST(QConv2d, TheGradientModeReachesTheOperator) {
+  for (const int bits : {8, 4}) {
+    std::vector<at::Tensor> grads;
+    for (const auto mode : {ops::GradMode::exact, ops::GradMode::reference}) {
+      QConv2dOptions o = conv_cases[1].options;
+      o.grad_mode = mode;
+      const auto layer = make(bits, o);
+      const at::Tensor y = layer->forward(numbers(conv_cases[1].x, 5));
+      y.mul(numbers(y.sizes(), 2)).sum().backward();
+      grads.push_back(layer->scale_a.grad());
+    }
+    EXPECT_FALSE(grads[0].allclose(grads[1], 1e-3)) << bits;
+  }
+}
+
+TEST(QConv2d, WhatIsNoImageIsRefused) {
+  for (const int bits : {8, 4}) {
+    const auto layer = make(bits, {3, 5, {3, 3}});
+    const std::string rank = refusal([&] { layer->forward(numbers({3, 8}, 1)); });
+    EXPECT_NE(rank.find("[3, 8]"), std::string::npos) << rank;
+    const std::string small = refusal([&] { layer->forward(numbers({1, 3, 2, 8}, 1)); });
+    EXPECT_NE(small.find("kernel"), std::string::npos) << small;
+  }
+  EXPECT_NE(refusal([] { Q8Conv2dImpl({3, 5, {0, 3}}); }), "");
+  EXPECT_NE(refusal([] { Q4Conv2dImpl({3, 5, {3, -1}}); }), "");
+  EXPECT_NE(refusal([] { Q8Conv2dImpl({0, 5, {3, 3}}); }), "");
+  EXPECT_NE(refusal([] { Q4Conv2dImpl({3, 0, {3, 3}}); }), "");
+}
+
+}  // namespace
+}  // namespace bie::nn::test
