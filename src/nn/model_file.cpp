@@ -54,8 +54,14 @@ ModelConfig config_of(const std::string& text, const std::string& path) {
   }
 }
 
-std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const std::string& path) {
+/// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
+/// allocate terabytes.
+std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const Tensors& tensors, const std::string& path) {
   try {
+    std::int64_t bytes = 0;
+    for (const auto& [name, tensor] : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+    const std::int64_t weights = weight_count(config);
+    TORCH_CHECK_VALUE(weights / 8 <= bytes, "it describes ", weights, " weights, the file holds ", bytes, " bytes");
     return make_model(config);
   } catch (const c10::ValueError& error) {
     TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
@@ -104,7 +110,7 @@ std::shared_ptr<Classifier> load_model(const std::string& path) {
   TORCH_CHECK_VALUE(metadata != file.metadata.end(), path, ": no metadata entry 'bie', this is not a model of ours");
   const ModelConfig config = config_of(metadata->second, path);
   const at::NoGradGuard no_grad;
-  std::shared_ptr<Classifier> model = make_checked(config, path);
+  std::shared_ptr<Classifier> model = make_checked(config, file.tensors, path);
   const auto layers = named_quant_layers(*model);
   for (const auto& [name, target] : float_tensors(*model, layers))
     copy_checked(target, take(file.tensors, name, path), name, path);

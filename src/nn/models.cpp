@@ -64,6 +64,13 @@ std::shared_ptr<Block> conv_block(int bits, std::int64_t in, std::int64_t out, s
   return std::make_shared<Block>(full, nullptr, norm);
 }
 
+/// Height and width after lenet's second pooling.
+std::array<std::int64_t, 2> lenet_map(const ModelConfig& c) {
+  const std::int64_t h = ((c.image[1] - 4) / 2 - 4) / 2, w = ((c.image[2] - 4) / 2 - 4) / 2;
+  TORCH_CHECK_VALUE(h > 0 && w > 0, "lenet wants images of at least 16x16, these are ", c.image[1], "x", c.image[2]);
+  return {h, w};
+}
+
 class Mlp : public Classifier {
  public:
   explicit Mlp(const ModelConfig& c) : Classifier(c) {
@@ -91,11 +98,10 @@ class Mlp : public Classifier {
 class LeNet : public Classifier {
  public:
   explicit LeNet(const ModelConfig& c) : Classifier(c) {
-    const std::int64_t h = ((c.image[1] - 4) / 2 - 4) / 2, w = ((c.image[2] - 4) / 2 - 4) / 2;
-    TORCH_CHECK_VALUE(h > 0 && w > 0, "lenet wants images of at least 16x16, these are ", c.image[1], "x", c.image[2]);
+    const std::array<std::int64_t, 2> map = lenet_map(c);
     conv1_ = register_module("conv1", conv_block(32, c.image[0], 32, 5));
     conv2_ = register_module("conv2", conv_block(c.bits, 32, 64, 5));
-    inner_ = register_module("inner", linear_block(c.bits, 64 * h * w, c.hidden));
+    inner_ = register_module("inner", linear_block(c.bits, 64 * map[0] * map[1], c.hidden));
     head_ = register_module("head", torch::nn::Linear(c.hidden, c.classes));
     for (const auto& block : {conv2_, inner_})
       if (block->low()) quant_layers_.push_back(block->low());
@@ -113,31 +119,31 @@ class LeNet : public Classifier {
 
 }  // namespace
 
-std::int64_t Classifier::weight_count() const {
-  std::int64_t count = quantised_count();
-  for (const auto& item : named_parameters())
-    if (item.value().dim() >= 2) count += item.value().numel();
-  for (const auto& layer : quant_layers_)
-    for (const at::Tensor& form : {layer->weight, layer->qweight})
-      if (form.defined() && form.dim() >= 2) count -= form.numel();
-  return count;
-}
-
 std::int64_t Classifier::quantised_count() const {
   std::int64_t count = 0;
   for (const auto& layer : quant_layers_) count += layer->weight_count();
   return count;
 }
 
-std::shared_ptr<Classifier> make_model(const ModelConfig& c) {
+std::int64_t weight_count(const ModelConfig& c) {
   TORCH_CHECK_VALUE(c.bits == 32 || c.bits == 8 || c.bits == 4 || c.bits == 1, "bits is ", c.bits,
                     ", 32, 8, 4 or 1 is wanted");
-  for (const std::int64_t size : {c.image[0], c.image[1], c.image[2], c.classes, c.hidden})
+  for (const std::int64_t size : {c.classes, c.hidden})
     TORCH_CHECK_VALUE(size > 0 && size <= 1 << 20, "a model size is ", size, ", 1 to 1048576 is wanted");
+  for (const std::int64_t size : c.image)
+    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size is ", size, ", 1 to 4096 is wanted");
   TORCH_CHECK_VALUE(c.depth >= 1 && c.depth <= 1000, "depth is ", c.depth, ", 1 to 1000 is wanted");
-  if (c.arch == "mlp") return std::make_shared<Mlp>(c);
+  const std::int64_t head = c.hidden * c.classes;
+  if (c.arch == "mlp") return c.image[0] * c.image[1] * c.image[2] * c.hidden + c.hidden * c.hidden * c.depth + head;
   TORCH_CHECK_VALUE(c.arch == "lenet", "the architecture is '", c.arch, "', mlp or lenet is wanted");
   TORCH_CHECK_VALUE(c.bits != 1, "lenet has no 1-bit form: there is no binary convolution yet");
+  const std::array<std::int64_t, 2> map = lenet_map(c);
+  return c.image[0] * 32 * 25 + 32 * 64 * 25 + 64 * map[0] * map[1] * c.hidden + head;
+}
+
+std::shared_ptr<Classifier> make_model(const ModelConfig& c) {
+  weight_count(c);  // refuses what cannot be built
+  if (c.arch == "mlp") return std::make_shared<Mlp>(c);
   return std::make_shared<LeNet>(c);
 }
 

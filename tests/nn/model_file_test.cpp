@@ -253,6 +253,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   expect_refused("'x'");
   with("hidden", -1);
   expect_refused("-1");
+  with("hidden", 1 << 20);
+  expect_refused("the file holds");
   with("hidden", 34);
   expect_refused("block0");
   with("depth", 2);

@@ -22,6 +22,10 @@ struct ModelConfig {
   std::int64_t depth = 3;      ///< their number (mlp)
 };
 
+/// Elements of all weights of such a model (matrices and filters; biases, scales and norms do not count), from the
+/// sizes alone. A ValueError for an unknown architecture, bit width or size.
+std::int64_t weight_count(const ModelConfig& config);
+
 /// [batch, channels, height, width] float to [batch, classes] logits. The first and the last layer are float.
 class Classifier : public torch::nn::Module {
  public:
@@ -30,8 +34,8 @@ class Classifier : public torch::nn::Module {
   const ModelConfig& config() const { return config_; }
   /// Quantised layers in the order of the forward pass; none at 32 bits.
   const std::vector<std::shared_ptr<QuantLayer>>& quant_layers() const { return quant_layers_; }
-  /// Elements of all weights (matrices and filters; biases, scales and norms do not count), and of the quantised ones.
-  std::int64_t weight_count() const;
+  std::int64_t weight_count() const { return nn::weight_count(config_); }
+  /// Elements of the quantised weights.
   std::int64_t quantised_count() const;
 
  protected:
@@ -44,7 +48,7 @@ class Classifier : public torch::nn::Module {
 
 /// mlp:   Linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
 /// lenet: 5x5 Conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear. No 1-bit form.
-/// A ValueError for an unknown architecture, bit width or size.
+/// A ValueError as weight_count's.
 std::shared_ptr<Classifier> make_model(const ModelConfig& config);
 
 }  // namespace bie::nn
