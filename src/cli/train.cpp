@@ -53,6 +53,8 @@ void add_train(CLI::App& app) {
   command->add_option("--lr", a.options.lr, "rate of the float parameters, cosine to 0")->capture_default_str();
   command->add_option("--binary-lr", a.options.binary_lr, "rate of the 1-bit weights, cosine to 0")
       ->capture_default_str();
+  command->add_flag("--freeze-binary", a.options.freeze_binary,
+                    "leave the 1-bit weights as they start, for comparison");
   command->add_option("--seed", a.options.seed, "start of every generator")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -34,12 +34,13 @@ std::vector<optim::DiodeMix::Group> parameter_groups(nn::Classifier& model, cons
   for (const auto& item : model.named_parameters()) {
     const at::Tensor& param = item.value();
     if (item.key().ends_with("qweight")) continue;
-    if (param.scalar_type() == at::kChar)
-      binary.params.push_back(param);
-    else if (std::find(scales.begin(), scales.end(), param.unsafeGetTensorImpl()) != scales.end())
+    if (param.scalar_type() == at::kChar) {
+      if (!o.freeze_binary) binary.params.push_back(param);
+    } else if (std::find(scales.begin(), scales.end(), param.unsafeGetTensorImpl()) != scales.end()) {
       slow.params.push_back(param);
-    else
+    } else {
       floats.params.push_back(param);
+    }
   }
   return {floats, binary, slow};
 }

@@ -17,6 +17,7 @@ ModelConfig lenet(int bits) { return {"lenet", bits, {2, 17, 20}, 4, 33, 1}; }
 
 /// Counts before anything ran, after a training forward, after packing.
 void expect_counts(const ModelConfig& config, std::int64_t all, std::int64_t quantised) {
+  EXPECT_EQ(weight_count(config), all) << config.arch << " " << config.bits << " from the sizes alone";
   const auto model = make_model(config);
   const auto expect = [&](const char* when) {
     EXPECT_EQ(model->weight_count(), all) << config.arch << " " << config.bits << " " << when;

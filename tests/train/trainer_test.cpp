@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -120,6 +121,16 @@ TEST_F(Trainer, TheBinaryRateIsThatOfTheBinaryWeightsAlone) {
   EXPECT_TRUE(other->named_parameters()["head.weight"].allclose(start->named_parameters()["head.weight"], 0, 1e-6));
 }
 
+TEST_F(Trainer, FrozenBinaryWeightsStayWhileTheRestTrains) {
+  TrainOptions o = short_run(2);
+  o.freeze_binary = true;
+  const auto model = small_model(1), start = small_model(1);
+  start->quant_layers()[0]->prepare_params();
+  EXPECT_EQ(fit(*model, data_, o, {}).flipped, 0);
+  EXPECT_TRUE(model->quant_layers()[0]->weight.equal(start->quant_layers()[0]->weight));
+  EXPECT_FALSE(model->named_parameters()["head.weight"].equal(start->named_parameters()["head.weight"]));
+}
+
 TEST_F(Trainer, TheSameSeedGivesTheSameBits) {
   for (const int bits : widths) {
     const auto trained = [&](std::uint64_t seed, std::uint64_t model_seed) {
@@ -158,6 +169,47 @@ TEST_F(Trainer, EveryStepIsReported) {
   }
   EXPECT_NEAR(seen[0].loss, std::log(3), 0.9) << "the loss of guessing";
   EXPECT_LT(seen.back().loss, 0.5 * seen[11].loss);
+}
+
+TEST_F(Trainer, RatesFallToZero) {
+  const auto model = small_model(1);
+  const TrainOptions o = short_run(3);
+  at::Tensor before = model->named_parameters()["head.bias"].detach().clone();
+  std::vector<double> moves;
+  fit(*model, data_, o, [&](const Progress&) {
+    const at::Tensor bias = model->named_parameters()["head.bias"].detach();
+    moves.push_back(bias.sub(before).abs().max().item<double>());
+    before = bias.clone();
+  });
+  EXPECT_NEAR(moves.front(), o.lr, 0.01 * o.lr) << "the first step of Adam is the rate itself";
+  EXPECT_GT(moves[moves.size() / 2], 0);
+  EXPECT_LT(moves.back(), 0.01 * o.lr);
+}
+
+TEST_F(Trainer, TheStepSizeOfABinaryLayerHasAHundredthOfTheRate) {
+  const auto model = small_model(1);
+  const TrainOptions o = short_run(2);
+  const auto scale = [&] { return model->quant_layers()[0]->scale_a.item<double>(); };
+  double first = 0, furthest = 0;
+  fit(*model, data_, o, [&](const Progress& p) {
+    if (p.step == 1) first = scale();
+    furthest = std::max(furthest, std::fabs(scale() - first));
+  });
+  EXPECT_GT(furthest, 0);
+  EXPECT_LT(furthest, 24 * 0.02 * o.lr) << "24 steps";
+}
+
+TEST_F(Trainer, GradientsDoNotAddUpOverSteps) {
+  const auto model = small_model(1);
+  TrainOptions o = short_run(3);
+  o.lr = o.binary_lr = 1e-12;
+  o.batch = 400;  // all images: nothing changes from step to step
+  std::vector<at::Tensor> grads;
+  fit(*model, data_, o,
+      [&](const Progress&) { grads.push_back(model->named_parameters()["head.weight"].grad().clone()); });
+  ASSERT_EQ(grads.size(), 3u);
+  EXPECT_TRUE(grads[0].ne(0).any().item<bool>());
+  EXPECT_TRUE(grads[2].allclose(grads[0], 1e-2, 1e-4));
 }
 
 TEST_F(Trainer, ABatchLargerThanTheDataIsTheData) {

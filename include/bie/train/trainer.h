@@ -12,9 +12,10 @@ namespace bie::train {
 struct TrainOptions {
   std::int64_t epochs = 30;
   std::int64_t batch = 64;
-  double lr = 1e-3;         ///< of the float parameters (Adam), cosine to 0
-  double binary_lr = 1e-2;  ///< of the int8 binary weights (DiodeMix), cosine to 0
-  std::uint64_t seed = 0;   ///< order of the data and start of the optimizer; the model has been made before
+  double lr = 1e-3;            ///< of the float parameters (Adam), cosine to 0
+  double binary_lr = 1e-2;     ///< of the int8 binary weights (DiodeMix), cosine to 0
+  bool freeze_binary = false;  ///< leave the int8 weights as they start: the twin that shows what training them adds
+  std::uint64_t seed = 0;      ///< order of the data and start of the optimizer; the model has been made before
 };
 
 struct Progress {
