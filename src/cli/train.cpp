@@ -1,10 +1,12 @@
 // bie train: one model on one data set.
 #include <ATen/Context.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "bie/nn/model_file.h"
@@ -61,6 +63,11 @@ void add_train(CLI::App& app) {
   command->add_option("-o,--out", a.out, "where to save the model (safetensors)");
   command->footer("Example: bie train --data mnist:data/mnist --bits 4 --epochs 20 -o mnist4.safetensors");
   command->callback([arguments] {
+    if (!arguments->out.empty()) {  // before the work, not after it
+      const auto folder = std::filesystem::absolute(arguments->out).parent_path();
+      TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, arguments->out, ": the folder ", folder.string(),
+                        " cannot be written");
+    }
     const io::Dataset data = io::load_dataset(arguments->data);
     log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
                        " test images"));

@@ -59,6 +59,7 @@ TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
 
 REFUSED = {
     "unknown data": (["train", "--data", "x"], ["x", "digits"]),
+    "output folder missing": (["train", "-o", "no/such/folder/x"], ["no/such/folder/x", "cannot be written"]),
     "missing folder": (["train", "--data", "mnist:no/such/folder"], ["no/such/folder"]),
     "missing folder of eval": (["eval", "no-file"], ["no-file"]),
     "unknown bits": (["train", "--bits", "3", *TINY], ["3"]),
