@@ -51,23 +51,25 @@ struct QLinearOptions {
   double eps = 1e-5;                        ///< smallest step size
   GradMode grad_mode = GradMode::exact;
   at::Tensor anchor;
-  at::Tensor panels;  ///< from the prepack operator; read in place of a quantised weight only
+  at::Tensor panels;  ///< from the prepack operator; read in place of an int8 weight that has no anchor
 };
 
 /// y = (q8(xs, scale_a) . q_w^T) * S, q8(v, s) = clamp(rint(v / max(s, eps)), -128, 127).
 /// @param x        [..., k] float, or int8 codes used as they are.
 /// @param weight   [n, k] float, quantised in this call with scale_w; or int8 codes.
-/// @param scale_w  undefined with a float weight: 2 * mean|w| / 11.269.
+/// @param scale_w  undefined with a float weight: 2 * mean|w| / 11.269; required with codes.
 /// Backward (exact): v = xs / scale_a, up = g . (q_w * scale_w); grad_xs = up inside -128 <= v <= 127, else 0;
 /// grad_scale_a = sum(term(v) * up) / sqrt(numel(xs) * 127), term = the bound outside, rint(v) - v inside;
-/// grad_w = g^T . (q_a * scale_a), zero where the weight's quantiser clips.
+/// grad_w = g^T . (q_a * scale_a), zero where a float weight's quantiser clips; of codes it is the gradient of
+/// w = q * scale_w.
 BIE_API at::Tensor q8_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QLinearOptions& options = {});
 
 /// As q8_linear with codes in [-8, 7] and 5.6345 for 11.269.
 /// @param x        [..., k] float, or packed codes [..., ceil(k/2)] int8.
-/// @param weight   [n, k] float, or packed codes [n, ceil(k/2)] int8.
+/// @param weight   [n, k] float, or int8: packed codes [n, ceil(k/2)], or plain codes [n, k], one a byte. An anchored
+///                 weight is plain; without an anchor it is packed where that form fits (at k = 1 both do).
 BIE_API at::Tensor q4_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QLinearOptions& options = {});
@@ -91,8 +93,10 @@ BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
                              const QConv2dOptions& options = {});
 
 /// As q8_conv2d with 4-bit codes.
-/// @param weight   [out_c, in_c, kh, kw] float, or int8 packed rows in the order [in][kh][kw], labelled
-///                 [out_c, kh, kw, in_c/2] or flat [out_c, ceil(in_c*kh*kw/2)] (then kernel_size is needed).
+/// @param weight   [out_c, in_c, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
+///                 [out_c, kh, kw, in_c/2] or flat [out_c, ceil(in_c*kh*kw/2)] (then kernel_size is needed), or plain
+///                 codes [out_c, in_c, kh, kw], one a byte. An anchored weight is plain; without an anchor it is packed
+///                 where that form fits. With kernel_size only one form fits; pass it.
 BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QConv2dOptions& options = {});

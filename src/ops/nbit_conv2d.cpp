@@ -43,12 +43,14 @@ bool is_codes(const at::Tensor& t) { return t.scalar_type() == at::kChar; }
 
 struct Geometry {
   std::int64_t out_c, in_c, kernel_h, kernel_w;
+  bool packed;  ///< int4 rows, two codes a byte
 };
 
-/// What the weight and x say together; a sentence where they disagree.
+/// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
+/// an anchor the packed form goes first.
 template <class W>
 Geometry check_geometry(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef stride, at::IntArrayRef padding,
-                        at::IntArrayRef dilation, OptPair kernel_size) {
+                        at::IntArrayRef dilation, OptPair kernel_size, bool anchored) {
   const char* op = W::op_name;
   TORCH_CHECK_VALUE(x.dim() == 4, op, ": x is ", x.sym_sizes(), ", [batch, channels, height, width] is wanted");
   if (!is_codes(x)) check_float(op, "x", x);
@@ -57,8 +59,20 @@ Geometry check_geometry(const at::Tensor& x, const at::Tensor& weight, at::IntAr
     return t.sym_size(axis).guard_int(__FILE__, __LINE__);
   };
   const std::int64_t in_c = size(x, 1);
-  Geometry g{weight.dim() > 0 ? size(weight, 0) : 0, in_c, 0, 0};
-  const bool packed = W::packs && is_codes(weight);
+  bool packed = W::packs && is_codes(weight);
+  if (packed && weight.dim() == 4) {
+    const auto is_kernel = [&](int axis) {
+      return !kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == size(weight, axis) &&
+                              (*kernel_size)[1] == size(weight, axis + 1));
+    };
+    // With kernel_size the labels [o, kh, kw, c/2] and [o, c, kh, kw] never coincide: kh = c, kw = kh, c/2 = kw, so c =
+    // 0.
+    const bool fits_packed = 2 * size(weight, 3) == in_c && is_kernel(1);
+    const bool fits_plain = size(weight, 1) == in_c && is_kernel(2);
+    packed = anchored ? fits_packed && !fits_plain : fits_packed || !fits_plain;
+  }
+  TORCH_CHECK_VALUE(!packed || !anchored, op, ": a packed int4 weight cannot be trained");
+  Geometry g{weight.dim() > 0 ? size(weight, 0) : 0, in_c, 0, 0, packed};
   if (packed && weight.dim() == 2) {
     TORCH_CHECK_VALUE(kernel_size.has_value() && kernel_size->size() == 2, op,
                       ": a flat packed weight wants kernel_size");
@@ -101,18 +115,12 @@ c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel,
 template <class W>
 at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const OptTensor&,
                         const OptTensor&, at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                        OptPair kernel_size, double, bool, const OptTensor&, const OptTensor&) {
-  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size);
+                        OptPair kernel_size, double, bool, const OptTensor& anchor, const OptTensor&) {
+  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
   const c10::SymInt h = out_size(W::op_name, x.sym_size(2), g.kernel_h, stride[0], padding[0], dilation[0]);
   const c10::SymInt w = out_size(W::op_name, x.sym_size(3), g.kernel_w, stride[1], padding[1], dilation[1]);
   return at::empty_symint({x.sym_size(0), g.out_c, h, w}, x.options().dtype(is_codes(x) ? at::kFloat : x.scalar_type()),
                           x.suggest_memory_format());
-}
-
-void check_code_range(const char* op, const at::Tensor& x, const CodeRange& range) {
-  if (range.lo == -128 || x.numel() == 0) return;
-  TORCH_CHECK_VALUE(x.ge(range.lo).logical_and_(x.le(range.hi)).all().item<bool>(), op, ": x holds codes outside [",
-                    range.lo, ", ", range.hi, "]");
 }
 
 template <class W>
@@ -121,21 +129,25 @@ at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::
                        at::IntArrayRef padding, at::IntArrayRef dilation, OptPair kernel_size, double eps,
                        bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
   const char* op = W::op_name;
-  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size);
+  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
   const float sa = scale_value(op, "scale_a", scale_a);
   TORCH_CHECK_VALUE(!is_codes(x) || sa != 0, op,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
-  if (is_codes(x)) check_code_range(op, x, W::range);
+  if (is_codes(x)) check_codes(op, "x", x, W::range);
   const at::Tensor bias = float_bias(op, value_or_none(bias_a), g.in_c);
   at::Tensor y = forward_meta<W>(x, weight, scale_a, scale_w, bias_a, stride, padding, dilation, kernel_size, eps,
                                  reference_grad, anchor, panels);
-  Weight w{weight, value_or_none(panels)};
+  // An anchored weight is in training: panels of it would be stale after a step.
+  Weight w{weight, is_there(anchor) ? at::Tensor() : value_or_none(panels)};
   at::Tensor used_scale_w = value_or_none(scale_w);
   if (!is_codes(weight)) {
     const WeightCodes quantized = quantize_weight(op, weight, used_scale_w, eps, W::range);
     w = {W::packs ? pack_int4(quantized.codes.view({g.out_c, -1})) : quantized.codes, {}};
     used_scale_w = quantized.scale_w;
+  } else if (W::packs && !g.packed && !w.panels.defined()) {
+    check_codes(op, "the weight", weight, W::range);
+    w.packed = pack_int4(weight.reshape({g.out_c, -1}));
   }
   const float sw = scale_value(op, "scale_w", used_scale_w);
   if (y.numel() == 0) return y;
@@ -176,10 +188,12 @@ Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& w
   const char* op = W::op_name;
   const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
   const std::int64_t out_c = weight.size(0), in_c = x.size(1), kh = kernel_size[0], kw = kernel_size[1];
+  const bool packed = W::packs && is_codes(weight) && weight.sizes() != at::IntArrayRef({out_c, in_c, kh, kw});
+  TORCH_CHECK_VALUE(!want_weight || !packed, op, ": a packed int4 weight cannot be trained");
   WeightCodes w{weight, value_or_none(scale_w)};
   if (!is_codes(weight))
     w = quantize_weight(op, weight, w.scale_w, eps, W::range);
-  else if (W::packs)
+  else if (packed)
     w.codes = unpack_int4(weight.reshape({out_c, -1}), in_c * kh * kw).view({out_c, in_c, kh, kw});
   const float floor = static_cast<float>(eps);
   const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
@@ -254,14 +268,11 @@ struct NbitConv2d : torch::autograd::Function<NbitConv2d<W>> {
     static const auto op = find_op<BackwardSignature>(W::backward_schema);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& weight = saved[1];
-    const bool want_weight = wants_weight(ctx);
-    TORCH_CHECK_VALUE(!want_weight || !is_codes(weight) || !W::packs, W::op_name,
-                      ": a packed int4 weight cannot be trained");
     const auto [x, w, scale_a, bias] =
         op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
                 ctx->saved_data["stride"].toIntVector(), ctx->saved_data["padding"].toIntVector(),
                 ctx->saved_data["dilation"].toIntVector(), ctx->saved_data["kernel_size"].toIntVector(),
-                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), want_weight);
+                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), wants_weight(ctx));
     return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}};
   }
 };
@@ -272,7 +283,7 @@ at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const
                             at::IntArrayRef padding, at::IntArrayRef dilation, OptPair kernel_size, double eps,
                             bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
   if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)})) {
-    const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size);
+    const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
     const Attributes attributes{stride.vec(), padding.vec(), dilation.vec(), {g.kernel_h, g.kernel_w},
                                 eps,          reference_grad};
     return NbitConv2d<W>::apply(x, weight, scale_a, scale_w, bias_a, attributes, anchor, panels);

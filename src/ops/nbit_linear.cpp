@@ -46,38 +46,50 @@ using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Ten
 
 bool is_codes(const at::Tensor& t) { return t.scalar_type() == at::kChar; }
 
-/// k, from whichever of x, weight and in_features tells it; a sentence where two of them differ.
+struct Features {
+  std::int64_t k;
+  bool plain;  ///< a 4-bit weight of one code a byte
+};
+
+/// From whichever of x, weight and in_features tells it; a sentence where two of them differ. An anchored int8 weight
+/// is plain codes; without an anchor the packed form goes first, which decides only k = 1.
 template <class W>
-std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features) {
+Features check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features,
+                        bool anchored) {
   TORCH_CHECK_VALUE(x.dim() >= 1, W::op_name, ": x is 0-dimensional, at least one axis is wanted");
   TORCH_CHECK_VALUE(weight.dim() == 2, W::op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
   if (!is_codes(x)) check_float(W::op_name, "x", x);
   if (!is_codes(weight)) check_float(W::op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
-  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__), per = W::codes_a_byte;
-  std::int64_t k = 0;
-  if (!is_codes(weight)) {
-    k = width;
-  } else if (!is_codes(x)) {
-    k = last.guard_int(__FILE__, __LINE__);
-  } else {
-    k = in_features.value_or(per * width);
+  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__);
+  constexpr std::int64_t per = W::codes_a_byte;
+  const auto bytes = [](std::int64_t k) { return (k + per - 1) / per; };
+  std::int64_t k = width;
+  bool plain = false;
+  if (is_codes(weight)) {
+    const std::int64_t plain_k = is_codes(x) ? in_features.value_or(width) : last.guard_int(__FILE__, __LINE__);
+    k = is_codes(x) ? in_features.value_or(per * width) : plain_k;
+    const bool fits_packed = width == bytes(k) && (!is_codes(x) || last == width);
+    plain = per > 1 && width == plain_k && (anchored || !fits_packed);
+    TORCH_CHECK_VALUE(per == 1 || !anchored || plain || !fits_packed, W::op_name,
+                      ": a packed int4 weight cannot be trained");
+    if (plain) k = width;
   }
   TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), W::op_name, ": in_features is ",
                     in_features.value_or(k), ", the tensors have ", k, "; a positive number is wanted");
-  const std::int64_t packed = (k + per - 1) / per;
+  const bool packed = is_codes(weight) && !plain;
   const char* label = per == 1 ? "" : " (packed int4)";
-  TORCH_CHECK_VALUE(width == (is_codes(weight) ? packed : k) && last == (is_codes(x) ? packed : k), W::op_name,
-                    ": x is ", x.sym_sizes(), is_codes(x) ? label : "", ", the weight is ", weight.sym_sizes(),
-                    is_codes(weight) ? label : "");
-  return k;
+  TORCH_CHECK_VALUE(width == (packed ? bytes(k) : k) && last == (is_codes(x) ? bytes(k) : k), W::op_name, ": x is ",
+                    x.sym_sizes(), is_codes(x) ? label : "", ", the weight is ", weight.sym_sizes(),
+                    packed && !anchored ? label : "");
+  return {k, plain};
 }
 
 template <class W>
 at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const OptTensor&,
-                        const OptTensor&, std::optional<std::int64_t> in_features, double, bool, const OptTensor&,
-                        const OptTensor&) {
-  check_features<W>(x, weight, in_features);
+                        const OptTensor&, std::optional<std::int64_t> in_features, double, bool,
+                        const OptTensor& anchor, const OptTensor&) {
+  check_features<W>(x, weight, in_features, is_there(anchor));
   c10::SymDimVector sizes(x.sym_sizes());
   sizes.back() = weight.sym_size(0);
   return at::empty_symint(sizes, x.options().dtype(is_codes(x) ? at::kFloat : x.scalar_type()));
@@ -88,19 +100,23 @@ at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::
                        const OptTensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
                        double eps, bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
   const char* op = W::op_name;
-  const std::int64_t k = check_features<W>(x, weight, in_features);
+  const auto [k, plain] = check_features<W>(x, weight, in_features, is_there(anchor));
   const float sa = scale_value(op, "scale_a", scale_a);
   TORCH_CHECK_VALUE(!is_codes(x) || sa != 0, op,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
   const at::Tensor bias = float_bias(op, value_or_none(bias_a), k);
   at::Tensor y = forward_meta<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
-  Weight w{weight, value_or_none(panels)};
+  // An anchored weight is in training: panels of it would be stale after a step.
+  Weight w{weight, is_there(anchor) ? at::Tensor() : value_or_none(panels)};
   at::Tensor used_scale_w = value_or_none(scale_w);
   if (!is_codes(weight)) {
     const WeightCodes quantized = quantize_weight(op, weight, used_scale_w, eps, W::range);
     w = {W::pack(quantized.codes), {}};
     used_scale_w = quantized.scale_w;
+  } else if (plain && !w.panels.defined()) {
+    check_codes(op, "the weight", weight, W::range);
+    w.packed = W::pack(weight);
   }
   const float sw = scale_value(op, "scale_w", used_scale_w);
   if (y.numel() == 0) return y;
@@ -123,16 +139,18 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                const OptTensor&, const OptTensor&, double, bool, bool);
+                                const OptTensor&, const OptTensor&, double, bool, bool, bool);
 
 template <class W>
 Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                   const OptTensor& scale_w, const OptTensor& bias_a, double eps, bool reference_grad,
+                   const OptTensor& scale_w, const OptTensor& bias_a, double eps, bool reference_grad, bool plain_codes,
                    bool want_weight) {
   const char* op = W::op_name;
   const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
-  const std::int64_t k = is_codes(x) ? weight.size(1) * (is_codes(weight) ? W::codes_a_byte : 1) : x.size(-1);
-  const WeightCodes w = is_codes(weight) ? WeightCodes{W::unpack(weight, k), value_or_none(scale_w)}
+  const bool packed = is_codes(weight) && W::codes_a_byte > 1 && !plain_codes;
+  TORCH_CHECK_VALUE(!want_weight || !packed, op, ": a packed int4 weight cannot be trained");
+  const std::int64_t k = is_codes(x) ? weight.size(1) * (packed ? W::codes_a_byte : 1) : x.size(-1);
+  const WeightCodes w = is_codes(weight) ? WeightCodes{packed ? W::unpack(weight, k) : weight, value_or_none(scale_w)}
                                          : quantize_weight(op, weight, value_or_none(scale_w), eps, W::range);
   const float floor = static_cast<float>(eps);
   const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
@@ -165,7 +183,7 @@ Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& w
 
 template <class W>
 Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                    const OptTensor&, const OptTensor& bias_a, double, bool, bool want_weight) {
+                    const OptTensor&, const OptTensor& bias_a, double, bool, bool, bool want_weight) {
   return empty_grads(x, !is_codes(x), weight, scale_a, value_or_none(bias_a), want_weight);
 }
 
@@ -183,6 +201,7 @@ struct NbitLinear : torch::autograd::Function<NbitLinear<W>> {
     ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
     ctx->saved_data["eps"] = eps;
     ctx->saved_data["reference_grad"] = reference_grad;
+    ctx->saved_data["plain_codes"] = check_features<W>(x, weight, in_features, is_there(anchor)).plain;
     // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
     ctx->saved_data["weight_edge"] =
         weight_edge(W::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
@@ -194,12 +213,10 @@ struct NbitLinear : torch::autograd::Function<NbitLinear<W>> {
     static const auto op = find_op<BackwardSignature>(W::backward_schema);
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& weight = saved[1];
-    const bool want_weight = wants_weight(ctx);
-    TORCH_CHECK_VALUE(!want_weight || !is_codes(weight) || W::codes_a_byte == 1, W::op_name,
-                      ": a packed int4 weight cannot be trained");
     const auto [x, w, scale_a, bias] =
         op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
-                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), want_weight);
+                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(),
+                ctx->saved_data["plain_codes"].toBool(), wants_weight(ctx));
     return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}, {}, {}};
   }
 };

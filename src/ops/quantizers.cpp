@@ -1,6 +1,7 @@
 // The quantisers of numerics.md section 2 and the first-batch scale.
 #include "ops/quantizers.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
@@ -10,6 +11,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "bie/kernels/quantize.h"
@@ -161,6 +163,21 @@ at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const
   quantize_rows(0, whole / run, run);
   quantize_rows(whole, 1, x.numel() - whole);
   return codes;
+}
+
+void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range) {
+  if (range.lo == -128) return;
+  const at::Tensor dense = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
+  const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
+  const int lo = range.lo;
+  const auto span = static_cast<std::uint8_t>(range.hi - range.lo);
+  std::atomic<bool> outside{false};
+  at::parallel_for(0, dense.numel(), 32768, [&](std::int64_t begin, std::int64_t end) {
+    std::uint8_t any = 0;
+    for (std::int64_t i = begin; i < end; ++i) any |= static_cast<std::uint8_t>(from[i] - lo) > span;
+    if (any != 0) outside.store(true, std::memory_order_relaxed);
+  });
+  TORCH_CHECK_VALUE(!outside.load(), op, ": ", name, " holds codes outside [", range.lo, ", ", range.hi, "]");
 }
 
 std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale, double eps) {

@@ -22,4 +22,7 @@ float mean_step(const char* op, const at::Tensor& x, double c);
 /// int8 codes of a float tensor with true division by `step` > 0, same shape, dense.
 at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const CodeRange& range);
 
+/// ValueError naming the tensor where int8 codes lie outside the range. One pass.
+void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range);
+
 }  // namespace bie::ops

@@ -28,10 +28,10 @@ TORCH_LIBRARY(bie, m) {
       "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q8_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "float eps, bool reference_grad, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float eps, bool reference_grad, bool plain_codes, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q4_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "float eps, bool reference_grad, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float eps, bool reference_grad, bool plain_codes, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q8_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "

@@ -107,6 +107,97 @@ def test_backward_equals_the_formula(operators, case, reference, width):
             formulas.close(leaves[3].grad, wanted[3])
 
 
+def anchor():
+    return torch.empty(0, requires_grad=True)
+
+
+def plain_case(case, width):
+    """(x, weight codes one a byte, scale_a, scale_w, bias, geometry)."""
+    x, weight, sa, bias, geometry = make(case, width)
+    g = torch.Generator().manual_seed(sum(weight.shape))
+    codes = torch.randint(width.lo, width.hi + 1, weight.shape, generator=g).to(torch.int8)
+    return x, codes, sa, torch.tensor(0.0625), bias, geometry
+
+
+@WIDTHS
+@pytest.mark.parametrize("case", CASES)
+def test_plain_codes_give_the_formula(operators, case, width):
+    x, codes, sa, sw, bias, geometry = plain_case(case, width)
+    call = op(operators, width)
+    wanted = formulas.conv_forward(x, codes * sw, sa, sw, bias, width, **geometry)
+    assert torch.equal(call(x, codes, sa, sw, bias, **geometry, kernel_size=case[5]), wanted)
+    assert torch.equal(call(x, codes, sa, sw, bias, **geometry, anchor=anchor()), wanted)
+    strided = codes.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(call(x, strided, sa, sw, bias, **geometry, anchor=anchor()), wanted)
+
+
+@WIDTHS
+@pytest.mark.parametrize("reference", [False, True], ids=["exact", "reference"])
+@pytest.mark.parametrize("case", CASES)
+def test_backward_of_plain_codes_equals_the_formula(operators, case, reference, width):
+    x, codes, sa, sw, bias, geometry = plain_case(case, width)
+    leaves = [t.clone().requires_grad_() for t in (x, sa, bias)]
+    delivered = []
+    for grad_dtype in (torch.int8, torch.float32):
+        weight = codes.clone()
+        weight.grad_dtype = grad_dtype
+        for leaf in leaves:
+            leaf.grad = None
+        call = op(operators, width)
+        y = call(leaves[0], weight, leaves[1], sw, leaves[2], **geometry, anchor=anchor(), reference_grad=reference)
+        g = torch.randn(y.shape, generator=torch.Generator().manual_seed(5))
+        y.backward(g)
+        assert weight.grad.dtype == grad_dtype
+        delivered.append(weight.grad)
+    wanted = formulas.conv_backward(x, codes * sw, sa, sw, bias, g, width, reference, **geometry)
+    formulas.close(leaves[0].grad, wanted[0])
+    formulas.close(leaves[1].grad, wanted[2], size=wanted[4])
+    formulas.close(leaves[2].grad, wanted[3])
+    formulas.close(delivered[1], wanted[1])
+    assert torch.equal(delivered[0], operators.int8_grad(delivered[1]))
+
+
+def test_the_anchor_and_the_kernel_size_tell_plain_from_packed(operators):
+    """[4, 4, 3, 2] over 4 channels is a plain 3x2 kernel or a packed 4x3 one."""
+    g = torch.Generator().manual_seed(2)
+    x, sa, sw = torch.randn(1, 4, 6, 6, generator=g), torch.tensor(0.2), torch.tensor(0.1)
+    codes = torch.randint(-8, 8, (4, 4, 3, 2), generator=g).to(torch.int8)
+    call = operators.q4_conv2d
+    plain = formulas.conv_forward(x, codes * sw, sa, sw, None, Q4)
+    unpacked = operators.unpack_int4(codes.flatten(1), 48).view(4, 4, 4, 3)
+    packed = formulas.conv_forward(x, unpacked * sw, sa, sw, None, Q4)
+    assert torch.equal(call(x, codes, sa, sw, anchor=anchor()), plain)
+    assert torch.equal(call(x, codes, sa, sw, kernel_size=(3, 2)), plain)
+    assert torch.equal(call(x, codes, sa, sw, kernel_size=(4, 3)), packed)
+    assert torch.equal(call(x, codes, sa, sw), packed)
+
+
+def test_refused_plain_codes(operators):
+    x, codes, sa, sw, bias, geometry = plain_case(CASES[3], Q4)
+    call = operators.q4_conv2d
+    for value in (8, -9, 127, -128):
+        bad = codes.clone()
+        bad[-1, -1, -1, -1] = value
+        for a in (None, anchor()):
+            with pytest.raises(ValueError, match=r"q4_conv2d: the weight holds codes outside \[-8, 7\]"):
+                call(x, bad, sa, sw, bias, **geometry, anchor=a)
+    flat = operators.pack_int4(codes.flatten(1))
+    with pytest.raises(ValueError, match="a packed int4 weight cannot be trained"):
+        call(x, flat, sa, sw, bias, **geometry, kernel_size=CASES[3][5], anchor=anchor())
+    label = torch.zeros(5, 3, 3, 8, dtype=torch.int8)
+    with pytest.raises(ValueError, match="a packed int4 weight cannot be trained"):
+        call(torch.ones(1, 16, 5, 5), label, sa, sw, anchor=anchor())
+    with pytest.raises(ValueError, match=r"the weight is \[4, 6, 2, 5\]$"):
+        call(x, codes[:, :6], sa, sw, anchor=anchor())
+    with pytest.raises(ValueError, match=r"the weight is \[4, 6, 2, 5\] \(packed int4\)"):
+        call(x, codes[:, :6], sa, sw)
+    with pytest.raises(ValueError, match="kernel_size is"):
+        call(x, codes, sa, sw, kernel_size=(5, 2), anchor=anchor())
+    for width in (Q8, Q4):
+        with pytest.raises(ValueError, match="scale_w is missing"):
+            op(operators, width)(x, codes, sa, None, anchor=anchor())
+
+
 @WIDTHS
 def test_refusals(operators, width):
     x, weight, sa, bias, geometry = make(CASES[1], width)

@@ -124,6 +124,120 @@ def test_packed_weight_hands_gradients_through(operators, width):
     assert torch.equal(x1.grad, x2.grad)
 
 
+def plain_case(m, k, n, width):
+    """(x, weight codes one a byte, scale_a, scale_w, bias, g)."""
+    x, _, sa, bias = make(m, k, n, width=width)
+    g = torch.Generator().manual_seed(m + k + n)
+    codes = torch.randint(width.lo, width.hi + 1, (n, k), generator=g).to(torch.int8)
+    return x, codes, sa, torch.tensor(0.0625), bias, torch.randn(m, n, generator=g)
+
+
+def anchor():
+    return torch.empty(0, requires_grad=True)
+
+
+@WIDTHS
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plain_codes_give_the_numbers_of_the_packed_ones(operators, shape, width):
+    x, codes, sa, sw, bias, _ = plain_case(*shape, width)
+    call = op(operators, width)
+    wanted = formulas.nbit_forward(x, codes * sw, sa, sw, bias, width)
+    assert torch.equal(call(x, codes, sa, sw, bias, anchor=anchor()), wanted)
+    assert torch.equal(call(x, codes.T.contiguous().T, sa, sw, bias, anchor=anchor()), wanted)
+    if width is Q8 or shape[1] > 1:
+        assert torch.equal(call(x, codes, sa, sw, bias), wanted)
+    if width is Q4:
+        packed = operators.pack_int4(codes)
+        assert torch.equal(call(x, packed, sa, sw, bias), wanted)
+        q_x = operators.pack_int4(operators.q4_quantize(x + bias, sa)[0])
+        assert torch.equal(call(q_x, codes, sa, sw, anchor=anchor()), wanted)
+        if shape[1] > 1:
+            panels = operators.q4_prepack(packed, shape[1])
+            assert torch.equal(call(x, codes, sa, sw, bias, panels=panels), wanted)
+            assert torch.equal(call(q_x, codes, sa, sw, in_features=shape[1]), wanted)
+
+
+@WIDTHS
+@pytest.mark.parametrize("reference", [False, True], ids=["exact", "reference"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_of_plain_codes_equals_the_formula(operators, shape, reference, width):
+    x, codes, sa, sw, bias, g = plain_case(*shape, width)
+    # scale_w is a power of two, so w / scale_w is the code again and the formula clips none.
+    wanted = formulas.nbit_backward(x, codes * sw, sa, sw, bias, g, width, reference=reference)
+    for grad_dtype in (torch.int8, torch.float32):
+        leaves = [t.clone().requires_grad_() for t in (x, sa, bias)]
+        weight = codes.clone()
+        weight.grad_dtype = grad_dtype
+        call = op(operators, width)
+        y = call(leaves[0], weight, leaves[1], sw, leaves[2], anchor=anchor(), reference_grad=reference)
+        y.backward(g)
+        assert weight.grad.dtype == grad_dtype and not weight.requires_grad and torch.equal(weight, codes)
+        formulas.close(leaves[0].grad, wanted[0])
+        formulas.close(leaves[1].grad, wanted[2], size=wanted[4])
+        formulas.close(leaves[2].grad, wanted[3])
+        if grad_dtype is torch.float32:
+            formulas.close(weight.grad, wanted[1])
+            exact = operators.int8_grad(weight.grad)
+        else:
+            delivered = weight.grad
+    assert torch.equal(delivered, exact)
+
+
+@WIDTHS
+def test_the_int8_gradient_of_codes_is_the_formula(operators, width):
+    """Powers of two and small integers: every sum is exact in float32, so the integers must be equal."""
+    g = torch.Generator().manual_seed(3)
+    x = torch.randint(-9, 10, (31, 33), generator=g) / 4
+    codes = torch.randint(width.lo, width.hi + 1, (65, 33), generator=g).to(torch.int8)
+    sa, sw = torch.tensor(0.25), torch.tensor(0.5)
+    y = op(operators, width)(x, codes, sa, sw, anchor=anchor())
+    grad = torch.randint(-4, 5, y.shape, generator=g).float()
+    y.backward(grad)
+    wanted = grad.double().T @ (formulas.codes(x, 0.25, width).double() * 0.25)
+    assert torch.equal(codes.grad, formulas.int8_grad(wanted))
+
+
+def test_one_column_of_anchored_codes_hands_its_gradient_on(operators):
+    """At k = 1 both forms fit: the anchor decides in the backward too, even where the weight's gradient is unwanted."""
+    x = torch.ones(3, 1, requires_grad=True)
+    codes = torch.tensor([[3], [-8]], dtype=torch.int8)
+    one = torch.tensor(1.0)
+    y = operators.q4_linear(x, codes, one, one, anchor=anchor())
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert grad.eq(-5).all()
+    assert codes.grad is None
+
+
+def test_refused_plain_codes(operators):
+    x, codes, sa, sw, bias, _ = plain_case(3, 7, 5, Q4)
+    call = operators.q4_linear
+    for value in (8, -9, 127, -128):
+        bad = codes.clone()
+        bad[4, 6] = value
+        for a in (None, anchor()):
+            with pytest.raises(ValueError, match=r"q4_linear: the weight holds codes outside \[-8, 7\]"):
+                call(x, bad, sa, sw, bias, anchor=a)
+    with pytest.raises(ValueError, match="a packed int4 weight cannot be trained"):
+        call(x, operators.pack_int4(codes), sa, sw, anchor=anchor())
+    with pytest.raises(ValueError, match=r"x is \[3, 7\], the weight is \[5, 6\]$"):
+        call(x, codes[:, :6], sa, sw, anchor=anchor())
+    with pytest.raises(ValueError, match=r"x is \[3, 7\], the weight is \[5, 6\] \(packed int4\)"):
+        call(x, codes[:, :6], sa, sw)
+    with pytest.raises(ValueError, match="in_features is 8"):
+        call(x, codes, sa, sw, in_features=8, anchor=anchor())
+    for width in (Q8, Q4):
+        with pytest.raises(ValueError, match="scale_w is missing"):
+            op(operators, width)(x, codes, sa, None, anchor=anchor())
+
+
+@WIDTHS
+def test_panels_do_not_outlive_an_anchored_weight(operators, width):
+    x, codes, sa, sw, bias, _ = plain_case(3, 70, 5, width)
+    stale = prepack(operators, -codes.clamp(-7) if width is Q8 else operators.pack_int4(-codes.clamp(-7)), width, 70)
+    wanted = op(operators, width)(x, codes, sa, sw, bias)
+    assert torch.equal(op(operators, width)(x, codes, sa, sw, bias, anchor=anchor(), panels=stale), wanted)
+
+
 @WIDTHS
 def test_refusals(operators, width):
     x, weight, sa, bias = make(3, 7, 5, width=width)

@@ -38,6 +38,10 @@ def samples(operators):
         (o.binary_init, (w,), {}),
         (o.init_scale_, (torch.tensor(0.0), x, 2.0), {}),
         (o.q8_linear, (x, codes8, SA, SW), {}),
+        (o.q4_linear, (x, codes4, SA, SW), {}),
+        (o.q4_linear, (x.clone().requires_grad_(), codes4, SA, SW), {}),
+        (o.q4_conv2d, (image, o.q4_quantize(kernel)[0], SA, SW), {"kernel_size": (3, 2)}),
+        (o.q4_conv2d, (image.clone().requires_grad_(), o.q4_quantize(kernel)[0], SA, SW), {"kernel_size": (3, 2)}),
     ]
 
 
