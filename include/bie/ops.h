@@ -32,6 +32,7 @@ struct BinaryLinearOptions {
   std::optional<std::int64_t> in_features;  ///< k, where neither x nor the weight tells it (both packed); else checked
   at::Tensor anchor;                        ///< see above
   at::Tensor panels;                        ///< from binary_prepack(weight); read in place of a packed weight only
+  std::int64_t kernel_id = 0;               ///< see select_binary_kernel; ignored with panels, which bring their kernel
 };
 
 /// y = S * (k - 2 * popcount(bit(xs) XOR bit(w))), bit(v) = v >= 0.
@@ -45,6 +46,12 @@ struct BinaryLinearOptions {
 BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                                  const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                                  const BinaryLinearOptions& options = {});
+
+/// The id of the fastest kernel for this shape on this machine, timed on zeros (sizes are cut so that it takes about
+/// 50 ms at most). 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this build's
+/// b1xb1_gemm_table; an id that names no kernel for this shape and machine is automatic, with one warning.
+/// Never store an id: the next build may order its rows otherwise.
+BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k);
 
 struct QLinearOptions {
   std::optional<std::int64_t> in_features;  ///< as in BinaryLinearOptions
@@ -103,7 +110,7 @@ BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
 
 /// The arrangement of a weight that the fastest kernel of this machine reads: derived, never stored. A packed weight
 /// ([n, ceil(k/8)] uint8, [n, k] int8, [n, ceil(k/2)] int8) goes in, an opaque 1-d uint8 tensor comes out.
-BIE_API at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features);
+BIE_API at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id = 0);
 BIE_API at::Tensor q8_prepack(const at::Tensor& weight);
 BIE_API at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features);
 BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight);

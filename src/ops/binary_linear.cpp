@@ -20,7 +20,8 @@ namespace {
 constexpr const char* op_name = "binary_linear";
 
 using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                             const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&);
+                             const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&,
+                             std::int64_t);
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
@@ -49,7 +50,8 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
 }
 
 at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const at::Tensor&,
-                        const OptTensor&, std::optional<std::int64_t> in_features, const OptTensor&, const OptTensor&) {
+                        const OptTensor&, std::optional<std::int64_t> in_features, const OptTensor&, const OptTensor&,
+                        std::int64_t) {
   check_features(x, weight, in_features);
   c10::SymDimVector sizes(x.sym_sizes());
   sizes.back() = weight.sym_size(0);
@@ -58,14 +60,14 @@ at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at:
 
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                        const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                       const OptTensor& anchor, const OptTensor& panels) {
+                       const OptTensor& anchor, const OptTensor& panels, std::int64_t kernel_id) {
   const std::int64_t k = check_features(x, weight, in_features);
   const float sa = scale_value(op_name, "scale_a", scale_a);
   const float sw = scale_value(op_name, "scale_w", scale_w);
   TORCH_CHECK_VALUE(!is_packed(x) || sa != 0, op_name,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
-  at::Tensor y = forward_meta(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  at::Tensor y = forward_meta(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
   if (y.numel() == 0) return y;
   Weight w{{}, is_packed(weight) ? value_or_none(panels) : at::Tensor()};
   if (!w.panels.defined()) w.packed = is_packed(weight) ? weight.contiguous() : pack_signs(weight);
@@ -73,15 +75,15 @@ at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::
   const kernels::Dtype dtype = is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x);
   run_gemm(op_name, kernels::b1xb1_gemm_table(), {rows.count, weight.size(0), k},
            {rows.data.const_data_ptr(), dtype, rows.stride, bias.defined() ? bias.const_data_ptr<float>() : nullptr, 1},
-           w, sa * sw, y);
+           w, sa * sw, y, kernel_id);
   return y;
 }
 
 at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
                 const OptTensor& bias_a, std::optional<std::int64_t> in_features, const OptTensor& anchor,
-                const OptTensor& panels) {
+                const OptTensor& panels, std::int64_t kernel_id) {
   static const auto op = find_op<Signature>("bie::binary_linear");
-  return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
 at::Tensor float_signs(const at::Tensor& weight, std::int64_t k) {
@@ -133,17 +135,17 @@ Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& we
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Gradients of (x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels).
+/// Gradients of (x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id).
 struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& scale_a, const at::Tensor& scale_w, const OptTensor& bias_a,
                             const std::optional<std::int64_t>& in_features, const OptTensor& anchor,
-                            const OptTensor& panels) {
+                            const OptTensor& panels, std::int64_t kernel_id) {
     const at::AutoDispatchBelowADInplaceOrView below;
     ctx->save_for_backward({x, weight, scale_a, scale_w, value_or_none(bias_a)});
     // Edges count only defined tensors: x, weight, scale_a, scale_w, then the bias and the anchor if they are there.
     ctx->saved_data["weight_edge"] = weight_edge(op_name, x, weight, anchor, 4 + is_there(bias_a));
-    return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+    return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
@@ -153,27 +155,27 @@ struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
     const at::Tensor& weight = saved[1];
     const auto [x, w, scale_a, bias] =
         op.call(grads[0], saved[0], weight, saved[2], saved[3], none_if_undefined(saved[4]), wants_weight(ctx));
-    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}};
+    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}, {}};
   }
 };
 
 at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                             const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                            const OptTensor& anchor, const OptTensor& panels) {
+                            const OptTensor& anchor, const OptTensor& panels, std::int64_t kernel_id) {
   if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
-    return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+    return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
   const at::AutoDispatchBelowADInplaceOrView below;
-  return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels);
+  return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-at::Tensor prepack_cpu(const at::Tensor& weight, std::int64_t in_features) {
+at::Tensor prepack_cpu(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
   const char* op = "binary_prepack";
   TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
                    ", packed signs (uint8) are wanted");
   TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.size(1) == (in_features + 7) / 8, op,
                     ": the weight is ", weight.sizes(), ", in_features = ", in_features, " wants [n, ",
                     (in_features + 7) / 8, "]");
-  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, weight.size(0), in_features);
+  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, weight.size(0), in_features, kernel_id);
 }
 
 }  // namespace
@@ -181,12 +183,12 @@ at::Tensor prepack_cpu(const at::Tensor& weight, std::int64_t in_features) {
 at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                          const at::Tensor& scale_w, const at::Tensor& bias_a, const BinaryLinearOptions& options) {
   return call(x, weight, scale_a, scale_w, none_if_undefined(bias_a), options.in_features,
-              none_if_undefined(options.anchor), none_if_undefined(options.panels));
+              none_if_undefined(options.anchor), none_if_undefined(options.panels), options.kernel_id);
 }
 
-at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features) {
-  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::binary_prepack");
-  return op.call(weight, in_features);
+at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t, std::int64_t)>("bie::binary_prepack");
+  return op.call(weight, in_features, kernel_id);
 }
 
 }  // namespace bie::ops

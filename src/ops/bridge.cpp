@@ -137,18 +137,30 @@ Rows rows_of(const at::Tensor& x) {
   return {dense, last == 0 ? 0 : dense.numel() / last, last * static_cast<std::int64_t>(x.element_size())};
 }
 
-void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
-              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out) {
+const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                    std::int64_t kernel_id) {
   const kernels::Isa isa = host_isa(op);
+  const std::int64_t index = kernel_id - first_kernel_id;
+  if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isa)) return table.rows[index];
+  if (kernel_id < 0 || kernel_id >= first_kernel_id) {
+    TORCH_WARN_ONCE(op, ": kernel_id ", kernel_id, " names no kernel for [", shape.m, ", ", shape.n, ", ", shape.k,
+                    "] on this machine, the choice is automatic");
+  }
+  return kernels::choose(table, shape, isa);
+}
+
+void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
+              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out,
+              std::int64_t kernel_id) {
   const kernels::Dtype dtype = out_dtype(out);
   const kernels::GemmOutput y = {out.mutable_data_ptr(), dtype, kernels::row_bytes(dtype, shape.n), scale};
   if (weight.panels.defined()) {
-    const kernels::GemmKernel& row = row_of_panels(op, table, weight.panels, shape.n, shape.k, 1, isa);
+    const kernels::GemmKernel& row = row_of_panels(op, table, weight.panels, shape.n, shape.k, 1, host_isa(op));
     check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
     check_status(op, row.run(shape, x, panel_data(weight.panels), y, torch_parallel()));
     return;
   }
-  const kernels::GemmKernel& row = kernels::choose(table, shape, isa);
+  const kernels::GemmKernel& row = gemm_row(op, table, shape, kernel_id);
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
   row.prepack(weight.packed.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
   check_status(op, row.run(shape, x, panels.const_data_ptr(), y, torch_parallel()));
@@ -172,8 +184,8 @@ void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels
 }
 
 at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
-                        std::int64_t k) {
-  const kernels::GemmKernel& row = kernels::choose(table, kernels::GemmShape{1, n, k}, host_isa(op));
+                        std::int64_t k, std::int64_t kernel_id) {
+  const kernels::GemmKernel& row = gemm_row(op, table, {1, n, k}, kernel_id);
   const at::Tensor panels = empty_panels(header_of(row.name, n, k, 1), row.packed_bytes(n, k));
   row.prepack(weight.contiguous().const_data_ptr(), n, k, static_cast<char*>(panels.mutable_data_ptr()) + header_bytes,
               torch_parallel());

@@ -63,14 +63,23 @@ struct Weight {
   at::Tensor panels;  ///< undefined, or from prepack
 };
 
-/// acc or y of shape [m, n] written into `out`; `step` and `bias` as in GemmInput.
+/// Ids below this one leave the choice to the table; this one names its first row, the next the second.
+inline constexpr std::int64_t first_kernel_id = 100;
+
+/// The row an id names, or the table's choice. An id of a row that is not there, not for this machine or not for this
+/// shape is the table's choice too, with one warning.
+const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                    std::int64_t kernel_id);
+
+/// acc or y of shape [m, n] written into `out`; `step` and `bias` as in GemmInput. Panels bring their own row.
 void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
-              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out);
+              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out,
+              std::int64_t kernel_id = 0);
 void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels::Conv2dShape& shape,
                 const kernels::Conv2dInput& x, const Weight& weight, float scale, const at::Tensor& out);
 
 at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
-                        std::int64_t k);
+                        std::int64_t k, std::int64_t kernel_id = 0);
 at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,
                           const kernels::Conv2dShape& shape);
 

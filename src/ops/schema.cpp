@@ -4,7 +4,7 @@
 TORCH_LIBRARY(bie, m) {
   m.def(
       "binary_linear(Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a=None, *, "
-      "int? in_features=None, Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+      "int? in_features=None, Tensor? anchor=None, Tensor? panels=None, int kernel_id=0) -> Tensor");
   m.def(
       "q8_linear(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, "
       "int? in_features=None, float eps=1e-5, bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> "
@@ -41,7 +41,8 @@ TORCH_LIBRARY(bie, m) {
       "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
       "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
 
-  m.def("binary_prepack(Tensor weight, int in_features) -> Tensor");
+  m.def("binary_prepack(Tensor weight, int in_features, int kernel_id=0) -> Tensor");
+  m.def("select_binary_kernel(int m, int n, int k) -> int");
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
   m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");

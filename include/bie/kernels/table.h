@@ -18,11 +18,17 @@ struct Table {
   const Row& back() const { return rows[count - 1]; }
 };
 
-/// The first row that this instruction set can run and that takes this shape. A pure function.
+/// Whether this instruction set can run the row and the row takes this shape.
+template <class Row, class Shape>
+bool fits(const Row& row, const Shape& shape, Isa isa) {
+  return row.isa <= isa && (row.accepts == nullptr || row.accepts(shape));
+}
+
+/// The first row that fits. A pure function.
 template <class Row, class Shape>
 const Row& choose(const Table<Row>& table, const Shape& shape, Isa isa) {
   for (const Row& row : table)
-    if (row.isa <= isa && (row.accepts == nullptr || row.accepts(shape))) return row;
+    if (fits(row, shape, isa)) return row;
   return table.back();
 }
 
