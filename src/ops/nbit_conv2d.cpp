@@ -1,25 +1,18 @@
 // q8_conv2d and q4_conv2d: checks, shapes, forward and backward (numerics.md section 7).
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
-#include "ops/autograd.h"
-#include "ops/bridge.h"
-#include "ops/nbit_grad.h"
+#include "ops/nbit_layer.h"
 
 namespace bie::ops {
 namespace {
 
 struct Width8 {
   static constexpr const char* op_name = "q8_conv2d";
-  static constexpr const char* schema = "bie::q8_conv2d";
-  static constexpr const char* backward_schema = "bie::q8_conv2d_backward";
   static constexpr const CodeRange& range = q8_range;
   static constexpr bool packs = false;
   static kernels::Conv2dTable table() { return kernels::s8xs8_conv2d_table(); }
@@ -27,19 +20,38 @@ struct Width8 {
 
 struct Width4 {
   static constexpr const char* op_name = "q4_conv2d";
-  static constexpr const char* schema = "bie::q4_conv2d";
-  static constexpr const char* backward_schema = "bie::q4_conv2d_backward";
   static constexpr const CodeRange& range = q4_range;
   static constexpr bool packs = true;
   static kernels::Conv2dTable table() { return kernels::s4xs4_conv2d_table(); }
 };
 
 using OptPair = at::OptionalIntArrayRef;
-using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
-                             const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, OptPair, double, bool,
-                             const OptTensor&, const OptTensor&);
 
-bool is_codes(const at::Tensor& t) { return t.scalar_type() == at::kChar; }
+struct ConvArgs {
+  at::Tensor x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  at::IntArrayRef stride, padding, dilation;
+  OptPair kernel_size;
+  double eps;
+  bool reference_grad;
+  OptTensor anchor, panels;
+};
+using Forward = Kernel<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
+                                  const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, OptPair, double,
+                                  bool, const OptTensor&, const OptTensor&),
+                       ConvArgs>;
+
+struct ConvBackwardArgs {
+  at::Tensor g, x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  at::IntArrayRef stride, padding, dilation, kernel_size;
+  double eps;
+  bool reference_grad, want_weight;
+};
+using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                              at::IntArrayRef, double, bool, bool),
+                        ConvBackwardArgs>;
 
 struct Geometry {
   std::int64_t out_c, in_c, kernel_h, kernel_w;
@@ -49,8 +61,10 @@ struct Geometry {
 /// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
 /// an anchor the packed form goes first.
 template <class W>
-Geometry check_geometry(const at::Tensor& x, const at::Tensor& weight, at::IntArrayRef stride, at::IntArrayRef padding,
-                        at::IntArrayRef dilation, OptPair kernel_size, bool anchored) {
+Geometry check_geometry(const ConvArgs& a) {
+  const at::Tensor &x = a.x, &weight = a.weight;
+  const OptPair kernel_size = a.kernel_size;
+  const bool anchored = is_there(a.anchor);
   const char* op = W::op_name;
   TORCH_CHECK_VALUE(x.dim() == 4, op, ": x is ", x.sym_sizes(), ", [batch, channels, height, width] is wanted");
   if (!is_codes(x)) check_float(op, "x", x);
@@ -98,9 +112,9 @@ Geometry check_geometry(const at::Tensor& x, const at::Tensor& weight, at::IntAr
     TORCH_CHECK_VALUE(pair.size() == 2 && pair[0] >= least && pair[1] >= least, op, ": ", name, " is ", pair,
                       ", two numbers >= ", least, " are wanted");
   };
-  check_pair("stride", stride, 1);
-  check_pair("padding", padding, 0);
-  check_pair("dilation", dilation, 1);
+  check_pair("stride", a.stride, 1);
+  check_pair("padding", a.padding, 0);
+  check_pair("dilation", a.dilation, 1);
   return g;
 }
 
@@ -113,185 +127,97 @@ c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel,
 }
 
 template <class W>
-at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const OptTensor&,
-                        const OptTensor&, at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                        OptPair kernel_size, double, bool, const OptTensor& anchor, const OptTensor&) {
-  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
-  const c10::SymInt h = out_size(W::op_name, x.sym_size(2), g.kernel_h, stride[0], padding[0], dilation[0]);
-  const c10::SymInt w = out_size(W::op_name, x.sym_size(3), g.kernel_w, stride[1], padding[1], dilation[1]);
-  return at::empty_symint({x.sym_size(0), g.out_c, h, w}, x.options().dtype(is_codes(x) ? at::kFloat : x.scalar_type()),
-                          x.suggest_memory_format());
+at::Tensor forward_meta(const ConvArgs& a) {
+  const Geometry g = check_geometry<W>(a);
+  const c10::SymInt h = out_size(W::op_name, a.x.sym_size(2), g.kernel_h, a.stride[0], a.padding[0], a.dilation[0]);
+  const c10::SymInt w = out_size(W::op_name, a.x.sym_size(3), g.kernel_w, a.stride[1], a.padding[1], a.dilation[1]);
+  return at::empty_symint({a.x.sym_size(0), g.out_c, h, w},
+                          a.x.options().dtype(is_codes(a.x) ? at::kFloat : a.x.scalar_type()),
+                          a.x.suggest_memory_format());
 }
 
 template <class W>
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                       const OptTensor& scale_w, const OptTensor& bias_a, at::IntArrayRef stride,
-                       at::IntArrayRef padding, at::IntArrayRef dilation, OptPair kernel_size, double eps,
-                       bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
+at::Tensor forward_cpu(const ConvArgs& a) {
   const char* op = W::op_name;
-  const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
-  const float sa = scale_value(op, "scale_a", scale_a);
-  TORCH_CHECK_VALUE(!is_codes(x) || sa != 0, op,
-                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
-  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
-  if (is_codes(x)) check_codes(op, "x", x, W::range);
-  const at::Tensor bias = float_bias(op, value_or_none(bias_a), g.in_c);
-  at::Tensor y = forward_meta<W>(x, weight, scale_a, scale_w, bias_a, stride, padding, dilation, kernel_size, eps,
-                                 reference_grad, anchor, panels);
-  // An anchored weight is in training: panels of it would be stale after a step.
-  Weight w{weight, is_there(anchor) ? at::Tensor() : value_or_none(panels)};
-  at::Tensor used_scale_w = value_or_none(scale_w);
-  if (!is_codes(weight)) {
-    const WeightCodes quantized = quantize_weight(op, weight, used_scale_w, eps, W::range);
-    w = {W::packs ? pack_int4(quantized.codes.view({g.out_c, -1})) : quantized.codes, {}};
-    used_scale_w = quantized.scale_w;
-  } else if (W::packs && !g.packed && !w.panels.defined()) {
-    check_codes(op, "the weight", weight, W::range);
-    w.packed = pack_int4(weight.reshape({g.out_c, -1}));
-  }
-  const float sw = scale_value(op, "scale_w", used_scale_w);
+  const Geometry g = check_geometry<W>(a);
+  if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
+  const Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
+  at::Tensor y = forward_meta<W>(a);
   if (y.numel() == 0) return y;
-  if (!w.panels.defined()) w.packed = w.packed.contiguous();
-  const at::Tensor dense = x.contiguous(x.suggest_memory_format());
-  const kernels::ImageLayout layout = dense.suggest_memory_format() == at::MemoryFormat::ChannelsLast
+  const at::Tensor x = a.x.contiguous(a.x.suggest_memory_format());
+  const kernels::ImageLayout layout = x.suggest_memory_format() == at::MemoryFormat::ChannelsLast
                                           ? kernels::ImageLayout::nhwc
                                           : kernels::ImageLayout::nchw;
-  const kernels::Conv2dShape shape{x.size(0), g.in_c,    x.size(2),  x.size(3),  g.out_c,     g.kernel_h, g.kernel_w,
-                                   stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1]};
+  const kernels::Conv2dShape shape{x.size(0),    g.in_c,        x.size(2),    x.size(3),   g.out_c,
+                                   g.kernel_h,   g.kernel_w,    a.stride[0],  a.stride[1], a.padding[0],
+                                   a.padding[1], a.dilation[0], a.dilation[1]};
   run_conv2d(op, W::table(), shape,
-             {dense.const_data_ptr(), kernel_dtype(op, "x", x), layout,
-              bias.defined() ? bias.const_data_ptr<float>() : nullptr, std::max(sa, static_cast<float>(eps))},
-             w, sa * sw, y);
+             {x.const_data_ptr(), kernel_dtype(op, "x", x), layout,
+              o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr, o.step},
+             o.weight, o.scale, y);
   return y;
 }
 
 template <class W>
-at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const OptTensor& scale_w,
-                const OptTensor& bias_a, at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
-                OptPair kernel_size, double eps, bool reference_grad, const OptTensor& anchor,
-                const OptTensor& panels) {
-  static const auto op = find_op<Signature>(W::schema);
-  return op.call(x, weight, scale_a, scale_w, bias_a, stride, padding, dilation, kernel_size, eps, reference_grad,
-                 anchor, panels);
-}
-
-using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
-using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                                at::IntArrayRef, double, bool, bool);
-
-template <class W>
-Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                   const OptTensor& scale_w, const OptTensor& bias_a, at::IntArrayRef stride, at::IntArrayRef padding,
-                   at::IntArrayRef dilation, at::IntArrayRef kernel_size, double eps, bool reference_grad,
-                   bool want_weight) {
-  const char* op = W::op_name;
-  const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
-  const std::int64_t out_c = weight.size(0), in_c = x.size(1), kh = kernel_size[0], kw = kernel_size[1];
-  const bool packed = W::packs && is_codes(weight) && weight.sizes() != at::IntArrayRef({out_c, in_c, kh, kw});
-  TORCH_CHECK_VALUE(!want_weight || !packed, op, ": a packed int4 weight cannot be trained");
-  WeightCodes w{weight, value_or_none(scale_w)};
-  if (!is_codes(weight))
-    w = quantize_weight(op, weight, w.scale_w, eps, W::range);
-  else if (packed)
-    w.codes = unpack_int4(weight.reshape({out_c, -1}), in_c * kh * kw).view({out_c, in_c, kh, kw});
-  const float floor = static_cast<float>(eps);
-  const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
-  const at::Tensor bias = value_or_none(bias_a);
-  const bool want_x = !is_codes(x);
-  at::Tensor xs = x.to(at::kFloat);
-  at::Tensor codes_a = xs;
-  if (want_x) {
-    if (bias.defined()) xs = xs.add(bias.to(at::kFloat).view({1, -1, 1, 1}));
-    codes_a = xs.div(std::max(sa, floor)).round_().clamp_(W::range.lo, W::range.hi);
+Grads backward_cpu(const ConvBackwardArgs& a) {
+  const std::int64_t out_c = a.weight.size(0), in_c = a.x.size(1), kh = a.kernel_size[0], kw = a.kernel_size[1];
+  at::Tensor codes = a.weight;
+  if (W::packs && is_codes(a.weight) && a.weight.sizes() != at::IntArrayRef({out_c, in_c, kh, kw})) {
+    TORCH_CHECK_VALUE(!a.want_weight, W::op_name, ": a packed int4 weight cannot be trained");
+    codes = unpack_int4(a.weight.reshape({out_c, -1}), in_c * kh * kw).view({out_c, in_c, kh, kw});
   }
-  auto [up, grad_w, grad_bias] = at::convolution_backward(
-      g.to(at::kFloat), codes_a.mul(sa), w.codes.to(at::kFloat).mul_(sw), at::OptionalIntArrayRef(), stride, padding,
-      dilation, /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, want_weight, false});
+  const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
+  const WeightValues<W, ConvBackwardArgs> w(a);
+  const bool want_x = !is_codes(a.x);
+  const at::MemoryFormat layout = a.x.suggest_memory_format();
+  at::Tensor xs, values;
+  if (want_x) {
+    xs = a.x.to(at::kFloat);
+    if (is_there(a.bias_a)) xs = xs.add(a.bias_a->to(at::kFloat).view({1, -1, 1, 1}));
+    xs = xs.contiguous(layout);
+    values = quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
+  } else {
+    values = code_values(a.x, sa);
+  }
+  const auto [up, grad_w, grad_bias] = at::convolution_backward(
+      a.g.to(at::kFloat), values, w.values(codes), at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
+      /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, a.want_weight, false});
   Grads grads;
-  if (want_x) {
-    const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
-    std::get<0>(grads) = grad.xs.to(x.scalar_type());
-    std::get<2>(grads) = grad.scale_a;
-    if (bias.defined()) std::get<3>(grads) = grad.xs.sum({0, 2, 3}).to(bias.scalar_type());
-  }
-  if (want_weight) {
-    if (!is_codes(weight)) {
-      if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, floor), W::range);
-      grad_w = grad_w.to(weight.scalar_type());
-    }
-    std::get<1>(grads) = grad_w;
-  }
+  if (want_x) finish_input_grads<W>(grads, a, xs, up.contiguous(layout), {0, 2, 3});
+  if (a.want_weight) std::get<1>(grads) = w.grad(grad_w);
   return grads;
 }
 
 template <class W>
-Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                    const OptTensor&, const OptTensor& bias_a, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                    at::IntArrayRef, double, bool, bool want_weight) {
-  return empty_grads(x, !is_codes(x), weight, scale_a, value_or_none(bias_a), want_weight);
-}
+struct Conv2d {
+  using Args = ConvArgs;
+  static constexpr const char* op_name = W::op_name;
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-/// What a backward pass needs besides tensors.
-struct Attributes {
-  std::vector<std::int64_t> stride, padding, dilation, kernel_size;
-  double eps;
-  bool reference_grad;
-};
-
-/// Gradients of (x, weight, scale_a, scale_w, bias_a, attributes, anchor, panels).
-template <class W>
-struct NbitConv2d : torch::autograd::Function<NbitConv2d<W>> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
-                            const Attributes& a, const OptTensor& anchor, const OptTensor& panels) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
-    ctx->saved_data["eps"] = a.eps;
-    ctx->saved_data["reference_grad"] = a.reference_grad;
-    ctx->saved_data["stride"] = a.stride;
-    ctx->saved_data["padding"] = a.padding;
-    ctx->saved_data["dilation"] = a.dilation;
-    ctx->saved_data["kernel_size"] = a.kernel_size;
-    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
-    ctx->saved_data["weight_edge"] =
-        weight_edge(W::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
-    return call<W>(x, weight, scale_a, scale_w, bias_a, a.stride, a.padding, a.dilation, at::IntArrayRef(a.kernel_size),
-                   a.eps, a.reference_grad, anchor, panels);
+  static at::Tensor call(const Args& a) {
+    static const auto op = find_layer_op<W, Forward::Signature>();
+    return op.call(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.stride, a.padding, a.dilation, a.kernel_size, a.eps,
+                   a.reference_grad, a.anchor, a.panels);
   }
 
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_double_backward(W::op_name);
-    static const auto op = find_op<BackwardSignature>(W::backward_schema);
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& weight = saved[1];
-    const auto [x, w, scale_a, bias] =
-        op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
-                ctx->saved_data["stride"].toIntVector(), ctx->saved_data["padding"].toIntVector(),
-                ctx->saved_data["dilation"].toIntVector(), ctx->saved_data["kernel_size"].toIntVector(),
-                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(), wants_weight(ctx));
-    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}};
+  static void save(SavedData& to, const Args& a) {
+    const Geometry g = check_geometry<W>(a);
+    to["stride"] = a.stride.vec();
+    to["padding"] = a.padding.vec();
+    to["dilation"] = a.dilation.vec();
+    to["kernel_size"] = std::vector<std::int64_t>{g.kernel_h, g.kernel_w};
+    to["eps"] = a.eps;
+    to["reference_grad"] = a.reference_grad;
+  }
+
+  static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
+                             bool want_weight) {
+    static const auto op = find_layer_op<W, Backward::Signature>("_backward");
+    return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
+                   from["stride"].toIntVector(), from["padding"].toIntVector(), from["dilation"].toIntVector(),
+                   from["kernel_size"].toIntVector(), from["eps"].toDouble(), from["reference_grad"].toBool(),
+                   want_weight);
   }
 };
-
-template <class W>
-at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                            const OptTensor& scale_w, const OptTensor& bias_a, at::IntArrayRef stride,
-                            at::IntArrayRef padding, at::IntArrayRef dilation, OptPair kernel_size, double eps,
-                            bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
-  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)})) {
-    const Geometry g = check_geometry<W>(x, weight, stride, padding, dilation, kernel_size, is_there(anchor));
-    const Attributes attributes{stride.vec(), padding.vec(), dilation.vec(), {g.kernel_h, g.kernel_w},
-                                eps,          reference_grad};
-    return NbitConv2d<W>::apply(x, weight, scale_a, scale_w, bias_a, attributes, anchor, panels);
-  }
-  const at::AutoDispatchBelowADInplaceOrView below;
-  return call<W>(x, weight, scale_a, scale_w, bias_a, stride, padding, dilation, kernel_size, eps, reference_grad,
-                 anchor, panels);
-}
 
 at::Tensor q8_prepack_cpu(const at::Tensor& weight) {
   const char* op = "q8_conv2d_prepack";
@@ -319,9 +245,10 @@ at::Tensor q4_prepack_cpu(const at::Tensor& weight, std::int64_t in_channels, at
 template <class W>
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
                   const at::Tensor& bias_a, const QConv2dOptions& o) {
-  return call<W>(x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.stride, o.padding,
-                 o.dilation, o.kernel_size ? OptPair(at::IntArrayRef(*o.kernel_size)) : OptPair(), o.eps,
-                 o.grad_mode == GradMode::reference, none_if_undefined(o.anchor), none_if_undefined(o.panels));
+  return Conv2d<W>::call({x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.stride,
+                          o.padding, o.dilation, o.kernel_size ? OptPair(at::IntArrayRef(*o.kernel_size)) : OptPair(),
+                          o.eps, o.grad_mode == GradMode::reference, none_if_undefined(o.anchor),
+                          none_if_undefined(o.panels)});
 }
 
 }  // namespace
@@ -351,22 +278,25 @@ at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
 }  // namespace bie::ops
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("q8_conv2d", bie::ops::forward_cpu<bie::ops::Width8>);
-  m.impl("q8_conv2d_backward", bie::ops::backward_cpu<bie::ops::Width8>);
-  m.impl("q4_conv2d", bie::ops::forward_cpu<bie::ops::Width4>);
-  m.impl("q4_conv2d_backward", bie::ops::backward_cpu<bie::ops::Width4>);
-  m.impl("q8_conv2d_prepack", bie::ops::q8_prepack_cpu);
-  m.impl("q4_conv2d_prepack", bie::ops::q4_prepack_cpu);
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward_cpu<Width8>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward_cpu<Width8>>);
+  m.impl("q4_conv2d", Forward::of<forward_cpu<Width4>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward_cpu<Width4>>);
+  m.impl("q8_conv2d_prepack", q8_prepack_cpu);
+  m.impl("q4_conv2d_prepack", q4_prepack_cpu);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
-  m.impl("q8_conv2d", bie::ops::forward_meta<bie::ops::Width8>);
-  m.impl("q8_conv2d_backward", bie::ops::backward_meta<bie::ops::Width8>);
-  m.impl("q4_conv2d", bie::ops::forward_meta<bie::ops::Width4>);
-  m.impl("q4_conv2d_backward", bie::ops::backward_meta<bie::ops::Width4>);
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward_meta<Width8>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward_meta<ConvBackwardArgs>>);
+  m.impl("q4_conv2d", Forward::of<forward_meta<Width4>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward_meta<ConvBackwardArgs>>);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {
-  m.impl("q8_conv2d", bie::ops::forward_autograd<bie::ops::Width8>);
-  m.impl("q4_conv2d", bie::ops::forward_autograd<bie::ops::Width4>);
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward_autograd<Conv2d<Width8>>>);
+  m.impl("q4_conv2d", Forward::of<forward_autograd<Conv2d<Width4>>>);
 }

@@ -1,4 +1,5 @@
-// What the backward passes of the 8- and 4-bit layers share: the derivative of a learned-step quantiser.
+// What the backward passes of the 8- and 4-bit layers share: the derivative of a learned-step quantiser, one fused pass
+// a function. Float tensors are dense float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,25 +9,28 @@
 
 namespace bie::ops {
 
-struct QuantizerGrad {
-  at::Tensor xs;       ///< like xs, float32
-  at::Tensor scale_a;  ///< in the scale's own shape and dtype
-};
-
-/// Gradients of q = clamp(rint(xs / scale_a)) * scale_a, straight through inside the range, for an incoming `up`.
+/// Turns `up`, laid out like xs, into the gradient of xs of q = clamp(rint(xs / scale_a)) * scale_a, straight through
+/// inside the range. Returns the gradient of scale_a in its own shape and dtype.
 /// exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
-QuantizerGrad quantizer_backward(const at::Tensor& xs, const at::Tensor& up, const at::Tensor& scale_a,
-                                 const CodeRange& range, GradMode mode);
+at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const CodeRange& range,
+                               GradMode mode);
 
-/// Weight codes for training: the float weight quantised with scale_w, computed from the weight where undefined.
-struct WeightCodes {
-  at::Tensor codes;    ///< int8, shape of the weight
-  at::Tensor scale_w;  ///< float32, 0-dim if computed
+/// What a float weight is quantised with.
+struct WeightStep {
+  float step;   ///< its codes are clamp(rint(w / step))
+  float scale;  ///< and stand for code * scale
 };
-WeightCodes quantize_weight(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
-                            const CodeRange& range);
+/// From scale_w, or from the weight where it is undefined.
+WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
+                       const CodeRange& range);
 
-/// grad with zeros where the weight lies outside the range of its quantiser.
-at::Tensor mask_clipped(const at::Tensor& grad, const at::Tensor& weight, float step, const CodeRange& range);
+/// clamp(rint(x / step)) * scale.
+at::Tensor quantized_values(const at::Tensor& x, float step, float scale, const CodeRange& range);
+
+/// float(code) * scale of int8 codes, dense.
+at::Tensor code_values(const at::Tensor& codes, float scale);
+
+/// Zeros in grad where the float weight lies outside the range of its quantiser.
+at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, float step, const CodeRange& range);
 
 }  // namespace bie::ops

@@ -1,50 +1,54 @@
 // q8_linear and q4_linear: checks, shapes, forward and backward (numerics.md sections 5 and 6).
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 #include "bie/ops.h"
-#include "ops/autograd.h"
-#include "ops/bridge.h"
-#include "ops/nbit_grad.h"
+#include "ops/nbit_layer.h"
 
 namespace bie::ops {
 namespace {
 
 struct Width8 {
   static constexpr const char* op_name = "q8_linear";
-  static constexpr const char* schema = "bie::q8_linear";
-  static constexpr const char* backward_schema = "bie::q8_linear_backward";
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
-  static constexpr std::int64_t codes_a_byte = 1;
+  static constexpr bool packs = false;
   static kernels::GemmTable table() { return kernels::s8xs8_gemm_table(); }
-  static at::Tensor pack(const at::Tensor& codes) { return codes; }
-  static at::Tensor unpack(const at::Tensor& packed, std::int64_t) { return packed; }
 };
 
 struct Width4 {
   static constexpr const char* op_name = "q4_linear";
-  static constexpr const char* schema = "bie::q4_linear";
-  static constexpr const char* backward_schema = "bie::q4_linear_backward";
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
-  static constexpr std::int64_t codes_a_byte = 2;
+  static constexpr bool packs = true;
   static kernels::GemmTable table() { return kernels::s4xs4_gemm_table(); }
-  static at::Tensor pack(const at::Tensor& codes) { return pack_int4(codes); }
-  static at::Tensor unpack(const at::Tensor& packed, std::int64_t k) { return unpack_int4(packed, k); }
 };
 
-using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
-                             const OptTensor&, std::optional<std::int64_t>, double, bool, const OptTensor&,
-                             const OptTensor&);
+struct LinearArgs {
+  at::Tensor x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  std::optional<std::int64_t> in_features;
+  double eps;
+  bool reference_grad;
+  OptTensor anchor, panels;
+};
+using Forward =
+    Kernel<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&, const OptTensor&,
+                      std::optional<std::int64_t>, double, bool, const OptTensor&, const OptTensor&),
+           LinearArgs>;
 
-bool is_codes(const at::Tensor& t) { return t.scalar_type() == at::kChar; }
+struct LinearBackwardArgs {
+  at::Tensor g, x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  double eps;
+  bool reference_grad, plain_codes, want_weight;
+};
+using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const OptTensor&, const OptTensor&, double, bool, bool, bool),
+                        LinearBackwardArgs>;
 
 struct Features {
   std::int64_t k;
@@ -54,15 +58,17 @@ struct Features {
 /// From whichever of x, weight and in_features tells it; a sentence where two of them differ. An anchored int8 weight
 /// is plain codes; without an anchor the packed form goes first, which decides only k = 1.
 template <class W>
-Features check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features,
-                        bool anchored) {
+Features check_features(const LinearArgs& a) {
+  const at::Tensor &x = a.x, &weight = a.weight;
+  const std::optional<std::int64_t> in_features = a.in_features;
+  const bool anchored = is_there(a.anchor);
   TORCH_CHECK_VALUE(x.dim() >= 1, W::op_name, ": x is 0-dimensional, at least one axis is wanted");
   TORCH_CHECK_VALUE(weight.dim() == 2, W::op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
   if (!is_codes(x)) check_float(W::op_name, "x", x);
   if (!is_codes(weight)) check_float(W::op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
   const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__);
-  constexpr std::int64_t per = W::codes_a_byte;
+  constexpr std::int64_t per = W::packs ? 2 : 1;
   const auto bytes = [](std::int64_t k) { return (k + per - 1) / per; };
   std::int64_t k = width;
   bool plain = false;
@@ -86,150 +92,78 @@ Features check_features(const at::Tensor& x, const at::Tensor& weight, std::opti
 }
 
 template <class W>
-at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const OptTensor&,
-                        const OptTensor&, std::optional<std::int64_t> in_features, double, bool,
-                        const OptTensor& anchor, const OptTensor&) {
-  check_features<W>(x, weight, in_features, is_there(anchor));
-  c10::SymDimVector sizes(x.sym_sizes());
-  sizes.back() = weight.sym_size(0);
-  return at::empty_symint(sizes, x.options().dtype(is_codes(x) ? at::kFloat : x.scalar_type()));
+at::Tensor forward_meta(const LinearArgs& a) {
+  check_features<W>(a);
+  c10::SymDimVector sizes(a.x.sym_sizes());
+  sizes.back() = a.weight.sym_size(0);
+  return at::empty_symint(sizes, a.x.options().dtype(is_codes(a.x) ? at::kFloat : a.x.scalar_type()));
 }
 
 template <class W>
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                       const OptTensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                       double eps, bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
+at::Tensor forward_cpu(const LinearArgs& a) {
   const char* op = W::op_name;
-  const auto [k, plain] = check_features<W>(x, weight, in_features, is_there(anchor));
-  const float sa = scale_value(op, "scale_a", scale_a);
-  TORCH_CHECK_VALUE(!is_codes(x) || sa != 0, op,
-                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
-  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
-  const at::Tensor bias = float_bias(op, value_or_none(bias_a), k);
-  at::Tensor y = forward_meta<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
-  // An anchored weight is in training: panels of it would be stale after a step.
-  Weight w{weight, is_there(anchor) ? at::Tensor() : value_or_none(panels)};
-  at::Tensor used_scale_w = value_or_none(scale_w);
-  if (!is_codes(weight)) {
-    const WeightCodes quantized = quantize_weight(op, weight, used_scale_w, eps, W::range);
-    w = {W::pack(quantized.codes), {}};
-    used_scale_w = quantized.scale_w;
-  } else if (plain && !w.panels.defined()) {
-    check_codes(op, "the weight", weight, W::range);
-    w.packed = W::pack(weight);
-  }
-  const float sw = scale_value(op, "scale_w", used_scale_w);
+  const auto [k, plain] = check_features<W>(a);
+  const Operands o = operands<W>(a, k, plain);
+  at::Tensor y = forward_meta<W>(a);
   if (y.numel() == 0) return y;
-  if (!w.panels.defined()) w.packed = w.packed.contiguous();
-  const Rows rows = rows_of(x);
-  run_gemm(op, W::table(), {rows.count, weight.size(0), k},
-           {rows.data.const_data_ptr(), is_codes(x) ? W::code : kernel_dtype(op, "x", x), rows.stride,
-            bias.defined() ? bias.const_data_ptr<float>() : nullptr, std::max(sa, static_cast<float>(eps))},
-           w, sa * sw, y);
+  const Rows rows = rows_of(a.x);
+  run_gemm(op, W::table(), {rows.count, a.weight.size(0), k},
+           {rows.data.const_data_ptr(), is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), rows.stride,
+            o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr, o.step},
+           o.weight, o.scale, y);
   return y;
 }
 
 template <class W>
-at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const OptTensor& scale_w,
-                const OptTensor& bias_a, std::optional<std::int64_t> in_features, double eps, bool reference_grad,
-                const OptTensor& anchor, const OptTensor& panels) {
-  static const auto op = find_op<Signature>(W::schema);
-  return op.call(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
-}
-
-using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
-using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                const OptTensor&, const OptTensor&, double, bool, bool, bool);
-
-template <class W>
-Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                   const OptTensor& scale_w, const OptTensor& bias_a, double eps, bool reference_grad, bool plain_codes,
-                   bool want_weight) {
-  const char* op = W::op_name;
-  const GradMode mode = reference_grad ? GradMode::reference : GradMode::exact;
-  const bool packed = is_codes(weight) && W::codes_a_byte > 1 && !plain_codes;
-  TORCH_CHECK_VALUE(!want_weight || !packed, op, ": a packed int4 weight cannot be trained");
-  const std::int64_t k = is_codes(x) ? weight.size(1) * (packed ? W::codes_a_byte : 1) : x.size(-1);
-  const WeightCodes w = is_codes(weight) ? WeightCodes{packed ? W::unpack(weight, k) : weight, value_or_none(scale_w)}
-                                         : quantize_weight(op, weight, value_or_none(scale_w), eps, W::range);
-  const float floor = static_cast<float>(eps);
-  const float sa = scale_value(op, "scale_a", scale_a), sw = scale_value(op, "scale_w", w.scale_w);
-  const at::Tensor g2 = g.to(at::kFloat).reshape({-1, weight.size(0)});
+Grads backward_cpu(const LinearBackwardArgs& a) {
+  const bool packed = is_codes(a.weight) && W::packs && !a.plain_codes;
+  TORCH_CHECK_VALUE(!a.want_weight || !packed, W::op_name, ": a packed int4 weight cannot be trained");
+  const auto unpack = [](const at::Tensor& codes, std::int64_t k) { return W::packs ? unpack_int4(codes, k) : codes; };
+  const std::int64_t k = is_codes(a.x) ? a.weight.size(1) * (packed ? 2 : 1) : a.x.size(-1);
+  const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
+  const WeightValues<W, LinearBackwardArgs> w(a);
+  const at::Tensor g = a.g.to(at::kFloat).reshape({-1, a.weight.size(0)});
   Grads grads;
-  at::Tensor codes_a;  // float, [m, k]
-  if (is_codes(x)) {
-    codes_a = W::unpack(x, k).to(at::kFloat).reshape({-1, k});
-  } else {
-    const at::Tensor bias = value_or_none(bias_a);
-    at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
-    if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
-    const at::Tensor up = at::mm(g2, w.codes.to(at::kFloat).mul_(sw));
-    const QuantizerGrad grad = quantizer_backward(xs, up, scale_a, W::range, mode);
-    std::get<0>(grads) = grad.xs.view(x.sizes()).to(x.scalar_type());
-    std::get<2>(grads) = grad.scale_a;
-    if (bias.defined()) std::get<3>(grads) = grad.xs.sum(0).to(bias.scalar_type());
-    codes_a = xs.div(std::max(sa, floor)).round_().clamp_(W::range.lo, W::range.hi);
+  at::Tensor xs;  // [m, k]
+  if (!is_codes(a.x)) {
+    xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
+    if (is_there(a.bias_a)) xs = xs.add(a.bias_a->to(at::kFloat));
+    const at::Tensor values = w.values(packed ? unpack(a.weight, k) : a.weight);
+    finish_input_grads<W>(grads, a, xs, at::mm(g, values), {0});
   }
-  if (want_weight) {
-    at::Tensor grad_w = at::mm(g2.t(), codes_a.mul(sa));
-    if (!is_codes(weight)) {
-      if (mode == GradMode::exact) grad_w = mask_clipped(grad_w, weight, std::max(sw, floor), W::range);
-      grad_w = grad_w.to(weight.scalar_type());
-    }
-    std::get<1>(grads) = grad_w;
+  if (a.want_weight) {
+    const at::Tensor values = is_codes(a.x)
+                                  ? code_values(unpack(a.x, k), sa).view({-1, k})
+                                  : quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
+    std::get<1>(grads) = w.grad(at::mm(g.t(), values));
   }
   return grads;
 }
 
 template <class W>
-Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                    const OptTensor&, const OptTensor& bias_a, double, bool, bool, bool want_weight) {
-  return empty_grads(x, !is_codes(x), weight, scale_a, value_or_none(bias_a), want_weight);
-}
+struct Linear {
+  using Args = LinearArgs;
+  static constexpr const char* op_name = W::op_name;
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-/// Gradients of (x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels).
-template <class W>
-struct NbitLinear : torch::autograd::Function<NbitLinear<W>> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
-                            const std::optional<std::int64_t>& in_features, double eps, bool reference_grad,
-                            const OptTensor& anchor, const OptTensor& panels) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
-    ctx->saved_data["eps"] = eps;
-    ctx->saved_data["reference_grad"] = reference_grad;
-    ctx->saved_data["plain_codes"] = check_features<W>(x, weight, in_features, is_there(anchor)).plain;
-    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
-    ctx->saved_data["weight_edge"] =
-        weight_edge(W::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
-    return call<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
+  static at::Tensor call(const Args& a) {
+    static const auto op = find_layer_op<W, Forward::Signature>();
+    return op.call(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.in_features, a.eps, a.reference_grad, a.anchor,
+                   a.panels);
   }
 
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    refuse_double_backward(W::op_name);
-    static const auto op = find_op<BackwardSignature>(W::backward_schema);
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& weight = saved[1];
-    const auto [x, w, scale_a, bias] =
-        op.call(grads[0], saved[0], weight, saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
-                ctx->saved_data["eps"].toDouble(), ctx->saved_data["reference_grad"].toBool(),
-                ctx->saved_data["plain_codes"].toBool(), wants_weight(ctx));
-    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}, {}, {}};
+  static void save(SavedData& to, const Args& a) {
+    to["eps"] = a.eps;
+    to["reference_grad"] = a.reference_grad;
+    to["plain_codes"] = check_features<W>(a).plain;
+  }
+
+  static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
+                             bool want_weight) {
+    static const auto op = find_layer_op<W, Backward::Signature>("_backward");
+    return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
+                   from["eps"].toDouble(), from["reference_grad"].toBool(), from["plain_codes"].toBool(), want_weight);
   }
 };
-
-template <class W>
-at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                            const OptTensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                            double eps, bool reference_grad, const OptTensor& anchor, const OptTensor& panels) {
-  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
-    return NbitLinear<W>::apply(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
-  const at::AutoDispatchBelowADInplaceOrView below;
-  return call<W>(x, weight, scale_a, scale_w, bias_a, in_features, eps, reference_grad, anchor, panels);
-}
 
 void check_prepack(const char* op, const at::Tensor& weight) {
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
@@ -252,8 +186,9 @@ at::Tensor q4_prepack_cpu(const at::Tensor& weight, std::int64_t in_features) {
 template <class W>
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
                   const at::Tensor& bias_a, const QLinearOptions& o) {
-  return call<W>(x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.in_features, o.eps,
-                 o.grad_mode == GradMode::reference, none_if_undefined(o.anchor), none_if_undefined(o.panels));
+  return Linear<W>::call({x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.in_features,
+                          o.eps, o.grad_mode == GradMode::reference, none_if_undefined(o.anchor),
+                          none_if_undefined(o.panels)});
 }
 
 }  // namespace
@@ -281,22 +216,25 @@ at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features) {
 }  // namespace bie::ops
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("q8_linear", bie::ops::forward_cpu<bie::ops::Width8>);
-  m.impl("q8_linear_backward", bie::ops::backward_cpu<bie::ops::Width8>);
-  m.impl("q4_linear", bie::ops::forward_cpu<bie::ops::Width4>);
-  m.impl("q4_linear_backward", bie::ops::backward_cpu<bie::ops::Width4>);
-  m.impl("q8_prepack", bie::ops::q8_prepack_cpu);
-  m.impl("q4_prepack", bie::ops::q4_prepack_cpu);
+  using namespace bie::ops;
+  m.impl("q8_linear", Forward::of<forward_cpu<Width8>>);
+  m.impl("q8_linear_backward", Backward::of<backward_cpu<Width8>>);
+  m.impl("q4_linear", Forward::of<forward_cpu<Width4>>);
+  m.impl("q4_linear_backward", Backward::of<backward_cpu<Width4>>);
+  m.impl("q8_prepack", q8_prepack_cpu);
+  m.impl("q4_prepack", q4_prepack_cpu);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
-  m.impl("q8_linear", bie::ops::forward_meta<bie::ops::Width8>);
-  m.impl("q8_linear_backward", bie::ops::backward_meta<bie::ops::Width8>);
-  m.impl("q4_linear", bie::ops::forward_meta<bie::ops::Width4>);
-  m.impl("q4_linear_backward", bie::ops::backward_meta<bie::ops::Width4>);
+  using namespace bie::ops;
+  m.impl("q8_linear", Forward::of<forward_meta<Width8>>);
+  m.impl("q8_linear_backward", Backward::of<backward_meta<LinearBackwardArgs>>);
+  m.impl("q4_linear", Forward::of<forward_meta<Width4>>);
+  m.impl("q4_linear_backward", Backward::of<backward_meta<LinearBackwardArgs>>);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {
-  m.impl("q8_linear", bie::ops::forward_autograd<bie::ops::Width8>);
-  m.impl("q4_linear", bie::ops::forward_autograd<bie::ops::Width4>);
+  using namespace bie::ops;
+  m.impl("q8_linear", Forward::of<forward_autograd<Linear<Width8>>>);
+  m.impl("q4_linear", Forward::of<forward_autograd<Linear<Width4>>>);
 }

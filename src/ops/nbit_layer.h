@@ -1,0 +1,152 @@
+// What q8/q4 linear and conv2d share around their integer product: arguments as structs, operands, autograd.
+// W says which layer it is: op_name, range, packs (two codes a byte), table().
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "ops/autograd.h"
+#include "ops/bridge.h"
+#include "ops/nbit_grad.h"
+#include "ops/quantizers.h"
+
+namespace bie::ops {
+
+using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
+
+/// The dispatcher calls a kernel with the schema's list; ours take it as one struct with its members in that order.
+template <class Signature, class Args>
+struct Kernel;
+template <class R, class... T, class Args>
+struct Kernel<R(T...), Args> {
+  using Signature = R(T...);
+  template <R (*function)(const Args&)>
+  static R of(T... list) {
+    return function(Args{list...});
+  }
+};
+
+using SavedData = decltype(torch::autograd::AutogradContext::saved_data);
+
+inline bool is_codes(const at::Tensor& t) { return t.scalar_type() == at::kChar; }
+
+/// The dispatcher's entry of this layer's operator, or of its backward pass.
+template <class W, class Signature>
+auto find_layer_op(const char* suffix = "") {
+  return find_op<Signature>((std::string("bie::") + W::op_name + suffix).c_str());
+}
+
+/// What a forward pass hands to the kernel.
+struct Operands {
+  float step, scale;  ///< of the activation's quantiser and of the output
+  at::Tensor bias;
+  Weight weight;
+};
+
+/// `plain` = the weight is 4-bit codes of one byte each.
+template <class W, class Args>
+Operands operands(const Args& a, std::int64_t channels, bool plain) {
+  const char* op = W::op_name;
+  const float scale_a = scale_value(op, "scale_a", a.scale_a);
+  TORCH_CHECK_VALUE(!is_codes(a.x) || scale_a != 0, op,
+                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
+  TORCH_CHECK_VALUE(std::isfinite(a.eps) && a.eps > 0, op, ": eps is ", a.eps, ", a positive number is wanted");
+  Operands o{std::max(scale_a, static_cast<float>(a.eps)), 0, float_bias(op, value_or_none(a.bias_a), channels), {}};
+  const auto pack = [](const at::Tensor& codes) { return W::packs ? pack_int4(codes.flatten(1)) : codes; };
+  if (!is_codes(a.weight)) {
+    const WeightStep w = weight_step(op, a.weight, value_or_none(a.scale_w), a.eps, W::range);
+    o.scale = scale_a * w.scale;
+    o.weight.packed = pack(quantize_codes(op, a.weight, w.step, W::range));
+    return o;
+  }
+  o.scale = scale_a * scale_value(op, "scale_w", value_or_none(a.scale_w));
+  // An anchored weight is in training: its panels would be stale after a step.
+  if (!is_there(a.anchor)) o.weight.panels = value_or_none(a.panels);
+  if (o.weight.panels.defined()) return o;
+  if (plain) check_codes(op, "the weight", a.weight, W::range);
+  o.weight.packed = plain ? pack(a.weight) : a.weight.contiguous();
+  return o;
+}
+
+template <class Args>
+GradMode grad_mode(const Args& a) {
+  return a.reference_grad ? GradMode::reference : GradMode::exact;
+}
+
+/// Float values of a weight for a backward pass, and how its own gradient is finished.
+template <class W, class Args>
+struct WeightValues {
+  const Args& a;
+  at::Tensor weight;  ///< a float weight in float32
+  WeightStep step{};
+
+  explicit WeightValues(const Args& args) : a(args) {
+    if (is_codes(a.weight)) {
+      step.scale = scale_value(W::op_name, "scale_w", value_or_none(a.scale_w));
+    } else {
+      weight = a.weight.to(at::kFloat).contiguous();
+      step = weight_step(W::op_name, a.weight, value_or_none(a.scale_w), a.eps, W::range);
+    }
+  }
+  /// q_w * scale_w; `codes` are those of an int8 weight, unpacked.
+  at::Tensor values(const at::Tensor& codes) const {
+    return is_codes(a.weight) ? code_values(codes, step.scale)
+                              : quantized_values(weight, step.step, step.scale, W::range);
+  }
+  at::Tensor grad(const at::Tensor& unclipped) const {
+    if (is_codes(a.weight)) return unclipped;
+    return (a.reference_grad ? unclipped : mask_clipped(unclipped, weight, step.step, W::range))
+        .to(a.weight.scalar_type());
+  }
+};
+
+/// Gradients of x, scale_a and bias_a from `up`, the gradient of the quantised activation.
+template <class W, class Args>
+void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, at::Tensor up, at::IntArrayRef bias_axes) {
+  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, W::range, grad_mode(a));
+  if (is_there(a.bias_a)) std::get<3>(grads) = up.sum(bias_axes).to(a.bias_a->scalar_type());
+  std::get<0>(grads) = up.reshape(a.x.sizes()).to(a.x.scalar_type());
+}
+
+template <class Args>
+Grads backward_meta(const Args& a) {
+  return empty_grads(a.x, !is_codes(a.x), a.weight, a.scale_a, value_or_none(a.bias_a), a.want_weight);
+}
+
+/// Layer: Args, call(args), save(saved_data, args) and call_backward(saved_data, g, saved tensors, want_weight).
+template <class Layer>
+struct NbitFunction : torch::autograd::Function<NbitFunction<Layer>> {
+  using Args = typename Layer::Args;
+
+  /// The tensors stand in the list once more for their edges.
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
+                            const OptTensor& anchor, const Args& a) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({x, weight, scale_a, value_or_none(scale_w), value_or_none(bias_a)});
+    Layer::save(ctx->saved_data, a);
+    // Edges count only defined tensors: x, weight, scale_a, then those of scale_w, bias_a and anchor that are there.
+    ctx->saved_data["weight_edge"] =
+        weight_edge(Layer::op_name, x, weight, anchor, 3 + is_there(scale_w) + is_there(bias_a));
+    return Layer::call(a);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    refuse_double_backward(Layer::op_name);
+    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+    const auto [x, w, scale_a, bias] = Layer::call_backward(ctx->saved_data, grads[0], saved, wants_weight(ctx));
+    return {x, weight_grad(saved[1], w), scale_a, {}, bias, {}, {}};
+  }
+};
+
+template <class Layer>
+at::Tensor forward_autograd(const typename Layer::Args& a) {
+  if (needs_graph({a.x, a.weight, a.scale_a, value_or_none(a.bias_a), value_or_none(a.anchor)}))
+    return NbitFunction<Layer>::apply(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.anchor, a);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return Layer::call(a);
+}
+
+}  // namespace bie::ops
