@@ -1,11 +1,11 @@
 // binary_linear: checks, shapes, forward and backward (numerics.md section 3).
 #include "bie/kernels/binary_gemm.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sign.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "bie/ops.h"
 #include "ops/autograd.h"
 #include "ops/bridge.h"
+#include "ops/elementwise.h"
 
 namespace bie::ops {
 namespace {
@@ -86,9 +87,20 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-at::Tensor float_signs(const at::Tensor& weight, std::int64_t k) {
-  if (is_packed(weight)) return unpack_signs(weight, k).to(at::kFloat);
-  return at::sign(weight.to(at::kFloat));
+float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 0); }
+
+/// sgn(t) * scale in float32, dense; `k` elements a row where t is packed.
+at::Tensor sign_values(const at::Tensor& t, std::int64_t k, float scale) {
+  const at::Tensor dense = (is_packed(t) ? unpack_signs(t, k) : t).contiguous();
+  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(at::kFloat));
+  float* to = signs.mutable_data_ptr<float>();
+  AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, dense.scalar_type(), "sign_values", [&] {
+    const scalar_t* from = dense.const_data_ptr<scalar_t>();
+    for_ranges(dense.numel(), [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) to[i] = sign(static_cast<float>(from[i])) * scale;
+    });
+  });
+  return signs;
 }
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
@@ -102,26 +114,32 @@ Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& w
   TORCH_CHECK_VALUE(sa != 0, op_name, ": scale_a is 0, training wants it initialised (init_scale_)");
   const at::Tensor g2 = g.to(at::kFloat).reshape({-1, weight.size(0)});
   Grads grads;
-  at::Tensor signs;  // sgn(xs), [m, k]
+  at::Tensor signs;  // sgn(xs) * scale_a, [m, k]
   if (is_packed(x)) {
     if (!want_weight) return grads;
-    const std::int64_t k = weight.size(1);
-    signs = unpack_signs(x, k).to(at::kFloat).reshape({-1, k});
+    signs = sign_values(x, weight.size(1), sa).view({-1, weight.size(1)});
   } else {
     const std::int64_t k = x.size(-1);
     const at::Tensor bias = value_or_none(bias_a);
-    at::Tensor xs = x.to(at::kFloat).reshape({-1, k});
+    at::Tensor xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
-    signs = at::sign(xs);
-    const at::Tensor inside = xs.div(sa).abs_().le(1);
-    const at::Tensor grad_xs = at::mm(g2, float_signs(weight, k)).mul_(sw).mul_(inside);
-    const double sum = grad_xs.mul(signs).sum(at::kDouble).item<double>();
+    if (want_weight) signs = sign_values(xs, k, sa);
+    at::Tensor grad_xs = at::mm(g2, sign_values(weight, k, 1));
+    const float* v = xs.const_data_ptr<float>();
+    float* up = grad_xs.mutable_data_ptr<float>();
+    const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float grad = up[i] * sw * inside_range(v[i] / sa, -1, 1);
+        terms[i - begin] = grad * sign(v[i]);
+        up[i] = grad;
+      }
+    });
     std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
     std::get<2>(grads) = at::full(scale_a.sizes(), sum / std::sqrt(static_cast<double>(xs.numel())), scale_a.options());
     if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias.scalar_type());
   }
   if (want_weight) {
-    const at::Tensor grad_w = at::mm(g2.t(), signs).mul_(sa);
+    const at::Tensor grad_w = at::mm(g2.t(), signs);
     std::get<1>(grads) = at::isFloatingType(weight.scalar_type()) ? grad_w.to(weight.scalar_type()) : grad_w;
   }
   return grads;

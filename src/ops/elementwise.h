@@ -22,6 +22,11 @@ inline float round_clamped(float v, float lo, float hi) {
   return ((v < lo ? lo : v > hi ? hi : v) + shift) - shift;
 }
 
+/// 1 for lo <= v <= hi, else 0. A factor and no condition, because GCC vectorises no arithmetic behind a condition.
+inline float inside_range(float v, float lo, float hi) {
+  return static_cast<float>(v >= lo) * static_cast<float>(v <= hi);
+}
+
 /// The sum of the terms that body(begin, end, terms) writes, in float64. Blocks are of one size and added in order, so
 /// the sum does not depend on the number of threads.
 template <class F>

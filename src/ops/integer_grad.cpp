@@ -7,8 +7,11 @@
 #include "ops/bridge.h"
 
 namespace bie::ops {
+namespace {
 
-void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad) {
+/// Writes (or accumulates) weight.grad: int8 by the rule of int8_grad, saturating, unless weight.grad_dtype is a float
+/// type or None, which takes the unquantised sum.
+void deliver(const at::Tensor& weight, const at::Tensor& grad) {
   const std::optional<at::ScalarType> wanted = weight.grad_dtype();
   at::Tensor& slot = weight.mutable_grad();
   if (wanted.has_value() && *wanted == at::kChar) {
@@ -26,6 +29,8 @@ void deliver_integer_grad(const at::Tensor& weight, const at::Tensor& grad) {
     slot.add_(grad.to(slot.scalar_type()));
 }
 
+}  // namespace
+
 void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor) {
   TORCH_CHECK_VALUE(anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type()), op, ": anchor is ", anchor.sizes(),
                     " of ", anchor.scalar_type(), ", an empty floating-point tensor is wanted");
@@ -37,7 +42,7 @@ void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor)
 
 at::Tensor weight_grad(const at::Tensor& weight, const at::Tensor& grad) {
   if (!grad.defined() || at::isFloatingType(weight.scalar_type())) return grad;
-  deliver_integer_grad(weight, grad);
+  deliver(weight, grad);
   return {};
 }
 

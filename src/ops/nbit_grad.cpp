@@ -23,12 +23,11 @@ at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::T
   const double sum = sum_of_terms(xs.numel(), [&](std::int64_t begin, std::int64_t end, float* terms) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float v = x[i] / step;
-      const bool inside = v >= lo && v <= hi;
+      const float inside = inside_range(v, lo, hi);
       // Outside, the clamped value is the bound itself.
       const float code = round_clamped(v, lo, hi);
-      const float term = inside ? code - v : code;
-      const float grad = inside ? g[i] * gain : 0.0f;
-      terms[i - begin] = term * (exact ? g[i] : grad);
+      const float grad = g[i] * gain * inside;
+      terms[i - begin] = (code - v * inside) * (exact ? g[i] : grad);
       g[i] = grad;
     }
   });
@@ -78,10 +77,7 @@ at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, float step, c
   const float* w = dense.const_data_ptr<float>();
   float* g = grad.mutable_data_ptr<float>();
   for_ranges(grad.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float v = w[i] / step;
-      g[i] = v >= lo && v <= hi ? g[i] : 0.0f;
-    }
+    for (std::int64_t i = begin; i < end; ++i) g[i] *= inside_range(w[i] / step, lo, hi);
   });
   return grad;
 }

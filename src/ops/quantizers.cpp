@@ -1,12 +1,13 @@
 // The quantisers of numerics.md section 2 and the first-batch scale.
 #include "ops/quantizers.h"
 
-#include <ATen/Parallel.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -16,6 +17,7 @@
 
 #include "bie/kernels/quantize.h"
 #include "bie/ops.h"
+#include "ops/elementwise.h"
 
 namespace bie::ops {
 namespace {
@@ -88,15 +90,24 @@ Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, boo
 at::Tensor int8_grad_cpu(const at::Tensor& g) {
   const char* op = "int8_grad";
   check_float(op, "g", g);
-  const at::Tensor wide = g.to(at::kFloat);
-  const at::Tensor zeros = at::zeros_like(wide, wide.options().dtype(at::kChar));
-  if (g.numel() == 0) return zeros;
-  const float max = wide.max().item<float>();
-  const float min = wide.min().item<float>();
-  if (!std::isfinite(max) || !std::isfinite(min)) return zeros;  // the step counts as skipped
+  const at::Tensor wide = g.to(at::kFloat).contiguous();
+  at::Tensor q = at::zeros(g.sizes(), g.options().dtype(at::kChar));
+  if (g.numel() == 0) return q;
+  const auto [low, high] = at::aminmax(wide);
+  const float min = low.item<float>(), max = high.item<float>();
+  if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
   const float amax = max > 0 ? max : std::fabs(min);
-  if (amax == 0) return zeros;
-  return std::get<0>(amax_quantize_value(op, wide, amax, 8, false, true)).to(at::kChar);
+  if (amax == 0) return q;
+  const float scale = 127.0f / amax;
+  if (!std::isfinite(scale)) return at::sign(wide).mul_(127).to(at::kChar);  // a denormal amax
+  const float* from = wide.const_data_ptr<float>();
+  std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
+  for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, -127, 127)));
+    }
+  });
+  return q;
 }
 
 at::Tensor int8_grad_meta(const at::Tensor& g) { return at::empty_symint(g.sym_sizes(), g.options().dtype(at::kChar)); }
@@ -172,7 +183,7 @@ void check_codes(const char* op, const char* name, const at::Tensor& codes, cons
   const int lo = range.lo;
   const auto span = static_cast<std::uint8_t>(range.hi - range.lo);
   std::atomic<bool> outside{false};
-  at::parallel_for(0, dense.numel(), 32768, [&](std::int64_t begin, std::int64_t end) {
+  for_ranges(dense.numel(), [&](std::int64_t begin, std::int64_t end) {
     std::uint8_t any = 0;
     for (std::int64_t i = begin; i < end; ++i) any |= static_cast<std::uint8_t>(from[i] - lo) > span;
     if (any != 0) outside.store(true, std::memory_order_relaxed);

@@ -138,6 +138,26 @@ def test_results_do_not_depend_on_threads(operators):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+def test_gradients_do_not_depend_on_threads(operators):
+    g = torch.Generator().manual_seed(1)
+    x, w = torch.randn(65, 333, generator=g), torch.randn(3, 333, generator=g)
+    count = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            scales = []
+            for op in (operators.binary_linear, operators.q8_linear, operators.q4_linear):
+                scale = torch.tensor(0.1, requires_grad=True)
+                op(x, w, scale, SW).sum().backward()
+                scales.append(scale.grad)
+            results.append((scales, operators.int8_grad(x)))
+    finally:
+        torch.set_num_threads(count)
+    assert all(r == results[0][0] for r, _ in results)
+    assert all(torch.equal(q, results[0][1]) for _, q in results)
+
+
 def test_a_cap_of_nonsense_is_one_sentence(library):
     script = "import sys, torch; torch.ops.load_library(sys.argv[1]); torch.ops.bie.pack_signs(torch.ones(3))"
     done = subprocess.run(
