@@ -19,7 +19,8 @@ void for_ranges(std::int64_t count, const F& body) {
 /// rounded to even; unlike rint() it is vectorised without SSE4.1.
 inline float round_clamped(float v, float lo, float hi) {
   constexpr float shift = 0x1.8p23f;
-  return ((v < lo ? lo : v > hi ? hi : v) + shift) - shift;
+  v = std::min(std::max(v, lo), hi);
+  return (v + shift) - shift;
 }
 
 /// 1 for lo <= v <= hi, else 0. A factor and no condition, because GCC vectorises no arithmetic behind a condition.

@@ -103,9 +103,8 @@ at::Tensor int8_grad_cpu(const at::Tensor& g) {
   const float* from = wide.const_data_ptr<float>();
   std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
   for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (std::int64_t i = begin; i < end; ++i)
       to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, -127, 127)));
-    }
   });
   return q;
 }
