@@ -2,75 +2,36 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "io/mapped_file.h"
+#include "io/replacing_file.h"
 #include "io/safetensors_header.h"
 
 namespace bie::io {
 namespace {
 
 constexpr std::int64_t alignment = 8;
-// One read or write call moves less than 2 GiB on Linux.
-constexpr std::int64_t max_transfer_bytes = std::int64_t{1} << 30;
 
-/// A file descriptor and the name it goes by in sentences.
-class File {
- public:
-  File(std::string path, int flags, mode_t mode = 0) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), flags | O_CLOEXEC, mode);
-  }
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  bool is_open() const { return fd_ >= 0; }
-  int fd() const { return fd_; }
-  const std::string& path() const { return path_; }
-
-  void read(void* bytes, std::int64_t count, std::int64_t offset) const {
-    for (std::int64_t done = 0; done < count;) {
-      const auto step = static_cast<std::size_t>(std::min(count - done, max_transfer_bytes));
-      const ssize_t got = ::pread(fd_, static_cast<char*>(bytes) + done, step, offset + done);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(path_, "cannot be read: ", std::strerror(errno));
-      if (got == 0) fail(path_, "ended at byte ", offset + done, " while it was being read");
-      done += got;
-    }
-  }
-
- private:
-  std::string path_;
-  int fd_;
-};
-
-Header read_header(const File& file, std::int64_t file_bytes, std::int64_t* data_start) {
-  const std::string& path = file.path();
-  std::array<std::uint8_t, 8> prefix{};
-  if (file_bytes < 8) fail(path, "has ", file_bytes, " bytes, a header length takes 8");
-  file.read(prefix.data(), 8, 0);
+Header read_header(const std::string& path, const MappedFile& file, std::int64_t* data_start) {
+  if (file.size() < 8) fail(path, "has ", file.size(), " bytes, a header length takes 8");
   std::uint64_t length = 0;
-  for (std::size_t i = 8; i-- > 0;) length = length << 8 | prefix[i];
+  for (std::size_t i = 8; i-- > 0;) length = length << 8 | file.data()[i];
   if (length > static_cast<std::uint64_t>(max_header_bytes)) {
     fail(path, "claims a header of ", length, " bytes, the limit is ", max_header_bytes);
   }
-  if (length > static_cast<std::uint64_t>(file_bytes - 8)) {
-    fail(path, "claims a header of ", length, " bytes and has ", file_bytes - 8, " after the length");
+  if (length > static_cast<std::uint64_t>(file.size() - 8)) {
+    fail(path, "claims a header of ", length, " bytes and has ", file.size() - 8, " after the length");
   }
-  std::string text(static_cast<std::size_t>(length), '\0');
-  file.read(text.data(), static_cast<std::int64_t>(length), 8);
+  // A copy: what was checked is what is parsed, whatever another process does to the file.
+  const std::string text(reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(length));
   if (text.empty() || text[0] != '{') fail(path, "the header does not begin with {");
   // The JSON library takes a zero byte for the end of its input.
   if (text.find('\0') != std::string::npos) fail(path, "the header holds a zero byte");
@@ -117,61 +78,18 @@ void check_layout(const std::string& path, std::vector<Entry>* entries, std::int
   if (expected != data_bytes) fail(path, "has ", data_bytes, " data bytes and its tensors end at ", expected);
 }
 
-at::Tensor read_tensor(const File& file, const Entry& e, std::int64_t data_start) {
-  at::Tensor tensor = at::empty(e.shape, e.dtype->type);
+at::Tensor tensor_of(const std::string& path, const std::shared_ptr<MappedFile>& file, const Entry& e,
+                     std::int64_t data_start) {
   const std::int64_t bytes = e.offsets[1] - e.offsets[0];
-  if (bytes == 0) return tensor;
-  auto* data = static_cast<std::uint8_t*>(tensor.mutable_data_ptr());
-  file.read(data, bytes, data_start + e.offsets[0]);
-  // Any other byte in a bool is undefined behaviour wherever it is read.
-  if (e.dtype->type == at::kBool && std::any_of(data, data + bytes, [](std::uint8_t b) { return b > 1; })) {
-    fail(file.path(), "tensor ", in_quotes(e.name), " is BOOL and holds a byte that is neither 0 nor 1");
+  if (bytes == 0) return at::empty(e.shape, e.dtype->type);
+  const std::int64_t begin = data_start + e.offsets[0];
+  if (e.dtype->type == at::kBool && !are_bools(file->data() + begin, bytes)) {
+    fail(path, "tensor ", in_quotes(e.name), " is BOOL and holds a byte that is neither 0 nor 1");
   }
-  return tensor;
+  std::vector<std::int64_t> strides(e.shape.size(), 1);
+  for (std::size_t i = strides.size(); i-- > 1;) strides[i - 1] = strides[i] * e.shape[i];
+  return view_of(mapped_storage(file, begin, bytes, e.dtype->size), e.dtype->type, 0, e.shape, strides);
 }
-
-/// A file that takes its final name at the end, and leaves no trace if that point is not reached.
-class ReplacingFile {
- public:
-  explicit ReplacingFile(const std::string& path)
-      : path_(path),
-        temporary_(path + ".tmp-" + std::to_string(::getpid())),
-        file_(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666) {
-    if (!file_.is_open()) fail(path_, "cannot be written: ", std::strerror(errno));
-  }
-  ~ReplacingFile() {
-    if (file_.is_open() && !renamed_) ::unlink(temporary_.c_str());
-  }
-  ReplacingFile(const ReplacingFile&) = delete;
-  ReplacingFile& operator=(const ReplacingFile&) = delete;
-
-  void write(const void* bytes, std::int64_t count) const {
-    for (std::int64_t done = 0; done < count;) {
-      const auto step = static_cast<std::size_t>(std::min(count - done, max_transfer_bytes));
-      const ssize_t written = ::write(file_.fd(), static_cast<const char*>(bytes) + done, step);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail(path_, "cannot be written: ", std::strerror(errno));
-      done += written;
-    }
-  }
-
-  void commit() {
-    if (::fsync(file_.fd()) != 0) fail(path_, "cannot be flushed to disk: ", std::strerror(errno));
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "cannot be replaced: ", std::strerror(errno));
-    renamed_ = true;
-    // The rename itself reaches the disk with its folder; a file system without this leaves one of the two files.
-    const std::size_t slash = path_.find_last_of('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const File directory(folder, O_RDONLY | O_DIRECTORY);
-    if (directory.is_open()) ::fsync(directory.fd());
-  }
-
- private:
-  const std::string& path_;
-  std::string temporary_;
-  File file_;
-  bool renamed_ = false;
-};
 
 struct Output {
   const std::string* name;
@@ -227,19 +145,13 @@ std::string header_text(const std::string& path, const std::vector<Output>& outp
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::string& path) {
-  // O_NONBLOCK: a named pipe is refused below instead of waited for.
-  const File file(path, O_RDONLY | O_NONBLOCK);
-  if (!file.is_open()) fail(path, "cannot be opened: ", std::strerror(errno));
-  struct stat facts {};
-  if (::fstat(file.fd(), &facts) != 0) fail(path, "cannot be examined: ", std::strerror(errno));
-  if (!S_ISREG(facts.st_mode)) fail(path, "is not a regular file");
-
+  const auto file = std::make_shared<MappedFile>("safetensors file", path);
   std::int64_t data_start = 0;
-  Header header = read_header(file, facts.st_size, &data_start);
-  check_layout(path, &header.entries, facts.st_size - data_start);
+  Header header = read_header(path, *file, &data_start);
+  check_layout(path, &header.entries, file->size() - data_start);
   SafetensorsFile result;
   result.metadata = std::move(header.metadata);
-  for (const Entry& e : header.entries) result.tensors.emplace(e.name, read_tensor(file, e, data_start));
+  for (const Entry& e : header.entries) result.tensors.emplace(e.name, tensor_of(path, file, e, data_start));
   return result;
 }
 
@@ -247,7 +159,7 @@ void save_safetensors(const std::string& path, const std::map<std::string, at::T
                       const std::map<std::string, std::string>& metadata) {
   const std::vector<Output> outputs = plan(path, tensors);
   const std::string header = header_text(path, outputs, metadata);
-  ReplacingFile file(path);
+  ReplacingFile file("safetensors file", path);
   std::array<std::uint8_t, 8> length{};
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::uint8_t>(header.size() >> (8 * i));
   file.write(length.data(), 8);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +12,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "io/file_error.h"
 
 namespace bie::io {
 
@@ -34,15 +35,7 @@ inline constexpr DtypeName dtypes[] = {
 
 template <class... Parts>
 [[noreturn]] void fail(const std::string& path, const Parts&... parts) {
-  C10_THROW_ERROR(ValueError, c10::str("safetensors file ", path, ": ", parts...));
-}
-
-/// A name from a file for use in a sentence: one line, not too long.
-inline std::string in_quotes(std::string_view name) {
-  constexpr std::size_t longest = 100;
-  std::string text = "\"";
-  for (const char c : name.substr(0, longest)) text += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  return text + (name.size() > longest ? "...\"" : "\"");
+  fail_file("safetensors file", path, parts...);
 }
 
 struct Entry {

@@ -10,11 +10,15 @@
 namespace bie::io {
 
 struct SafetensorsFile {
-  std::map<std::string, at::Tensor> tensors;    ///< contiguous, on the CPU, owning their memory
+  std::map<std::string, at::Tensor> tensors;    ///< contiguous, on the CPU
   std::map<std::string, std::string> metadata;  ///< the header's `__metadata__`
 };
 
-/// Reads a whole file and trusts nothing in it: sizes are checked against the file before anything is allocated.
+/// Maps a file and trusts nothing in it: sizes are checked against the file before anything is allocated.
+/// The tensors are views into the map, which lives as long as any of them: memory is taken as they are read, a write to
+/// one copies the pages it touches and never reaches the file, and the file may be renamed over or removed meanwhile. A
+/// file that another process truncates meanwhile ends this one with SIGBUS (our writers rename and never truncate).
+/// A tensor that does not lie at a multiple of its element size is copied; a BOOL is read here, to check its bytes.
 /// Dtypes: BOOL U8 I8 I16 I32 I64 F16 BF16 F32 F64.
 /// @throws c10::ValueError, one sentence naming the file and the entry.
 SafetensorsFile load_safetensors(const std::string& path);

@@ -1,0 +1,94 @@
+#include "io/replacing_file.h"
+
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "io/file_error.h"
+
+namespace bie::io {
+namespace {
+
+constexpr std::string_view unfinished_mark = ".tmp-";
+// One write call moves less than 2 GiB on Linux.
+constexpr std::int64_t max_transfer_bytes = std::int64_t{1} << 30;
+
+/// The process in a name that ends in .tmp-PID; 0 for any other name.
+pid_t writer_of(std::string_view name) {
+  const std::size_t mark = name.rfind(unfinished_mark);
+  if (mark == std::string_view::npos) return 0;
+  const std::string_view digits = name.substr(mark + unfinished_mark.size());
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pid);
+  return error == std::errc() && end == digits.data() + digits.size() && pid > 0 ? pid : 0;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+/// Removes what killed processes left of a write to `path`. Only a nicety: whatever fails here is left alone.
+void remove_leftovers(const std::string& path) {
+  const std::string stem = path.substr(path.find_last_of('/') + 1) + std::string(unfinished_mark);
+  std::error_code error;
+  std::filesystem::directory_iterator file(folder_of(path), error);
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const std::string name = file->path().filename().string();
+    const pid_t pid = writer_of(name);
+    if (pid == 0 || name != stem + std::to_string(pid)) continue;
+    if (::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(file->path().c_str());
+  }
+}
+
+}  // namespace
+
+bool is_unfinished(std::string_view name) { return writer_of(name) != 0; }
+
+ReplacingFile::ReplacingFile(std::string kind, const std::string& path)
+    : kind_(std::move(kind)),
+      path_(path),
+      temporary_(path + std::string(unfinished_mark) + std::to_string(::getpid())) {
+  remove_leftovers(path_);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_file(kind_, path_, "cannot be written: ", std::strerror(errno));
+}
+
+ReplacingFile::~ReplacingFile() {
+  ::close(fd_);
+  if (!renamed_) ::unlink(temporary_.c_str());
+}
+
+void ReplacingFile::write(const void* bytes, std::int64_t count) const {
+  for (std::int64_t done = 0; done < count;) {
+    const auto step = static_cast<std::size_t>(std::min(count - done, max_transfer_bytes));
+    const ssize_t written = ::write(fd_, static_cast<const char*>(bytes) + done, step);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_file(kind_, path_, "cannot be written: ", std::strerror(errno));
+    done += written;
+  }
+}
+
+void ReplacingFile::commit() {
+  if (::fsync(fd_) != 0) fail_file(kind_, path_, "cannot be flushed to disk: ", std::strerror(errno));
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    fail_file(kind_, path_, "cannot be replaced: ", std::strerror(errno));
+  }
+  renamed_ = true;
+  // The rename itself reaches the disk with its folder; a file system without this leaves one of the two files.
+  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  ::fsync(folder);
+  ::close(folder);
+}
+
+}  // namespace bie::io
