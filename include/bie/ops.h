@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #define BIE_API __attribute__((visibility("default")))
@@ -124,6 +125,16 @@ BIE_API at::Tensor unpack_signs(const at::Tensor& packed, std::int64_t k);
 /// [..., k] int8 codes in [-8, 7] to [..., ceil(k/2)] int8, even elements in the high nibble.
 BIE_API at::Tensor pack_int4(const at::Tensor& codes);
 BIE_API at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k);
+
+/// Packed signs [n, k/8] uint8 from the bytes of a binary weight in a checkpoint of BITorch Engine.
+/// @param bytes   flat uint8.
+/// @param layout  "btc": `BinaryLinearCuda`, [n/8][k/128][8][16], most significant bit first; n % 8 = 0, k % 128 = 0.
+///                "bstc": `BinaryLinearCuda` otherwise, [k/32][n rounded up to 32][4], most significant bit first;
+///                k % 32 = 0. Where n % 32 != 0 BITorch Engine saved k*n/8 bytes of it, which is an error that says so.
+///                "columns": `BinaryLinearCPP`, [k/8][n], least significant bit first; k % 8 = 0.
+BIE_API at::Tensor signs_from_layout(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view layout);
+/// The reverse; rows that a layout adds are zeros.
+BIE_API at::Tensor signs_to_layout(const at::Tensor& packed, std::int64_t k, std::string_view layout);
 
 /// (q, scale): s = max(scale, eps), q = clamp(rint(x / s), -128, 127) int8; scale = 2 * mean|x| / 11.269 if not given.
 BIE_API std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale = {},

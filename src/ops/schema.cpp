@@ -52,6 +52,8 @@ TORCH_LIBRARY(bie, m) {
   m.def("unpack_signs(Tensor packed, int k) -> Tensor");
   m.def("pack_int4(Tensor codes) -> Tensor");
   m.def("unpack_int4(Tensor packed, int k) -> Tensor");
+  m.def("signs_from_layout(Tensor bytes, int n, int k, str layout) -> Tensor");
+  m.def("signs_to_layout(Tensor packed, int k, str layout) -> Tensor");
 
   m.def("q8_quantize(Tensor x, Tensor? scale=None, float eps=1e-5) -> (Tensor q, Tensor scale)");
   m.def("q4_quantize(Tensor x, Tensor? scale=None, float eps=1e-5) -> (Tensor q, Tensor scale)");

@@ -31,6 +31,8 @@ def samples(operators):
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
         (o.pack_int4, (codes4,), {}),
         (o.unpack_int4, (o.pack_int4(codes4), 17), {}),
+        (o.signs_from_layout, (torch.arange(32 * 4, dtype=torch.uint8), 5, 32, "bstc"), {}),
+        (o.signs_to_layout, (o.pack_signs(x[:, :16]), 16, "columns"), {}),
         (o.q8_quantize, (x,), {}),
         (o.q4_quantize, (x, SA), {}),
         (o.amax_quantize, (x,), {}),
