@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ BIN = ROOT / ".venv/bin"
 BUILD = ROOT / "build"
 ISA_CAPS = ["reference", "avx2", "avx512"]
 TIME_LIMIT_S = 1800
+FUZZ_INPUTS = 80_000
+FUZZ_SEED = 1
 
 
 class Tally:
@@ -195,6 +198,30 @@ def suite_asan() -> None:
             run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
+def suite_fuzz() -> None:
+    """The file readers under libFuzzer, a fixed number of inputs from fresh seeds; each target counts as one test."""
+    if run("clang++", "--version")[0] != 0:
+        TALLY.skip("fuzz", "clang++ is not installed")
+        return
+    if not build("fuzz"):
+        return
+    with tempfile.TemporaryDirectory(prefix="bie-fuzz-") as folder:
+        status, output, seconds = run(BIN / "python", ROOT / "tests/fuzz/make_seeds.py", folder)
+        if status != 0:
+            TALLY.check("fuzz seeds", seconds, False, output)
+            return
+        for dictionary in sorted((ROOT / "tests/fuzz").glob("*.dict")):
+            name = dictionary.stem
+            status, output, seconds = run(
+                *(BUILD / "fuzz/tests/fuzz" / name, f"-seed={FUZZ_SEED}", f"-runs={FUZZ_INPUTS}"),
+                *("-max_len=4096", "-timeout=20", "-rss_limit_mb=4096", f"-dict={dictionary}"),
+                *(f"-artifact_prefix={BUILD}/fuzz/{name}-", Path(folder) / name),
+            )
+            done = re.search(r"^Done (\d+) runs", output, re.MULTILINE)
+            ok = status == 0 and done is not None
+            TALLY.check(f"{name}, {done[1] if done else 0} inputs", seconds, ok, output[-20000:])
+
+
 def install_and_use(preset: str, component: str, torch_free: bool) -> None:
     """Installs a build, moves the installation, and builds and runs tests/install against it; counts as one test."""
     env = torch_free_environment() if torch_free else environment()
@@ -283,6 +310,7 @@ SUITES = {
     "python": suite_python,
     "kernels-only": suite_kernels_only,
     "asan": suite_asan,
+    "fuzz": suite_fuzz,
     "install": suite_install,
     "tidy": suite_tidy,
 }

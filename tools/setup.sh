@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="g++ clang clang-tidy ccache python3-venv zlib1g-dev libgtest-dev libcli11-dev \
+packages="g++ clang libclang-rt-dev clang-tidy ccache python3-venv zlib1g-dev libgtest-dev libcli11-dev \
 nlohmann-json3-dev libspdlog-dev"
 
 fail() {
@@ -34,6 +34,8 @@ if command -v dpkg >/dev/null; then
       fail "these packages are missing and only root can install them:$missing"
     fi
     $as_root apt-get update -qq || fail "apt-get update failed; it is needed to install:$missing"
+    # Some releases have clang's runtimes in its own packages.
+    apt-cache show libclang-rt-dev >/dev/null 2>&1 || missing=$(echo "$missing" | sed 's/ libclang-rt-dev//')
     # shellcheck disable=SC2086  # a list of words
     $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null || fail "apt-get could not install:$missing"
   fi

@@ -1,0 +1,62 @@
+"""Valid files to start fuzzing from: make_seeds.py FOLDER writes FOLDER/TARGET/NAME for each target."""
+
+import gzip
+import io
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+FOLDER = Path(sys.argv[1])
+
+
+def write(target: str, name: str, data: bytes) -> None:
+    (FOLDER / target).mkdir(parents=True, exist_ok=True)
+    (FOLDER / target / name).write_bytes(data)
+
+
+def idx(*sizes: int) -> bytes:
+    count = torch.Size(sizes).numel()
+    return struct.pack(f">HBB{len(sizes)}I", 0, 8, len(sizes), *sizes) + bytes(i % 251 for i in range(count))
+
+
+TENSORS = {
+    "layer.weight": torch.arange(12.0).reshape(3, 4),
+    "layer.qweight": torch.arange(6, dtype=torch.uint8).reshape(2, 3),
+    "half": torch.ones(3, dtype=torch.float16),
+    "mask": torch.tensor([True, False, True]),
+    "step": torch.tensor(3),
+    "none": torch.zeros(0, 2, dtype=torch.float64),
+}
+
+write("safetensors_fuzz", "every_kind", save(TENSORS, metadata={"bie": '{"format_version": 1}'}))
+write("safetensors_fuzz", "one", save({"a": torch.ones(2, dtype=torch.bfloat16)}))
+write("safetensors_fuzz", "metadata", save({}, metadata={"a": "b", "c": "\u00fc"}))
+odd = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I32","shape":[1],"data_offsets":[1,5]}}'
+write("safetensors_fuzz", "misaligned", struct.pack("<Q", len(odd)) + odd + bytes(5))
+
+for name, data in {"labels": idx(10), "images": idx(3, 4, 5), "empty": idx(0, 28, 28)}.items():
+    write("idx_fuzz", name, data)
+    write("idx_fuzz", name + ".gz", gzip.compress(data, mtime=0))
+
+
+def saved(name: str, value: object, change: Callable[[bytes], bytes] = bytes, **options: object) -> None:
+    """The whole archive, and its pickle alone, which the target wraps itself."""
+    file = io.BytesIO()
+    torch.save(value, file, **options)
+    write("torch_file_fuzz", name, change(file.getvalue()))
+    write("torch_file_fuzz", name + "_pickle", zipfile.ZipFile(file).read("archive/data.pkl"))
+
+
+for protocol in (2, 3, 4, 5):
+    saved(f"protocol_{protocol}", {"state_dict": TENSORS, "epoch": 3, "lr": 0.1}, pickle_protocol=protocol)
+saved("module", torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).state_dict())
+base = torch.arange(16.0)
+saved("views", {"a": base, "b": base[1:9:2], "c": base.reshape(4, 4).t()})
+parameter = torch.nn.Parameter(torch.ones(2))
+parameter.note = "x"
+saved("parameters", {"a": torch.nn.Parameter(torch.ones(3)), "b": parameter, "l": [1, (2, 3), None, 1 << 70]})
