@@ -1,4 +1,7 @@
-"""The official safetensors package at the other end: `write FILE` makes the tensors below, `check FILE` compares."""
+"""The official safetensors package at the other end: `write FILE` makes the tensors below, `check FILE` compares.
+
+`write-bare` and `check-bare` leave the metadata out, `write-nothing` and `check-nothing` the tensors too.
+"""
 
 import sys
 
@@ -10,7 +13,7 @@ except ImportError as missing:
     print(missing)
     sys.exit(77)
 
-METADATA = {"bie": '{"format_version": 1}', "naïve": "ünïcode ✓\n"}
+METADATA = {"bie": '{"format_version": 1}', "naïve": "ünïcode ✓\n", "": "", "🐝": '"\\\t\x7f'}
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -27,15 +30,22 @@ def tensors() -> dict[str, torch.Tensor]:
         "F32": ramp * 0.25 - 3,
         "F64": ramp.to(torch.float64) * 0.25 - 3,
         "scalar": torch.tensor(2.5),
+        "scalar BOOL": torch.tensor(True),
+        "scalar U8": torch.tensor(200, dtype=torch.uint8),
+        "scalar BF16": torch.tensor(-1.5, dtype=torch.bfloat16),
         "empty": torch.zeros(3, 0, 2),
+        "empty BOOL": torch.zeros(0, dtype=torch.bool),
+        "empty I64": torch.zeros(0, 0, dtype=torch.int64),
+        "": torch.full((2,), 2.0),
+        "層.重み 🐝\u2028\x7f": torch.full((3,), 3.0),
+        "line\nbreak\x01": torch.full((4,), 4.0),
         'odd "name"\\ü': torch.ones(1),
     }
 
 
-def check(path: str) -> None:
-    wanted = tensors()
+def check(path: str, wanted: dict[str, torch.Tensor], metadata: dict[str, str] | None) -> None:
     with safe_open(path, framework="pt") as file:
-        assert file.metadata() == METADATA, file.metadata()
+        assert file.metadata() == metadata, file.metadata()
         assert sorted(file.keys()) == sorted(wanted), file.keys()
         for name, value in wanted.items():
             got = file.get_tensor(name)
@@ -44,7 +54,10 @@ def check(path: str) -> None:
             assert torch.equal(got, value), (name, got)
 
 
-if sys.argv[1] == "write":
-    save_file(tensors(), sys.argv[2], metadata=METADATA)
+action, _, what = sys.argv[1].partition("-")
+chosen = {} if what == "nothing" else tensors()
+chosen_metadata = None if what else METADATA
+if action == "write":
+    save_file(chosen, sys.argv[2], metadata=chosen_metadata)
 else:
-    check(sys.argv[2])
+    check(sys.argv[2], chosen, chosen_metadata)

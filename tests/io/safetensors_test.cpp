@@ -14,8 +14,8 @@
 namespace bie::io::test {
 namespace {
 
-const std::map<std::string, std::string> peer_metadata = {{"bie", R"({"format_version": 1})"},
-                                                          {"naïve", "ünïcode ✓\n"}};
+const std::map<std::string, std::string> peer_metadata = {
+    {"bie", R"({"format_version": 1})"}, {"naïve", "ünïcode ✓\n"}, {"", ""}, {"🐝", "\"\\\t\x7f"}};
 
 /// The tensors of safetensors_peer.py.
 std::map<std::string, at::Tensor> peer_tensors() {
@@ -31,7 +31,15 @@ std::map<std::string, at::Tensor> peer_tensors() {
           {"F32", ramp * 0.25 - 3},
           {"F64", ramp.to(at::kDouble) * 0.25 - 3},
           {"scalar", at::scalar_tensor(2.5)},
+          {"scalar BOOL", at::scalar_tensor(true, at::kBool)},
+          {"scalar U8", at::scalar_tensor(200, at::kByte)},
+          {"scalar BF16", at::scalar_tensor(-1.5, at::kBFloat16)},
           {"empty", at::zeros({3, 0, 2})},
+          {"empty BOOL", at::zeros({0}, at::kBool)},
+          {"empty I64", at::zeros({0, 0}, at::kLong)},
+          {"", at::full({2}, 2.0)},
+          {"層.重み 🐝\u2028\x7f", at::full({3}, 3.0)},
+          {"line\nbreak\x01", at::full({4}, 4.0)},
           {"odd \"name\"\\ü", at::ones({1})}};
 }
 
@@ -80,6 +88,20 @@ TEST(Safetensors, TheOfficialPackageReadsWhatWeWrite) {
   const int status = peer("check", scratch.path("a"));
   if (status == peer_missing) GTEST_SKIP() << "the Python package safetensors is not installed";
   EXPECT_EQ(status, 0);
+}
+
+TEST(Safetensors, FilesWithoutTensorsOrMetadataGoBothWays) {
+  const Scratch scratch;
+  for (const char* what : {"-bare", "-nothing"}) {
+    const int status = peer(std::string("write") + what, scratch.path("theirs"));
+    if (status == peer_missing) GTEST_SKIP() << "the Python package safetensors is not installed";
+    ASSERT_EQ(status, 0);
+    const SafetensorsFile file = load_safetensors(scratch.path("theirs"));
+    EXPECT_TRUE(file.metadata.empty());
+    expect_same(file, what[1] == 'b' ? peer_tensors() : std::map<std::string, at::Tensor>());
+    save_safetensors(scratch.path("ours"), file.tensors, {});
+    EXPECT_EQ(peer(std::string("check") + what, scratch.path("ours")), 0) << what;
+  }
 }
 
 TEST(Safetensors, StridedAndDifferentiableTensorsAreWrittenByValue) {
