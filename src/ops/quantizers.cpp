@@ -18,6 +18,7 @@
 #include "bie/kernels/quantize.h"
 #include "bie/ops.h"
 #include "ops/elementwise.h"
+#include "ops/vector_clones.h"
 
 namespace bie::ops {
 namespace {
@@ -87,6 +88,13 @@ Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, boo
   return {at::empty_symint(x.sym_sizes(), x.options()), at::empty(ones, x.options().dtype(at::kFloat))};
 }
 
+/// The bounds are arguments, because GCC makes branches of a clamp between constants.
+BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::int64_t count, float scale, float lo,
+                                      float hi) {
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, lo, hi)));
+}
+
 at::Tensor int8_grad_cpu(const at::Tensor& g) {
   const char* op = "int8_grad";
   check_float(op, "g", g);
@@ -103,8 +111,7 @@ at::Tensor int8_grad_cpu(const at::Tensor& g) {
   const float* from = wide.const_data_ptr<float>();
   std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
   for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, -127, 127)));
+    int8_grad_pass(from + begin, to + begin, end - begin, scale, -127, 127);
   });
   return q;
 }

@@ -13,15 +13,35 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Code `index` of a checkpoint row: 0 or 1 for bits, signed otherwise.
-int code_at(const std::uint8_t* row, Dtype code, std::int64_t index) {
+/// The codes of one tap of a checkpoint row, one each `taps`: 0 or 1 for bits, signed otherwise. Their sum.
+std::int64_t read_codes(const std::uint8_t* row, Dtype code, std::int64_t channels, std::int64_t taps, std::int64_t tap,
+                        std::int8_t* codes) {
+  std::int64_t sum = 0;
+  const auto read = [&](const auto& code_at) {
+    for (std::int64_t c = 0; c < channels; ++c) codes[c] = static_cast<std::int8_t>(code_at(c * taps + tap));
+    for (std::int64_t c = 0; c < channels; ++c) sum += codes[c];
+  };
   switch (code) {
-    case Dtype::bits: return (row[index / 8] >> (index % 8)) & 1;
-    case Dtype::s4: {
-      const int nibble = index % 2 == 0 ? row[index / 2] >> 4 : row[index / 2] & 15;
-      return (nibble ^ 8) - 8;
-    }
-    default: return static_cast<std::int8_t>(row[index]);
+    case Dtype::bits: read([row](std::int64_t i) { return (row[i / 8] >> (i % 8)) & 1; }); break;
+    case Dtype::s4:
+      read([row](std::int64_t i) {
+        const int nibble = i % 2 == 0 ? row[i / 2] >> 4 : row[i / 2] & 15;
+        return (nibble ^ 8) - 8;
+      });
+      break;
+    default: read([row](std::int64_t i) { return static_cast<std::int8_t>(row[i]); });
+  }
+  return sum;
+}
+
+/// The units of a row of bits that has one tap: its words as they are, without what may stand behind the last bit.
+void copy_words(const std::uint8_t* row, std::int64_t channels, std::int64_t stride, std::uint8_t* unit) {
+  for (std::int64_t c = 0; c < channels; c += 32, unit += stride) {
+    const std::int64_t bits = std::min<std::int64_t>(32, channels - c);
+    std::uint32_t word = 0;
+    std::memcpy(&word, row + c / 8, static_cast<std::size_t>((bits + 7) / 8));
+    if (bits < 32) word &= (1u << bits) - 1;
+    std::memcpy(unit, &word, 4);
   }
 }
 
@@ -84,15 +104,16 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
       for (std::int64_t column = 0; column < columns; ++column) {
         const std::uint8_t* row = static_cast<const std::uint8_t*>(weight) + (p * tile.nr + column) * row_size;
         std::uint8_t* unit = panel + tile.nr * 4 + column * tile.unit_bytes;
-        std::int64_t sum = 0;
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-          for (std::int64_t c = 0; c < channels; ++c) {
-            const int code = code_at(row, width.code, c * taps + tap);
-            codes[static_cast<std::size_t>(c)] = static_cast<std::int8_t>(code);
-            sum += code;
+        const std::int64_t stride = tile.nr * tile.unit_bytes;
+        std::int64_t sum = 0;  // of the codes; nobody asks for that of bits
+        if (width.code == Dtype::bits && taps == 1) {
+          copy_words(row, channels, stride, unit);
+        } else {
+          for (std::int64_t tap = 0; tap < taps; ++tap) {
+            sum += read_codes(row, width.code, channels, taps, tap, codes.data());
+            for (std::int64_t u = 0; u < layout.units; ++u, unit += stride)
+              write_unit(codes.data() + u * tile.unit_codes, width.code, tile.unit_codes, tile.unit_bytes, unit);
           }
-          for (std::int64_t u = 0; u < layout.units; ++u, unit += tile.nr * tile.unit_bytes)
-            write_unit(codes.data() + u * tile.unit_codes, width.code, tile.unit_codes, tile.unit_bytes, unit);
         }
         const std::int32_t start = start_value(tile.code, depth, sum);
         std::memcpy(panel + column * 4, &start, 4);
