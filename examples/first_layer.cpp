@@ -4,11 +4,12 @@
 
 #include "bie/nn/linear.h"
 #include "bie/optim/diode_mix.h"
+#include "bie/optim/parameters.h"
 
 int main() {
   bie::nn::BinaryLinear layer(1000, 37);  // any sizes
   layer->prepare_params();                // the weight is int8 from here on
-  bie::optim::DiodeMix optimizer({{layer->parameters(), {.lr = 1e-2, .beta2 = 0.999}}});
+  bie::optim::DiodeMix optimizer({{bie::optim::parameters(*layer), {.lr = 1e-2, .beta2 = 0.999}}});
 
   const at::Tensor x = at::randn({64, 1000}), wanted = at::randn({64, 37}).sign();
   for (int step = 0; step < 100; ++step) {

@@ -94,9 +94,7 @@ void add_demo(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("demo", "Train one net at 32, 8, 4 and 1 bit on digits and compare");
   command->add_option("--epochs", arguments->options.epochs, "passes over the training images")->capture_default_str();
-  command->add_option("--seed", arguments->options.seed, "the first seed")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_seed(*command, arguments->options.seed, "the first seed");
   command->add_option("--seeds", arguments->seeds, "how many seeds to average over")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));

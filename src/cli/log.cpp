@@ -12,6 +12,7 @@ void start(bool quiet) {
 }
 
 void info(const std::string& sentence) { spdlog::info("{}", sentence); }
+void warn(const std::string& sentence) { spdlog::warn("{}", sentence); }
 void error(const std::string& sentence) { spdlog::error("{}", sentence); }
 
 }  // namespace bie::cli::log

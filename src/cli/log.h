@@ -7,6 +7,7 @@ namespace bie::cli::log {
 
 void start(bool quiet);
 void info(const std::string& sentence);
+void warn(const std::string& sentence);
 void error(const std::string& sentence);
 
 }  // namespace bie::cli::log

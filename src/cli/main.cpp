@@ -4,6 +4,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <exception>
 #include <string>
 
@@ -11,6 +12,16 @@
 #include "cli/log.h"
 
 namespace {
+
+/// torch's warnings as log lines of ours.
+class Warnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    std::string sentence = warning.msg();
+    std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+    bie::cli::log::warn(sentence);
+  }
+};
 
 int run(int argc, char** argv) {
   CLI::App app{"bie: train and run neural networks with 1-, 4- and 8-bit weights and activations", "bie"};
@@ -41,6 +52,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   bie::cli::log::start(/*quiet=*/false);
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     return run(argc, argv);
   } catch (const c10::ValueError& error) {

@@ -1,6 +1,9 @@
 // What train and demo share: a model made from a seed, trained with a progress bar.
 #pragma once
 
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +18,13 @@ struct Session {
   train::TrainResult result;
 };
 
-/// config.image and config.classes are taken from the data.
+/// config.image and config.classes are taken from the data. `configure` sets the new model's layers up; `started` sees
+/// the model once nothing is refused any more, before its first step. Either may be empty.
 Session train_with_bar(const std::string& label, nn::ModelConfig config, const io::Dataset& data,
-                       const train::TrainOptions& options);
+                       const train::TrainOptions& options, const std::function<void(nn::Classifier&)>& configure = {},
+                       const std::function<void(nn::Classifier&)>& started = {});
+
+/// --seed of both commands.
+CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
 
 }  // namespace bie::cli

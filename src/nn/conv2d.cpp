@@ -1,71 +1,65 @@
 #include "bie/nn/conv2d.h"
 
-#include <ATen/core/grad_mode.h>
-
-#include <vector>
-
-#include "nn/step_size.h"
+#include <c10/util/Exception.h>
 
 namespace bie::nn {
 namespace {
 
-std::vector<std::int64_t> weight_shape(const QConv2dOptions& o) {
+std::vector<std::int64_t> filter_shape(const QConv2dOptions& o) {
   return {o.out_channels, o.in_channels, o.kernel_size[0], o.kernel_size[1]};
 }
 
-std::vector<std::int64_t> packed_int4_shape(const QConv2dOptions& o) {
+std::vector<std::int64_t> packed_shape(int bits, const QConv2dOptions& o) {
+  if (bits == 8) return filter_shape(o);
   if (o.in_channels % 2 == 0) return {o.out_channels, o.kernel_size[0], o.kernel_size[1], o.in_channels / 2};
   return {o.out_channels, (o.in_channels * o.kernel_size[0] * o.kernel_size[1] + 1) / 2};
 }
 
-ops::QConv2dOptions call_options(const QConv2dOptions& o, const at::Tensor& anchor, const at::Tensor& panels) {
-  return {o.stride, o.padding, o.dilation, o.kernel_size, step_eps, o.grad_mode, anchor, panels};
+std::string geometry(const QConv2dOptions& o) {
+  std::string text = c10::str(", kernel_size=", at::IntArrayRef(o.kernel_size));
+  const auto add = [&](const char* name, const std::array<std::int64_t, 2>& pair, std::int64_t usual) {
+    if (pair[0] != usual || pair[1] != usual) text += c10::str(", ", name, "=", at::IntArrayRef(pair));
+  };
+  add("stride", o.stride, 1);
+  add("padding", o.padding, 0);
+  add("dilation", o.dilation, 1);
+  return text;
 }
 
 }  // namespace
 
-Q8Conv2dImpl::Q8Conv2dImpl(const QConv2dOptions& options)
-    : QuantLayer(weight_shape(options), weight_shape(options), at::kChar), options_(options) {}
-
-QuantLayer::Packed Q8Conv2dImpl::pack() const {
-  const auto [codes, scale] = ops::q8_quantize(weight);
-  return {codes, scale};
+QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
+    : NbitLayer({bits == 8 ? "Q8Conv2d" : "Q4Conv2d", bits, filter_shape(o), packed_shape(bits, o), at::kChar, 1,
+                 o.latent, o.bias, geometry(o)}),
+      options_(o) {
+  set_grad_mode(o.grad_mode);
 }
 
-at::Tensor Q8Conv2dImpl::prepack(const at::Tensor& packed) const { return ops::q8_conv2d_prepack(packed); }
-
-at::Tensor Q8Conv2dImpl::forward(const at::Tensor& x) {
-  ready_activation(x, q8_step, /*axis=*/1);
-  const Operand w = operand();
-  return ops::q8_conv2d(x, w.weight, scale_a, w.scale_w, bias_a, call_options(options_, w.anchor, w.panels));
-}
-
-Q4Conv2dImpl::Q4Conv2dImpl(const QConv2dOptions& options)
-    : QuantLayer(weight_shape(options), packed_int4_shape(options), at::kChar), options_(options) {}
-
-void Q4Conv2dImpl::prepare_params() {
-  if (prepared_ || !weight.defined()) return;
-  const at::NoGradGuard no_grad;
-  scale_w.copy_(q4_weight_scale(weight));
-  prepared_ = true;
-}
-
-QuantLayer::Packed Q4Conv2dImpl::pack() const {
-  const at::Tensor scale = prepared_ ? scale_w : q4_weight_scale(weight);
-  const at::Tensor codes = std::get<0>(ops::q4_quantize(weight, scale));
-  return {ops::pack_int4(codes.view({options_.out_channels, -1})).view(packed_int4_shape(options_)), scale};
-}
-
-at::Tensor Q4Conv2dImpl::prepack(const at::Tensor& packed) const {
+at::Tensor QConv2dImpl::prepack(const at::Tensor& packed) const {
+  if (weight_bits() == 8) return ops::q8_conv2d_prepack(packed);
   return ops::q4_conv2d_prepack(packed, options_.in_channels, options_.kernel_size);
 }
 
-at::Tensor Q4Conv2dImpl::forward(const at::Tensor& x) {
+void QConv2dImpl::check_input(const at::Tensor& x) const {
+  TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
+  QuantLayer::check_input(x);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t span = options_.dilation[i] * (options_.kernel_size[i] - 1) + 1;
+    const std::int64_t size = x.size(static_cast<std::int64_t>(i) + 2) + 2 * options_.padding[i];
+    TORCH_CHECK_VALUE(size >= span, "x is ", x.sizes(), ", smaller than a kernel of ",
+                      at::IntArrayRef(options_.kernel_size), " with padding ", at::IntArrayRef(options_.padding),
+                      " and dilation ", at::IntArrayRef(options_.dilation));
+  }
+}
+
+at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
-  ready_activation(x, q4_step, /*axis=*/1);
+  const Activation a = activation(x);
   const Operand w = operand();
-  return ops::q4_conv2d(x, w.weight, scale_a, w.scale_w.defined() ? w.scale_w : scale_w, bias_a,
-                        call_options(options_, w.anchor, w.panels));
+  const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
+  return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                     {options_.stride, options_.padding, options_.dilation, options_.kernel_size, eps.item<float>(),
+                      grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

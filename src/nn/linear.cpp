@@ -2,90 +2,93 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "nn/step_size.h"
-
 namespace bie::nn {
 
-BinaryLinearImpl::BinaryLinearImpl(const BinaryLinearOptions& options)
-    : QuantLayer({options.out_features, options.in_features}, {options.out_features, (options.in_features + 7) / 8},
-                 at::kByte),
-      options_(options) {}
+BinaryLinearImpl::BinaryLinearImpl(const BinaryLinearOptions& o)
+    : QuantLayer({"BinaryLinear",
+                  1,
+                  {o.out_features, o.in_features},
+                  {o.out_features, (o.in_features + 7) / 8},
+                  at::kByte,
+                  -1,
+                  o.latent,
+                  o.bias,
+                  {}}),
+      options_(o) {}
 
 void BinaryLinearImpl::prepare_params() {
-  if (!weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
+  if (latent() || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
   const at::NoGradGuard no_grad;
   const auto [q, scale] = ops::binary_init(weight);
-  weight.set_requires_grad(false);
-  weight.set_data(q);
-  scale_w.copy_(scale);
-  repack();
+  make_integer(q, scale);
+}
+
+/// What prepare_params would give the weight.
+at::Tensor BinaryLinearImpl::float_weight_scale() const {
+  return weight.detach().abs().mean(at::kDouble).to(at::kFloat);
 }
 
 QuantLayer::Packed BinaryLinearImpl::pack() const {
-  // A float weight that was never prepared (latent training) has the scale that prepare_params would give it.
-  const bool prepared = weight.scalar_type() == at::kChar;
-  return {ops::pack_signs(weight), prepared ? scale_w : weight.abs().mean(at::kDouble).to(at::kFloat)};
+  return {ops::pack_signs(weight), weight.scalar_type() == at::kChar ? scale_w : float_weight_scale()};
 }
 
 at::Tensor BinaryLinearImpl::prepack(const at::Tensor& packed) const {
-  return ops::binary_prepack(packed, options_.in_features);
+  return ops::binary_prepack(packed, options_.in_features, gemm_kernel_id_);
+}
+
+at::Tensor BinaryLinearImpl::known_layout(const at::Tensor& packed, bool has_scales) const {
+  const at::Tensor ours = QuantLayer::known_layout(packed, has_scales);
+  const std::int64_t n = options_.out_features, k = options_.in_features;
+  if (ours.defined() || packed.scalar_type() != at::kByte || packed.dim() != 1 || packed.numel() * 8 != n * k)
+    return ours;
+  const char* layout = !has_scales ? "columns" : k % 128 == 0 && n % 8 == 0 ? "btc" : "bstc";
+  return ops::signs_from_layout(packed, n, k, layout);
+}
+
+void BinaryLinearImpl::set_gemm_kernel_id(std::int64_t id) {
+  gemm_kernel_id_ = id;
+  repack();
+}
+
+void BinaryLinearImpl::select_gemm_kernel(const at::Tensor& x) {
+  const std::int64_t k = options_.in_features;
+  TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == k, "x is ", x.sizes(), ", the layer has ", k, " features");
+  set_gemm_kernel_id(ops::select_binary_kernel(x.numel() / k, options_.out_features, k));
 }
 
 at::Tensor BinaryLinearImpl::forward(const at::Tensor& x) {
-  if (is_training() && !options_.latent) prepare_params();
-  ready_activation(x, 2, /*axis=*/-1);
-  const Operand w = operand();
-  at::Tensor scale = w.scale_w.defined() ? w.scale_w : scale_w;
-  if (is_training() && weight.defined() && at::isFloatingType(weight.scalar_type()))
-    scale = weight.detach().abs().mean(at::kDouble).to(at::kFloat);
-  return ops::binary_linear(x, w.weight, scale_a, scale, bias_a, {options_.in_features, w.anchor, w.panels});
-}
-
-Q8LinearImpl::Q8LinearImpl(const QLinearOptions& options)
-    : QuantLayer({options.out_features, options.in_features}, {options.out_features, options.in_features}, at::kChar),
-      options_(options) {}
-
-QuantLayer::Packed Q8LinearImpl::pack() const {
-  const auto [codes, scale] = ops::q8_quantize(weight);
-  return {codes, scale};
-}
-
-at::Tensor Q8LinearImpl::prepack(const at::Tensor& packed) const { return ops::q8_prepack(packed); }
-
-at::Tensor Q8LinearImpl::forward(const at::Tensor& x) {
-  ready_activation(x, q8_step, /*axis=*/-1);
-  const Operand w = operand();
-  return ops::q8_linear(x, w.weight, scale_a, w.scale_w, bias_a,
-                        {options_.in_features, step_eps, options_.grad_mode, w.anchor, w.panels});
-}
-
-Q4LinearImpl::Q4LinearImpl(const QLinearOptions& options)
-    : QuantLayer({options.out_features, options.in_features}, {options.out_features, (options.in_features + 1) / 2},
-                 at::kChar),
-      options_(options) {}
-
-void Q4LinearImpl::prepare_params() {
-  if (prepared_ || !weight.defined()) return;
-  const at::NoGradGuard no_grad;
-  scale_w.copy_(q4_weight_scale(weight));
-  prepared_ = true;
-}
-
-QuantLayer::Packed Q4LinearImpl::pack() const {
-  const at::Tensor scale = prepared_ ? scale_w : q4_weight_scale(weight);
-  return {ops::pack_int4(std::get<0>(ops::q4_quantize(weight, scale))), scale};
-}
-
-at::Tensor Q4LinearImpl::prepack(const at::Tensor& packed) const {
-  return ops::q4_prepack(packed, options_.in_features);
-}
-
-at::Tensor Q4LinearImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
-  ready_activation(x, q4_step, /*axis=*/-1);
+  const Activation a = activation(x);
   const Operand w = operand();
-  return ops::q4_linear(x, w.weight, scale_a, w.scale_w.defined() ? w.scale_w : scale_w, bias_a,
-                        {options_.in_features, step_eps, options_.grad_mode, w.anchor, w.panels});
+  return add_bias(ops::binary_linear(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                                     {options_.in_features, w.anchor, w.panels, gemm_kernel_id_}));
+}
+
+QLinearImpl::QLinearImpl(int bits, const QLinearOptions& o)
+    : NbitLayer({bits == 8 ? "Q8Linear" : "Q4Linear",
+                 bits,
+                 {o.out_features, o.in_features},
+                 {o.out_features, bits == 8 ? o.in_features : (o.in_features + 1) / 2},
+                 at::kChar,
+                 -1,
+                 o.latent,
+                 o.bias,
+                 {}}),
+      options_(o) {
+  set_grad_mode(o.grad_mode);
+}
+
+at::Tensor QLinearImpl::prepack(const at::Tensor& packed) const {
+  return weight_bits() == 8 ? ops::q8_prepack(packed) : ops::q4_prepack(packed, options_.in_features);
+}
+
+at::Tensor QLinearImpl::forward(const at::Tensor& x) {
+  if (is_training()) prepare_params();
+  const Activation a = activation(x);
+  const Operand w = operand();
+  const auto op = weight_bits() == 8 ? ops::q8_linear : ops::q4_linear;
+  return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                     {options_.in_features, eps.item<float>(), grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

@@ -1,134 +1,114 @@
 #include "bie/nn/model_file.h"
 
-#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 
+#include "bie/io/checksum.h"
 #include "bie/io/safetensors.h"
+#include "bie/nn/state_dict.h"
+#include "nn/unfilled.h"
 
 namespace bie::nn {
 namespace {
 
-constexpr int format_version = 1;
-
-using Tensors = std::map<std::string, at::Tensor>;
-
-/// Names of the quantised layers inside the model, "block1.product" and so on.
-std::map<std::string, QuantLayer*> named_quant_layers(Classifier& model) {
-  std::map<std::string, QuantLayer*> layers;
-  for (const auto& item : model.named_modules())
-    if (auto* layer = dynamic_cast<QuantLayer*>(item.value().get())) layers[item.key()] = layer;
-  return layers;
-}
-
-/// Parameters and buffers that belong to no quantised layer.
-Tensors float_tensors(Classifier& model, const std::map<std::string, QuantLayer*>& layers) {
-  Tensors tensors;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    const std::string owner = name.substr(0, name.find_last_of('.'));
-    if (layers.count(owner) == 0) tensors[name] = tensor;
-  };
-  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) add(item.key(), item.value());
-  return tensors;
-}
-
-ModelConfig config_of(const std::string& text, const std::string& path) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
-  try {
-    const int version = json.at("format_version").get<int>();
-    TORCH_CHECK_VALUE(version >= 1 && version <= format_version, path, ": format version ", version,
-                      ", this build reads up to ", format_version);
-    ModelConfig c;
-    c.arch = json.at("arch").get<std::string>();
-    c.bits = json.at("bits").get<int>();
-    c.image = json.at("image").get<std::array<std::int64_t, 3>>();
-    c.classes = json.at("classes").get<std::int64_t>();
-    c.hidden = json.at("hidden").get<std::int64_t>();
-    c.depth = json.at("depth").get<std::int64_t>();
-    return c;
-  } catch (const nlohmann::json::exception& error) {
-    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie' is incomplete (", error.what(), ")");
-  }
-}
+// 1: without norm, quantise_first and weights.
+constexpr int format_version = 2;
 
 /// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
 /// allocate terabytes.
-std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const Tensors& tensors, const std::string& path) {
+std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const StateDict& tensors, const std::string& path) {
   try {
     std::int64_t bytes = 0;
     for (const auto& [name, tensor] : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
     const std::int64_t weights = weight_count(config);
     TORCH_CHECK_VALUE(weights / 8 <= bytes, "it describes ", weights, " weights, the file holds ", bytes, " bytes");
+    const Unfilled unfilled;
     return make_model(config);
   } catch (const c10::ValueError& error) {
     TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
   }
 }
 
-/// The entry of that name, taken out of the file's tensors.
-at::Tensor take(Tensors& tensors, const std::string& name, const std::string& path) {
-  const auto found = tensors.find(name);
-  TORCH_CHECK_VALUE(found != tensors.end(), path, ": the entry '", name, "' is missing");
-  at::Tensor tensor = found->second;
-  tensors.erase(found);
-  return tensor;
-}
-
-void copy_checked(const at::Tensor& target, const at::Tensor& source, const std::string& name,
-                  const std::string& path) {
-  TORCH_CHECK_VALUE(source.sizes() == target.sizes() && source.scalar_type() == target.scalar_type(), path,
-                    ": the entry '", name, "' is ", source.sizes(), " of ", source.scalar_type(), ", ", target.sizes(),
-                    " of ", target.scalar_type(), " is wanted");
-  target.copy_(source);
+/// The field of that name; `otherwise` where the file is older than the field. Numbers are whole: 1.5 is no size.
+template <class T>
+T field(const nlohmann::json& json, const char* name, const T& otherwise, bool optional) {
+  if (optional && !json.contains(name)) return otherwise;
+  const nlohmann::json& value = json.at(name);
+  const auto whole = [](const nlohmann::json& v) { return !v.is_number_float(); };
+  bool good = whole(value);
+  if (value.is_array())
+    for (const auto& element : value) good = good && whole(element);
+  if (!good) throw nlohmann::json::other_error::create(501, std::string(name) + " is not whole", &json);
+  return value.get<T>();
 }
 
 }  // namespace
 
-void save_model(Classifier& model, const std::string& path) {
-  const auto layers = named_quant_layers(model);
-  Tensors tensors = float_tensors(model, layers);
-  for (auto& [name, tensor] : tensors) tensor = tensor.detach();
-  for (const auto& [prefix, layer] : layers)
-    for (const auto& [key, tensor] : layer->packed_state()) tensors[prefix + "." + key] = tensor;
-  const ModelConfig& c = model.config();
+std::string config_json(const ModelConfig& c) {
   const nlohmann::json json = {{"format_version", format_version},
                                {"arch", c.arch},
                                {"bits", c.bits},
                                {"image", c.image},
                                {"classes", c.classes},
                                {"hidden", c.hidden},
-                               {"depth", c.depth}};
-  io::save_safetensors(path, tensors, {{"bie", json.dump()}});
+                               {"depth", c.depth},
+                               {"norm", c.norm},
+                               {"quantise_first", c.quantise_first},
+                               {"weights", name(c.weights)}};
+  return json.dump();
+}
+
+ModelConfig parse_config(const std::string& text, const std::string& path) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
+  try {
+    const int version = field(json, "format_version", 0, false);
+    TORCH_CHECK_VALUE(version >= 1 && version <= format_version, path, ": format version ", version,
+                      ", this build reads up to ", format_version);
+    const bool old = version == 1;
+    ModelConfig c;
+    c.arch = field(json, "arch", c.arch, false);
+    c.bits = field(json, "bits", c.bits, false);
+    c.image = field(json, "image", c.image, false);
+    c.classes = field(json, "classes", c.classes, false);
+    c.hidden = field(json, "hidden", c.hidden, false);
+    c.depth = field(json, "depth", c.depth, false);
+    c.norm = field(json, "norm", c.norm, old);
+    c.quantise_first = field(json, "quantise_first", c.quantise_first, old);
+    const std::string form = field(json, "weights", std::string(name(c.weights)), old);
+    try {
+      c.weights = weight_form_of(form);
+    } catch (const c10::ValueError& error) {
+      TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
+    }
+    return c;
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie' is incomplete (", error.what(), ")");
+  }
+}
+
+void save_model(Classifier& model, const std::string& path, SavedForm form) {
+  const StateDict tensors = state_dict(model, form == SavedForm::packed);
+  const std::string config = config_json(model.config());
+  io::save_safetensors(path, tensors, {{"bie", config}, {"crc32", std::to_string(io::checksum(tensors, config))}});
 }
 
 std::shared_ptr<Classifier> load_model(const std::string& path) {
-  io::SafetensorsFile file = io::load_safetensors(path);
+  const io::SafetensorsFile file = io::load_safetensors(path);
   const auto metadata = file.metadata.find("bie");
   TORCH_CHECK_VALUE(metadata != file.metadata.end(), path, ": no metadata entry 'bie', this is not a model of ours");
-  const ModelConfig config = config_of(metadata->second, path);
-  const at::NoGradGuard no_grad;
-  std::shared_ptr<Classifier> model = make_checked(config, file.tensors, path);
-  const auto layers = named_quant_layers(*model);
-  for (const auto& [name, target] : float_tensors(*model, layers))
-    copy_checked(target, take(file.tensors, name, path), name, path);
-  for (const auto& [prefix, layer] : layers) {
-    for (const char* key : {"bias_a", "scale_a", "scale_w"}) {
-      const std::string name = prefix + "." + key;
-      const at::Tensor& target = key[0] == 'b' ? layer->bias_a : key[6] == 'a' ? layer->scale_a : layer->scale_w;
-      copy_checked(target, take(file.tensors, name, path), name, path);
-    }
-    const std::string name = prefix + ".qweight";
-    try {
-      layer->set_quantized_weight_data(take(file.tensors, name, path), layer->scale_w);
-    } catch (const c10::ValueError& error) {
-      TORCH_CHECK_VALUE(false, path, ": the entry '", name, "': ", error.what_without_backtrace());
-    }
+  const ModelConfig config = parse_config(metadata->second, path);
+  const std::shared_ptr<Classifier> model = make_checked(config, file.tensors, path);
+  try {
+    load_state_dict(*model, file.tensors);
+  } catch (const c10::ValueError& error) {
+    TORCH_CHECK_VALUE(false, path, ": ", error.what_without_backtrace());
   }
-  TORCH_CHECK_VALUE(file.tensors.empty(), path, ": the entry '", file.tensors.begin()->first,
-                    "' belongs to no layer of this model");
+  const auto crc = file.metadata.find("crc32");
+  TORCH_CHECK_VALUE(
+      crc == file.metadata.end() || crc->second == std::to_string(io::checksum(file.tensors, metadata->second)), path,
+      ": damaged, its tensors are not those that were written (crc32)");
   model->eval();
   return model;
 }

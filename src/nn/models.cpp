@@ -1,5 +1,6 @@
 #include "bie/nn/models.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/max_pool2d.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -7,13 +8,15 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
+
 #include "bie/nn/conv2d.h"
 #include "bie/nn/linear.h"
 
 namespace bie::nn {
 namespace {
 
-/// A linear or convolution at some bit width, BatchNorm, PReLU.
+/// A linear or convolution at some bit width, BatchNorm where the model has it, PReLU.
 class Block : public torch::nn::Module {
  public:
   Block(torch::nn::AnyModule full, std::shared_ptr<QuantLayer> low, torch::nn::AnyModule norm)
@@ -22,13 +25,13 @@ class Block : public torch::nn::Module {
       register_module("product", low_);
     else
       register_module("product", full_.ptr());
-    register_module("norm", norm_.ptr());
+    if (!norm_.is_empty()) register_module("norm", norm_.ptr());
     act_ = register_module("act", torch::nn::PReLU());
   }
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = low_ ? low_->forward(x) : full_.forward(x);
-    return act_->forward(norm_.forward(y));
+    return act_->forward(norm_.is_empty() ? y : norm_.forward(y));
   }
 
   const std::shared_ptr<QuantLayer>& low() const { return low_; }
@@ -40,28 +43,33 @@ class Block : public torch::nn::Module {
   torch::nn::PReLU act_{nullptr};
 };
 
-std::shared_ptr<Block> linear_block(int bits, std::int64_t in, std::int64_t out) {
-  const torch::nn::AnyModule norm{torch::nn::BatchNorm1d(out)};
-  switch (bits) {
-    case 8: return std::make_shared<Block>(torch::nn::AnyModule(), std::make_shared<Q8LinearImpl>(in, out), norm);
-    case 4: return std::make_shared<Block>(torch::nn::AnyModule(), std::make_shared<Q4LinearImpl>(in, out), norm);
-    case 1: return std::make_shared<Block>(torch::nn::AnyModule(), std::make_shared<BinaryLinearImpl>(in, out), norm);
-    default: break;
-  }
-  const torch::nn::AnyModule full{torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false))};
-  return std::make_shared<Block>(full, nullptr, norm);
+std::shared_ptr<Block> linear_block(const ModelConfig& c, int bits, std::int64_t in, std::int64_t out) {
+  const bool latent = c.weights == WeightForm::floating || (c.weights == WeightForm::usual && bits > 1);
+  torch::nn::AnyModule norm;
+  if (c.norm) norm = torch::nn::AnyModule(torch::nn::BatchNorm1d(out));
+  const QLinearOptions options{in, out, latent, !c.norm};
+  std::shared_ptr<QuantLayer> low;
+  if (bits == 8) low = std::make_shared<Q8LinearImpl>(options);
+  if (bits == 4) low = std::make_shared<Q4LinearImpl>(options);
+  if (bits == 1) low = std::make_shared<BinaryLinearImpl>(BinaryLinearOptions{in, out, latent, !c.norm});
+  torch::nn::AnyModule full;
+  if (!low) full = torch::nn::AnyModule(torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(!c.norm)));
+  return std::make_shared<Block>(std::move(full), low, std::move(norm));
 }
 
-std::shared_ptr<Block> conv_block(int bits, std::int64_t in, std::int64_t out, std::int64_t kernel) {
-  const torch::nn::AnyModule norm{torch::nn::BatchNorm2d(out)};
-  const QConv2dOptions options{in, out, {kernel, kernel}};
-  switch (bits) {
-    case 8: return std::make_shared<Block>(torch::nn::AnyModule(), std::make_shared<Q8Conv2dImpl>(options), norm);
-    case 4: return std::make_shared<Block>(torch::nn::AnyModule(), std::make_shared<Q4Conv2dImpl>(options), norm);
-    default: break;
-  }
-  const torch::nn::AnyModule full{torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).bias(false))};
-  return std::make_shared<Block>(full, nullptr, norm);
+std::shared_ptr<Block> conv_block(const ModelConfig& c, int bits, std::int64_t in, std::int64_t out,
+                                  std::int64_t kernel) {
+  torch::nn::AnyModule norm;
+  if (c.norm) norm = torch::nn::AnyModule(torch::nn::BatchNorm2d(out));
+  QConv2dOptions options{in, out, {kernel, kernel}};
+  options.latent = c.weights != WeightForm::integer;
+  options.bias = !c.norm;
+  std::shared_ptr<QuantLayer> low;
+  if (bits == 8) low = std::make_shared<Q8Conv2dImpl>(options);
+  if (bits == 4) low = std::make_shared<Q4Conv2dImpl>(options);
+  torch::nn::AnyModule full;
+  if (!low) full = torch::nn::AnyModule(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).bias(!c.norm)));
+  return std::make_shared<Block>(std::move(full), low, std::move(norm));
 }
 
 /// Height and width after lenet's second pooling.
@@ -75,10 +83,11 @@ class Mlp : public Classifier {
  public:
   explicit Mlp(const ModelConfig& c) : Classifier(c) {
     const std::int64_t pixels = c.image[0] * c.image[1] * c.image[2];
+    if (c.quantise_first) input_norm_ = register_module("input_norm", torch::nn::BatchNorm1d(pixels));
     for (std::int64_t i = 0; i <= c.depth; ++i) {
-      const int bits = i == 0 ? 32 : c.bits;
+      const int bits = i > 0 || c.quantise_first ? c.bits : 32;
       blocks_.push_back(
-          register_module("block" + std::to_string(i), linear_block(bits, i == 0 ? pixels : c.hidden, c.hidden)));
+          register_module("block" + std::to_string(i), linear_block(c, bits, i == 0 ? pixels : c.hidden, c.hidden)));
       if (blocks_.back()->low()) quant_layers_.push_back(blocks_.back()->low());
     }
     head_ = register_module("head", torch::nn::Linear(c.hidden, c.classes));
@@ -86,11 +95,13 @@ class Mlp : public Classifier {
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images.flatten(1);
+    if (input_norm_) x = input_norm_->forward(x);
     for (const auto& block : blocks_) x = block->forward(x);
     return head_->forward(x);
   }
 
  private:
+  torch::nn::BatchNorm1d input_norm_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
   torch::nn::Linear head_{nullptr};
 };
@@ -99,25 +110,41 @@ class LeNet : public Classifier {
  public:
   explicit LeNet(const ModelConfig& c) : Classifier(c) {
     const std::array<std::int64_t, 2> map = lenet_map(c);
-    conv1_ = register_module("conv1", conv_block(32, c.image[0], 32, 5));
-    conv2_ = register_module("conv2", conv_block(c.bits, 32, 64, 5));
-    inner_ = register_module("inner", linear_block(c.bits, 64 * map[0] * map[1], c.hidden));
+    if (c.quantise_first) input_norm_ = register_module("input_norm", torch::nn::BatchNorm2d(c.image[0]));
+    conv1_ = register_module("conv1", conv_block(c, c.quantise_first ? c.bits : 32, c.image[0], 32, 5));
+    conv2_ = register_module("conv2", conv_block(c, c.bits, 32, 64, 5));
+    inner_ = register_module("inner", linear_block(c, c.bits, 64 * map[0] * map[1], c.hidden));
     head_ = register_module("head", torch::nn::Linear(c.hidden, c.classes));
-    for (const auto& block : {conv2_, inner_})
+    for (const auto& block : {conv1_, conv2_, inner_})
       if (block->low()) quant_layers_.push_back(block->low());
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor x = at::max_pool2d(conv1_->forward(images), 2);
+    const at::Tensor x = at::max_pool2d(conv1_->forward(input_norm_ ? input_norm_->forward(images) : images), 2);
     return head_->forward(inner_->forward(at::max_pool2d(conv2_->forward(x), 2).flatten(1)));
   }
 
  private:
+  torch::nn::BatchNorm2d input_norm_{nullptr};
   std::shared_ptr<Block> conv1_, conv2_, inner_;
   torch::nn::Linear head_{nullptr};
 };
 
 }  // namespace
+
+const char* name(WeightForm form) {
+  switch (form) {
+    case WeightForm::floating: return "float";
+    case WeightForm::integer: return "int8";
+    default: return "usual";
+  }
+}
+
+WeightForm weight_form_of(const std::string& text) {
+  for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
+    if (text == name(form)) return form;
+  TORCH_CHECK_VALUE(false, "the weights' form is '", text, "', usual, float or int8 is wanted");
+}
 
 std::int64_t Classifier::quantised_count() const {
   std::int64_t count = 0;
@@ -141,10 +168,27 @@ std::int64_t weight_count(const ModelConfig& c) {
   return c.image[0] * 32 * 25 + 32 * 64 * 25 + 64 * map[0] * map[1] * c.hidden + head;
 }
 
+namespace {
+
+/// Layers start with weights in +-1/sqrt(k), which shrinks a signal threefold; a BatchNorm makes up for it. Without
+/// one, weights start in +-sqrt(6 / ((1 + 0.25^2) * k)), which keeps it through a PReLU (He et al. 2015).
+void keep_variance(torch::nn::Module& model) {
+  const at::NoGradGuard no_grad;
+  for (auto& item : model.named_parameters())
+    if (item.key().ends_with("product.weight")) item.value().mul_(std::sqrt(6 / 1.0625));
+}
+
+}  // namespace
+
 std::shared_ptr<Classifier> make_model(const ModelConfig& c) {
   weight_count(c);  // refuses what cannot be built
-  if (c.arch == "mlp") return std::make_shared<Mlp>(c);
-  return std::make_shared<LeNet>(c);
+  std::shared_ptr<Classifier> model;
+  if (c.arch == "mlp")
+    model = std::make_shared<Mlp>(c);
+  else
+    model = std::make_shared<LeNet>(c);
+  if (!c.norm) keep_variance(*model);
+  return model;
 }
 
 }  // namespace bie::nn

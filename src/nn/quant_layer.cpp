@@ -2,30 +2,44 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
-#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <ostream>
 #include <utility>
+
+#include "nn/finite.h"
+#include "nn/unfilled.h"
 
 namespace bie::nn {
 
-QuantLayer::QuantLayer(at::IntArrayRef weight_shape, at::IntArrayRef packed_shape, at::ScalarType packed_type)
-    : packed_shape_(packed_shape.vec()),
-      packed_type_(packed_type),
-      weight_count_(c10::multiply_integers(weight_shape)) {
-  for (const std::int64_t size : weight_shape)
-    TORCH_CHECK_VALUE(size > 0, "a quantised layer wants positive sizes, its weight would be ", weight_shape);
-  const double depth = static_cast<double>(weight_count_ / weight_shape[0]);
+Compat compat_of(const std::string& name) {
+  if (name == "none") return Compat::none;
+  TORCH_CHECK_VALUE(name == "bie-0.2.6", "compat is '", name, "', none or bie-0.2.6 is wanted");
+  return Compat::bie_0_2_6;
+}
+
+QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {
+  const at::IntArrayRef shape(traits_.weight_shape);
+  for (const std::int64_t size : shape)
+    TORCH_CHECK_VALUE(size > 0, "a quantised layer wants positive sizes, its weight would be ", shape);
+  weight_count_ = c10::multiply_integers(shape);
+  const double depth = static_cast<double>(weight_count_ / shape[0]);
   const double bound = 1 / std::sqrt(depth);  // Kaiming uniform with a = sqrt(5)
-  weight = register_parameter("weight", at::empty(weight_shape).uniform_(-bound, bound));
+  const bool filled = !Unfilled::wanted();
+  weight = register_parameter("weight", filled ? at::empty(shape).uniform_(-bound, bound) : at::Tensor(), filled);
   qweight = register_parameter("qweight", at::Tensor(), /*requires_grad=*/false);
-  bias_a = register_parameter("bias_a", at::zeros({weight_shape[1]}));
+  bias_a = register_parameter("bias_a", at::zeros({shape[1]}));
   scale_a = register_parameter("scale_a", at::zeros({}));
   scale_w = register_buffer("scale_w", at::ones({}));
+  if (traits_.bits > 1) eps = register_buffer("eps", at::full({}, 1e-5));
+  if (traits_.has_bias) bias = register_parameter("bias", at::empty({shape[0]}).uniform_(-bound, bound));
   anchor_ = at::empty({0}).requires_grad_();
 }
 
@@ -34,32 +48,87 @@ QuantLayer::Key QuantLayer::key_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr(), tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version())};
 }
 
+/// Keeps the tensor where there is one, so that an optimizer goes on holding the layer's weight.
+void QuantLayer::set_weight(const at::Tensor& value) {
+  repack();
+  if (!weight.defined() || !value.defined()) {
+    weight = value;
+    parameters_["weight"] = weight;
+  } else {
+    weight.mutable_grad() = at::Tensor();
+    weight.set_requires_grad(false);
+    weight.set_data(value);
+  }
+  if (weight.defined() && at::isFloatingType(weight.scalar_type())) weight.set_requires_grad(weight_trainable_);
+}
+
+void QuantLayer::set_qweight(const at::Tensor& value) { parameters_["qweight"] = qweight = value; }
+
+void QuantLayer::make_integer(const at::Tensor& codes, const at::Tensor& scale) {
+  set_weight(codes);
+  scale_w.copy_(scale);
+}
+
+void QuantLayer::set_weight_data(const at::Tensor& data) {
+  TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(traits_.weight_shape) && at::isFloatingType(data.scalar_type()),
+                    traits_.kind, ": the weight is ", data.sizes(), " of ", data.scalar_type(), ", ",
+                    at::IntArrayRef(traits_.weight_shape), " of a floating-point type is wanted");
+  const at::NoGradGuard no_grad;
+  set_qweight({});
+  set_weight(data.detach().to(bias_a.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
+  set_prepared(false);
+  prepare_params();
+}
+
 void QuantLayer::generate_quantized_weight(bool qweight_only) {
+  const at::NoGradGuard no_grad;
   if (weight.defined()) {
-    const at::NoGradGuard no_grad;
     repack();
     current_ = pack();
     weight_key_ = key_of(weight);
-    parameters_["qweight"] = qweight = current_.qweight;
+    set_qweight(current_.qweight);
     scale_w.copy_(current_.scale_w);
   }
-  if (qweight_only) {
-    weight = at::Tensor();
-    parameters_["weight"] = weight;
-  }
+  if (!qweight_only || !weight.defined()) return;
+  const Packed packed = current_;
+  set_weight({});
+  current_ = packed;
 }
 
 void QuantLayer::set_quantized_weight_data(const at::Tensor& packed, const at::Tensor& weight_scale) {
-  TORCH_CHECK_VALUE(packed.sizes() == at::IntArrayRef(packed_shape_) && packed.scalar_type() == packed_type_,
-                    "qweight is ", packed.sizes(), " of ", packed.scalar_type(), ", ", at::IntArrayRef(packed_shape_),
-                    " of ", packed_type_, " is wanted");
-  TORCH_CHECK_VALUE(weight_scale.defined() && weight_scale.numel() == 1, "the weight's scale is not one number");
+  const at::IntArrayRef shape(traits_.packed_shape);
+  TORCH_CHECK_VALUE(packed.sizes() == shape && packed.scalar_type() == traits_.packed_type, "qweight is ",
+                    packed.sizes(), " of ", packed.scalar_type(), ", ", shape, " of ", traits_.packed_type,
+                    " is wanted");
+  TORCH_CHECK_VALUE(!weight_scale.defined() || weight_scale.numel() == 1, "the weight's scale is not one number");
   const at::NoGradGuard no_grad;
-  repack();
-  weight = at::Tensor();
-  parameters_["weight"] = weight;
-  parameters_["qweight"] = qweight = packed.detach().contiguous();
-  scale_w.copy_(weight_scale.reshape(scale_w.sizes()));
+  set_weight({});
+  set_qweight(packed.detach().contiguous());
+  if (weight_scale.defined()) scale_w.copy_(weight_scale.reshape({}));
+}
+
+void QuantLayer::set_weight_trainable(bool trainable) {
+  weight_trainable_ = trainable;
+  if (weight.defined() && at::isFloatingType(weight.scalar_type())) weight.set_requires_grad(trainable);
+}
+
+namespace {
+
+void check_floor(StepSizeGuard guard) {
+  TORCH_CHECK_VALUE(guard.floor >= 0 && guard.floor <= 1, "the step size's floor is ", guard.floor,
+                    ", a number in [0, 1] is wanted");
+}
+
+}  // namespace
+
+void QuantLayer::set_step_size_guard(StepSizeGuard guard) {
+  check_floor(guard);
+  guard_ = guard;
+}
+
+void QuantLayer::set_guarded_scale(float value) {
+  guarded_scale_ = value;
+  scale_ready_ = false;
 }
 
 void QuantLayer::repack() {
@@ -71,13 +140,14 @@ void QuantLayer::repack() {
 
 void QuantLayer::train(bool on) {
   if (on || is_training()) repack();
+  if (is_training()) guard_scale();  // the optimizer's last step was not followed by a forward pass
   torch::nn::Module::train(on);
 }
 
 void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
   // Module::to casts everything; scales and integers keep their dtype.
   std::vector<std::pair<at::Tensor, at::Tensor>> kept;
-  for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w})
+  for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w, eps})
     if (tensor.defined() && (tensor.dim() == 0 || !at::isFloatingType(tensor.scalar_type())))
       kept.emplace_back(tensor, tensor.detach());
   torch::nn::Module::to(device, dtype, non_blocking);
@@ -94,6 +164,22 @@ void QuantLayer::to(torch::Device device, bool non_blocking) {
   repack();
 }
 
+const char* QuantLayer::weight_form() const {
+  if (!weight.defined()) return "packed";
+  return at::isFloatingType(weight.scalar_type()) ? "float" : "int8";
+}
+
+void QuantLayer::pretty_print(std::ostream& stream) const {
+  stream << traits_.kind << '(' << traits_.weight_shape[1] << ", " << traits_.weight_shape[0] << traits_.geometry
+         << ", " << weight_form() << " weight";
+  if (traits_.has_bias) stream << ", bias";
+  if (compat_ == Compat::bie_0_2_6)
+    stream << ", compat=bie-0.2.6";
+  else if (grad_mode_ == ops::GradMode::reference)
+    stream << ", reference gradients";
+  stream << ')';
+}
+
 /// Makes current_ the packed form of the weight as it is.
 void QuantLayer::refresh() {
   if (!weight.defined()) {
@@ -105,7 +191,9 @@ void QuantLayer::refresh() {
   const at::NoGradGuard no_grad;
   current_ = pack();
   weight_key_ = key;
-  if (qweight.defined()) parameters_["qweight"] = qweight = current_.qweight;
+  if (!qweight.defined()) return;
+  set_qweight(current_.qweight);
+  scale_w.copy_(current_.scale_w);
 }
 
 at::Tensor QuantLayer::opt_weight() {
@@ -115,7 +203,10 @@ at::Tensor QuantLayer::opt_weight() {
 }
 
 QuantLayer::Operand QuantLayer::operand() {
-  if (is_training() && weight.defined()) return {weight, {}, {}, anchor_};
+  if (is_training() && weight.defined()) {
+    const bool latent_weight = at::isFloatingType(weight.scalar_type());
+    return {weight, latent_weight ? float_weight_scale() : scale_w, {}, weight_trainable_ ? anchor_ : at::Tensor()};
+  }
   refresh();
   const Key key = key_of(current_.qweight);
   if (!is_training() && !(panels_.defined() && key == panels_key_)) {
@@ -125,39 +216,178 @@ QuantLayer::Operand QuantLayer::operand() {
   return {current_.qweight, current_.scale_w, is_training() ? at::Tensor() : panels_, {}};
 }
 
-void QuantLayer::ready_activation(const at::Tensor& x, double c, std::int64_t axis) {
-  constexpr float floor_ratio = 0.01f;  // of the first batch's step size
-  if (at::isFloatingType(x.scalar_type()) && x.dim() > std::max<std::int64_t>(axis, 0))
-    TORCH_CHECK_VALUE(x.size(axis) == bias_a.size(0), "x is ", x.sizes(), " with ", x.size(axis),
-                      " features, the layer has ", bias_a.size(0));
-  if (!scale_ready_ && at::isFloatingType(x.scalar_type())) {
-    const at::NoGradGuard no_grad;
-    const bool fresh = scale_a.item<float>() == 0;
-    if (fresh && !is_training()) {
-      TORCH_WARN_ONCE(
-          "a quantised layer takes its activation scale from a batch of the evaluation: it was not trained");
-    }
-    ops::init_scale_(scale_a, x, c);
-    const float value = scale_a.item<float>();
-    scale_ready_ = value != 0;
-    if (fresh) scale_floor_ = floor_ratio * value;  // loaded scales are never touched
-  }
-  if (is_training() && scale_floor_ > 0) {
-    const at::NoGradGuard no_grad;
-    scale_a.clamp_min_(scale_floor_);
-  }
+void QuantLayer::check_input(const at::Tensor& x) const {
+  TORCH_CHECK_VALUE(x.dim() >= 1, "x is 0-dimensional, at least one axis is wanted");
+  const std::int64_t features = x.size(traits_.feature_axis);
+  TORCH_CHECK_VALUE(features == bias_a.size(0), "x is ", x.sizes(), " with ", features, " features, the layer has ",
+                    bias_a.size(0));
 }
 
-std::map<std::string, at::Tensor> QuantLayer::packed_state() {
-  std::map<std::string, at::Tensor> state;
+void QuantLayer::guard_scale() {
+  if (guarded_scale_ <= 0 || guard_.floor <= 0) return;
+  const at::NoGradGuard no_grad;
+  scale_a.clamp_min_(guard_.floor * guarded_scale_);
+}
+
+void QuantLayer::first_batch_scale(const at::Tensor& x) {
+  if (scale_ready_) return;
+  const at::NoGradGuard no_grad;
+  const bool fresh = scale_a.item<float>() == 0;
+  if (fresh && !is_training()) {
+    TORCH_WARN_ONCE("a quantised layer takes its activation scale from a batch of the evaluation: it was not trained");
+  }
+  ops::init_scale_(scale_a, x, first_batch_factor());
+  const float value = scale_a.item<float>();
+  scale_ready_ = value != 0;
+  if (fresh) guarded_scale_ = value;
+}
+
+QuantLayer::Activation QuantLayer::activation(const at::Tensor& x) {
+  if (!at::isFloatingType(x.scalar_type())) return {x, bias_a};
+  check_input(x);
+  first_batch_scale(x);
+  if (is_training()) guard_scale();
+  const bool rounds = compat_ == Compat::bie_0_2_6 && x.scalar_type() != at::kFloat;
+  if (!rounds) return {x, bias_a};
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[static_cast<std::size_t>(traits_.feature_axis < 0 ? x.dim() - 1 : traits_.feature_axis)] = bias_a.size(0);
+  return {x + bias_a.to(x.scalar_type()).view(shape), {}};
+}
+
+at::Tensor QuantLayer::add_bias(const at::Tensor& y) const {
+  if (!bias.defined()) return y;
+  if (traits_.feature_axis < 0) return y + bias.to(y.scalar_type());
+  return y + bias.to(y.scalar_type()).view({1, -1, 1, 1});
+}
+
+StateDict QuantLayer::state(bool packed) const {
+  StateDict state;
   for (const auto& item : named_parameters(/*recurse=*/false)) state[item.key()] = item.value().detach();
   for (const auto& item : named_buffers(/*recurse=*/false)) state[item.key()] = item.value().detach();
+  if (!packed) {
+    if (weight.defined()) state.erase("qweight");  // it follows from the weight
+    return state;
+  }
   const at::NoGradGuard no_grad;
-  const Packed packed = weight.defined() ? pack() : Packed{qweight, scale_w};
+  const Packed form = weight.defined() ? pack() : Packed{qweight, scale_w};
   state.erase("weight");
-  state["qweight"] = packed.qweight.detach();
-  state["scale_w"] = packed.scale_w.detach();
+  state["qweight"] = form.qweight.detach();
+  state["scale_w"] = form.scale_w.detach();
   return state;
+}
+
+at::Tensor QuantLayer::known_layout(const at::Tensor& packed, bool /*has_scales*/) const {
+  if (packed.scalar_type() == traits_.packed_type && packed.sizes() == at::IntArrayRef(traits_.packed_shape))
+    return packed.contiguous();
+  return {};
+}
+
+QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string& prefix) const {
+  const auto take = [&](const char* key) {
+    const auto found = entries.find(prefix + key);
+    if (found == entries.end()) return at::Tensor();
+    const at::Tensor tensor = found->second.detach();
+    entries.erase(found);
+    return tensor;
+  };
+  const auto name = [&](const char* key) { return "the entry '" + prefix + key + "'"; };
+  const auto vector = [&](const char* key, std::int64_t size, bool wanted) {
+    const at::Tensor tensor = take(key);
+    if (!tensor.defined() && !wanted) return tensor;
+    TORCH_CHECK_VALUE(tensor.defined(), name(key), " is missing");
+    TORCH_CHECK_VALUE(tensor.dim() == 1 && tensor.size(0) == size && at::isFloatingType(tensor.scalar_type()),
+                      name(key), " is ", tensor.sizes(), " of ", tensor.scalar_type(), ", [", size,
+                      "] of a floating-point type is wanted");
+    return finite(tensor.to(bias_a.scalar_type()), name(key));
+  };
+  const auto scalar = [&](const char* key, bool wanted, float least) {
+    const at::Tensor tensor = take(key);
+    if (!tensor.defined() && !wanted) return tensor;
+    TORCH_CHECK_VALUE(tensor.defined(), name(key), " is missing");
+    TORCH_CHECK_VALUE(tensor.numel() == 1 && at::isFloatingType(tensor.scalar_type()), name(key), " is ",
+                      tensor.sizes(), " of ", tensor.scalar_type(), ", one floating-point number is wanted");
+    const at::Tensor value = tensor.reshape({}).to(at::kFloat);
+    TORCH_CHECK_VALUE(std::isfinite(value.item<float>()) && value.item<float>() >= least, name(key), " is ",
+                      value.item<float>());
+    return value;
+  };
+
+  const bool has_scales = entries.count(prefix + "scale_a") + entries.count(prefix + "scale_w") > 0;
+  const bool plain = traits_.bits == 1 && !has_scales;  // BinaryLinearCPP: neither scales nor bias_a
+  Staged s;
+  s.bias_a = vector("bias_a", bias_a.size(0), !plain);
+  if (!s.bias_a.defined()) s.bias_a = at::zeros_like(bias_a);
+  s.scale_a = plain ? at::ones({}) : scalar("scale_a", true, -std::numeric_limits<float>::max());
+  s.scale_w = plain ? at::ones({}) : scalar("scale_w", true, 0);
+  s.eps = scalar("eps", false, 1e-30f);
+  if (bias.defined()) s.bias = vector("bias", bias.size(0), true);
+  s.prepared = s.scale_w.item<float>() != 1;  // BITorch Engine's value of a layer that nobody prepared
+
+  s.weight = take("weight");
+  const at::Tensor packed = take("qweight");
+  TORCH_CHECK_VALUE(s.weight.defined() || packed.defined(), name("weight"), " (or '", prefix, "qweight') is missing");
+  if (s.weight.defined()) {
+    const bool is_float = at::isFloatingType(s.weight.scalar_type());
+    TORCH_CHECK_VALUE(
+        s.weight.sizes() == at::IntArrayRef(traits_.weight_shape) && (is_float || s.weight.scalar_type() == at::kChar),
+        name("weight"), " is ", s.weight.sizes(), " of ", s.weight.scalar_type(), ", ",
+        at::IntArrayRef(traits_.weight_shape), " of a floating-point type or of Char is wanted");
+    if (traits_.bits == 4 && !is_float)
+      TORCH_CHECK_VALUE(s.weight.ge(-8).logical_and_(s.weight.le(7)).all().item<bool>(), name("weight"),
+                        " holds codes outside [-8, 7]");
+    s.weight = (is_float ? finite(s.weight.to(bias_a.scalar_type()), name("weight")) : s.weight).contiguous();
+    if (plain && is_float) s.qweight = ops::pack_signs(std::exchange(s.weight, {}));  // as floats it would be scaled
+    return s;
+  }
+  s.qweight = known_layout(packed, has_scales);
+  TORCH_CHECK_VALUE(s.qweight.defined(), name("qweight"), " is ", packed.sizes(), " of ", packed.scalar_type(),
+                    ", which is no layout of a ", traits_.kind, " with weight ", at::IntArrayRef(traits_.weight_shape),
+                    "; ours is ", at::IntArrayRef(traits_.packed_shape), " of ", traits_.packed_type);
+  return s;
+}
+
+void QuantLayer::take_state(const Staged& s) {
+  const at::NoGradGuard no_grad;
+  // Copies: a staged tensor may be a view of a mapped file, which the layer must not keep open.
+  const auto own = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; };
+  set_weight(own(s.weight));
+  set_qweight(own(s.qweight));
+  bias_a.copy_(s.bias_a);
+  scale_a.copy_(s.scale_a);
+  scale_w.copy_(s.scale_w);
+  if (eps.defined() && s.eps.defined()) eps.copy_(s.eps);
+  if (bias.defined()) bias.copy_(s.bias);
+  set_prepared(s.prepared);
+  set_guarded_scale(0);
+}
+
+std::map<std::string, QuantLayer*> quant_layers(torch::nn::Module& module) {
+  std::map<std::string, QuantLayer*> layers;
+  if (auto* self = dynamic_cast<QuantLayer*>(&module)) layers[""] = self;
+  for (const auto& item : module.named_modules(/*name_prefix=*/"", /*include_self=*/false))
+    if (auto* layer = dynamic_cast<QuantLayer*>(item.value().get())) layers[item.key()] = layer;
+  return layers;
+}
+
+void set_grad_mode(torch::nn::Module& module, ops::GradMode mode) {
+  for (const auto& [name, layer] : quant_layers(module)) layer->set_grad_mode(mode);
+}
+
+void set_compat(torch::nn::Module& module, Compat compat) {
+  for (const auto& [name, layer] : quant_layers(module)) layer->set_compat(compat);
+}
+
+void set_step_size_guard(torch::nn::Module& module, StepSizeGuard guard) {
+  check_floor(guard);
+  for (const auto& [name, layer] : quant_layers(module)) layer->set_step_size_guard(guard);
+}
+
+void prepare_layers(torch::nn::Module& module) {
+  for (const auto& [name, layer] : quant_layers(module)) layer->prepare_params();
+}
+
+void pack_layers(torch::nn::Module& module, bool qweight_only) {
+  for (const auto& [name, layer] : quant_layers(module)) layer->generate_quantized_weight(qweight_only);
 }
 
 }  // namespace bie::nn

@@ -23,7 +23,7 @@ def test_train_saves_what_eval_reads(program, tmp_path, bits):
     process = program.run("train", *TINY, "--bits", bits, "-o", path)
     assert RESULT.fullmatch(process.stdout), process.stdout
     assert ("flipped" in process.stdout) == (bits == 1)
-    assert [line[:6] for line in process.stderr.splitlines()] == ["info: ", "info: "]
+    assert [line[:6] for line in process.stderr.splitlines()] == ["info: "] * 3
     assert str(path) in process.stderr
     assert not BAR.search(process.stderr)
     assert "\r" not in process.stderr
@@ -66,6 +66,34 @@ def test_quiet_leaves_the_result_alone(program):
     process = program.run("-q", "train", *TINY)
     assert RESULT.fullmatch(process.stdout)
     assert process.stderr == ""
+
+
+def test_layers_come_before_the_result(program):
+    process = program.run("train", *TINY, "--bits", "1", "--layers", "--compat", "bie-0.2.6")
+    table, result = process.stdout.split("\n\n")
+    assert RESULT.fullmatch(result)
+    assert "BinaryLinear(33, 33, int8 weight, compat=bie-0.2.6)" in table
+    assert table.splitlines()[-1].startswith("total")
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_a_diverged_run_fails_and_saves_nothing(program, tmp_path, bits):
+    process = program.run("-q", "train", *TINY, "--bits", bits, "--lr", "1e30", "-o", tmp_path / "model")
+    assert process.returncode == 1
+    assert process.stdout == ""
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("error: training diverged in epoch 1: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compat_implies_its_gradients(program, tmp_path):
+    files = {}
+    for gradients in ([], ["--gradients", "reference"]):
+        path = tmp_path / "model"
+        command = ["train", *TINY, "--bits", "4", "--compat", "bie-0.2.6", *gradients, "-o", path]
+        assert program.run(*command).returncode == 0
+        files[tuple(gradients)] = path.read_bytes()
+    assert len(set(files.values())) == 1
 
 
 def test_without_out_nothing_is_written(program, tmp_path):
@@ -176,4 +204,5 @@ def test_a_terminal_shows_a_progress_bar(program):
     assert filled[0] <= 1
     assert filled[-1] == 30
     assert bars[-1][1] == "2"
-    assert re.search(r"\r +\r$", shown.rsplit("]", 1)[1]), "the bar wipes itself away"
+    _, after = re.split(r"\r +\r", shown.rsplit("]", 1)[1])  # the bar wipes itself away
+    assert all("info" in line for line in after.splitlines()), "only log lines follow it"

@@ -38,6 +38,12 @@ WRONG_USE = [
     ["train", "--epochs", "2.5"],
     ["train", "--lr", "fast"],
     ["train", "--seed", "-1"],
+    ["train", "--step-floor", "low"],
+    ["train", "--gradients", "rough"],
+    ["train", "--warmup", "soon"],
+    ["train", "--checkpoint-every", "often"],
+    ["train", "--weights"],
+    ["train", "--checkpoints"],
     ["demo", "--seed", "-1"],
     ["eval"],
     ["eval", "a", "b"],
@@ -53,6 +59,9 @@ def test_wrong_use_exits_2(program, arguments):
     assert process.returncode == 2
     assert process.stdout == ""
     assert process.stderr.strip()
+    assert "frame #" not in process.stderr
+    assert len(process.stderr) < 200
+    assert all(word in process.stderr for word in arguments if word == "--seed")
 
 
 TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
@@ -60,6 +69,14 @@ TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
 REFUSED = {
     "unknown data": (["train", "--data", "x"], ["x", "digits"]),
     "output folder missing": (["train", "-o", "no/such/folder/x"], ["no/such/folder/x", "cannot be written"]),
+    "output is a folder": (["train", "-o", ".", *TINY], ["--out: .", "is a folder"]),
+    "logits in no folder": (
+        ["train", "--logits", "no/folder/x", *TINY],
+        ["--logits: no/folder/x", "cannot be written"],
+    ),
+    "logits of eval in no folder": (["eval", "m", "--logits", "no/folder/x"], ["--logits: no/folder/x"]),
+    "logits over the trained model": (["train", "-o", "x", "--logits", "./x"], ["--logits: ./x", "model's file"]),
+    "logits over the model of eval": (["eval", "x", "--logits", "./x"], ["--logits: ./x", "model's file"]),
     "missing folder": (["train", "--data", "mnist:no/such/folder"], ["no/such/folder"]),
     "missing folder of eval": (["eval", "no-file"], ["no-file"]),
     "unknown bits": (["train", "--bits", "3", *TINY], ["3"]),
@@ -68,9 +85,48 @@ REFUSED = {
     "no hidden": (["train", "--hidden", "0"], ["0"]),
     "no depth": (["train", "--depth", "0"], ["depth is 0"]),
     "no epochs": (["train", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
+    "more epochs than can be counted": (
+        ["train", "--hidden", "16", "--epochs", "9000000000000000000"],
+        ["epochs is 9000000000000000000"],
+    ),
+    "layers and no epochs": (["train", "--layers", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
+    "layers and a bad warm-up": (["train", "--layers", *TINY, "--warmup", "1"], ["warm-up is 1"]),
+    "layers and resume from nowhere": (["train", "--layers", "--resume", *TINY], ["resume", "folder"]),
+    **{
+        f"step floor {floor}": (["train", "--step-floor", floor, "--bits", "8", *TINY], [f"floor is {floor}", "[0, 1]"])
+        for floor in ("nan", "inf", "-0.1", "1e+30")
+    },
+    "freezing without binary weights": (
+        ["train", "--freeze-binary", "--bits", "8", *TINY],
+        ["freeze_binary", "8 bits"],
+    ),
+    "integer rate of float weights": (["train", "--integer-lr", "1e-3", "--bits", "8", *TINY], ["integer_lr", "int8"]),
+    "memory of codes": (
+        ["train", "--integer-memory", "0.3", "--bits", "8", "--weights", "int8", *TINY],
+        ["integer_memory", "1-bit int8"],
+    ),
+    "renewal for float weights": (["train", "--renew-scale-every", "3", "--bits", "4", *TINY], ["renew_scale_every"]),
+    "wide gradients of floats": (["train", "--wide-gradients", "--bits", "4", *TINY], ["wide_gradients", "int8"]),
+    "int8 weights at 32 bits": (["train", "--weights", "int8", *TINY], ["weights is int8", "32 bits"]),
+    "exact gradients of compat": (
+        ["train", "--compat", "bie-0.2.6", "--gradients", "exact", *TINY],
+        ["--gradients exact", "--compat bie-0.2.6"],
+    ),
     "batch of one": (["train", *TINY, "--batch", "1"], ["batch 1"]),
     "lr not a number": (["train", *TINY, "--lr", "nan"], ["nan"]),
-    "negative lr": (["train", *TINY, "--binary-lr", "-1"], ["-1"]),
+    "negative lr": (["train", *TINY, "--integer-lr", "-1"], ["integer_lr is -1"]),
+    "negative weight decay": (["train", *TINY, "--weight-decay", "-1"], ["weight_decay is -1"]),
+    "no memory": (["train", *TINY, "--integer-memory", "0"], ["integer_memory is 0"]),
+    "warm-up over all steps": (["train", *TINY, "--warmup", "1"], ["warm-up is 1"]),
+    "unknown optimizer": (["train", "--optimizer", "lion", *TINY], ["'lion'", "diodemix, adam or sgd"]),
+    "unknown schedule": (["train", "--schedule", "steps", *TINY], ["'steps'", "cosine"]),
+    "unknown form of weights": (["train", "--weights", "int4", *TINY], ["'int4'", "usual, float or int8"]),
+    "unknown compat": (["train", "--compat", "bie-9", *TINY], ["'bie-9'", "bie-0.2.6"]),
+    "resume from nowhere": (["train", "--resume", *TINY], ["resume", "folder"]),
+    "negative checkpoint interval": (["train", "--checkpoint-every", "-1", *TINY], ["checkpoint_every is -1"]),
+    "negative renewal": (["train", "--renew-scale-every", "-1", *TINY], ["renew_scale_every -1"]),
+    "checkpoints in a file": (["train", "--checkpoints", "/dev/null", *TINY], ["/dev/null", "checkpoints"]),
+    "checkpoints below a file": (["train", "--checkpoints", "/dev/null/x", *TINY], ["/dev/null/x", "checkpoints"]),
 }
 
 
@@ -129,6 +185,24 @@ def test_corrupt_models_exit_3(program, tmp_path, model_bytes, name):
     path = tmp_path / "model.safetensors"
     path.write_bytes(change(model_bytes))
     program.refused(program.run("eval", path), str(path), part)
+
+
+def test_a_warning_is_one_log_line(program, tmp_path, model_bytes):
+    """A model whose activation scale was never set: torch warns in our name."""
+    (length,) = struct.unpack("<Q", model_bytes[:8])
+    header = json.loads(model_bytes[8 : 8 + length])
+    start, end = header["block1.product.scale_a"]["data_offsets"]
+    content = bytearray(with_header(model_bytes, lambda h: h["__metadata__"].pop("crc32")))
+    data = len(content) - (len(model_bytes) - 8 - length)
+    content[data + start : data + end] = bytes(end - start)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    process = program.run("eval", path)
+    assert process.returncode == 0
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("warning: ")
+    assert "not trained" in line
+    assert program.run("-q", "eval", path).stderr == ""
 
 
 def test_a_model_for_other_images_exits_3(program, tmp_path, small_mnist, model_bytes):

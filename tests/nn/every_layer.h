@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
@@ -20,11 +21,11 @@ namespace bie::nn::test {
 
 struct LayerCase {
   std::string name;
-  std::function<std::shared_ptr<QuantLayer>()> make;
+  std::function<std::shared_ptr<QuantLayer>(bool bias)> make;
   std::vector<std::int64_t> x;  ///< shape of a batch
   std::int64_t axis;            ///< of x, along which the features lie
   double c;                     ///< first-batch scale_a / mean|x|
-  bool latent = false;
+  bool latent;                  ///< the weight stays float in training
 };
 
 inline void PrintTo(const LayerCase& c, std::ostream* out) { *out << c.name; }
@@ -35,26 +36,43 @@ inline at::Tensor numbers(at::IntArrayRef shape, std::uint64_t seed) {
 }
 
 inline std::vector<LayerCase> every_layer() {
+  constexpr double q8 = 2 / 11.269, q4 = 2 / 5.6345;
   std::vector<LayerCase> cases;
-  const auto linear = [&](std::vector<std::int64_t> lead, std::int64_t in, std::int64_t out) {
+  const auto linear = [&](std::vector<std::int64_t> x, std::int64_t in, std::int64_t out) {
     const std::string size = std::to_string(in) + "To" + std::to_string(out);
-    lead.push_back(in);
-    const std::int64_t axis = static_cast<std::int64_t>(lead.size()) - 1;
-    cases.push_back({"Binary" + size, [=] { return std::make_shared<BinaryLinearImpl>(in, out); }, lead, axis, 2});
-    cases.push_back({"Latent" + size,
-                     [=] {
-                       return std::make_shared<BinaryLinearImpl>(BinaryLinearOptions{in, out, true});
-                     },
-                     lead, axis, 2, true});
-    cases.push_back(
-        {"Q8Linear" + size, [=] { return std::make_shared<Q8LinearImpl>(in, out); }, lead, axis, 2 / 11.269});
-    cases.push_back(
-        {"Q4Linear" + size, [=] { return std::make_shared<Q4LinearImpl>(in, out); }, lead, axis, 2 / 5.6345});
+    x.push_back(in);
+    const std::int64_t axis = static_cast<std::int64_t>(x.size()) - 1;
+    for (const bool latent : {false, true}) {
+      const std::string name = (latent ? "Latent" : "Integer") + size;
+      const auto add = [&](const char* kind, double c, const auto& make) {
+        cases.push_back({kind + name, make, x, axis, c, latent});
+      };
+      add("Binary", 2, [=](bool bias) {
+        return std::make_shared<BinaryLinearImpl>(
+            BinaryLinearOptions{.in_features = in, .out_features = out, .latent = latent, .bias = bias});
+      });
+      const auto options = [=](bool bias) {
+        return QLinearOptions{.in_features = in, .out_features = out, .latent = latent, .bias = bias};
+      };
+      add("Q8Linear", q8, [=](bool bias) { return std::make_shared<Q8LinearImpl>(options(bias)); });
+      add("Q4Linear", q4, [=](bool bias) { return std::make_shared<Q4LinearImpl>(options(bias)); });
+    }
   };
-  const auto conv = [&](std::vector<std::int64_t> x, QConv2dOptions o) {
-    const std::string size = std::to_string(o.in_channels) + "To" + std::to_string(o.out_channels);
-    cases.push_back({"Q8Conv" + size, [=] { return std::make_shared<Q8Conv2dImpl>(o); }, x, 1, 2 / 11.269});
-    cases.push_back({"Q4Conv" + size, [=] { return std::make_shared<Q4Conv2dImpl>(o); }, x, 1, 2 / 5.6345});
+  const auto conv = [&](const std::vector<std::int64_t>& x, QConv2dOptions o) {
+    for (const bool latent : {false, true}) {
+      const std::string name =
+          (latent ? "Latent" : "Integer") + std::to_string(o.in_channels) + "To" + std::to_string(o.out_channels);
+      o.latent = latent;
+      const auto options = [o](bool bias) {
+        QConv2dOptions with = o;
+        with.bias = bias;
+        return with;
+      };
+      cases.push_back({"Q8Conv" + name, [=](bool bias) { return std::make_shared<Q8Conv2dImpl>(options(bias)); }, x, 1,
+                       q8, latent});
+      cases.push_back({"Q4Conv" + name, [=](bool bias) { return std::make_shared<Q4Conv2dImpl>(options(bias)); }, x, 1,
+                       q4, latent});
+    }
   };
   linear({4}, 7, 5);
   linear({2, 3}, 33, 65);
@@ -69,7 +87,7 @@ class EveryLayer : public testing::TestWithParam<LayerCase> {
  protected:
   EveryLayer() { at::manual_seed(4); }
 
-  std::shared_ptr<QuantLayer> make() const { return GetParam().make(); }
+  std::shared_ptr<QuantLayer> make(bool bias = false) const { return GetParam().make(bias); }
   at::Tensor batch(std::uint64_t seed = 1) const { return numbers(GetParam().x, seed); }
 };
 
@@ -87,14 +105,41 @@ inline at::Tensor run_eval(QuantLayer& layer, const at::Tensor& x) {
   return run(layer, x);
 }
 
-/// What training does to a weight: another value in place. The signs of half of an int8 weight, noise on a float one.
+/// What training does to a weight: another value in place. Rows in reverse of an integer one, noise on a float one.
 inline void change(at::Tensor weight) {
   const at::NoGradGuard no_grad;
-  const at::Tensor noise = numbers(weight.sizes(), 77);
   if (at::isFloatingType(weight.scalar_type()))
-    weight.add_(noise.mul(weight.abs().mean()));
+    weight.add_(numbers(weight.sizes(), 77).mul(weight.abs().mean()));
   else
-    weight.mul_(noise.sign().to(weight.scalar_type()));
+    weight.copy_(weight.flip(0));
 }
+
+/// Another value of a tensor that trains, as an optimizer leaves it.
+inline void assign(const at::Tensor& tensor, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
+}
+inline void assign(const at::Tensor& tensor, double value) { assign(tensor, at::full({}, value)); }
+
+inline float scale(const QuantLayer& layer) { return layer.scale_a.item<float>(); }
+
+/// Names and copies of all parameters and buffers.
+inline StateDict state(const torch::nn::Module& module) {
+  StateDict tensors;
+  for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value().detach().clone();
+  for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value().detach().clone();
+  return tensors;
+}
+
+inline void expect_same(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    ASSERT_EQ(b.count(name), 1u) << name;
+    EXPECT_EQ(tensor.scalar_type(), b.at(name).scalar_type()) << name;
+    EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+  }
+}
+
+inline bool informative(const at::Tensor& y) { return y.isfinite().all().item<bool>() && y.ne(0).any().item<bool>(); }
 
 }  // namespace bie::nn::test

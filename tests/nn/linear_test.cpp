@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "bie/kernels/binary_gemm.h"
 #include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
 
@@ -56,7 +57,7 @@ TEST(QLinear, OutputsAreTheProductOfTheCodes) {
 TEST(BinaryLinear, OutputsAreTheProductOfTheSigns) {
   for (const bool latent : {false, true}) {
     at::manual_seed(3);
-    BinaryLinearImpl layer(BinaryLinearOptions{65, 33, latent});
+    BinaryLinearImpl layer(BinaryLinearOptions{.in_features = 65, .out_features = 33, .latent = latent});
     const Numbers n = start(layer, 11);
     const auto signs = [](const at::Tensor& v) { return v.ge(0).to(at::kFloat).mul(2).sub(1); };
     // Preparing centres the weight; a latent weight keeps its own signs.
@@ -100,7 +101,7 @@ TEST(BinaryLinear, TheIntegerGradientIsInt8AndNeedsNoOtherLeaf) {
 
 TEST(BinaryLinear, ALatentWeightStaysFloatAndGetsAFloatGradient) {
   at::manual_seed(3);
-  BinaryLinearImpl layer(BinaryLinearOptions{33, 5, true});
+  BinaryLinearImpl layer(BinaryLinearOptions{.in_features = 33, .out_features = 5, .latent = true});
   const at::Tensor x = numbers({8, 33}, 1), g = numbers({8, 5}, 2), before = layer.weight.detach().clone();
   layer.forward(x).mul(g).sum().backward();
   EXPECT_EQ(layer.weight.scalar_type(), at::kFloat);
@@ -154,7 +155,7 @@ TEST(Q8Linear, TheWeightScaleIsTakenAnewInEachForward) {
 template <class Layer>
 std::pair<at::Tensor, at::Tensor> gradients(ops::GradMode mode, float* step) {
   at::manual_seed(3);
-  Layer layer(QLinearOptions{33, 5, mode});
+  Layer layer(QLinearOptions{.in_features = 33, .out_features = 5, .grad_mode = mode});
   const at::Tensor x = numbers({8, 33}, 1).requires_grad_();
   layer.forward(x).mul(numbers({8, 5}, 2)).sum().backward();
   *step = layer.scale_a.template item<float>();
@@ -173,6 +174,54 @@ TEST(QLinear, TheGradientModeReachesTheOperator) {
   const auto reference4 = gradients<Q4LinearImpl>(ops::GradMode::reference, &step);
   EXPECT_TRUE(reference4.first.equal(exact4.first));
   EXPECT_FALSE(reference4.second.allclose(exact4.second, 1e-3));
+}
+
+TEST(BinaryLinear, EveryKernelGivesTheSameNumbers) {
+  at::manual_seed(3);
+  for (const std::int64_t k : {7, 65, 256}) {
+    BinaryLinearImpl layer(k, 33);
+    const at::Tensor x = numbers({9, k}, 1);
+    EXPECT_EQ(layer.gemm_kernel_id(), 3) << "automatic";
+    const at::Tensor y = run_training(layer, x);
+    const std::int64_t rows = kernels::b1xb1_gemm_table().count;
+    ASSERT_GE(rows, 2);
+    std::vector<std::int64_t> ids{-7, 0, 3, 9, 99, 100 + rows, 1 << 20};  // automatic, or unknown: automatic too
+    for (std::int64_t row = 0; row < rows; ++row) ids.push_back(100 + row);
+    const auto before = state(layer);
+    for (const std::int64_t id : ids) {
+      layer.set_gemm_kernel_id(id);
+      EXPECT_EQ(layer.gemm_kernel_id(), id);
+      EXPECT_TRUE(run_eval(layer, x).equal(y)) << id;
+      EXPECT_TRUE(run_training(layer, x).equal(y)) << id;
+    }
+    expect_same(before, state(layer));  // never in a state dict
+  }
+}
+
+TEST(BinaryLinear, TheKernelIsChangedInEvaluationToo) {
+  BinaryLinearImpl layer(65, 33);
+  const at::Tensor x = numbers({9, 65}, 1), y = run_eval(layer, x);
+  for (std::int64_t row = 0; row < kernels::b1xb1_gemm_table().count; ++row) {
+    layer.set_gemm_kernel_id(100 + row);
+    EXPECT_TRUE(run(layer, x).equal(y)) << row;
+  }
+}
+
+TEST(BinaryLinear, AKernelIsSelected) {
+  BinaryLinearImpl layer(65, 33);
+  const at::Tensor x = numbers({2, 3, 65}, 1), y = run_training(layer, x);
+  layer.select_gemm_kernel(x);
+  EXPECT_GE(layer.gemm_kernel_id(), 100);
+  EXPECT_LT(layer.gemm_kernel_id(), 100 + kernels::b1xb1_gemm_table().count);
+  EXPECT_TRUE(run_training(layer, x).equal(y));
+  EXPECT_TRUE(run_eval(layer, x).equal(y));
+  const std::int64_t id = layer.gemm_kernel_id();
+  const std::string sentence = refusal([&] { layer.select_gemm_kernel(numbers({2, 7}, 1)); });
+  EXPECT_NE(sentence.find("[2, 7]"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("65"), std::string::npos) << sentence;
+  EXPECT_NE(refusal([&] { layer.select_gemm_kernel(at::full({}, 1.0)); }), "");
+  EXPECT_NE(refusal([&] { layer.select_gemm_kernel(numbers({0, 65}, 1)); }), "");
+  EXPECT_EQ(layer.gemm_kernel_id(), id);
 }
 
 TEST(Linear, SizesThatAreNotPositiveAreRefused) {

@@ -5,7 +5,7 @@
 
 #include "bie/nn/conv2d.h"
 #include "tests/io/scratch.h"
-#include "tests/nn/every_layer.h"
+#include "tests/nn/trained_model.h"
 
 namespace bie::nn::test {
 namespace {
@@ -76,18 +76,68 @@ TEST(Models, TheSameSeedGivesTheSameModel) {
   EXPECT_FALSE(weights(1).equal(weights(2)));
 }
 
-TEST(Models, EveryParameterTrains) {
-  for (const ModelConfig& config : {mlp(32), mlp(8), mlp(4), mlp(1), lenet(32), lenet(8), lenet(4)}) {
+TEST(Models, EveryParameterTrainsInEveryForm) {
+  for (const ModelConfig& config : every_model()) {
+    SCOPED_TRACE(describe(config));
     at::manual_seed(6);
     const auto model = make_model(config);
-    const at::Tensor x = numbers({6, config.image[0], config.image[1], config.image[2]}, 1);
-    const at::Tensor y = model->forward(x);
+    const at::Tensor y = model->forward(images(config));
+    EXPECT_TRUE(informative(y));
     y.mul(numbers(y.sizes(), 2)).sum().backward();
     for (const auto& item : model->named_parameters()) {
-      ASSERT_TRUE(item.value().grad().defined()) << config.arch << " " << config.bits << " " << item.key();
-      EXPECT_TRUE(item.value().grad().ne(0).any().item<bool>()) << config.arch << " " << config.bits << item.key();
+      ASSERT_TRUE(item.value().grad().defined()) << item.key();
+      EXPECT_TRUE(item.value().grad().ne(0).any().item<bool>()) << item.key();
+    }
+    const bool is_float =
+        config.weights == WeightForm::floating || (config.weights == WeightForm::usual && config.bits > 1);
+    for (const auto& layer : model->quant_layers()) {
+      EXPECT_STREQ(layer->weight_form(), is_float ? "float" : "int8");
+      EXPECT_EQ(layer->bias.defined(), !config.norm) << "a norm has its own";
     }
   }
+}
+
+TEST(Models, WithoutNormLayersHaveAnOutputBias) {
+  for (const int bits : {32, 1}) {
+    ModelConfig config = mlp(bits);
+    EXPECT_EQ(make_model(config)->named_parameters().contains("block1.product.bias"), false);
+    EXPECT_EQ(make_model(config)->named_parameters().contains("block1.norm.weight"), true);
+    config.norm = false;
+    EXPECT_EQ(make_model(config)->named_parameters().contains("block1.product.bias"), true);
+    EXPECT_EQ(make_model(config)->named_parameters().contains("block1.norm.weight"), false);
+  }
+}
+
+// numbers of variance 1 go in; without a norm each layer must keep about that.
+TEST(Models, WithoutNormTheSignalKeepsItsSize) {
+  ModelConfig config{.arch = "mlp", .bits = 32, .image = {1, 16, 16}, .hidden = 256, .depth = 8, .norm = false};
+  at::manual_seed(6);
+  const at::NoGradGuard no_grad;
+  const auto model = make_model(config);
+  const double deviation = model->forward(numbers({64, 1, 16, 16}, 1)).square().mean().sqrt().item<double>();
+  EXPECT_GT(deviation, 0.1);
+  EXPECT_LT(deviation, 3);
+}
+
+TEST(Models, TheFirstLayerIsQuantisedWhereAsked) {
+  for (ModelConfig config : {mlp(8), mlp(1), lenet(4)}) {
+    config.quantise_first = true;
+    const auto model = make_model(config);
+    EXPECT_EQ(model->quant_layers().size(), 3u);
+    EXPECT_EQ(weight_count(config), model->weight_count());
+    EXPECT_EQ(model->quantised_count(), model->weight_count() - config.hidden * config.classes) << "all but the head";
+    EXPECT_TRUE(model->named_parameters().contains("input_norm.weight"));
+    config.quantise_first = false;
+    EXPECT_FALSE(make_model(config)->named_parameters().contains("input_norm.weight"));
+  }
+}
+
+TEST(Models, FormsOfWeightsHaveNames) {
+  for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
+    EXPECT_EQ(weight_form_of(name(form)), form);
+  EXPECT_STREQ(name(WeightForm::floating), "float");
+  EXPECT_STREQ(name(WeightForm::integer), "int8");
+  EXPECT_EQ(refusal([] { weight_form_of("int4"); }), "the weights' form is 'int4', usual, float or int8 is wanted");
 }
 
 TEST(Models, WhatCannotBeBuiltIsRefused) {

@@ -1,5 +1,4 @@
-// What holds for every quantised layer: modes, forms of the weight, the activation's scale, dtypes, gradients,
-// refusals.
+// What holds for every quantised layer: modes, forms of the weight, dtypes, gradients, refusals.
 #include "bie/nn/quant_layer.h"
 
 #include <ATen/Parallel.h>
@@ -24,27 +23,6 @@ struct OneThread : testing::Environment {
 
 INSTANTIATE_TEST_SUITE_P(Layers, EveryLayer, testing::ValuesIn(every_layer()),
                          [](const auto& layer) { return layer.param.name; });
-
-/// Names and copies of all parameters and buffers.
-std::map<std::string, at::Tensor> state(const QuantLayer& layer) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& item : layer.named_parameters()) tensors[item.key()] = item.value().detach().clone();
-  for (const auto& item : layer.named_buffers()) tensors[item.key()] = item.value().detach().clone();
-  return tensors;
-}
-
-void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) {
-    ASSERT_EQ(b.count(name), 1u) << name;
-    EXPECT_EQ(tensor.scalar_type(), b.at(name).scalar_type()) << name;
-    EXPECT_TRUE(tensor.equal(b.at(name))) << name;
-  }
-}
-
-bool informative(const at::Tensor& y) { return y.isfinite().all().item<bool>() && y.ne(0).any().item<bool>(); }
-
-float scale(const QuantLayer& layer) { return layer.scale_a.item<float>(); }
 
 /// `qweight` of a copy of the layer's weight with its output channels in reverse.
 at::Tensor reversed(const at::Tensor& qweight) { return qweight.flip(0).contiguous(); }
@@ -124,7 +102,7 @@ TEST_P(EveryLayer, AWriteThroughDataInTrainingIsSeenInEvaluation) {
     if (explicitly)
       layer->generate_quantized_weight();
     else
-      layer->packed_state();
+      layer->state(/*packed=*/true);
     const at::Tensor other = layer->weight.detach().clone();
     change(other);
     layer->weight.data().copy_(other);
@@ -151,7 +129,7 @@ TEST_P(EveryLayer, OptWeightIsWhatTheModeWants) {
   run_training(*layer, batch());
   EXPECT_TRUE(layer->opt_weight().is_same(layer->weight));
   layer->eval();
-  const at::Tensor packed = layer->opt_weight();
+  const at::Tensor packed = layer->opt_weight().clone();
   layer->generate_quantized_weight();
   EXPECT_TRUE(packed.equal(layer->qweight));
   change(layer->weight);
@@ -171,49 +149,21 @@ TEST_P(EveryLayer, PackingInEvaluationLeavesTheStateAlone) {
   expect_same(before, state(*layer));
 }
 
-TEST_P(EveryLayer, PackedStateIsThatOfThePackedLayerAndLeavesThisOneAlone) {
-  const auto layer = make();
-  run_training(*layer, batch());
-  layer->generate_quantized_weight();
-  change(layer->weight);
-  const auto before = state(*layer);
-  const auto packed = layer->packed_state();
-  expect_same(before, state(*layer));
-  layer->generate_quantized_weight(true);
-  expect_same(packed, state(*layer));
-  EXPECT_EQ(packed.size(), 4u);
-  expect_same(packed, layer->packed_state());
-}
-
 TEST_P(EveryLayer, PreparingTwiceIsPreparingOnce) {
   const auto layer = make();
   layer->prepare_params();
+  EXPECT_STREQ(layer->weight_form(), GetParam().latent ? "float" : "int8");
+  EXPECT_EQ(layer->weight.requires_grad(), GetParam().latent);
   auto before = state(*layer);
   layer->prepare_params();
   expect_same(before, state(*layer));
   run_training(*layer, batch());
   before["scale_a"] = layer->scale_a.detach().clone();
   expect_same(before, state(*layer));
-}
-
-TEST_P(EveryLayer, TheFirstBatchSetsTheScaleOnce) {
-  for (const bool training : {true, false}) {
-    const auto layer = make();
-    layer->train(training);
-    {
-      const at::NoGradGuard no_grad;
-      layer->bias_a.fill_(3);  // the scale is of x, not of x + bias_a
-    }
-    EXPECT_EQ(scale(*layer), 0);
-    run(*layer, batch());
-    EXPECT_FLOAT_EQ(scale(*layer),
-                    static_cast<float>(GetParam().c * batch().to(at::kDouble).abs().mean().item<double>()));
-    const float first = scale(*layer);
-    run(*layer, batch(2).mul(7));
-    run_eval(*layer, batch(3).mul(0.01));
-    run_training(*layer, batch(3).mul(0.01));
-    EXPECT_EQ(scale(*layer), first);
-  }
+  layer->generate_quantized_weight(true);
+  before = state(*layer);
+  layer->prepare_params();
+  expect_same(before, state(*layer));
 }
 
 TEST_P(EveryLayer, AnUntrainedLayerEvaluates) {
@@ -222,48 +172,10 @@ TEST_P(EveryLayer, AnUntrainedLayerEvaluates) {
   EXPECT_TRUE(at::isFloatingType(layer->weight.scalar_type())) << "evaluation prepares nothing";
 }
 
-TEST_P(EveryLayer, TheFloorKeepsTheStepSizePositiveInTrainingOnly) {
-  const auto layer = make();
-  run_training(*layer, batch());
-  const float first = scale(*layer);
-  const auto after_setting = [&](float value) {
-    {
-      const at::NoGradGuard no_grad;
-      layer->scale_a.fill_(value);
-    }
-    run(*layer, batch());
-    return scale(*layer);
-  };
-  EXPECT_FLOAT_EQ(after_setting(-1), 0.01f * first);
-  EXPECT_FLOAT_EQ(after_setting(0), 0.01f * first);
-  EXPECT_EQ(after_setting(0.02f * first), 0.02f * first);
-  layer->eval();
-  EXPECT_EQ(after_setting(0.001f * first), 0.001f * first);
-}
-
-TEST_P(EveryLayer, ALoadedScaleHasNoFloor) {
-  for (const float loaded : {1e-6f, 0.5f, -0.5f}) {
-    const auto layer = make();
-    {
-      const at::NoGradGuard no_grad;
-      layer->scale_a.fill_(loaded);
-    }
-    run_training(*layer, batch());
-    run_training(*layer, batch(2));
-    EXPECT_EQ(scale(*layer), loaded);
-    {
-      const at::NoGradGuard no_grad;
-      layer->scale_a.mul_(1e-3);
-    }
-    run_training(*layer, batch());
-    EXPECT_EQ(scale(*layer), loaded * 1e-3f) << "however far training takes it";
-  }
-}
-
 TEST_P(EveryLayer, DtypesTouchNeitherScalesNorIntegers) {
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16})
     for (const bool packed : {false, true}) {
-      const auto layer = make();
+      const auto layer = make(/*bias=*/packed);
       run_training(*layer, batch());
       if (packed) layer->generate_quantized_weight(true);
       run_eval(*layer, batch());
@@ -271,7 +183,8 @@ TEST_P(EveryLayer, DtypesTouchNeitherScalesNorIntegers) {
       layer->to(type);
       for (const auto& [name, tensor] : state(*layer)) {
         const at::Tensor& old = before.at(name);
-        const bool kept = name == "scale_a" || name == "scale_w" || !at::isFloatingType(old.scalar_type());
+        const bool kept =
+            name == "scale_a" || name == "scale_w" || name == "eps" || !at::isFloatingType(old.scalar_type());
         EXPECT_EQ(tensor.scalar_type(), kept ? old.scalar_type() : type) << name;
         EXPECT_TRUE(tensor.equal(kept ? old : old.to(type))) << name;
       }
@@ -293,39 +206,6 @@ TEST_P(EveryLayer, MovingToADeviceChangesNothing) {
   expect_same(before, state(*layer));
   EXPECT_TRUE(run_eval(*layer, batch()).equal(y));
   EXPECT_TRUE(run_training(*layer, batch()).equal(y));
-}
-
-TEST_P(EveryLayer, APackedWeightIsTakenInPlaceOfAnother) {
-  const auto from = make(), to = make();
-  run_training(*from, batch());
-  run_training(*to, batch());
-  const at::Tensor y = run_eval(*from, batch());
-  from->generate_quantized_weight(true);
-  EXPECT_FALSE(run_eval(*to, batch()).equal(y)) << "the two start with other weights";
-  to->set_quantized_weight_data(from->qweight, from->scale_w);
-  EXPECT_FALSE(to->weight.defined());
-  EXPECT_FALSE(to->named_parameters().contains("weight"));
-  EXPECT_TRUE(run_eval(*to, batch()).equal(y));
-}
-
-TEST_P(EveryLayer, APackedWeightThatDoesNotFitIsRefused) {
-  const auto layer = make(), other = make();
-  run_training(*layer, batch());
-  other->generate_quantized_weight(true);
-  const at::Tensor good = other->qweight, one = at::ones({});
-  const at::Tensor y = run_eval(*layer, batch());
-  const auto before = state(*layer);
-  const at::Tensor narrow = good.slice(0, 1);
-  const std::string shapes = refusal([&] { layer->set_quantized_weight_data(narrow, one); });
-  EXPECT_NE(shapes.find(c10::str(narrow.sizes())), std::string::npos) << shapes;
-  EXPECT_NE(shapes.find(c10::str(good.sizes())), std::string::npos) << shapes;
-  const std::string dtypes = refusal([&] { layer->set_quantized_weight_data(good.to(at::kFloat), one); });
-  EXPECT_NE(dtypes.find("Float"), std::string::npos) << dtypes;
-  EXPECT_NE(dtypes.find(c10::toString(good.scalar_type())), std::string::npos) << dtypes;
-  EXPECT_NE(refusal([&] { layer->set_quantized_weight_data(good, at::ones({3})); }), "");
-  EXPECT_NE(refusal([&] { layer->set_quantized_weight_data(good, at::Tensor()); }), "");
-  expect_same(before, state(*layer));
-  EXPECT_TRUE(run_eval(*layer, batch()).equal(y));
 }
 
 TEST_P(EveryLayer, GradientsReachEverythingThatLearns) {
@@ -393,6 +273,21 @@ TEST_P(EveryLayer, AWrongFeatureCountIsRefused) {
     EXPECT_EQ(sentence.find('\n'), std::string::npos) << sentence;
     EXPECT_EQ(scale(*layer), 0) << "a refused batch leaves no scale behind";
   }
+}
+
+TEST_P(EveryLayer, AWrongRankIsRefusedAndLeavesNoScale) {
+  const auto layer = make();
+  const std::int64_t features = layer->bias_a.size(0);
+  std::vector<std::vector<std::int64_t>> shapes{{}};
+  if (layer->weight_shape().size() == 4) shapes = {{features}, {2, features}, {2, features, 9}, {2, features, 9, 9, 9}};
+  for (const bool training : {true, false})
+    for (const auto& shape : shapes) {
+      layer->train(training);
+      const std::string sentence = refusal([&] { layer->forward(numbers(shape, 1)); });
+      EXPECT_NE(sentence.find("wanted"), std::string::npos) << sentence;
+      EXPECT_EQ(scale(*layer), 0) << at::IntArrayRef(shape);
+      EXPECT_EQ(layer->guarded_scale(), 0) << at::IntArrayRef(shape);
+    }
 }
 
 TEST_P(EveryLayer, ABatchWithNanIsRefusedAndLeavesNoScale) {

@@ -1,18 +1,21 @@
-// Quantised fully connected layers. Drop-ins for torch::nn::Linear without output bias: [..., in] to [..., out].
+// Quantised fully connected layers: [..., in] to [..., out].
 #pragma once
 
 #include <torch/nn/pimpl.h>
 
+#include "bie/nn/nbit_layer.h"
 #include "bie/nn/quant_layer.h"
 
 namespace bie::nn {
 
 struct BinaryLinearOptions {
   std::int64_t in_features, out_features;
-  bool latent = false;  ///< keep the weight as a float that any optimizer trains, instead of int8 for DiodeMix
+  bool latent = false;    ///< keep the weight as a float that any optimizer trains, instead of int8 for DiodeMix
+  bool bias = false;      ///< an output bias, as converted torch::nn::Linear layers have
+  bool symmetric = true;  ///< the first batch sets scale_a to 2 * mean|x|; 4 * mean|x| if not
 };
 
-/// 1-bit weights and activations; see ops::binary_linear. scale_a starts as 2 * mean|x| of the first batch.
+/// 1-bit weights and activations; see ops::binary_linear.
 /// An unprepared layer prepares itself on its first training forward: weight becomes int8, scale_w = mean|weight|.
 class BinaryLinearImpl : public QuantLayer {
  public:
@@ -21,57 +24,59 @@ class BinaryLinearImpl : public QuantLayer {
       : BinaryLinearImpl(BinaryLinearOptions{in_features, out_features}) {}
   at::Tensor forward(const at::Tensor& x) override;
   void prepare_params() override;
-  int weight_bits() const override { return 1; }
+
+  /// Times the kernels of this machine on batches like x and keeps the fastest; before training or inference starts.
+  void select_gemm_kernel(const at::Tensor& x);
+  /// 0 to 99: automatic. Ids from 100 name rows of the kernels' table; one that does not fit is automatic.
+  std::int64_t gemm_kernel_id() const { return gemm_kernel_id_; }
+  void set_gemm_kernel_id(std::int64_t id);
 
  private:
   Packed pack() const override;
   at::Tensor prepack(const at::Tensor& packed) const override;
+  double first_batch_factor() const override { return options_.symmetric ? 2 : 4; }
+  at::Tensor float_weight_scale() const override;
+  at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
 
   BinaryLinearOptions options_;
+  std::int64_t gemm_kernel_id_ = 3;
 };
 TORCH_MODULE(BinaryLinear);
 
 struct QLinearOptions {
   std::int64_t in_features, out_features;
+  bool latent = true;  ///< keep the weight as a float that any optimizer trains; else int8 codes for DiodeMix
+  bool bias = false;   ///< an output bias
   ops::GradMode grad_mode = ops::GradMode::exact;
 };
 
-/// 8-bit weights and activations; see ops::q8_linear. The weight stays float in training, its scale is taken anew in
-/// each forward pass. scale_a starts as 2 * mean|x| / 11.269 of the first batch.
-class Q8LinearImpl : public QuantLayer {
+/// 8- or 4-bit weights and activations; see ops::q8_linear and ops::q4_linear.
+class QLinearImpl : public NbitLayer {
  public:
-  explicit Q8LinearImpl(const QLinearOptions& options);
-  Q8LinearImpl(std::int64_t in_features, std::int64_t out_features)
-      : Q8LinearImpl(QLinearOptions{in_features, out_features}) {}
+  QLinearImpl(int bits, const QLinearOptions& options);
   at::Tensor forward(const at::Tensor& x) override;
-  void prepare_params() override {}
-  int weight_bits() const override { return 8; }
 
  private:
-  Packed pack() const override;
   at::Tensor prepack(const at::Tensor& packed) const override;
 
   QLinearOptions options_;
 };
+
+/// qweight is [out, in] int8.
+class Q8LinearImpl : public QLinearImpl {
+ public:
+  explicit Q8LinearImpl(const QLinearOptions& options) : QLinearImpl(8, options) {}
+  Q8LinearImpl(std::int64_t in_features, std::int64_t out_features)
+      : Q8LinearImpl(QLinearOptions{in_features, out_features}) {}
+};
 TORCH_MODULE(Q8Linear);
 
-/// 4-bit weights and activations; see ops::q4_linear. prepare_params fixes scale_w = max(2 * mean|w| / 5.6345, eps);
-/// an unprepared layer prepares itself on its first training forward.
-class Q4LinearImpl : public QuantLayer {
+/// qweight is [out, ceil(in/2)] int8.
+class Q4LinearImpl : public QLinearImpl {
  public:
-  explicit Q4LinearImpl(const QLinearOptions& options);
+  explicit Q4LinearImpl(const QLinearOptions& options) : QLinearImpl(4, options) {}
   Q4LinearImpl(std::int64_t in_features, std::int64_t out_features)
       : Q4LinearImpl(QLinearOptions{in_features, out_features}) {}
-  at::Tensor forward(const at::Tensor& x) override;
-  void prepare_params() override;
-  int weight_bits() const override { return 4; }
-
- private:
-  Packed pack() const override;
-  at::Tensor prepack(const at::Tensor& packed) const override;
-
-  QLinearOptions options_;
-  bool prepared_ = false;
 };
 TORCH_MODULE(Q4Linear);
 

@@ -13,20 +13,34 @@
 
 namespace bie::nn {
 
+/// How the weights of the quantised layers are held in training.
+enum class WeightForm {
+  usual,     ///< int8 at 1 bit, float at 8 and 4
+  floating,  ///< float, quantised in each forward pass (latent)
+  integer,   ///< int8, moved by DiodeMix
+};
+/// "usual", "float" or "int8".
+const char* name(WeightForm form);
+WeightForm weight_form_of(const std::string& name);  ///< A ValueError for any other name.
+
 struct ModelConfig {
   std::string arch = "mlp";                    ///< mlp or lenet
   int bits = 32;                               ///< of inner layers, weights and activations: 32 (float), 8, 4 or 1
   std::array<std::int64_t, 3> image{1, 8, 8};  ///< channels, height, width
   std::int64_t classes = 10;
-  std::int64_t hidden = 1024;  ///< width of the inner fully connected layers
-  std::int64_t depth = 3;      ///< their number (mlp)
+  std::int64_t hidden = 1024;   ///< width of the inner fully connected layers
+  std::int64_t depth = 3;       ///< their number (mlp)
+  bool norm = true;             ///< BatchNorm after each layer but the last; without it layers have an output bias
+  bool quantise_first = false;  ///< the first layer is quantised too, its input normalised; all but the last layer then
+  WeightForm weights = WeightForm::usual;
 };
 
 /// Elements of all weights of such a model (matrices and filters; biases, scales and norms do not count), from the
 /// sizes alone. A ValueError for an unknown architecture, bit width or size.
 std::int64_t weight_count(const ModelConfig& config);
 
-/// [batch, channels, height, width] float to [batch, classes] logits. The first and the last layer are float.
+/// [batch, channels, height, width] float to [batch, classes] logits. The last layer is float, the first too unless the
+/// configuration says otherwise.
 class Classifier : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& images) = 0;
@@ -46,8 +60,8 @@ class Classifier : public torch::nn::Module {
   ModelConfig config_;
 };
 
-/// mlp:   Linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
-/// lenet: 5x5 Conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear. No 1-bit form.
+/// mlp:   linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
+/// lenet: 5x5 conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear. No 1-bit form.
 /// A ValueError as weight_count's.
 std::shared_ptr<Classifier> make_model(const ModelConfig& config);
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,63 +13,147 @@
 
 namespace bie::nn {
 
+/// Which values a layer computes where ours differ from BITorch Engine 0.2.6 on purpose (numerics.md, marked with a
+/// dagger there). bie_0_2_6: x + bias_a is rounded back to a 16-bit x's dtype, gradients are GradMode::reference, and
+/// the first batch of a 4-bit layer sets scale_a with the 8-bit constant 11.269.
+enum class Compat { none, bie_0_2_6 };
+/// "none" or "bie-0.2.6"; a ValueError for anything else.
+Compat compat_of(const std::string& name);
+
+/// Keeps a learned step size away from zero in training: scale_a >= floor * its first-batch value, whatever the
+/// optimizer did. Never applied to a loaded scale, nor to a layer that has not trained. docs/training.md says why.
+struct StepSizeGuard {
+  float floor = 0.03f;  ///< in [0, 1]; 0 turns the guard off
+};
+
+/// Tensors by name.
+using StateDict = std::map<std::string, at::Tensor>;
+
 /// State (names are the state-dict keys of BITorch Engine 0.2.6):
-///   weight   float, or int8 for a prepared binary layer; undefined once only qweight is kept
+///   weight   float, or int8 once prepared for an integer optimizer; undefined once only qweight is kept
 ///   qweight  the packed weight, where it was asked for
 ///   bias_a   [in] zeros, learnable, added to the activation before it is quantised
 ///   scale_a  0-dim float32, learnable; 0 means that the first batch sets it
 ///   scale_w  0-dim float32, not learned
-/// scale_a and scale_w stay float32 whatever `to` is asked for.
+///   eps      0-dim float32, the smallest step size (8- and 4-bit layers)
+///   bias     [out] added to the output, where the layer was made with one (ours: BITorch Engine has none)
+/// Scales stay float32 whatever `to` is asked for.
 ///
 /// Training uses `weight`. Evaluation uses the packed form of the current weight: packed on first use, packed anew
 /// when the weight changed (told by its address and version), forgotten by train(). A write through weight.data() in
 /// evaluation cannot be seen: call repack().
 class QuantLayer : public torch::nn::Module {
  public:
-  at::Tensor weight, qweight, bias_a, scale_a, scale_w;
+  at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias;
 
   virtual at::Tensor forward(const at::Tensor& x) = 0;
   /// Makes the weight ready for training; acts once, on a float weight.
   virtual void prepare_params() = 0;
+  /// Replaces the weight by a float one of the layer's shape and prepares it. A DiodeMix that has stepped keeps
+  /// the old weight's moments: make a new one.
+  void set_weight_data(const at::Tensor& data);
   /// Packs the weight into `qweight` (and sets scale_w); with qweight_only the training weight is dropped.
   void generate_quantized_weight(bool qweight_only = false);
   /// Takes a packed weight, in place of any other form. A sentence if its shape or dtype is not the layer's.
-  void set_quantized_weight_data(const at::Tensor& packed, const at::Tensor& weight_scale);
+  /// scale_w stays where `weight_scale` is undefined.
+  void set_quantized_weight_data(const at::Tensor& packed, const at::Tensor& weight_scale = {});
   /// weight in training, the packed form of the current weight in evaluation.
   at::Tensor opt_weight();
-  /// The layer's tensors with its weight packed, as they are saved; the layer is not changed.
-  std::map<std::string, at::Tensor> packed_state();
   /// Forgets every derived form of the weight.
   void repack();
+
+  /// The layer's tensors by their keys; with `packed` the weight as qweight. The layer is not changed.
+  StateDict state(bool packed) const;
+  /// A state that has been checked and can be taken without an error.
+  struct Staged {
+    at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias;
+    bool prepared;
+  };
+  /// Takes the layer's entries ("<prefix>weight" and so on) out of `entries` in whichever form they are: float, int8,
+  /// or packed in any layout that BITorch Engine or we write; the float weight of a BinaryLinearCPP, which has no
+  /// scales, as its signs, packed. A sentence that names the entry for anything else, NaN and infinity included.
+  Staged check_state(StateDict& entries, const std::string& prefix) const;
+  /// Takes the form of a checked state. A loaded scale has no guard.
+  void take_state(const Staged& staged);
+
+  void set_grad_mode(ops::GradMode mode) { grad_mode_ = mode; }
+  ops::GradMode grad_mode() const { return compat_ == Compat::none ? grad_mode_ : ops::GradMode::reference; }
+  void set_compat(Compat compat) { compat_ = compat; }
+  Compat compat() const { return compat_; }
+  /// A ValueError unless the floor is a number in [0, 1].
+  void set_step_size_guard(StepSizeGuard guard);
+  StepSizeGuard step_size_guard() const { return guard_; }
+  /// Whether training makes a gradient for the weight, float or integer; it does unless told otherwise.
+  void set_weight_trainable(bool trainable);
+  bool weight_trainable() const { return weight_trainable_; }
+  /// First-batch value of scale_a that the guard is relative to; 0 where there is none. A training checkpoint keeps it.
+  float guarded_scale() const { return guarded_scale_; }
+  void set_guarded_scale(float value);
 
   void train(bool on = true) override;
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
+  /// One line: BinaryLinear(1000, 37, int8 weight).
+  void pretty_print(std::ostream& stream) const override;
 
-  virtual int weight_bits() const = 0;
+  int weight_bits() const { return traits_.bits; }
   /// Elements of the weight.
   std::int64_t weight_count() const { return weight_count_; }
+  const std::vector<std::int64_t>& weight_shape() const { return traits_.weight_shape; }
+  /// "float", "int8" or "packed".
+  const char* weight_form() const;
 
  protected:
   struct Packed {
     at::Tensor qweight, scale_w;
   };
+  /// What distinguishes one kind of layer from the others.
+  struct Traits {
+    const char* kind;  ///< "Q4Linear"
+    int bits;
+    std::vector<std::int64_t> weight_shape, packed_shape;
+    at::ScalarType packed_type;
+    std::int64_t feature_axis;  ///< of x
+    bool latent;                ///< the weight is trained as a float
+    bool has_bias;
+    std::string geometry;  ///< further sizes for the description, ", stride=[2, 2]"
+  };
 
-  QuantLayer(at::IntArrayRef weight_shape, at::IntArrayRef packed_shape, at::ScalarType packed_type);
+  explicit QuantLayer(Traits traits);
 
   virtual Packed pack() const = 0;
   virtual at::Tensor prepack(const at::Tensor& packed) const = 0;
-  /// First-batch scale (scale_a = c * mean|x|) and, in training, the floor of one hundredth of it that keeps a learned
-  /// step size from crossing zero. A loaded scale has no floor. A batch whose features, along `axis`, are not the
-  /// layer's is refused before it leaves a scale behind.
-  void ready_activation(const at::Tensor& x, double c, std::int64_t axis);
+  /// Whether scale_w belongs to the float weight that was put in place.
+  virtual void set_prepared(bool /*prepared*/) {}
+  /// The scale that a float weight trains with; undefined where the operator computes it.
+  virtual at::Tensor float_weight_scale() const = 0;
+  /// First-batch scale_a / mean|x|.
+  virtual double first_batch_factor() const = 0;
+  /// Refuses a float x whose shape this layer cannot take, before it leaves a scale behind.
+  virtual void check_input(const at::Tensor& x) const;
+  /// A packed weight of a file in the layer's own layout; undefined where it is none that is known. `has_scales` tells
+  /// BITorch Engine's flat layouts apart: its CPU class has none.
+  virtual at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const;
+
+  const Traits& traits() const { return traits_; }
+  bool latent() const { return traits_.latent; }
+
+  /// x and its bias as the operator wants them, the step size initialised and guarded.
+  struct Activation {
+    at::Tensor x, bias_a;
+  };
+  Activation activation(const at::Tensor& x);
 
   /// The weight, its scale and its panels as an operator wants them in this mode.
   struct Operand {
     at::Tensor weight, scale_w, panels, anchor;
   };
   Operand operand();
+  /// y + bias, along the feature axis.
+  at::Tensor add_bias(const at::Tensor& y) const;
+  /// Puts integer codes or signs in place of a float weight.
+  void make_integer(const at::Tensor& codes, const at::Tensor& scale);
 
  private:
   struct Key {
@@ -78,17 +163,35 @@ class QuantLayer : public torch::nn::Module {
   };
   static Key key_of(const at::Tensor& tensor);
   void refresh();
+  void guard_scale();
+  void first_batch_scale(const at::Tensor& x);
+  void set_weight(const at::Tensor& value);
+  void set_qweight(const at::Tensor& value);
 
-  std::vector<std::int64_t> packed_shape_;
-  at::ScalarType packed_type_;
+  Traits traits_;
   std::int64_t weight_count_;
+  ops::GradMode grad_mode_ = ops::GradMode::exact;
+  Compat compat_ = Compat::none;
+  StepSizeGuard guard_;
+  float guarded_scale_ = 0;
+  bool scale_ready_ = false;
+  bool weight_trainable_ = true;
   Packed current_;  // packed form of the weight with key weight_key_, or of qweight alone
   Key weight_key_;
   at::Tensor panels_;  // of current_.qweight
   Key panels_key_;
   at::Tensor anchor_;
-  bool scale_ready_ = false;
-  float scale_floor_ = 0;
 };
+
+/// Every quantised layer inside a module, itself included, by name.
+std::map<std::string, QuantLayer*> quant_layers(torch::nn::Module& module);
+
+void set_grad_mode(torch::nn::Module& module, ops::GradMode mode);
+void set_compat(torch::nn::Module& module, Compat compat);
+/// A ValueError as the layer's, also where there is none.
+void set_step_size_guard(torch::nn::Module& module, StepSizeGuard guard);
+/// prepare_params and generate_quantized_weight of every quantised layer inside a module.
+void prepare_layers(torch::nn::Module& module);
+void pack_layers(torch::nn::Module& module, bool qweight_only = true);
 
 }  // namespace bie::nn

@@ -1,0 +1,31 @@
+// What the 8- and 4-bit layers share: how their weight is scaled, coded and packed.
+#pragma once
+
+#include "bie/nn/quant_layer.h"
+
+namespace bie::nn {
+
+/// A latent weight stays float and is quantised in each training forward: at 8 bits with a scale taken anew each time,
+/// at 4 bits with the one that prepare_params fixed, scale_w = max(2 * mean|w| / 5.6345, eps), or that came with it
+/// from a file. A layer that is not latent holds int8 codes once prepared, w = code * scale_w, and DiodeMix trains the
+/// codes. An unprepared layer prepares itself on its first training forward.
+class NbitLayer : public QuantLayer {
+ public:
+  void prepare_params() override;
+
+ protected:
+  explicit NbitLayer(Traits traits) : QuantLayer(std::move(traits)) {}
+
+  Packed pack() const override;
+  void set_prepared(bool prepared) override { prepared_ = prepared; }
+  double first_batch_factor() const override;
+  at::Tensor float_weight_scale() const override;
+  at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
+
+ private:
+  at::Tensor weight_scale() const;
+
+  bool prepared_ = false;  // at 4 bits scale_w is the float weight's
+};
+
+}  // namespace bie::nn

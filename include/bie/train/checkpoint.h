@@ -1,0 +1,33 @@
+// Training checkpoints: everything a run needs to go on to the bit, in a folder of safetensors files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "bie/nn/quant_layer.h"
+
+namespace bie::train {
+
+struct Checkpoint {
+  std::int64_t step = 0;  ///< steps done
+  std::string run;        ///< JSON of what has to be the same to go on
+  nn::StateDict tensors;
+};
+
+/// Writes DIR/step-<step>.safetensors whole or not at all (written beside, flushed, renamed), then removes all but the
+/// `keep` newest checkpoints up to this step. Those of later steps go too: a run that went on from before them has
+/// passed them over as damaged. Creates the folder.
+void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int keep = 2);
+
+/// The newest checkpoint that is whole: its structure and the CRC-32 of its contents are checked. `note` is told of
+/// each one passed over, and why. None where the folder has no checkpoint at all. A ValueError, naming the newest file
+/// and its fault, where there are some and all are damaged.
+std::optional<Checkpoint> newest_checkpoint(const std::string& dir,
+                                            const std::function<void(const std::string&)>& note);
+
+/// Whether the folder holds a checkpoint, good or not.
+bool has_checkpoints(const std::string& dir);
+
+}  // namespace bie::train

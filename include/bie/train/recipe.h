@@ -1,0 +1,34 @@
+// Optimizers and rates of `bie train`, with defaults per bit width that train without being tuned. docs/training.md has
+// the measurements that chose them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bie/nn/models.h"
+#include "bie/optim/schedule.h"
+
+namespace bie::train {
+
+/// What moves the float parameters. Integer weights are always moved by DiodeMix.
+enum class OptimizerKind {
+  diodemix,  ///< DiodeMix's Adam
+  adam,      ///< torch's AdamW
+  sgd,       ///< torch's SGD with Nesterov momentum 0.9
+};
+/// "diodemix", "adam" or "sgd".
+const char* name(OptimizerKind kind);
+OptimizerKind optimizer_of(const std::string& name);  ///< A ValueError for any other name.
+
+struct Recipe {
+  double lr;              ///< of the float parameters
+  double weight_decay;    ///< decoupled for diodemix and adam; on float weights of two or more dimensions
+  double integer_lr;      ///< of the int8 weights
+  double integer_memory;  ///< share of all steps over which DiodeMix remembers the votes on a sign: (1 / (1-beta2)) /
+                          ///< steps
+  optim::Schedule schedule;
+};
+
+Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer);
+
+}  // namespace bie::train

@@ -1,0 +1,19 @@
+// Files that the commands write.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "bie/nn/models.h"
+
+namespace bie::cli {
+
+/// To be called before the work, not after it: a ValueError naming the option unless a file can be written at `path`
+/// that does not take the place of `other`, which the command has written or read.
+void check_output(const char* option, const std::string& path, const std::string& other = {});
+
+/// The entry "logits", float32 [images, classes], in a safetensors file.
+void save_logits(nn::Classifier& model, const at::Tensor& images, const std::string& path);
+
+}  // namespace bie::cli

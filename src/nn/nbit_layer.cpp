@@ -1,0 +1,65 @@
+#include "bie/nn/nbit_layer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <tuple>
+
+#include "ops/quantizers.h"
+
+namespace bie::nn {
+
+double NbitLayer::first_batch_factor() const {
+  return weight_bits() == 8 || compat() == Compat::bie_0_2_6 ? ops::q8_range.mean_to_step : ops::q4_range.mean_to_step;
+}
+
+/// The scale of a float weight: 2 * mean|w| / 11.269 at 8 bits, max(2 * mean|w| / 5.6345, eps) at 4 unless it has one.
+at::Tensor NbitLayer::weight_scale() const {
+  if (weight_bits() == 4 && prepared_) return scale_w;
+  if (weight_bits() == 8) return std::get<1>(ops::q8_quantize(weight));
+  return std::get<1>(ops::q4_quantize(weight)).clamp_min_(eps.item<float>());
+}
+
+void NbitLayer::prepare_params() {
+  if (!weight.defined() || !at::isFloatingType(weight.scalar_type()) || (latent() && prepared_)) return;
+  const at::NoGradGuard no_grad;
+  if (!latent()) {
+    const at::Tensor scale = weight_scale();
+    const double least = eps.item<float>();
+    make_integer(std::get<0>(weight_bits() == 8 ? ops::q8_quantize(weight, scale, least)
+                                                : ops::q4_quantize(weight, scale, least)),
+                 scale);
+  } else if (weight_bits() == 4) {
+    scale_w.copy_(weight_scale());
+  }
+  prepared_ = true;
+}
+
+at::Tensor NbitLayer::float_weight_scale() const { return weight_bits() == 8 ? at::Tensor() : scale_w; }
+
+QuantLayer::Packed NbitLayer::pack() const {
+  const bool is_float = at::isFloatingType(weight.scalar_type());
+  const double least = eps.item<float>();
+  Packed packed{weight, scale_w};
+  if (is_float) {
+    packed.scale_w = weight_scale();
+    packed.qweight = std::get<0>(weight_bits() == 8 ? ops::q8_quantize(weight, packed.scale_w, least)
+                                                    : ops::q4_quantize(weight, packed.scale_w, least));
+  }
+  if (weight_bits() == 4) packed.qweight = ops::pack_int4(packed.qweight.reshape({weight_shape()[0], -1}));
+  packed.qweight = packed.qweight.view(traits().packed_shape);
+  return packed;
+}
+
+at::Tensor NbitLayer::known_layout(const at::Tensor& packed, bool has_scales) const {
+  const at::Tensor ours = QuantLayer::known_layout(packed, has_scales);
+  if (ours.defined() || traits().packed_shape.size() == 2) return ours;
+  // A convolution's shape is a label: BITorch Engine's CPU class stores the same bytes as flat rows.
+  const std::int64_t rows = weight_shape()[0],
+                     bytes = traits().packed_shape[1] * traits().packed_shape[2] * traits().packed_shape[3];
+  const bool flat = packed.sizes() == at::IntArrayRef{rows, bytes} || packed.sizes() == at::IntArrayRef{rows * bytes};
+  if (packed.scalar_type() != traits().packed_type || !flat) return {};
+  return packed.reshape(traits().packed_shape).contiguous();
+}
+
+}  // namespace bie::nn

@@ -1,0 +1,24 @@
+#include "bie/optim/parameters.h"
+
+#include "bie/nn/quant_layer.h"
+
+namespace bie::optim {
+
+std::vector<Param> parameters(torch::nn::Module& module) {
+  std::map<std::string, const nn::QuantLayer*> weights;
+  for (const auto& [name, layer] : nn::quant_layers(module))
+    weights[name.empty() ? "weight" : name + ".weight"] = layer;
+  std::vector<Param> params;
+  for (const auto& item : module.named_parameters()) {
+    const auto layer = weights.find(item.key());
+    const at::Tensor& tensor = item.value();
+    if (layer == weights.end()) {
+      if (tensor.requires_grad()) params.emplace_back(tensor, item.key());
+    } else if (layer->second->weight_trainable()) {
+      params.emplace_back(tensor, item.key(), layer->second->weight_bits(), layer->second->scale_w);
+    }
+  }
+  return params;
+}
+
+}  // namespace bie::optim

@@ -1,0 +1,33 @@
+#include "bie/optim/schedule.h"
+
+#include <c10/util/Exception.h>
+
+#include <cmath>
+
+namespace bie::optim {
+
+const char* name(ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::constant: return "constant";
+    case ScheduleKind::linear: return "linear";
+    default: return "cosine";
+  }
+}
+
+ScheduleKind schedule_of(const std::string& text) {
+  for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::linear})
+    if (text == name(kind)) return kind;
+  TORCH_CHECK_VALUE(false, "the schedule is '", text, "', constant, cosine or linear is wanted");
+}
+
+double Schedule::factor(std::int64_t step, std::int64_t steps) const {
+  TORCH_CHECK_VALUE(warmup >= 0 && warmup < 1, "a schedule's warm-up is ", warmup, ", a share in [0, 1) is wanted");
+  TORCH_CHECK_VALUE(step >= 0 && step < steps, "a schedule of ", steps, " steps has no step ", step);
+  const double rising = warmup * static_cast<double>(steps), done = static_cast<double>(step);
+  if (done < rising) return (done + 1) / (rising + 1);
+  const double share = (done - rising) / (static_cast<double>(steps) - rising);
+  if (kind == ScheduleKind::constant) return 1;
+  return kind == ScheduleKind::linear ? 1 - share : 0.5 * (1 + std::cos(M_PI * share));
+}
+
+}  // namespace bie::optim

@@ -1,0 +1,71 @@
+// Models whose every tensor has left its initial value, for tests of their files.
+#pragma once
+
+#include "bie/nn/models.h"
+#include "tests/nn/every_layer.h"
+
+namespace bie::nn::test {
+
+/// Every architecture, width and form.
+inline std::vector<ModelConfig> every_model() {
+  std::vector<ModelConfig> configs;
+  for (const int bits : {32, 8, 4, 1}) configs.push_back({"mlp", bits, {1, 7, 5}, 3, 33, 2});
+  for (const int bits : {32, 8, 4}) configs.push_back({"lenet", bits, {2, 17, 20}, 4, 33, 1});
+  const std::vector<ModelConfig> usual = configs;
+  const auto add = [&](const auto& change) {
+    for (ModelConfig config : usual) {
+      change(config);
+      configs.push_back(config);
+    }
+  };
+  add([](ModelConfig& c) { c.weights = WeightForm::floating; });
+  add([](ModelConfig& c) { c.weights = WeightForm::integer; });
+  add([](ModelConfig& c) { c.norm = false; });
+  add([](ModelConfig& c) { c.quantise_first = true; });
+  add([](ModelConfig& c) {
+    c.norm = false;
+    c.quantise_first = true;
+    c.weights = WeightForm::integer;
+  });
+  return configs;
+}
+
+inline std::string describe(const ModelConfig& c) {
+  return c.arch + " of " + std::to_string(c.bits) + " bits, weights " + name(c.weights) + (c.norm ? "" : ", no norm") +
+         (c.quantise_first ? ", first too" : "");
+}
+
+inline at::Tensor images(const ModelConfig& c, std::uint64_t seed = 1) {
+  return numbers({6, c.image[0], c.image[1], c.image[2]}, seed);
+}
+
+/// Moves every parameter.
+inline void train_a_step(Classifier& model, std::uint64_t seed) {
+  model.train();
+  model.zero_grad();
+  const at::Tensor y = model.forward(images(model.config(), seed));
+  y.mul(numbers(y.sizes(), seed + 50)).sum().backward();
+  const at::NoGradGuard no_grad;
+  for (auto& item : model.named_parameters()) {
+    at::Tensor& p = item.value();
+    if (p.scalar_type() == at::kChar)
+      p.copy_(p.flip(0));
+    else
+      p.add_(p.grad(), -1e-3);
+  }
+}
+
+inline std::shared_ptr<Classifier> trained(const ModelConfig& config) {
+  at::manual_seed(8);
+  const auto model = make_model(config);
+  for (const std::uint64_t seed : {1, 2, 3}) train_a_step(*model, seed);
+  return model;
+}
+
+inline at::Tensor logits(Classifier& model) {
+  const at::NoGradGuard no_grad;
+  model.eval();
+  return model.forward(images(model.config(), 9));
+}
+
+}  // namespace bie::nn::test

@@ -1,0 +1,103 @@
+// Every optimizer trains every form of weight at every width, and what is saved predicts what was trained.
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "bie/nn/model_file.h"
+#include "bie/train/trainer.h"
+#include "tests/io/scratch.h"
+#include "tests/train/small_runs.h"
+
+namespace bie::train::test {
+namespace {
+
+using nn::WeightForm;
+
+class Forms : public OneThread {
+ protected:
+  const io::Dataset data_ = separable();
+};
+
+TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
+  for (const OptimizerKind optimizer : {OptimizerKind::diodemix, OptimizerKind::adam, OptimizerKind::sgd})
+    for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
+      for (const int bits : {32, 8, 4, 1}) {
+        SCOPED_TRACE(testing::Message() << name(optimizer) << ", " << nn::name(form) << " weights, " << bits
+                                        << " bits");
+        if (bits == 32 && form == WeightForm::integer) continue;  // there are none
+        nn::ModelConfig config = small_config(bits);
+        config.weights = form;
+        const auto model = model_of(config);
+        const bool integer = form == WeightForm::integer || (form == WeightForm::usual && bits == 1);
+        TrainOptions o;
+        o.epochs = 8;
+        o.batch = 32;
+        o.optimizer = optimizer;
+        std::vector<double> losses;  // of the epochs
+        at::Tensor before, after;
+        const auto watch = [&](const Progress& p) {
+          if (p.step % 12 == 0) losses.push_back(p.loss);
+          if (bits == 32) return;
+          after = model->quant_layers()[0]->weight.detach().clone();
+          if (p.step == 1) before = after;
+        };
+        const TrainResult result = fit(*model, data_, o, {watch, {}});
+        ASSERT_EQ(losses.size(), 8u);
+        EXPECT_LT(losses.back(), 0.6 * losses.front());
+        EXPECT_GE(result.test_accuracy, 0.9);
+        EXPECT_GT(result.optimizer_bytes, 0);
+        EXPECT_EQ(std::isnan(result.flipped), bits != 1);
+        if (bits == 32) continue;
+        EXPECT_STREQ(model->quant_layers()[0]->weight_form(), integer ? "int8" : "float");
+        EXPECT_FALSE(after.equal(before));
+      }
+}
+
+TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
+  struct Form {
+    const char* arch;
+    int bits;
+    nn::WeightForm weights;
+    bool norm, quantise_first;
+  };
+  std::vector<Form> forms = {{"mlp", 32, WeightForm::usual, true, false},
+                             {"lenet", 8, WeightForm::integer, true, false},
+                             {"lenet", 4, WeightForm::usual, true, false},
+                             {"lenet", 4, WeightForm::floating, false, true}};
+  for (const int bits : {8, 4, 1})
+    for (const WeightForm weights : {WeightForm::floating, WeightForm::integer}) {
+      forms.push_back({"mlp", bits, weights, true, false});
+      forms.push_back({"mlp", bits, weights, false, true});
+    }
+  for (const Form& form : forms) {
+    SCOPED_TRACE(testing::Message() << form.arch << ", " << form.bits << " bits, " << nn::name(form.weights)
+                                    << " weights, norm " << form.norm);
+    const bool lenet = form.arch == std::string("lenet");
+    const io::Dataset data = lenet ? separable({16, 17}) : data_;
+    nn::ModelConfig config = small_config(form.bits);
+    config.arch = form.arch;
+    config.image = {1, data.train_images.size(2), data.train_images.size(3)};
+    config.norm = form.norm;
+    config.quantise_first = form.quantise_first;
+    config.weights = form.weights;
+    const auto model = model_of(config);
+    fit(*model, data, short_run(1));
+    const at::NoGradGuard no_grad;
+    const at::Tensor logits = model->forward(data.test_images);
+    const io::test::Scratch scratch;
+    for (const nn::SavedForm saved : {nn::SavedForm::packed, nn::SavedForm::training}) {
+      const std::string path = scratch.path("a"), again = scratch.path("b");
+      nn::save_model(*model, path, saved);
+      const auto loaded = nn::load_model(path);
+      EXPECT_TRUE(loaded->forward(data.test_images).equal(logits));
+      nn::save_model(*loaded, again, saved);
+      EXPECT_EQ(io::test::read_file(again), io::test::read_file(path));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bie::train::test

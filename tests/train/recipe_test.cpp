@@ -1,0 +1,42 @@
+// The defaults of `bie train`, and the names of its optimizers.
+#include "bie/train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/io/scratch.h"
+
+namespace bie::train::test {
+namespace {
+
+constexpr OptimizerKind kinds[] = {OptimizerKind::diodemix, OptimizerKind::adam, OptimizerKind::sgd};
+
+TEST(Recipe, DefaultsFollowOptimizerWidthAndNorm) {
+  for (const OptimizerKind kind : kinds)
+    for (const int bits : {32, 8, 4, 1})
+      for (const bool norm : {true, false}) {
+        SCOPED_TRACE(testing::Message() << name(kind) << ", " << bits << " bits, norm " << norm);
+        nn::ModelConfig config;
+        config.bits = bits;
+        config.norm = norm;
+        const Recipe r = default_recipe(config, kind);
+        const bool sgd = kind == OptimizerKind::sgd;
+        EXPECT_EQ(r.lr, sgd ? (norm ? 0.05 : 0.01) : bits == 1 ? 5e-3 : 1e-3);
+        EXPECT_EQ(r.weight_decay, sgd ? 5e-4 : 0);
+        EXPECT_EQ(r.integer_lr, 1e-3);
+        EXPECT_EQ(r.integer_memory, 0.3);
+        EXPECT_EQ(r.schedule.kind, optim::ScheduleKind::cosine);
+        EXPECT_EQ(r.schedule.warmup, sgd ? 0.02 : 0);
+      }
+}
+
+TEST(Recipe, OptimizersHaveNames) {
+  for (const OptimizerKind kind : kinds) EXPECT_EQ(optimizer_of(name(kind)), kind);
+  EXPECT_STREQ(name(OptimizerKind::diodemix), "diodemix");
+  EXPECT_STREQ(name(OptimizerKind::adam), "adam");
+  EXPECT_STREQ(name(OptimizerKind::sgd), "sgd");
+  for (const char* wrong : {"", "Adam", "adamw", "diodemix "})
+    io::test::expect_sentence(io::test::refusal([&] { optimizer_of(wrong); }), wrong, "diodemix, adam or sgd");
+}
+
+}  // namespace
+}  // namespace bie::train::test

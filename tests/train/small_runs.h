@@ -1,0 +1,39 @@
+// What the tests of training share: data that are separable, small models, short runs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+
+#include "bie/nn/models.h"
+#include "bie/train/trainer.h"
+
+namespace bie::train::test {
+
+/// 400 + 150 noisy copies of one random picture a class, of three classes.
+io::Dataset separable(std::array<std::int64_t, 2> size = {4, 5});
+
+/// An mlp with one inner layer of 32 for `separable`.
+nn::ModelConfig small_config(int bits);
+/// A model of the global generator's numbers from that seed.
+std::shared_ptr<nn::Classifier> model_of(const nn::ModelConfig& config, std::uint64_t seed = 1);
+std::shared_ptr<nn::Classifier> small_model(int bits, std::uint64_t seed = 1);
+
+/// Twelve steps an epoch of `separable`.
+TrainOptions short_run(std::int64_t epochs = 8);
+
+/// All tensors are equal, bit for bit.
+bool same(nn::Classifier& a, nn::Classifier& b);
+
+/// The same sums on every machine, however busy: one thread.
+class OneThread : public testing::Test {
+ protected:
+  OneThread();
+  ~OneThread() override;
+
+ private:
+  int threads_;
+};
+
+}  // namespace bie::train::test
