@@ -26,7 +26,7 @@ BIN = ROOT / ".venv/bin"
 BUILD = ROOT / "build"
 ISA_CAPS = ["reference", "avx2", "avx512"]
 TIME_LIMIT_S = 1800
-FUZZ_INPUTS = 80_000
+FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
 FUZZ_SEED = 1
 
 
@@ -199,7 +199,7 @@ def suite_asan() -> None:
 
 
 def suite_fuzz() -> None:
-    """The file readers under libFuzzer, a fixed number of inputs from fresh seeds; each target counts as one test."""
+    """The file readers under libFuzzer, $BIE_FUZZ_INPUTS inputs from fresh seeds; each target counts as one test."""
     if run("clang++", "--version")[0] != 0:
         TALLY.skip("fuzz", "clang++ is not installed")
         return

@@ -125,9 +125,8 @@ void add_demo(CLI::App& app) {
     }
     std::printf(
         "quantised: share of all weights; flipped: 1-bit weights whose sign changed in training; latency: one thread.\n"
-        "1*: the twin whose 1-bit weights stay as they started. Where it scores as high, as on digits, a task is a "
-        "smoke "
-        "test of 1-bit training and no proof.\n");
+        "1*: the twin whose 1-bit weights stay as they started. A task where it scores nearly as high, as digits, is a "
+        "smoke test of 1-bit training and no proof.\n");
   });
 }
 
