@@ -109,7 +109,9 @@ void add_train(CLI::App& app) {
       ->add_option("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none")
       ->capture_default_str()
       ->group(group);
-  command->add_option("--renew-scale-every", o.renew_scale_every, "steps between new scales of int8 codes; 0: never")
+  command
+      ->add_option("--renew-scale-every", o.renew_scale_every,
+                   "steps between new scales of 4-bit weights and of int8 codes; 0: never")
       ->capture_default_str()
       ->group(group);
   command->add_flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8")

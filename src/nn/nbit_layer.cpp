@@ -35,6 +35,20 @@ void NbitLayer::prepare_params() {
   prepared_ = true;
 }
 
+void NbitLayer::renew_weight_scale() {
+  if (weight_bits() != 4 || !prepared_ || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
+  const at::NoGradGuard no_grad;
+  prepared_ = false;
+  scale_w.copy_(weight_scale());
+  prepared_ = true;
+  repack();
+}
+
+void renew_weight_scales(torch::nn::Module& module) {
+  for (const auto& [name, layer] : quant_layers(module))
+    if (auto* nbit = dynamic_cast<NbitLayer*>(layer)) nbit->renew_weight_scale();
+}
+
 at::Tensor NbitLayer::float_weight_scale() const { return weight_bits() == 8 ? at::Tensor() : scale_w; }
 
 QuantLayer::Packed NbitLayer::pack() const {

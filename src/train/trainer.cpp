@@ -20,6 +20,7 @@
 
 #include "bie/io/checksum.h"
 #include "bie/nn/model_file.h"
+#include "bie/nn/nbit_layer.h"
 #include "bie/nn/state_dict.h"
 #include "bie/train/checkpoint.h"
 #include "train/optimizers.h"
@@ -50,7 +51,8 @@ void check_use(const nn::ModelConfig& c, const TrainOptions& o) {
   wants(o.integer_lr.has_value(), "integer_lr", "int8 weights", integers);
   wants(o.wide_gradients, "wide_gradients", "int8 weights", integers);
   wants(o.integer_memory.has_value(), "integer_memory", "1-bit int8 weights", integers && c.bits == 1);
-  wants(o.renew_scale_every > 0, "renew_scale_every", "int8 weights of 8 or 4 bits", integers && c.bits > 1);
+  wants(o.renew_scale_every > 0, "renew_scale_every", "4-bit weights or int8 weights of 8 bits",
+        c.bits == 4 || (integers && c.bits == 8));
 }
 
 void check(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o) {
@@ -273,6 +275,7 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     optimizers.step(recipe.schedule.factor(step, steps));
     ++summed;
     ++step;
+    if (o.renew_scale_every > 0 && step % o.renew_scale_every == 0) nn::renew_weight_scales(model);
     const bool epoch_ends = step % per_epoch == 0;
     if (listener.progress)
       listener.progress({epoch + epoch_ends, o.epochs, step, steps, loss_sum / static_cast<double>(summed)});

@@ -105,7 +105,7 @@ REFUSED = {
         ["train", "--integer-memory", "0.3", "--bits", "8", "--weights", "int8", *TINY],
         ["integer_memory", "1-bit int8"],
     ),
-    "renewal for float weights": (["train", "--renew-scale-every", "3", "--bits", "4", *TINY], ["renew_scale_every"]),
+    "renewal for float weights": (["train", "--renew-scale-every", "3", "--bits", "8", *TINY], ["renew_scale_every"]),
     "wide gradients of floats": (["train", "--wide-gradients", "--bits", "4", *TINY], ["wide_gradients", "int8"]),
     "int8 weights at 32 bits": (["train", "--weights", "int8", *TINY], ["weights is int8", "32 bits"]),
     "exact gradients of compat": (

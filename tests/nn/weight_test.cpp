@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/optim/sgd.h>
 
+#include "bie/nn/nbit_layer.h"
 #include "bie/optim/parameters.h"
 #include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
@@ -154,6 +155,26 @@ TEST_P(EveryLayer, AnOptimizerStepBetweenTwoEvaluationsIsSeen) {
   const at::Tensor after = run_eval(*layer, batch());
   EXPECT_FALSE(after.equal(before));
   EXPECT_TRUE(after.equal(run_training(*layer, batch())));
+}
+
+TEST_P(EveryLayer, ARenewedScaleIsThatOfThePresentWeight) {
+  const auto layer = make(), renewed = make();
+  run_training(*layer, batch());
+  const bool follows = layer->weight_bits() == 4 && GetParam().latent;
+  if (at::isFloatingType(layer->weight.scalar_type())) {
+    const at::NoGradGuard no_grad;
+    layer->weight.mul_(3);
+  }
+  const at::Tensor before = layer->scale_w.clone(), weight = layer->weight.detach().clone();
+  renew_weight_scales(*layer);
+  EXPECT_TRUE(layer->weight.equal(weight));
+  EXPECT_EQ(layer->scale_w.equal(before), !follows);
+  if (!follows) return;
+  renewed->set_weight_data(weight);
+  assign(renewed->scale_a, layer->scale_a.detach());
+  EXPECT_TRUE(layer->scale_w.equal(renewed->scale_w));
+  EXPECT_TRUE(run_training(*layer, batch()).equal(run_training(*renewed, batch())));
+  EXPECT_TRUE(run_eval(*layer, batch()).equal(run_eval(*renewed, batch())));
 }
 
 TEST(FloatWeights, AStepOfTorchIsSeenToo) {

@@ -77,6 +77,7 @@ std::vector<Way> every_way() {
       w.options.wide_gradients = true;
       if (w.config.bits > 1) w.options.renew_scale_every = 7;
     });
+  add(way(OptimizerKind::adam, 4), "renewed", [](Way& w) { w.options.renew_scale_every = 7; });
   // A floor at the first value, so that the guard acts all the time.
   add(way(OptimizerKind::diodemix, 4), "guarded", [](Way& w) {
     w.guard.floor = 1;

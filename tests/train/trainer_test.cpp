@@ -338,7 +338,7 @@ TEST_F(Trainer, WhatWouldDoNothingIsRefused) {
       expect(integer, "integer_lr", lr);
       expect(integer, "wide_gradients", wide);
       expect(integer && bits == 1, "integer_memory", memory);
-      expect(integer && bits > 1, "renew_scale_every", renew);
+      expect(bits == 4 || (integer && bits == 8), "renew_scale_every", renew);
     }
   const auto both = [&](TrainOptions& o) { freeze(o), lr(o); };
   EXPECT_NE(sentence(1, WeightForm::integer, both).find("integer_lr wants"), std::string::npos);

@@ -12,6 +12,9 @@ namespace bie::nn {
 class NbitLayer : public QuantLayer {
  public:
   void prepare_params() override;
+  /// Gives a prepared float 4-bit weight the scale of its present values. Other weights stay as they are: at 8 bits
+  /// each forward pass does it, and DiodeMix renews the scale of codes, which then have to move.
+  void renew_weight_scale();
 
  protected:
   explicit NbitLayer(Traits traits) : QuantLayer(std::move(traits)) {}
@@ -27,5 +30,8 @@ class NbitLayer : public QuantLayer {
 
   bool prepared_ = false;  // at 4 bits scale_w is the float weight's
 };
+
+/// renew_weight_scale of every 4-bit layer inside a module.
+void renew_weight_scales(torch::nn::Module& module);
 
 }  // namespace bie::nn

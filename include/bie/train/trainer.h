@@ -22,7 +22,7 @@ struct TrainOptions {
   std::optional<double> warmup;
   bool freeze_binary = false;   ///< leave the binary weights as they start: the twin that shows what training them adds
   bool wide_gradients = false;  ///< integer weights get their gradient as float32 instead of int8
-  std::int64_t renew_scale_every = 0;  ///< as in optim::DiodeMixOptions
+  std::int64_t renew_scale_every = 0;  ///< steps between new values of scale_w (4-bit weights, int8 codes); 0: never
   optim::MomentType moments = optim::MomentType::float32;
   std::uint64_t seed = 0;  ///< order of the data and the optimizer's numbers; the model has been made before
 
