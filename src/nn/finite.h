@@ -1,4 +1,4 @@
-// Files may hold NaN and infinity; layers are not given them.
+// NaN and infinity in tensors: files and gradients may hold them, layers and checkpoints are not given them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,12 +11,16 @@
 
 namespace bie::nn {
 
+/// Whether no element is NaN or infinite, in one pass.
+inline bool is_finite(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  const auto [least, most] = at::aminmax(tensor.detach());  // both NaN where one element is
+  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
+}
+
 /// A float tensor as it is. @throws c10::ValueError naming `entry` where an element is NaN or infinite.
 inline at::Tensor finite(const at::Tensor& tensor, const std::string& entry) {
-  if (tensor.numel() == 0) return tensor;
-  const auto [least, most] = at::aminmax(tensor.detach());  // both NaN where one element is
-  TORCH_CHECK_VALUE(std::isfinite(least.item<double>()) && std::isfinite(most.item<double>()), entry,
-                    " holds NaN or infinity");
+  TORCH_CHECK_VALUE(is_finite(tensor), entry, " holds NaN or infinity");
   return tensor;
 }
 

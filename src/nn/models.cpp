@@ -12,6 +12,7 @@
 
 #include "bie/nn/conv2d.h"
 #include "bie/nn/linear.h"
+#include "nn/named.h"
 
 namespace bie::nn {
 namespace {
@@ -130,21 +131,14 @@ class LeNet : public Classifier {
   torch::nn::Linear head_{nullptr};
 };
 
+constexpr Named<WeightForm> weight_forms[] = {
+    {WeightForm::usual, "usual"}, {WeightForm::floating, "float"}, {WeightForm::integer, "int8"}};
+
 }  // namespace
 
-const char* name(WeightForm form) {
-  switch (form) {
-    case WeightForm::floating: return "float";
-    case WeightForm::integer: return "int8";
-    default: return "usual";
-  }
-}
+const char* name(WeightForm form) { return name_of(weight_forms, form); }
 
-WeightForm weight_form_of(const std::string& text) {
-  for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
-    if (text == name(form)) return form;
-  TORCH_CHECK_VALUE(false, "the weights' form is '", text, "', usual, float or int8 is wanted");
-}
+WeightForm weight_form_of(const std::string& text) { return value_of(weight_forms, "the weights' form", text); }
 
 std::int64_t Classifier::quantised_count() const {
   std::int64_t count = 0;

@@ -15,14 +15,14 @@
 #include <utility>
 
 #include "nn/finite.h"
+#include "nn/named.h"
 #include "nn/unfilled.h"
 
 namespace bie::nn {
 
 Compat compat_of(const std::string& name) {
-  if (name == "none") return Compat::none;
-  TORCH_CHECK_VALUE(name == "bie-0.2.6", "compat is '", name, "', none or bie-0.2.6 is wanted");
-  return Compat::bie_0_2_6;
+  constexpr Named<Compat> table[] = {{Compat::none, "none"}, {Compat::bie_0_2_6, "bie-0.2.6"}};
+  return value_of(table, "compat", name);
 }
 
 QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/BFloat16.h>
@@ -16,6 +15,7 @@
 #include <set>
 #include <type_traits>
 
+#include "nn/finite.h"
 #include "ops/quantizers.h"
 #include "ops/vector_clones.h"
 #include "optim/random.h"
@@ -129,18 +129,6 @@ BIE_VECTOR_CLONES void round_pass(std::int8_t* q, const float* w, std::int64_t c
     codes[i] = below + (u >= 1 - (clamped - static_cast<float>(below)) ? 1 : 0);
   }
   for (std::int64_t i = 0; i < count; ++i) q[i] = static_cast<std::int8_t>(codes[i]);
-}
-
-/// Whether no element is NaN or infinite, from the exponents.
-BIE_VECTOR_CLONES bool all_finite(const float* g, std::int64_t count) {
-  std::int32_t largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int32_t bits = 0;
-    std::memcpy(&bits, g + i, 4);
-    bits &= 0x7fffffff;
-    largest = bits > largest ? bits : largest;
-  }
-  return largest < 0x7f800000;
 }
 
 /// l = lerp(l, g, d1), s = lerp(s, lr * sgn(l), d2).
@@ -356,7 +344,7 @@ void DiodeMix::step_one(const Param& param, State& state, const DiodeMixOptions&
   at::Tensor grad = param.tensor.grad().contiguous();
   if (param.tensor.scalar_type() == at::kChar && at::isFloatingType(grad.scalar_type())) {
     grad = grad.to(at::kFloat);
-    if (!all_finite(grad.const_data_ptr<float>(), grad.numel())) return;
+    if (!nn::is_finite(grad)) return;
   }
   if (!state.exp_avg_l.defined()) start(param, state, stream);
   ++state.step;
@@ -411,8 +399,7 @@ void DiodeMix::load_state(const std::map<std::string, at::Tensor>& state) {
       s.step = take(name + ".step", {}, at::kLong).item<std::int64_t>();
       TORCH_CHECK_VALUE(s.step >= 1, "DiodeMix: the state's entry '", name, ".step' is ", s.step);
       for (const at::Tensor& moment : {s.exp_avg_l, s.exp_avg_s})
-        TORCH_CHECK_VALUE(moment.isfinite().all().item<bool>(), "DiodeMix: the state of '", name,
-                          "' holds NaN or infinity");
+        TORCH_CHECK_VALUE(nn::is_finite(moment), "DiodeMix: the state of '", name, "' holds NaN or infinity");
     }
   }
   TORCH_CHECK_VALUE(left.empty(), "DiodeMix: the state's entry '", left.begin()->first, "' belongs to no parameter");

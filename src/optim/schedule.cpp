@@ -4,21 +4,20 @@
 
 #include <cmath>
 
+#include "nn/named.h"
+
 namespace bie::optim {
 
-const char* name(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::constant: return "constant";
-    case ScheduleKind::linear: return "linear";
-    default: return "cosine";
-  }
-}
+namespace {
 
-ScheduleKind schedule_of(const std::string& text) {
-  for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::linear})
-    if (text == name(kind)) return kind;
-  TORCH_CHECK_VALUE(false, "the schedule is '", text, "', constant, cosine or linear is wanted");
-}
+constexpr nn::Named<ScheduleKind> kinds[] = {
+    {ScheduleKind::constant, "constant"}, {ScheduleKind::cosine, "cosine"}, {ScheduleKind::linear, "linear"}};
+
+}  // namespace
+
+const char* name(ScheduleKind kind) { return nn::name_of(kinds, kind); }
+
+ScheduleKind schedule_of(const std::string& text) { return nn::value_of(kinds, "the schedule", text); }
 
 double Schedule::factor(std::int64_t step, std::int64_t steps) const {
   TORCH_CHECK_VALUE(warmup >= 0 && warmup < 1, "a schedule's warm-up is ", warmup, ", a share in [0, 1) is wanted");

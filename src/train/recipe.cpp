@@ -1,22 +1,18 @@
 #include "bie/train/recipe.h"
 
-#include <c10/util/Exception.h>
+#include "nn/named.h"
 
 namespace bie::train {
+namespace {
 
-const char* name(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::adam: return "adam";
-    case OptimizerKind::sgd: return "sgd";
-    default: return "diodemix";
-  }
-}
+constexpr nn::Named<OptimizerKind> kinds[] = {
+    {OptimizerKind::diodemix, "diodemix"}, {OptimizerKind::adam, "adam"}, {OptimizerKind::sgd, "sgd"}};
 
-OptimizerKind optimizer_of(const std::string& text) {
-  for (const OptimizerKind kind : {OptimizerKind::diodemix, OptimizerKind::adam, OptimizerKind::sgd})
-    if (text == name(kind)) return kind;
-  TORCH_CHECK_VALUE(false, "the optimizer is '", text, "', diodemix, adam or sgd is wanted");
-}
+}  // namespace
+
+const char* name(OptimizerKind kind) { return nn::name_of(kinds, kind); }
+
+OptimizerKind optimizer_of(const std::string& text) { return nn::value_of(kinds, "the optimizer", text); }
 
 Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer) {
   Recipe r{};

@@ -5,7 +5,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/randperm.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "bie/nn/nbit_layer.h"
 #include "bie/nn/state_dict.h"
 #include "bie/train/checkpoint.h"
+#include "nn/finite.h"
 #include "train/optimizers.h"
 
 namespace bie::train {
@@ -168,8 +168,8 @@ std::string run_difference(const nlohmann::json& ours, const nlohmann::json& the
 /// A diverged run must not take the place of its good checkpoints, nor end as if it had been trained.
 void check_finite(const nn::StateDict& tensors, std::int64_t epoch) {
   for (const auto& [name, tensor] : tensors)
-    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || at::isfinite(tensor).all().item<bool>(),
-                "training diverged in epoch ", epoch + 1, ": ", name, " is not finite");
+    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || nn::is_finite(tensor), "training diverged in epoch ",
+                epoch + 1, ": ", name, " is not finite");
 }
 
 /// A run's way to and from its checkpoints.
