@@ -155,4 +155,31 @@ BIE_API std::tuple<at::Tensor, at::Tensor> binary_init(const at::Tensor& weight)
 /// Where scale_a is 0: scale_a = c * mean|x|, in place and without grad.
 BIE_API void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c);
 
+/// The numbers of one step of DiodeMix on one parameter.
+struct DiodeMixStep {
+  std::int64_t step = 1;  ///< of this parameter, from 1
+  double lr = 1e-4, beta1 = 0.99, beta2 = 0.9999, eps = 1e-6, weight_decay = 0;
+  bool correct_bias = true;
+  /// Random numbers are a function of seed, stream (the parameter's number), step and element.
+  std::int64_t seed = 0, stream = 0;
+};
+
+/// One step of DiodeMix in place, in one pass over the parameter, its gradient and its moments; optim/diode_mix.h has
+/// the formulas. All are dense, of one shape and one order of memory (the gradient may have another). Moments are
+/// float32 or bfloat16, rounded stochastically; the gradient of codes and signs is int8 or float.
+/// @param param  float32 | bfloat16 | float16.
+BIE_API void diode_mix_float_(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg_l,
+                              const at::Tensor& exp_avg_s, const DiodeMixStep& step);
+/// @param codes        int8 of 8 or 4 `bits`; the weight is codes * scale_w.
+/// @param renew_scale  gives scale_w the value that weights of this mean would start with, and rescales the codes.
+BIE_API void diode_mix_codes_(const at::Tensor& codes, const at::Tensor& grad, const at::Tensor& exp_avg_l,
+                              const at::Tensor& exp_avg_s, const at::Tensor& scale_w, std::int64_t bits,
+                              bool renew_scale, const DiodeMixStep& step);
+/// @param signs  int8; eps, weight_decay and correct_bias have no meaning here.
+BIE_API void diode_mix_signs_(const at::Tensor& signs, const at::Tensor& grad, const at::Tensor& exp_avg_l,
+                              const at::Tensor& exp_avg_s, const DiodeMixStep& step);
+/// What exp_avg_s of signs starts with: -sgn(w) * U(0, 1) * 1e-3. All other moments start as zeros.
+BIE_API at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarType dtype, std::int64_t seed,
+                                          std::int64_t stream);
+
 }  // namespace bie::ops

@@ -225,8 +225,8 @@ void QuantLayer::check_input(const at::Tensor& x) const {
 
 void QuantLayer::guard_scale() {
   if (guarded_scale_ <= 0 || guard_.floor <= 0) return;
-  const at::NoGradGuard no_grad;
-  scale_a.clamp_min_(guard_.floor * guarded_scale_);
+  // data(): the same graph may hold the scale already, where the layer is called twice.
+  scale_a.data().clamp_min_(guard_.floor * guarded_scale_);
 }
 
 void QuantLayer::first_batch_scale(const at::Tensor& x) {

@@ -15,8 +15,11 @@ namespace bie::ops {
 
 inline bool is_there(const OptTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-/// Whether autograd has to record this call.
-inline bool needs_graph(std::initializer_list<at::Tensor> inputs) {
+/// Whether autograd has to record this call; a sentence where forward-mode derivatives are asked for.
+inline bool needs_graph(const char* op, std::initializer_list<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    TORCH_CHECK(!input.defined() || !input._fw_grad(/*level=*/0).defined(), op,
+                ": quantised layers have no forward-mode derivative (torch.func.jvp, torch.autograd.forward_ad)");
   if (!at::GradMode::is_enabled()) return false;
   for (const at::Tensor& input : inputs)
     if (input.defined() && input.requires_grad()) return true;

@@ -180,7 +180,7 @@ struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
 at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                             const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
                             const OptTensor& anchor, const OptTensor& panels, std::int64_t kernel_id) {
-  if (needs_graph({x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
+  if (needs_graph(op_name, {x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
     return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
   const at::AutoDispatchBelowADInplaceOrView below;
   return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);

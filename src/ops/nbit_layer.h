@@ -143,7 +143,7 @@ struct NbitFunction : torch::autograd::Function<NbitFunction<Layer>> {
 
 template <class Layer>
 at::Tensor forward_autograd(const typename Layer::Args& a) {
-  if (needs_graph({a.x, a.weight, a.scale_a, value_or_none(a.bias_a), value_or_none(a.anchor)}))
+  if (needs_graph(Layer::op_name, {a.x, a.weight, a.scale_a, value_or_none(a.bias_a), value_or_none(a.anchor)}))
     return NbitFunction<Layer>::apply(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.anchor, a);
   const at::AutoDispatchBelowADInplaceOrView below;
   return Layer::call(a);

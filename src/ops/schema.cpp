@@ -63,4 +63,17 @@ TORCH_LIBRARY(bie, m) {
   m.def("int8_grad(Tensor g) -> Tensor");
   m.def("binary_init(Tensor weight) -> (Tensor q, Tensor scale_w)");
   m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");
+
+  m.def(
+      "diode_mix_float_(Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, *, int step, "
+      "float lr, float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, int seed=0, "
+      "int stream=0) -> ()");
+  m.def(
+      "diode_mix_codes_(Tensor(a!) codes, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, "
+      "Tensor(d!) scale_w, *, int bits, bool renew_scale=False, int step, float lr, float beta1, float beta2, "
+      "float eps, float weight_decay=0.0, bool correct_bias=True, int seed=0, int stream=0) -> ()");
+  m.def(
+      "diode_mix_signs_(Tensor(a!) signs, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, *, int step, "
+      "float lr, float beta1, float beta2, int seed=0, int stream=0) -> ()");
+  m.def("diode_mix_first_moment(Tensor signs, ScalarType dtype, int seed=0, int stream=0) -> Tensor");
 }

@@ -166,5 +166,13 @@ TEST_P(EveryLayer, ABatchOfZerosSetsNoGuard) {
   EXPECT_FLOAT_EQ(layer->guarded_scale(), mean_scale(batch(), GetParam().c));
 }
 
+TEST_P(EveryLayer, OneGraphHoldsTwoCalls) {
+  const auto layer = make();
+  run_training(*layer, batch());
+  layer->zero_grad();
+  (layer->forward(batch()).sum() + layer->forward(batch().neg()).sum()).backward();
+  EXPECT_TRUE(layer->scale_a.grad().defined());
+}
+
 }  // namespace
 }  // namespace bie::nn::test

@@ -1,4 +1,4 @@
-// DiodeMix on codes and signs, element by element, with the same uniform numbers (src/optim/random.h); the moments in
+// DiodeMix on codes and signs, element by element, with the same uniform numbers (src/ops/random.h); the moments in
 // bfloat16; any number of threads.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
@@ -8,11 +8,14 @@
 #include <cmath>
 #include <vector>
 
-#include "optim/random.h"
+#include "ops/random.h"
 #include "tests/optim/params.h"
 
 namespace bie::optim::test {
 namespace {
+
+using ops::Stream;
+using ops::uniform;
 
 std::vector<double> values(const at::Tensor& t) {
   const at::Tensor wide = t.to(at::kDouble).contiguous();

@@ -78,8 +78,8 @@ class DiodeMix {
     std::int64_t step = 0;
   };
   std::string key(std::size_t group, std::size_t index) const;
-  void start(const Param& param, State& state, std::uint64_t stream) const;
-  void step_one(const Param& param, State& state, const DiodeMixOptions& options, std::uint64_t stream) const;
+  void start(const Param& param, State& state, std::int64_t stream) const;
+  void step_one(const Param& param, State& state, const DiodeMixOptions& options, std::int64_t stream) const;
 
   std::vector<Group> groups_;
   std::vector<std::vector<State>> states_;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace bie::optim {
+namespace bie::ops {
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.
 inline std::uint64_t mix(std::uint64_t x) {
@@ -27,4 +27,4 @@ class Stream {
 /// In [0, 1), from 24 of the bits.
 inline float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-24f; }
 
-}  // namespace bie::optim
+}  // namespace bie::ops
