@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench format lint clean
+.PHONY: help setup build test demo bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -22,8 +22,13 @@ test: setup  ## run every suite; the last line counts them
 demo: build  ## train and run a low-bit network on the digits that come with the program
 	@build/release/src/cli/bie demo
 
-bench: build  ## time the kernels and layers
+bench: build  ## time the kernels, the layers and a call from Python
 	@build/release/bench/bie_bench
+	@BIE_OPS_LIBRARY=build/release/src/ops/libbie_ops.so PYTHONPATH=python $(PYTHON) bench/python_overhead.py
+
+docs: build  ## write the pages and the API reference to build/docs
+	@BIE_OPS_LIBRARY=build/release/src/ops/libbie_ops.so PYTHONPATH=python $(PYTHON) -m sphinx -q -W docs build/docs
+	@echo build/docs/index.html
 
 format: setup  ## rewrite the sources in the house style
 	@.venv/bin/clang-format -i $(CPP_SOURCES)

@@ -5,7 +5,8 @@ if(CCACHE_PROGRAM)
 endif()
 
 add_library(bie_options INTERFACE)
-target_compile_options(bie_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -ffp-contract=off)
+target_compile_options(bie_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -ffp-contract=off
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)  # messages name src/ops/..., not a folder of the machine that built it
 if(BIE_WERROR)
   target_compile_options(bie_options INTERFACE -Werror)
 endif()

@@ -1,5 +1,8 @@
 # torch from the wheel in the project's environment, as an imported target of our own: find_package(Torch) of a CUDA
 # wheel demands a CUDA toolkit, which a user of the CPU does not have.
+if(SKBUILD)
+  set(BIE_PYTHON ${Python_EXECUTABLE})  # the Python that builds a wheel: its torch is the one the metadata requires
+endif()
 find_program(BIE_PYTHON NAMES python3 python HINTS ${PROJECT_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH
              DOC "The Python whose torch we build against")
 if(NOT BIE_PYTHON)
@@ -24,6 +27,7 @@ endforeach()
 add_library(bie_torch INTERFACE)
 target_include_directories(bie_torch SYSTEM INTERFACE
   $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include> $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include/torch/csrc/api/include>)
+target_compile_options(bie_torch INTERFACE $<BUILD_INTERFACE:-fmacro-prefix-map=${BIE_TORCH_DIR}/=torch/>)
 # torch's own libgomp: another copy would start a second pool of threads.
 target_link_libraries(bie_torch INTERFACE
   $<BUILD_INTERFACE:bie_torch_torch_cpu> $<BUILD_INTERFACE:bie_torch_c10> $<BUILD_INTERFACE:bie_torch_gomp>)

@@ -1,4 +1,7 @@
-"""Where the tests find what was built: build/release, or the folder that BIE_BUILD_DIR names."""
+"""Where the tests find what was built: build/release, or the folder that BIE_BUILD_DIR names.
+
+BIE_OPS_LIBRARY names another library of the operators, such as an installed one.
+"""
 
 import os
 from pathlib import Path
@@ -13,7 +16,7 @@ BUILD = ROOT / os.environ.get("BIE_BUILD_DIR", "build/release")
 @pytest.fixture(scope="session")
 def library() -> str:
     """The shared library of the operators."""
-    return str(BUILD / "src/ops/libbie_ops.so")
+    return os.environ.get("BIE_OPS_LIBRARY", str(BUILD / "src/ops/libbie_ops.so"))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,14 +61,14 @@ class Tally:
 TALLY = Tally()
 
 
-def run(*command: object, env: dict[str, str] | None = None) -> tuple[int, str, float]:
+def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -> tuple[int, str, float]:
     """Exit status, stdout and stderr together, seconds. A command past its time limit is a failure that says so."""
     start = time.monotonic()
     arguments = [str(word) for word in command]
     try:
         done = subprocess.run(
             arguments,
-            cwd=ROOT,
+            cwd=cwd,
             env=env or environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -119,11 +120,11 @@ def build(preset: str, torch_free: bool = False) -> bool:
     return TALLY.check(f"build {preset}", seconds, status == 0, output)
 
 
-def run_junit(label: str, *command: object, report: str, env: dict[str, str]) -> None:
+def run_junit(label: str, *command: object, report: str, env: dict[str, str], cwd: Path = ROOT) -> None:
     """A test program that writes a JUnit report: `report` is its option, up to the file name."""
     with tempfile.TemporaryDirectory(prefix="bie-report-") as folder:
         path = Path(folder) / "report.xml"
-        status, output, seconds = run(*command, f"{report}{path}", env=env)
+        status, output, seconds = run(*command, f"{report}{path}", env=env, cwd=cwd)
         passed, failed, skips = 0, 0, []
         try:
             cases = list(ET.parse(path).iter("testcase"))
@@ -172,9 +173,65 @@ def suite_cpp() -> None:
 
 
 def suite_python() -> None:
-    """pytest on tests/, with the operators of the release build."""
+    """pytest on tests/ with the release build; tests/python imports an installed package and belongs to "wheel"."""
     build("release")
-    run_junit("pytest", BIN / "python", "-m", "pytest", "-q", "tests", report="--junitxml=", env=environment())
+    command = (BIN / "python", "-m", "pytest", "-q", "tests", "--ignore=tests/python")
+    run_junit("pytest", *command, report="--junitxml=", env=environment())
+
+
+def suite_wheel() -> None:
+    """The wheel in an environment of its own, tested outside of the source tree; the build counts as one test."""
+    with tempfile.TemporaryDirectory(prefix="bie-wheel-") as folder:
+        home = Path(folder)
+        python = home / "env/bin/python"
+        env = {key: value for key, value in environment().items() if not key.startswith("PYTHON")}
+        quiet = ("--quiet", "--no-deps")
+        transcript, total = "", 0.0
+
+        def step(*command: object) -> bool:
+            nonlocal transcript, total
+            status, output, seconds = run(*command, env=env)
+            transcript += f"$ {' '.join(map(str, command))}\n{output}"
+            total += seconds
+            return status == 0
+
+        def install() -> bool:
+            # torch and the test tools come from .venv, through a .pth file.
+            (theirs,) = (ROOT / ".venv/lib").glob("python*/site-packages")
+            (ours,) = (home / "env/lib").glob("python*/site-packages")
+            (ours / "tools.pth").write_text(f"{theirs}\n")
+            wheels = (home / "dist").glob("*.whl")
+            return step(BIN / "pip", "--python", python, "install", *quiet, "--ignore-installed", *wheels)
+
+        built = (
+            step(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist", ROOT)
+            and step(BIN / "python", "-m", "venv", "--without-pip", home / "env")
+            and install()
+        )
+        if not TALLY.check("build and install the wheel", total, built, transcript):
+            return
+        # What the tests read, and nothing of the package's sources.
+        for part in ("docs", "examples", "tests", "tools"):
+            shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("README.md", "pyproject.toml"):
+            shutil.copy(ROOT / part, home)
+        command = (python, "-m", "pytest", "-q", "tests/python")
+        run_junit("pytest tests/python", *command, report="--junitxml=", env=env, cwd=home)
+
+
+def package_environment() -> dict[str, str]:
+    """The Python package out of the tree, with the operators of the release build."""
+    return environment(BIE_OPS_LIBRARY=str(BUILD / "release/src/ops/libbie_ops.so"), PYTHONPATH=str(ROOT / "python"))
+
+
+def suite_docs() -> None:
+    """Sphinx has nothing to complain of; counts as one test."""
+    build("release")
+    env = package_environment()
+    status, output, seconds = run(
+        BIN / "python", "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "docs", BUILD / "docs", env=env
+    )
+    TALLY.check("docs", seconds, status == 0, output)
 
 
 def suite_kernels_only() -> None:
@@ -308,6 +365,8 @@ SUITES = {
     "format": suite_format,
     "cpp": suite_cpp,
     "python": suite_python,
+    "wheel": suite_wheel,
+    "docs": suite_docs,
     "kernels-only": suite_kernels_only,
     "asan": suite_asan,
     "fuzz": suite_fuzz,
@@ -325,6 +384,8 @@ def main() -> int:
         if name in chosen:
             SUITES[name]()
     print(f"{'all suites':<75} {time.monotonic() - start:7.1f} s")
+    if "wheel" in chosen:
+        print(run(BIN / "python", ROOT / "tools/support_matrix.py", "--count", env=package_environment())[1].strip())
     for (label, reason), count in Counter(TALLY.skips).items():
         print(f"skipped {count} in {label}: {reason}")
     print(f"{TALLY.passed} passed, {TALLY.failed} failed, {len(TALLY.skips)} skipped", flush=True)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -15,11 +16,13 @@ namespace bie::ops {
 
 inline bool is_there(const OptTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-/// Whether autograd has to record this call; a sentence where forward-mode derivatives are asked for.
+/// Whether autograd has to record this call; a sentence where torch.func or forward-mode derivatives are asked for.
 inline bool needs_graph(const char* op, std::initializer_list<at::Tensor> inputs) {
+  TORCH_CHECK(at::functorch::getDynamicLayerStack().empty(), op,
+              ": transforms of torch.func (grad, vmap, jvp, ...) are refused");
   for (const at::Tensor& input : inputs)
     TORCH_CHECK(!input.defined() || !input._fw_grad(/*level=*/0).defined(), op,
-                ": quantised layers have no forward-mode derivative (torch.func.jvp, torch.autograd.forward_ad)");
+                ": quantised layers have no forward-mode derivative (torch.autograd.forward_ad)");
   if (!at::GradMode::is_enabled()) return false;
   for (const at::Tensor& input : inputs)
     if (input.defined() && input.requires_grad()) return true;

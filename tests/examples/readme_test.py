@@ -1,4 +1,7 @@
-"""The example of the README is examples/first_layer.cpp, and that program does what the README says."""
+"""The README's examples are those of examples/, and the C++ one does what the README says.
+
+tests/python/examples_test.py runs the Python one.
+"""
 
 import re
 import subprocess
@@ -6,8 +9,9 @@ import subprocess
 
 def test_readme_shows_the_example(root):
     readme = (root / "README.md").read_text()
-    blocks = re.findall(r"```cpp\n(.*?)```", readme, flags=re.DOTALL)
-    assert blocks == [(root / "examples/first_layer.cpp").read_text()]
+    for language, example in (("cpp", "first_layer.cpp"), ("python", "python/first_layer.py")):
+        blocks = re.findall(rf"```{language}\n(.*?)```", readme, flags=re.DOTALL)
+        assert blocks == [(root / "examples" / example).read_text()]
 
 
 def test_example_runs_and_learns(bie):

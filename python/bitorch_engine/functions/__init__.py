@@ -1,0 +1,1 @@
+"""Packing functions on plain tensors."""

@@ -1,0 +1,104 @@
+"""What 8- and 4-bit layers share: the quantiser of the weight, its scale and the smallest step size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitorch_engine._operators import ops
+from bitorch_engine.layers.quant_layer import QuantLayer
+
+# First-batch scale_a = factor * mean|x|; mean|w| likewise.
+_FACTOR = {8: 2 / 11.269, 4: 2 / 5.6345}
+_EPS = torch.tensor(1e-5).item()  # float32; the default of the operators too
+
+
+class CodesLayer(QuantLayer):
+    """Mixin, before a base class of the API: weights and activations are 8- or 4-bit codes times one scale."""
+
+    _packed_type = torch.int8
+    _prepared = False  # scale_w belongs to the weight
+
+    def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
+        super()._register_activation(scale_w_is_parameter=scale_w_is_parameter, eps=eps)
+        self._eps_seen: tuple[int, int] | None = None
+        self._eps_value = _EPS if self.eps.is_meta else float(self.eps)
+
+    def _set_prepared(self, prepared: bool) -> None:
+        self._prepared = prepared
+
+    def _smallest_step(self) -> float:
+        """eps as a number, read again when the buffer has changed."""
+        if not torch.compiler.is_compiling():
+            eps = self._buffers["eps"]
+            seen = (id(eps), 0 if eps.is_inference() else eps._version)
+            if seen != self._eps_seen:
+                self._eps_seen, self._eps_value = seen, float(eps)
+        return self._eps_value
+
+    def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
+        options = super()._options(panels, anchor)
+        if (eps := self._smallest_step()) != _EPS:
+            options["eps"] = eps
+        if self.grad_mode == "reference":
+            options["reference_grad"] = True
+        return options
+
+    def _quantize(self, weight: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        quantize = ops.q8_quantize if self._bits == 8 else ops.q4_quantize
+        return quantize(weight, scale, self._smallest_step())
+
+    def _weight_scale(self) -> Tensor:
+        """8 bits: 2 mean|w| / 11.269; 4 bits: max(2 mean|w| / 5.6345, eps), once."""
+        if self._bits == 4 and self._prepared:
+            return self.scale_w
+        scale = self._quantize(self.weight.detach(), None)[1]
+        return scale if self._bits == 8 else scale.clamp_min(self._smallest_step())
+
+    def _prepare_codes(self) -> None:
+        """Sets the scale of a latent 4-bit weight; makes codes of the weight of a layer that is not latent. Once."""
+        weight = self.weight
+        if weight is None:
+            return
+        if not weight.is_floating_point():
+            self._share_scale()
+            return
+        if self._latent and (self._prepared or self._bits == 8):
+            return
+        with torch.no_grad():
+            scale = self._weight_scale()
+            if self._latent:
+                self.scale_w.copy_(scale)
+            else:
+                self._make_integer(self._quantize(weight.detach(), scale)[0], scale)
+        self._prepared = True
+
+    def renew_weight_scale(self) -> None:
+        """Gives the float weight of a prepared 4-bit layer the scale it would be prepared with as it is."""
+        if self._bits == 4 and self._prepared and self.weight is not None and self.weight.is_floating_point():
+            self._prepared = False
+            with torch.no_grad():
+                self.scale_w.copy_(self._weight_scale())
+            self._prepared = True
+            self.repack()
+
+    def _training_scale(self) -> Tensor | None:
+        return None if self._bits == 8 else self.scale_w
+
+    def _first_batch_factor(self) -> float:
+        return _FACTOR[8] if self._compat != "none" else _FACTOR[self._bits]
+
+    def _pack(self) -> tuple[Tensor, Tensor | None]:
+        codes, scale = self.weight.detach(), self.scale_w
+        if codes.is_floating_point():
+            scale = self._weight_scale()
+            codes = self._quantize(codes, scale)[0]
+        if self._bits == 4:
+            codes = ops.pack_int4(codes.reshape(self._weight_shape[0], -1))
+        return codes.view(self._packed_shape()), scale
+
+    def _check_dtype(self, x: Tensor) -> None:
+        if x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.int8):
+            raise self._shape_error(x, "float32, float16, bfloat16 or int8 codes are wanted")

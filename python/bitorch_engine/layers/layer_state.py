@@ -1,0 +1,331 @@
+"""The tensors of a quantised layer: the forms of its weight, its scales, and what torch does to modules."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.parameters import QuantParameter
+from bitorch_engine.layers.weight_state import check_state, take_state
+
+# Every layer alive: how DiodeMix finds integer weights that it was not given.
+alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
+
+
+def key_of(tensor: Tensor | None) -> tuple[int, int] | None:
+    """What tells that a tensor has changed."""
+    if tensor is None:
+        return None
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+class LayerState(nn.Module):
+    """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
+
+    _bits: ClassVar[int]
+    _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
+    _packed_type: ClassVar[torch.dtype]
+    _version = 2  # BITorch Engine's layers say 1 in a state dict's metadata
+
+    weight: Tensor | None
+    qweight: Tensor | None
+    bias_a: Tensor | None
+    scale_a: Tensor | None
+    scale_w: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        weight_shape: tuple[int, ...],
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype,
+        weight_dtype: torch.dtype,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        if any(size <= 0 for size in weight_shape):
+            raise ValueError(f"{type(self).__name__}: the weight would be {list(weight_shape)}, sizes are positive")
+        for wanted in (dtype, weight_dtype):
+            if wanted not in (torch.float32, torch.float16, torch.bfloat16):
+                raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
+        self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
+        self._qweight_key: tuple[int, int] | None = None  # the weight that qweight is the packed form of
+        self._scale_ready, self._guarded_scale = False, 0.0
+        self.register_parameter("weight", nn.Parameter(torch.empty(weight_shape, device=device, dtype=weight_dtype)))
+        self.scale_w = None  # a parameter or a buffer of the kinds that have one
+        for name in ("qweight", "bias_a", "scale_a", "bias"):
+            self.register_parameter(name, None)
+        if bias:
+            bound = 1 / math.sqrt(math.prod(weight_shape[1:]))
+            self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype).uniform_(-bound, bound))
+        self.reset_parameters()
+        alive.add(self)
+
+    def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
+        """bias_a and the scales; a layer without them computes with bias 0 and scales 1."""
+        place = {"device": self.weight.device}
+        self.bias_a = nn.Parameter(torch.zeros(self._weight_shape[1], dtype=self._dtype, **place))
+        self.scale_a = nn.Parameter(torch.zeros((), dtype=torch.float32, **place))
+        scale_w = torch.ones((), dtype=torch.float32, **place)
+        del self.__dict__["scale_w"]
+        if scale_w_is_parameter:
+            self.register_parameter("scale_w", nn.Parameter(scale_w, requires_grad=False))
+        else:
+            self.register_buffer("scale_w", scale_w)
+        if eps:
+            self.register_buffer("eps", torch.full((), 1e-5, dtype=torch.float32, **place))
+
+    # What distinguishes one kind of layer from the others.
+
+    def _pack(self) -> tuple[Tensor, Tensor | None]:
+        """(weight as kernels read it, its scale) from ``weight``; the tensors may be the layer's own."""
+        raise NotImplementedError(f"{type(self).__name__} is a base class: packing belongs to its subclasses")
+
+    def _packed_shape(self) -> tuple[int, ...]:
+        """Shape of ``qweight``."""
+        raise NotImplementedError
+
+    def _to_file(self, packed: Tensor) -> Tensor:
+        """``qweight`` as it is stored, from the form that kernels read."""
+        return packed
+
+    def _from_file(self, qweight: Tensor) -> Tensor:
+        return qweight
+
+    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
+        """``qweight`` in this layer's layout from that of a file; ``None`` for no layout that is known."""
+        fits = packed.dtype == self._packed_type and tuple(packed.shape) == self._packed_shape()
+        return packed if fits else None
+
+    def _forget(self) -> None:
+        """Forgets what was derived from the weight."""
+
+    def _prepare_evaluation(self) -> None:
+        """Derives what evaluation needs of a weight that cannot change any more."""
+
+    # The weight.
+
+    def reset_parameters(self) -> None:
+        """A new float weight: Kaiming uniform with a = sqrt(5)."""
+        weight = torch.empty(self._weight_shape, device=self._device(), dtype=self._float_dtype())
+        nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+        self.qweight = None
+        self._set_weight(weight)
+        self._set_prepared(False)
+
+    def set_weight_data(self, x: Tensor) -> None:
+        """Replaces the weight by a float one of the layer's shape; ``ShapeError`` for another shape or an integer."""
+        if x.shape != self._weight_shape or not x.is_floating_point():
+            wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
+            raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")
+        self.qweight = None
+        self._set_weight(x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous())
+        self._set_prepared(False)
+
+    def set_quantized_weight_data(self, x: Tensor) -> None:
+        """Takes a packed weight in place of any other form; ``ShapeError`` unless it has the layer's packed shape."""
+        known = self._known_layout(x.detach(), self.scale_a is not None)
+        if known is None:
+            raise ShapeError(f"{type(self).__name__}: qweight is {list(x.shape)} of {x.dtype}, {self._packed_wanted()}")
+        self._set_weight(None)
+        self.qweight = known.to(self._device())
+        self._prepare_evaluation()
+
+    def _packed_wanted(self) -> str:
+        return f"{list(self._packed_shape())} of {self._packed_type} is wanted"
+
+    def generate_quantized_weight(self, qweight_only: bool = False) -> None:
+        """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""
+        if self.weight is not None:
+            with torch.no_grad():
+                packed, scale = self._pack()
+                self.qweight = self._to_file(packed).detach().clone()
+                if scale is not None and self.scale_w is not None:
+                    self.scale_w.copy_(scale)
+        if qweight_only:
+            self._set_weight(None)
+            self._prepare_evaluation()
+
+    @property
+    def weight_form(self) -> str:
+        """``"float"``, ``"int8"`` or ``"packed"``."""
+        if self.weight is None:
+            return "packed"
+        return "float" if self.weight.is_floating_point() else "int8"
+
+    def packed_state(self) -> dict[str, Tensor]:
+        """The layer's tensors by their keys, the weight packed; the layer is not changed. Copies only what it packs."""
+        state = {name: tensor for name, tensor in self.state_dict().items() if name != "weight"}
+        if self.weight is not None:
+            with torch.no_grad():
+                packed, scale = self._pack()
+                state["qweight"] = self._to_file(packed).detach()
+                if scale is not None and self.scale_w is not None:
+                    state["scale_w"] = scale.detach()
+        return state
+
+    def _set_prepared(self, prepared: bool) -> None:
+        """Whether scale_w belongs to the float weight that was put in place."""
+
+    @property
+    def weight_trainable(self) -> bool:
+        """Whether training makes a gradient for the weight, float or integer."""
+        weight = self.weight
+        if weight is None:
+            return True
+        return weight.requires_grad if weight.is_floating_point() else getattr(weight, "trainable", True)
+
+    @weight_trainable.setter
+    def weight_trainable(self, trainable: bool) -> None:
+        if self.weight is not None:
+            self.weight.requires_grad_(trainable)
+
+    def _set_weight(self, value: Tensor | None) -> None:
+        """Keeps the Parameter where there is one, so that an optimizer goes on holding the layer's weight."""
+        old, trainable = self.weight, self.weight_trainable
+        if value is None or old is None or not torch._has_compatible_shallow_copy_type(old, value):
+            self.weight = None if value is None else nn.Parameter(value, requires_grad=value.is_floating_point())
+        else:
+            old.grad = None
+            Tensor.requires_grad_(old, False)
+            old.data = value
+            old.__class__ = nn.Parameter if value.is_floating_point() else self._integer_parameter
+            self._forget()
+            self._adopt()
+        self.weight_trainable = trainable
+
+    def _make_integer(self, codes: Tensor, scale: Tensor) -> None:
+        self.scale_w.copy_(scale)
+        self._set_weight(codes)
+
+    def _adopt(self) -> None:
+        """Tells an integer weight what its codes mean: DiodeMix needs to know."""
+        weight = self._parameters.get("weight")
+        if weight is None or weight.is_floating_point():
+            return
+        if type(weight) is nn.Parameter:
+            weight.__class__ = self._integer_parameter
+        weight.bits = self._bits
+        weight.scale_w = self.scale_w
+
+    def _share_scale(self) -> None:
+        """Takes the scale of an integer weight that another layer prepared (a shared Parameter)."""
+        scale = getattr(self.weight, "scale_w", None)
+        if scale is not None and self.scale_w is not None and scale is not self.scale_w:
+            self.scale_w.data.copy_(scale)
+
+    # Where the tensors are.
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the float tensors as they are; the constructor's where there is none."""
+        for tensor in (self.bias_a, self.weight):
+            if tensor is not None and tensor.is_floating_point():
+                return tensor.dtype
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._device() or torch.device("cpu")
+
+    def _float_dtype(self) -> torch.dtype:
+        """Of the weight while it is a float."""
+        if self.weight is not None and self.weight.is_floating_point():
+            return self.weight.dtype
+        return self._weight_dtype
+
+    def _device(self) -> torch.device | None:
+        for name in ("bias_a", "weight", "qweight"):
+            if self._parameters.get(name) is not None:
+                return self._parameters[name].device
+        return None
+
+    def _scales(self) -> list[str]:
+        return [name for name in ("scale_a", "scale_w", "eps") if getattr(self, name, None) is not None]
+
+    # What torch does to modules.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("weight", "qweight", "scale_a", "scale_w", "bias_a", "bias", "eps"):
+            super().__setattr__(name, value)
+            return
+        plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if plain and name in self.__dict__.get("_parameters", {}):
+            learns = value.is_floating_point() and name in ("weight", "scale_a", "bias_a", "bias")
+            value = nn.Parameter(value, requires_grad=learns) if name != "qweight" else QuantParameter(value, False)
+        super().__setattr__(name, value)
+        if name == "weight":
+            self._forget()
+            self._adopt()
+        elif name == "qweight":
+            self._forget()
+            self._qweight_key = key_of(self._parameters.get("weight"))
+        elif name == "scale_w":
+            self._adopt()
+        elif name == "scale_a":
+            self._scale_ready, self._guarded_scale = False, 0.0
+
+    def _replicate_for_data_parallel(self) -> LayerState:
+        raise RuntimeError(
+            f"{type(self).__name__}: DataParallel is refused, because the replicas' integer gradients would be lost"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
+        before = key_of(self.weight)
+        scales = {name: getattr(self, name).detach().clone() for name in self._scales()}
+        super()._apply(fn, recurse)
+        for name, scale in scales.items():
+            tensor = getattr(self, name)
+            if tensor.dtype != torch.float32:  # a conversion: scales keep their dtype
+                tensor.data = tensor.data.float() if scale.is_meta else scale.to(tensor.device)
+        self._weight_dtype = self._float_dtype()
+        self._forget()
+        self._adopt()
+        self._qweight_key = key_of(self.weight) if self._qweight_key == before else None
+        self._prepare_evaluation()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(_ready=None, _packed_panels=None, _qweight_key=self._qweight_key == key_of(self.weight))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._qweight_key = key_of(self.weight) if self._qweight_key else None
+        self._adopt()
+        alive.add(self)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        for hook in self._load_state_dict_pre_hooks.values():
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        own = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+        try:
+            staged = check_state(self, own, prefix)
+        except ValueError as error:
+            error_msgs.append(str(error))
+            return
+        missing_keys += [prefix + name for name in staged.missing]
+        if strict:
+            unexpected_keys += [prefix + name for name in staged.unexpected]
+        self._warn_of_old_files(local_metadata.get("version"))
+        take_state(self, staged, assign=local_metadata.get("assign_to_params_buffers", False))
+
+    def _warn_of_old_files(self, version: int | None) -> None:
+        """For layers whose trained weights mean something else in BITorch Engine's files."""

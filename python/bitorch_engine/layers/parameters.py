@@ -1,0 +1,64 @@
+"""Parameters that may hold integers: what DiodeMix tells its rules apart by."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+def _rebuild(cls: type, data: Tensor, requires_grad: bool, attributes: dict, grad_dtype: torch.dtype | None) -> Tensor:
+    param = torch.Tensor._make_subclass(cls, data, requires_grad)
+    param.__dict__.update(attributes)
+    _set_grad_dtype(param, grad_dtype)
+    return param
+
+
+def _set_grad_dtype(param: Tensor, dtype: torch.dtype | None) -> None:
+    if param.grad_dtype != dtype:
+        param.grad_dtype = dtype
+
+
+class QuantParameter(nn.Parameter):
+    """A parameter whose class and attributes survive ``deepcopy``, pickling, ``.to()`` and ``load_state_dict``.
+
+    Integer data never requires grad, whatever is asked for: the layers' operators write ``.grad`` themselves. It is
+    int8 by default; with ``param.grad_dtype = torch.float32`` it is the unquantised gradient, which adds up over
+    micro-batches without rounding and which ``clip_grad_norm_`` and ``GradScaler`` can work on.
+
+    ``requires_grad_`` of integer data sets ``trainable`` instead: whether training makes that gradient.
+    """
+
+    trainable: bool = True
+
+    _kept: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True, **attributes: Any) -> QuantParameter:
+        data = torch.empty(0) if data is None else data.detach()
+        param = torch.Tensor._make_subclass(cls, data, requires_grad and data.is_floating_point())
+        param.trainable = requires_grad
+        for name in cls._kept:
+            setattr(param, name, attributes.pop(name, None))
+        if attributes:
+            raise TypeError(f"{cls.__name__} has no argument {next(iter(attributes))!r}")
+        return param
+
+    def requires_grad_(self, requires_grad: bool = True) -> QuantParameter:
+        if self.is_floating_point():
+            return super().requires_grad_(requires_grad)
+        self.trainable = requires_grad
+        return self
+
+    def __deepcopy__(self, memo: dict) -> QuantParameter:
+        if id(self) in memo:
+            return memo[id(self)]
+        data = self.detach().clone(memory_format=torch.preserve_format)
+        result = _rebuild(type(self), data, self.requires_grad, {}, self.grad_dtype)
+        memo[id(self)] = result
+        result.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return result
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return _rebuild, (type(self), self.detach(), self.requires_grad, dict(self.__dict__), self.grad_dtype)

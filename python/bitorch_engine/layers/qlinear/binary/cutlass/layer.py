@@ -1,0 +1,71 @@
+"""``BinaryLinearCutlass`` and its function form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitorch_engine._missing import awaits
+from bitorch_engine._operators import ANCHOR, ops
+from bitorch_engine.layers.function import OperatorFunction, in_training
+from bitorch_engine.layers.qlinear.binary.layer import TrainedSigns
+
+
+class BinaryLinearForward(OperatorFunction):
+    """:class:`BinaryLinearCutlass` as a function of its tensors (bias already added); the weight is told by its dtype.
+
+    ``apply(input, weight, scale_a, scale_w, gemm_kernel_id, is_train)`` with a float, int8 or packed uint8 weight;
+    gradients ``(input, weight, scale_a, None, None, None)``. That of an int8 weight goes to ``weight.grad``.
+    With ``is_train=False`` nothing is saved.
+    """
+
+    @staticmethod
+    def call(
+        input: Tensor, weight: Tensor, scale_a: Tensor, scale_w: Tensor, gemm_kernel_id: int, is_train: bool
+    ) -> Tensor:
+        with in_training(is_train):
+            return ops.binary_linear(
+                input, weight, scale_a, scale_w, anchor=ANCHOR if is_train else None, kernel_id=gemm_kernel_id
+            )
+
+
+class BinaryLinearCutlass(TrainedSigns):
+    __doc__ = TrainedSigns.__doc__
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._register_activation(scale_w_is_parameter=True, eps=False)
+        #: 0 to 99: automatic; ids from 100 name kernels of this build (``select_gemm_kernel``).
+        self.gemm_kernel_id = 3
+
+    def select_gemm_kernel(self, x: Tensor) -> None:
+        """Times this machine's kernels on batches like x and keeps the fastest in ``gemm_kernel_id``.
+
+        Call it before training or inference starts; x is ``[..., k]``.
+        """
+        self._check_forward(x)
+        rows = x.numel() // x.shape[-1]
+        self.gemm_kernel_id = ops.select_binary_kernel(rows, self.output_features, self.input_features)
+        self.repack()
+
+    def _kernel_id(self) -> int:
+        return self.gemm_kernel_id
+
+
+@awaits("binary_matmul")
+class BinaryMatMulFunction(torch.autograd.Function):
+    """``apply(x, y, x_clip, y_clip)``: the product of two binarised activations."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@awaits("binary_matmul")
+class BinaryMatMul(torch.nn.Module):
+    """Product of two binarised activations ``[..., m, k]`` and ``[..., n, k]`` with learned clips."""
+
+    def __init__(self, dtype: torch.dtype = torch.float) -> None:
+        super().__init__()

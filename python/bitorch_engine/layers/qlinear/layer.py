@@ -1,0 +1,55 @@
+"""``QLinearInf``: what ``bitorch.layers.convert(model, RuntimeMode.INFERENCE_AUTO)`` puts in place of a ``QLinear``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bitorch_engine.layers.qlinear.binary.binary_implementation import BinaryLinearImplementationMixin
+from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qlinear.qlinear_implementation import LayerRecipe
+
+try:
+    from bitorch import RuntimeMode
+    from bitorch.layers.register import QLinearImplementation
+except ImportError as error:
+    raise ImportError(f"{__name__} needs the package bitorch (0.4.1): {error}") from error
+
+
+@QLinearImplementation(RuntimeMode.INFERENCE_AUTO)
+class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
+    """``y = sgn(x) . sgn(w)^T (+ bias)``, float32, from packed signs: equal to the ``QLinear`` it was made from.
+
+    Args:
+        a_bit, w_bit: 1; ``ValueError`` for others.
+
+    BITorch Engine divides ``input_features`` by 32 and lets other widths through to a layer that cannot run.
+    """
+
+    def __init__(
+        self,
+        input_features: int,
+        out_features: int,
+        device: torch.device | str | None = None,
+        a_bit: int = 1,
+        w_bit: int = 1,
+        bias: bool = False,
+    ) -> None:
+        if (a_bit, w_bit) != (1, 1):
+            raise ValueError(f"QLinearInf: a_bit is {a_bit} and w_bit {w_bit}, 1 is wanted for both")
+        BinaryLinearCPP.__init__(self, input_features, out_features, device, bias=bias)
+
+    @classmethod
+    def create_clone_from(cls, recipe: LayerRecipe, device: torch.device | None = None) -> Any:
+        """A packed layer with the recipe's sizes, signs and bias, on ``device`` (the recipe's by default)."""
+        source = recipe.layer
+        device = source.weight.device if device is None else device
+        bias = source.bias is not None
+        clone = cls(source.in_features, source.out_features, device=device, bias=bias)
+        clone.set_weight_data(source.weight.detach().float())
+        if bias:
+            with torch.no_grad():
+                clone.bias.copy_(source.bias)
+        clone.generate_quantized_weight(qweight_only=True)
+        return clone.train(source.training)

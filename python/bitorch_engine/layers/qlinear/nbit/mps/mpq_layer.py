@@ -1,0 +1,1 @@
+"""``MPQLinearMlx``: importing the package above already says that it is not here."""

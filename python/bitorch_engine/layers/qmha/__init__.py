@@ -1,0 +1,5 @@
+"""Attention over binary linears."""
+
+from bitorch_engine.layers.qmha.binary import BMHA, LearnableBias
+
+__all__ = ["BMHA", "LearnableBias"]

@@ -1,0 +1,141 @@
+"""A state dict into a layer, whichever form its weight has: check everything, then take it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bitorch_engine.layers.quant_layer import QuantLayer
+
+_VECTORS = ("bias_a", "bias")
+_SCALES = ("scale_a", "scale_w", "eps")
+
+
+@dataclass
+class StagedState:
+    """Entries that fit the layer, in its own layouts."""
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    has_weight: bool = False
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+
+def _refuse(entry: str, tensor: Tensor, wanted: str) -> ValueError:
+    return ValueError(f"the entry '{entry}' is {list(tensor.shape)} of {tensor.dtype}, {wanted}")
+
+
+def _finite(entry: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"the entry '{entry}' holds NaN or infinity")
+    return tensor
+
+
+def _vector(entry: str, tensor: Tensor, like: Tensor) -> Tensor:
+    if tensor.shape != like.shape or not tensor.is_floating_point():
+        raise _refuse(entry, tensor, f"{list(like.shape)} of a floating-point dtype is wanted")
+    return _finite(entry, tensor)
+
+
+def _scale(entry: str, name: str, tensor: Tensor) -> Tensor:
+    if tensor.numel() != 1 or not tensor.is_floating_point():
+        raise _refuse(entry, tensor, "one floating-point number is wanted")
+    least = {"scale_a": -math.inf, "scale_w": 0.0, "eps": 1e-30}[name]
+    if not tensor.is_meta and not (math.isfinite(value := float(tensor)) and value >= least):
+        raise ValueError(f"the entry '{entry}' is {value}")
+    return tensor.reshape(()).float()
+
+
+def _weight(layer: QuantLayer, entry: str, tensor: Tensor) -> Tensor:
+    if tensor.shape != layer._weight_shape or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
+        raise _refuse(entry, tensor, f"{list(layer._weight_shape)} of int8 or a floating-point dtype is wanted")
+    if tensor.dtype == torch.int8:
+        if layer._bits == 4 and not tensor.is_meta and (int(tensor.min()) < -8 or int(tensor.max()) > 7):
+            raise ValueError(f"the entry '{entry}' holds codes outside [-8, 7]")
+        return tensor
+    return _finite(entry, tensor)
+
+
+def check_state(layer: QuantLayer, own: dict[str, Tensor], prefix: str) -> StagedState:
+    """Entries of a state dict (without the prefix) that a layer can take: float, int8, or packed in any known layout.
+
+    Raises:
+        ValueError: a sentence that names the entry whose shape, dtype, layout or value the layer cannot take.
+    """
+    staged = StagedState()
+    has_scales = "scale_a" in own or "scale_w" in own
+    known = {"weight", "qweight", *_VECTORS, *_SCALES}
+    for name, tensor in own.items():
+        entry = prefix + name
+        place = getattr(layer, name, None) if name in known else None
+        if name not in known or (place is None and name not in ("weight", "qweight")):
+            staged.unexpected.append(name)
+        elif not isinstance(tensor, Tensor):
+            raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+        elif name in _VECTORS:
+            staged.values[name] = _vector(entry, tensor.detach(), place)
+        elif name in _SCALES:
+            staged.values[name] = _scale(entry, name, tensor.detach())
+        elif name == "weight":
+            staged.values[name] = _weight(layer, entry, tensor.detach())
+        else:
+            packed = layer._known_layout(tensor.detach(), has_scales)
+            if packed is None:
+                kind = f"{type(layer).__name__} with weight {list(layer._weight_shape)}"
+                raise _refuse(entry, tensor, f"no layout of a {kind}; {layer._packed_wanted()}")
+            staged.values[name] = packed
+    staged.has_weight = "weight" in staged.values or "qweight" in staged.values
+    wanted = [name for name in (*_VECTORS, "scale_a", "scale_w") if getattr(layer, name, None) is not None]
+    staged.missing = [name for name in wanted if name not in staged.values]
+    if not staged.has_weight:
+        staged.missing.append("weight")
+    return staged
+
+
+def take_state(layer: QuantLayer, staged: StagedState, assign: bool) -> None:
+    """Gives a layer the checked entries and the form of weight they have. A loaded scale has no guard.
+
+    With ``assign`` the entries themselves become the layer's, where their dtype is the layer's.
+    """
+    device = None if assign else layer._device()
+
+    def owned(value: Tensor, dtype: torch.dtype) -> Tensor:
+        value = value.to(device=device or value.device, dtype=dtype)
+        return value if assign else value.clone(memory_format=torch.contiguous_format)
+
+    def put(name: str, value: Tensor) -> None:
+        place = getattr(layer, name)
+        if not assign:
+            with torch.no_grad():
+                place.copy_(value)
+        elif torch._has_compatible_shallow_copy_type(place, value):
+            place.data = owned(value, place.dtype)
+        else:  # from the meta device
+            setattr(layer, name, owned(value, place.dtype))
+
+    values = staged.values
+    if "weight" in values:
+        weight = values["weight"]
+        dtype = layer._float_dtype() if weight.is_floating_point() else weight.dtype
+        if layer.weight is not None and layer.weight.dtype == dtype and not assign:
+            put("weight", weight)
+            layer.repack()
+        else:
+            layer._set_weight(owned(weight, dtype))
+        layer.qweight = owned(values["qweight"], values["qweight"].dtype) if "qweight" in values else None
+    elif "qweight" in values:
+        layer._set_weight(None)
+        layer.qweight = owned(values["qweight"], values["qweight"].dtype)
+    for name in (*_VECTORS, *_SCALES):
+        if name in values:
+            put(name, values[name])
+    if "scale_w" in values:
+        layer._set_prepared(values["scale_w"].is_meta or float(values["scale_w"]) != 1)  # 1: nobody prepared it
+    if "scale_a" in values:
+        layer._scale_ready, layer._guarded_scale = False, 0.0
+    layer._prepare_evaluation()

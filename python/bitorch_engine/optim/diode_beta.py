@@ -1,0 +1,259 @@
+"""``DiodeMix``: one optimizer for float parameters, 1-bit weights held as int8 and 8- or 4-bit codes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bitorch_engine._operators import ops
+from bitorch_engine.layers.layer_state import alive
+from bitorch_engine.layers.parameters import QuantParameter
+from bitorch_engine.layers.update_rules import moment_dtype, zero_moments
+from bitorch_engine.optim.galore_projector import GaLoreProjector
+
+_MOMENTS = ("exp_avg_l", "exp_avg_s")
+_GALORE = ("update_proj_gap", "scale", "proj_type")
+
+
+def _check(group: dict[str, Any]) -> None:
+    for name in ("lr", "eps", "weight_decay", "renew_scale_every"):
+        value = float(group[name])
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"DiodeMix: {name} is {group[name]}, a number >= 0 is wanted")
+    for beta in group["betas"]:
+        if not 0 <= beta < 1:
+            raise ValueError(f"DiodeMix: betas are {group['betas']}, numbers in [0, 1) are wanted")
+    if "rank" in group and not all(name in group for name in _GALORE):
+        raise ValueError(f"DiodeMix: a group with a rank also wants {', '.join(_GALORE)}")
+
+
+def _gradient(param: Tensor) -> Tensor | None:
+    """A parameter's gradient; that of a weight-only weight has another shape and place."""
+    return param.grad if param.grad is not None else getattr(param, "privileged_grad", None)
+
+
+class DiodeMix(torch.optim.Optimizer):
+    """Steps every kind of parameter of a model, each by its rule; the kind is told by the parameter's class.
+
+    * Float parameters (Adam): ``l = b1 l + (1 - b1) g``, ``s = b2 s + (1 - b2) g^2``,
+      ``p -= lr * sqrt(1 - b2^t) / (1 - b1^t) * l / (sqrt(s) + eps)``, then ``p -= lr * weight_decay * p``.
+    * 1-bit weights (int8): ``l = lerp(l, g, 1 - b1)``, ``s = lerp(s, lr sgn(l), 1 - b2)``; every weight whose sign
+      differs from ``-sgn(s)`` (0 counts as +1) is negated. ``s`` starts as ``-sgn(w) U(0, 1) 1e-3``.
+    * 8- and 4-bit codes (int8): Adam on ``w = code * scale_w``, then a stochastic rounding of ``w / scale_w``.
+
+    With these defaults (BITorch Engine's) about 1 % of the 1-bit weights can flip in 1,000 steps; docs/training.md has
+    rates with which they move.
+
+    Args:
+        params: parameters or groups; pass ``model.parameters()``, because integer weights do not require grad.
+        lr, betas, eps, weight_decay, correct_bias: group options; schedulers may change ``lr`` between steps.
+        dtype: of the moments: float32, or bfloat16 (rounded stochastically; float16 means bfloat16 too).
+        renew_scale_every: steps between new values of the codes' ``scale_w``; 0 keeps the first (ours).
+        seed: of all random numbers, which are a function of seed, parameter, step and element: a state that is
+            restored goes on to the bit (ours).
+
+    A group with a key ``rank`` works in GaLore's low-rank space on its matrices that are float; it must also have
+    ``update_proj_gap``, ``scale`` and ``proj_type``.
+
+    Raises:
+        ValueError: lr, eps or weight_decay < 0, betas outside [0, 1), integer parameters that are no layer's weight.
+        RuntimeError (``step``): a sparse gradient; an integer weight whose layer ran in training and that has no
+            gradient, where other parameters have theirs; integer weights in a group of several processes.
+
+    Warns where an integer weight of a layer is missing whose other parameters are there.
+    An integer weight whose float gradient holds NaN or infinity is left out of a step.
+    Source: numerics.md section 10; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes is ours.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.99, 0.9999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        correct_bias: bool = True,
+        dtype: torch.dtype = torch.float,
+        *,
+        renew_scale_every: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.dtype, self.seed = dtype, seed
+        moment_dtype(dtype)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "correct_bias": correct_bias,
+            "renew_scale_every": renew_scale_every,
+        }
+        _check(defaults)
+        super().__init__(params, defaults)
+        self._warn_of_missing_weights()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            _check(group)
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"dtype": self.dtype, "seed": self.seed}
+
+    def _warn_of_missing_weights(self) -> None:
+        known = {id(param) for group in self.param_groups for param in group["params"]}
+        for layer in list(alive):
+            weight = layer.weight
+            if weight is None or not layer.weight_trainable or id(weight) in known:
+                continue
+            if not weight.is_floating_point() and layer.scale_a is not None and id(layer.scale_a) in known:
+                warnings.warn(
+                    f"DiodeMix has the scale of a {type(layer).__name__}({layer.extra_repr()}) but not its integer "
+                    "weight, which does not require grad; pass model.parameters(), or add integer_parameters(model)",
+                    stacklevel=3,
+                )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step; returns what ``closure`` returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._check_gradients()
+        everything = ((group, param) for group in self.param_groups for param in group["params"])
+        for stream, (group, param) in enumerate(everything):
+            if _gradient(param) is not None:
+                self._step_one(group, param, stream)
+            if isinstance(param, QuantParameter):
+                param.awaits_gradient = False
+        return loss
+
+    def _check_gradients(self) -> None:
+        params = [param for group in self.param_groups for param in group["params"]]
+        if any(param.grad is not None and param.grad.is_sparse for param in params):
+            raise RuntimeError("DiodeMix does not support sparse gradients")
+        for param in params:
+            if param.grad is not None and not param.is_floating_point() and not isinstance(param, QuantParameter):
+                raise ValueError(f"DiodeMix: a parameter is {param.dtype} and no layer's weight")
+        if all(_gradient(param) is None for param in params):
+            return
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and torch.distributed.get_world_size() > 1 and any(not p.is_floating_point() for p in params):
+            raise RuntimeError(
+                "DiodeMix: DistributedDataParallel does not average the gradients of integer weights, so the processes "
+                "would drift apart; train in one process, or with latent=True layers"
+            )
+        for param in params:
+            if param.grad is None and getattr(param, "awaits_gradient", False) and not param.is_floating_point():
+                raise RuntimeError(
+                    f"DiodeMix: an int8 weight of shape {list(param.shape)} ran in training and has no gradient; "
+                    "its graph was compiled away, or backward() did not reach it"
+                )
+
+    def _step_one(self, group: dict[str, Any], param: Tensor, stream: int) -> None:
+        beta1, beta2 = group["betas"]
+        state, grad = self.state[param], _gradient(param)
+        integer = not param.is_floating_point()
+        if integer and grad.is_floating_point() and not bool(torch.isfinite(grad).all()):
+            return
+        low_rank = "rank" in group and grad.is_floating_point() and grad.dim() == 2
+        if low_rank:
+            projector = state.setdefault("projector", self._projector(group))
+            grad = projector.project(grad, int(state.get("step", 0)))
+        if "step" not in state:
+            state["step"] = torch.zeros(1)
+            make = type(param).first_moments if integer else zero_moments
+            moments = make(param, grad, self.dtype, self.seed, stream)
+            state.update({name: value for name, value in zip(_MOMENTS, moments, strict=True) if value is not None})
+        state["step"] += 1
+        count = int(state["step"])
+        numbers = {
+            "lr": float(group["lr"]),
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": group["eps"],
+            "weight_decay": group["weight_decay"],
+            "correct_bias": group["correct_bias"],
+            "seed": self.seed,
+            "stream": stream,
+        }
+        if integer:
+            numbers |= {"step": state["step"], "grad": grad, "dtype": self.dtype, "projector": state.get("projector")}
+            every = group["renew_scale_every"]
+            if every and getattr(param, "bits", 1) > 1:
+                numbers["renew_scale"] = count % every == 0
+            type(param).update(param, state["exp_avg_s"], state.get("exp_avg_l"), **numbers)
+        elif low_rank:
+            self._step_low_rank(param, grad, state, count, numbers)
+        else:
+            ops.diode_mix_float_(param.detach(), grad, state["exp_avg_l"], state["exp_avg_s"], step=count, **numbers)
+            torch.autograd.graph.increment_version(param)
+
+    @staticmethod
+    def _projector(group: dict[str, Any]) -> GaLoreProjector:
+        return GaLoreProjector(
+            group["rank"],
+            update_proj_gap=group["update_proj_gap"],
+            scale=group["scale"],
+            proj_type=group["proj_type"],
+        )
+
+    @staticmethod
+    def _step_low_rank(param: Tensor, grad: Tensor, state: dict, count: int, numbers: dict[str, Any]) -> None:
+        """Adam's step in the projector's space, projected back."""
+        decay = numbers.pop("weight_decay")
+        update = torch.zeros_like(grad, dtype=torch.float32)
+        ops.diode_mix_float_(update, grad.float(), state["exp_avg_l"], state["exp_avg_s"], step=count, **numbers)
+        param.add_(state["projector"].project_back(update).to(param.dtype))
+        param.mul_(1 - numbers["lr"] * decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every optimizer's, with the seed in each group."""
+        state = super().state_dict()
+        for group in state["param_groups"]:
+            group["seed"] = self.seed
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state to the bit: moments keep their dtype, whatever the parameters' is.
+
+        Raises:
+            ValueError: groups of other sizes, or moments of another shape than their parameter's.
+        """
+        seeds = {group.get("seed", self.seed) for group in state_dict["param_groups"]}
+        numbers = list(itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"]))
+        params = [param for group in self.param_groups for param in group["params"]]
+        if len(numbers) == len(params):
+            for number, param in zip(numbers, params, strict=True):
+                saved = state_dict["state"].get(number, {})
+                for name in _MOMENTS:
+                    # Signs, codes and floats have moments of their own shape, others not.
+                    plain = param.is_floating_point() or param.dtype == torch.int8
+                    if name in saved and plain and "projector" not in saved and saved[name].shape != param.shape:
+                        raise ValueError(
+                            f"DiodeMix: {name} is {list(saved[name].shape)}, its parameter {list(param.shape)}"
+                        )
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.pop("seed", None)
+        self.seed = seeds.pop()
+        for number, param in zip(numbers, params, strict=True):
+            saved = state_dict["state"].get(number, {})
+            for name in _MOMENTS:
+                if name not in saved:
+                    continue
+                # torch has cast them to the parameter's dtype.
+                moment = saved[name].to(device=param.device, dtype=moment_dtype(saved[name].dtype))
+                place = torch.empty_like(param.detach() if moment.shape == param.shape else moment, dtype=moment.dtype)
+                self.state[param][name] = place.copy_(moment)

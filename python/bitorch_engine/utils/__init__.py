@@ -1,0 +1,1 @@
+"""Quantisers on tensors, conversion of models, checkpoints."""

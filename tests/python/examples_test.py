@@ -1,0 +1,76 @@
+"""The examples run as their docstrings say and learn; the README's is examples/python/first_layer.py."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples/python"
+
+
+def run(script, *arguments, cwd):
+    done = subprocess.run(
+        [sys.executable, FOLDER / script, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def accuracies(output):
+    return [float(value) for value in re.findall(r"accuracy ([0-9.]+) %", output)]
+
+
+def test_the_first_layer(tmp_path):
+    found = re.fullmatch(r"accuracy ([0-9.]+), (\d+) bytes of weight\n", run("first_layer.py", cwd=tmp_path))
+    assert float(found[1]) > 0.95
+    assert int(found[2]) == 300 * 63  # rows of ceil(500 / 8) bytes
+
+
+@pytest.mark.parametrize("bits", ["1", "4", "8"])
+def test_the_mlp(bits, tmp_path):
+    output = run("mnist_mlp.py", "--bits", bits, "--epochs", "5", "--width", "256", cwd=tmp_path)
+    found = accuracies(output)
+    assert len(found) == 6
+    assert found[-2] > 94
+    assert found[-1] == found[-2]  # of the packed file
+    assert (tmp_path / "mlp.pt").stat().st_size < 256 * 256 * 2 * int(bits) / 8 + 150_000
+
+
+def test_lenet(tmp_path):
+    assert accuracies(run("lenet_4bit.py", "--epochs", "4", cwd=tmp_path))[-1] > 94
+
+
+def test_conversion(tmp_path):
+    output = run("convert_model.py", "--epochs", "4", cwd=tmp_path)
+    start, eight, four = accuracies(output)
+    assert start > 94
+    assert min(eight, four) > start - 3
+    assert "2 swapped, 1 unchanged" in output and "3 swapped, 2 unchanged" in output
+
+
+def test_mnist_files_are_read(tmp_path):
+    """The four IDX files, one of them compressed."""
+    script = """
+import gzip, struct, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+for part, count in (("train", 3), ("t10k", 2)):
+    images = struct.pack(">4i", 2051, count, 28, 28) + bytes(i % 256 for i in range(count * 784))
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(images)
+    labels = struct.pack(">2i", 2049, count) + bytes(range(count))
+    (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+sys.path.insert(0, sys.argv[2])
+import datasets
+train, test = datasets.load(str(folder))
+assert train.tensors[0].shape == (3, 1, 28, 28) and test.tensors[1].tolist() == [0, 1]
+assert abs(float(train.tensors[0][0, 0, 0, 1]) - 1 / 255) < 1e-7
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path, FOLDER], check=True)

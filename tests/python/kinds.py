@@ -1,0 +1,86 @@
+"""Every quantised layer that computes, at sizes that are multiples of nothing, and what it must compute in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import formulas
+import torch
+
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+
+CONV = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+
+
+def formula(layer, x):
+    """What the layer computes of x with its weight and scales as they are, in training or evaluation."""
+    weight, scale_a, scale_w = layer.weight.detach(), layer.scale_a, layer.scale_w
+    if layer._bits == 1:
+        if scale_a is None:
+            y = formulas.binary_forward(x, weight, torch.tensor(1.0), torch.tensor(1.0), None)
+        else:
+            if weight.is_floating_point():
+                scale_w = weight.double().abs().mean().float()
+            y = formulas.binary_forward(x, weight, scale_a, scale_w, layer.bias_a)
+    else:
+        width = formulas.Q8 if layer._bits == 8 else formulas.Q4
+        if not weight.is_floating_point():
+            # Codes divided by a step of scale_w are themselves.
+            weight = weight.double() * scale_w.double()
+        elif layer._bits == 8 or float(scale_w) == 1:
+            scale_w = None
+        if weight.dim() == 4:
+            y = formulas.conv_forward(x, weight, scale_a, scale_w, layer.bias_a, width, **CONV)
+        else:
+            y = formulas.nbit_forward(x, weight, scale_a, scale_w, layer.bias_a, width)
+    if layer.bias is None:
+        return y
+    return y + (layer.bias.view(-1, 1, 1) if weight.dim() == 4 else layer.bias).to(y.dtype)
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    make: Callable[..., torch.nn.Module]
+    shape: tuple[int, ...]  # of a batch
+    integer: bool  # the weight trains as int8
+
+    def batch(self, seed: int = 0) -> torch.Tensor:
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
+
+    def trained(self, seed: int = 0) -> torch.nn.Module:
+        """A layer whose scales are set and whose bias_a is not zero, in training."""
+        torch.manual_seed(seed)
+        layer = self.make()
+        layer(self.batch(seed))
+        if layer.bias_a is not None:
+            with torch.no_grad():
+                layer.bias_a.uniform_(-0.1, 0.1)
+        return layer
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+KINDS = [
+    Kind("binary", lambda **k: BinaryLinearCutlass(37, 13, **k), (5, 37), True),
+    Kind("binary_latent", lambda **k: BinaryLinearCutlass(65, 3, latent=True, **k), (2, 3, 65), False),
+    Kind("binary_cuda_rows", lambda **k: BinaryLinearCuda(33, 7, **k), (4, 33), True),
+    Kind("binary_cuda_bstc", lambda **k: BinaryLinearCuda(96, 32, **k), (3, 96), True),
+    Kind("binary_cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True),
+    Kind("binary_cpp", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False),
+    Kind("binary_cpp_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False),
+    Kind("q8", lambda **k: Q8LinearCutlass(37, 13, **k), (2, 3, 37), False),
+    Kind("q8_codes", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
+    Kind("q4", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),
+    Kind("q4_codes", lambda **k: Q4LinearCutlass(63, 1, latent=False, **k), (5, 63), True),
+    Kind("q4_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
+    Kind("q4_conv_even", lambda **k: Q4Conv2dCutlass(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False),
+    Kind("q4_conv_codes", lambda **k: Q4Conv2dCutlass(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
+]
+INTEGER = [kind for kind in KINDS if kind.integer]

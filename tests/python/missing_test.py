@@ -1,0 +1,118 @@
+"""What waits for an operator: the list is true, and each entry imports and refuses with a sentence."""
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from bitorch_engine import _missing
+from bitorch_engine._missing import awaits, missing
+from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
+from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
+from bitorch_engine.layers.qembedding import BinaryEmbeddingForward, BinaryEmbeddingParameter
+from bitorch_engine.layers.qlinear.nbit.cuda import MBWQLinearCuda
+
+
+def thing(name):
+    parts = name.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:i]))
+        except ImportError:
+            continue
+        for part in parts[i:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(name)
+
+
+def test_no_operator_that_is_waited_for_is_there(operators):
+    """The day an operator arrives, its classes must stop refusing."""
+    assert missing()
+    for name, operator in missing():
+        assert not hasattr(operators, operator), f"{name} need not wait for {operator} any more"
+
+
+def test_operators_that_are_there_would_be_found(operators):
+    assert hasattr(operators, "binary_linear") and not hasattr(operators, "no_such_operator")
+
+
+def test_the_list_is_the_same_in_a_fresh_process():
+    code = "from bitorch_engine._missing import missing; print(*missing(), sep=chr(10))"
+    fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert fresh.splitlines() == [str(entry) for entry in missing() if not entry[0].startswith(__name__)]
+
+
+@pytest.mark.parametrize(("name", "operator"), missing())
+def test_every_entry_refuses(name, operator):
+    found = thing(name)
+    assert _missing.is_missing(found)
+    is_function = isinstance(found, type) and issubclass(found, torch.autograd.Function)
+    call = found.apply if is_function else found
+    for arguments in ((), (torch.ones(2), 3)):
+        with pytest.raises(NotImplementedError) as error:
+            call(*arguments)
+        assert (
+            str(error.value)
+            == f"{found.__qualname__} waits for the operator {operator}, which this build does not have"
+        )
+    assert inspect.signature(found)
+    if isinstance(found, type):
+        assert pickle.loads(pickle.dumps(found)) is found
+
+
+def test_relations_and_attributes_hold():
+    assert issubclass(BinaryConv2dCutlass, BinaryConv2dBase)
+    assert BinaryConv2dCutlass._bits == 1 and BinaryConv2dCutlass.__doc__
+
+    class Mine(BinaryConv2dCutlass):
+        def __init__(self):
+            super().__init__(8, 8, 3)
+
+    with pytest.raises(NotImplementedError, match="BinaryConv2dCutlass waits for the operator binary_conv2d"):
+        Mine()
+    assert not isinstance(torch.nn.Linear(2, 2), MBWQLinearCuda)
+    with pytest.raises(NotImplementedError, match="binary_embedding,"):
+        BinaryEmbeddingForward.apply(torch.ones(2, 2), torch.ones(2, 2), torch.ones(2), 2, True)
+
+
+def test_the_decorator():
+    class Plain:
+        """Says what it is."""
+
+        def __init__(self, a, *, b=3):
+            raise AssertionError("must not run")
+
+    marked = awaits("an_operator")(Plain)
+    try:
+        assert marked is Plain
+        assert str(inspect.signature(marked)) == "(a, *, b=3)"
+        assert (f"{__name__}.{Plain.__qualname__}", "an_operator") in missing()
+        with pytest.raises(NotImplementedError, match="Plain waits for the operator an_operator, which"):
+            marked(1)
+    finally:
+        del _missing._waiting[f"{__name__}.{Plain.__qualname__}"]
+
+    @awaits("another")
+    def function(x, y=2):
+        """Adds."""
+
+    try:
+        assert str(inspect.signature(function)) == "(x, y=2)" and function.__doc__ == "Adds."
+        with pytest.raises(NotImplementedError, match="function waits for the operator another"):
+            function(1)
+    finally:
+        del _missing._waiting[f"{__name__}.{function.__qualname__}"]
+    assert not _missing.is_missing(BinaryEmbeddingParameter)
+
+
+def test_every_public_module_is_imported():
+    names = _missing.modules()
+    assert "bitorch_engine.layers.qconv.binary.cutlass.layer" in names
+    assert not [name for name in names if ".mps" in name or "._" in name]
+    for name in names:
+        importlib.import_module(name)

@@ -1,0 +1,392 @@
+"""Whole models: preparing, packing, saving and loading; and the shape helpers."""
+
+import copy
+import os
+import stat
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bitorch_engine import ShapeError
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qlinear.binary import BinaryLinearParameter
+from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit import MPQLinearBase
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bitorch_engine.utils.model_helper import (
+    binary_matmul_forward_post_processing,
+    flatten_x,
+    init_weight,
+    load_checkpoint,
+    pack_bie_layers,
+    packed_state_dict,
+    pad_embedding_dim,
+    pad_last_2_dims_to_multiple_of_128,
+    prepare_bie_layers,
+    save_checkpoint,
+    unflatten_x,
+)
+
+KINDS = [BinaryLinearCutlass, BinaryLinearCuda, BinaryLinearCPP, Q8LinearCutlass, Q4LinearCutlass]
+
+
+class Net(nn.Module):
+    """Every kind of layer, one of them under two names."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(10, 32)
+        self.blocks = nn.Sequential(
+            BinaryLinearCuda(32, 32), nn.BatchNorm1d(32), Q8LinearCutlass(32, 32), nn.PReLU(), Q4LinearCutlass(32, 32)
+        )
+        self.again = BinaryLinearCutlass(32, 32)
+        self.alias = self.again
+        self.cpp = BinaryLinearCPP(32, 16)
+        self.conv = Q4Conv2dCutlass(1, 2, 3, padding=1)
+
+    def forward(self, x):
+        x = self.alias(self.again(self.blocks(self.first(x))))
+        return self.conv(self.cpp(x).view(-1, 1, 4, 4))
+
+
+def trained(seed=0):
+    """(net, a batch) after a few steps, so that scales and weights are not what they start as."""
+    net = Net(seed)
+    prepare_bie_layers(net)
+    x = torch.randn(6, 10)
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], 1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    net.eval()
+    return net, x
+
+
+def snapshot(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
+
+
+# Prepare and pack
+
+
+@pytest.mark.parametrize("cls", KINDS)
+def test_the_root_is_included(cls):
+    layer = cls(16, 8)
+    prepare_bie_layers(layer)
+    integer = cls in (BinaryLinearCutlass, BinaryLinearCuda)
+    assert (layer.weight.dtype == torch.int8) == integer
+    pack_bie_layers(layer)
+    assert layer.weight is None and layer.qweight is not None
+
+
+def test_prepare_reaches_every_layer_once():
+    net = Net()
+    prepare_bie_layers(net)
+    assert type(net.blocks[0].weight) is BinaryLinearParameter and net.again.weight.dtype == torch.int8
+    scale = 2 * net.blocks[4].weight.detach().abs().double().mean() / 5.6345
+    assert torch.allclose(net.blocks[4].scale_w.double(), scale, rtol=1e-6)
+    before = snapshot(net)
+    prepare_bie_layers(net)
+    assert same(before, snapshot(net))
+
+
+def test_layers_can_be_chosen():
+    net = Net()
+    prepare_bie_layers(net, [BinaryLinearCuda])
+    assert net.blocks[0].weight.dtype == torch.int8 and net.again.weight.dtype == torch.float32
+    pack_bie_layers(net, True, [Q8LinearCutlass])
+    assert net.blocks[2].weight is None and net.blocks[4].weight is not None
+
+
+def test_pack_beside_the_weight():
+    net, x = trained()
+    wanted = net(x)
+    pack_bie_layers(net, qweight_only=False)
+    assert net.again.weight is not None and net.again.qweight is not None
+    assert torch.equal(net(x), wanted)
+    pack_bie_layers(net)
+    assert all(
+        key.rpartition(".")[2] != "weight" for key in net.state_dict() if key.startswith(("again", "cpp", "conv"))
+    )
+    assert torch.equal(net(x), wanted)
+
+
+def test_weight_only_layers_are_prepared_and_not_packed():
+    model = nn.Sequential(MPQLinearBase(32, 8))
+    prepare_bie_layers(model)
+    assert "qstatistic" not in model[0]._buffers
+    pack_bie_layers(model)
+    assert model[0].qweight is not None
+
+
+# Save and load
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_file_gives_the_same_outputs_and_leaves_the_model_alone(tmp_path, only):
+    net, x = trained()
+    wanted, before = net(x), snapshot(net)
+    weight = net.again.weight
+    save_checkpoint(net, str(tmp_path / "net.pth"), qweight_only=only)
+    assert same(before, snapshot(net)) and net.again.weight is weight and net.again.qweight is None
+    other = Net(seed=9).eval()
+    assert not torch.equal(other.first.weight, net.first.weight)
+    load_checkpoint(other, tmp_path / "net.pth", qweight_only=only)
+    assert torch.equal(other(x), wanted)
+    assert other.alias is other.again and (other.again.weight is None) == only
+    net.train()
+    net(x).sum().backward()  # the saved model still trains
+
+
+def test_the_file_is_what_torch_save_writes(tmp_path):
+    net, _ = trained()
+    save_checkpoint(net, tmp_path / "net.pth")
+    file = torch.load(tmp_path / "net.pth", weights_only=True)
+    assert set(file) == {"state_dict"}
+    state = file["state_dict"]
+    assert set(state) == set(packed_state_dict(net))
+    packed = [key for key in state if key.endswith("qweight")]
+    assert len(packed) == 7 and not [
+        key.replace("qweight", "weight") for key in packed if key.replace("qw", "w") in state
+    ]
+    assert state["again.qweight"].data_ptr() == state["alias.qweight"].data_ptr()  # written once
+    assert state["blocks.0.qweight"].dtype == torch.uint8 and state["blocks.4.qweight"].shape == (32, 16)
+    assert all(type(value) is torch.Tensor for value in state.values())
+
+
+def test_a_file_with_both_weights(tmp_path):
+    net, x = trained()
+    save_checkpoint(net, tmp_path / "both.pth", qweight_only=False)
+    state = torch.load(tmp_path / "both.pth", weights_only=True)["state_dict"]
+    assert {"again.weight", "again.qweight"} <= set(state)
+    packed = Net(1).eval()
+    load_checkpoint(packed, tmp_path / "both.pth")
+    assert packed.again.weight is None and torch.equal(packed(x), net(x))
+
+
+def test_a_plain_float_file_loads(tmp_path):
+    net, x = trained()
+    torch.save({"state_dict": net.state_dict()}, tmp_path / "float.pth")
+    other = Net(4).eval()
+    load_checkpoint(other, tmp_path / "float.pth")
+    assert torch.equal(other(x), net(x)) and other.cpp.weight is not None
+
+
+def test_the_root_layer_has_keys_without_a_prefix(tmp_path):
+    layer = BinaryLinearCuda(128, 8).eval()
+    x = torch.randn(3, 128)
+    layer.scale_a.data.fill_(0.5)
+    save_checkpoint(layer, tmp_path / "layer.pth")
+    assert "qweight" in torch.load(tmp_path / "layer.pth", weights_only=True)["state_dict"]
+    other = BinaryLinearCuda(128, 8).eval()
+    load_checkpoint(other, tmp_path / "layer.pth")
+    assert torch.equal(other(x), layer(x))
+
+
+def damaged(tmp_path, change):
+    net, _ = trained()
+    save_checkpoint(net, tmp_path / "bad.pth")
+    file = torch.load(tmp_path / "bad.pth", weights_only=True)
+    change(file["state_dict"])
+    torch.save(file, tmp_path / "bad.pth")
+    return tmp_path / "bad.pth"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: state.pop("again.qweight"), r"again\.weight"),
+        (lambda state: state.pop("blocks.0.bias_a"), r"blocks\.0\.bias_a"),
+        (lambda state: state.pop("first.weight"), r"first\.weight"),
+        (lambda state: state.update({"more.weight": torch.ones(2)}), r"more\.weight"),
+        (lambda state: state.update({"cpp.bias_a": torch.ones(32)}), r"cpp\.bias_a"),
+        (lambda state: state.update({"blocks.2.qweight": torch.ones(32, 31, dtype=torch.int8)}), r"blocks\.2\.qweight"),
+        (
+            lambda state: state.update({"blocks.2.qweight": torch.ones(32, 32, dtype=torch.int16)}),
+            r"blocks\.2\.qweight",
+        ),
+        (lambda state: state.update({"again.bias_a": torch.ones(31)}), r"again\.bias_a"),
+        (lambda state: state.update({"first.weight": torch.ones(3, 3)}), r"first\.weight"),
+        (lambda state: state.update({"blocks.4.scale_w": torch.tensor(float("nan"))}), r"blocks\.4\.scale_w"),
+    ],
+)
+def test_every_mismatch_is_named(tmp_path, change, words):
+    with pytest.raises(RuntimeError, match=words):
+        load_checkpoint(Net(), damaged(tmp_path, change))
+
+
+def test_files_that_are_no_checkpoint(tmp_path):
+    torch.save({"weights": {}}, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match="holds no 'state_dict'"):
+        load_checkpoint(Net(), tmp_path / "other.pth")
+    torch.save(torch.ones(3), tmp_path / "tensor.pth")
+    with pytest.raises(ValueError, match="holds no 'state_dict'"):
+        load_checkpoint(Net(), tmp_path / "tensor.pth")
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(Net(), tmp_path / "absent.pth")
+    torch.save({"state_dict": {"first.weight": os.getcwd}}, tmp_path / "code.pth")
+    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+        load_checkpoint(Net(), tmp_path / "code.pth")
+
+
+def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
+    net, _ = trained()
+    path = tmp_path / "net.pth"
+    save_checkpoint(net, path)
+    before = path.read_bytes()
+
+    def half(_, file):
+        file.write(b"PK half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="the disk is full"):
+        save_checkpoint(net, path)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["net.pth"]
+
+
+def test_the_file_keeps_its_mode_and_its_link(tmp_path):
+    net, _ = trained()
+    path, link = tmp_path / "real.pth", tmp_path / "link.pth"
+    save_checkpoint(net, path)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+    path.chmod(0o640)
+    link.symlink_to(path)
+    save_checkpoint(net, link)
+    assert link.is_symlink() and stat.S_IMODE(path.stat().st_mode) == 0o640
+    with pytest.raises(IsADirectoryError):
+        save_checkpoint(net, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        save_checkpoint(net, tmp_path / "no" / "folder.pth")
+
+
+def test_half_trained_models_round_trip_in_training_form(tmp_path):
+    net, x = trained()
+    save_checkpoint(net, tmp_path / "net.pth", qweight_only=False)
+    other = Net(3)
+    load_checkpoint(other, tmp_path / "net.pth", qweight_only=False)
+    before, after = snapshot(net), snapshot(other)
+    scale = after.pop("blocks.2.scale_w")  # of the packed weight: training computes it anew and leaves the buffer at 1
+    assert torch.allclose(scale, 2 * net.blocks[2].weight.abs().mean() / 11.269) and before.pop("blocks.2.scale_w") == 1
+    assert same(before, {name: after[name] for name in before})
+    other.train()(x).sum().backward()
+    assert other.again.weight.grad is not None
+
+
+def test_weight_only_layers_in_files(tmp_path):
+    model = nn.Sequential(MPQLinearBase(32, 8))
+    model[0].qweight.copy_(torch.randint(-9, 9, (4, 8)).int())
+    save_checkpoint(model, tmp_path / "mpq.pth")
+    other = nn.Sequential(MPQLinearBase(32, 8))
+    load_checkpoint(other, tmp_path / "mpq.pth")
+    assert same(model.state_dict(), other.state_dict())
+
+
+def test_what_is_packed_for_a_file_is_its_own():
+    net, x = trained()
+    wanted = net(x)
+    state = packed_state_dict(net)
+    for name in ("blocks.0", "blocks.2", "blocks.4", "again", "cpp", "conv"):
+        state[f"{name}.qweight"].zero_()
+    assert torch.equal(net(x), wanted) and torch.equal(copy.deepcopy(net)(x), wanted)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 5), (2, 3, 4), (2, 3, 4, 5), (0, 3), (2, 0)])
+def test_flatten_and_back(shape):
+    x = torch.randn(*shape)
+    flat, leading = flatten_x(x)
+    assert flat.shape == (int(np.prod(shape[:-1], dtype=int)), shape[-1]) and leading == list(shape[:-1])
+    assert torch.equal(unflatten_x(flat, leading), x)
+    strided = torch.randn(4, 3, 2).transpose(0, 2)
+    assert torch.equal(flatten_x(strided)[0], strided.reshape(6, 4))
+
+
+def test_flatten_refusals():
+    with pytest.raises(ShapeError, match="at least one axis"):
+        flatten_x(torch.tensor(1.0))
+    with pytest.raises(ShapeError, match=r"x is \[6, 2\], \[4, n\] is wanted for \[2, 2\]"):
+        unflatten_x(torch.ones(6, 2), [2, 2])
+    with pytest.raises(ShapeError):
+        unflatten_x(torch.ones(6), [2, 3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 24])
+def test_pad_embedding_dim(width, dtype):
+    weight = torch.ones(3, width, dtype=dtype)
+    padded = pad_embedding_dim(weight)
+    assert padded.shape == (3, 8 * -(-width // 8)) and padded.dtype == dtype
+    assert (padded[:, :width] == 1).all() and (padded[:, width:] == -1).all()
+    with pytest.raises(ShapeError):
+        pad_embedding_dim(weight[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (128, 128), (3, 127, 129), (2, 3, 256, 5)])
+def test_pad_to_128(shape):
+    x = torch.randn(*shape)
+    padded, rows = pad_last_2_dims_to_multiple_of_128(x)
+    assert padded.shape == (*shape[:-2], 128 * -(-shape[-2] // 128), 128 * -(-shape[-1] // 128))
+    assert rows == padded.size(-2) - shape[-2]
+    assert torch.equal(padded[..., : shape[-2], : shape[-1]], x) and padded.double().sum() == pytest.approx(
+        x.double().sum().item(), abs=1e-9
+    )
+    with pytest.raises(ShapeError):
+        pad_last_2_dims_to_multiple_of_128(torch.ones(3))
+
+
+def test_post_processing_of_matmul():
+    counts = torch.randint(0, 40, (6, 8, 7)).float()
+    y = binary_matmul_forward_post_processing(counts, [2, 3], 3, 2, 40)
+    assert torch.equal(y, (40 - 2 * counts[:, :5, :5]).view(2, 3, 5, 5))
+    assert torch.equal(binary_matmul_forward_post_processing(counts, [6], 0, 0, 1), 1 - 2 * counts)
+    for bad in [([2, 2], 0, 0), ([6], 9, 0), ([6], 0, 8), ([6], -1, 0)]:
+        with pytest.raises(ShapeError):
+            binary_matmul_forward_post_processing(counts, *bad, 40)
+    with pytest.raises(ShapeError):
+        binary_matmul_forward_post_processing(counts[0], [8], 0, 0, 40)
+
+
+# init_weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (4, 3, 3, 3)])
+def test_init_weight_is_the_formula(shape, dtype):
+    weight = torch.randn(*shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+    q, scale = init_weight(weight, BinaryLinearParameter)
+    w = weight.float().numpy().astype(np.float64)
+    assert type(q) is BinaryLinearParameter and q.dtype == torch.int8 and not q.requires_grad
+    assert scale.item() == pytest.approx(np.abs(w).mean(), rel=1e-6) and scale.dim() == 0
+    centred = (w - w.mean()).astype(np.float32)
+    top = max(centred.max(), 0)
+    wanted = np.clip(np.rint(centred * (np.float32(127) / top)), -127, 127) if top else np.zeros_like(centred)
+    wanted = np.where(wanted == 0, np.sign(centred), wanted)
+    wanted = np.where(wanted == 0, 1, wanted)
+    assert np.abs(q.detach().numpy() - wanted).max() <= 1  # the mean's last bit
+    assert (np.sign(q.detach().numpy()) == np.sign(wanted))[np.abs(centred) > 1e-6].all() and q.all()
+
+
+def test_init_weight_classes_and_refusals():
+    assert type(init_weight(torch.ones(2, 2))[0]) is nn.Parameter
+    assert (init_weight(torch.full((2, 2), 0.3))[0] == 1).all()
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        init_weight(torch.tensor([[float("inf"), 1.0]]))
+    with pytest.raises(ValueError, match="at least one element"):
+        init_weight(torch.empty(0, 3))
+    with pytest.raises(TypeError):
+        init_weight(torch.ones(2, 2, dtype=torch.int8))

@@ -1,0 +1,199 @@
+"""The installed package: what is in it, how it finds its operators and its command, what it says when it cannot."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+import torch
+
+import _bie_command
+import bitorch_engine
+from bitorch_engine import _library
+
+DISTRIBUTION = metadata.distribution("bitorch_engine")
+SCRIPT = Path(sys.executable).with_name("bie")
+
+
+def installed(*parts: str) -> Path:
+    (found,) = (path for folder in bitorch_engine.__path__ if (path := Path(folder, *parts)).exists())
+    return found
+
+
+def run(*command, **env: str) -> subprocess.CompletedProcess:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("BIE_")}
+    return subprocess.run(
+        [str(word) for word in command], env=inherited | env, capture_output=True, text=True, timeout=120
+    )
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess:
+    return run(sys.executable, "-c", code, **env)
+
+
+def refusal(process: subprocess.CompletedProcess) -> str:
+    """The sentence of the ImportError that ended the process."""
+    assert process.returncode == 1, process
+    sentence = process.stderr.splitlines()[-1]
+    assert sentence.startswith("ImportError: "), process.stderr
+    return sentence.removeprefix("ImportError: ")
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """A copy of the library with the file that says its torch."""
+    for name in ("libbie_ops.so", "torch_version.txt"):
+        shutil.copy(installed("lib", name), tmp_path)
+    return tmp_path / "libbie_ops.so"
+
+
+MAPPED = "print(*sorted({line.split()[-1] for line in open('/proc/self/maps') if 'libbie_ops' in line}))"
+
+
+def test_importing_prints_nothing_and_needs_neither_gpu_nor_bitorch():
+    process = run_python(
+        "import sys; sys.modules['bitorch'] = None\nimport torch, bitorch_engine\n"
+        "assert torch.ops.bie.pack_signs(torch.ones(1, 8)).tolist() == [[255]]",
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+
+
+def test_loading_again_does_nothing():
+    before = torch.ops.bie.pack_signs
+    _library.load()
+    assert torch.ops.bie.pack_signs is before
+
+
+def test_operators_that_somebody_registered_are_kept(copied):
+    process = run_python(
+        f"import torch; torch.ops.load_library({str(copied)!r})\nimport bitorch_engine\n{MAPPED}",
+        BIE_OPS_LIBRARY="/nowhere/libbie_ops.so",
+    )
+    assert process.stdout.split() == [str(copied)], process.stderr
+
+
+def test_another_library(copied):
+    process = run_python(f"import bitorch_engine\n{MAPPED}", BIE_OPS_LIBRARY=str(copied))
+    assert process.stdout.split() == [str(copied)], process.stderr
+
+
+def test_another_library_that_is_not_there(tmp_path):
+    library = tmp_path / "libbie_ops.so"
+    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(library)))
+    assert said == f"BIE_OPS_LIBRARY names {library}, and there is no such file"
+
+
+def test_a_library_for_another_torch(copied):
+    copied.with_name("torch_version.txt").write_text("1.13.1\n")
+    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(copied)))
+    assert said == (
+        f"the operators of bitorch_engine were built with torch 1.13.1 and this is torch {torch.__version__}: "
+        "install torch==1.13.*, or build the package beside this torch with pip install --no-build-isolation"
+    )
+
+
+def test_a_patch_release_of_torch_is_the_same_torch(copied):
+    major, minor, _ = torch.__version__.split(".", 2)
+    copied.with_name("torch_version.txt").write_text(f"{major}.{minor}.99\n")
+    _library._check_torch(copied)
+
+
+def test_a_library_that_does_not_say_its_torch(copied):
+    copied.with_name("torch_version.txt").unlink()
+    with pytest.raises(ImportError, match=r"torch_version\.txt, which says the torch .* is missing"):
+        _library._check_torch(copied)
+
+
+def test_a_library_that_cannot_be_loaded(copied):
+    copied.write_bytes(b"no library")
+    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(copied)))
+    assert said.startswith(f"{copied} could not be loaded: ")
+
+
+def test_a_package_without_its_library(tmp_path, monkeypatch):
+    monkeypatch.delenv("BIE_OPS_LIBRARY", raising=False)
+    monkeypatch.setattr(_library, "_package_folders", [str(tmp_path)])
+    with pytest.raises(ImportError) as refused:
+        _library._find()
+    assert str(refused.value) == (
+        f"the operators of bitorch_engine are missing, {tmp_path}/lib/libbie_ops.so: install the package with pip, "
+        "or name a libbie_ops.so in BIE_OPS_LIBRARY"
+    )
+
+
+def test_module_prints_what_doctor_prints():
+    doctor, module = run(SCRIPT, "doctor"), run(sys.executable, "-m", "bitorch_engine")
+    assert (doctor.returncode, doctor.stderr) == (0, "")
+    assert doctor.stdout.startswith(f"bie {bitorch_engine.__version__}, torch ")
+    assert (module.returncode, module.stdout, module.stderr) == (0, doctor.stdout, "")
+
+
+def test_module_takes_no_arguments():
+    process = run(sys.executable, "-m", "bitorch_engine", "train")
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr.startswith("usage: python -m bitorch_engine")
+
+
+def test_script_passes_arguments_and_status_on():
+    assert run(SCRIPT, "--version").stdout.startswith(f"bie {bitorch_engine.__version__} (torch ")
+    assert "--seeds" in run(SCRIPT, "demo", "--help").stdout
+    assert run(SCRIPT, "fly").returncode == 2
+    process = run(SCRIPT, "eval", "no such file", "--data", "digits")
+    assert process.returncode == 3
+    assert "no such file" in process.stderr
+
+
+def test_script_imports_neither_torch_nor_the_package():
+    process = run_python(
+        "import os, sys\n"
+        "os.execve = lambda path, words, env: print(path, words, env['LD_LIBRARY_PATH'], sep='\\n')\n"
+        "sys.argv = ['bie', 'a b', '--c']\n"
+        "import _bie_command; _bie_command.main()\n"
+        "assert not {'torch', 'bitorch_engine'} & set(sys.modules)",
+        LD_LIBRARY_PATH="/elsewhere",
+    )
+    assert process.returncode == 0, process.stderr
+    torch_libraries = Path(torch.__file__).parent / "lib"
+    assert process.stdout.splitlines() == [
+        str(installed("bin", "bie")),
+        "['bie', 'a b', '--c']",
+        f"{torch_libraries}:/elsewhere",
+    ]
+
+
+@pytest.mark.parametrize(("absent", "said"), [("bitorch_engine", "without its command"), ("torch", "not installed")])
+def test_script_says_what_is_absent(monkeypatch, absent, said):
+    monkeypatch.setattr(_bie_command, "_locate", lambda package, *_: None if package == absent else package)
+    with pytest.raises(SystemExit, match=f"^bie: .*{absent} .*{said}"):
+        _bie_command.run([])
+
+
+def test_metadata():
+    built = installed("lib", "torch_version.txt").read_text().strip()
+    major, minor, _ = built.split(".")
+    assert f"torch=={major}.{minor}.*" in DISTRIBUTION.requires
+    assert bitorch_engine.__version__ == DISTRIBUTION.version
+    assert DISTRIBUTION.metadata["License-Expression"] == "Apache-2.0"
+    assert "Tag: py3-none-linux_x86_64" in DISTRIBUTION.read_text("WHEEL").splitlines()
+    assert "Root-Is-Purelib: false" in DISTRIBUTION.read_text("WHEEL").splitlines()
+
+
+def test_contents():
+    assert resources.files("bitorch_engine").joinpath("py.typed").is_file()
+    names = [str(path) for path in DISTRIBUTION.files]
+    assert any(name.endswith("/LICENSE") for name in names)
+    assert [name for name in names if name.endswith((".h", ".a", ".cmake", ".cpp"))] == []
+
+
+def test_binaries_name_nothing_of_the_machine_that_built_them():
+    for path in (installed("lib", "libbie_ops.so"), installed("bin", "bie")):
+        data = path.read_bytes()
+        assert b"$ORIGIN/../../torch/lib" in data
+        assert re.findall(rb"(?<![\w.>/-])/[\w.+-]+/[\w./+-]+\.(?:h|hpp|cpp|py)\b", data) == []
+        assert b"site-packages/torch/lib\0" not in data

@@ -1,0 +1,248 @@
+"""State dicts in every form and both ways; what does not fit is one sentence and changes nothing in the layer."""
+
+import collections
+import io
+
+import pytest
+import safetensors.torch
+import torch
+from kinds import INTEGER, KINDS
+from torch import nn
+
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
+
+
+def in_form(kind, form):
+    """A layer whose scales are set, in a form of its weight; None where the kind has no such form."""
+    torch.manual_seed(1)
+    if form == "float":
+        layer = kind.make().eval()
+        if layer.scale_a is not None:
+            layer.scale_a.data.fill_(0.7)
+        return layer
+    layer = kind.trained().eval()
+    if form == "packed":
+        layer.generate_quantized_weight(qweight_only=True)
+    return layer if layer.weight_form == form else None
+
+
+FORMS = ("float", "int8", "packed")
+
+
+@every_kind
+@pytest.mark.parametrize("into", FORMS)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_into_every_form(kind, form, into):
+    source, target = in_form(kind, form), in_form(kind, into)
+    if source is None or target is None:  # float weights have no int8 form
+        assert not kind.integer
+        return
+    x = kind.batch(3)
+    buffer = io.BytesIO()
+    torch.save(source.state_dict(), buffer)
+    buffer.seek(0)
+    target.load_state_dict(torch.load(buffer, weights_only=True))
+    assert target.weight_form == form
+    assert torch.equal(target(x), source(x))
+    saved, loaded = source.state_dict(), target.state_dict()
+    assert saved.keys() == loaded.keys()
+    for name, tensor in saved.items():
+        assert loaded[name].dtype == tensor.dtype and torch.equal(loaded[name], tensor), name
+
+
+@every_kind
+@pytest.mark.parametrize("form", FORMS)
+def test_into_a_meta_layer_by_assignment(kind, form):
+    source = in_form(kind, form)
+    if source is None:
+        return
+    with torch.device("meta"):
+        target = kind.make().eval()
+    target.load_state_dict(source.state_dict(), assign=True)
+    assert torch.equal(target(kind.batch()), source(kind.batch()))
+    assert not any(tensor.is_meta for tensor in target.state_dict().values())
+
+
+@every_kind
+@pytest.mark.parametrize("form", FORMS)
+def test_safetensors(kind, form, tmp_path):
+    source = in_form(kind, form)
+    if source is None:
+        return
+    safetensors.torch.save_model(source, tmp_path / "layer.safetensors")
+    target = kind.make().eval()
+    target.load_state_dict(safetensors.torch.load_file(tmp_path / "layer.safetensors"))
+    assert torch.equal(target(kind.batch()), source(kind.batch()))
+
+
+@every_integer
+def test_an_int8_entry_stays_int8(kind):
+    target = kind.make()
+    weight = target.weight
+    target.load_state_dict(kind.trained().state_dict())
+    assert target.weight is weight and weight.dtype == torch.int8 and not weight.requires_grad
+    assert type(weight) is type(target)._integer_parameter
+
+
+def test_layouts_of_other_classes():
+    """Packed rows and the two flat layouts hold the same signs whichever class reads them."""
+    x = torch.randn(3, 256)
+    source = BinaryLinearCutlass(256, 32)
+    source(x)
+    source.eval()
+    wanted = source(x)
+    source.generate_quantized_weight(qweight_only=True)
+    rows = source.state_dict()
+    cuda = BinaryLinearCuda(256, 32)
+    cuda.load_state_dict(rows)
+    assert cuda.qweight.dim() == 1
+    assert torch.equal(cuda.eval()(x), wanted)
+    back = BinaryLinearCutlass(256, 32)
+    back.load_state_dict(cuda.state_dict())
+    assert torch.equal(back.qweight, source.qweight)
+
+
+def test_column_packed_weights():
+    layer = BinaryLinearCPP(16, 3)
+    x = torch.randn(2, 16)
+    y = layer(x)
+    layer.eval()
+    layer.generate_quantized_weight(qweight_only=True)
+    bits = (torch.zeros(3, 16), layer._from_file(layer.qweight))[1]
+    byte = layer.qweight[1 * 3 + 2]  # rows 8..15 of column 2 of the transposed weight
+    assert torch.equal(byte, bits[2, 1])
+    assert list(layer.state_dict()) == ["qweight"]
+    assert torch.equal(layer(x), y)
+
+
+def test_a_cut_off_bstc_weight_is_an_error_that_says_so():
+    layer = BinaryLinearCuda(32, 20)
+    state = layer.state_dict()
+    del state["weight"]
+    state["qweight"] = torch.zeros(32 * 20 // 8, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="cut"):
+        layer.load_state_dict(state)
+
+
+def wrong_entries(layer):
+    good = layer.weight.detach()
+    nan = good.clone()
+    nan.view(-1)[0] = float("nan")
+    yield "weight", good[:-1]
+    yield "weight", good.long()
+    yield "weight", good.bool()
+    yield "weight", nan
+    yield "weight", torch.tensor(1.0)
+    yield "weight", "text"
+    yield "qweight", torch.zeros(3, 3, dtype=torch.uint8)
+    yield "qweight", torch.zeros(layer._packed_shape())
+    yield "qweight", torch.zeros(0, dtype=torch.uint8)
+    if layer.scale_a is not None:
+        yield "bias_a", torch.zeros(99)
+        yield "bias_a", torch.zeros_like(layer.bias_a, dtype=torch.int64)
+        yield "bias_a", torch.full_like(layer.bias_a, float("inf"))
+        yield "scale_a", torch.zeros(2)
+        yield "scale_a", torch.tensor(float("nan"))
+        yield "scale_a", torch.tensor(1)
+        yield "scale_w", torch.tensor(-1.0)
+    if layer._bits > 1:
+        yield "eps", torch.tensor(0.0)
+    if layer._bits == 4:
+        yield "weight", torch.full_like(good, 8, dtype=torch.int8)
+
+
+@every_kind
+def test_what_does_not_fit_is_a_sentence_and_changes_nothing(kind):
+    layer = kind.make()
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    for name, wrong in wrong_entries(layer):
+        state = dict(before)
+        if name == "qweight":
+            del state["weight"]
+        state[name] = wrong
+        for strict in (True, False):
+            with pytest.raises(RuntimeError, match=f"entry '{name}' "):
+                layer.load_state_dict(state, strict=strict)
+        after = layer.state_dict()
+        assert after.keys() == before.keys()
+        assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+@every_kind
+def test_missing_and_unexpected_entries_are_named(kind):
+    model = nn.Sequential(nn.Flatten(0, -1), kind.make())
+    state = model.state_dict()
+    for name in state:
+        if name.endswith("eps"):
+            continue
+        less = {key: value for key, value in state.items() if key != name}
+        with pytest.raises(RuntimeError, match=f'Missing key.*"{name}"'):
+            model.load_state_dict(less)
+        found = model.load_state_dict(less, strict=False)
+        assert found.missing_keys == [name]
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"1\.more"'):
+        model.load_state_dict(state | {"1.more": torch.zeros(1)})
+    assert model.load_state_dict(state | {"1.more": torch.zeros(1)}, strict=False).unexpected_keys == ["1.more"]
+
+
+def test_scales_of_16_bits_are_widened():
+    layer = Q8LinearCutlass(9, 4, dtype=torch.bfloat16)
+    state = layer.state_dict()
+    state |= {"scale_a": torch.tensor([0.3], dtype=torch.float16), "scale_w": torch.tensor(0.1, dtype=torch.bfloat16)}
+    layer.load_state_dict(state)
+    assert layer.scale_a.dtype == layer.scale_w.dtype == torch.float32 and layer.scale_a.dim() == 0
+    assert float(layer.scale_a) == float(torch.tensor(0.3, dtype=torch.float16))
+    assert layer.bias_a.dtype == torch.bfloat16
+
+
+def test_a_loaded_4_bit_layer_keeps_its_scale():
+    source = Q4LinearCutlass(9, 4)
+    source(torch.randn(3, 9))
+    with torch.no_grad():
+        source.weight.mul_(5)
+    target = Q4LinearCutlass(9, 4)
+    target.load_state_dict(source.state_dict())
+    target(torch.randn(3, 9))
+    assert float(target.scale_w) == float(source.scale_w)
+
+
+def test_convolutions_of_old_files_warn():
+    layer = Q4Conv2dCutlass(4, 4, 3)
+    old = layer.state_dict()
+    old._metadata[""]["version"] = 1
+    with pytest.warns(UserWarning, match="computes no convolution"):
+        layer.load_state_dict(old)
+    point = Q4Conv2dCutlass(4, 4, 1)
+    old = point.state_dict()
+    old._metadata[""]["version"] = 1
+    point.load_state_dict(old)
+
+
+def test_load_hooks_run():
+    layer = Q8LinearCutlass(4, 4)
+    seen = []
+    layer.register_load_state_dict_pre_hook(lambda module, state, prefix, *_: seen.append(prefix))
+    nn.ModuleDict({"a": layer}).load_state_dict(
+        collections.OrderedDict({f"a.{k}": v for k, v in layer.state_dict().items()})
+    )
+    assert seen == ["a."]
+
+
+@every_kind
+def test_packed_state_leaves_the_layer(kind):
+    layer = kind.trained()
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    packed = layer.packed_state()
+    assert "weight" not in packed
+    after = layer.state_dict()
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    other = kind.make().eval()
+    other.load_state_dict(packed)
+    assert torch.equal(other(kind.batch()), layer.eval()(kind.batch()))

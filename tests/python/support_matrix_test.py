@@ -1,0 +1,48 @@
+"""docs/support.md says what the package is."""
+
+import re
+
+import support_matrix
+
+from bitorch_engine._missing import missing
+
+
+def test_the_committed_page_is_current():
+    assert support_matrix.PAGE.read_text() == support_matrix.page(), "run tools/support_matrix.py"
+
+
+def test_the_page_has_every_name_once():
+    text = support_matrix.page()
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", text, re.MULTILINE)
+    assert {(f"bitorch_engine.{name}", operator) for name, operator in rows} >= set(missing())
+    assert len(rows) == len(set(rows)) == len(missing()) + len(support_matrix._classes())
+    computing = {name for name, _ in support_matrix._classes()}
+    assert {"BinaryLinearCutlass", "BinaryLinearCPP", "Q4Conv2dCutlass", "BMHA", "Q8LinearFunction"} <= computing
+    assert not computing & {"BinaryMatMul", "BinaryLinearBase", "MPQLinearBase", "MPQLinearCuda"}
+
+
+def test_devices_are_asked_of_the_operators():
+    assert support_matrix._has_kernels("CPU") and not support_matrix._has_kernels("XLA")
+    answer = "yes" if support_matrix._has_kernels("CUDA") else "not yet"
+    line = next(line for line in support_matrix.page().splitlines() if line.startswith("| `BMHA`"))
+    assert line.endswith(f"| yes | {answer} |")
+
+
+def test_the_line_of_a_test_run(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["support_matrix.py", "--count"])
+    assert support_matrix.main() == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == support_matrix.count() and line.startswith(f"{len(missing())} names of bitorch_engine wait for ")
+
+
+def test_check_fails_on_a_stale_page(tmp_path, capsys, monkeypatch):
+    stale = tmp_path / "docs" / "support.md"
+    stale.parent.mkdir()
+    monkeypatch.setattr(support_matrix, "PAGE", stale)
+    monkeypatch.setattr(support_matrix, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["support_matrix.py", "--check"])
+    assert support_matrix.main() == 1
+    stale.write_text(support_matrix.page() + "\n")
+    assert support_matrix.main() == 1 and "is not current" in capsys.readouterr().err
+    stale.write_text(support_matrix.page())
+    assert support_matrix.main() == 0

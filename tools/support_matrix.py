@@ -1,0 +1,129 @@
+"""Writes docs/support.md: which class runs on what, and which names wait for an operator.
+
+Usage: support_matrix.py [--check | --count]. --check only compares and exits 1 where the file is not current; --count
+prints one line, how many names wait. The names are those of tests/python/api.toml, the rest is asked of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTRACT = ROOT / "tests/python/api.toml"
+PAGE = ROOT / "docs/support.md"
+_PLAIN_TORCH = ("LearnableBias",)
+
+HEAD = """\
+<!-- Written by tools/support_matrix.py; change that. -->
+# What runs where
+
+All names of BITorch Engine 0.2.6 import, wherever the package does. Names with `Cuda` or `Cutlass` in them are names:
+the classes run on any CPU, and none asks for a GPU.
+"""
+
+PLAIN = """\
+`DiodeMix`, the packing functions and the quantisers call the same operators. `GaLoreProjector`, `LearnableBias`, the
+state and the packing of weight-only layers (`MPQLinearBase`, `pack_fp_weight`, `unpack_qweight`) and the shape helpers
+are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1). `MPQLinearMlx` is an `ImportError`."""
+
+WAITING = """\
+They import, and `issubclass` and `inspect.signature` work; constructing,
+applying or calling one is a `NotImplementedError` with both names. `bitorch_engine._missing.missing()` is this list."""
+
+
+def _load(entry: dict) -> object:
+    module = importlib.import_module(entry.get("module", entry.get("package")))
+    return getattr(module, entry["name"])
+
+
+def _has_kernels(key: str) -> bool:
+    """Whether any operator of ours has a kernel for this dispatch key."""
+    import torch
+
+    names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("bie::")}
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for name in names)
+
+
+def _classes() -> list[tuple[str, str]]:
+    """(name, where to import it from) of the layers and autograd functions that compute."""
+    import torch
+
+    from bitorch_engine._missing import is_missing
+
+    found = []
+    for entry in tomllib.loads(CONTRACT.read_text())["name"]:
+        thing = _load(entry)
+        if not isinstance(thing, type) or not issubclass(thing, (torch.nn.Module, torch.autograd.Function)):
+            continue
+        if is_missing(thing) or "abstract" in entry or "is" in entry or entry["name"] in _PLAIN_TORCH:
+            continue
+        found.append((entry["name"], entry["package"]))
+    return found
+
+
+def _table(*rows: tuple[str, ...]) -> str:
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
+
+
+def page() -> str:
+    """The text of docs/support.md."""
+    from bitorch_engine._missing import missing
+
+    on = {"CPU": _has_kernels("CPU"), "GPU": _has_kernels("CUDA")}
+    answers = tuple("yes" if on[device] else "not yet" for device in on)
+    computing = [(f"`{name}`", f"`{package}`", *answers) for name, package in _classes()]
+    waiting = [(f"`{name.removeprefix('bitorch_engine.')}`", f"`{operator}`") for name, operator in missing()]
+    return "\n".join(
+        [
+            HEAD,
+            "## Layers and functions that compute",
+            "",
+            _table(("class", "import from", *on), *computing),
+            "",
+            PLAIN,
+            "",
+            "## Names that wait for an operator",
+            "",
+            f"{count()}. {WAITING}",
+            "",
+            _table(("name in `bitorch_engine`", "operator"), *waiting),
+            "",
+        ]
+    )
+
+
+def count() -> str:
+    """One line for the report of a test run."""
+    from bitorch_engine._missing import missing
+
+    waiting = missing()
+    return f"{len(waiting)} names of bitorch_engine wait for {len({operator for _, operator in waiting})} operators"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--check", action="store_true")
+    which.add_argument("--count", action="store_true")
+    options = parser.parse_args()
+    if options.count:
+        print(count())
+    elif not options.check:
+        PAGE.write_text(page())
+    elif not PAGE.is_file() or PAGE.read_text() != page():
+        print(f"{PAGE.relative_to(ROOT)} is not current: run tools/support_matrix.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
