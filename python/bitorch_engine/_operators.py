@@ -1,4 +1,4 @@
-"""The operators, loaded, and what asks them for an integer weight's gradient."""
+"""The operators, loaded, and the constants that are handed to them."""
 
 import torch
 
@@ -8,5 +8,9 @@ _library.load()
 
 ops = torch.ops.bie
 
-#: Requires grad and is empty: an operator that is given it writes the gradient of its integer weight (ARCHITECTURE.md).
-ANCHOR = torch.empty(0, requires_grad=True)
+with torch.inference_mode(False), torch.device("cpu"):  # whatever is on where this is first imported
+    #: Requires grad and is empty: an operator that is given it writes the gradient of its integer weight
+    #: (ARCHITECTURE.md).
+    ANCHOR = torch.empty(0, dtype=torch.float32, requires_grad=True)
+    #: The scale of layers that have none.
+    ONE = torch.ones((), dtype=torch.float32)

@@ -22,7 +22,7 @@ def formula(layer, x):
     weight, scale_a, scale_w = layer.weight.detach(), layer.scale_a, layer.scale_w
     if layer._bits == 1:
         if scale_a is None:
-            y = formulas.binary_forward(x, weight, torch.tensor(1.0), torch.tensor(1.0), None)
+            y = formulas.binary_forward(x.float(), weight, torch.tensor(1.0), torch.tensor(1.0), None)
         else:
             if weight.is_floating_point():
                 scale_w = weight.double().abs().mean().float()
@@ -32,7 +32,7 @@ def formula(layer, x):
         if not weight.is_floating_point():
             # Codes divided by a step of scale_w are themselves.
             weight = weight.double() * scale_w.double()
-        elif layer._bits == 8 or float(scale_w) == 1:
+        elif layer._bits == 8 or not layer._prepared:
             scale_w = None
         if weight.dim() == 4:
             y = formulas.conv_forward(x, weight, scale_a, scale_w, layer.bias_a, width, **CONV)

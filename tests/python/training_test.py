@@ -156,7 +156,8 @@ def test_autocast(kind, dtype):
         middle = first(x)
         y = layer(middle)
         loss = y.float().square().mean()
-    assert middle.dtype == y.dtype == dtype
+    assert middle.dtype == dtype
+    assert y.dtype == (torch.float32 if kind.name.startswith("binary_cpp") else dtype)
     loss.backward()
     assert first.weight.grad is not None and torch.isfinite(first.weight.grad).all()
     assert layer.weight.grad is not None

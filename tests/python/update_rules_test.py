@@ -126,7 +126,7 @@ def test_update_refusals():
     with pytest.raises(ShapeError, match=r"the gradient is \[32, 31\]"):
         MPQWeightParameter.update(layer.qweight, grad=torch.ones(32, 31))
     assert torch.equal(before, layer.qweight)
-    with pytest.raises(NotImplementedError, match="Parameter has no rule"):
+    with pytest.raises(NotImplementedError, match="Parameter has no update rule"):
         qweight_update_fn(torch.nn.Parameter(torch.ones(2)))
 
 
@@ -174,9 +174,9 @@ def test_embedding_rule_without_rows_state_or_gradient():
     assert not weight.any() and (moment > 0).all()
     weight.update(weight, lr=10.0, beta2=0.0, grad=torch.zeros(3, 2, dtype=torch.uint8))
     assert (weight == 255).all()  # every bit against the gradient
-    with pytest.raises(ShapeError, match="uint8 or bool of one shape"):
+    with pytest.raises(ShapeError, match="its gradient"):
         weight.update(weight, moment, grad=torch.ones(3, 2))
-    with pytest.raises(ShapeError, match="uint8 or bool of one shape"):
+    with pytest.raises(ShapeError, match="its gradient"):
         weight.update(weight, moment, grad=torch.ones(2, 2, dtype=torch.uint8))
     with pytest.raises(ShapeError, match="exp_avg_s"):
         weight.update(weight, moment[:2], grad=torch.ones(3, 2, dtype=torch.uint8))

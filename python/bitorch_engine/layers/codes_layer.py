@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from bitorch_engine.layers.quant_layer import QuantLayer
 
 # First-batch scale_a = factor * mean|x|; mean|w| likewise.
 _FACTOR = {8: 2 / 11.269, 4: 2 / 5.6345}
-_EPS = torch.tensor(1e-5).item()  # float32; the default of the operators too
+_EPS = struct.unpack("f", struct.pack("f", 1e-5))[0]  # in float32; the default of the operators too
 
 
 class CodesLayer(QuantLayer):
@@ -21,26 +22,17 @@ class CodesLayer(QuantLayer):
     _packed_type = torch.int8
     _prepared = False  # scale_w belongs to the weight
 
-    def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
-        super()._register_activation(scale_w_is_parameter=scale_w_is_parameter, eps=eps)
-        self._eps_seen: tuple[int, int] | None = None
-        self._eps_value = _EPS if self.eps.is_meta else float(self.eps)
-
     def _set_prepared(self, prepared: bool) -> None:
         self._prepared = prepared
 
-    def _smallest_step(self) -> float:
-        """eps as a number, read again when the buffer has changed."""
-        if not torch.compiler.is_compiling():
-            eps = self._buffers["eps"]
-            seen = (id(eps), 0 if eps.is_inference() else eps._version)
-            if seen != self._eps_seen:
-                self._eps_seen, self._eps_value = seen, float(eps)
-        return self._eps_value
+    def _forget(self) -> None:
+        super()._forget()
+        eps = self.__dict__.get("_buffers", {}).get("eps")
+        self._smallest_step = _EPS if eps is None or eps.is_meta else float(eps)
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
         options = super()._options(panels, anchor)
-        if (eps := self._smallest_step()) != _EPS:
+        if (eps := self._smallest_step) != _EPS:
             options["eps"] = eps
         if self.grad_mode == "reference":
             options["reference_grad"] = True
@@ -48,14 +40,14 @@ class CodesLayer(QuantLayer):
 
     def _quantize(self, weight: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
         quantize = ops.q8_quantize if self._bits == 8 else ops.q4_quantize
-        return quantize(weight, scale, self._smallest_step())
+        return quantize(weight, scale, self._smallest_step)
 
     def _weight_scale(self) -> Tensor:
         """8 bits: 2 mean|w| / 11.269; 4 bits: max(2 mean|w| / 5.6345, eps), once."""
         if self._bits == 4 and self._prepared:
             return self.scale_w
         scale = self._quantize(self.weight.detach(), None)[1]
-        return scale if self._bits == 8 else scale.clamp_min(self._smallest_step())
+        return scale if self._bits == 8 else scale.clamp_min(self._smallest_step)
 
     def _prepare_codes(self) -> None:
         """Sets the scale of a latent 4-bit weight; makes codes of the weight of a layer that is not latent. Once."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.weight_state import check_state, take_state
+from bitorch_engine.layers.weight_state import STATE_KEYS, check_state, take_state
 
 # Every layer alive: how DiodeMix finds integer weights that it was not given.
 alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
@@ -63,8 +63,7 @@ class LayerState(nn.Module):
         for name in ("qweight", "bias_a", "scale_a", "bias"):
             self.register_parameter(name, None)
         if bias:
-            bound = 1 / math.sqrt(math.prod(weight_shape[1:]))
-            self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype).uniform_(-bound, bound))
+            self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype))
         self.reset_parameters()
         alive.add(self)
 
@@ -113,15 +112,28 @@ class LayerState(nn.Module):
     # The weight.
 
     def reset_parameters(self) -> None:
-        """A new float weight: Kaiming uniform with a = sqrt(5)."""
+        """Everything as in a new layer; the float weight is Kaiming uniform with a = sqrt(5)."""
         weight = torch.empty(self._weight_shape, device=self._device(), dtype=self._float_dtype())
         nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
         self.qweight = None
         self._set_weight(weight)
         self._set_prepared(False)
+        with torch.no_grad():
+            if self.bias is not None:
+                bound = 1 / math.sqrt(math.prod(self._weight_shape[1:]))
+                self.bias.uniform_(-bound, bound)
+            if self.bias_a is not None:
+                self.bias_a.zero_()
+            for name, value in (("scale_a", 0.0), ("scale_w", 1.0), ("eps", 1e-5)):
+                if getattr(self, name, None) is not None:
+                    getattr(self, name).fill_(value)
+        self._scale_ready, self._guarded_scale = False, 0.0
+        self._forget()
 
     def set_weight_data(self, x: Tensor) -> None:
         """Replaces the weight by a float one of the layer's shape; ``ShapeError`` for another shape or an integer."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: the weight is a {type(x).__name__}, a tensor is wanted")
         if x.shape != self._weight_shape or not x.is_floating_point():
             wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
             raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")
@@ -131,6 +143,9 @@ class LayerState(nn.Module):
 
     def set_quantized_weight_data(self, x: Tensor) -> None:
         """Takes a packed weight in place of any other form; ``ShapeError`` unless it has the layer's packed shape."""
+        if not hasattr(type(self), "_packed_type"):  # a base class knows no layout
+            self.qweight = x.detach()
+            return
         known = self._known_layout(x.detach(), self.scale_a is not None)
         if known is None:
             raise ShapeError(f"{type(self).__name__}: qweight is {list(x.shape)} of {x.dtype}, {self._packed_wanted()}")
@@ -194,7 +209,8 @@ class LayerState(nn.Module):
             self.weight = None if value is None else nn.Parameter(value, requires_grad=value.is_floating_point())
         else:
             old.grad = None
-            Tensor.requires_grad_(old, False)
+            if old.is_floating_point():
+                old.requires_grad_(False)
             old.data = value
             old.__class__ = nn.Parameter if value.is_floating_point() else self._integer_parameter
             self._forget()
@@ -216,10 +232,10 @@ class LayerState(nn.Module):
         weight.scale_w = self.scale_w
 
     def _share_scale(self) -> None:
-        """Takes the scale of an integer weight that another layer prepared (a shared Parameter)."""
-        scale = getattr(self.weight, "scale_w", None)
-        if scale is not None and self.scale_w is not None and scale is not self.scale_w:
-            self.scale_w.data.copy_(scale)
+        """A layer whose integer weight another layer prepared (a shared Parameter) shares its scale too."""
+        theirs, own = getattr(self.weight, "scale_w", None), self.scale_w
+        if theirs is not None and own is not None and theirs.data_ptr() != own.data_ptr() and float(own.detach()) == 1:
+            own.data = theirs.data
 
     # Where the tensors are.
 
@@ -261,11 +277,13 @@ class LayerState(nn.Module):
             learns = value.is_floating_point() and name in ("weight", "scale_a", "bias_a", "bias")
             value = nn.Parameter(value, requires_grad=learns) if name != "qweight" else QuantParameter(value, False)
         super().__setattr__(name, value)
+        if name in ("weight", "qweight", "scale_w", "eps"):
+            self._forget()
         if name == "weight":
-            self._forget()
             self._adopt()
+            if isinstance(value, Tensor) and value.is_floating_point():
+                self._set_prepared(False)
         elif name == "qweight":
-            self._forget()
             self._qweight_key = key_of(self._parameters.get("weight"))
         elif name == "scale_w":
             self._adopt()
@@ -313,19 +331,36 @@ class LayerState(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        for hook in self._load_state_dict_pre_hooks.values():
+        hooks = self._load_state_dict_pre_hooks
+        for hook in hooks.values():
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        own = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+        own = {name: state_dict[prefix + name] for name in STATE_KEYS if prefix + name in state_dict}
         try:
             staged = check_state(self, own, prefix)
         except ValueError as error:
             error_msgs.append(str(error))
             return
+        # What a subclass has besides is torch's to load; the hooks have run.
+        rest = {name: value for name, value in state_dict.items() if name not in {prefix + key for key in own}}
+        also_missing: list[str] = []
+        self._load_state_dict_pre_hooks = type(hooks)()
+        try:
+            super()._load_from_state_dict(
+                rest, prefix, local_metadata, strict, also_missing, unexpected_keys, error_msgs
+            )
+        finally:
+            self._load_state_dict_pre_hooks = hooks
+        missing_keys += [name for name in also_missing if name.removeprefix(prefix) not in STATE_KEYS]
         missing_keys += [prefix + name for name in staged.missing]
         if strict:
             unexpected_keys += [prefix + name for name in staged.unexpected]
         self._warn_of_old_files(local_metadata.get("version"))
         take_state(self, staged, assign=local_metadata.get("assign_to_params_buffers", False))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.weight is not None and self._qweight_key != key_of(self.weight):
+            destination.pop(prefix + "qweight", None)  # of an earlier weight
 
     def _warn_of_old_files(self, version: int | None) -> None:
         """For layers whose trained weights mean something else in BITorch Engine's files."""

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bitorch_engine.layers.update_rules import Rule, update
+
 
 def _rebuild(cls: type, data: Tensor, requires_grad: bool, attributes: dict, grad_dtype: torch.dtype | None) -> Tensor:
     param = torch.Tensor._make_subclass(cls, data, requires_grad)
@@ -28,28 +30,42 @@ class QuantParameter(nn.Parameter):
     int8 by default; with ``param.grad_dtype = torch.float32`` it is the unquantised gradient, which adds up over
     micro-batches without rounding and which ``clip_grad_norm_`` and ``GradScaler`` can work on.
 
-    ``requires_grad_`` of integer data sets ``trainable`` instead: whether training makes that gradient.
+    Setting ``requires_grad`` of integer data sets ``trainable`` instead: whether training makes that gradient.
     """
 
     trainable: bool = True
+    awaits_gradient: bool = False  # its layer ran in training since the last step of an optimizer
 
+    rule: ClassVar[Rule | None] = None  # how DiodeMix steps it
+    update = staticmethod(update)
     _kept: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True, **attributes: Any) -> QuantParameter:
         data = torch.empty(0) if data is None else data.detach()
         param = torch.Tensor._make_subclass(cls, data, requires_grad and data.is_floating_point())
-        param.trainable = requires_grad
         for name in cls._kept:
             setattr(param, name, attributes.pop(name, None))
         if attributes:
             raise TypeError(f"{cls.__name__} has no argument {next(iter(attributes))!r}")
         return param
 
-    def requires_grad_(self, requires_grad: bool = True) -> QuantParameter:
+    @property
+    def requires_grad(self) -> bool:
+        return torch.Tensor.requires_grad.__get__(self)
+
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
         if self.is_floating_point():
-            return super().requires_grad_(requires_grad)
-        self.trainable = requires_grad
+            torch.Tensor.requires_grad.__set__(self, requires_grad)
+        else:
+            self.trainable = requires_grad
+
+    def requires_grad_(self, requires_grad: bool = True) -> QuantParameter:
+        self.requires_grad = requires_grad
         return self
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "awaits_gradient"}
 
     def __deepcopy__(self, memo: dict) -> QuantParameter:
         if id(self) in memo:
@@ -57,8 +73,8 @@ class QuantParameter(nn.Parameter):
         data = self.detach().clone(memory_format=torch.preserve_format)
         result = _rebuild(type(self), data, self.requires_grad, {}, self.grad_dtype)
         memo[id(self)] = result
-        result.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        result.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return result
 
     def __reduce_ex__(self, protocol: int) -> tuple:
-        return _rebuild, (type(self), self.detach(), self.requires_grad, dict(self.__dict__), self.grad_dtype)
+        return _rebuild, (type(self), self.detach(), self.requires_grad, self._attributes(), self.grad_dtype)

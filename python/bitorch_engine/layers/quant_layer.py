@@ -23,9 +23,12 @@ class _Ready(NamedTuple):
     source: Tensor
     address: int
     version: int
+    scale_seen: Tensor | None
     weight: Tensor
+    whole: bool  # the weight is there, and not its shape alone
     scale_w: Tensor | None
     options: dict[str, Any]
+    storage: Tensor  # keeps the source's address from being used again
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -53,7 +56,8 @@ class QuantLayer(LayerState):
 
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the
     weight has changed (told by its address and version), forgotten by ``train()``. That form is never saved, copied or
-    pickled. A write through ``weight.data`` in evaluation cannot be seen: call ``repack()``.
+    pickled. A write through ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into
+    ``eps``: call ``repack()``.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``) are ours:
 
@@ -110,7 +114,7 @@ class QuantLayer(LayerState):
         raise NotImplementedError
 
     def _check_forward(self, x: Tensor) -> None:
-        """``ShapeError`` unless the layer can take x."""
+        """``ShapeError`` unless the layer can take x, ``TypeError`` for what is no tensor."""
         raise NotImplementedError
 
     # The weight.
@@ -173,6 +177,10 @@ class QuantLayer(LayerState):
             # .data: the scale may have been saved by an earlier call in the same graph.
             self.scale_a.data.clamp_min_(self._step_size_floor * self._guarded_scale)
 
+    def _check_tensor(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
+
     def _shape_error(self, x: Tensor, wanted: str) -> ShapeError:
         return ShapeError(f"{type(self).__name__}: x is {list(x.shape)} of {x.dtype}, {wanted}")
 
@@ -185,22 +193,28 @@ class QuantLayer(LayerState):
 
     def _evaluate(self, x: Tensor) -> Tensor:
         # A small layer takes as long to get here as to compute: bench/python_overhead.py measures every line of this.
-        source = self._parameters["weight"]
+        parameters = self._parameters
+        source = parameters.get("weight")
         if source is None:
-            source = self._parameters["qweight"]
+            source = parameters["qweight"]
+        scale_w = self._buffers.get("scale_w")
+        if scale_w is None:
+            scale_w = parameters.get("scale_w")
         ready = self._ready
         if (
             ready is None
             or ready.source is not source
             or ready.address != source.data_ptr()
             or ready.version != (0 if source.is_inference() else source._version)
+            or ready.scale_seen is not scale_w
+            or not (ready.whole or not torch.is_grad_enabled())
         ):
-            ready = self._make_ready(source)
+            ready = self._make_ready(source, scale_w)
         if not self._scale_ready:
             self._first_batch(x)
         try:
             return self._call(x, ready.weight, ready.scale_w, ready.options)
-        except (TypeError, ValueError):
+        except (AttributeError, RuntimeError, TypeError, ValueError):
             self._check_forward(x)
             raise
 
@@ -212,32 +226,43 @@ class QuantLayer(LayerState):
         y = self._operator(x, bias_a, weight, scale_w, options)
         return y if bias is None else y + self._along_features(bias.to(y.dtype), y)
 
-    def _make_ready(self, source: Tensor) -> _Ready:
+    def _make_ready(self, source: Tensor | None, scale_w: Tensor | None) -> _Ready:
+        self._refuse_parametrized()
         key = key_of(source)
-        with torch.no_grad():
+        # Tensors of inference mode could not be saved for a backward pass later on.
+        with torch.inference_mode(False), torch.no_grad():
             if source is not self.weight:
-                packed, scale = self._from_file(source), self.scale_w
+                packed, scale = self._from_file(source), scale_w
             elif self.qweight is not None and self._qweight_key == key:
-                packed, scale = self._from_file(self.qweight), self.scale_w
+                packed, scale = self._from_file(self.qweight), scale_w
             else:
+                self._share_scale()
                 packed, scale = self._pack()
                 if self.qweight is not None:
                     self.qweight = self._to_file(packed).detach().clone()
-                    self.scale_w.copy_(scale)
-            panels = self._prepack(packed)
-            if packed is not source:  # with panels an operator reads nothing but the shape
-                packed = packed.new_zeros(()).expand(packed.shape)
-        self._ready = _Ready(source, *key, packed, scale, self._options(panels=panels))
-        return self._ready
+                    if scale_w is not None:
+                        scale_w.copy_(scale)
+            options = self._options(panels=self._prepack(packed))
+        whole = torch.is_grad_enabled() or packed is source
+        if not whole:  # without a backward pass nothing is read of a prepacked weight but its shape
+            packed = packed.new_zeros(()).expand(packed.shape)
+        ready = _Ready(source, *key, scale_w, packed, whole, scale, options, source.detach())
+        self._ready = ready
+        return ready
+
+    def _refuse_parametrized(self) -> None:
+        if "weight" not in self._parameters:
+            raise RuntimeError(f"{type(self).__name__}: its weight is parametrized, which quantised layers refuse")
 
     def _prepare_evaluation(self) -> None:
         """The panels of a weight that cannot change any more, where evaluation is next: a compiled graph makes none."""
         if self.weight is None and self.qweight is not None and not self.training and not self.qweight.is_meta:
-            self._packed_panels = self._make_ready(self.qweight).options["panels"]
+            self._packed_panels = self._make_ready(self.qweight, self.scale_w).options["panels"]
 
     def _train(self, x: Tensor) -> Tensor:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             raise RuntimeError(f"{type(self).__name__}: transforms of torch.func (grad, vmap, jvp, ...) are refused")
+        self._refuse_parametrized()
         self._check_forward(x)
         self.prepare_params()
         if not self._scale_ready:
@@ -265,7 +290,9 @@ class QuantLayer(LayerState):
                 ops.init_scale_(self.scale_a.detach(), x.detach(), self._first_batch_factor())
         if self.weight is not None:
             return self._call(x, *self._pack(), self._options())
-        panels = None if torch.compiler.is_exporting() else self._packed_panels
+        # Panels fit one machine and are never saved. is_exporting() is true in every graph that dynamo makes.
+        exporting = getattr(torch.compiler, "_is_exporting_flag", True)
+        panels = None if exporting else self._packed_panels
         return self._call(x, self._from_file(self.qweight), self.scale_w, self._options(panels=panels))
 
     def train(self, mode: bool = True) -> QuantLayer:

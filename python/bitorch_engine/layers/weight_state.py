@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _VECTORS = ("bias_a", "bias")
 _SCALES = ("scale_a", "scale_w", "eps")
+STATE_KEYS = ("weight", "qweight", *_VECTORS, *_SCALES)
 
 
 @dataclass
@@ -62,18 +63,17 @@ def _weight(layer: QuantLayer, entry: str, tensor: Tensor) -> Tensor:
 
 
 def check_state(layer: QuantLayer, own: dict[str, Tensor], prefix: str) -> StagedState:
-    """Entries of a state dict (without the prefix) that a layer can take: float, int8, or packed in any known layout.
+    """The layer's own entries of a state dict, if it can take them: float, int8, or packed in any known layout.
 
     Raises:
         ValueError: a sentence that names the entry whose shape, dtype, layout or value the layer cannot take.
     """
     staged = StagedState()
     has_scales = "scale_a" in own or "scale_w" in own
-    known = {"weight", "qweight", *_VECTORS, *_SCALES}
     for name, tensor in own.items():
         entry = prefix + name
-        place = getattr(layer, name, None) if name in known else None
-        if name not in known or (place is None and name not in ("weight", "qweight")):
+        place = getattr(layer, name, None)
+        if place is None and name not in ("weight", "qweight"):
             staged.unexpected.append(name)
         elif not isinstance(tensor, Tensor):
             raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
@@ -84,7 +84,10 @@ def check_state(layer: QuantLayer, own: dict[str, Tensor], prefix: str) -> Stage
         elif name == "weight":
             staged.values[name] = _weight(layer, entry, tensor.detach())
         else:
-            packed = layer._known_layout(tensor.detach(), has_scales)
+            try:
+                packed = layer._known_layout(tensor.detach(), has_scales)
+            except ValueError as error:
+                raise ValueError(f"the entry '{entry}' cannot be read: {error}") from error
             if packed is None:
                 kind = f"{type(layer).__name__} with weight {list(layer._weight_shape)}"
                 raise _refuse(entry, tensor, f"no layout of a {kind}; {layer._packed_wanted()}")
@@ -128,6 +131,7 @@ def take_state(layer: QuantLayer, staged: StagedState, assign: bool) -> None:
         else:
             layer._set_weight(owned(weight, dtype))
         layer.qweight = owned(values["qweight"], values["qweight"].dtype) if "qweight" in values else None
+        layer._qweight_key = None  # it may be of an earlier weight: BITorch Engine saves such files
     elif "qweight" in values:
         layer._set_weight(None)
         layer.qweight = owned(values["qweight"], values["qweight"].dtype)
@@ -138,4 +142,5 @@ def take_state(layer: QuantLayer, staged: StagedState, assign: bool) -> None:
         layer._set_prepared(values["scale_w"].is_meta or float(values["scale_w"]) != 1)  # 1: nobody prepared it
     if "scale_a" in values:
         layer._scale_ready, layer._guarded_scale = False, 0.0
+    layer.repack()
     layer._prepare_evaluation()

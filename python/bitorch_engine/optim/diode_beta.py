@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitorch_engine._operators import ops
 from bitorch_engine.layers.layer_state import alive
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.update_rules import moment_dtype, zero_moments
+from bitorch_engine.layers.update_rules import FLOATS, Step, gradient_of, is_finite, moment_dtype
 from bitorch_engine.optim.galore_projector import GaLoreProjector
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
@@ -27,15 +26,10 @@ def _check(group: dict[str, Any]) -> None:
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"DiodeMix: {name} is {group[name]}, a number >= 0 is wanted")
     for beta in group["betas"]:
-        if not 0 <= beta < 1:
-            raise ValueError(f"DiodeMix: betas are {group['betas']}, numbers in [0, 1) are wanted")
+        if not 0 <= beta < 1 or len(group["betas"]) != 2:
+            raise ValueError(f"DiodeMix: betas are {group['betas']}, two numbers in [0, 1) are wanted")
     if "rank" in group and not all(name in group for name in _GALORE):
         raise ValueError(f"DiodeMix: a group with a rank also wants {', '.join(_GALORE)}")
-
-
-def _gradient(param: Tensor) -> Tensor | None:
-    """A parameter's gradient; that of a weight-only weight has another shape and place."""
-    return param.grad if param.grad is not None else getattr(param, "privileged_grad", None)
 
 
 class DiodeMix(torch.optim.Optimizer):
@@ -133,7 +127,7 @@ class DiodeMix(torch.optim.Optimizer):
         self._check_gradients()
         everything = ((group, param) for group in self.param_groups for param in group["params"])
         for stream, (group, param) in enumerate(everything):
-            if _gradient(param) is not None:
+            if gradient_of(param) is not None:
                 self._step_one(group, param, stream)
             if isinstance(param, QuantParameter):
                 param.awaits_gradient = False
@@ -144,9 +138,9 @@ class DiodeMix(torch.optim.Optimizer):
         if any(param.grad is not None and param.grad.is_sparse for param in params):
             raise RuntimeError("DiodeMix does not support sparse gradients")
         for param in params:
-            if param.grad is not None and not param.is_floating_point() and not isinstance(param, QuantParameter):
+            if param.grad is not None and not param.is_floating_point() and getattr(type(param), "rule", None) is None:
                 raise ValueError(f"DiodeMix: a parameter is {param.dtype} and no layer's weight")
-        if all(_gradient(param) is None for param in params):
+        if all(gradient_of(param) is None for param in params):
             return
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and torch.distributed.get_world_size() > 1 and any(not p.is_floating_point() for p in params):
@@ -162,43 +156,40 @@ class DiodeMix(torch.optim.Optimizer):
                 )
 
     def _step_one(self, group: dict[str, Any], param: Tensor, stream: int) -> None:
-        beta1, beta2 = group["betas"]
-        state, grad = self.state[param], _gradient(param)
+        state, grad = self.state[param], gradient_of(param)
         integer = not param.is_floating_point()
-        if integer and grad.is_floating_point() and not bool(torch.isfinite(grad).all()):
+        if integer and not is_finite(grad):
             return
-        low_rank = "rank" in group and grad.is_floating_point() and grad.dim() == 2
-        if low_rank:
+        rule = type(param).rule if integer else FLOATS
+        if "rank" in group and grad.is_floating_point() and grad.dim() == 2:
             projector = state.setdefault("projector", self._projector(group))
             grad = projector.project(grad, int(state.get("step", 0)))
         if "step" not in state:
             state["step"] = torch.zeros(1)
-            make = type(param).first_moments if integer else zero_moments
-            moments = make(param, grad, self.dtype, self.seed, stream)
+            moments = rule.first_moments(param, grad, self.dtype, self.seed, stream)
             state.update({name: value for name, value in zip(_MOMENTS, moments, strict=True) if value is not None})
+        for name in _MOMENTS:  # model.to(memory_format=...) moves a parameter's elements
+            if name in state and state[name].shape == param.shape and state[name].stride() != param.stride():
+                state[name] = torch.empty_like(param.detach(), dtype=state[name].dtype).copy_(state[name])
         state["step"] += 1
-        count = int(state["step"])
-        numbers = {
-            "lr": float(group["lr"]),
-            "beta1": beta1,
-            "beta2": beta2,
-            "eps": group["eps"],
-            "weight_decay": group["weight_decay"],
-            "correct_bias": group["correct_bias"],
-            "seed": self.seed,
-            "stream": stream,
-        }
-        if integer:
-            numbers |= {"step": state["step"], "grad": grad, "dtype": self.dtype, "projector": state.get("projector")}
-            every = group["renew_scale_every"]
-            if every and getattr(param, "bits", 1) > 1:
-                numbers["renew_scale"] = count % every == 0
-            type(param).update(param, state["exp_avg_s"], state.get("exp_avg_l"), **numbers)
-        elif low_rank:
-            self._step_low_rank(param, grad, state, count, numbers)
-        else:
-            ops.diode_mix_float_(param.detach(), grad, state["exp_avg_l"], state["exp_avg_s"], step=count, **numbers)
-            torch.autograd.graph.increment_version(param)
+        number, every = int(state["step"]), group["renew_scale_every"]
+        step = Step(
+            grad=grad,
+            exp_avg_l=state.get("exp_avg_l"),
+            exp_avg_s=state["exp_avg_s"],
+            number=number,
+            lr=float(group["lr"]),
+            weight_decay=group["weight_decay"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            eps=group["eps"],
+            correct_bias=group["correct_bias"],
+            projector=state.get("projector"),
+            seed=self.seed,
+            stream=stream,
+            renew_scale=bool(every) and number % every == 0,
+        )
+        rule.apply(param, step)
 
     @staticmethod
     def _projector(group: dict[str, Any]) -> GaLoreProjector:
@@ -208,15 +199,6 @@ class DiodeMix(torch.optim.Optimizer):
             scale=group["scale"],
             proj_type=group["proj_type"],
         )
-
-    @staticmethod
-    def _step_low_rank(param: Tensor, grad: Tensor, state: dict, count: int, numbers: dict[str, Any]) -> None:
-        """Adam's step in the projector's space, projected back."""
-        decay = numbers.pop("weight_decay")
-        update = torch.zeros_like(grad, dtype=torch.float32)
-        ops.diode_mix_float_(update, grad.float(), state["exp_avg_l"], state["exp_avg_s"], step=count, **numbers)
-        param.add_(state["projector"].project_back(update).to(param.dtype))
-        param.mul_(1 - numbers["lr"] * decay)
 
     def state_dict(self) -> dict[str, Any]:
         """As every optimizer's, with the seed in each group."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bitorch_engine._operators import ops
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.update_rules import update
 
 
 def flatten_x(x: Tensor) -> tuple[Tensor, list[int]]:
@@ -159,8 +160,8 @@ def save_checkpoint(model: nn.Module, name: str | os.PathLike, qweight_only: boo
 def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweight_only: bool = True) -> None:
     """Loads what ``save_checkpoint`` wrote, here or in BITorch Engine; each layer takes the form of the file.
 
-    With ``qweight_only`` a training weight that the file holds beside a packed one is left out. The file is read with
-    ``weights_only=True``.
+    Where the file holds a training weight beside a packed one, ``qweight_only`` keeps its packed form alone (packed
+    anew: the packed one of the file may be of an earlier weight). The file is read with ``weights_only=True``.
 
     Raises:
         ValueError: the file has no ``state_dict``.
@@ -172,16 +173,11 @@ def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweigh
     state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict):
         raise ValueError(f"load_checkpoint: {checkpoint_path} holds no 'state_dict'")
-    if qweight_only:
-        metadata = getattr(state, "_metadata", None)
-        state = type(state)(state)
-        if metadata is not None:
-            state._metadata = metadata
-        for name, module in model.named_modules(remove_duplicate=False):
-            prefix = f"{name}." if name else ""
-            if isinstance(module, QuantLayer) and prefix + "qweight" in state:
-                state.pop(prefix + "weight", None)
     model.load_state_dict(state, strict=True)
+    for name, module in model.named_modules():
+        prefix = f"{name}." if name else ""
+        if qweight_only and isinstance(module, QuantLayer) and prefix + "qweight" in state:
+            module.generate_quantized_weight(qweight_only=True)
 
 
 def update_zeros(
@@ -228,40 +224,5 @@ def update_zeros(
     return moved.round_()
 
 
-def qweight_update_fn(
-    qweight: nn.Parameter,
-    exp_avg_s: Tensor | None = None,
-    exp_avg_l: Tensor | None = None,
-    step: Tensor | None = None,
-    lr: float = 1e-4,
-    weight_decay: float = 0.0,
-    beta1: float = 0.99,
-    beta2: float = 0.9999,
-    eps: float = 1e-6,
-    dtype: torch.dtype = torch.half,
-    correct_bias: bool | None = None,
-    projector: Any = None,
-    grad: Tensor | None = None,
-) -> None:
-    """One optimizer step in place by the rule of the parameter's class, its ``update``.
-
-    ``NotImplementedError`` for a parameter whose class has none.
-    """
-    update = getattr(type(qweight), "update", None)
-    if update is None:
-        raise NotImplementedError(f"qweight_update_fn: a {type(qweight).__name__} has no rule of its own")
-    update(
-        qweight,
-        exp_avg_s,
-        exp_avg_l,
-        step,
-        lr,
-        weight_decay,
-        beta1,
-        beta2,
-        eps,
-        dtype,
-        correct_bias,
-        projector,
-        grad,
-    )
+#: One optimizer step in place, by the rule of the parameter's class.
+qweight_update_fn = update

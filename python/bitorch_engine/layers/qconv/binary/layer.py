@@ -10,19 +10,18 @@ from torch import Tensor
 
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.qconv.nbit.layer import pair
+from bitorch_engine.layers.qconv.geometry import pair
 from bitorch_engine.layers.quant_layer import QuantLayer
-from bitorch_engine.layers.update_rules import sign_moments, step_signs
+from bitorch_engine.layers.update_rules import SIGNS
 
 
 class BinaryConvParameter(QuantParameter):
     """The int8 weight [out, in, kh, kw] of a binary convolution in training: ``DiodeMix`` flips signs."""
 
+    rule = SIGNS
+
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> BinaryConvParameter:
         return super().__new__(cls, data, requires_grad)
-
-    first_moments = staticmethod(sign_moments)
-    update = staticmethod(step_signs)
 
 
 class BinaryConv2dBase(QuantLayer):
@@ -74,12 +73,6 @@ class BinaryConv2dBase(QuantLayer):
         """Kept as an attribute; the packing is always by bytes."""
         self.bits_binary_word = num_bit
 
-    def generate_quantized_weight(self, qweight_only: bool = False) -> None:
-        if type(self)._pack is QuantLayer._pack:
-            name = type(self).__name__
-            raise NotImplementedError(f"{name} is a base class: generate_quantized_weight belongs to its subclasses")
-        super().generate_quantized_weight(qweight_only)
-
     def _packed_shape(self) -> tuple[int, ...]:
         out, channels, kh, kw = self._weight_shape
         if channels % 8 == 0:
@@ -87,7 +80,11 @@ class BinaryConv2dBase(QuantLayer):
         return out, math.ceil(channels * kh * kw / 8)
 
     def _check_forward(self, x: Tensor) -> None:
+        self._check_tensor(x)
         if x.dim() != 4 or x.size(1) != self.in_channels:
             raise ShapeError(
                 f"{type(self).__name__}: x is {list(x.shape)}, [batch, {self.in_channels}, h, w] is wanted"
             )
+
+    def _sizes(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}, kernel_size={tuple(self._weight_shape[2:])}"

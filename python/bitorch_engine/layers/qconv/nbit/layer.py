@@ -13,19 +13,18 @@ from bitorch_engine.layers.codes_layer import CodesLayer
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.qconv.geometry import pair
 from bitorch_engine.layers.quant_layer import QuantLayer
-from bitorch_engine.layers.update_rules import step_codes, zero_moments
+from bitorch_engine.layers.update_rules import CODES
 
 
 class nBitConvParameter(QuantParameter):
     """The weight of a 4-bit convolution: float, or int8 codes whose weight is ``code * scale_w``."""
 
+    rule = CODES
+
     _kept = ("bits", "scale_w")
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> nBitConvParameter:
         return super().__new__(cls, data, requires_grad)
-
-    first_moments = staticmethod(zero_moments)
-    update = staticmethod(step_codes)
 
 
 class nBitConv2dBase(QuantLayer):
@@ -84,6 +83,11 @@ class nBitConv2dBase(QuantLayer):
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
         self.a_bit, self.w_bit = a_bit, w_bit
 
+    def _check_forward(self, x: Tensor) -> None:
+        self._check_tensor(x)
+        if x.dim() != 4 or x.shape[1] != self.in_channels:
+            raise self._shape_error(x, f"[batch, {self.in_channels}, height, width] is wanted")
+
     def _sizes(self) -> str:
         usual = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
         shown = [f"{name}={value}" for name, value in self._geometry.items() if value != usual.get(name)]
@@ -113,9 +117,8 @@ class CodesConv2d(CodesLayer, nBitConv2dBase):
         return packed.reshape(self._packed_shape())
 
     def _check_forward(self, x: Tensor) -> None:
+        super()._check_forward(x)
         self._check_dtype(x)
-        if x.dim() != 4 or x.shape[1] != self.in_channels:
-            raise self._shape_error(x, f"[batch, {self.in_channels}, height, width] is wanted")
         g = self._geometry
         for i, size in enumerate(x.shape[2:]):
             span = g["dilation"][i] * (g["kernel_size"][i] - 1) + 1

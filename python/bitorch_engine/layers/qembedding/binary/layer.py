@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bitorch_engine._missing import awaits
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.update_rules import embedding_moments, step_embedding
+from bitorch_engine.layers.update_rules import EMBEDDING
 
 
 class BinaryEmbeddingParameter(QuantParameter):
@@ -18,15 +18,14 @@ class BinaryEmbeddingParameter(QuantParameter):
     ``active_indices`` are the rows that the last backward pass gave a gradient; an optimizer step moves only these.
     """
 
+    rule = EMBEDDING
+
     _kept: ClassVar[tuple[str, ...]] = ("active_indices",)
 
     def __new__(
         cls, data: Tensor | None = None, requires_grad: bool = True, active_indices: Tensor | None = None
     ) -> BinaryEmbeddingParameter:
         return super().__new__(cls, data, requires_grad, active_indices=active_indices)
-
-    first_moments = staticmethod(embedding_moments)
-    update = staticmethod(step_embedding)
 
 
 @awaits("binary_embedding")

@@ -11,7 +11,7 @@ from bitorch_engine._operators import ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.quant_layer import QuantLayer
-from bitorch_engine.layers.update_rules import sign_moments, step_signs
+from bitorch_engine.layers.update_rules import SIGNS
 
 _binary_linear = ops.binary_linear.default
 
@@ -19,11 +19,10 @@ _binary_linear = ops.binary_linear.default
 class BinaryLinearParameter(QuantParameter):
     """The weight of a 1-bit linear layer: int8, its sign is the weight. ``DiodeMix`` flips signs."""
 
+    rule = SIGNS
+
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> BinaryLinearParameter:
         return super().__new__(cls, data, requires_grad)
-
-    first_moments = staticmethod(sign_moments)
-    update = staticmethod(step_signs)
 
 
 class BinaryLinearBase(QuantLayer):
@@ -75,13 +74,9 @@ class BinaryLinearBase(QuantLayer):
 
     def set_weight_data(self, x: Tensor) -> None:
         """Replaces the weight by a float one; ``ShapeError`` unless it has the layer's shape and dtype."""
-        if x.dtype != self.dtype:
+        if isinstance(x, Tensor) and x.dtype != self.dtype:
             raise ShapeError(f"{type(self).__name__}: the weight is of {x.dtype}, the layer of {self.dtype}")
         super().set_weight_data(x)
-
-
-class PackedSigns(BinaryLinearBase):
-    """What all 1-bit linear layers share that compute something."""
 
     def _stored_layout(self) -> str | None:
         """BITorch Engine's flat layout of ``qweight`` (``signs_to_layout``); ``None`` for packed rows."""
@@ -120,12 +115,17 @@ class PackedSigns(BinaryLinearBase):
         return self._to_file(ops.signs_from_layout(packed, n, k, layout))
 
     def _check_forward(self, x: Tensor) -> None:
+        self._check_tensor(x)
         k = self.input_features
         packed = x.dtype == torch.uint8
         if x.dim() < 1 or x.shape[-1] != ((k + 7) // 8 if packed else k):
             raise self._shape_error(x, f"the layer has {k} features ({(k + 7) // 8} bytes of packed signs)")
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.uint8):
             raise self._shape_error(x, "float32, float16, bfloat16 or packed signs in uint8 are wanted")
+
+
+class PackedSigns(BinaryLinearBase):
+    """What all 1-bit linear layers share that compute something."""
 
     def _pack(self) -> tuple[Tensor, Tensor | None]:
         weight = self.weight.detach()

@@ -12,7 +12,7 @@ from bitorch_engine.layers.codes_layer import CodesLayer
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase, MPQWeightParameter
 from bitorch_engine.layers.quant_layer import QuantLayer
-from bitorch_engine.layers.update_rules import step_codes, zero_moments
+from bitorch_engine.layers.update_rules import CODES
 
 _LINEAR = {8: ops.q8_linear.default, 4: ops.q4_linear.default}
 
@@ -22,13 +22,12 @@ __all__ = ["MPQLinearBase", "MPQWeightParameter", "nBitLinearBase", "nBitLinearP
 class nBitLinearParameter(QuantParameter):
     """The weight of an 8- or 4-bit linear layer: float, or int8 codes whose weight is ``code * scale_w``."""
 
+    rule = CODES
+
     _kept = ("bits", "scale_w")
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> nBitLinearParameter:
         return super().__new__(cls, data, requires_grad)
-
-    first_moments = staticmethod(zero_moments)
-    update = staticmethod(step_codes)
 
 
 class nBitLinearBase(QuantLayer):
@@ -75,6 +74,11 @@ class nBitLinearBase(QuantLayer):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.a_bit, self.w_bit = a_bit, w_bit
 
+    def _check_forward(self, x: Tensor) -> None:
+        self._check_tensor(x)
+        if x.dim() < 1 or x.shape[-1] != self.in_channels:
+            raise self._shape_error(x, f"the layer has {self.in_channels} features")
+
 
 class CodesLinear(CodesLayer, nBitLinearBase):
     """What the 8- and the 4-bit linear layer share."""
@@ -90,10 +94,12 @@ class CodesLinear(CodesLayer, nBitLinearBase):
         return (self.out_channels, self._codes_width())
 
     def _check_forward(self, x: Tensor) -> None:
+        self._check_tensor(x)
         self._check_dtype(x)
-        k = self.in_channels
-        if x.dim() < 1 or x.shape[-1] != (k if x.is_floating_point() else self._codes_width()):
-            raise self._shape_error(x, f"the layer has {k} features")
+        if x.is_floating_point():
+            super()._check_forward(x)
+        elif x.dim() < 1 or x.shape[-1] != self._codes_width():
+            raise self._shape_error(x, f"the layer has {self._codes_width()} bytes of codes")
 
     def _prepack(self, packed: Tensor) -> Tensor:
         return ops.q8_prepack(packed) if self._bits == 8 else ops.q4_prepack(packed, self.in_channels)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.update_rules import step_weight_only, zero_moments
+from bitorch_engine.layers.update_rules import WEIGHT_ONLY
 
 _WIDTHS = (1, 2, 4, 8)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -22,6 +22,8 @@ class MPQWeightParameter(QuantParameter):
 
     ``layer_type`` 1 is MPQ, 2 is MBWQ. The weight's gradient is ``privileged_grad`` [k, n].
     """
+
+    rule = WEIGHT_ONLY
 
     _kept: ClassVar[tuple[str, ...]] = (
         "privileged_grad",
@@ -63,9 +65,6 @@ class MPQWeightParameter(QuantParameter):
     ) -> MPQWeightParameter:
         given = locals()
         return super().__new__(cls, data, requires_grad, **{name: given[name] for name in cls._kept})
-
-    first_moments = staticmethod(zero_moments)
-    update = staticmethod(step_weight_only)
 
 
 class MPQLinearBase(nn.Module):

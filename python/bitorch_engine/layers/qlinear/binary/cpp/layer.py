@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitorch_engine._operators import ops
+from bitorch_engine._operators import ONE, ops
 from bitorch_engine.layers.function import OperatorFunction
 from bitorch_engine.layers.qlinear.binary.layer import PackedSigns
-
-_ONE = torch.ones(())
 
 
 class BinaryLinearForward(OperatorFunction):
@@ -24,7 +22,7 @@ class BinaryLinearForward(OperatorFunction):
     def call(input: Tensor, weights: Tensor, m: int, n: int, k: int) -> Tensor:
         if weights.dtype == torch.uint8 and weights.dim() == 1:
             weights = ops.signs_from_layout(weights, n, k, "columns")
-        return ops.binary_linear(input.reshape(m, k).float(), weights, _ONE, _ONE)
+        return ops.binary_linear(input.reshape(m, k).float(), weights, ONE, ONE)
 
 
 class BinaryLinearCPP(PackedSigns):
@@ -54,7 +52,9 @@ class BinaryLinearCPP(PackedSigns):
     ) -> Tensor:
         if x.dtype == torch.uint8:
             options = options | {"in_features": self.input_features}
-        return ops.binary_linear(x, weight, _ONE, _ONE, **options)
+        else:
+            x = x.float()
+        return ops.binary_linear(x, weight, ONE, ONE, **options)
 
     def _stored_layout(self) -> str | None:
         return "columns" if self.input_features % 8 == 0 else None

@@ -1,0 +1,315 @@
+"""What evaluation derives from a weight must never be seen in a result: gradients, stale forms, modes, options."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+from kinds import INTEGER, KINDS, formula
+from torch import nn
+from torch.nn.utils import parametrize
+
+from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearBase, BinaryLinearParameter
+from bitorch_engine.layers.qlinear.nbit import nBitLinearBase
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bitorch_engine.optim import DiodeMix
+from bitorch_engine.utils.model_helper import init_weight, load_checkpoint
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
+
+
+def gradients(layer, x):
+    x = x.clone().requires_grad_()
+    leaves = [x, *(p for p in (layer.scale_a, layer.bias_a) if p is not None)]
+    return torch.autograd.grad(layer(x).square().sum(), leaves)
+
+
+@every_kind
+@pytest.mark.parametrize("form", ["kept", "beside", "alone"])
+def test_evaluation_has_the_gradients_of_training(kind, form):
+    layer, x = kind.trained(), kind.batch(1)
+    wanted = gradients(layer, x)
+    layer.eval()
+    if form != "kept":
+        layer.generate_quantized_weight(qweight_only=form == "alone")
+    with torch.inference_mode():
+        layer(x)
+    with torch.no_grad():
+        layer(x)
+    for found in (gradients(layer, x), gradients(layer, x)):
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+@every_kind
+def test_a_file_with_an_old_packed_weight(kind, tmp_path):
+    """BITorch Engine packs in the first evaluation and saves both: the training weight is the one that counts."""
+    layer, x = kind.trained(), kind.batch(1)
+    layer.generate_quantized_weight()
+    old = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.flip(0, 1))
+    wanted = formula(layer, x)
+    assert "qweight" not in layer.state_dict()  # it is of an earlier weight
+    both = layer.state_dict() | {"qweight": old["qweight"]}
+    other = kind.make().eval()
+    other.load_state_dict(both)
+    assert torch.equal(other(x), wanted)
+    torch.save({"state_dict": both}, tmp_path / "both.pt")
+    for qweight_only in (True, False):
+        other = kind.make().eval()
+        load_checkpoint(other, tmp_path / "both.pt", qweight_only=qweight_only)
+        assert (other.weight is None) == qweight_only
+        assert torch.equal(other(x), wanted)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if not k.name.startswith("binary_cpp")], ids=repr)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_replaced_scale_is_used(kind, packed):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    if not kind.integer and not packed:
+        return  # a float weight brings its own scale
+    if packed:
+        layer.generate_quantized_weight(qweight_only=True)
+    y = layer(x)
+    twice = layer.scale_w.detach() * 2
+    torch.testing.assert_close(torch.func.functional_call(layer, {"scale_w": twice}, (x,)), 2 * y)
+    assert torch.equal(layer(x), y)
+    layer.scale_w = twice.clone()
+    torch.testing.assert_close(layer(x), 2 * y)
+
+
+@pytest.mark.parametrize("make", [Q8LinearCutlass, Q4LinearCutlass])
+def test_eps_of_a_file_reaches_compiled_graphs(make):
+    source, x = make(9, 4), torch.randn(3, 9)
+    source(x)
+    source.eps.fill_(0.5)
+    layer = make(9, 4).eval()
+    layer.load_state_dict(source.state_dict())
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), layer(x))
+    y = layer(x)
+    layer.eps.fill_(1e-5)
+    layer.repack()
+    assert not torch.equal(layer(x), y)
+
+
+@every_kind
+def test_a_packed_layer_keeps_its_panels_in_a_compiled_graph_and_not_in_an_exported_one(kind):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    layer.generate_quantized_weight(qweight_only=True)
+    graphs = []
+
+    def backend(module, inputs):
+        graphs.append(module)
+        return module
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        assert torch.equal(torch.compile(layer, backend=backend, fullgraph=True)(x), layer(x))
+    (call,) = [node for node in graphs[0].graph.nodes if "bie" in str(node.target) and "from_layout" not in str(node)]
+    assert call.kwargs.get("panels") is not None
+    for strict in (False, True):
+        program = torch.export.export(layer, (x,), strict=strict)
+        calls = [node for node in program.graph.nodes if "bie" in str(node.target)]
+        assert calls and all(node.kwargs.get("panels") is None for node in calls)
+    torch._dynamo.reset()
+
+
+def test_an_assigned_4_bit_weight_gets_a_scale_of_its_own():
+    layer = Q4LinearCutlass(16, 8)
+    layer.prepare_params()
+    before = float(layer.scale_w)
+    layer.weight = nn.Parameter(torch.randn(8, 16) * 100)
+    layer(torch.randn(3, 16))
+    assert float(layer.scale_w) > 20 * before
+
+
+@every_integer
+def test_requires_grad_of_an_integer_weight_freezes_it(kind):
+    layer, x = kind.trained(), kind.batch(1)
+    for p in layer.parameters():
+        p.requires_grad = False
+    assert not layer.weight.requires_grad and not layer.weight_trainable
+    layer(x.requires_grad_()).sum().backward()
+    assert layer.weight.grad is None
+    for p in layer.parameters():
+        p.requires_grad = True
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_a_weight_made_by_hand_trains():
+    codes, scale = init_weight(torch.randn(4, 9), BinaryLinearParameter)
+    layer = BinaryLinearCutlass(9, 4)
+    layer.weight = codes
+    layer.scale_w.data.copy_(scale)
+    layer(torch.randn(3, 9)).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_plain_products_are_float32():
+    x = torch.ones(1, 1001, dtype=torch.bfloat16)
+    layer = BinaryLinearCPP(1001, 1)
+    layer.weight = nn.Parameter(torch.ones(1, 1001))
+    assert layer(x).dtype == torch.float32 and float(layer(x)) == 1001
+
+
+def test_tied_weights_keep_one_scale():
+    a, b = Q8LinearCutlass(9, 4, latent=False), Q8LinearCutlass(9, 4, latent=False)
+    b.weight = a.weight
+    x = torch.randn(3, 9)
+    a(x), b(x)
+    optimizer = DiodeMix(a.parameters(), lr=0.1, renew_scale_every=1)
+    a(x).sum().backward()
+    optimizer.step()
+    a.eval(), b.eval()
+    a(x), b(x)
+    assert float(a.scale_w.detach()) == float(b.scale_w.detach())
+
+
+def test_a_packed_plain_layer_follows_its_weight():
+    layer, x = BinaryLinearCPP(16, 4), torch.randn(3, 16)
+    layer.generate_quantized_weight()
+    with torch.no_grad():
+        layer.weight.neg_()
+    assert torch.equal(layer.eval()(x), formula(layer, x))
+
+
+@every_kind
+def test_subclasses_load_what_they_add(kind):
+    base = type(kind.make())
+
+    class More(base):
+        def extend(self):
+            self.gamma = nn.Parameter(torch.zeros(2))
+            self.register_buffer("count", torch.zeros(()))
+            self.norm = nn.BatchNorm1d(3)
+            return self
+
+    def make():
+        layer = kind.make()
+        layer.__class__ = More
+        return layer.extend()
+
+    source = make()
+    with torch.no_grad():
+        source.gamma.fill_(3)
+        source.norm.weight.fill_(5)
+    state = source.state_dict()
+    target = make()
+    target.load_state_dict(state)
+    assert target.gamma.tolist() == [3, 3] and target.norm.weight.tolist() == [5, 5, 5]
+    del state["gamma"]
+    with pytest.raises(RuntimeError, match=r'Missing key.*"gamma"'):
+        target.load_state_dict(state)
+
+
+def test_importing_under_another_default_changes_nothing():
+    import subprocess
+    import sys
+
+    script = """
+import torch
+torch.set_default_dtype(torch.float64)
+with torch.device("meta"), torch.inference_mode():
+    from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+    from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass
+torch.set_default_dtype(torch.float32)
+for layer in (BinaryLinearCPP(8, 4), Q4LinearCutlass(8, 4)):
+    layer(torch.randn(2, 8)).sum().backward()
+    layer.eval()(torch.randn(2, 8))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@every_kind
+def test_resetting_makes_a_new_layer_of_uninitialised_memory(kind):
+    with torch.device("meta"):
+        layer = kind.make(bias=True)
+    layer.to_empty(device="cpu")
+    layer.reset_parameters()
+    x = kind.batch(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+    assert torch.equal(layer(x), formula(layer, x))
+    assert layer.bias_a is None or not layer.bias_a.any()
+    layer.reset_parameters()
+    assert layer.weight_form == "float" and (layer.scale_a is None or float(layer.scale_a.detach()) == 0)
+
+
+def test_moments_follow_the_order_of_memory():
+    layer = Q8LinearCutlass(4, 4)
+    conv = nn.Conv2d(2, 3, 3)
+    model = nn.ModuleList([layer, conv])
+    optimizer = DiodeMix(model.parameters(), lr=0.1)
+
+    def step():
+        (conv(torch.ones(1, 2, 4, 4)).sum() + layer(torch.ones(1, 4)).sum()).backward()
+        optimizer.step()
+
+    step()
+    model.to(memory_format=torch.channels_last)
+    step()
+    assert optimizer.state[conv.weight]["exp_avg_l"].stride() == conv.weight.stride()
+
+
+@every_integer
+def test_a_copy_awaits_no_gradient(kind):
+    layer, x = kind.trained(), kind.batch(1)
+    layer(x)
+    for twin in (copy.deepcopy(layer), torch.load(_saved(layer), weights_only=False)):
+        optimizer = DiodeMix(twin.parameters())
+        twin.bias_a.grad = torch.zeros_like(twin.bias_a)
+        optimizer.step()
+
+
+def _saved(layer):
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    return file
+
+
+@every_kind
+@pytest.mark.parametrize("training", [True, False])
+def test_parametrized_weights_are_refused(kind, training):
+    layer = kind.trained().train(training)
+    if not layer.weight.is_floating_point():
+        layer = kind.make().train(training)
+    parametrize.register_parametrization(layer, "weight", nn.Identity())
+    with pytest.raises(RuntimeError, match="parametrized"):
+        layer(kind.batch())
+
+
+@pytest.mark.parametrize("base", [BinaryLinearBase, nBitLinearBase])
+def test_bases_keep_what_they_are_given(base):
+    layer = base(16, 4)
+    packed = torch.zeros(4, 2, dtype=torch.uint8 if base is BinaryLinearBase else torch.int8)
+    layer.set_quantized_weight_data(packed)
+    assert torch.equal(layer.qweight, packed) and not layer.qweight.requires_grad
+    layer._check_forward(torch.zeros(2, 16))
+    with pytest.raises(AssertionError, match="x is"):
+        layer._check_forward(torch.zeros(2, 15))
+    fresh = base(16, 4)
+    for call in (fresh.prepare_params, fresh.generate_quantized_weight):
+        with pytest.raises(NotImplementedError, match="base class"):
+            call()
+
+
+@every_kind
+@pytest.mark.parametrize("wrong", [None, [1.0], "x"])
+def test_what_is_no_tensor_is_refused(kind, wrong):
+    layer = kind.trained()
+    for training in (True, False):
+        with pytest.raises(TypeError, match="a tensor is wanted"):
+            layer.train(training)(wrong)
+    with pytest.raises(TypeError, match="a tensor is wanted"):
+        layer.set_weight_data(wrong)
