@@ -204,7 +204,11 @@ def suite_wheel() -> None:
             return step(BIN / "pip", "--python", python, "install", *quiet, "--ignore-installed", *wheels)
 
         built = (
-            step(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist", ROOT)
+            # With the flags of the release preset, so that ccache has its objects.
+            step(
+                *(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist"),
+                *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT),
+            )
             and step(BIN / "python", "-m", "venv", "--without-pip", home / "env")
             and install()
         )

@@ -5,7 +5,8 @@ from importlib.metadata import version
 
 def dynamic_metadata(settings, project) -> dict[str, list[str]]:
     major, minor = version("torch").split(".")[:2]
-    return {"dependencies": [f"torch=={major}.{minor}.*"]}
+    # Without numpy, which we do not use, torch warns when it is imported.
+    return {"dependencies": [f"torch=={major}.{minor}.*", "numpy"]}
 
 
 def dynamic_wheel(settings) -> dict[str, bool]:

@@ -103,9 +103,13 @@ def run(script, *arguments):
     return [float(value) for value in re.findall(r"accuracy ([0-9.]+)", done.stdout)]
 
 
-@pytest.mark.parametrize("layer", CASES)
 @pytest.mark.parametrize(
-    "scheduler", ["StepLR(optimizer, step_size=1, gamma=0.7)", "CosineAnnealingLR(optimizer, T_max=3)"]
+    ("layer", "scheduler"),
+    [
+        ("BinaryLinearCuda", "StepLR(optimizer, step_size=1, gamma=0.7)"),
+        ("Q4LinearCutlass", "CosineAnnealingLR(optimizer, T_max=3)"),
+        ("Q8LinearCutlass", "StepLR(optimizer, step_size=1, gamma=0.7)"),
+    ],
 )
 def test_training_scripts(layer, scheduler, tmp_path):
     imports, lr, least = CASES[layer]

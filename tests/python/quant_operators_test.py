@@ -5,15 +5,14 @@ import pytest
 import torch
 
 from bitorch_engine import ShapeError
+from bitorch_engine.layers.gptq import pack_words, unpack_words
 from bitorch_engine.utils.quant_operators import (
     bit_set,
     get_binary_col,
     get_binary_row,
     nv_tensor_quant,
-    pack_words,
     q4_quantization,
     q8_quantization,
-    unpack_words,
 )
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bitorch_engine._operators import ops
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.gptq import gptq_style_unpacking, pack_fp_weight, update_zeros
 
 _ZEROS_EVERY = 5
 
@@ -175,10 +176,6 @@ EMBEDDING = Rule(_embedding_moments, _step_embedding)
 
 
 def _step_weight_only(param: Tensor, step: Step) -> None:
-    from bitorch_engine.layers.qlinear.nbit.cuda.utils import pack_fp_weight
-    from bitorch_engine.utils.model_helper import update_zeros
-    from bitorch_engine.utils.quant_operators import gptq_style_unpacking
-
     first, second = step.exp_avg_l, step.exp_avg_s
     if second.shape != step.grad.shape or first.shape != step.grad.shape:
         raise ShapeError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bitorch_engine.layers.quant_layer import QuantLayer
+    from bitorch_engine.layers.layer_state import LayerState
 
 _VECTORS = ("bias_a", "bias")
 _SCALES = ("scale_a", "scale_w", "eps")
@@ -52,7 +52,7 @@ def _scale(entry: str, name: str, tensor: Tensor) -> Tensor:
     return tensor.reshape(()).float()
 
 
-def _weight(layer: QuantLayer, entry: str, tensor: Tensor) -> Tensor:
+def _weight(layer: LayerState, entry: str, tensor: Tensor) -> Tensor:
     if tensor.shape != layer._weight_shape or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
         raise _refuse(entry, tensor, f"{list(layer._weight_shape)} of int8 or a floating-point dtype is wanted")
     if tensor.dtype == torch.int8:
@@ -62,7 +62,7 @@ def _weight(layer: QuantLayer, entry: str, tensor: Tensor) -> Tensor:
     return _finite(entry, tensor)
 
 
-def check_state(layer: QuantLayer, own: dict[str, Tensor], prefix: str) -> StagedState:
+def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> StagedState:
     """The layer's own entries of a state dict, if it can take them: float, int8, or packed in any known layout.
 
     Raises:
@@ -100,7 +100,7 @@ def check_state(layer: QuantLayer, own: dict[str, Tensor], prefix: str) -> Stage
     return staged
 
 
-def take_state(layer: QuantLayer, staged: StagedState, assign: bool) -> None:
+def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
     """Gives a layer the checked entries and the form of weight they have. A loaded scale has no guard.
 
     With ``assign`` the entries themselves become the layer's, where their dtype is the layer's.

@@ -14,7 +14,24 @@ from torch import Tensor, nn
 
 from bitorch_engine._operators import ops
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.gptq import update_zeros
 from bitorch_engine.layers.update_rules import update
+
+__all__ = [
+    "binary_matmul_forward_post_processing",
+    "flatten_x",
+    "init_weight",
+    "load_checkpoint",
+    "pack_bie_layers",
+    "packed_state_dict",
+    "pad_embedding_dim",
+    "pad_last_2_dims_to_multiple_of_128",
+    "prepare_bie_layers",
+    "qweight_update_fn",
+    "save_checkpoint",
+    "unflatten_x",
+    "update_zeros",
+]
 
 
 def flatten_x(x: Tensor) -> tuple[Tensor, list[int]]:
@@ -178,50 +195,6 @@ def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweigh
         prefix = f"{name}." if name else ""
         if qweight_only and isinstance(module, QuantLayer) and prefix + "qweight" in state:
             module.generate_quantized_weight(qweight_only=True)
-
-
-def update_zeros(
-    qweight: nn.Parameter, norm_grad: Tensor, step_size: float, unpacked_zeros: Tensor | None = None
-) -> Tensor:
-    """The zeros of a weight-only weight after a step ``W -= step_size * norm_grad``, in place.
-
-    GBA (``W = q*s - z``): ``z += step_size * mean(norm_grad over the group)``. GPTQ (``W = s*(q - z)``): the same
-    divided by s, rounded into 1...2^b and packed again.
-
-    Args:
-        qweight: prepared ``MPQWeightParameter``.
-        norm_grad: [k, n], rows in the float weight's order.
-        unpacked_zeros: [G, n]; by default those of ``qweight``.
-
-    Returns:
-        The zeros [G, n]: whole numbers in float32 with ``asym``, else ``qweight.zeros``.
-
-    Raises:
-        ShapeError, ValueError: as ``gptq_style_unpacking``.
-    """
-    from bitorch_engine.utils import quant_operators as gptq
-
-    _, zeros = gptq.gptq_style_unpacking(qweight)
-    zeros = zeros if unpacked_zeros is None else unpacked_zeros
-    rows = qweight.size(0) * 32 // qweight.w_bit
-    if norm_grad.shape != (rows, qweight.size(1)):
-        wanted = [rows, qweight.size(1)]
-        raise ShapeError(f"update_zeros: norm_grad is {list(norm_grad.shape)}, {wanted} is wanted")
-    group = gptq.row_groups(qweight, rows, zeros.size(0))
-    order = gptq.permutation(qweight, rows)
-    wide = norm_grad.detach().float()
-    wide = wide if order is None else wide[order]
-    total = torch.zeros(zeros.shape, device=wide.device).index_add_(0, group, wide)
-    count = torch.bincount(group, minlength=zeros.size(0)).clamp_min_(1).unsqueeze(1)
-    change = step_size * total / count
-    if not qweight.asym:
-        qweight.zeros.add_(change.to(qweight.zeros.dtype))
-        return qweight.zeros
-    scales = qweight.scales.float()
-    moved = (zeros + torch.where(scales == 0, 0.0, change / scales)).clamp_(1, 2**qweight.w_bit)
-    packed = gptq.gptq_style_zeros_packing(moved, qweight.w_bit, qweight.size(1), qweight.group_size)
-    qweight.zeros.copy_(packed)
-    return moved.round_()
 
 
 #: One optimizer step in place, by the rule of the parameter's class.

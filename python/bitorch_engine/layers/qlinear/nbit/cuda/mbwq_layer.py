@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from bitorch_engine._missing import awaits
+from bitorch_engine.layers.gptq import gptq_style_unpacking
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase, MPQWeightParameter
-from bitorch_engine.utils.quant_operators import gptq_style_unpacking
 
 
 @awaits("mbwq_linear")
