@@ -6,6 +6,11 @@
 // scale_a and scale_w hold one floating-point element. Every refusal is a c10::Error with one sentence
 // (ValueError or TypeError in Python) that names the tensor, its shape and the shape wanted.
 //
+// A scale_a of 0 is not initialised (init_scale_). It stays 0 while every x is all zeros or empty (a dead ReLU); a
+// backward pass then takes an xs of 0 as inside its range and all else as outside, so that grad_x and grad_bias_a pass
+// (but for the factor scale_a of GradMode::reference) and the gradients of the weight and of scale_a are 0. With any
+// other x it is a ValueError.
+//
 // Integer weights never require grad. To train one, pass an `anchor`: an empty float tensor that requires grad. The
 // backward pass then writes weight.grad itself: int8 by the rule of int8_grad, saturating when it accumulates, or the
 // unquantised float sum where weight.grad_dtype is a float type. Double backward is refused.

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cfloat>
 #include <initializer_list>
 #include <tuple>
 
@@ -43,23 +44,41 @@ inline bool wants_weight(const torch::autograd::AutogradContext* ctx) {
   return edge >= 0 && ctx->needs_input_grad(static_cast<std::size_t>(edge));
 }
 
+/// A sentence unless g is a float tensor of the output's `sizes`.
+inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntArrayRef sizes, const at::Tensor& x,
+                              const at::Tensor& weight) {
+  check_float(op, "g", g);
+  TORCH_CHECK_VALUE(g.sym_sizes() == sizes, op, ": g is ", g.sym_sizes(), ", x is ", x.sym_sizes(), ", the weight is ",
+                    weight.sym_sizes(), ", for which g is ", sizes);
+}
+
+/// What a backward pass divides xs by to see whether it is inside the range. A scale_a of 0 is one whose first batch
+/// was all zeros or empty: 0 is inside, all else outside. A sentence where x tells that it is just not initialised.
+inline float clip_divisor(const char* op, const at::Tensor& x, float scale_a) {
+  if (scale_a != 0) return scale_a;
+  TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()) && !x.any().item<bool>(), op,
+                    ": scale_a is 0, training wants it initialised (init_scale_)");
+  return FLT_MIN;
+}
+
 /// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).
-inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> empty_grads(const at::Tensor& x, bool want_x,
-                                                                              const at::Tensor& weight,
-                                                                              const at::Tensor& scale_a,
-                                                                              const at::Tensor& bias,
-                                                                              bool want_weight) {
-  const auto like = [](const at::Tensor& t, at::ScalarType type) {
-    return at::empty_symint(t.sym_sizes(), t.options().dtype(type), t.suggest_memory_format());
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> empty_grads(
+    const char* op, const at::Tensor& x, at::MemoryFormat x_layout, bool want_x, const at::Tensor& weight,
+    const at::Tensor& scale_a, const at::Tensor& bias, bool want_weight) {
+  const auto like = [op](const char* name, const at::Tensor& t, at::ScalarType type,
+                         at::MemoryFormat layout = at::MemoryFormat::Contiguous) {
+    check_meta(op, name, t);
+    return at::empty_symint(t.sym_sizes(), t.options().dtype(type), layout);
   };
   std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> grads;
   if (want_x) {
-    std::get<0>(grads) = like(x, x.scalar_type());
-    std::get<2>(grads) = like(scale_a, scale_a.scalar_type());
-    if (bias.defined()) std::get<3>(grads) = like(bias, bias.scalar_type());
+    std::get<0>(grads) = like("x", x, x.scalar_type(), x_layout);
+    std::get<2>(grads) = like("scale_a", scale_a, scale_a.scalar_type());
+    if (bias.defined()) std::get<3>(grads) = like("bias_a", bias, bias.scalar_type());
   }
   if (want_weight)
-    std::get<1>(grads) = like(weight, at::isFloatingType(weight.scalar_type()) ? weight.scalar_type() : at::kFloat);
+    std::get<1>(grads) =
+        like("the weight", weight, at::isFloatingType(weight.scalar_type()) ? weight.scalar_type() : at::kFloat);
   return grads;
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "bie/ops.h"
@@ -33,12 +34,12 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
   if (!is_packed(x)) check_float(op_name, "x", x);
   if (!is_packed(weight) && weight.scalar_type() != at::kChar) check_float(op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
-  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__);
+  const std::int64_t width = fixed_size(weight, 1);
   std::int64_t k = 0;
   if (!is_packed(weight)) {
     k = width;
   } else if (!is_packed(x)) {
-    k = last.guard_int(__FILE__, __LINE__);
+    k = fixed_size(x, -1);
   } else {
     k = in_features.value_or(8 * width);
   }
@@ -50,25 +51,34 @@ std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::
   return k;
 }
 
+c10::SymDimVector output_sizes(const at::Tensor& x, const at::Tensor& weight) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = weight.sym_size(0);
+  return sizes;
+}
+
+at::Tensor empty_output(const at::Tensor& x, const at::Tensor& weight) {
+  return at::empty_symint(output_sizes(x, weight), x.options().dtype(is_packed(x) ? at::kFloat : x.scalar_type()));
+}
+
 at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const at::Tensor&,
                         const OptTensor&, std::optional<std::int64_t> in_features, const OptTensor&, const OptTensor&,
                         std::int64_t) {
+  check_meta(op_name, "x", x);
   check_features(x, weight, in_features);
-  c10::SymDimVector sizes(x.sym_sizes());
-  sizes.back() = weight.sym_size(0);
-  return at::empty_symint(sizes, x.options().dtype(is_packed(x) ? at::kFloat : x.scalar_type()));
+  return empty_output(x, weight);
 }
 
 at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                        const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                       const OptTensor& anchor, const OptTensor& panels, std::int64_t kernel_id) {
+                       const OptTensor&, const OptTensor& panels, std::int64_t kernel_id) {
   const std::int64_t k = check_features(x, weight, in_features);
   const float sa = scale_value(op_name, "scale_a", scale_a);
   const float sw = scale_value(op_name, "scale_w", scale_w);
   TORCH_CHECK_VALUE(!is_packed(x) || sa != 0, op_name,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
-  at::Tensor y = forward_meta(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
+  at::Tensor y = empty_output(x, weight);
   if (y.numel() == 0) return y;
   Weight w{{}, is_packed(weight) ? value_or_none(panels) : at::Tensor()};
   if (!w.panels.defined()) w.packed = is_packed(weight) ? weight.contiguous() : pack_signs(weight);
@@ -107,36 +117,45 @@ using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x,
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                 const at::Tensor&, const OptTensor&, bool);
 
+/// k, once g, x and the weight are proved to fit.
+std::int64_t check_backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, bool want_weight) {
+  const std::int64_t k = check_features(x, weight, std::nullopt);
+  TORCH_CHECK_VALUE(!want_weight || !is_packed(weight), op_name, ": a weight of packed signs cannot be trained");
+  check_output_grad(op_name, g, output_sizes(x, weight), x, weight);
+  return k;
+}
+
 Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                    const at::Tensor& scale_w, const OptTensor& bias_a, bool want_weight) {
+  const std::int64_t k = check_backward(g, x, weight, want_weight);
   const float sa = scale_value(op_name, "scale_a", scale_a);
   const float sw = scale_value(op_name, "scale_w", scale_w);
-  TORCH_CHECK_VALUE(sa != 0, op_name, ": scale_a is 0, training wants it initialised (init_scale_)");
-  const at::Tensor g2 = g.to(at::kFloat).reshape({-1, weight.size(0)});
+  const float divisor = clip_divisor(op_name, x, sa);
+  const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
+  const at::Tensor g2 = g.to(at::kFloat).reshape({x.numel() / x.size(-1), weight.size(0)});
   Grads grads;
   at::Tensor signs;  // sgn(xs) * scale_a, [m, k]
   if (is_packed(x)) {
     if (!want_weight) return grads;
-    signs = sign_values(x, weight.size(1), sa).view({-1, weight.size(1)});
+    signs = sign_values(x, k, sa).view({-1, k});
   } else {
-    const std::int64_t k = x.size(-1);
-    const at::Tensor bias = value_or_none(bias_a);
     at::Tensor xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
-    if (bias.defined()) xs = xs.add(bias.to(at::kFloat));
+    if (bias.defined()) xs = xs.add(bias);
     if (want_weight) signs = sign_values(xs, k, sa);
     at::Tensor grad_xs = at::mm(g2, sign_values(weight, k, 1));
     const float* v = xs.const_data_ptr<float>();
     float* up = grad_xs.mutable_data_ptr<float>();
     const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const float grad = up[i] * sw * inside_range(v[i] / sa, -1, 1);
+        const float grad = up[i] * sw * inside_range(v[i] / divisor, -1, 1);
         terms[i - begin] = grad * sign(v[i]);
         up[i] = grad;
       }
     });
     std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
-    std::get<2>(grads) = at::full(scale_a.sizes(), sum / std::sqrt(static_cast<double>(xs.numel())), scale_a.options());
-    if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias.scalar_type());
+    const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel()));
+    std::get<2>(grads) = at::full(scale_a.sizes(), sum / std::sqrt(count), scale_a.options());
+    if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias_a->scalar_type());
   }
   if (want_weight) {
     const at::Tensor grad_w = at::mm(g2.t(), signs);
@@ -145,9 +164,11 @@ Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& w
   return grads;
 }
 
-Grads backward_meta(const at::Tensor&, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+Grads backward_meta(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                     const at::Tensor&, const OptTensor& bias_a, bool want_weight) {
-  return empty_grads(x, !is_packed(x), weight, scale_a, value_or_none(bias_a), want_weight);
+  check_backward(g, x, weight, want_weight);
+  return empty_grads(op_name, x, at::MemoryFormat::Contiguous, !is_packed(x), weight, scale_a, value_or_none(bias_a),
+                     want_weight);
 }
 
 using torch::autograd::AutogradContext;
@@ -186,14 +207,14 @@ at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const
   return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-at::Tensor prepack_cpu(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
+at::Tensor prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
   const char* op = "binary_prepack";
   TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
                    ", packed signs (uint8) are wanted");
-  TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.size(1) == (in_features + 7) / 8, op,
-                    ": the weight is ", weight.sizes(), ", in_features = ", in_features, " wants [n, ",
+  TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.sym_size(1) == (in_features + 7) / 8, op,
+                    ": the weight is ", weight.sym_sizes(), ", in_features = ", in_features, " wants [n, ",
                     (in_features + 7) / 8, "]");
-  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, weight.size(0), in_features, kernel_id);
+  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, fixed_size(weight, 0), in_features, kernel_id);
 }
 
 }  // namespace
@@ -214,12 +235,13 @@ at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, st
 TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("binary_linear", bie::ops::forward_cpu);
   m.impl("binary_linear_backward", bie::ops::backward_cpu);
-  m.impl("binary_prepack", bie::ops::prepack_cpu);
+  m.impl("binary_prepack", bie::ops::prepack);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("binary_linear", bie::ops::forward_meta);
   m.impl("binary_linear_backward", bie::ops::backward_meta);
+  m.impl("binary_prepack", bie::ops::prepack);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) { m.impl("binary_linear", bie::ops::forward_autograd); }

@@ -26,10 +26,14 @@ PanelHeader header_of(const char* kernel, std::int64_t n, std::int64_t k, std::i
   return header;
 }
 
-at::Tensor empty_panels(const PanelHeader& header, std::size_t bytes) {
-  at::Tensor panels = at::empty({header_bytes + static_cast<std::int64_t>(bytes)}, at::kByte);
-  std::memcpy(panels.data_ptr(), &header, sizeof header);
-  return panels;
+at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes) {
+  return at::empty({header_bytes + static_cast<std::int64_t>(bytes)}, weight.options().dtype(at::kByte));
+}
+
+/// Writes the header; the pointer behind it.
+void* panels_begin(const at::Tensor& panels, const PanelHeader& header) {
+  std::memcpy(panels.mutable_data_ptr(), &header, sizeof header);
+  return static_cast<char*>(panels.mutable_data_ptr()) + header_bytes;
 }
 
 /// The row that arranged these panels, once they are proved to fit this weight.
@@ -97,6 +101,15 @@ kernels::Dtype kernel_dtype(const char* op, const char* name, const at::Tensor& 
 void check_float(const char* op, const char* name, const at::Tensor& tensor) {
   TORCH_CHECK_TYPE(is_float_type(tensor.scalar_type()), op, ": ", name, " is ", tensor.scalar_type(),
                    ", float32, bfloat16 or float16 is wanted");
+}
+
+std::int64_t fixed_size(const at::Tensor& tensor, std::int64_t axis) {
+  return tensor.sym_size(axis).guard_int(__FILE__, __LINE__);
+}
+
+void check_meta(const char* op, const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.is_meta(), op, ": ", name, " is on ", tensor.device(),
+                    ", another tensor on meta; one device is wanted");
 }
 
 float scale_value(const char* op, const char* name, const at::Tensor& scale) {
@@ -186,19 +199,20 @@ void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels
 at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
                         std::int64_t k, std::int64_t kernel_id) {
   const kernels::GemmKernel& row = gemm_row(op, table, {1, n, k}, kernel_id);
-  const at::Tensor panels = empty_panels(header_of(row.name, n, k, 1), row.packed_bytes(n, k));
-  row.prepack(weight.contiguous().const_data_ptr(), n, k, static_cast<char*>(panels.mutable_data_ptr()) + header_bytes,
-              torch_parallel());
+  const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
+  if (!weight.is_meta())
+    row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, header_of(row.name, n, k, 1)),
+                torch_parallel());
   return panels;
 }
 
 at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,
                           const kernels::Conv2dShape& shape) {
   const kernels::Conv2dKernel& row = kernels::choose(table, shape, host_isa(op));
-  const at::Tensor panels =
-      empty_panels(header_of(row.name, shape.out_c, shape.depth(), shape.taps()), row.packed_bytes(shape));
-  row.prepack(weight.contiguous().const_data_ptr(), shape, static_cast<char*>(panels.mutable_data_ptr()) + header_bytes,
-              torch_parallel());
+  const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
+  if (!weight.is_meta())
+    row.prepack(weight.contiguous().const_data_ptr(), shape,
+                panels_begin(panels, header_of(row.name, shape.out_c, shape.depth(), shape.taps())), torch_parallel());
   return panels;
 }
 

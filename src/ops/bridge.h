@@ -38,6 +38,13 @@ kernels::Dtype kernel_dtype(const char* op, const char* name, const at::Tensor& 
 /// TypeError unless the tensor is float32, bfloat16 or float16.
 void check_float(const char* op, const char* name, const at::Tensor& tensor);
 
+/// A size that the operator's checks or the result depend on; in a traced graph it becomes a constant.
+std::int64_t fixed_size(const at::Tensor& tensor, std::int64_t axis);
+
+/// For Meta kernels, which run as soon as one argument is a meta tensor: a sentence unless `tensor`, which a result is
+/// allocated like or which the operator writes, is one. Fake tensors look like meta tensors here.
+void check_meta(const char* op, const char* name, const at::Tensor& tensor);
+
 /// The only element of a scale, widened to float32; a sentence unless it is one finite floating-point number.
 float scale_value(const char* op, const char* name, const at::Tensor& scale);
 
@@ -78,6 +85,7 @@ void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::Ge
 void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels::Conv2dShape& shape,
                 const kernels::Conv2dInput& x, const Weight& weight, float scale, const at::Tensor& out);
 
+/// Panels of the weight, on its device; without values for a meta tensor.
 at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
                         std::int64_t k, std::int64_t kernel_id = 0);
 at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,

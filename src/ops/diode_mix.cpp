@@ -42,9 +42,12 @@ using Floats = float[chunk];
 
 template <class T>
 float* widened(T* from, std::int64_t count, Floats& buffer) {
-  if constexpr (std::is_same_v<T, float>) return from;
-  std::copy_n(from, count, buffer);
-  return buffer;
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    std::copy_n(from, count, buffer);
+    return buffer;
+  }
 }
 
 template <class T>
@@ -335,6 +338,12 @@ at::Tensor first_moment_meta(const at::Tensor& signs, at::ScalarType type, std::
   return at::empty_like(signs, signs.options().dtype(type).requires_grad(false));
 }
 
+void check_state_is_meta(const char* op, const at::Tensor& param, const at::Tensor& l, const at::Tensor& s) {
+  check_meta(op, "the parameter", param);
+  check_meta(op, "exp_avg_l", l);
+  check_meta(op, "exp_avg_s", s);
+}
+
 // The operators as the dispatcher calls them.
 
 using FloatSignature = void(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, std::int64_t,
@@ -405,13 +414,18 @@ TORCH_LIBRARY_IMPL(bie, CPU, m) {
 
 // A step gives nothing back, so there is nothing to infer.
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
-  m.impl("diode_mix_float_",
-         [](const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, std::int64_t, double, double,
-            double, double, double, bool, std::int64_t, std::int64_t) {});
-  m.impl("diode_mix_codes_",
-         [](const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, std::int64_t,
-            bool, std::int64_t, double, double, double, double, double, bool, std::int64_t, std::int64_t) {});
-  m.impl("diode_mix_signs_", [](const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                std::int64_t, double, double, double, std::int64_t, std::int64_t) {});
+  using bie::ops::check_state_is_meta;
+  m.impl("diode_mix_float_", [](const at::Tensor& param, const at::Tensor&, const at::Tensor& l, const at::Tensor& s,
+                                std::int64_t, double, double, double, double, double, bool, std::int64_t,
+                                std::int64_t) { check_state_is_meta("diode_mix_float_", param, l, s); });
+  m.impl("diode_mix_codes_", [](const at::Tensor& param, const at::Tensor&, const at::Tensor& l, const at::Tensor& s,
+                                const at::Tensor& scale_w, std::int64_t, bool, std::int64_t, double, double, double,
+                                double, double, bool, std::int64_t, std::int64_t) {
+    check_state_is_meta("diode_mix_codes_", param, l, s);
+    bie::ops::check_meta("diode_mix_codes_", "scale_w", scale_w);
+  });
+  m.impl("diode_mix_signs_",
+         [](const at::Tensor& param, const at::Tensor&, const at::Tensor& l, const at::Tensor& s, std::int64_t, double,
+            double, double, std::int64_t, std::int64_t) { check_state_is_meta("diode_mix_signs_", param, l, s); });
   m.impl("diode_mix_first_moment", bie::ops::first_moment_meta);
 }

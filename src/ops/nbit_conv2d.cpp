@@ -3,6 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <array>
+#include <cstdint>
+
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
@@ -60,47 +63,43 @@ struct Geometry {
 
 /// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
 /// an anchor the packed form goes first.
-template <class W>
-Geometry check_geometry(const ConvArgs& a) {
+template <class W, class Args>
+Geometry check_geometry(const Args& a, bool anchored) {
   const at::Tensor &x = a.x, &weight = a.weight;
   const OptPair kernel_size = a.kernel_size;
-  const bool anchored = is_there(a.anchor);
   const char* op = W::op_name;
   TORCH_CHECK_VALUE(x.dim() == 4, op, ": x is ", x.sym_sizes(), ", [batch, channels, height, width] is wanted");
   if (!is_codes(x)) check_float(op, "x", x);
   if (!is_codes(weight)) check_float(op, "the weight", weight);
-  const auto size = [](const at::Tensor& t, std::int64_t axis) {
-    return t.sym_size(axis).guard_int(__FILE__, __LINE__);
-  };
-  const std::int64_t in_c = size(x, 1);
+  const std::int64_t in_c = fixed_size(x, 1);
   bool packed = W::packs && is_codes(weight);
   if (packed && weight.dim() == 4) {
     const auto is_kernel = [&](int axis) {
-      return !kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == size(weight, axis) &&
-                              (*kernel_size)[1] == size(weight, axis + 1));
+      return !kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == fixed_size(weight, axis) &&
+                              (*kernel_size)[1] == fixed_size(weight, axis + 1));
     };
     // With kernel_size the labels [o, kh, kw, c/2] and [o, c, kh, kw] never coincide: kh = c, kw = kh, c/2 = kw, so c =
     // 0.
-    const bool fits_packed = 2 * size(weight, 3) == in_c && is_kernel(1);
-    const bool fits_plain = size(weight, 1) == in_c && is_kernel(2);
+    const bool fits_packed = 2 * fixed_size(weight, 3) == in_c && is_kernel(1);
+    const bool fits_plain = fixed_size(weight, 1) == in_c && is_kernel(2);
     packed = anchored ? fits_packed && !fits_plain : fits_packed || !fits_plain;
   }
   TORCH_CHECK_VALUE(!packed || !anchored, op, ": a packed int4 weight cannot be trained");
-  Geometry g{weight.dim() > 0 ? size(weight, 0) : 0, in_c, 0, 0, packed};
+  Geometry g{weight.dim() > 0 ? fixed_size(weight, 0) : 0, in_c, 0, 0, packed};
   if (packed && weight.dim() == 2) {
     TORCH_CHECK_VALUE(kernel_size.has_value() && kernel_size->size() == 2, op,
                       ": a flat packed weight wants kernel_size");
     g.kernel_h = (*kernel_size)[0];
     g.kernel_w = (*kernel_size)[1];
-    TORCH_CHECK_VALUE(size(weight, 1) == (in_c * g.kernel_h * g.kernel_w + 1) / 2, op, ": the weight is ",
+    TORCH_CHECK_VALUE(fixed_size(weight, 1) == (in_c * g.kernel_h * g.kernel_w + 1) / 2, op, ": the weight is ",
                       weight.sym_sizes(), " (packed int4), ", in_c, " channels and kernel ", *kernel_size, " want [n, ",
                       (in_c * g.kernel_h * g.kernel_w + 1) / 2, "]");
   } else {
     TORCH_CHECK_VALUE(weight.dim() == 4, op, ": the weight is ", weight.sym_sizes(), ", four axes are wanted");
-    g.kernel_h = size(weight, packed ? 1 : 2);
-    g.kernel_w = size(weight, packed ? 2 : 3);
-    TORCH_CHECK_VALUE(packed ? 2 * size(weight, 3) == in_c : size(weight, 1) == in_c, op, ": x is ", x.sym_sizes(),
-                      ", the weight is ", weight.sym_sizes(), packed ? " (packed int4)" : "");
+    g.kernel_h = fixed_size(weight, packed ? 1 : 2);
+    g.kernel_w = fixed_size(weight, packed ? 2 : 3);
+    TORCH_CHECK_VALUE(packed ? 2 * fixed_size(weight, 3) == in_c : fixed_size(weight, 1) == in_c, op, ": x is ",
+                      x.sym_sizes(), ", the weight is ", weight.sym_sizes(), packed ? " (packed int4)" : "");
     TORCH_CHECK_VALUE(!kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == g.kernel_h &&
                                        (*kernel_size)[1] == g.kernel_w),
                       op, ": kernel_size is ", kernel_size ? *kernel_size : at::IntArrayRef{}, ", the weight is ",
@@ -109,8 +108,10 @@ Geometry check_geometry(const ConvArgs& a) {
   TORCH_CHECK_VALUE(in_c > 0 && g.kernel_h > 0 && g.kernel_w > 0, op, ": the weight is ", weight.sym_sizes(),
                     ", at least one channel and tap are wanted");
   const auto check_pair = [&](const char* name, at::IntArrayRef pair, std::int64_t least) {
-    TORCH_CHECK_VALUE(pair.size() == 2 && pair[0] >= least && pair[1] >= least, op, ": ", name, " is ", pair,
-                      ", two numbers >= ", least, " are wanted");
+    constexpr std::int64_t most = INT32_MAX;  // products with a kernel's size stay far from overflow
+    const auto fits = [least](std::int64_t value) { return value >= least && value <= most; };
+    TORCH_CHECK_VALUE(pair.size() == 2 && fits(pair[0]) && fits(pair[1]), op, ": ", name, " is ", pair,
+                      ", two numbers from ", least, " to ", most, " are wanted");
   };
   check_pair("stride", a.stride, 1);
   check_pair("padding", a.padding, 0);
@@ -126,23 +127,32 @@ c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel,
   return room / stride + 1;
 }
 
+template <class W, class Args>
+std::array<c10::SymInt, 4> output_sizes(const Args& a, const Geometry& g) {
+  return {a.x.sym_size(0), g.out_c,
+          out_size(W::op_name, a.x.sym_size(2), g.kernel_h, a.stride[0], a.padding[0], a.dilation[0]),
+          out_size(W::op_name, a.x.sym_size(3), g.kernel_w, a.stride[1], a.padding[1], a.dilation[1])};
+}
+
+template <class W>
+at::Tensor empty_output(const ConvArgs& a, const Geometry& g) {
+  return at::empty_symint(output_sizes<W>(a, g), a.x.options().dtype(is_codes(a.x) ? at::kFloat : a.x.scalar_type()),
+                          a.x.suggest_memory_format());
+}
+
 template <class W>
 at::Tensor forward_meta(const ConvArgs& a) {
-  const Geometry g = check_geometry<W>(a);
-  const c10::SymInt h = out_size(W::op_name, a.x.sym_size(2), g.kernel_h, a.stride[0], a.padding[0], a.dilation[0]);
-  const c10::SymInt w = out_size(W::op_name, a.x.sym_size(3), g.kernel_w, a.stride[1], a.padding[1], a.dilation[1]);
-  return at::empty_symint({a.x.sym_size(0), g.out_c, h, w},
-                          a.x.options().dtype(is_codes(a.x) ? at::kFloat : a.x.scalar_type()),
-                          a.x.suggest_memory_format());
+  check_meta(W::op_name, "x", a.x);
+  return empty_output<W>(a, check_geometry<W>(a, is_there(a.anchor)));
 }
 
 template <class W>
 at::Tensor forward_cpu(const ConvArgs& a) {
   const char* op = W::op_name;
-  const Geometry g = check_geometry<W>(a);
+  const Geometry g = check_geometry<W>(a, is_there(a.anchor));
   if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
   const Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
-  at::Tensor y = forward_meta<W>(a);
+  at::Tensor y = empty_output<W>(a, g);
   if (y.numel() == 0) return y;
   const at::Tensor x = a.x.contiguous(a.x.suggest_memory_format());
   const kernels::ImageLayout layout = x.suggest_memory_format() == at::MemoryFormat::ChannelsLast
@@ -158,22 +168,42 @@ at::Tensor forward_cpu(const ConvArgs& a) {
   return y;
 }
 
+/// What the forward pass found, once g, x and the weight are proved to fit. kernel_size tells plain from packed.
+template <class W>
+Geometry check_backward(const ConvBackwardArgs& a) {
+  const Geometry geometry = check_geometry<W>(a, /*anchored=*/false);
+  TORCH_CHECK_VALUE(geometry.out_c > 0, W::op_name, ": the weight is ", a.weight.sym_sizes(),
+                    ", at least one output channel is wanted");
+  TORCH_CHECK_VALUE(!a.want_weight || !geometry.packed, W::op_name, ": a packed int4 weight cannot be trained");
+  check_output_grad(W::op_name, a.g, output_sizes<W>(a, geometry), a.x, a.weight);
+  return geometry;
+}
+
+template <class W>
+Grads backward_meta(const ConvBackwardArgs& a) {
+  check_backward<W>(a);
+  return empty_grads(W::op_name, a.x, a.x.suggest_memory_format(), !is_codes(a.x), a.weight, a.scale_a,
+                     value_or_none(a.bias_a), a.want_weight);
+}
+
 template <class W>
 Grads backward_cpu(const ConvBackwardArgs& a) {
-  const std::int64_t out_c = a.weight.size(0), in_c = a.x.size(1), kh = a.kernel_size[0], kw = a.kernel_size[1];
+  const auto [out_c, in_c, kh, kw, packed] = check_backward<W>(a);
   at::Tensor codes = a.weight;
-  if (W::packs && is_codes(a.weight) && a.weight.sizes() != at::IntArrayRef({out_c, in_c, kh, kw})) {
-    TORCH_CHECK_VALUE(!a.want_weight, W::op_name, ": a packed int4 weight cannot be trained");
-    codes = unpack_int4(a.weight.reshape({out_c, -1}), in_c * kh * kw).view({out_c, in_c, kh, kw});
-  }
+  if (packed)
+    codes =
+        unpack_int4(a.weight.reshape({out_c, (in_c * kh * kw + 1) / 2}), in_c * kh * kw).view({out_c, in_c, kh, kw});
+  check_eps(W::op_name, a.eps);
   const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
+  const float divisor = clip_divisor(W::op_name, a.x, sa);
+  const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), in_c);
   const WeightValues<W, ConvBackwardArgs> w(a);
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
   at::Tensor xs, values;
   if (want_x) {
     xs = a.x.to(at::kFloat);
-    if (is_there(a.bias_a)) xs = xs.add(a.bias_a->to(at::kFloat).view({1, -1, 1, 1}));
+    if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
     xs = xs.contiguous(layout);
     values = quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
   } else {
@@ -183,8 +213,8 @@ Grads backward_cpu(const ConvBackwardArgs& a) {
       a.g.to(at::kFloat), values, w.values(codes), at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
       /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, a.want_weight, false});
   Grads grads;
-  if (want_x) finish_input_grads<W>(grads, a, xs, up.contiguous(layout), {0, 2, 3});
-  if (a.want_weight) std::get<1>(grads) = w.grad(grad_w);
+  if (want_x) finish_input_grads<W>(grads, a, xs, divisor, up.contiguous(layout), {0, 2, 3});
+  if (a.want_weight) std::get<1>(grads) = w.grad(grad_w.contiguous());
   return grads;
 }
 
@@ -200,7 +230,7 @@ struct Conv2d {
   }
 
   static void save(SavedData& to, const Args& a) {
-    const Geometry g = check_geometry<W>(a);
+    const Geometry g = check_geometry<W>(a, is_there(a.anchor));
     to["stride"] = a.stride.vec();
     to["padding"] = a.padding.vec();
     to["dilation"] = a.dilation.vec();
@@ -219,25 +249,26 @@ struct Conv2d {
   }
 };
 
-at::Tensor q8_prepack_cpu(const at::Tensor& weight) {
+at::Tensor q8_prepack_any(const at::Tensor& weight) {
   const char* op = "q8_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 4 && weight.numel() > 0, op, ": the weight is ", weight.sizes(),
+  TORCH_CHECK_VALUE(weight.dim() == 4 && weight.sym_numel() > 0, op, ": the weight is ", weight.sym_sizes(),
                     ", four axes, none empty, are wanted");
-  const kernels::Conv2dShape shape{1, weight.size(1), 1, 1, weight.size(0), weight.size(2), weight.size(3)};
+  const kernels::Conv2dShape shape{
+      1, fixed_size(weight, 1), 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
   return prepack_conv2d(op, kernels::s8xs8_conv2d_table(), weight, shape);
 }
 
-at::Tensor q4_prepack_cpu(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size) {
+at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size) {
   const char* op = "q4_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", packed int4 (int8) is wanted");
   TORCH_CHECK_VALUE(in_channels > 0 && kernel_size.size() == 2 && kernel_size[0] > 0 && kernel_size[1] > 0 &&
-                        weight.dim() >= 2 && weight.numel() > 0,
-                    op, ": the weight is ", weight.sizes(), ", in_channels is ", in_channels, ", kernel_size is ",
+                        weight.dim() >= 2 && weight.sym_numel() > 0,
+                    op, ": the weight is ", weight.sym_sizes(), ", in_channels is ", in_channels, ", kernel_size is ",
                     kernel_size);
-  const kernels::Conv2dShape shape{1, in_channels, 1, 1, weight.size(0), kernel_size[0], kernel_size[1]};
-  TORCH_CHECK_VALUE(weight.numel() == weight.size(0) * ((shape.depth() + 1) / 2), op, ": the weight is ",
-                    weight.sizes(), ", ", in_channels, " channels and kernel ", kernel_size, " want rows of ",
+  const kernels::Conv2dShape shape{1, in_channels, 1, 1, fixed_size(weight, 0), kernel_size[0], kernel_size[1]};
+  TORCH_CHECK_VALUE(weight.sym_numel() == shape.out_c * ((shape.depth() + 1) / 2), op, ": the weight is ",
+                    weight.sym_sizes(), ", ", in_channels, " channels and kernel ", kernel_size, " want rows of ",
                     (shape.depth() + 1) / 2, " bytes");
   return prepack_conv2d(op, kernels::s4xs4_conv2d_table(), weight, shape);
 }
@@ -283,16 +314,18 @@ TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("q8_conv2d_backward", Backward::of<backward_cpu<Width8>>);
   m.impl("q4_conv2d", Forward::of<forward_cpu<Width4>>);
   m.impl("q4_conv2d_backward", Backward::of<backward_cpu<Width4>>);
-  m.impl("q8_conv2d_prepack", q8_prepack_cpu);
-  m.impl("q4_conv2d_prepack", q4_prepack_cpu);
+  m.impl("q8_conv2d_prepack", q8_prepack_any);
+  m.impl("q4_conv2d_prepack", q4_prepack_any);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;
   m.impl("q8_conv2d", Forward::of<forward_meta<Width8>>);
-  m.impl("q8_conv2d_backward", Backward::of<backward_meta<ConvBackwardArgs>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward_meta<Width8>>);
   m.impl("q4_conv2d", Forward::of<forward_meta<Width4>>);
-  m.impl("q4_conv2d_backward", Backward::of<backward_meta<ConvBackwardArgs>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward_meta<Width4>>);
+  m.impl("q8_conv2d_prepack", q8_prepack_any);
+  m.impl("q4_conv2d_prepack", q4_prepack_any);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {

@@ -11,10 +11,9 @@
 
 namespace bie::ops {
 
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const CodeRange& range,
-                               GradMode mode) {
+at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, float divisor,
+                               const CodeRange& range, GradMode mode) {
   const float step = scale_value("backward", "scale_a", scale_a);
-  TORCH_CHECK_VALUE(step != 0, "backward: scale_a is 0, training wants it initialised (init_scale_)");
   const bool exact = mode == GradMode::exact;
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float gain = !exact && range.hi == q8_range.hi ? step : 1.0f;
@@ -22,7 +21,7 @@ at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::T
   float* g = up.mutable_data_ptr<float>();
   const double sum = sum_of_terms(xs.numel(), [&](std::int64_t begin, std::int64_t end, float* terms) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const float v = x[i] / step;
+      const float v = x[i] / divisor;
       const float inside = inside_range(v, lo, hi);
       // Outside, the clamped value is the bound itself.
       const float code = round_clamped(v, lo, hi);
@@ -31,8 +30,8 @@ at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::T
       g[i] = grad;
     }
   });
-  const double count = static_cast<double>(xs.numel()) * range.hi;
-  return at::full(scale_a.sizes(), sum / std::sqrt(count), scale_a.options());
+  const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel())) * range.hi;
+  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / std::sqrt(count), scale_a.options());
 }
 
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,

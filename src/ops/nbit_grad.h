@@ -9,11 +9,11 @@
 
 namespace bie::ops {
 
-/// Turns `up`, laid out like xs, into the gradient of xs of q = clamp(rint(xs / scale_a)) * scale_a, straight through
-/// inside the range. Returns the gradient of scale_a in its own shape and dtype.
-/// exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const CodeRange& range,
-                               GradMode mode);
+/// Turns `up`, laid out like xs = x + bias_a, into the gradient of xs of q = clamp(rint(xs / scale_a)) * scale_a,
+/// straight through inside the range. Returns the gradient of scale_a in its own shape and dtype. exact: numerics.md
+/// section 5; reference: sections 5 (8 bits) and 6 (4 bits). `divisor` is scale_a's clip_divisor.
+at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, float divisor,
+                               const CodeRange& range, GradMode mode);
 
 /// What a float weight is quantised with.
 struct WeightStep {

@@ -51,7 +51,7 @@ Operands operands(const Args& a, std::int64_t channels, bool plain) {
   const float scale_a = scale_value(op, "scale_a", a.scale_a);
   TORCH_CHECK_VALUE(!is_codes(a.x) || scale_a != 0, op,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
-  TORCH_CHECK_VALUE(std::isfinite(a.eps) && a.eps > 0, op, ": eps is ", a.eps, ", a positive number is wanted");
+  check_eps(op, a.eps);
   Operands o{std::max(scale_a, static_cast<float>(a.eps)), 0, float_bias(op, value_or_none(a.bias_a), channels), {}};
   const auto pack = [](const at::Tensor& codes) { return W::packs ? pack_int4(codes.flatten(1)) : codes; };
   if (!is_codes(a.weight)) {
@@ -103,15 +103,11 @@ struct WeightValues {
 
 /// Gradients of x, scale_a and bias_a from `up`, the gradient of the quantised activation.
 template <class W, class Args>
-void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, at::Tensor up, at::IntArrayRef bias_axes) {
-  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, W::range, grad_mode(a));
+void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, float divisor, at::Tensor up,
+                        at::IntArrayRef bias_axes) {
+  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, divisor, W::range, grad_mode(a));
   if (is_there(a.bias_a)) std::get<3>(grads) = up.sum(bias_axes).to(a.bias_a->scalar_type());
   std::get<0>(grads) = up.reshape(a.x.sizes()).to(a.x.scalar_type());
-}
-
-template <class Args>
-Grads backward_meta(const Args& a) {
-  return empty_grads(a.x, !is_codes(a.x), a.weight, a.scale_a, value_or_none(a.bias_a), a.want_weight);
 }
 
 /// Layer: Args, call(args), save(saved_data, args) and call_backward(saved_data, g, saved tensors, want_weight).

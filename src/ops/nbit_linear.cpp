@@ -58,22 +58,20 @@ struct Features {
 /// From whichever of x, weight and in_features tells it; a sentence where two of them differ. An anchored int8 weight
 /// is plain codes; without an anchor the packed form goes first, which decides only k = 1.
 template <class W>
-Features check_features(const LinearArgs& a) {
-  const at::Tensor &x = a.x, &weight = a.weight;
-  const std::optional<std::int64_t> in_features = a.in_features;
-  const bool anchored = is_there(a.anchor);
+Features check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features,
+                        bool anchored) {
   TORCH_CHECK_VALUE(x.dim() >= 1, W::op_name, ": x is 0-dimensional, at least one axis is wanted");
   TORCH_CHECK_VALUE(weight.dim() == 2, W::op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
   if (!is_codes(x)) check_float(W::op_name, "x", x);
   if (!is_codes(weight)) check_float(W::op_name, "the weight", weight);
   const c10::SymInt last = x.sym_size(-1);
-  const std::int64_t width = weight.sym_size(1).guard_int(__FILE__, __LINE__);
+  const std::int64_t width = fixed_size(weight, 1);
   constexpr std::int64_t per = W::packs ? 2 : 1;
   const auto bytes = [](std::int64_t k) { return (k + per - 1) / per; };
   std::int64_t k = width;
   bool plain = false;
   if (is_codes(weight)) {
-    const std::int64_t plain_k = is_codes(x) ? in_features.value_or(width) : last.guard_int(__FILE__, __LINE__);
+    const std::int64_t plain_k = is_codes(x) ? in_features.value_or(width) : fixed_size(x, -1);
     k = is_codes(x) ? in_features.value_or(per * width) : plain_k;
     const bool fits_packed = width == bytes(k) && (!is_codes(x) || last == width);
     plain = per > 1 && width == plain_k && (anchored || !fits_packed);
@@ -92,11 +90,25 @@ Features check_features(const LinearArgs& a) {
 }
 
 template <class W>
+Features check_features(const LinearArgs& a) {
+  return check_features<W>(a.x, a.weight, a.in_features, is_there(a.anchor));
+}
+
+c10::SymDimVector output_sizes(const at::Tensor& x, const at::Tensor& weight) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = weight.sym_size(0);
+  return sizes;
+}
+
+at::Tensor empty_output(const at::Tensor& x, const at::Tensor& weight) {
+  return at::empty_symint(output_sizes(x, weight), x.options().dtype(is_codes(x) ? at::kFloat : x.scalar_type()));
+}
+
+template <class W>
 at::Tensor forward_meta(const LinearArgs& a) {
+  check_meta(W::op_name, "x", a.x);
   check_features<W>(a);
-  c10::SymDimVector sizes(a.x.sym_sizes());
-  sizes.back() = a.weight.sym_size(0);
-  return at::empty_symint(sizes, a.x.options().dtype(is_codes(a.x) ? at::kFloat : a.x.scalar_type()));
+  return empty_output(a.x, a.weight);
 }
 
 template <class W>
@@ -104,7 +116,7 @@ at::Tensor forward_cpu(const LinearArgs& a) {
   const char* op = W::op_name;
   const auto [k, plain] = check_features<W>(a);
   const Operands o = operands<W>(a, k, plain);
-  at::Tensor y = forward_meta<W>(a);
+  at::Tensor y = empty_output(a.x, a.weight);
   if (y.numel() == 0) return y;
   const Rows rows = rows_of(a.x);
   run_gemm(op, W::table(), {rows.count, a.weight.size(0), k},
@@ -114,26 +126,46 @@ at::Tensor forward_cpu(const LinearArgs& a) {
   return y;
 }
 
+/// What the forward pass found, once g, x and the weight are proved to fit.
+template <class W>
+Features check_backward(const LinearBackwardArgs& a) {
+  const Features f = check_features<W>(a.x, a.weight, std::nullopt, a.plain_codes);
+  TORCH_CHECK_VALUE(!a.want_weight || !W::packs || !is_codes(a.weight) || f.plain, W::op_name,
+                    ": a packed int4 weight cannot be trained");
+  check_output_grad(W::op_name, a.g, output_sizes(a.x, a.weight), a.x, a.weight);
+  return f;
+}
+
+template <class W>
+Grads backward_meta(const LinearBackwardArgs& a) {
+  check_backward<W>(a);
+  return empty_grads(W::op_name, a.x, at::MemoryFormat::Contiguous, !is_codes(a.x), a.weight, a.scale_a,
+                     value_or_none(a.bias_a), a.want_weight);
+}
+
 template <class W>
 Grads backward_cpu(const LinearBackwardArgs& a) {
-  const bool packed = is_codes(a.weight) && W::packs && !a.plain_codes;
-  TORCH_CHECK_VALUE(!a.want_weight || !packed, W::op_name, ": a packed int4 weight cannot be trained");
-  const auto unpack = [](const at::Tensor& codes, std::int64_t k) { return W::packs ? unpack_int4(codes, k) : codes; };
-  const std::int64_t k = is_codes(a.x) ? a.weight.size(1) * (packed ? 2 : 1) : a.x.size(-1);
+  const Features f = check_backward<W>(a);
+  const std::int64_t n = a.weight.size(0), k = f.k;
+  const bool packed = is_codes(a.weight) && W::packs && !f.plain;
+  const auto unpack = [k](const at::Tensor& codes) { return W::packs ? unpack_int4(codes, k) : codes; };
+  check_eps(W::op_name, a.eps);
   const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
+  const float divisor = clip_divisor(W::op_name, a.x, sa);
+  const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), k);
   const WeightValues<W, LinearBackwardArgs> w(a);
-  const at::Tensor g = a.g.to(at::kFloat).reshape({-1, a.weight.size(0)});
+  const at::Tensor g = a.g.to(at::kFloat).reshape({a.x.numel() / a.x.size(-1), n});
   Grads grads;
   at::Tensor xs;  // [m, k]
   if (!is_codes(a.x)) {
     xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
-    if (is_there(a.bias_a)) xs = xs.add(a.bias_a->to(at::kFloat));
-    const at::Tensor values = w.values(packed ? unpack(a.weight, k) : a.weight);
-    finish_input_grads<W>(grads, a, xs, at::mm(g, values), {0});
+    if (bias.defined()) xs = xs.add(bias);
+    const at::Tensor values = w.values(packed ? unpack(a.weight) : a.weight);
+    finish_input_grads<W>(grads, a, xs, divisor, at::mm(g, values), {0});
   }
   if (a.want_weight) {
     const at::Tensor values = is_codes(a.x)
-                                  ? code_values(unpack(a.x, k), sa).view({-1, k})
+                                  ? code_values(unpack(a.x), sa).view({-1, k})
                                   : quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
     std::get<1>(grads) = w.grad(at::mm(g.t(), values));
   }
@@ -167,20 +199,20 @@ struct Linear {
 
 void check_prepack(const char* op, const at::Tensor& weight) {
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
-  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.size(1) > 0, op, ": the weight is ", weight.sizes(),
+  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.sym_size(1) > 0, op, ": the weight is ", weight.sym_sizes(),
                     ", two axes and at least one input feature are wanted");
 }
 
-at::Tensor q8_prepack_cpu(const at::Tensor& weight) {
+at::Tensor q8_prepack_any(const at::Tensor& weight) {
   check_prepack("q8_prepack", weight);
-  return prepack_gemm("q8_prepack", kernels::s8xs8_gemm_table(), weight, weight.size(0), weight.size(1));
+  return prepack_gemm("q8_prepack", kernels::s8xs8_gemm_table(), weight, fixed_size(weight, 0), fixed_size(weight, 1));
 }
 
-at::Tensor q4_prepack_cpu(const at::Tensor& weight, std::int64_t in_features) {
+at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_features) {
   check_prepack("q4_prepack", weight);
-  TORCH_CHECK_VALUE(weight.size(1) == (in_features + 1) / 2, "q4_prepack: the weight is ", weight.sizes(),
+  TORCH_CHECK_VALUE(weight.sym_size(1) == (in_features + 1) / 2, "q4_prepack: the weight is ", weight.sym_sizes(),
                     ", in_features = ", in_features, " wants [n, ", (in_features + 1) / 2, "]");
-  return prepack_gemm("q4_prepack", kernels::s4xs4_gemm_table(), weight, weight.size(0), in_features);
+  return prepack_gemm("q4_prepack", kernels::s4xs4_gemm_table(), weight, fixed_size(weight, 0), in_features);
 }
 
 template <class W>
@@ -221,16 +253,18 @@ TORCH_LIBRARY_IMPL(bie, CPU, m) {
   m.impl("q8_linear_backward", Backward::of<backward_cpu<Width8>>);
   m.impl("q4_linear", Forward::of<forward_cpu<Width4>>);
   m.impl("q4_linear_backward", Backward::of<backward_cpu<Width4>>);
-  m.impl("q8_prepack", q8_prepack_cpu);
-  m.impl("q4_prepack", q4_prepack_cpu);
+  m.impl("q8_prepack", q8_prepack_any);
+  m.impl("q4_prepack", q4_prepack_any);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;
   m.impl("q8_linear", Forward::of<forward_meta<Width8>>);
-  m.impl("q8_linear_backward", Backward::of<backward_meta<LinearBackwardArgs>>);
+  m.impl("q8_linear_backward", Backward::of<backward_meta<Width8>>);
   m.impl("q4_linear", Forward::of<forward_meta<Width4>>);
-  m.impl("q4_linear_backward", Backward::of<backward_meta<LinearBackwardArgs>>);
+  m.impl("q4_linear_backward", Backward::of<backward_meta<Width4>>);
+  m.impl("q8_prepack", q8_prepack_any);
+  m.impl("q4_prepack", q4_prepack_any);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {

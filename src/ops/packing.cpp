@@ -21,15 +21,20 @@ void check_axis(const char* op, const char* name, const at::Tensor& x) {
   TORCH_CHECK_VALUE(x.dim() >= 1, op, ": ", name, " is 0-dimensional, at least one axis is wanted");
 }
 
-at::Tensor pack_signs_meta(const at::Tensor& x, const OptTensor&) {
+at::Tensor empty_signs(const at::Tensor& x) {
   check_axis("pack_signs", "x", x);
   return empty_last(x, (x.sym_size(-1) + 7) / 8, at::kByte);
+}
+
+at::Tensor pack_signs_meta(const at::Tensor& x, const OptTensor&) {
+  check_meta("pack_signs", "x", x);
+  return empty_signs(x);
 }
 
 at::Tensor pack_signs_cpu(const at::Tensor& x, const OptTensor& bias) {
   const char* op = "pack_signs";
   const kernels::Dtype dtype = kernel_dtype(op, "x", x);
-  at::Tensor out = pack_signs_meta(x, bias);
+  at::Tensor out = empty_signs(x);
   const std::int64_t k = x.size(-1);
   TORCH_CHECK_TYPE(!bias.has_value() || kernels::is_float(dtype), op, ": x is int8 and takes no bias");
   const at::Tensor b = float_bias(op, value_or_none(bias), k);

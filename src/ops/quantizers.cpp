@@ -29,7 +29,7 @@ at::Tensor scalar_like(const at::Tensor& x, double value) { return at::full({}, 
 
 Pair quantize(const char* op, const at::Tensor& x, const OptTensor& scale, double eps, const CodeRange& range) {
   check_float(op, "x", x);
-  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
+  check_eps(op, eps);
   const float given = scale.has_value() ? scale_value(op, "scale", *scale) : mean_step(op, x, range.mean_to_step);
   TORCH_CHECK_VALUE(std::isfinite(given), op, ": x holds NaN or infinity");
   const at::Tensor codes = quantize_codes(op, x, std::max(given, static_cast<float>(eps)), range);
@@ -44,9 +44,14 @@ Pair q4_quantize_cpu(const at::Tensor& x, const OptTensor& scale, double eps) {
   return quantize("q4_quantize", x, scale, eps, q4_range);
 }
 
-Pair quantize_meta(const at::Tensor& x, const OptTensor&, double) {
+Pair quantize_meta(const char* op, const at::Tensor& x) {
+  check_meta(op, "x", x);
   return {at::empty_symint(x.sym_sizes(), x.options().dtype(at::kChar)), at::empty({}, x.options().dtype(at::kFloat))};
 }
+
+Pair q8_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return quantize_meta("q8_quantize", x); }
+
+Pair q4_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return quantize_meta("q4_quantize", x); }
 
 /// q = clamp(rint(x * scale), lo, bound) in float32, for a scale = bound / amax.
 Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, std::int64_t num_bits, bool is_unsigned,
@@ -84,6 +89,7 @@ Pair amax_quantize_cpu(const at::Tensor& x, const OptTensor& amax, std::int64_t 
 }
 
 Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, bool, bool) {
+  check_meta("amax_quantize", "x", x);
   const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
   return {at::empty_symint(x.sym_sizes(), x.options()), at::empty(ones, x.options().dtype(at::kFloat))};
 }
@@ -151,9 +157,13 @@ void init_scale_cpu(at::Tensor& scale_a, const at::Tensor& x, double c) {
   scale_a.fill_(step);
 }
 
-void init_scale_meta(at::Tensor&, const at::Tensor&, double) {}
+void init_scale_meta(at::Tensor& scale_a, const at::Tensor&, double) { check_meta("init_scale_", "scale_a", scale_a); }
 
 }  // namespace
+
+void check_eps(const char* op, double eps) {
+  TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
+}
 
 float mean_step(const char* op, const at::Tensor& x, double c) {
   const at::Tensor dense = x.contiguous();
@@ -242,8 +252,8 @@ TORCH_LIBRARY_IMPL(bie, CPU, m) {
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
-  m.impl("q8_quantize", bie::ops::quantize_meta);
-  m.impl("q4_quantize", bie::ops::quantize_meta);
+  m.impl("q8_quantize", bie::ops::q8_quantize_meta);
+  m.impl("q4_quantize", bie::ops::q4_quantize_meta);
   m.impl("amax_quantize", bie::ops::amax_quantize_meta);
   m.impl("int8_grad", bie::ops::int8_grad_meta);
   m.impl("binary_init", bie::ops::binary_init_meta);

@@ -16,6 +16,9 @@ struct CodeRange {
 inline constexpr CodeRange q8_range{-128, 127, 2 / 11.269};
 inline constexpr CodeRange q4_range{-8, 7, 2 / 5.6345};
 
+/// ValueError unless eps is a positive number.
+void check_eps(const char* op, double eps);
+
 /// float(c * mean|x|), the mean in float64.
 float mean_step(const char* op, const at::Tensor& x, double c);
 

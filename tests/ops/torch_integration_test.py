@@ -12,7 +12,7 @@ SA, SW = torch.tensor(0.1), torch.tensor(0.2)
 
 
 def samples(operators):
-    """(operator, arguments, keywords) of every operator that returns tensors."""
+    """(operator, arguments, keywords) of every operator, forward and backward, in every form of x and the weight."""
     g = torch.Generator().manual_seed(0)
     x, w = torch.randn(3, 17, generator=g), torch.randn(5, 17, generator=g)
     image, kernel = torch.randn(2, 3, 8, 7, generator=g), torch.randn(4, 3, 3, 2, generator=g)
@@ -20,7 +20,35 @@ def samples(operators):
     o = operators
     moments = (torch.zeros(5, 17), torch.zeros(5, 17))
     step = {"step": 1, "lr": 0.1, "beta1": 0.9, "beta2": 0.9}
+    gy, bits, rows = torch.randn(3, 5, generator=g), o.pack_signs(w), o.pack_int4(codes4)
+    nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": False, "want_weight": True}
+    g_image, last = torch.randn(2, 4, 3, 6, generator=g), torch.channels_last
+    conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "kernel_size": (3, 2)} | {
+        name: nbit[name] for name in ("eps", "reference_grad", "want_weight")
+    }
+    kernel8, kernel4 = o.q8_quantize(kernel)[0], o.q4_quantize(kernel)[0]
     return [
+        (o.binary_prepack, (bits, 17), {}),
+        (o.q8_prepack, (codes8,), {}),
+        (o.q4_prepack, (rows, 17), {}),
+        (o.q8_conv2d_prepack, (kernel8,), {}),
+        (o.q4_conv2d_prepack, (o.pack_int4(kernel4.flatten(1)), 3, (3, 2)), {}),
+        (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"want_weight": True}),
+        (o.binary_linear_backward, (gy, x.bfloat16(), bits, SA, SW, None), {"want_weight": False}),
+        (o.binary_linear_backward, (gy, o.pack_signs(x), codes8, SA, SW, None), {"want_weight": True}),
+        (o.q8_linear_backward, (gy, x, w, SA, None, torch.zeros(17)), nbit),
+        (o.q8_linear_backward, (gy, codes8[:3], codes8, SA, SW, None), nbit),
+        (o.q4_linear_backward, (gy, x.half(), codes4, SA, SW, None), nbit | {"plain_codes": True}),
+        (o.q4_linear_backward, (gy, x, rows, SA, SW, None), nbit | {"want_weight": False}),
+        (
+            o.q4_linear_backward,
+            (gy.view(1, 1, 3, 5), x.view(1, 1, 3, 17).to(memory_format=last), w, SA, SW, None),
+            nbit,
+        ),
+        (o.q8_conv2d_backward, (g_image, image, kernel, SA, SW, torch.zeros(3)), conv),
+        (o.q8_conv2d_backward, (g_image, image.to(memory_format=last), kernel8, SA, SW, None), conv),
+        (o.q4_conv2d_backward, (g_image, image, kernel.to(memory_format=last), SA, None, None), conv),
+        (o.q4_conv2d_backward, (g_image, image, kernel4, SA, SW, None), conv | {"reference_grad": True}),
         (o.binary_linear, (x, w, SA, SW, torch.zeros(17)), {}),
         (o.binary_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
         (o.q8_linear, (x, w, SA, None), {}),
@@ -58,6 +86,12 @@ def test_opcheck(operators):
         torch.library.opcheck(op.default, args, kwargs)
 
 
+def test_every_operator_is_a_sample(operators):
+    names = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("bie::")}
+    names.remove("bie::select_binary_kernel")  # takes no tensor, and times kernels: two calls may differ
+    assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
+
+
 def test_meta_shapes_and_dtypes_are_the_real_ones(operators):
     def meta(value):
         return value.detach().to("meta") if isinstance(value, torch.Tensor) else value
@@ -69,7 +103,50 @@ def test_meta_shapes_and_dtypes_are_the_real_ones(operators):
         fake = op(*map(meta, args), **kwargs)
         pairs = zip(real, fake, strict=True) if isinstance(real, tuple) else [(real, fake)]
         for r, f in pairs:
+            if r is None:  # an undefined gradient
+                assert f is None, op
+                continue
             assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride()), op
+
+
+def test_a_mixture_of_devices_is_refused(operators):
+    """A Meta kernel runs as soon as one tensor is on meta; it must not hand out memory of the CPU as if filled."""
+    checked = 0
+    for op, args, kwargs in samples(operators):
+        args = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
+        tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        for odd in tensors if len(tensors) > 1 else []:
+            for mixed in (
+                [a.to("meta") if i == odd else a for i, a in enumerate(args)],
+                [a.to("meta") if i != odd and i in tensors else a for i, a in enumerate(args)],
+            ):
+                try:
+                    result = op(*mixed, **kwargs)
+                except ValueError as refusal:
+                    assert "one device is wanted" in str(refusal)
+                    checked += 1
+                    continue
+                given = [r for r in (result if isinstance(result, tuple) else (result,)) if r is not None]
+                assert all(r.is_meta for r in given), op
+                for value, argument in zip(mixed, op.default._schema.arguments, strict=False):
+                    assert argument.alias_info is None or value.is_meta, op  # what was to be written
+    assert checked > 50
+    meta = torch.ones((), device="meta")
+    with pytest.raises(ValueError, match="binary_linear: x is on cpu, another tensor on meta; one device is wanted"):
+        operators.binary_linear(torch.ones(2, 8), torch.ones(4, 8), meta, SW)
+
+
+def test_panels_made_inside_a_graph(operators):
+    packed = torch.randint(-128, 128, (5, 9), generator=torch.Generator().manual_seed(0)).to(torch.int8)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return operators.q4_linear(x, packed, SA, SW, panels=operators.q4_prepack(packed, 17))
+
+    x = torch.randn(3, 17)
+    wanted = operators.q4_linear(x, packed, SA, SW)
+    assert torch.equal(torch.export.export(Model(), (x,)).module()(x), wanted)
+    assert torch.equal(torch.compile(Model(), backend="aot_eager", fullgraph=True)(x), wanted)
 
 
 def test_eval_graph_is_whole_with_a_dynamic_batch(operators):

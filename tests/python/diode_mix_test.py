@@ -397,3 +397,17 @@ def test_embeddings_and_weight_only_weights_step_by_their_rules():
     again = DiodeMix([table, weight_only])
     again.load_state_dict(optimizer.state_dict())
     assert torch.equal(again.state[weight_only]["exp_avg_l"], optimizer.state[weight_only]["exp_avg_l"])
+
+
+def test_named_parameters_generators_and_added_groups():
+    model, x = model_and_batch()
+    run(model, x, DiodeMix(model.named_parameters()), 2)
+    optimizer = DiodeMix([{"params": (p for p in model[0].parameters())}])
+    optimizer.add_param_group({"params": model[1:].parameters(), "lr": 1e-2})
+    with pytest.raises(ValueError, match="lr is -1"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))], "lr": -1})
+    assert len(optimizer.param_groups) == 2
+    before = model[1].weight.clone()
+    optimizer.param_groups[1]["betas"] = (0.0, 0.0)
+    run(model, x, optimizer, 1)
+    assert not torch.equal(model[1].weight, before)

@@ -347,3 +347,14 @@ def test_nothing_is_printed_or_warned_in_training(kind, capfd):
         kind.trained()
     out, err = capfd.readouterr()
     assert not out and not err
+
+
+@every_kind
+def test_a_first_batch_of_zeros_or_of_nothing_trains(kind):
+    layer, x = kind.make(), kind.batch()
+    for first in (torch.zeros_like(x), x[:0]):
+        layer(first.requires_grad_()).sum().backward()
+        assert layer.scale_a is None or float(layer.scale_a.detach()) == 0
+        assert all(p.grad is None or bool(torch.isfinite(p.grad.float()).all()) for p in layer.parameters())
+    layer(x)
+    assert torch.equal(layer(x), formula(layer, x))
