@@ -57,14 +57,11 @@ def is_missing(thing: Any) -> bool:
 
 def modules() -> list[str]:
     """The names of all public modules that stock PyTorch is enough for."""
-    import bitorch_engine
-
     found, rooms = [], ["bitorch_engine"]
     while rooms:
         room = rooms.pop()
         found.append(room)
-        path = importlib.import_module(room).__path__ if room != "bitorch_engine" else bitorch_engine.__path__
-        for entry in pkgutil.iter_modules(path, room + "."):
+        for entry in pkgutil.iter_modules(importlib.import_module(room).__path__, room + "."):
             if entry.name.rpartition(".")[2].startswith("_") or entry.name in _OPTIONAL:
                 continue
             (rooms if entry.ispkg else found).append(entry.name)

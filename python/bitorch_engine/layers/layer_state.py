@@ -159,11 +159,10 @@ class LayerState(nn.Module):
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""
         if self.weight is not None:
-            with torch.no_grad():
-                packed, scale = self._pack()
-                self.qweight = self._to_file(packed).detach().clone()
-                if scale is not None and self.scale_w is not None:
-                    self.scale_w.copy_(scale)
+            form = self._packed_form()
+            self.qweight = form["qweight"].clone()
+            if "scale_w" in form:
+                self.scale_w.data.copy_(form["scale_w"])
         if qweight_only:
             self._set_weight(None)
             self._prepare_evaluation()
@@ -178,13 +177,14 @@ class LayerState(nn.Module):
     def packed_state(self) -> dict[str, Tensor]:
         """The layer's tensors by their keys, the weight packed; the layer is not changed. Copies only what it packs."""
         state = {name: tensor for name, tensor in self.state_dict().items() if name != "weight"}
-        if self.weight is not None:
-            with torch.no_grad():
-                packed, scale = self._pack()
-                state["qweight"] = self._to_file(packed).detach()
-                if scale is not None and self.scale_w is not None:
-                    state["scale_w"] = scale.detach()
-        return state
+        return state if self.weight is None else state | self._packed_form()
+
+    def _packed_form(self) -> dict[str, Tensor]:
+        """qweight, and scale_w where the layer has one, of the weight as it is."""
+        with torch.no_grad():
+            packed, scale = self._pack()
+            form = {"qweight": self._to_file(packed).detach()}
+            return form if self.scale_w is None else form | {"scale_w": scale.detach()}
 
     def _set_prepared(self, prepared: bool) -> None:
         """Whether scale_w belongs to the float weight that was put in place."""

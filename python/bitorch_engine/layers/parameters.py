@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bitorch_engine.layers.update_rules import Rule, update
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def _rebuild(cls: type, data: Tensor, requires_grad: bool, attributes: dict, grad_dtype: torch.dtype | None) -> Tensor:
@@ -38,16 +41,10 @@ class QuantParameter(nn.Parameter):
 
     rule: ClassVar[Rule | None] = None  # how DiodeMix steps it
     update = staticmethod(update)
-    _kept: ClassVar[tuple[str, ...]] = ()
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True, **attributes: Any) -> QuantParameter:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         data = torch.empty(0) if data is None else data.detach()
-        param = torch.Tensor._make_subclass(cls, data, requires_grad and data.is_floating_point())
-        for name in cls._kept:
-            setattr(param, name, attributes.pop(name, None))
-        if attributes:
-            raise TypeError(f"{cls.__name__} has no argument {next(iter(attributes))!r}")
-        return param
+        return torch.Tensor._make_subclass(cls, data, requires_grad and data.is_floating_point())
 
     @property
     def requires_grad(self) -> bool:

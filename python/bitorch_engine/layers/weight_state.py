@@ -22,7 +22,6 @@ class StagedState:
     """Entries that fit the layer, in its own layouts."""
 
     values: dict[str, Tensor] = field(default_factory=dict)
-    has_weight: bool = False
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
 
@@ -92,10 +91,9 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
                 kind = f"{type(layer).__name__} with weight {list(layer._weight_shape)}"
                 raise _refuse(entry, tensor, f"no layout of a {kind}; {layer._packed_wanted()}")
             staged.values[name] = packed
-    staged.has_weight = "weight" in staged.values or "qweight" in staged.values
     wanted = [name for name in (*_VECTORS, "scale_a", "scale_w") if getattr(layer, name, None) is not None]
     staged.missing = [name for name in wanted if name not in staged.values]
-    if not staged.has_weight:
+    if "weight" not in staged.values and "qweight" not in staged.values:
         staged.missing.append("weight")
     return staged
 
@@ -127,7 +125,6 @@ def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
         dtype = layer._float_dtype() if weight.is_floating_point() else weight.dtype
         if layer.weight is not None and layer.weight.dtype == dtype and not assign:
             put("weight", weight)
-            layer.repack()
         else:
             layer._set_weight(owned(weight, dtype))
         layer.qweight = owned(values["qweight"], values["qweight"].dtype) if "qweight" in values else None

@@ -143,7 +143,8 @@ class DiodeMix(torch.optim.Optimizer):
         if all(gradient_of(param) is None for param in params):
             return
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if distributed and torch.distributed.get_world_size() > 1 and any(not p.is_floating_point() for p in params):
+        moved = any(gradient_of(param) is not None and not param.is_floating_point() for param in params)
+        if moved and distributed and torch.distributed.get_world_size() > 1:
             raise RuntimeError(
                 "DiodeMix: DistributedDataParallel does not average the gradients of integer weights, so the processes "
                 "would drift apart; train in one process, or with latent=True layers"
@@ -162,8 +163,10 @@ class DiodeMix(torch.optim.Optimizer):
             return
         rule = type(param).rule if integer else FLOATS
         if "rank" in group and grad.is_floating_point() and grad.dim() == 2:
-            projector = state.setdefault("projector", self._projector(group))
-            grad = projector.project(grad, int(state.get("step", 0)))
+            if "projector" not in state:
+                options = {name: group[name] for name in _GALORE}
+                state["projector"] = GaLoreProjector(group["rank"], **options)
+            grad = state["projector"].project(grad, int(state.get("step", 0)))
         if "step" not in state:
             state["step"] = torch.zeros(1)
             moments = rule.first_moments(param, grad, self.dtype, self.seed, stream)
@@ -190,15 +193,6 @@ class DiodeMix(torch.optim.Optimizer):
             renew_scale=bool(every) and number % every == 0,
         )
         rule.apply(param, step)
-
-    @staticmethod
-    def _projector(group: dict[str, Any]) -> GaLoreProjector:
-        return GaLoreProjector(
-            group["rank"],
-            update_proj_gap=group["update_proj_gap"],
-            scale=group["scale"],
-            proj_type=group["proj_type"],
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """As every optimizer's, with the seed in each group."""

@@ -20,9 +20,6 @@ class BinaryConvParameter(QuantParameter):
 
     rule = SIGNS
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> BinaryConvParameter:
-        return super().__new__(cls, data, requires_grad)
-
 
 class BinaryConv2dBase(QuantLayer):
     """The weight [out, in, kh, kw] float32 and the sizes; what computes belongs to the subclasses.

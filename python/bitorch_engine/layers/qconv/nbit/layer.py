@@ -21,11 +21,6 @@ class nBitConvParameter(QuantParameter):
 
     rule = CODES
 
-    _kept = ("bits", "scale_w")
-
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> nBitConvParameter:
-        return super().__new__(cls, data, requires_grad)
-
 
 class nBitConv2dBase(QuantLayer):
     """Common to all n-bit convolutions: sizes and the float weight ``[out, in, kh, kw]``. See :class:`QuantLayer`.

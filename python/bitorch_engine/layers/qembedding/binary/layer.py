@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,12 @@ class BinaryEmbeddingParameter(QuantParameter):
 
     rule = EMBEDDING
 
-    _kept: ClassVar[tuple[str, ...]] = ("active_indices",)
-
     def __new__(
         cls, data: Tensor | None = None, requires_grad: bool = True, active_indices: Tensor | None = None
     ) -> BinaryEmbeddingParameter:
-        return super().__new__(cls, data, requires_grad, active_indices=active_indices)
+        param = super().__new__(cls, data, requires_grad)
+        param.active_indices = active_indices
+        return param
 
 
 @awaits("binary_embedding")

@@ -21,9 +21,6 @@ class BinaryLinearParameter(QuantParameter):
 
     rule = SIGNS
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> BinaryLinearParameter:
-        return super().__new__(cls, data, requires_grad)
-
 
 class BinaryLinearBase(QuantLayer):
     """Common to all 1-bit linear layers: sizes, the weight and its signs, packed. See :class:`QuantLayer`.

@@ -24,11 +24,6 @@ class nBitLinearParameter(QuantParameter):
 
     rule = CODES
 
-    _kept = ("bits", "scale_w")
-
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> nBitLinearParameter:
-        return super().__new__(cls, data, requires_grad)
-
 
 class nBitLinearBase(QuantLayer):
     """Common to all 8- and 4-bit linear layers: sizes, the float weight and its codes. See :class:`QuantLayer`.

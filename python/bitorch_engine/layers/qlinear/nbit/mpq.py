@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +25,6 @@ class MPQWeightParameter(QuantParameter):
 
     rule = WEIGHT_ONLY
 
-    _kept: ClassVar[tuple[str, ...]] = (
-        "privileged_grad",
-        "scales",
-        "zeros",
-        "g_idx",
-        "w_bit",
-        "asym",
-        "group_size",
-        "layer_type",
-        "q_perm",
-        "qscales_zeros",
-        "qscales_scales",
-        "qzeros_zeros",
-        "qzeros_scales",
-        "q_group_map",
-        "rows",
-    )
-
     def __new__(
         cls,
         data: Tensor | None = None,
@@ -63,8 +45,12 @@ class MPQWeightParameter(QuantParameter):
         q_group_map: Tensor | None = None,
         rows: list[int] | None = None,
     ) -> MPQWeightParameter:
-        given = locals()
-        return super().__new__(cls, data, requires_grad, **{name: given[name] for name in cls._kept})
+        attributes = dict(locals())
+        param = super().__new__(cls, data, requires_grad)
+        for name in ("cls", "data", "requires_grad", "__class__"):
+            attributes.pop(name, None)
+        param.__dict__.update(attributes)
+        return param
 
 
 class MPQLinearBase(nn.Module):

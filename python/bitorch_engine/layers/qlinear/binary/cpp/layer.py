@@ -28,8 +28,7 @@ class BinaryLinearForward(OperatorFunction):
 class BinaryLinearCPP(PackedSigns):
     """``y = k - 2 * popcount(bit(x) XOR bit(w))`` as float32 ``[..., n]``: neither ``bias_a`` nor scales.
 
-    Backward as :class:`BinaryLinearCutlass` with all scales 1 (BITorch
-    Engine has none); the weight trains as a float.
+    Backward as :class:`BinaryLinearCutlass` with all scales 1 (BITorch Engine has none); the weight trains as a float.
     ``qweight`` is flat uint8, column-packed, where k is a multiple of 8, else ``[n, ceil(k/8)]``.
     Source: numerics.md section 3.
     """
