@@ -64,6 +64,8 @@ class GuardedBytes {
   static std::vector<unsigned char> blank(std::size_t bytes) { return std::vector<unsigned char>(bytes, filler); }
 
   unsigned char* data() { return all_.data() + guard; }
+  unsigned char* all_data() { return all_.data(); }  ///< guards included
+  const std::vector<unsigned char>& all() const { return all_; }
   std::vector<unsigned char> bytes() const { return {all_.begin() + guard, all_.end() - guard}; }
   bool untouched() const { return bytes() == blank(bytes().size()) && guards_intact(); }
   bool guards_intact() const {

@@ -10,8 +10,9 @@ namespace bie::kernels::test {
 namespace {
 
 TEST(Status, EveryPhraseIsDistinctAndFitsInASentence) {
-  const Status all[] = {Status::ok,         Status::bad_shape, Status::bad_dtype,     Status::bad_scale,
-                        Status::not_finite, Status::too_deep,  Status::out_of_memory, Status::bad_environment};
+  const Status all[] = {Status::ok,         Status::bad_shape,  Status::bad_dtype,     Status::bad_scale,
+                        Status::not_finite, Status::too_deep,   Status::out_of_memory, Status::bad_environment,
+                        Status::no_device,  Status::old_driver, Status::launch_failed, Status::device_error};
   std::set<std::string> seen;
   for (const Status status : all) {
     const std::string phrase = describe(status);

@@ -11,7 +11,11 @@ enum class Status {
   not_finite,       ///< the activation (bias included) holds NaN or infinity
   too_deep,         ///< the contraction is so long that an int32 accumulator could overflow
   out_of_memory,    ///< no room for the encoded activations
-  bad_environment,  ///< BIE_MAX_ISA holds a name that is no instruction set of ours
+  bad_environment,  ///< BIE_MAX_ISA or BIE_MAX_SM holds what is no instruction set or architecture of ours
+  no_device,        ///< there is no such CUDA device
+  old_driver,       ///< the NVIDIA driver is older than the CUDA runtime of this build
+  launch_failed,    ///< the CUDA runtime refused to start the kernel; nothing was written
+  device_error,     ///< earlier work on the device failed (cuda/device.h, last_error)
 };
 
 /// A short English phrase, without a full stop, for use inside a sentence.

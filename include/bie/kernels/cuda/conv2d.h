@@ -1,0 +1,57 @@
+// The integer convolutions on CUDA: the arithmetic of bie/kernels/conv2d.h under the rules of cuda/gemm.h.
+#pragma once
+
+#include "bie/kernels/conv2d.h"
+#include "bie/kernels/cuda/gemm.h"
+
+namespace bie::kernels::cuda {
+
+struct Image {
+  const void* data;    ///< dense, in `layout`
+  Dtype dtype;         ///< f32, bf16, f16, or s8: codes
+  ImageLayout layout;  ///< nhwc is read as it lies; nchw is turned while it is quantised
+  const float* bias;   ///< [in_c] or null
+  Scalar scale;
+  float eps;
+};
+
+struct Conv2dOutput {
+  void* data;
+  Dtype dtype;  ///< f32, bf16, f16 or s32
+  ImageLayout layout;
+  Scalar scale_a, scale_w;
+};
+
+struct Conv2dKernel {
+  const char* name;
+  int min_sm, max_sm;
+  bool (*accepts)(const Conv2dShape&);
+  bool (*suits)(const Conv2dShape&, const Gpu&);
+  Status (*run)(const Conv2dShape&, const Image& x, const Panels&, const Conv2dOutput&, void* workspace, const Queue&);
+};
+
+/// The weight of a convolution: float [out_c, in_c, kernel_h, kernel_w] of dtype f32, bf16, f16, codes s8 of that
+/// shape, or packed int4 rows.
+struct Filter {
+  const void* data;
+  Dtype dtype;
+  Scalar scale;
+  float eps;
+};
+
+struct Conv2dTable {
+  const Conv2dKernel* rows;
+  int count;
+  std::int64_t max_k;
+  std::int64_t (*panel_row)(const Conv2dShape&);  ///< bytes of one of the out_c rows
+  std::int64_t (*workspace)(const Conv2dShape&);
+  Status (*prepack)(const Filter&, const Conv2dShape&, void* panels, int* flags, int* flag_count, const Queue&);
+  const Conv2dKernel* begin() const { return rows; }
+  const Conv2dKernel* end() const { return rows + count; }
+  const Conv2dKernel& back() const { return rows[count - 1]; }
+};
+
+Conv2dTable s8xs8_conv2d_table();
+Conv2dTable s4xs4_conv2d_table();
+
+}  // namespace bie::kernels::cuda

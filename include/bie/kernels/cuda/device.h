@@ -1,0 +1,42 @@
+// What every CUDA kernel of ours is handed: a queue, scalars that may live on the device, and facts about the GPU.
+// These headers include nothing of CUDA and are there in every build; what they declare is there where BIE_CUDA is on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bie/kernels/status.h"
+
+namespace bie::kernels::cuda {
+
+/// Where work goes: a stream (a cudaStream_t) and the number of its device.
+struct Queue {
+  void* stream;
+  int device;
+};
+
+/// A float32 that the kernel reads: from the device's memory, or `value` where `device` is null. No call of ours waits
+/// for the device to learn one.
+struct Scalar {
+  const float* device = nullptr;
+  float value = 0;
+};
+
+/// What the choice of a row may depend on, so that it can be tested with a pretended GPU.
+struct Gpu {
+  int sm = 0;  ///< compute capability, 90 for 9.0
+  int multiprocessors = 0;
+  int shared_bytes = 0;  ///< most shared memory of one block
+  char name[64] = {};
+  int driver = 0;  ///< the CUDA version the driver knows, 13000 for 13.0
+};
+
+/// The GPU of that number, its `sm` lowered to BIE_MAX_SM where that is set (rows above it are then not chosen). Read
+/// once. Status::no_device where there is none, Status::old_driver, Status::bad_environment for a BIE_MAX_SM that is no
+/// number.
+Status gpu(int device, const Gpu** facts);
+
+/// What the CUDA runtime said when a call on this thread last answered launch_failed or device_error.
+const char* last_error();
+
+}  // namespace bie::kernels::cuda

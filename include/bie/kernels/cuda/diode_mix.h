@@ -1,0 +1,52 @@
+// The steps of DiodeMix on CUDA (numerics.md section 10): one launch for up to diode_mix_tensors parameters, in the
+// CPU's order of operations and with its random numbers, so that float32 results are the CPU's to the bit.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/cuda/device.h"
+#include "bie/kernels/cuda/quantize.h"
+#include "bie/kernels/dtype.h"
+
+namespace bie::kernels::cuda {
+
+/// As many as fit a kernel's parameters; a longer list takes more launches.
+inline constexpr int diode_mix_tensors = 40;
+
+/// One parameter of a step. Everything is dense and in one order of memory.
+struct DiodeMixTensor {
+  void* param;       ///< floats, or int8
+  const void* grad;  ///< of the param's dtype for floats, else s8 or f32
+  void *l, *s;       ///< moments, f32 or bf16
+  std::int64_t count;
+  std::uint64_t random;     ///< where the Stream of this parameter and step starts (src/kernels/random.h)
+  const std::int32_t* bad;  ///< null, or not 0 where the step is left out (see mark_not_finite)
+  Scalar scale, next;       ///< codes: the scale that they have, and the one that they get
+  float rate;               ///< Adam's step size with its bias corrected
+  int bits;                 ///< codes: 8 or 4
+};
+
+struct AdamNumbers {
+  float b1, b2, eps, decay;
+};
+struct SignNumbers {
+  float d1, d2, lr;  ///< 1 - beta1, 1 - beta2
+};
+
+Status diode_mix_floats(const DiodeMixTensor*, int count, Dtype param, Dtype moments, const AdamNumbers&, const Queue&);
+Status diode_mix_codes(const DiodeMixTensor*, int count, Dtype grad, Dtype moments, const AdamNumbers&, const Queue&);
+Status diode_mix_signs(const DiodeMixTensor*, int count, Dtype grad, Dtype moments, const SignNumbers&, const Queue&);
+
+/// bad[i] = 1 where the float32 gradient of tensor i holds NaN or infinity; else it is left as it is.
+Status mark_not_finite(const DiodeMixTensor*, int count, std::int32_t* bad, const Queue&);
+
+/// *next = the scale that codes of this mean would start with, or the scale they have where that is 0 or where the step
+/// is left out.
+/// @param workspace  reduction_bytes, from an 8-byte boundary on.
+Status renewed_scale(const DiodeMixTensor& codes, double mean_to_step, float* next, void* workspace, const Queue&);
+
+/// moment = -sgn(w) * U(0, 1) * 1e-3.
+Status diode_mix_first_moment(const std::int8_t* signs, std::int64_t count, std::uint64_t random, void* moment,
+                              Dtype dtype, const Queue&);
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,86 @@
+// The integer GEMMs on CUDA: the arithmetic of bie/kernels/gemm.h, to the bit, with scales that stay on the device.
+//
+//     step = max(scale_a, eps), q = code((x + bias) / step), y = float(acc) * (scale_a * scale_w)
+//
+// Calls are queued and return at once. They allocate nothing, use no atomics whose order shows, and can be captured in
+// a CUDA graph. Where x + bias or a float weight holds NaN or infinity, or a scale is not finite, every element of a
+// float output is NaN: no kernel can refuse what it has not waited for.
+#pragma once
+
+#include "bie/kernels/cuda/device.h"
+#include "bie/kernels/gemm.h"
+
+namespace bie::kernels::cuda {
+
+/// Rows of numbers that become codes.
+struct Rows {
+  const void* data;
+  Dtype
+      dtype;  ///< f32, bf16, f16; or codes: s8, the GEMM's own packed type (bits, s4): bias, scale and eps are ignored
+  std::int64_t row_stride;  ///< bytes
+  const float* bias;        ///< [k] or null
+  Scalar scale;             ///< of the quantiser; ignored by the binary GEMM
+  float eps;                ///< least step size
+};
+
+/// An arranged weight. Where prepack met NaN or infinity in a float weight a flag is not 0; null: nobody looked.
+struct Panels {
+  const void* data;
+  const int* flags = nullptr;
+  int flag_count = 0;
+};
+constexpr int most_flags = 1024;
+
+struct GemmOutput {
+  void* data;
+  Dtype dtype;              ///< f32, bf16, f16, or s32 for the bare accumulator
+  std::int64_t row_stride;  ///< bytes
+  Scalar scale_a, scale_w;  ///< ignored for s32
+};
+
+struct GemmKernel {
+  const char* name;    ///< <activation>x<weight>_gemm_<instruction>_<tile>
+  int min_sm, max_sm;  ///< of the GPUs it runs on, max_sm included
+  /// Whether it computes this shape at all; null: every shape.
+  bool (*accepts)(const GemmShape&);
+  /// Whether it is a good choice there; null: always. The first row that is accepted and suits is the default.
+  bool (*suits)(const GemmShape&, const Gpu&);
+  Status (*run)(const GemmShape&, const Rows& x, const Panels&, const GemmOutput&, void* workspace, const Queue&);
+};
+
+/// All rows of a table read the same panels, so any row can stand in for another. The last runs everywhere.
+struct GemmTable {
+  const GemmKernel* rows;
+  int count;
+  std::int64_t max_k;
+  /// Bytes of one of the n rows of panels, a multiple of 16.
+  std::int64_t (*panel_row)(std::int64_t k);
+  /// Bytes that `run` of any row may write for activations, from a 16-byte boundary on.
+  std::int64_t (*workspace)(std::int64_t m, std::int64_t k);
+  /// Weight rows, float or codes in the checkpoint layout, to panels [n, panel_row(k)]. `flags`: null, or most_flags
+  /// integers, of which the first `flag_count` are written.
+  Status (*prepack)(const Rows& weight, std::int64_t n, std::int64_t k, void* panels, int* flags, int* flag_count,
+                    const Queue&);
+  const GemmKernel* begin() const { return rows; }
+  const GemmKernel* end() const { return rows + count; }
+  const GemmKernel& back() const { return rows[count - 1]; }
+};
+
+GemmTable b1xb1_gemm_table();
+GemmTable s8xs8_gemm_table();
+GemmTable s4xs4_gemm_table();
+
+template <class Row, class Shape>
+bool fits(const Row& row, const Shape& shape, const Gpu& gpu) {
+  return row.min_sm <= gpu.sm && gpu.sm <= row.max_sm && (row.accepts == nullptr || row.accepts(shape));
+}
+
+/// The first row that fits and suits. A pure function.
+template <class Table, class Shape>
+const auto& choose(const Table& table, const Shape& shape, const Gpu& gpu) {
+  for (const auto& row : table)
+    if (fits(row, shape, gpu) && (row.suits == nullptr || row.suits(shape, gpu))) return row;
+  return table.back();
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,34 @@
+// The byte orders of packed binary weights in checkpoints of BITorch Engine (numerics.md section 1). A byte of a packed
+// row is a byte of every layout; where it lies differs, and the order of its bits.
+#pragma once
+
+#include <cstdint>
+
+namespace bie::kernels {
+
+enum class SignLayout : std::uint8_t {
+  btc,      ///< [n/8][k/128][8][16], most significant bit first
+  bstc,     ///< [k/32][n rounded up to 32][4], most significant bit first
+  columns,  ///< [k/8][n], least significant bit first, as packed rows are
+};
+
+/// Where byte `byte` of row `row` lies in a layout that holds `rows` rows of `row_bytes`. constexpr for CUDA too.
+constexpr std::int64_t place_in(SignLayout layout, std::int64_t row, std::int64_t byte, std::int64_t rows,
+                                std::int64_t row_bytes) {
+  switch (layout) {
+    case SignLayout::btc: return ((row / 8 * (row_bytes / 16) + byte / 16) * 8 + row % 8) * 16 + byte % 16;
+    case SignLayout::bstc: return (byte / 4 * rows + row) * 4 + byte % 4;
+    default: return byte * rows + row;
+  }
+}
+
+/// The byte in the layout's order of bits, or back: one is the other reversed, or both are the same.
+constexpr std::uint8_t turn_bits(SignLayout layout, std::uint8_t value) {
+  unsigned byte = value;
+  if (layout == SignLayout::columns) return value;
+  byte = (byte & 0xf0) >> 4 | (byte & 0x0f) << 4;
+  byte = (byte & 0xcc) >> 2 | (byte & 0x33) << 2;
+  return static_cast<std::uint8_t>((byte & 0xaa) >> 1 | (byte & 0x55) << 1);
+}
+
+}  // namespace bie::kernels

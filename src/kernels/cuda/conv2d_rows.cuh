@@ -1,0 +1,90 @@
+// The rows of the convolution tables: an implicit GEMM. The image becomes rows of codes, one a pixel, and the windows
+// of the output pixels are read in place. Panels hold out_c rows of taps, each tap padded as a pixel is.
+#pragma once
+
+#include "kernels/check.h"
+#include "kernels/cuda/encode.cuh"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/tile_args.cuh"
+#include "kernels/cuda/tiles.cuh"
+
+namespace bie::kernels::cuda {
+
+template <class Product, class Shape, class Source>
+Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
+template <class Product, class Source>
+Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
+
+template <class Product, Status (*product)(const TileArgs<WindowRows>&, const Queue&), std::int64_t max_k>
+Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
+                  const Queue& queue) {
+  const Status checked = check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1}, max_k);
+  if (checked != Status::ok) return checked;
+  const std::int64_t out_plane = s.out_h() * s.out_w(), pixels = s.batch * out_plane;
+  if (pixels == 0 || s.out_c == 0) return Status::ok;
+  const std::int64_t pixel_chunks = row_chunks(Product::a_format, s.in_c);
+  if (pixels > INT32_MAX - 256) return Status::bad_shape;
+  const std::int64_t panel_chunks = s.taps() * row_chunks(Product::b_format, s.in_c);
+  for (const std::int64_t size : {s.in_h, s.in_w, out_plane, s.out_c, s.in_h * s.in_w, s.pad_h, s.pad_w, s.stride_h,
+                                  s.stride_w, s.dil_h, s.dil_w, s.dil_h * s.kernel_h, s.dil_w * s.kernel_w,
+                                  s.in_h + 2 * s.pad_h, s.in_w + 2 * s.pad_w, s.taps() * pixel_chunks * chunk_bytes})
+    if (size > INT32_MAX / 2) return Status::bad_shape;
+  char* codes = static_cast<char*>(workspace) + flag_bytes;
+  Flags flags{static_cast<const int*>(workspace), 0};
+  const Status encoded =
+      encode_image(s, x, Product::a_format, codes, static_cast<int*>(workspace), &flags.count, queue);
+  if (encoded != Status::ok) return encoded;
+  if (!is_float(x.dtype)) flags.count = 0;
+  const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
+  const std::int64_t element = row_bytes(y.dtype, 1);
+  const bool rows = y.layout == ImageLayout::nhwc || out_plane == 1;
+  const Results results{y.data,
+                        y.dtype,
+                        rows ? s.out_c * element : 0,
+                        cut(out_plane),
+                        y.scale_a,
+                        y.scale_w,
+                        rows && s.out_c % 2 == 0 &&
+                            reinterpret_cast<std::uintptr_t>(y.data) % static_cast<std::uintptr_t>(2 * element) == 0};
+  return product({{codes, cut(s.taps() * pixel_chunks), cut(pixel_chunks), cut(s.in_h), cut(s.in_w), cut(s.out_h()),
+                   cut(s.out_w()), cut(s.kernel_w), cut(s.stride_h), cut(s.stride_w), cut(s.pad_h), cut(s.pad_w),
+                   cut(s.dil_h), cut(s.dil_w)},
+                  static_cast<const char*>(panels.data),
+                  panel_chunks * chunk_bytes,
+                  cut(panel_chunks),
+                  cut(pixels),
+                  cut(s.out_c),
+                  cut(s.depth()),
+                  results,
+                  flags,
+                  {panels.flags, panels.flag_count}},
+                 queue);
+}
+
+template <class Shape>
+bool fills(const Conv2dShape& s, const Gpu& gpu) {
+  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
+  return s.out_c > Shape::columns / 2 &&
+         (pixels + Shape::rows - 1) / Shape::rows * ((s.out_c + Shape::columns - 1) / Shape::columns) >=
+             gpu.multiprocessors;
+}
+
+constexpr int newest_sm = 999;
+
+template <Format format>
+std::int64_t conv2d_panel_row(const Conv2dShape& s) {
+  return s.taps() * row_chunks(format, s.in_c) * chunk_bytes;
+}
+
+template <Format format>
+std::int64_t conv2d_workspace(const Conv2dShape& s) {
+  return flag_bytes + s.batch * s.in_h * s.in_w * row_chunks(format, s.in_c) * chunk_bytes;
+}
+
+template <Format format>
+Status prepack_conv2d(const Filter& weight, const Conv2dShape& s, void* panels, int* flags, int* flag_count,
+                      const Queue& queue) {
+  return encode_filter(weight, s, format, panels, flags, flag_count, queue);
+}
+
+}  // namespace bie::kernels::cuda

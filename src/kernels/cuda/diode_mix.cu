@@ -1,0 +1,304 @@
+#include "bie/kernels/cuda/diode_mix.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/random.h"
+
+namespace bie::kernels::cuda {
+namespace {
+
+constexpr int threads = 256;
+constexpr std::int64_t chunk = 4096;  // elements of one block
+
+/// The parameters of one launch. Tensor i has the blocks from first_block[i] to first_block[i + 1].
+struct Batch {
+  DiodeMixTensor tensor[diode_mix_tensors];
+  int first_block[diode_mix_tensors + 1];
+  int count;
+};
+static_assert(sizeof(Batch) + sizeof(AdamNumbers) + 8 <= 4096, "a kernel has 4 KiB of parameters");
+
+/// The tensor of this block: the last one that begins at or before it.
+__device__ int tensor_of_block(const Batch& batch) {
+  const int block = static_cast<int>(blockIdx.x);
+  int low = 0, high = batch.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (batch.first_block[middle] <= block ? low : high) = middle;
+  }
+  return low;
+}
+
+template <class Step>
+__global__ void __launch_bounds__(threads) step_kernel(const __grid_constant__ Batch batch, const Step step) {
+  const int index = tensor_of_block(batch);
+  const DiodeMixTensor& t = batch.tensor[index];
+  if (t.bad != nullptr && *t.bad != 0) return;
+  const std::int64_t begin = (std::int64_t{blockIdx.x} - batch.first_block[index]) * chunk;
+  const std::int64_t end = begin + chunk < t.count ? begin + chunk : t.count;
+  for (std::int64_t first = begin + 4 * threadIdx.x; first < end; first += 4 * threads) step(t, first, index);
+}
+
+/// step(tensor, first, index) for every fourth element of every tensor, in as few launches as their number allows;
+/// `shifted` tells a step which tensor its index 0 is.
+template <class MakeStep>
+Status run(const DiodeMixTensor* tensors, int count, const MakeStep& shifted, const Queue& queue) {
+  for (int done = 0; done < count;) {
+    Batch batch;
+    std::int64_t blocks = 0;
+    batch.count = 0;
+    while (done + batch.count < count && batch.count < diode_mix_tensors) {
+      const DiodeMixTensor& next = tensors[done + batch.count];
+      const std::int64_t more = (next.count + chunk - 1) / chunk;
+      if (batch.count > 0 && blocks + more > INT32_MAX) break;
+      if (more > INT32_MAX) return Status::bad_shape;
+      batch.tensor[batch.count] = next;
+      batch.first_block[batch.count++] = static_cast<int>(blocks);
+      blocks += more;
+    }
+    batch.first_block[batch.count] = static_cast<int>(blocks);
+    const auto step = shifted(done);
+    const Status status = launch(step_kernel<std::decay_t<decltype(step)>>, blocks, threads, 0, queue, batch, step);
+    if (status != Status::ok) return status;
+    done += batch.count;
+  }
+  return Status::ok;
+}
+
+template <class Step>
+Status run_step(const DiodeMixTensor* tensors, int count, const Step& step, const Queue& queue) {
+  return run(
+      tensors, count, [&](int) { return step; }, queue);
+}
+
+/// A moment as it is kept. bfloat16 is a float32 without its low 16 bits: add a random number below them and cut.
+template <class M>
+__device__ M stored(float value, std::uint32_t random) {
+  if constexpr (std::is_same_v<M, float>) {
+    return value;
+  } else {
+    if (!isfinite(value)) return narrow<M>(value);
+    return __ushort_as_bfloat16(static_cast<unsigned short>((__float_as_uint(value) + (random & 0xffffu)) >> 16));
+  }
+}
+
+struct Adam {
+  AdamNumbers o;
+  __device__ float operator()(float w, float& l, float& s, float g, float rate) const {
+    l = o.b1 * l + (1 - o.b1) * g;
+    s = o.b2 * s + (1 - o.b2) * g * g;
+    const float p = w - __fdiv_rn(rate * l, __fsqrt_rn(s) + o.eps);
+    return p - o.decay * p;
+  }
+};
+
+/// Reads and keeps what every kind of step has four of.
+template <class G, class M>
+struct State {
+  Four<G> g;
+  Four<M> l, s;
+
+  __device__ State(const DiodeMixTensor& t, std::int64_t first)
+      : g(load_four(static_cast<const G*>(t.grad), first, t.count)),
+        l(load_four(static_cast<const M*>(t.l), first, t.count)),
+        s(load_four(static_cast<const M*>(t.s), first, t.count)) {}
+
+  __device__ void set(int j, float new_l, float new_s, std::uint64_t random) {
+    l.at[j] = stored<M>(new_l, static_cast<std::uint32_t>(random));
+    s.at[j] = stored<M>(new_s, static_cast<std::uint32_t>(random >> 16));
+  }
+  __device__ void keep(const DiodeMixTensor& t, std::int64_t first) const {
+    store_four(static_cast<M*>(t.l), first, t.count, l);
+    store_four(static_cast<M*>(t.s), first, t.count, s);
+  }
+};
+
+template <class P, class M>
+struct FloatStep {
+  Adam adam;
+
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+    State<P, M> state(t, first);
+    Four<P> w = load_four(static_cast<const P*>(t.param), first, t.count);
+    const Stream stream(t.random);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
+      w.at[j] = narrow<P>(adam(widen(w.at[j]), l, s, widen(state.g.at[j]), t.rate));
+      state.set(j, l, s, std::is_same_v<M, float> ? 0 : stream.bits(first + j));
+    }
+    state.keep(t, first);
+    store_four(static_cast<P*>(t.param), first, t.count, w);
+  }
+};
+
+template <class G, class M>
+struct CodeStep {
+  Adam adam;
+
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+    State<G, M> state(t, first);
+    Four<std::int8_t> q = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
+    const Stream stream(t.random);
+    const float scale = value_of(t.scale), next = value_of(t.next);
+    const float hi = static_cast<float>((1 << (t.bits - 1)) - 1), lo = -hi - 1;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
+      const float w = adam(static_cast<float>(q.at[j]) * scale, l, s, widen(state.g.at[j]), t.rate);
+      const std::uint64_t random = stream.bits(first + j);
+      q.at[j] = rounded(__fdiv_rn(w, next), lo, hi, uniform(random));
+      state.set(j, l, s, random);
+    }
+    state.keep(t, first);
+    store_four(static_cast<std::int8_t*>(t.param), first, t.count, q);
+  }
+
+  /// clamp(v) goes to the code below it or, with the probability of its distance to that, to the one above.
+  __device__ static std::int8_t rounded(float v, float lo, float hi, float u) {
+    const float above = v > lo ? v : lo, clamped = above < hi ? above : hi;
+    const int cut = static_cast<int>(clamped);  // towards 0
+    const int below = cut - (static_cast<float>(cut) > clamped ? 1 : 0);
+    return static_cast<std::int8_t>(below + (u >= 1 - (clamped - static_cast<float>(below)) ? 1 : 0));
+  }
+};
+
+template <class G, class M>
+struct SignStep {
+  SignNumbers o;
+
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+    State<G, M> state(t, first);
+    Four<std::int8_t> w = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
+    const Stream stream(t.random);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
+      l = l + o.d1 * (widen(state.g.at[j]) - l);
+      const float vote = (l > 0 ? o.lr : 0.0f) - (l < 0 ? o.lr : 0.0f);
+      s += o.d2 * (vote - s);
+      const int magnitude = w.at[j] < 0 ? -w.at[j] : w.at[j];
+      const int moved = s > 0 ? -magnitude : magnitude;
+      w.at[j] = static_cast<std::int8_t>(moved > 127 ? 127 : moved);
+      state.set(j, l, s, std::is_same_v<M, float> ? 0 : stream.bits(first + j));
+    }
+    state.keep(t, first);
+    store_four(static_cast<std::int8_t*>(t.param), first, t.count, w);
+  }
+};
+
+struct MarkNotFinite {
+  std::int32_t* bad;
+
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int index) const {
+    const Four<float> g = load_four(static_cast<const float*>(t.grad), first, t.count);
+    if (!(isfinite(g.at[0]) && isfinite(g.at[1]) && isfinite(g.at[2]) && isfinite(g.at[3])))
+      bad[index] = 1;  // whoever else writes it writes the same
+  }
+};
+
+struct Magnitudes {
+  long long sum;
+  __device__ static Magnitudes none() { return {0}; }
+  __device__ void add(const Magnitudes& other) { sum += other.sum; }
+};
+
+struct TakeCode {
+  const std::int8_t* codes;
+  __device__ void operator()(std::int64_t i, Magnitudes& total) const {
+    total.sum += codes[i] < 0 ? -codes[i] : codes[i];
+  }
+};
+
+struct StoreRenewed {
+  std::int64_t count;
+  Scalar scale;
+  double mean_to_step;
+  const std::int32_t* bad;
+  float* next;
+  __device__ void operator()(const Magnitudes& total) const {
+    const float now = value_of(scale);
+    const double mean = static_cast<double>(total.sum) / static_cast<double>(count) * now;
+    const float renewed = static_cast<float>(mean_to_step * mean);
+    *next = renewed > 0 && (bad == nullptr || *bad == 0) ? renewed : now;
+  }
+};
+
+template <class M>
+struct FirstMoment {
+  const std::int8_t* signs;
+  std::uint64_t random;
+  M* moment;
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    const Stream stream(random);
+    const Four<std::int8_t> w = load_four(signs, first, count);
+    Four<M> to;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float against = w.at[j] < 0 ? 1e-3f : w.at[j] > 0 ? -1e-3f : 0.0f;
+      to.at[j] = narrow<M>(against * uniform(stream.bits(first + j)));
+    }
+    store_four(moment, first, count, to);
+  }
+};
+
+/// body(M{}) for the dtype of moments.
+template <class Body>
+Status with_moments(Dtype dtype, const Body& body) {
+  return dtype == Dtype::bf16 ? body(__nv_bfloat16{}) : body(float{});
+}
+
+/// body(G{}, M{}) for an integer weight.
+template <class Body>
+Status with_state(Dtype grad, Dtype moments, const Body& body) {
+  return with_moments(moments, [&](auto m) { return grad == Dtype::s8 ? body(std::int8_t{}, m) : body(float{}, m); });
+}
+
+}  // namespace
+
+Status diode_mix_floats(const DiodeMixTensor* tensors, int count, Dtype param, Dtype moments, const AdamNumbers& o,
+                        const Queue& queue) {
+  return with_float(param, [&](auto p) {
+    return with_moments(
+        moments, [&](auto m) { return run_step(tensors, count, FloatStep<decltype(p), decltype(m)>{{o}}, queue); });
+  });
+}
+
+Status diode_mix_codes(const DiodeMixTensor* tensors, int count, Dtype grad, Dtype moments, const AdamNumbers& o,
+                       const Queue& queue) {
+  return with_state(grad, moments, [&](auto g, auto m) {
+    return run_step(tensors, count, CodeStep<decltype(g), decltype(m)>{{o}}, queue);
+  });
+}
+
+Status diode_mix_signs(const DiodeMixTensor* tensors, int count, Dtype grad, Dtype moments, const SignNumbers& o,
+                       const Queue& queue) {
+  return with_state(grad, moments, [&](auto g, auto m) {
+    return run_step(tensors, count, SignStep<decltype(g), decltype(m)>{o}, queue);
+  });
+}
+
+Status mark_not_finite(const DiodeMixTensor* tensors, int count, std::int32_t* bad, const Queue& queue) {
+  return run(
+      tensors, count, [&](int done) { return MarkNotFinite{bad + done}; }, queue);
+}
+
+Status renewed_scale(const DiodeMixTensor& t, double mean_to_step, float* next, void* workspace, const Queue& queue) {
+  return reduce<Magnitudes>(t.count, TakeCode{static_cast<const std::int8_t*>(t.param)},
+                            StoreRenewed{t.count, t.scale, mean_to_step, t.bad, next}, workspace, queue);
+}
+
+Status diode_mix_first_moment(const std::int8_t* signs, std::int64_t count, std::uint64_t random, void* moment,
+                              Dtype dtype, const Queue& queue) {
+  return with_moments(dtype, [&](auto m) {
+    using M = decltype(m);
+    return for_fours(count, FirstMoment<M>{signs, random, static_cast<M*>(moment)}, queue);
+  });
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,21 @@
+// Rows, images and filters to rows of codes in device memory.
+#pragma once
+
+#include "kernels/cuda/codes.cuh"
+
+namespace bie::kernels::cuda {
+
+/// m rows of k elements to `out`; rows lie row_stride(format, k) bytes apart. `flags` (most_flags of them, or null
+/// where nobody asks) takes one flag a block; `count` how many blocks there were.
+Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
+                   const Queue& queue);
+
+/// An image to [batch, in_h, in_w] rows of in_c elements.
+Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,
+                    const Queue& queue);
+
+/// A filter to out_c rows of taps, each tap a row of in_c elements.
+Status encode_filter(const Filter& weight, const Conv2dShape& s, Format format, void* out, int* flags, int* count,
+                     const Queue& queue);
+
+}  // namespace bie::kernels::cuda

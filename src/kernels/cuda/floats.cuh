@@ -1,0 +1,56 @@
+// Elements of the kernels' dtypes as float32 and back, rounded as float_bits.h rounds them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "bie/kernels/dtype.h"
+
+namespace bie::kernels::cuda {
+
+template <class T>
+__device__ inline float widen(T value) {
+  return static_cast<float>(value);
+}
+template <>
+__device__ inline float widen(__half value) {
+  return __half2float(value);
+}
+template <>
+__device__ inline float widen(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+
+template <class T>
+__device__ inline T narrow(float value);
+template <>
+__device__ inline float narrow(float value) {
+  return value;
+}
+template <>
+__device__ inline __half narrow(float value) {
+  return __float2half_rn(value);
+}
+template <>
+__device__ inline __nv_bfloat16 narrow(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+/// body(T{}) for the element type of a float dtype.
+template <class Body>
+auto with_float(Dtype dtype, const Body& body) {
+  switch (dtype) {
+    case Dtype::bf16: return body(__nv_bfloat16{});
+    case Dtype::f16: return body(__half{});
+    default: return body(float{});
+  }
+}
+
+/// clamp(rint(xs / step), lo, hi) by true division; NaN gives lo.
+__device__ inline int quantize(float xs, float step, float lo, float hi) {
+  return static_cast<int>(fminf(fmaxf(rintf(__fdiv_rn(xs, step)), lo), hi));
+}
+
+}  // namespace bie::kernels::cuda

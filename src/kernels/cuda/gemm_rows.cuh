@@ -1,0 +1,120 @@
+// The rows of the GEMM tables: encode the activations, then a product; or both at once for few rows.
+#pragma once
+
+#include "kernels/check.h"
+#include "kernels/cuda/encode.cuh"
+#include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/tile_args.cuh"
+#include "kernels/cuda/tiles.cuh"
+
+namespace bie::kernels::cuda {
+
+// Defined in mma_tile.cuh and portable_tile.cuh, instantiated one a file in instances/.
+template <class Product, class Shape, class Source>
+Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
+template <class Product, class Source>
+Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
+
+inline bool aligned(const void* data, std::int64_t stride, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 && stride % bytes == 0;
+}
+
+inline Results results_of(const GemmOutput& y) {
+  return {
+      y.data, y.dtype, y.row_stride, 1, y.scale_a, y.scale_w, aligned(y.data, y.row_stride, 2 * row_bytes(y.dtype, 1))};
+}
+
+/// The preconditions of the contract that can be seen without the device.
+inline Status check_call(const GemmShape& shape, const Rows& x, const GemmOutput& y, Dtype packed, std::int64_t max_k) {
+  const Status checked =
+      check_gemm(shape, {x.data, x.dtype, x.row_stride, x.bias, 1}, {y.data, y.dtype, y.row_stride, 1}, packed, max_k);
+  if (checked != Status::ok) return checked;
+  constexpr std::int64_t most = INT32_MAX - 256;  // a tile may reach beyond the last row
+  return shape.m > most || shape.n > most ? Status::bad_shape : Status::ok;
+}
+
+/// What a table says of its codes: `dtype` packed, in rows of at most max_k.
+template <class Product>
+struct Family;
+
+template <class Product, Status (*product)(const TileArgs<MatrixRows>&, const Queue&)>
+Status run_gemm(const GemmShape& shape, const Rows& x, const Panels& panels, const GemmOutput& y, void* workspace,
+                const Queue& queue) {
+  const Status checked = check_call(shape, x, y, Family<Product>::packed, Family<Product>::max_k);
+  if (checked != Status::ok || shape.m == 0 || shape.n == 0) return checked;
+  char* codes = static_cast<char*>(workspace) + flag_bytes;
+  Flags flags{static_cast<const int*>(workspace), 0};
+  const Status encoded =
+      encode_rows(x, shape.m, shape.k, Product::a_format, codes, static_cast<int*>(workspace), &flags.count, queue);
+  if (encoded != Status::ok) return encoded;
+  if (!is_float(x.dtype)) flags.count = 0;
+  return product(
+      {{codes, row_stride(Product::a_format, shape.k), static_cast<int>(row_chunks(Product::a_format, shape.k))},
+       static_cast<const char*>(panels.data),
+       row_stride(Product::b_format, shape.k),
+       static_cast<int>(row_chunks(Product::b_format, shape.k)),
+       static_cast<int>(shape.m),
+       static_cast<int>(shape.n),
+       static_cast<int>(shape.k),
+       results_of(y),
+       flags,
+       {panels.flags, panels.flag_count}},
+      queue);
+}
+
+template <class Product>
+bool accepts_gemv(const GemmShape& shape) {
+  constexpr std::int64_t most_columns = std::int64_t{1} << 30;
+  return shape.m <= gemv::most_rows && shape.n <= most_columns &&
+         gemv_shared<Product>(shape.m, shape.k) <= gemv::most_shared;
+}
+
+template <class Product, class Packed>
+Status run_gemv(const GemmShape& shape, const Rows& x, const Panels& panels, const GemmOutput& y, void*,
+                const Queue& queue) {
+  const Status checked = check_call(shape, x, y, Family<Product>::packed, Family<Product>::max_k);
+  if (checked != Status::ok || shape.m == 0 || shape.n == 0) return checked;
+  if (!accepts_gemv<Product>(shape)) return Status::bad_shape;
+  const Gpu* facts = nullptr;
+  const Status found = gpu(queue.device, &facts);
+  if (found != Status::ok) return found;
+  return launch_gemv<Product, Packed>({x,
+                                       static_cast<const char*>(panels.data),
+                                       row_stride(Product::b_format, shape.k),
+                                       static_cast<int>(row_chunks(Product::b_format, shape.k)),
+                                       static_cast<int>(shape.m),
+                                       static_cast<int>(shape.n),
+                                       static_cast<int>(shape.k),
+                                       Family<Product>::range,
+                                       results_of(y),
+                                       {panels.flags, panels.flag_count}},
+                                      *facts, queue);
+}
+
+/// A tile suits where it leaves no multiprocessor without work, or where it is as small as they come.
+template <class Shape>
+bool fills(const GemmShape& s, const Gpu& gpu) {
+  return (s.m + Shape::rows - 1) / Shape::rows * ((s.n + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
+}
+inline bool few_rows(const GemmShape& s, const Gpu&) { return s.m <= 2 * ThinTile::rows; }
+
+constexpr int newest_sm = 999;
+
+template <Format format>
+std::int64_t gemm_panel_row(std::int64_t k) {
+  return row_stride(format, k);
+}
+
+template <Format format>
+std::int64_t gemm_workspace(std::int64_t m, std::int64_t k) {
+  return flag_bytes + m * row_stride(format, k);
+}
+
+template <Format format>
+Status prepack_gemm(const Rows& weight, std::int64_t n, std::int64_t k, void* panels, int* flags, int* flag_count,
+                    const Queue& queue) {
+  return encode_rows(weight, n, k, format, panels, flags, flag_count, queue);
+}
+
+}  // namespace bie::kernels::cuda

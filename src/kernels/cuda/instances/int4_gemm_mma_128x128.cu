@@ -1,0 +1,7 @@
+#include "kernels/cuda/mma_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_mma<S4, MediumTile, MatrixRows>(const TileArgs<MatrixRows>&, const Queue&);
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,7 @@
+#include "kernels/cuda/portable_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_portable<S8, MatrixRows>(const TileArgs<MatrixRows>&, const Queue&);
+
+}  // namespace bie::kernels::cuda

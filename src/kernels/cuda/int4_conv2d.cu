@@ -1,0 +1,38 @@
+// The rows of s4xs4_conv2d on CUDA, best first.
+#include "bie/kernels/int4_conv2d.h"
+
+#include "kernels/cuda/conv2d_rows.cuh"
+
+namespace bie::kernels::cuda {
+
+// sm_90 and later emulate the 4-bit form of mma.sync; there 4-bit codes meet as bytes.
+Conv2dTable s4xs4_conv2d_table() {
+  static const Conv2dKernel rows[] = {
+      {"s4xs4_conv2d_mma_s4_128x256", 80, 89, nullptr, fills<LargeTile>,
+       run_conv2d<S4Native, launch_mma<S4Native, LargeTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_s4_128x128", 80, 89, nullptr, fills<MediumTile>,
+       run_conv2d<S4Native, launch_mma<S4Native, MediumTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_s4_128x64", 80, 89, nullptr, fills<TallTile>,
+       run_conv2d<S4Native, launch_mma<S4Native, TallTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_s4_64x64", 80, 89, nullptr, nullptr,
+       run_conv2d<S4Native, launch_mma<S4Native, SmallTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_128x256", 80, newest_sm, nullptr, fills<LargeTile>,
+       run_conv2d<S4, launch_mma<S4, LargeTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_128x128", 80, newest_sm, nullptr, fills<MediumTile>,
+       run_conv2d<S4, launch_mma<S4, MediumTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_128x64", 80, newest_sm, nullptr, fills<TallTile>,
+       run_conv2d<S4, launch_mma<S4, TallTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_mma_64x64", 80, newest_sm, nullptr, nullptr,
+       run_conv2d<S4, launch_mma<S4, SmallTile, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_portable", 75, newest_sm, nullptr, nullptr,
+       run_conv2d<S4, launch_portable<S4, WindowRows>, max_k_s4>},
+  };
+  return {rows,
+          static_cast<int>(sizeof rows / sizeof *rows),
+          max_k_s4,
+          conv2d_panel_row<Format::nibbles>,
+          conv2d_workspace<Format::wide>,
+          prepack_conv2d<Format::nibbles>};
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,29 @@
+// The rows of s8xs8_conv2d on CUDA, best first.
+#include "bie/kernels/int8_conv2d.h"
+
+#include "kernels/cuda/conv2d_rows.cuh"
+
+namespace bie::kernels::cuda {
+
+Conv2dTable s8xs8_conv2d_table() {
+  static const Conv2dKernel rows[] = {
+      {"s8xs8_conv2d_mma_128x256", 80, newest_sm, nullptr, fills<LargeTile>,
+       run_conv2d<S8, launch_mma<S8, LargeTile, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_mma_128x128", 80, newest_sm, nullptr, fills<MediumTile>,
+       run_conv2d<S8, launch_mma<S8, MediumTile, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_mma_128x64", 80, newest_sm, nullptr, fills<TallTile>,
+       run_conv2d<S8, launch_mma<S8, TallTile, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_mma_64x64", 80, newest_sm, nullptr, nullptr,
+       run_conv2d<S8, launch_mma<S8, SmallTile, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_portable", 75, newest_sm, nullptr, nullptr,
+       run_conv2d<S8, launch_portable<S8, WindowRows>, max_k_s8>},
+  };
+  return {rows,
+          static_cast<int>(sizeof rows / sizeof *rows),
+          max_k_s8,
+          conv2d_panel_row<Format::bytes>,
+          conv2d_workspace<Format::bytes>,
+          prepack_conv2d<Format::bytes>};
+}
+
+}  // namespace bie::kernels::cuda

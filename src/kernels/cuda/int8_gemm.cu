@@ -1,0 +1,34 @@
+// The rows of s8xs8_gemm on CUDA, best first.
+#include "bie/kernels/int8_gemm.h"
+
+#include "kernels/cuda/gemm_rows.cuh"
+
+namespace bie::kernels::cuda {
+
+template <>
+struct Family<S8> {
+  static constexpr Dtype packed = Dtype::s8;
+  static constexpr std::int64_t max_k = max_k_s8;
+  static constexpr Range range = range_s8;
+};
+
+GemmTable s8xs8_gemm_table() {
+  static const GemmKernel rows[] = {
+      {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, nullptr, run_gemv<S8, void>},
+      {"s8xs8_gemm_mma_16x128", 80, newest_sm, nullptr, few_rows, run_gemm<S8, launch_mma<S8, ThinTile, MatrixRows>>},
+      {"s8xs8_gemm_mma_128x256", 80, newest_sm, nullptr, fills<LargeTile>,
+       run_gemm<S8, launch_mma<S8, LargeTile, MatrixRows>>},
+      {"s8xs8_gemm_mma_128x128", 80, newest_sm, nullptr, fills<MediumTile>,
+       run_gemm<S8, launch_mma<S8, MediumTile, MatrixRows>>},
+      {"s8xs8_gemm_mma_64x64", 80, newest_sm, nullptr, nullptr, run_gemm<S8, launch_mma<S8, SmallTile, MatrixRows>>},
+      {"s8xs8_gemm_portable", 75, newest_sm, nullptr, nullptr, run_gemm<S8, launch_portable<S8, MatrixRows>>},
+  };
+  return {rows,
+          static_cast<int>(sizeof rows / sizeof *rows),
+          Family<S8>::max_k,
+          gemm_panel_row<Format::bytes>,
+          gemm_workspace<Format::bytes>,
+          prepack_gemm<Format::bytes>};
+}
+
+}  // namespace bie::kernels::cuda

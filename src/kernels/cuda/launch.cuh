@@ -1,0 +1,72 @@
+// What every launch shares: its device, its size and how its failure is told.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "bie/kernels/cuda/device.h"
+
+namespace bie::kernels::cuda {
+
+/// Makes the queue's device the current one of this thread.
+inline bool enter(const Queue& queue) {
+  int current = -1;
+  if (cudaGetDevice(&current) == cudaSuccess && (current == queue.device || cudaSetDevice(queue.device) == cudaSuccess))
+    return true;
+  cudaGetLastError();
+  return false;
+}
+
+cudaError_t& last_error_code();
+
+/// What a launch's error means: its own fault, which another kernel may not have, or one of earlier work.
+inline Status status_of(cudaError_t error) {
+  if (error == cudaSuccess) return Status::ok;
+  last_error_code() = error;
+  switch (error) {
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidPtx:
+    case cudaErrorInvalidValue:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion: return Status::launch_failed;
+    default: return Status::device_error;
+  }
+}
+
+/// Starts a kernel on the queue. A launch that the runtime refuses is answered and forgotten, so that another kernel
+/// can take its place.
+template <class... P, class... A>
+Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
+              const A&... arguments) {
+  if (blocks <= 0) return Status::ok;
+  if (blocks > INT32_MAX) return Status::bad_shape;
+  if (!enter(queue)) return Status::no_device;
+  constexpr std::size_t always_allowed = 48 * 1024;
+  if (shared > always_allowed) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      return status_of(error);
+    }
+  }
+  kernel<<<static_cast<unsigned>(blocks), threads, shared, static_cast<cudaStream_t>(queue.stream)>>>(arguments...);
+  return status_of(cudaGetLastError());
+}
+
+/// Blocks that give every one of `count` items a thread, at most `most`: kernels go on in strides.
+inline std::int64_t blocks_for(std::int64_t count, int threads, std::int64_t most = 4096) {
+  const std::int64_t blocks = (count + threads - 1) / threads;
+  return blocks < most ? blocks : most;
+}
+
+/// The scalar, on the device.
+__device__ inline float value_of(const Scalar& scalar) {
+  return scalar.device != nullptr ? *scalar.device : scalar.value;
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,188 @@
+// The product on tensor cores (mma.sync, sm_80 and later): a block computes a tile of results, copies its operands
+// through a ring of stages in shared memory with cp.async, and each of its warps a part of the tile.
+#pragma once
+
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/tile_args.cuh"
+#include "kernels/cuda/tiles.cuh"
+
+namespace bie::kernels::cuda {
+
+template <class Product, class Shape>
+constexpr std::size_t tile_shared() {
+  return std::size_t{Shape::stages} * Shape::steps * (Shape::rows * 32 + Shape::columns * Product::b_step);
+}
+
+/// Where a 16-byte chunk of a row lies, so that eight rows are read without a bank conflict.
+template <int chunks>
+__device__ int swizzled(int row, int chunk) {
+  return row * chunks + (chunk ^ (row / (8 / chunks)) % chunks);
+}
+
+__device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  const int bytes = inside ? 16 : 0;  // the rest of the sixteen is filled with zeros
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+#endif
+}
+
+__device__ inline void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;");
+#endif
+}
+
+template <int pending>
+__device__ void wait_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending));
+#endif
+}
+
+__device__ inline void load_matrices(unsigned (&r)[4], unsigned from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from));
+#endif
+}
+
+template <class Product, class Shape, class Source>
+__global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_constant__ TileArgs<Source> p) {
+  constexpr int a_chunks = Shape::steps * 2, b_chunks = Shape::steps * Product::b_step / 16;
+  constexpr int a_bytes = Shape::rows * a_chunks * 16, b_bytes = Shape::columns * b_chunks * 16;
+  constexpr int stage_bytes = a_bytes + b_bytes;
+  constexpr int threads = Shape::threads;
+  constexpr int a_copies = Shape::rows * a_chunks / threads, b_copies = Shape::columns * b_chunks / threads;
+  static_assert(a_copies * threads == Shape::rows * a_chunks && b_copies * threads == Shape::columns * b_chunks);
+  static_assert(threads % a_chunks == 0 && threads % b_chunks == 0);
+  constexpr int m_tiles = Shape::warp_rows / 16, n_tiles = Shape::warp_columns / 8;
+
+  extern __shared__ __align__(128) char shared[];
+  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int across = (p.n + Shape::columns - 1) / Shape::columns;
+  const int first_row = static_cast<int>(blockIdx.x / across) * Shape::rows;
+  const int first_column = static_cast<int>(blockIdx.x % across) * Shape::columns;
+
+  typename Source::Row rows[a_copies];
+  bool row_inside[a_copies];
+#pragma unroll
+  for (int i = 0; i < a_copies; ++i) {
+    const int r = first_row + thread / a_chunks + i * (threads / a_chunks);
+    row_inside[i] = r < p.m;
+    rows[i] = p.a.row(row_inside[i] ? r : 0);
+  }
+  const char* columns[b_copies];
+  bool column_inside[b_copies];
+#pragma unroll
+  for (int i = 0; i < b_copies; ++i) {
+    const int c = first_column + thread / b_chunks + i * (threads / b_chunks);
+    column_inside[i] = c < p.n;
+    columns[i] = p.panels + (column_inside[i] ? c : 0) * p.panel_stride;
+  }
+
+  // Stages are loaded one behind the other, so a cursor walks along the rows.
+  typename Source::Cursor place = p.a.cursor(thread % a_chunks);
+  const auto load_stage = [&](int stage) {
+    const unsigned to = base + stage % Shape::stages * stage_bytes;
+    const int bc = stage * b_chunks + thread % b_chunks;
+#pragma unroll
+    for (int i = 0; i < a_copies; ++i) {
+      bool inside = false;
+      const char* from = p.a.chunk(rows[i], place, &inside);
+      inside = inside && row_inside[i];
+      copy_chunk(to + 16 * swizzled<a_chunks>(thread / a_chunks + i * (threads / a_chunks), thread % a_chunks),
+                 inside ? from : p.panels, inside);
+    }
+    p.a.advance(&place, a_chunks);
+#pragma unroll
+    for (int i = 0; i < b_copies; ++i) {
+      const bool inside = column_inside[i] && bc < p.panel_chunks;
+      copy_chunk(
+          to + a_bytes + 16 * swizzled<b_chunks>(thread / b_chunks + i * (threads / b_chunks), thread % b_chunks),
+          inside ? columns[i] + bc * chunk_bytes : p.panels, inside);
+    }
+  };
+
+  int acc[m_tiles][n_tiles][4] = {};
+  const int stages = (p.panel_chunks + b_chunks - 1) / b_chunks;
+#pragma unroll
+  for (int i = 0; i < Shape::stages - 1; ++i) {
+    if (i < stages) load_stage(i);
+    commit_copies();
+  }
+  const int warp_row = warp / Shape::column_warps * Shape::warp_rows;
+  const int warp_column = warp % Shape::column_warps * Shape::warp_columns;
+  for (int stage = 0; stage < stages; ++stage) {
+    wait_copies<Shape::stages - 2>();
+    __syncthreads();
+    if (stage + Shape::stages - 1 < stages) load_stage(stage + Shape::stages - 1);
+    commit_copies();
+    const unsigned a_base = base + stage % Shape::stages * stage_bytes, b_base = a_base + a_bytes;
+#pragma unroll
+    for (int step = 0; step < Shape::steps; ++step) {
+      unsigned a[m_tiles][4], b[n_tiles][2];
+#pragma unroll
+      for (int i = 0; i < m_tiles; ++i)
+        load_matrices(a[i], a_base + 16 * swizzled<a_chunks>(warp_row + 16 * i + lane % 16, 2 * step + lane / 16));
+      if constexpr (Product::b_step == 32) {
+#pragma unroll
+        for (int j = 0; j < n_tiles; j += 2) {
+          unsigned r[4];
+          const int row = warp_column + 8 * j + lane % 8 + lane / 16 * 8;
+          load_matrices(r, b_base + 16 * swizzled<b_chunks>(row, 2 * step + lane / 8 % 2));
+          b[j][0] = r[0];
+          b[j][1] = r[1];
+          b[j + 1][0] = r[2];
+          b[j + 1][1] = r[3];
+        }
+      } else {
+        static_assert(n_tiles % 4 == 0);
+#pragma unroll
+        for (int j = 0; j < n_tiles; j += 4) {
+          unsigned r[4];
+          load_matrices(r, b_base + 16 * swizzled<b_chunks>(warp_column + 8 * j + lane, step));
+#pragma unroll
+          for (int i = 0; i < 4; ++i) Product::widen_word(r[i], b[j + i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+        for (int j = 0; j < n_tiles; ++j) Product::mma(acc[i][j], a[i], b[j]);
+    }
+  }
+  wait_copies<0>();
+
+  const Writer writer(p.y, p.n, poisoned(p));
+#pragma unroll
+  for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + warp_row + 16 * i + 8 * half + lane / 4;
+      if (row >= p.m) continue;
+      char* const to = writer.row(row);
+      int a_ones = 0;
+      if constexpr (Product::counts) a_ones = ones_of(p.a.row(row).data, p.a.chunks);
+#pragma unroll
+      for (int j = 0; j < n_tiles; ++j) {
+        const int column = first_column + warp_column + 8 * j + lane % 4 * 2;
+        int ones[2] = {};
+        if constexpr (Product::counts)
+          for (int c = 0; c < 2; ++c)
+            if (column + c < p.n) ones[c] = ones_of(p.panels + (column + c) * p.panel_stride, p.panel_chunks);
+        writer.put_pair(to, column, Product::finish(acc[i][j][2 * half], p.k, a_ones, ones[0]),
+                        Product::finish(acc[i][j][2 * half + 1], p.k, a_ones, ones[1]));
+      }
+    }
+}
+
+template <class Product, class Shape, class Source>
+Status launch_mma(const TileArgs<Source>& args, const Queue& queue) {
+  const std::int64_t blocks = (std::int64_t{args.m} + Shape::rows - 1) / Shape::rows *
+                              ((std::int64_t{args.n} + Shape::columns - 1) / Shape::columns);
+  return launch(mma_kernel<Product, Shape, Source>, blocks, Shape::threads, tile_shared<Product, Shape>(), queue, args);
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,305 @@
+#include "bie/kernels/cuda/quantize.h"
+
+#include <cmath>
+
+#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace bie::kernels::cuda {
+namespace {
+
+/// max(v, floor) that keeps NaN.
+__device__ float lifted(float v, float floor) { return v < floor ? floor : v; }
+/// clamp(v, lo, hi) that keeps NaN.
+__device__ float clamped(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+// Means.
+
+struct Sum {
+  double sum;
+  __device__ static Sum none() { return {0}; }
+  __device__ void add(const Sum& other) { sum += other.sum; }
+};
+
+template <class T>
+struct TakeMagnitude {
+  const T* x;
+  __device__ void operator()(std::int64_t i, Sum& total) const { total.sum += fabsf(widen(x[i])); }
+};
+
+__device__ float step_from(const Sum& total, std::int64_t count, double c) {
+  const float mean = count == 0 ? 0.0f : static_cast<float>(total.sum / static_cast<double>(count));
+  const float step = static_cast<float>(static_cast<double>(mean) * c);
+  return isfinite(step) ? step : NAN;
+}
+
+struct StoreStep {
+  std::int64_t count;
+  double c;
+  float floor;
+  float* out;
+  __device__ void operator()(const Sum& total) const { *out = lifted(step_from(total, count, c), floor); }
+};
+
+struct StoreFirstStep {
+  std::int64_t count;
+  double c;
+  float* scale;
+  __device__ void operator()(const Sum& total) const {
+    const float step = step_from(total, count, c);
+    if (*scale == 0 && isfinite(step)) *scale = step;  // a batch with NaN leaves it to the next
+  }
+};
+
+template <class Finish>
+Status reduce_magnitudes(const void* x, Dtype dtype, std::int64_t count, const Finish& finish, void* workspace,
+                         const Queue& queue) {
+  return with_float(dtype, [&](auto element) {
+    using T = decltype(element);
+    return reduce<Sum>(count, TakeMagnitude<T>{static_cast<const T*>(x)}, finish, workspace, queue);
+  });
+}
+
+// Codes by division.
+
+template <class T>
+struct Quantize {
+  const T* x;
+  Scalar scale;
+  float floor, lo, hi;
+  std::int8_t* q;
+  float* poison;
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    const float step = lifted(value_of(scale), floor);
+    const Four<T> from = load_four(x, first, count);
+    Four<std::int8_t> to;
+    bool finite = true;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float v = widen(from.at[j]);
+      const float code = clamped(rintf(__fdiv_rn(v, step)), lo, hi);
+      to.at[j] = static_cast<std::int8_t>(isnan(code) ? 0 : static_cast<int>(code));
+      finite &= isfinite(v);
+    }
+    if (poison != nullptr && !finite) *poison = NAN;  // whoever else writes it writes the same
+    store_four(q, first, count, to);
+  }
+};
+
+// Codes by a factor that is bound / amax, or 0 where every code is 0.
+
+struct Extremes {
+  float min, max;
+  int all_finite;
+  __device__ static Extremes none() { return {INFINITY, -INFINITY, 1}; }
+  __device__ void add(const Extremes& other) {
+    min = fminf(min, other.min);
+    max = fmaxf(max, other.max);
+    all_finite &= other.all_finite;
+  }
+};
+
+template <class T>
+struct TakeExtremes {
+  const T* x;
+  __device__ void operator()(std::int64_t i, Extremes& total) const {
+    const float v = widen(x[i]);
+    total.add({v, v, isfinite(v) ? 1 : 0});
+  }
+};
+
+struct StoreAmaxScale {
+  bool given;
+  Scalar amax;
+  AmaxRange range;
+  float *factor, *scale;
+
+  __device__ void operator()(const Extremes& x) const {
+    const float most = given ? value_of(amax) : x.max;
+    if (!x.all_finite || !isfinite(most) || most < 0 || (range.is_unsigned && x.min < 0)) {
+      *factor = *scale = NAN;
+      return;
+    }
+    *factor = most == 0 ? 0.0f : __fdiv_rn(range.bound, most);
+    *scale = most <= 0x1p-24f ? 1.0f : *factor;
+  }
+};
+
+template <class T>
+struct AmaxQuantize {
+  const T* x;
+  const float* factor;
+  AmaxRange range;
+  T* q;
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    const float by = *factor;
+    const Four<T> from = load_four(x, first, count);
+    Four<T> to;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      to.at[j] = narrow<T>(by == 0 ? 0.0f : clamped(rintf(widen(from.at[j]) * by), range.lo, range.bound));
+    store_four(q, first, count, to);
+  }
+};
+
+struct StoreGradFactor {
+  float* factor;
+  __device__ void operator()(const Extremes& g) const {
+    const float amax = g.max > 0 ? g.max : fabsf(g.min);
+    *factor = !g.all_finite || amax == 0 ? 0.0f : __fdiv_rn(127.0f, amax);
+  }
+};
+
+template <class T>
+struct Int8Grad {
+  const T* g;
+  const float* factor;
+  std::int8_t* q;
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    const float by = *factor;
+    const Four<T> from = load_four(g, first, count);
+    Four<std::int8_t> to;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float v = widen(from.at[j]);
+      float code = 0;
+      if (isinf(by)) {  // amax is next to nothing
+        code = v > 0 ? 127.0f : v < 0 ? -127.0f : 0.0f;
+      } else if (by != 0) {
+        code = rintf(clamped(v * by, -127, 127));
+      }
+      to.at[j] = static_cast<std::int8_t>(static_cast<int>(code));
+    }
+    store_four(q, first, count, to);
+  }
+};
+
+// Binary weights.
+
+struct Moments {
+  double sum, magnitude;
+  float max;
+  __device__ static Moments none() { return {0, 0, -INFINITY}; }
+  __device__ void add(const Moments& other) {
+    sum += other.sum;
+    magnitude += other.magnitude;
+    max = fmaxf(max, other.max);
+  }
+};
+
+template <class T>
+struct TakeMoments {
+  const T* w;
+  __device__ void operator()(std::int64_t i, Moments& total) const {
+    const float v = widen(w[i]);
+    total.add({v, fabsf(v), v});
+  }
+};
+
+struct Centring {
+  float centre, factor;
+};
+
+struct StoreCentring {
+  std::int64_t count;
+  Centring* out;
+  float* scale;
+
+  __device__ void operator()(const Moments& w) const {
+    const double n = static_cast<double>(count);
+    const float mean = static_cast<float>(w.magnitude / n);
+    *scale = isfinite(mean) ? mean : NAN;
+    out->centre = static_cast<float>(w.sum / n);
+    // The largest weight is the largest centred one: a rounded subtraction keeps the order. An all-equal weight may
+    // centre to tiny negatives only.
+    const float amax = fmaxf(0.0f, w.max - out->centre);
+    out->factor = amax == 0 ? 0.0f : __fdiv_rn(127.0f, amax);
+  }
+};
+
+template <class T>
+struct BinaryInit {
+  const T* w;
+  const Centring* centring;
+  std::int8_t* q;
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    const Centring by = *centring;
+    const Four<T> from = load_four(w, first, count);
+    Four<std::int8_t> to;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float c = widen(from.at[j]) - by.centre;
+      const float code = by.factor == 0 ? 0.0f : rintf(clamped(c * by.factor, -127, 127));
+      const int whole = isnan(code) ? 0 : static_cast<int>(code);
+      to.at[j] = static_cast<std::int8_t>(whole != 0 ? whole : c < 0 ? -1 : 1);
+    }
+    store_four(q, first, count, to);
+  }
+};
+
+}  // namespace
+
+Status mean_scale(const void* x, Dtype dtype, std::int64_t count, double c, float floor, float* out, void* workspace,
+                  const Queue& queue) {
+  return reduce_magnitudes(x, dtype, count, StoreStep{count, c, floor, out}, workspace, queue);
+}
+
+Status init_scale(const void* x, Dtype dtype, std::int64_t count, double c, float* scale, void* workspace,
+                  const Queue& queue) {
+  return reduce_magnitudes(x, dtype, count, StoreFirstStep{count, c, scale}, workspace, queue);
+}
+
+Status quantize_codes(const void* x, Dtype dtype, std::int64_t count, const Scalar& scale, float floor, int lo, int hi,
+                      std::int8_t* q, float* poison, const Queue& queue) {
+  return with_float(dtype, [&](auto element) {
+    using T = decltype(element);
+    return for_fours(
+        count,
+        Quantize<T>{static_cast<const T*>(x), scale, floor, static_cast<float>(lo), static_cast<float>(hi), q, poison},
+        queue);
+  });
+}
+
+Status amax_quantize(const void* x, Dtype dtype, std::int64_t count, const Scalar* amax, const AmaxRange& range,
+                     void* q, float* scale, void* workspace, const Queue& queue) {
+  return with_float(dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* from = static_cast<const T*>(x);
+    float* factor = result_in<float>(workspace);
+    const StoreAmaxScale store{amax != nullptr, amax != nullptr ? *amax : Scalar{}, range, factor, scale};
+    const Status status = reduce<Extremes>(count, TakeExtremes<T>{from}, store, workspace, queue);
+    if (status != Status::ok) return status;
+    return for_fours(count, AmaxQuantize<T>{from, factor, range, static_cast<T*>(q)}, queue);
+  });
+}
+
+Status int8_grad(const void* g, Dtype dtype, std::int64_t count, std::int8_t* q, void* workspace, const Queue& queue) {
+  return with_float(dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* from = static_cast<const T*>(g);
+    float* factor = result_in<float>(workspace);
+    const Status status = reduce<Extremes>(count, TakeExtremes<T>{from}, StoreGradFactor{factor}, workspace, queue);
+    if (status != Status::ok) return status;
+    return for_fours(count, Int8Grad<T>{from, factor, q}, queue);
+  });
+}
+
+Status binary_init(const void* w, Dtype dtype, std::int64_t count, std::int8_t* q, float* scale, void* workspace,
+                   const Queue& queue) {
+  return with_float(dtype, [&](auto element) {
+    using T = decltype(element);
+    const T* from = static_cast<const T*>(w);
+    Centring* centring = result_in<Centring>(workspace);
+    const Status status =
+        reduce<Moments>(count, TakeMoments<T>{from}, StoreCentring{count, centring, scale}, workspace, queue);
+    if (status != Status::ok) return status;
+    return for_fours(count, BinaryInit<T>{from, centring, q}, queue);
+  });
+}
+
+}  // namespace bie::kernels::cuda

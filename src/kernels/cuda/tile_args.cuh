@@ -1,0 +1,173 @@
+// What a tiled product is handed: where rows of activation codes come from (a matrix, or the windows of an image), the
+// panels, and where the results go.
+#pragma once
+
+#include "kernels/cuda/codes.cuh"
+
+namespace bie::kernels::cuda {
+
+/// Rows of a matrix of codes.
+struct MatrixRows {
+  const char* data;
+  std::int64_t stride;
+  int chunks;  ///< of a row
+
+  struct Row {
+    const char* data;
+  };
+  __device__ Row row(int r) const { return {data + r * stride}; }
+  /// A place along a row, in chunks.
+  struct Cursor {
+    int chunk;
+  };
+  __device__ Cursor cursor(int chunk) const { return {chunk}; }
+  __device__ void advance(Cursor* at, int by) const { at->chunk += by; }
+  /// The chunk of a row there; `inside` says whether it is one.
+  __device__ const char* chunk(const Row& row, const Cursor& at, bool* inside) const {
+    *inside = at.chunk < chunks;
+    return row.data + at.chunk * chunk_bytes;
+  }
+};
+
+/// The windows of an image of code rows, one a pixel: a row for each output pixel, taps one behind the other. Outside
+/// of the image the code is 0.
+struct WindowRows {
+  const char* data;
+  int chunks;        ///< of a row: taps * pixel_chunks
+  int pixel_chunks;  ///< of one pixel
+  int in_h, in_w, out_h, out_w, kernel_w;
+  int stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
+
+  struct Row {
+    std::int64_t image;  ///< its first pixel
+    int y, x;
+  };
+  __device__ Row row(int r) const {
+    const int plane = out_h * out_w;
+    const int n = r / plane, p = r - n * plane;
+    return {std::int64_t{n} * in_h * in_w, p / out_w * stride_h - pad_h, p % out_w * stride_w - pad_w};
+  }
+  struct Cursor {
+    int chunk, part, i, j;  ///< chunk = (i * kernel_w + j) * pixel_chunks + part
+  };
+  __device__ Cursor cursor(int chunk) const {
+    Cursor at{0, 0, 0, 0};
+    if (pixel_chunks > 0) advance(&at, chunk);
+    return at;
+  }
+  __device__ void advance(Cursor* at, int by) const {
+    at->chunk += by;
+    at->part += by;
+    while (at->part >= pixel_chunks) {  // no division: it would be a call in the loop of the product
+      at->part -= pixel_chunks;
+      if (++at->j == kernel_w) {
+        at->j = 0;
+        ++at->i;
+      }
+    }
+  }
+  __device__ const char* chunk(const Row& row, const Cursor& at, bool* inside) const {
+    const int y = row.y + at.i * dil_h, x = row.x + at.j * dil_w;
+    *inside = at.chunk < chunks && static_cast<unsigned>(y) < static_cast<unsigned>(in_h) &&
+              static_cast<unsigned>(x) < static_cast<unsigned>(in_w);
+    return data + ((row.image + std::int64_t{y} * in_w + x) * pixel_chunks + at.part) * chunk_bytes;
+  }
+};
+
+/// Where results go. A row-major matrix, or planes: element (row, column) of a product lies at
+/// (row / plane * columns + column) * plane + row % plane.
+struct Results {
+  void* data;
+  Dtype dtype;
+  std::int64_t stride;  ///< bytes from row to row; 0: planes
+  int plane;
+  Scalar scale_a, scale_w;
+  bool pairs;  ///< two neighbours of a row can be written at once
+};
+
+template <class Source>
+struct TileArgs {
+  Source a;
+  const char* panels;
+  std::int64_t panel_stride;
+  int panel_chunks;
+  int m, n, k;
+  Results y;
+  Flags flags, panel_flags;
+};
+
+/// Converts and writes results.
+class Writer {
+ public:
+  __device__ Writer(const Results& y, int columns, bool poisoned) : y_(y), columns_(columns) {
+    const float a = value_of(y.scale_a), w = value_of(y.scale_w);
+    scale_ = poisoned || !isfinite(a) || !isfinite(w) ? __int_as_float(0x7fc00000) : __fmul_rn(a, w);
+    size_ = y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
+    step_ = y.stride != 0 ? size_ : std::int64_t{y.plane} * size_;
+  }
+
+  /// Where a row begins.
+  __device__ char* row(int r) const {
+    if (y_.stride != 0) return static_cast<char*>(y_.data) + r * y_.stride;
+    const int image = r / y_.plane;
+    return static_cast<char*>(y_.data) + (std::int64_t{image} * columns_ * y_.plane + (r - image * y_.plane)) * size_;
+  }
+
+  __device__ void put(char* row, int column, int acc) const {
+    if (column >= columns_) return;
+    char* at = row + column * step_;
+    const float value = scaled(acc);
+    switch (y_.dtype) {
+      case Dtype::s32: *reinterpret_cast<int*>(at) = acc; break;
+      case Dtype::bf16: *reinterpret_cast<__nv_bfloat16*>(at) = narrow<__nv_bfloat16>(value); break;
+      case Dtype::f16: *reinterpret_cast<__half*>(at) = narrow<__half>(value); break;
+      default: *reinterpret_cast<float*>(at) = value; break;
+    }
+  }
+
+  /// Columns `column` and `column + 1`, the first of them even.
+  __device__ void put_pair(char* row, int column, int first, int second) const {
+    if (!y_.pairs || column + 1 >= columns_) {
+      put(row, column, first);
+      put(row, column + 1, second);
+      return;
+    }
+    char* at = row + column * step_;
+    const float v = scaled(first), w = scaled(second);
+    switch (y_.dtype) {
+      case Dtype::s32: *reinterpret_cast<int2*>(at) = make_int2(first, second); break;
+      case Dtype::bf16: *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(v, w); break;
+      case Dtype::f16: *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v, w); break;
+      default: *reinterpret_cast<float2*>(at) = make_float2(v, w); break;
+    }
+  }
+
+ private:
+  __device__ float scaled(int acc) const { return __fmul_rn(static_cast<float>(acc), scale_); }
+
+  const Results& y_;
+  int columns_, size_;
+  std::int64_t step_;
+  float scale_;
+};
+
+/// Whether this thread's share of the flags holds one.
+__device__ inline bool own_flag(const Flags& flags) {
+  bool any = false;
+  for (int i = threadIdx.x; i < flags.count; i += blockDim.x) any = any || flags.data[i] != 0;
+  return any;
+}
+
+/// Whether any block that encoded met NaN or infinity; the same for all threads, which all have to ask.
+template <class Source>
+__device__ bool poisoned(const TileArgs<Source>& args) {
+  const bool activations = own_flag(args.flags), weight = own_flag(args.panel_flags);
+  return __syncthreads_or(activations || weight) != 0;
+}
+
+/// The ones of a row of bits, which stand behind its chunks.
+__device__ inline int ones_of(const char* row, int chunks) {
+  return *reinterpret_cast<const int*>(row + chunks * chunk_bytes);
+}
+
+}  // namespace bie::kernels::cuda

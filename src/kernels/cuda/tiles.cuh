@@ -1,0 +1,21 @@
+// The tiles there are, by name: what tables and instances share without including the kernels.
+#pragma once
+
+namespace bie::kernels::cuda {
+
+/// A block's tile, each warp's part of it, steps of 32 bytes of an activation row in one stage, stages in the ring.
+template <int rows_, int columns_, int warp_rows_, int warp_columns_, int steps_, int stages_>
+struct Tile {
+  static constexpr int rows = rows_, columns = columns_, warp_rows = warp_rows_, warp_columns = warp_columns_;
+  static constexpr int steps = steps_, stages = stages_;
+  static constexpr int row_warps = rows / warp_rows, column_warps = columns / warp_columns;
+  static constexpr int threads = 32 * row_warps * column_warps;
+};
+
+using LargeTile = Tile<128, 256, 64, 64, 2, 4>;
+using MediumTile = Tile<128, 128, 64, 32, 2, 4>;
+using TallTile = Tile<128, 64, 64, 32, 2, 4>;
+using SmallTile = Tile<64, 64, 32, 32, 2, 4>;
+using ThinTile = Tile<16, 128, 16, 32, 4, 4>;  ///< few rows
+
+}  // namespace bie::kernels::cuda

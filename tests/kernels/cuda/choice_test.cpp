@@ -1,0 +1,84 @@
+// The choice of a row is a pure function of shape and GPU: pretended GPUs, no device.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "bie/kernels/cuda/conv2d.h"
+
+namespace bie::kernels::test {
+namespace {
+
+cuda::Gpu pretended(int sm, int multiprocessors = 132) {
+  cuda::Gpu gpu;
+  gpu.sm = sm;
+  gpu.multiprocessors = multiprocessors;
+  return gpu;
+}
+
+std::string chosen(const cuda::GemmTable& table, const GemmShape& shape, int sm) {
+  return cuda::choose(table, shape, pretended(sm)).name;
+}
+
+TEST(CudaChoice, BinaryUsesTheAndFormWhereItIsNative) {
+  const cuda::GemmTable table = cuda::b1xb1_gemm_table();
+  for (const int sm : {80, 86, 89, 90}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_mma_and_128x256");
+  for (const int sm : {75, 100, 120}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_portable");
+}
+
+TEST(CudaChoice, FourBitTensorCoresAreUsedWhereTheyAreNative) {
+  const cuda::GemmTable table = cuda::s4xs4_gemm_table();
+  for (const int sm : {80, 86, 89}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "s4xs4_gemm_mma_s4_128x256");
+  for (const int sm : {90, 100, 120}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "s4xs4_gemm_mma_128x256");
+  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 75), "s4xs4_gemm_portable");
+}
+
+TEST(CudaChoice, TilesShrinkWithTheShape) {
+  const cuda::GemmTable table = cuda::s8xs8_gemm_table();
+  EXPECT_EQ(chosen(table, {1, 4096, 4096}, 90), "s8xs8_gemm_dp4a_gemv");
+  EXPECT_EQ(chosen(table, {16, 4096, 4096}, 90), "s8xs8_gemm_mma_16x128");
+  EXPECT_EQ(chosen(table, {256, 256, 4096}, 90), "s8xs8_gemm_mma_64x64");
+  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 90), "s8xs8_gemm_mma_128x256");
+}
+
+TEST(CudaChoice, ARowTooLongForSharedMemoryIsNoGemv) {
+  EXPECT_NE(chosen(cuda::s8xs8_gemm_table(), {4, 64, 100000}, 90), "s8xs8_gemm_dp4a_gemv");
+}
+
+TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
+  const cuda::Conv2dTable table = cuda::s8xs8_conv2d_table();
+  const auto name = [&](const Conv2dShape& s, int sm) {
+    return std::string(cuda::choose(table, s, pretended(sm)).name);
+  };
+  EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_128x256");
+  EXPECT_EQ(name({128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_128x64");
+  EXPECT_EQ(name({1, 64, 7, 7, 64, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_64x64");
+  EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 75), "s8xs8_conv2d_portable");
+}
+
+template <class Table>
+void expect_sound(const Table& table, std::set<std::string>* names) {
+  for (const auto& row : table) EXPECT_TRUE(names->insert(row.name).second) << row.name << " stands twice";
+  const auto& last = table.back();
+  EXPECT_EQ(last.min_sm, 75);
+  EXPECT_GE(last.max_sm, 120);
+  EXPECT_EQ(last.accepts, nullptr);
+  EXPECT_EQ(last.suits, nullptr);
+}
+
+TEST(CudaChoice, TablesEndWithARowThatRunsEverywhere) {
+  std::set<std::string> names;
+  for (const auto& table : {cuda::b1xb1_gemm_table(), cuda::s8xs8_gemm_table(), cuda::s4xs4_gemm_table()})
+    expect_sound(table, &names);
+  for (const auto& table : {cuda::s8xs8_conv2d_table(), cuda::s4xs4_conv2d_table()}) expect_sound(table, &names);
+}
+
+TEST(CudaChoice, ADeviceThatIsNotThereIsAStatus) {
+  const cuda::Gpu* facts = nullptr;
+  EXPECT_EQ(cuda::gpu(-1, &facts), Status::no_device);
+  EXPECT_EQ(cuda::gpu(63, &facts), Status::no_device);
+  EXPECT_EQ(cuda::gpu(1000, &facts), Status::no_device);
+}
+
+}  // namespace
+}  // namespace bie::kernels::test

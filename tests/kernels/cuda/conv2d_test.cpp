@@ -1,0 +1,230 @@
+// Every row of the CUDA convolution tables computes the formula, in both layouts.
+#include "bie/kernels/cuda/conv2d.h"
+
+#include <cmath>
+#include <limits>
+
+#include "bie/kernels/int4_conv2d.h"
+#include "bie/kernels/int8_conv2d.h"
+#include "tests/kernels/conv2d_sweep.h"
+#include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/formulas.h"
+
+namespace bie::kernels::test {
+namespace {
+
+struct CudaWidth {
+  Conv2dWidth host;
+  cuda::Conv2dTable (*table)();
+};
+const CudaWidth widths[] = {
+    {{"s8xs8", Dtype::s8, -128, 127, max_k_s8, s8xs8_conv2d_table}, cuda::s8xs8_conv2d_table},
+    {{"s4xs4", Dtype::s4, -8, 7, max_k_s4, s4xs4_conv2d_table}, cuda::s4xs4_conv2d_table},
+};
+
+std::vector<unsigned char> expected_bytes(const Conv2dProblem& p, const std::vector<std::int32_t>& sums) {
+  const Conv2dShape& s = p.c.shape;
+  const std::int64_t plane = p.out_h() * p.out_w();
+  std::vector<unsigned char> expected =
+      GuardedBytes::blank(static_cast<std::size_t>(row_bytes(p.c.out, p.out_elements())));
+  for (std::int64_t i = 0; i < p.out_elements(); ++i) {
+    const std::int64_t n = i / (s.out_c * plane), o = i / plane % s.out_c, pixel = i % plane;
+    const std::int64_t at = p.c.out_layout == ImageLayout::nchw ? i : (n * plane + pixel) * s.out_c + o;
+    write_scaled(expected.data(), p.c.out, at, sums[static_cast<std::size_t>(i)], p.scale);
+  }
+  return expected;
+}
+
+/// `chosen` < 0: every row.
+void expect_rows(const CudaWidth& width, const Conv2dProblem& p, const std::vector<std::int32_t>& sums,
+                 int chosen = -1) {
+  const Conv2dShape& s = p.c.shape;
+  const cuda::Conv2dTable table = width.table();
+  const DeviceBytes x(p.x), weight(p.weight), bias(p.bias);
+  const DeviceBytes scales(std::vector<float>{p.step, p.scale});
+  int flag_count = 0;
+  const DeviceBytes panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+  const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
+  ASSERT_EQ(table.prepack({weight.get(), width.host.code, {}, 1}, s, panels.get(), nullptr, &flag_count, default_queue),
+            Status::ok);
+  const std::vector<unsigned char> expected = expected_bytes(p, sums);
+  for (int i = 0; i < table.count; ++i) {
+    const cuda::Conv2dKernel& row = table.rows[i];
+    if ((chosen >= 0 && i != chosen) || row.min_sm > this_gpu().sm) continue;
+    SCOPED_TRACE(row.name);
+    GuardedBytes y(expected.size());
+    run_guarded(&y, expected.size(), [&](void* data) {
+      const Status status = row.run(
+          s,
+          {x.get(), p.c.in, p.c.in_layout, p.c.with_bias ? bias.as<float>() : nullptr, {scales.as<float>(), 0}, 1e-30f},
+          {panels.get()}, {data, p.c.out, p.c.out_layout, {scales.as<float>() + 1, 0}, {nullptr, 1}}, workspace.get(),
+          default_queue);
+      ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
+    });
+    ASSERT_TRUE(same_bytes(expected, y)) << p.c << ", step " << p.step << ", scale " << p.scale;
+  }
+}
+
+class CudaConv2d : public testing::TestWithParam<CudaWidth> {
+ protected:
+  Conv2dCase drawn_case(const Conv2dShape& shape, ReplayableRng& rng) const {
+    Conv2dCase c;
+    c.shape = shape;
+    c.in = rng.one_of({Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8});
+    c.out = rng.one_of({Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32});
+    c.with_bias = rng.coin();
+    c.in_layout = rng.coin() ? ImageLayout::nchw : ImageLayout::nhwc;
+    c.out_layout = rng.coin() ? ImageLayout::nchw : ImageLayout::nhwc;
+    return c;
+  }
+  void expect_drawn(const Conv2dShape& shape, ReplayableRng& rng, int chosen = -1) const {
+    const Conv2dProblem p = random_conv2d(GetParam().host, drawn_case(shape, rng), rng);
+    expect_rows(GetParam(), p, expected_sums(p), chosen);
+  }
+};
+
+TEST_P(CudaConv2d, EveryMixOfChannelCounts) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  for (const std::int64_t in_c : {1, 2, 3, 16, 17, 31, 33, 64, 65})
+    for (const std::int64_t out_c : {1, 3, 17, 64, 130, 260}) {
+      expect_drawn({1, in_c, 3, 4, out_c, 2, 2, 1, 1, 1, 0}, rng);
+      if (HasFailure()) return;
+    }
+}
+
+TEST_P(CudaConv2d, EveryMixOfDtypesLayoutsAndBias) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8})
+    for (const Dtype out : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32})
+      for (const ImageLayout in_layout : {ImageLayout::nchw, ImageLayout::nhwc})
+        for (const ImageLayout out_layout : {ImageLayout::nchw, ImageLayout::nhwc})
+          for (const bool with_bias : {false, true}) {
+            const Conv2dShape shape = {2, 7, 5, 6, 19, 3, 2, 1, 2, 1, 1};
+            const Conv2dProblem p =
+                random_conv2d(GetParam().host, {shape, in, out, in_layout, out_layout, with_bias}, rng);
+            expect_rows(GetParam(), p, expected_sums(p));
+            if (HasFailure()) return;
+          }
+}
+
+TEST_P(CudaConv2d, GeometryAtTheEdges) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {2, 5, 3, 4, 18, 2, 1, 1, 1, 5, 4},         // windows that lie wholly in the padding
+      {1, 3, 2, 2, 17, 5, 5},                     // kernel larger than the image: no output
+      {0, 3, 4, 4, 5, 3, 3},                      // no image
+      {2, 0, 4, 4, 5, 3, 3, 1, 1, 1, 1},          // no channel: zeros
+      {2, 3, 4, 4, 0, 3, 3},                      // no output channel
+      {2, 3, 0, 4, 5, 3, 3, 1, 1, 2, 2},          // no line, yet outputs
+      {1, 1, 1, 1, 1, 1, 1},                      //
+      {2, 4, 9, 9, 33, 1, 1, 3, 4},               // stride beyond the kernel
+      {3, 40, 13, 11, 70, 3, 3, 1, 1, 1, 1},      // more than one tile of everything
+      {1, 2, 40, 3, 5, 7, 1, 1, 1, 3, 0, 3, 1},   // tall image, tall kernel
+      {1, 2, 3, 130, 5, 1, 7, 1, 2, 0, 9, 1, 4},  // wide image, wide kernel
+      {1, 300, 2, 2, 3, 2, 2},                    // deep
+      {5, 3, 1, 1, 70, 1, 1, 1, 1, 0, 0, 9, 9},   // dilation without a second tap
+  };
+  for (const Conv2dShape& shape : shapes)
+    for (int i = 0; i < 4; ++i) {
+      expect_drawn(shape, rng);
+      if (HasFailure()) return;
+    }
+}
+
+TEST_P(CudaConv2d, ManyRandomShapes) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const char* text = std::getenv("BIE_TEST_SHAPES");
+  const int wanted = text == nullptr ? 300 : std::atoi(text);
+  for (int done = 0; done < wanted;) {
+    Conv2dShape s = {rng.between(1, 3),  rng.one_of({1, 2, 3, 8, 17, 32, 50}), rng.between(1, 14),
+                     rng.between(1, 14), rng.one_of({1, 3, 16, 65, 130}),      rng.between(1, 5),
+                     rng.between(1, 5)};
+    s.stride_h = rng.between(1, 4), s.stride_w = rng.between(1, 4);
+    s.pad_h = rng.between(0, 4), s.pad_w = rng.between(0, 4);
+    s.dil_h = rng.between(1, 3), s.dil_w = rng.between(1, 3);
+    if (s.batch * s.out_h() * s.out_w() * s.out_c * s.depth() > 200000) continue;
+    expect_drawn(s, rng, static_cast<int>(rng.between(0, GetParam().table().count - 1)));
+    if (HasFailure()) return;
+    ++done;
+  }
+  RecordProperty("shapes", wanted);
+}
+
+TEST_P(CudaConv2d, FloatFiltersBecomePanels) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dWidth& width = GetParam().host;
+  const Conv2dShape s = {1, 21, 5, 5, 18, 3, 2, 1, 1, 1, 1};
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8}) {
+    // One image per filter, of the filter's own values, tells their codes.
+    const Conv2dProblem source = random_conv2d(width, {{18, 21, 3, 2, 1, 1, 1}, dtype}, rng);
+    Conv2dProblem p = random_conv2d(width, {s}, rng);
+    for (std::int64_t o = 0; o < 18; ++o)
+      for (std::int64_t e = 0; e < s.depth(); ++e)
+        write_code(p.weight.data() + o * row_bytes(width.code, s.depth()), width.code, e,
+                   source.activation(o, e / 6, e / 2 % 3, e % 2));
+    const std::vector<std::int32_t> sums = expected_sums(p);
+    const cuda::Conv2dTable table = GetParam().table();
+    const DeviceBytes weight(source.x), x(p.x), scales(std::vector<float>{source.step, p.step});
+    int flag_count = 0;
+    const DeviceBytes panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+    const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
+    const DeviceBytes y(sums.size() * 4);
+    ASSERT_EQ(table.prepack({weight.get(), dtype, {scales.as<float>(), 0}, 1e-30f}, s, panels.get(), nullptr,
+                            &flag_count, default_queue),
+              Status::ok);
+    ASSERT_EQ(table.back().run(s, {x.get(), p.c.in, ImageLayout::nchw, nullptr, {scales.as<float>() + 1, 0}, 1e-30f},
+                               {panels.get()}, {y.get(), Dtype::s32, ImageLayout::nchw, {}, {}}, workspace.get(),
+                               default_queue),
+              Status::ok);
+    ASSERT_TRUE(device_is_well());
+    EXPECT_EQ(y.values<std::int32_t>(), sums);
+  }
+}
+
+TEST_P(CudaConv2d, NanMakesEveryResultNan) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
+    const Conv2dShape s = {2, 5, 6, 6, 9, 3, 3};
+    Conv2dProblem p = random_conv2d(GetParam().host, {s, Dtype::f16, Dtype::f16, layout, layout}, rng);
+    write_float(p.x.data(), Dtype::f16, 77, std::numeric_limits<float>::quiet_NaN());
+    const cuda::Conv2dTable table = GetParam().table();
+    const DeviceBytes x(p.x), panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+    const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
+    cudaMemset(panels.get(), 0, static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+    for (const cuda::Conv2dKernel& row : table) {
+      if (row.min_sm > this_gpu().sm) continue;
+      const DeviceBytes y(static_cast<std::size_t>(2 * p.out_elements()));
+      ASSERT_EQ(row.run(s, {x.get(), Dtype::f16, layout, nullptr, {nullptr, 1}, 1}, {panels.get()},
+                        {y.get(), Dtype::f16, layout, {nullptr, 1}, {nullptr, 1}}, workspace.get(), default_queue),
+                Status::ok);
+      for (const std::uint16_t half : y.values<std::uint16_t>()) ASSERT_GT(half & 0x7fff, 0x7c00) << row.name;
+    }
+  }
+}
+
+TEST_P(CudaConv2d, RefusesWhatTheContractRefuses) {
+  const cuda::Conv2dTable table = GetParam().table();
+  for (const cuda::Conv2dKernel& row : table) {
+    const auto run = [&](const Conv2dShape& s, Dtype in) {
+      return row.run(s, {nullptr, in, ImageLayout::nchw, nullptr, {nullptr, 1}, 1}, {nullptr},
+                     {nullptr, Dtype::f32, ImageLayout::nchw, {}, {}}, nullptr, default_queue);
+    };
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 0, 1}, Dtype::f32), Status::bad_shape) << row.name;
+    EXPECT_EQ(run({1, table.max_k + 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::too_deep) << row.name;
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1}, Dtype::bits), Status::bad_dtype) << row.name;
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1, INT32_MAX}, Dtype::f32), Status::bad_shape) << row.name;
+    EXPECT_EQ(run({0, 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::ok) << row.name;
+  }
+}
+
+std::string width_name(const testing::TestParamInfo<CudaWidth>& info) { return info.param.host.name; }
+INSTANTIATE_TEST_SUITE_P(Widths, CudaConv2d, testing::ValuesIn(widths), width_name);
+
+}  // namespace
+}  // namespace bie::kernels::test
