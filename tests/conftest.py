@@ -31,6 +31,12 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def build() -> Path:
+    """The folder of the build."""
+    return BUILD
+
+
 @pytest.fixture
 def bie() -> Path:
     """The command line program."""

@@ -14,6 +14,12 @@
 // Integer weights never require grad. To train one, pass an `anchor`: an empty float tensor that requires grad. The
 // backward pass then writes weight.grad itself: int8 by the rule of int8_grad, saturating when it accumulates, or the
 // unquantised float sum where weight.grad_dtype is a float type. Double backward is refused.
+//
+// On CUDA an operator queues its work on the current stream, reads nothing back and can be captured in a graph. What is
+// refused on the CPU for the value of an element is told by NaN there: a layer's output, the scale of a quantiser (its
+// codes then mean nothing) and all of amax_quantize. Means may differ from the CPU's in the last bit of a float32; for
+// equal scales all integers are equal. Steps of DiodeMix leave out an integer weight whose float gradient is not
+// finite. All tensors are on one device; a scale that is only read may be a 0-dimensional tensor on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +29,7 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #define BIE_API __attribute__((visibility("default")))
 
@@ -57,7 +64,15 @@ BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, 
 /// 50 ms at most). 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this build's
 /// b1xb1_gemm_table; an id that names no kernel for this shape and machine is automatic, with one warning.
 /// Never store an id: the next build may order its rows otherwise.
-BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k);
+/// @param device  a CUDA device: 200 + i for row i of its table, as tune_gemm(1, ...); else this machine's CPU.
+BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k,
+                                          std::optional<at::Device> device = std::nullopt);
+
+/// Times the rows of a CUDA GEMM (bits 1, 4 or 8) for this shape, in about 0.1 s, and remembers the fastest for every
+/// later call of such a shape (m up to the same power of two) on such a GPU, in this process and the next: the file
+/// gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie. Without it rows are chosen by shape.
+/// @return 200 + the row's index. Waits for the device; never inside a CUDA graph's capture.
+BIE_API std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device);
 
 struct QLinearOptions {
   std::optional<std::int64_t> in_features;  ///< as in BinaryLinearOptions
@@ -183,6 +198,23 @@ BIE_API void diode_mix_codes_(const at::Tensor& codes, const at::Tensor& grad, c
 /// @param signs  int8; eps, weight_decay and correct_bias have no meaning here.
 BIE_API void diode_mix_signs_(const at::Tensor& signs, const at::Tensor& grad, const at::Tensor& exp_avg_l,
                               const at::Tensor& exp_avg_s, const DiodeMixStep& step);
+
+/// One parameter in a list of them.
+struct DiodeMixItem {
+  at::Tensor param, grad, exp_avg_l, exp_avg_s;
+  std::int64_t step = 1, stream = 0;
+  at::Tensor scale_w = {};  ///< these three of codes alone
+  std::int64_t bits = 8;
+  bool renew_scale = false;
+};
+
+/// The same for many parameters on one device, none of them twice: each goes where it would go alone, on CUDA up to 40
+/// in one launch. The numbers' own step and stream have no meaning. Nothing is changed where one of them is refused for
+/// its shape or dtype.
+BIE_API void diode_mix_float_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
+BIE_API void diode_mix_codes_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
+BIE_API void diode_mix_signs_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
+
 /// What exp_avg_s of signs starts with: -sgn(w) * U(0, 1) * 1e-3. All other moments start as zeros.
 BIE_API at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarType dtype, std::int64_t seed,
                                           std::int64_t stream);

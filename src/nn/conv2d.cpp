@@ -58,7 +58,7 @@ at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
   return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                     {options_.stride, options_.padding, options_.dilation, options_.kernel_size, eps.item<float>(),
+                     {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
                       grad_mode(), w.anchor, w.panels}));
 }
 

@@ -53,7 +53,7 @@ void BinaryLinearImpl::set_gemm_kernel_id(std::int64_t id) {
 void BinaryLinearImpl::select_gemm_kernel(const at::Tensor& x) {
   const std::int64_t k = options_.in_features;
   TORCH_CHECK_VALUE(x.dim() >= 1 && x.size(-1) == k, "x is ", x.sizes(), ", the layer has ", k, " features");
-  set_gemm_kernel_id(ops::select_binary_kernel(x.numel() / k, options_.out_features, k));
+  set_gemm_kernel_id(ops::select_binary_kernel(x.numel() / k, options_.out_features, k, x.device()));
 }
 
 at::Tensor BinaryLinearImpl::forward(const at::Tensor& x) {
@@ -88,7 +88,7 @@ at::Tensor QLinearImpl::forward(const at::Tensor& x) {
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_linear : ops::q4_linear;
   return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                     {options_.in_features, eps.item<float>(), grad_mode(), w.anchor, w.panels}));
+                     {options_.in_features, smallest_step(), grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

@@ -9,6 +9,14 @@
 
 namespace bie::nn {
 
+double NbitLayer::smallest_step() const {
+  if (const Key key = key_of(eps); key != eps_key_) {
+    eps_value_ = eps.item<float>();
+    eps_key_ = key;
+  }
+  return eps_value_;
+}
+
 double NbitLayer::first_batch_factor() const {
   return weight_bits() == 8 || compat() == Compat::bie_0_2_6 ? ops::q8_range.mean_to_step : ops::q4_range.mean_to_step;
 }
@@ -17,7 +25,7 @@ double NbitLayer::first_batch_factor() const {
 at::Tensor NbitLayer::weight_scale() const {
   if (weight_bits() == 4 && prepared_) return scale_w;
   if (weight_bits() == 8) return std::get<1>(ops::q8_quantize(weight));
-  return std::get<1>(ops::q4_quantize(weight)).clamp_min_(eps.item<float>());
+  return std::get<1>(ops::q4_quantize(weight)).clamp_min_(smallest_step());
 }
 
 void NbitLayer::prepare_params() {
@@ -25,7 +33,7 @@ void NbitLayer::prepare_params() {
   const at::NoGradGuard no_grad;
   if (!latent()) {
     const at::Tensor scale = weight_scale();
-    const double least = eps.item<float>();
+    const double least = smallest_step();
     make_integer(std::get<0>(weight_bits() == 8 ? ops::q8_quantize(weight, scale, least)
                                                 : ops::q4_quantize(weight, scale, least)),
                  scale);
@@ -53,12 +61,12 @@ at::Tensor NbitLayer::float_weight_scale() const { return weight_bits() == 8 ? a
 
 QuantLayer::Packed NbitLayer::pack() const {
   const bool is_float = at::isFloatingType(weight.scalar_type());
-  const double least = eps.item<float>();
+  const double least = smallest_step();
   Packed packed{weight, scale_w};
   if (is_float) {
-    packed.scale_w = weight_scale();
-    packed.qweight = std::get<0>(weight_bits() == 8 ? ops::q8_quantize(weight, packed.scale_w, least)
-                                                    : ops::q4_quantize(weight, packed.scale_w, least));
+    const at::Tensor scale = weight_scale();  // comes back, or NaN on CUDA where the weight is not finite
+    std::tie(packed.qweight, packed.scale_w) =
+        weight_bits() == 8 ? ops::q8_quantize(weight, scale, least) : ops::q4_quantize(weight, scale, least);
   }
   if (weight_bits() == 4) packed.qweight = ops::pack_int4(packed.qweight.reshape({weight_shape()[0], -1}));
   packed.qweight = packed.qweight.view(traits().packed_shape);

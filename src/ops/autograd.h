@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <cfloat>
 #include <initializer_list>
 #include <tuple>
 
@@ -52,13 +51,11 @@ inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntAr
                     weight.sym_sizes(), ", for which g is ", sizes);
 }
 
-/// What a backward pass divides xs by to see whether it is inside the range. A scale_a of 0 is one whose first batch
-/// was all zeros or empty: 0 is inside, all else outside. A sentence where x tells that it is just not initialised.
-inline float clip_divisor(const char* op, const at::Tensor& x, float scale_a) {
-  if (scale_a != 0) return scale_a;
-  TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()) && !x.any().item<bool>(), op,
+/// A scale_a of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
+/// initialised.
+inline void check_initialised(const char* op, const at::Tensor& x, float scale_a) {
+  TORCH_CHECK_VALUE(scale_a != 0 || (at::isFloatingType(x.scalar_type()) && !x.any().item<bool>()), op,
                     ": scale_a is 0, training wants it initialised (init_scale_)");
-  return FLT_MIN;
 }
 
 /// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).

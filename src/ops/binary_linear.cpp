@@ -1,20 +1,16 @@
 // binary_linear: checks, shapes, forward and backward (numerics.md section 3).
 #include "bie/kernels/binary_gemm.h"
 
-#include <ATen/Dispatch.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "bie/ops.h"
 #include "ops/autograd.h"
 #include "ops/bridge.h"
-#include "ops/elementwise.h"
+#include "ops/sign_grad.h"
 
 namespace bie::ops {
 namespace {
@@ -24,6 +20,13 @@ constexpr const char* op_name = "binary_linear";
 using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                              const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&,
                              std::int64_t);
+
+GemmTables tables() {
+  if constexpr (with_cuda)
+    return {kernels::b1xb1_gemm_table(), kernels::cuda::b1xb1_gemm_table()};
+  else
+    return {kernels::b1xb1_gemm_table(), {}};
+}
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
@@ -69,24 +72,29 @@ at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at:
   return empty_output(x, weight);
 }
 
-at::Tensor forward_cpu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                       const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
-                       const OptTensor&, const OptTensor& panels, std::int64_t kernel_id) {
+at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
+                   const OptTensor& bias_a, std::optional<std::int64_t> in_features, const OptTensor&,
+                   const OptTensor& panels, std::int64_t kernel_id) {
   const std::int64_t k = check_features(x, weight, in_features);
-  const float sa = scale_value(op_name, "scale_a", scale_a);
-  const float sw = scale_value(op_name, "scale_w", scale_w);
-  TORCH_CHECK_VALUE(!is_packed(x) || sa != 0, op_name,
+  const at::Device device = x.device();
+  const Quantiser q{float_bias(op_name, value_or_none(bias_a), k), scale_of(op_name, "scale_a", scale_a, device),
+                    scale_of(op_name, "scale_w", scale_w, device)};
+  TORCH_CHECK_VALUE(!is_packed(x) || device.is_cuda() || q.scale_a.value != 0, op_name,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
-  const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   at::Tensor y = empty_output(x, weight);
   if (y.numel() == 0) return y;
-  Weight w{{}, is_packed(weight) ? value_or_none(panels) : at::Tensor()};
-  if (!w.panels.defined()) w.packed = is_packed(weight) ? weight.contiguous() : pack_signs(weight);
+  Weight w;
+  if (is_packed(weight)) w.panels = value_or_none(panels);
+  check_one_device(op_name, {x, weight, q.bias, w.panels});
+  if (!w.panels.defined()) {
+    // On CUDA signs are packed while they are arranged.
+    const bool packed = is_packed(weight);
+    w.dtype = packed || !device.is_cuda() ? kernels::Dtype::bits : kernel_dtype(op_name, "the weight", weight);
+    w.values = packed || device.is_cuda() ? weight.contiguous() : pack_signs(weight);
+  }
   const Rows rows = rows_of(x);
-  const kernels::Dtype dtype = is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x);
-  run_gemm(op_name, kernels::b1xb1_gemm_table(), {rows.count, weight.size(0), k},
-           {rows.data.const_data_ptr(), dtype, rows.stride, bias.defined() ? bias.const_data_ptr<float>() : nullptr, 1},
-           w, sa * sw, y, kernel_id);
+  run_gemm(op_name, tables(), {rows.count, weight.size(0), k}, rows,
+           is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x), q, w, y, kernel_id);
   return y;
 }
 
@@ -97,20 +105,9 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 0); }
-
-/// sgn(t) * scale in float32, dense; `k` elements a row where t is packed.
-at::Tensor sign_values(const at::Tensor& t, std::int64_t k, float scale) {
-  const at::Tensor dense = (is_packed(t) ? unpack_signs(t, k) : t).contiguous();
-  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(at::kFloat));
-  float* to = signs.mutable_data_ptr<float>();
-  AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, dense.scalar_type(), "sign_values", [&] {
-    const scalar_t* from = dense.const_data_ptr<scalar_t>();
-    for_ranges(dense.numel(), [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) to[i] = sign(static_cast<float>(from[i])) * scale;
-    });
-  });
-  return signs;
+/// sgn(t) * scale; `k` elements a row where t is packed.
+at::Tensor signs_of(const at::Tensor& t, std::int64_t k, const Scale& scale) {
+  return sign_values(is_packed(t) ? unpack_signs(t, k) : t, scale);
 }
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
@@ -125,36 +122,28 @@ std::int64_t check_backward(const at::Tensor& g, const at::Tensor& x, const at::
   return k;
 }
 
-Grads backward_cpu(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                   const at::Tensor& scale_w, const OptTensor& bias_a, bool want_weight) {
+Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+               const at::Tensor& scale_w, const OptTensor& bias_a, bool want_weight) {
   const std::int64_t k = check_backward(g, x, weight, want_weight);
-  const float sa = scale_value(op_name, "scale_a", scale_a);
-  const float sw = scale_value(op_name, "scale_w", scale_w);
-  const float divisor = clip_divisor(op_name, x, sa);
+  const Scale sa = scale_of(op_name, "scale_a", scale_a, x.device());
+  const Scale sw = scale_of(op_name, "scale_w", scale_w, x.device());
+  if (!x.is_cuda()) check_initialised(op_name, x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
+  check_one_device(op_name, {x, g, weight, bias});
   const at::Tensor g2 = g.to(at::kFloat).reshape({x.numel() / x.size(-1), weight.size(0)});
+  const at::NoTF32Guard float32_products;
   Grads grads;
   at::Tensor signs;  // sgn(xs) * scale_a, [m, k]
   if (is_packed(x)) {
     if (!want_weight) return grads;
-    signs = sign_values(x, k, sa).view({-1, k});
+    signs = signs_of(x, k, sa).view({-1, k});
   } else {
     at::Tensor xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    if (want_weight) signs = sign_values(xs, k, sa);
-    at::Tensor grad_xs = at::mm(g2, sign_values(weight, k, 1));
-    const float* v = xs.const_data_ptr<float>();
-    float* up = grad_xs.mutable_data_ptr<float>();
-    const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float grad = up[i] * sw * inside_range(v[i] / divisor, -1, 1);
-        terms[i - begin] = grad * sign(v[i]);
-        up[i] = grad;
-      }
-    });
+    if (want_weight) signs = sign_values(xs, sa);
+    at::Tensor grad_xs = at::mm(g2, signs_of(weight, k, {1, {}}));
+    std::get<2>(grads) = sign_backward_(grad_xs, xs, scale_a, sa, sw);
     std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
-    const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel()));
-    std::get<2>(grads) = at::full(scale_a.sizes(), sum / std::sqrt(count), scale_a.options());
     if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias_a->scalar_type());
   }
   if (want_weight) {
@@ -214,7 +203,7 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_features, std::int6
   TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.sym_size(1) == (in_features + 7) / 8, op,
                     ": the weight is ", weight.sym_sizes(), ", in_features = ", in_features, " wants [n, ",
                     (in_features + 7) / 8, "]");
-  return prepack_gemm(op, kernels::b1xb1_gemm_table(), weight, fixed_size(weight, 0), in_features, kernel_id);
+  return prepack_gemm(op, tables(), weight, kernels::Dtype::bits, fixed_size(weight, 0), in_features, kernel_id);
 }
 
 }  // namespace
@@ -232,11 +221,20 @@ at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, st
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("binary_linear", bie::ops::forward_cpu);
-  m.impl("binary_linear_backward", bie::ops::backward_cpu);
+namespace {
+
+void implement(torch::Library& m) {
+  m.impl("binary_linear", bie::ops::forward);
+  m.impl("binary_linear_backward", bie::ops::backward);
   m.impl("binary_prepack", bie::ops::prepack);
 }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("binary_linear", bie::ops::forward_meta);

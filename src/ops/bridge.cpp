@@ -2,9 +2,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
 #include <cstring>
+
+#include "ops/tuning.h"
 
 namespace bie::ops {
 namespace {
@@ -75,6 +80,121 @@ kernels::Dtype out_dtype(const at::Tensor& out) {
   }
 }
 
+kernels::ImageLayout layout_of(const at::Tensor& x) {
+  return x.suggest_memory_format() == at::MemoryFormat::ChannelsLast ? kernels::ImageLayout::nhwc
+                                                                     : kernels::ImageLayout::nchw;
+}
+
+void warn_of_id(const char* op, const kernels::GemmShape& shape, std::int64_t kernel_id) {
+  if (kernel_id < 0 || kernel_id >= first_kernel_id) {
+    TORCH_WARN_ONCE(op, ": kernel_id ", kernel_id, " names no kernel for [", shape.m, ", ", shape.n, ", ", shape.k,
+                    "] on this machine, the choice is automatic");
+  }
+}
+
+// On CUDA panels are [rows, bytes of a row] without a header, which nobody could read without waiting: their size is
+// what is checked, and all rows of a table read the same.
+
+void check_panels(const char* op, const at::Tensor& panels, at::Device device, std::int64_t rows,
+                  std::int64_t row_bytes) {
+  TORCH_CHECK_VALUE(panels.scalar_type() == at::kByte && panels.is_contiguous() && panels.device() == device &&
+                        panels.dim() == 2 && panels.size(0) == rows && panels.size(1) == row_bytes,
+                    op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(), ", [",
+                    rows, ", ", row_bytes, "] made by the prepack operator on ", device, " is wanted");
+  TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 16 == 0, op,
+                    ": panels are not aligned to 16 bytes");
+}
+
+/// A weight as the kernels on CUDA take it, and what keeps it alive.
+struct CudaPanels {
+  at::Tensor data, flags;
+  int flag_count = 0;
+
+  kernels::cuda::Panels view() const {
+    return {data.const_data_ptr(), flags.defined() ? flags.const_data_ptr<int>() : nullptr, flag_count};
+  }
+  /// Where prepack writes flags of a float weight: whoever gave codes has looked at them.
+  int* flag_data(const Weight& w) {
+    if (!kernels::is_float(w.dtype)) return nullptr;
+    flags = at::empty({kernels::cuda::most_flags}, w.values.options().dtype(at::kInt));
+    return flags.mutable_data_ptr<int>();
+  }
+};
+
+CudaPanels cuda_panels(const char* op, const kernels::cuda::GemmTable& table, std::int64_t n, std::int64_t k,
+                       const Weight& w) {
+  const std::int64_t row = table.panel_row(k);
+  if (w.panels.defined()) {
+    check_panels(op, w.panels, w.panels.device(), n, row);
+    return {w.panels, {}};
+  }
+  CudaPanels panels{at::empty({n, row}, w.values.options().dtype(at::kByte)), {}};
+  const std::int64_t stride = kernels::row_bytes(w.dtype, k);
+  int* const flags = panels.flag_data(w);
+  check_status(
+      op, table.prepack({w.values.const_data_ptr(), w.dtype, stride, nullptr, w.scale.scalar(), w.floor}, n, k,
+                        panels.data.mutable_data_ptr(), flags, &panels.flag_count, cuda_queue(panels.data.device())));
+  if (flags == nullptr) panels.flag_count = 0;
+  return panels;
+}
+
+CudaPanels cuda_panels(const char* op, const kernels::cuda::Conv2dTable& table, const kernels::Conv2dShape& shape,
+                       const Weight& w) {
+  const std::int64_t row = table.panel_row(shape);
+  if (w.panels.defined()) {
+    check_panels(op, w.panels, w.panels.device(), shape.out_c, row);
+    return {w.panels, {}};
+  }
+  CudaPanels panels{at::empty({shape.out_c, row}, w.values.options().dtype(at::kByte)), {}};
+  int* const flags = panels.flag_data(w);
+  check_status(
+      op, table.prepack({w.values.const_data_ptr(), w.dtype, w.scale.scalar(), w.floor}, shape,
+                        panels.data.mutable_data_ptr(), flags, &panels.flag_count, cuda_queue(panels.data.device())));
+  if (flags == nullptr) panels.flag_count = 0;
+  return panels;
+}
+
+/// Runs the row, or the one that runs everywhere where the runtime refuses to start it.
+template <class Table, class Row, class Run>
+void run_row(const char* op, const Table& table, const Row& row, const Run& run) {
+  kernels::Status status = run(row);
+  if (status == kernels::Status::launch_failed && &row != &table.back()) {
+    TORCH_WARN_ONCE(op, ": the CUDA runtime refused to start ", row.name, ", ", table.back().name, " runs instead");
+    status = run(table.back());
+  }
+  check_status(op, status);
+}
+
+void run_gemm_cuda(const char* op, const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
+                   const Rows& x, kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
+                   std::int64_t kernel_id) {
+  const at::Device device = out.device();
+  const c10::DeviceGuard guard(device);
+  const CudaPanels panels = cuda_panels(op, table, shape.n, shape.k, weight);
+  const at::Tensor workspace = at::empty({table.workspace(shape.m, shape.k)}, out.options().dtype(at::kByte));
+  const kernels::Dtype to = out_dtype(out);
+  run_row(op, table, gemm_row(op, table, shape, device.index(), kernel_id), [&](const auto& row) {
+    return row.run(
+        shape, {x.data.const_data_ptr(), dtype, x.stride, q.bias_data(), q.scale_a.scalar(), q.floor}, panels.view(),
+        {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.scale_a.scalar(), q.scale_w.scalar()},
+        workspace.mutable_data_ptr(), cuda_queue(device));
+  });
+}
+
+void run_conv2d_cuda(const char* op, const kernels::cuda::Conv2dTable& table, const kernels::Conv2dShape& shape,
+                     const at::Tensor& x, const Quantiser& q, const Weight& weight, const at::Tensor& out) {
+  const at::Device device = out.device();
+  const c10::DeviceGuard guard(device);
+  const CudaPanels panels = cuda_panels(op, table, shape, weight);
+  const at::Tensor workspace = at::empty({table.workspace(shape)}, out.options().dtype(at::kByte));
+  run_row(op, table, kernels::cuda::choose(table, shape, gpu_of(op, device.index())), [&](const auto& row) {
+    return row.run(
+        shape, {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(), q.scale_a.scalar(), q.floor},
+        panels.view(), {out.mutable_data_ptr(), out_dtype(out), layout_of(out), q.scale_a.scalar(), q.scale_w.scalar()},
+        workspace.mutable_data_ptr(), cuda_queue(device));
+  });
+}
+
 }  // namespace
 
 kernels::Parallel torch_parallel() {
@@ -126,7 +246,36 @@ float scale_value(const char* op, const char* name, const at::Tensor& scale) {
   return value;
 }
 
+Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::Device where) {
+  TORCH_CHECK_VALUE(scale.defined() && scale.numel() == 1, op, ": ", name, " is ",
+                    scale.defined() ? c10::str(scale.sizes()) : std::string("missing"), ", one element is wanted");
+  TORCH_CHECK_VALUE(scale.device() == where || (where.is_cuda() && scale.is_cpu() && scale.dim() == 0), op, ": ", name,
+                    " is on ", scale.device(), ", the other tensors on ", where);
+  if (!scale.is_cuda()) return {scale_value(op, name, scale), {}};
+  check_float(op, name, scale);
+  return {0, scale.detach().to(at::kFloat)};
+}
+
+kernels::cuda::Queue cuda_queue(at::Device device) {
+  const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+  return {guard.getStream(device).native_handle(), static_cast<int>(device.index())};
+}
+
+void check_one_device(const char* op, std::initializer_list<at::Tensor> tensors) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (first == nullptr) first = &tensor;
+    TORCH_CHECK_VALUE(tensor.device() == first->device(), op, ": tensors are on ", first->device(), " and ",
+                      tensor.device(), ", one device is wanted");
+  }
+}
+
 void check_status(const char* op, kernels::Status status) {
+  if constexpr (with_cuda) {
+    if (status == kernels::Status::launch_failed || status == kernels::Status::device_error)
+      TORCH_CHECK(false, op, ": ", kernels::describe(status), ": ", kernels::cuda::last_error());
+  }
   TORCH_CHECK_VALUE(status == kernels::Status::ok, op, ": ", kernels::describe(status));
 }
 
@@ -155,50 +304,78 @@ const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& ta
   const kernels::Isa isa = host_isa(op);
   const std::int64_t index = kernel_id - first_kernel_id;
   if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isa)) return table.rows[index];
-  if (kernel_id < 0 || kernel_id >= first_kernel_id) {
-    TORCH_WARN_ONCE(op, ": kernel_id ", kernel_id, " names no kernel for [", shape.m, ", ", shape.n, ", ", shape.k,
-                    "] on this machine, the choice is automatic");
-  }
+  if (kernel_id < first_cuda_kernel_id || kernel_id > last_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
   return kernels::choose(table, shape, isa);
 }
 
-void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
-              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out,
-              std::int64_t kernel_id) {
-  const kernels::Dtype dtype = out_dtype(out);
-  const kernels::GemmOutput y = {out.mutable_data_ptr(), dtype, kernels::row_bytes(dtype, shape.n), scale};
-  if (weight.panels.defined()) {
-    const kernels::GemmKernel& row = row_of_panels(op, table, weight.panels, shape.n, shape.k, 1, host_isa(op));
-    check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
-    check_status(op, row.run(shape, x, panel_data(weight.panels), y, torch_parallel()));
-    return;
-  }
-  const kernels::GemmKernel& row = gemm_row(op, table, shape, kernel_id);
-  const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
-  row.prepack(weight.packed.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
-  check_status(op, row.run(shape, x, panels.const_data_ptr(), y, torch_parallel()));
+const kernels::cuda::Gpu& gpu_of(const char* op, int device) {
+  const kernels::cuda::Gpu* facts = nullptr;
+  if constexpr (with_cuda) check_status(op, kernels::cuda::gpu(device, &facts));
+  return *facts;
 }
 
-void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels::Conv2dShape& shape,
-                const kernels::Conv2dInput& x, const Weight& weight, float scale, const at::Tensor& out) {
+const kernels::cuda::GemmKernel& gemm_row(const char* op, const kernels::cuda::GemmTable& table,
+                                          const kernels::GemmShape& shape, int device, std::int64_t kernel_id) {
+  const kernels::cuda::Gpu& gpu = gpu_of(op, device);
+  const std::int64_t index = kernel_id - first_cuda_kernel_id;
+  if (index >= 0 && index < table.count && kernels::cuda::fits(table.rows[index], shape, gpu)) return table.rows[index];
+  if (kernel_id < 0 || kernel_id >= first_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
+  if (const auto* row = tuned_row(table, shape, gpu)) return *row;
+  return kernels::cuda::choose(table, shape, gpu);
+}
+
+void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,
+              kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
+              std::int64_t kernel_id) {
+  if constexpr (with_cuda) {
+    if (out.is_cuda()) return run_gemm_cuda(op, tables.cuda, shape, x, dtype, q, weight, out, kernel_id);
+  }
+  const kernels::GemmInput input = {x.data.const_data_ptr(), dtype, x.stride, q.bias_data(), q.step()};
+  const kernels::Dtype to = out_dtype(out);
+  const kernels::GemmOutput y = {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.result_scale()};
+  if (weight.panels.defined()) {
+    const kernels::GemmKernel& row = row_of_panels(op, tables.cpu, weight.panels, shape.n, shape.k, 1, host_isa(op));
+    check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
+    check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
+    return;
+  }
+  const kernels::GemmKernel& row = gemm_row(op, tables.cpu, shape, kernel_id);
+  const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
+  row.prepack(weight.values.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
+  check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
+}
+
+void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2dShape& shape, const at::Tensor& x,
+                const Quantiser& q, const Weight& weight, const at::Tensor& out) {
+  if constexpr (with_cuda) {
+    if (out.is_cuda()) return run_conv2d_cuda(op, tables.cuda, shape, x, q, weight, out);
+  }
   const kernels::Isa isa = host_isa(op);
-  const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), x.layout, scale};
+  const kernels::Conv2dInput input = {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(),
+                                      q.step()};
+  const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), input.layout, q.result_scale()};
   if (weight.panels.defined()) {
     const kernels::Conv2dKernel& row =
-        row_of_panels(op, table, weight.panels, shape.out_c, shape.depth(), shape.taps(), isa);
+        row_of_panels(op, tables.cpu, weight.panels, shape.out_c, shape.depth(), shape.taps(), isa);
     check_panel_size(op, weight.panels, row.packed_bytes(shape));
-    check_status(op, row.run(shape, x, panel_data(weight.panels), y, torch_parallel()));
+    check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
   }
-  const kernels::Conv2dKernel& row = kernels::choose(table, shape, isa);
+  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, isa);
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
-  row.prepack(weight.packed.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
-  check_status(op, row.run(shape, x, panels.const_data_ptr(), y, torch_parallel()));
+  row.prepack(weight.values.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
+  check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
 }
 
-at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
-                        std::int64_t k, std::int64_t kernel_id) {
-  const kernels::GemmKernel& row = gemm_row(op, table, {1, n, k}, kernel_id);
+at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
+                        std::int64_t n, std::int64_t k, std::int64_t kernel_id) {
+  if constexpr (with_cuda) {
+    if (weight.is_cuda()) {
+      const c10::DeviceGuard guard(weight.device());
+      return cuda_panels(op, tables.cuda, n, k, {weight.contiguous(), dtype, {}, 1, {}}).data;
+    }
+  }
+  const kernels::GemmKernel& row = gemm_row(op, tables.cpu, {1, n, k}, kernel_id);
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
   if (!weight.is_meta())
     row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, header_of(row.name, n, k, 1)),
@@ -206,9 +383,15 @@ at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const a
   return panels;
 }
 
-at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,
+at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
                           const kernels::Conv2dShape& shape) {
-  const kernels::Conv2dKernel& row = kernels::choose(table, shape, host_isa(op));
+  if constexpr (with_cuda) {
+    if (weight.is_cuda()) {
+      const c10::DeviceGuard guard(weight.device());
+      return cuda_panels(op, tables.cuda, shape, {weight.contiguous(), dtype, {}, 1, {}}).data;
+    }
+  }
+  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isa(op));
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
   if (!weight.is_meta())
     row.prepack(weight.contiguous().const_data_ptr(), shape,

@@ -5,10 +5,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
 #include "bie/kernels/conv2d.h"
+#include "bie/kernels/cuda/conv2d.h"
+#include "bie/kernels/cuda/gemm.h"
 #include "bie/kernels/gemm.h"
 #include "bie/kernels/parallel.h"
 
@@ -48,6 +51,28 @@ void check_meta(const char* op, const char* name, const at::Tensor& tensor);
 /// The only element of a scale, widened to float32; a sentence unless it is one finite floating-point number.
 float scale_value(const char* op, const char* name, const at::Tensor& scale);
 
+/// Whether this build has CUDA kernels. `if constexpr (with_cuda)` around what calls them keeps the others linking.
+inline constexpr bool with_cuda = BIE_WITH_CUDA;
+
+/// A scale as the kernels of its device take it: a number on the CPU, left where it is on CUDA, because reading it
+/// would wait for the device.
+struct Scale {
+  float value = 0;    ///< where `device` is undefined
+  at::Tensor device;  ///< one float32 on CUDA, or undefined
+
+  kernels::cuda::Scalar scalar() const { return {device.defined() ? device.const_data_ptr<float>() : nullptr, value}; }
+};
+
+/// The scale for tensors on `where`: scale_value on the CPU. On CUDA one element on that device, or a 0-dimensional one
+/// on the CPU, as torch allows; that it is finite is then not checked.
+Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::Device where);
+
+/// The current stream of the device.
+kernels::cuda::Queue cuda_queue(at::Device device);
+
+/// A ValueError unless all defined tensors are on the device of the first.
+void check_one_device(const char* op, std::initializer_list<at::Tensor> tensors);
+
 /// ValueError, with the kernel's reason, unless ok.
 void check_status(const char* op, kernels::Status status);
 /// The instruction set in use; a sentence when BIE_MAX_ISA is not understood.
@@ -64,31 +89,63 @@ struct Rows {
 };
 Rows rows_of(const at::Tensor& x);
 
-/// The weight of a GEMM or convolution in its checkpoint layout, and perhaps already arranged.
+/// What the activation of a product is quantised with, step = max(scale, floor), and what its result is scaled by.
+struct Quantiser {
+  at::Tensor bias;  ///< float32 or undefined
+  Scale scale_a, scale_w;
+  float floor = 1;
+
+  float step() const { return scale_a.value > floor ? scale_a.value : floor; }  ///< on the CPU
+  float result_scale() const { return scale_a.value * scale_w.value; }          ///< on the CPU
+  const float* bias_data() const { return bias.defined() ? bias.const_data_ptr<float>() : nullptr; }
+};
+
+/// The weight of a GEMM or convolution, and perhaps already arranged.
 struct Weight {
-  at::Tensor packed;
-  at::Tensor panels;  ///< undefined, or from prepack
+  at::Tensor values;  ///< on the CPU in the checkpoint layout; on CUDA that, int8 codes of one byte, or floats
+  kernels::Dtype dtype = kernels::Dtype::f32;  ///< of `values`
+  Scale scale;                                 ///< floats become codes with max(scale, floor)
+  float floor = 1;
+  at::Tensor panels;  ///< undefined, or from prepack: `values` is not read then
+};
+
+/// The tables of one product on every device.
+struct GemmTables {
+  kernels::GemmTable cpu;
+  kernels::cuda::GemmTable cuda;
+};
+struct Conv2dTables {
+  kernels::Conv2dTable cpu;
+  kernels::cuda::Conv2dTable cuda;
 };
 
 /// Ids below this one leave the choice to the table; this one names its first row, the next the second.
 inline constexpr std::int64_t first_kernel_id = 100;
+/// The same for the rows of CUDA. An id of the other kind of device is automatic, so that a layer can move.
+inline constexpr std::int64_t first_cuda_kernel_id = 200, last_cuda_kernel_id = 299;
 
-/// The row an id names, or the table's choice. An id of a row that is not there, not for this machine or not for this
-/// shape is the table's choice too, with one warning.
+/// The row an id names, or the choice: what was found fastest (tuning.h), else the table's. An id of a row that is not
+/// there, not for this machine or not for this shape is the choice too, with one warning.
 const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
                                     std::int64_t kernel_id);
+const kernels::cuda::GemmKernel& gemm_row(const char* op, const kernels::cuda::GemmTable& table,
+                                          const kernels::GemmShape& shape, int device, std::int64_t kernel_id);
 
-/// acc or y of shape [m, n] written into `out`; `step` and `bias` as in GemmInput. Panels bring their own row.
-void run_gemm(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
-              const kernels::GemmInput& x, const Weight& weight, float scale, const at::Tensor& out,
+/// The GPU of that number; a sentence where it cannot be used.
+const kernels::cuda::Gpu& gpu_of(const char* op, int device);
+
+/// acc or y of shape [m, n] written into `out`. Panels bring their own row on the CPU; on CUDA all rows read the same.
+void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,
+              kernels::Dtype dtype, const Quantiser& quantiser, const Weight& weight, const at::Tensor& out,
               std::int64_t kernel_id = 0);
-void run_conv2d(const char* op, const kernels::Conv2dTable& table, const kernels::Conv2dShape& shape,
-                const kernels::Conv2dInput& x, const Weight& weight, float scale, const at::Tensor& out);
+/// x is dense in its suggested memory format, and so is out.
+void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2dShape& shape, const at::Tensor& x,
+                const Quantiser& quantiser, const Weight& weight, const at::Tensor& out);
 
 /// Panels of the weight, on its device; without values for a meta tensor.
-at::Tensor prepack_gemm(const char* op, const kernels::GemmTable& table, const at::Tensor& weight, std::int64_t n,
-                        std::int64_t k, std::int64_t kernel_id = 0);
-at::Tensor prepack_conv2d(const char* op, const kernels::Conv2dTable& table, const at::Tensor& weight,
+at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
+                        std::int64_t n, std::int64_t k, std::int64_t kernel_id = 0);
+at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
                           const kernels::Conv2dShape& shape);
 
 }  // namespace bie::ops

@@ -1,6 +1,7 @@
 // Which binary GEMM kernel is fastest for a shape: measured, where the table's order is a good guess.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "bie/kernels/binary_gemm.h"
 #include "bie/ops.h"
 #include "ops/bridge.h"
+#include "ops/tuning.h"
 
 namespace bie::ops {
 namespace {
@@ -46,9 +48,31 @@ double time_row(const kernels::GemmKernel& row, const kernels::GemmShape& shape,
   return *middle;
 }
 
-std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64_t k) {
-  TORCH_CHECK_VALUE(m > 0 && n > 0 && k > 0, op_name, ": m, n and k are ", m, ", ", n, " and ", k,
+void check_sizes(const char* op, std::int64_t m, std::int64_t n, std::int64_t k) {
+  TORCH_CHECK_VALUE(m > 0 && n > 0 && k > 0, op, ": m, n and k are ", m, ", ", n, " and ", k,
                     ", positive numbers are wanted");
+}
+
+std::int64_t tune_gemm_any(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+  const char* op = "tune_gemm";
+  check_sizes(op, m, n, k);
+  TORCH_CHECK_VALUE(device.is_cuda(), op, ": the device is ", device, ", a CUDA device is wanted");
+  if constexpr (with_cuda) {
+    const int index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
+    switch (bits) {
+      case 1: return first_cuda_kernel_id + tune(op, kernels::cuda::b1xb1_gemm_table(), {m, n, k}, index);
+      case 4: return first_cuda_kernel_id + tune(op, kernels::cuda::s4xs4_gemm_table(), {m, n, k}, index);
+      case 8: return first_cuda_kernel_id + tune(op, kernels::cuda::s8xs8_gemm_table(), {m, n, k}, index);
+      default: TORCH_CHECK_VALUE(false, op, ": bits is ", bits, ", 1, 4 or 8 is wanted");
+    }
+  }
+  TORCH_CHECK(false, op, ": this build of bie has no CUDA kernels; build it with -DBIE_CUDA=ON");
+}
+
+std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64_t k,
+                                      std::optional<at::Device> device) {
+  if (device && device->is_cuda()) return tune_gemm_any(1, m, n, k, *device);
+  check_sizes(op_name, m, n, k);
   const kernels::GemmTable table = kernels::b1xb1_gemm_table();
   const kernels::Isa isa = host_isa(op_name);
   // Rows are linear in blocks of rows, panels and k: a cut of a large shape keeps their order.
@@ -80,9 +104,16 @@ std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64
 
 }  // namespace
 
-std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k) {
-  static const auto op = find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t)>("bie::select_binary_kernel");
-  return op.call(m, n, k);
+std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k, std::optional<at::Device> device) {
+  static const auto op = find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t, std::optional<at::Device>)>(
+      "bie::select_binary_kernel");
+  return op.call(m, n, k, device);
+}
+
+std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+  static const auto op =
+      find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t, std::int64_t, at::Device)>("bie::tune_gemm");
+  return op.call(bits, m, n, k, device);
 }
 
 }  // namespace bie::ops
@@ -90,4 +121,5 @@ std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k
 // No tensor tells a device, so there is no key to dispatch on.
 TORCH_LIBRARY_IMPL(bie, CompositeExplicitAutograd, m) {
   m.impl("select_binary_kernel", bie::ops::select_binary_kernel_any);
+  m.impl("tune_gemm", bie::ops::tune_gemm_any);
 }

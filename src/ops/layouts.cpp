@@ -6,8 +6,11 @@
 #include <iterator>
 #include <string_view>
 
+#include "bie/kernels/cuda/packing.h"
+#include "bie/kernels/sign_layout.h"
 #include "bie/ops.h"
 #include "ops/bridge.h"
+#include "ops/cuda_call.h"
 
 namespace bie::ops {
 namespace {
@@ -16,29 +19,17 @@ constexpr std::int64_t bstc_rows = 32;
 
 c10::SymInt round_up(const c10::SymInt& value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// A byte of a packed row is a byte of every layout; where it lies differs, and the order of its bits.
 struct Layout {
   std::string_view name;
+  kernels::SignLayout order;
   std::int64_t row_unit, column_unit;  ///< n and k are multiples of these
   std::int64_t padded_rows;            ///< the layout holds n rounded up to this
-  bool reversed;                       ///< most significant bit first; packed rows are least significant first
-  std::int64_t (*place)(std::int64_t row, std::int64_t byte, std::int64_t rows, std::int64_t row_bytes);
 };
 
 constexpr Layout layouts[] = {
-    // [n/8][k/128][8][16]
-    {"btc", 8, 128, 1, true,
-     [](std::int64_t row, std::int64_t byte, std::int64_t, std::int64_t row_bytes) {
-       return ((row / 8 * (row_bytes / 16) + byte / 16) * 8 + row % 8) * 16 + byte % 16;
-     }},
-    // [k/32][n rounded up to 32][4]
-    {"bstc", 1, 32, bstc_rows, true,
-     [](std::int64_t row, std::int64_t byte, std::int64_t rows, std::int64_t) {
-       return (byte / 4 * rows + row) * 4 + byte % 4;
-     }},
-    // [k/8][n]
-    {"columns", 1, 8, 1, false,
-     [](std::int64_t row, std::int64_t byte, std::int64_t rows, std::int64_t) { return byte * rows + row; }},
+    {"btc", kernels::SignLayout::btc, 8, 128, 1},
+    {"bstc", kernels::SignLayout::bstc, 1, 32, bstc_rows},
+    {"columns", kernels::SignLayout::columns, 1, 8, 1},
 };
 
 const Layout& find_layout(const char* op, std::string_view name) {
@@ -52,12 +43,6 @@ void check_sizes(const char* op, const Layout& layout, const c10::SymInt& n, std
   TORCH_CHECK_VALUE(n >= 0 && k >= 0 && n % layout.row_unit == 0 && k % layout.column_unit == 0, op, ": n = ", n,
                     " and k = ", k, ", layout ", layout.name, " wants multiples of ", layout.row_unit, " and ",
                     layout.column_unit);
-}
-
-std::uint8_t reverse_bits(unsigned byte) {
-  byte = (byte & 0xf0) >> 4 | (byte & 0x0f) << 4;
-  byte = (byte & 0xcc) >> 2 | (byte & 0x33) << 2;
-  return static_cast<std::uint8_t>((byte & 0xaa) >> 1 | (byte & 0x55) << 1);
 }
 
 at::Tensor signs_from_layout_meta(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view name) {
@@ -80,20 +65,25 @@ at::Tensor signs_from_layout_meta(const at::Tensor& bytes, std::int64_t n, std::
   return at::empty({n, k / 8}, bytes.options());
 }
 
-at::Tensor signs_from_layout_cpu(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view name) {
+at::Tensor signs_from_layout_real(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view name) {
+  const char* op = "signs_from_layout";
   at::Tensor out = signs_from_layout_meta(bytes, n, k, name);
-  const Layout& layout = find_layout("signs_from_layout", name);
+  const kernels::SignLayout order = find_layout(op, name).order;
   const at::Tensor dense = bytes.contiguous();
   const auto* from = dense.const_data_ptr<std::uint8_t>();
   auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
   const std::int64_t rows = row_bytes == 0 ? 0 : dense.numel() / row_bytes;
-  for (std::int64_t row = 0; row < n; ++row) {
-    for (std::int64_t byte = 0; byte < row_bytes; ++byte) {
-      const std::uint8_t value = from[layout.place(row, byte, rows, row_bytes)];
-      *to++ = layout.reversed ? reverse_bits(value) : value;
+  if constexpr (with_cuda) {
+    if (bytes.is_cuda()) {
+      const CudaCall call(op, bytes.device());
+      call(kernels::cuda::signs_from_layout, kernels::cuda::SignRows{order, n, row_bytes, rows}, from, to);
+      return out;
     }
   }
+  for (std::int64_t row = 0; row < n; ++row)
+    for (std::int64_t byte = 0; byte < row_bytes; ++byte)
+      *to++ = kernels::turn_bits(order, from[kernels::place_in(order, row, byte, rows, row_bytes)]);
   return out;
 }
 
@@ -108,21 +98,32 @@ at::Tensor signs_to_layout_meta(const at::Tensor& packed, std::int64_t k, std::s
   return at::empty_symint({round_up(packed.sym_size(0), layout.padded_rows) * (k / 8)}, packed.options());
 }
 
-at::Tensor signs_to_layout_cpu(const at::Tensor& packed, std::int64_t k, std::string_view name) {
-  at::Tensor out = signs_to_layout_meta(packed, k, name).zero_();
-  const Layout& layout = find_layout("signs_to_layout", name);
+at::Tensor signs_to_layout_real(const at::Tensor& packed, std::int64_t k, std::string_view name) {
+  const char* op = "signs_to_layout";
+  at::Tensor out = signs_to_layout_meta(packed, k, name);
+  const kernels::SignLayout order = find_layout(op, name).order;
   const at::Tensor dense = packed.contiguous();
   const auto* from = dense.const_data_ptr<std::uint8_t>();
   auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
   const std::int64_t rows = row_bytes == 0 ? 0 : out.numel() / row_bytes;
-  for (std::int64_t row = 0; row < dense.size(0); ++row) {
-    for (std::int64_t byte = 0; byte < row_bytes; ++byte) {
-      const std::uint8_t value = *from++;
-      to[layout.place(row, byte, rows, row_bytes)] = layout.reversed ? reverse_bits(value) : value;
+  if constexpr (with_cuda) {
+    if (packed.is_cuda()) {
+      const CudaCall call(op, packed.device());
+      call(kernels::cuda::signs_to_layout, kernels::cuda::SignRows{order, packed.size(0), row_bytes, rows}, from, to);
+      return out;
     }
   }
+  out.zero_();
+  for (std::int64_t row = 0; row < dense.size(0); ++row)
+    for (std::int64_t byte = 0; byte < row_bytes; ++byte)
+      to[kernels::place_in(order, row, byte, rows, row_bytes)] = kernels::turn_bits(order, *from++);
   return out;
+}
+
+void implement(torch::Library& m) {
+  m.impl("signs_from_layout", signs_from_layout_real);
+  m.impl("signs_to_layout", signs_to_layout_real);
 }
 
 }  // namespace
@@ -140,10 +141,10 @@ at::Tensor signs_to_layout(const at::Tensor& packed, std::int64_t k, std::string
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("signs_from_layout", bie::ops::signs_from_layout_cpu);
-  m.impl("signs_to_layout", bie::ops::signs_to_layout_cpu);
-}
+TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("signs_from_layout", bie::ops::signs_from_layout_meta);

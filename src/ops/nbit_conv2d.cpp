@@ -1,10 +1,13 @@
 // q8_conv2d and q4_conv2d: checks, shapes, forward and backward (numerics.md section 7).
+#include <ATen/Context.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <array>
 #include <cstdint>
+#include <mutex>
+#include <tuple>
 
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
@@ -18,14 +21,24 @@ struct Width8 {
   static constexpr const char* op_name = "q8_conv2d";
   static constexpr const CodeRange& range = q8_range;
   static constexpr bool packs = false;
-  static kernels::Conv2dTable table() { return kernels::s8xs8_conv2d_table(); }
+  static Conv2dTables tables() {
+    if constexpr (with_cuda)
+      return {kernels::s8xs8_conv2d_table(), kernels::cuda::s8xs8_conv2d_table()};
+    else
+      return {kernels::s8xs8_conv2d_table(), {}};
+  }
 };
 
 struct Width4 {
   static constexpr const char* op_name = "q4_conv2d";
   static constexpr const CodeRange& range = q4_range;
   static constexpr bool packs = true;
-  static kernels::Conv2dTable table() { return kernels::s4xs4_conv2d_table(); }
+  static Conv2dTables tables() {
+    if constexpr (with_cuda)
+      return {kernels::s4xs4_conv2d_table(), kernels::cuda::s4xs4_conv2d_table()};
+    else
+      return {kernels::s4xs4_conv2d_table(), {}};
+  }
 };
 
 using OptPair = at::OptionalIntArrayRef;
@@ -147,24 +160,17 @@ at::Tensor forward_meta(const ConvArgs& a) {
 }
 
 template <class W>
-at::Tensor forward_cpu(const ConvArgs& a) {
+at::Tensor forward(const ConvArgs& a) {
   const char* op = W::op_name;
   const Geometry g = check_geometry<W>(a, is_there(a.anchor));
   if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
   const Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
   at::Tensor y = empty_output<W>(a, g);
   if (y.numel() == 0) return y;
-  const at::Tensor x = a.x.contiguous(a.x.suggest_memory_format());
-  const kernels::ImageLayout layout = x.suggest_memory_format() == at::MemoryFormat::ChannelsLast
-                                          ? kernels::ImageLayout::nhwc
-                                          : kernels::ImageLayout::nchw;
-  const kernels::Conv2dShape shape{x.size(0),    g.in_c,        x.size(2),    x.size(3),   g.out_c,
+  const kernels::Conv2dShape shape{a.x.size(0),  g.in_c,        a.x.size(2),  a.x.size(3), g.out_c,
                                    g.kernel_h,   g.kernel_w,    a.stride[0],  a.stride[1], a.padding[0],
                                    a.padding[1], a.dilation[0], a.dilation[1]};
-  run_conv2d(op, W::table(), shape,
-             {x.const_data_ptr(), kernel_dtype(op, "x", x), layout,
-              o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr, o.step},
-             o.weight, o.scale, y);
+  run_conv2d(op, W::tables(), shape, a.x.contiguous(a.x.suggest_memory_format()), o.quantiser, o.weight, y);
   return y;
 }
 
@@ -186,35 +192,105 @@ Grads backward_meta(const ConvBackwardArgs& a) {
                      value_or_none(a.bias_a), a.want_weight);
 }
 
+/// cuDNN chooses among its kernels by settings of the whole process; while one of these lives it takes those that give
+/// the same bits every time.
+class DeterministicConvolutions {
+ public:
+  DeterministicConvolutions() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    if (count()++ > 0) return;
+    before() = at::globalContext().deterministicCuDNN();
+    at::globalContext().setDeterministicCuDNN(true);
+  }
+  ~DeterministicConvolutions() {
+    const std::lock_guard<std::mutex> lock(mutex());
+    if (--count() == 0) at::globalContext().setDeterministicCuDNN(before());
+  }
+  DeterministicConvolutions(const DeterministicConvolutions&) = delete;
+  DeterministicConvolutions& operator=(const DeterministicConvolutions&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex it;
+    return it;
+  }
+  static int& count() {
+    static int it = 0;
+    return it;
+  }
+  static bool& before() {
+    static bool it = false;
+    return it;
+  }
+};
+
+/// Gradients of the input and of the filter. On CUDA `values` and `filter` are codes, which TF32 holds exactly: where
+/// it is allowed a float32 gradient goes through the tensor cores in two parts, which hold it to 2^-23.
+std::tuple<at::Tensor, at::Tensor> convolution_grads(const ConvBackwardArgs& a, const at::Tensor& values,
+                                                     const at::Tensor& filter, bool want_x) {
+  const auto products = [&](const at::Tensor& g) {
+    const auto [up, grad_w, grad_bias] = at::convolution_backward(
+        g, values, filter, at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
+        /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, a.want_weight, false});
+    return std::tuple(up, grad_w);
+  };
+  const at::Tensor g = a.g.to(at::kFloat);
+  if (!g.is_cuda()) return products(g);
+  const DeterministicConvolutions deterministic;
+  const bool tf32 = at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+  if (!tf32 || a.g.scalar_type() != at::kFloat) return products(g);
+  constexpr int dropped = 13;  // bits of float32 that TF32 does not have
+  const at::Tensor high = g.view(at::kInt).add(1 << (dropped - 1)).bitwise_and(-(1 << dropped)).view(at::kFloat);
+  auto [up, grad_w] = products(high);
+  const auto [low_up, low_grad_w] = products(g.sub(high));
+  if (want_x) up.add_(low_up);
+  if (a.want_weight) grad_w.add_(low_grad_w);
+  return {up, grad_w};
+}
+
+void multiply_(at::Tensor& values, const Scale& scale) {
+  if (scale.device.defined())
+    values.mul_(scale.device.reshape(at::IntArrayRef()));
+  else
+    values.mul_(scale.value);
+}
+
 template <class W>
-Grads backward_cpu(const ConvBackwardArgs& a) {
+Grads backward(const ConvBackwardArgs& a) {
   const auto [out_c, in_c, kh, kw, packed] = check_backward<W>(a);
   at::Tensor codes = a.weight;
   if (packed)
     codes =
         unpack_int4(a.weight.reshape({out_c, (in_c * kh * kw + 1) / 2}), in_c * kh * kw).view({out_c, in_c, kh, kw});
-  check_eps(W::op_name, a.eps);
-  const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
-  const float divisor = clip_divisor(W::op_name, a.x, sa);
+  const Scale scale = backward_scale<W>(a);
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), in_c);
+  check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
+  const bool exact = a.x.is_cuda();  // products of codes, scaled afterwards
+  const Scale one{1, {}};
   at::Tensor xs, values;
   if (want_x) {
     xs = a.x.to(at::kFloat);
     if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
     xs = xs.contiguous(layout);
-    values = quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
+    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, exact ? one : scale);
   } else {
-    values = code_values(a.x, sa);
+    values = code_values(a.x, exact ? one : scale);
   }
-  const auto [up, grad_w, grad_bias] = at::convolution_backward(
-      a.g.to(at::kFloat), values, w.values(codes), at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
-      /*transposed=*/false, at::IntArrayRef{0, 0}, /*groups=*/1, {want_x, a.want_weight, false});
+  auto [up, grad_w] = convolution_grads(a, values, w.values(codes, exact ? one : w.step.scale), want_x);
   Grads grads;
-  if (want_x) finish_input_grads<W>(grads, a, xs, divisor, up.contiguous(layout), {0, 2, 3});
-  if (a.want_weight) std::get<1>(grads) = w.grad(grad_w.contiguous());
+  if (want_x) {
+    up = up.contiguous(layout);
+    if (exact) multiply_(up, w.step.scale);
+    finish_input_grads<W>(grads, a, xs, scale, up, {0, 2, 3});
+  }
+  if (a.want_weight) {
+    grad_w = grad_w.contiguous();
+    if (exact) multiply_(grad_w, scale);
+    std::get<1>(grads) = w.grad(grad_w);
+  }
   return grads;
 }
 
@@ -256,7 +332,7 @@ at::Tensor q8_prepack_any(const at::Tensor& weight) {
                     ", four axes, none empty, are wanted");
   const kernels::Conv2dShape shape{
       1, fixed_size(weight, 1), 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
-  return prepack_conv2d(op, kernels::s8xs8_conv2d_table(), weight, shape);
+  return prepack_conv2d(op, Width8::tables(), weight, kernels::Dtype::s8, shape);
 }
 
 at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size) {
@@ -270,7 +346,7 @@ at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at
   TORCH_CHECK_VALUE(weight.sym_numel() == shape.out_c * ((shape.depth() + 1) / 2), op, ": the weight is ",
                     weight.sym_sizes(), ", ", in_channels, " channels and kernel ", kernel_size, " want rows of ",
                     (shape.depth() + 1) / 2, " bytes");
-  return prepack_conv2d(op, kernels::s4xs4_conv2d_table(), weight, shape);
+  return prepack_conv2d(op, Width4::tables(), weight, kernels::Dtype::s4, shape);
 }
 
 template <class W>
@@ -308,15 +384,24 @@ at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
+namespace {
+
+void implement(torch::Library& m) {
   using namespace bie::ops;
-  m.impl("q8_conv2d", Forward::of<forward_cpu<Width8>>);
-  m.impl("q8_conv2d_backward", Backward::of<backward_cpu<Width8>>);
-  m.impl("q4_conv2d", Forward::of<forward_cpu<Width4>>);
-  m.impl("q4_conv2d_backward", Backward::of<backward_cpu<Width4>>);
+  m.impl("q8_conv2d", Forward::of<forward<Width8>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward<Width8>>);
+  m.impl("q4_conv2d", Forward::of<forward<Width4>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward<Width4>>);
   m.impl("q8_conv2d_prepack", q8_prepack_any);
   m.impl("q4_conv2d_prepack", q4_prepack_any);
 }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

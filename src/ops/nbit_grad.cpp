@@ -5,18 +5,45 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
+#include "bie/kernels/cuda/gradient.h"
+#include "ops/cuda_call.h"
 #include "ops/elementwise.h"
 
 namespace bie::ops {
+namespace {
 
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, float divisor,
+constexpr const char* op_name = "backward";
+
+kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
+  return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
+}
+
+}  // namespace
+
+at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode) {
-  const float step = scale_value("backward", "scale_a", scale_a);
-  const bool exact = mode == GradMode::exact;
+  const bool exact = mode == GradMode::exact, scaled = !exact && range.hi == q8_range.hi;
+  const double denominator = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())) * range.hi);
+  if constexpr (with_cuda) {
+    if (xs.is_cuda()) {
+      check_one_device(op_name, {xs, up});
+      const CudaCall call(op_name, xs.device());
+      const at::Tensor workspace = call.workspace();
+      const at::Tensor grad_scale = at::empty(scale_a.sizes(), xs.options().dtype(at::kFloat));
+      call(kernels::cuda::quantizer_backward, up.mutable_data_ptr<float>(), xs.const_data_ptr<float>(), xs.numel(),
+           scale.scalar(), bounds_of(range, 0), kernels::cuda::StepRule{exact, scaled, denominator},
+           grad_scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+      // A scale on the CPU that wants no gradient is not worth waiting for.
+      if (scale_a.is_cpu() && !scale_a.requires_grad()) return {};
+      return grad_scale.to(scale_a.options());
+    }
+  }
+  const float step = scale.value, divisor = step == 0 ? FLT_MIN : step;
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
-  const float gain = !exact && range.hi == q8_range.hi ? step : 1.0f;
+  const float gain = scaled ? step : 1.0f;
   const float* x = xs.const_data_ptr<float>();
   float* g = up.mutable_data_ptr<float>();
   const double sum = sum_of_terms(xs.numel(), [&](std::int64_t begin, std::int64_t end, float* terms) {
@@ -30,53 +57,74 @@ at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::T
       g[i] = grad;
     }
   });
-  const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel())) * range.hi;
-  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / std::sqrt(count), scale_a.options());
+  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / denominator, scale_a.options());
 }
 
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
                        const CodeRange& range) {
   const float floor = static_cast<float>(eps);
-  if (scale_w.defined()) {
-    const float scale = scale_value(op, "scale_w", scale_w);
-    return {std::max(scale, floor), scale};
-  }
-  const float step = mean_step(op, weight, range.mean_to_step);
-  TORCH_CHECK_VALUE(std::isfinite(step), op, ": the weight holds NaN or infinity");
-  const float lifted = std::max(step, floor);
-  return {lifted, range.hi == q4_range.hi ? lifted : step};  // the 4-bit layer's scale_w includes the floor
+  if (scale_w.defined()) return {scale_of(op, "scale_w", scale_w, weight.device()), floor};
+  // The 4-bit layer's scale_w includes the floor.
+  const float least = range.hi == q4_range.hi ? floor : 0.0f;
+  return {mean_scale(op, "the weight", weight, range.mean_to_step, least), floor};
 }
 
-at::Tensor quantized_values(const at::Tensor& x, float step, float scale, const CodeRange& range) {
+at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range,
+                            const Scale& by) {
   at::Tensor values = at::empty_like(x);
-  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float* from = x.const_data_ptr<float>();
   float* to = values.mutable_data_ptr<float>();
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) {
+      const CudaCall call(op_name, x.device());
+      call(kernels::cuda::quantized_values, from, x.numel(), scale.scalar(), bounds_of(range, floor), by.scalar(), to);
+      return values;
+    }
+  }
+  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
+  const float factor = by.value, step = std::max(scale.value, floor);
   for_ranges(x.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = round_clamped(from[i] / step, lo, hi) * scale;
+    for (std::int64_t i = begin; i < end; ++i) to[i] = round_clamped(from[i] / step, lo, hi) * factor;
   });
   return values;
 }
 
-at::Tensor code_values(const at::Tensor& codes, float scale) {
+at::Tensor code_values(const at::Tensor& codes, const Scale& scale) {
   const at::Tensor dense = codes.contiguous();
   at::Tensor values = at::empty(codes.sizes(), codes.options().dtype(at::kFloat));
   const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
   float* to = values.mutable_data_ptr<float>();
+  if constexpr (with_cuda) {
+    if (codes.is_cuda()) {
+      const CudaCall call(op_name, codes.device());
+      call(kernels::cuda::code_values, from, codes.numel(), scale.scalar(), to);
+      return values;
+    }
+  }
+  const float by = scale.value;
   for_ranges(codes.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]) * scale;
+    for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]) * by;
   });
   return values;
 }
 
-at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, float step, const CodeRange& range) {
+at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, const WeightStep& step, const CodeRange& range) {
   grad = grad.contiguous();
   const at::Tensor dense = weight.contiguous();
-  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float* w = dense.const_data_ptr<float>();
   float* g = grad.mutable_data_ptr<float>();
+  if constexpr (with_cuda) {
+    if (grad.is_cuda()) {
+      check_one_device(op_name, {grad, weight});
+      const CudaCall call(op_name, grad.device());
+      call(kernels::cuda::mask_clipped, g, w, grad.numel(), step.scale.scalar(), bounds_of(range, step.floor));
+      return grad;
+    }
+  }
+  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
+  const float by = std::max(step.scale.value, step.floor);
   for_ranges(grad.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) g[i] *= inside_range(w[i] / step, lo, hi);
+    for (std::int64_t i = begin; i < end; ++i) g[i] *= inside_range(w[i] / by, lo, hi);
   });
   return grad;
 }

@@ -11,26 +11,28 @@ namespace bie::ops {
 
 /// Turns `up`, laid out like xs = x + bias_a, into the gradient of xs of q = clamp(rint(xs / scale_a)) * scale_a,
 /// straight through inside the range. Returns the gradient of scale_a in its own shape and dtype. exact: numerics.md
-/// section 5; reference: sections 5 (8 bits) and 6 (4 bits). `divisor` is scale_a's clip_divisor.
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, float divisor,
+/// section 5; reference: sections 5 (8 bits) and 6 (4 bits). A scale_a of 0 divides as the smallest float32 does, so
+/// that an xs of 0 is inside its range and all else outside.
+at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
 
-/// What a float weight is quantised with.
+/// What a float weight is quantised with: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
 struct WeightStep {
-  float step;   ///< its codes are clamp(rint(w / step))
-  float scale;  ///< and stand for code * scale
+  Scale scale;
+  float floor = 0;
 };
 /// From scale_w, or from the weight where it is undefined.
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
                        const CodeRange& range);
 
-/// clamp(rint(x / step)) * scale.
-at::Tensor quantized_values(const at::Tensor& x, float step, float scale, const CodeRange& range);
+/// clamp(rint(x / max(scale, floor))) * by, laid out like x.
+at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range,
+                            const Scale& by);
 
 /// float(code) * scale of int8 codes, dense.
-at::Tensor code_values(const at::Tensor& codes, float scale);
+at::Tensor code_values(const at::Tensor& codes, const Scale& scale);
 
 /// Zeros in grad where the float weight lies outside the range of its quantiser.
-at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, float step, const CodeRange& range);
+at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, const WeightStep& step, const CodeRange& range);
 
 }  // namespace bie::ops

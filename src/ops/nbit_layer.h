@@ -2,8 +2,6 @@
 // W says which layer it is: op_name, range, packs (two codes a byte), table().
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "ops/autograd.h"
@@ -39,8 +37,7 @@ auto find_layer_op(const char* suffix = "") {
 
 /// What a forward pass hands to the kernel.
 struct Operands {
-  float step, scale;  ///< of the activation's quantiser and of the output
-  at::Tensor bias;
+  Quantiser quantiser;
   Weight weight;
 };
 
@@ -48,24 +45,36 @@ struct Operands {
 template <class W, class Args>
 Operands operands(const Args& a, std::int64_t channels, bool plain) {
   const char* op = W::op_name;
-  const float scale_a = scale_value(op, "scale_a", a.scale_a);
-  TORCH_CHECK_VALUE(!is_codes(a.x) || scale_a != 0, op,
+  const at::Device device = a.x.device();
+  const Scale scale_a = scale_of(op, "scale_a", a.scale_a, device);
+  TORCH_CHECK_VALUE(!is_codes(a.x) || device.is_cuda() || scale_a.value != 0, op,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   check_eps(op, a.eps);
-  Operands o{std::max(scale_a, static_cast<float>(a.eps)), 0, float_bias(op, value_or_none(a.bias_a), channels), {}};
+  const at::Tensor panels = is_codes(a.weight) && !is_there(a.anchor) ? value_or_none(a.panels) : at::Tensor();
+  const at::Tensor bias = float_bias(op, value_or_none(a.bias_a), channels);
+  check_one_device(op, {a.x, a.weight, bias, panels});
+  Operands o{{bias, scale_a, {}, static_cast<float>(a.eps)}, {}};
+  Weight& w = o.weight;
+  w.dtype = W::packs ? kernels::Dtype::s4 : kernels::Dtype::s8;
   const auto pack = [](const at::Tensor& codes) { return W::packs ? pack_int4(codes.flatten(1)) : codes; };
   if (!is_codes(a.weight)) {
-    const WeightStep w = weight_step(op, a.weight, value_or_none(a.scale_w), a.eps, W::range);
-    o.scale = scale_a * w.scale;
-    o.weight.packed = pack(quantize_codes(op, a.weight, w.step, W::range));
+    const WeightStep step = weight_step(op, a.weight, value_or_none(a.scale_w), a.eps, W::range);
+    o.quantiser.scale_w = step.scale;
+    if (device.is_cuda())  // quantised while it is arranged
+      w = {a.weight.contiguous(), kernel_dtype(op, "the weight", a.weight), step.scale, step.floor, {}};
+    else
+      w.values = pack(quantize_codes(op, a.weight, step.scale, step.floor, W::range));
     return o;
   }
-  o.scale = scale_a * scale_value(op, "scale_w", value_or_none(a.scale_w));
+  o.quantiser.scale_w = scale_of(op, "scale_w", value_or_none(a.scale_w), device);
   // An anchored weight is in training: its panels would be stale after a step.
-  if (!is_there(a.anchor)) o.weight.panels = value_or_none(a.panels);
-  if (o.weight.panels.defined()) return o;
+  w.panels = panels;
+  if (panels.defined()) return o;
   if (plain) check_codes(op, "the weight", a.weight, W::range);
-  o.weight.packed = plain ? pack(a.weight) : a.weight.contiguous();
+  if (plain && device.is_cuda())
+    w = {a.weight.contiguous(), kernels::Dtype::s8, {}, 1, {}};
+  else
+    w.values = plain ? pack(a.weight) : a.weight.contiguous();
   return o;
 }
 
@@ -83,29 +92,37 @@ struct WeightValues {
 
   explicit WeightValues(const Args& args) : a(args) {
     if (is_codes(a.weight)) {
-      step.scale = scale_value(W::op_name, "scale_w", value_or_none(a.scale_w));
+      step.scale = scale_of(W::op_name, "scale_w", value_or_none(a.scale_w), a.x.device());
     } else {
       weight = a.weight.to(at::kFloat).contiguous();
       step = weight_step(W::op_name, a.weight, value_or_none(a.scale_w), a.eps, W::range);
     }
   }
-  /// q_w * scale_w; `codes` are those of an int8 weight, unpacked.
-  at::Tensor values(const at::Tensor& codes) const {
-    return is_codes(a.weight) ? code_values(codes, step.scale)
-                              : quantized_values(weight, step.step, step.scale, W::range);
+  /// q_w * by; `codes` are those of an int8 weight, unpacked.
+  at::Tensor values(const at::Tensor& codes, const Scale& by) const {
+    return is_codes(a.weight) ? code_values(codes, by) : quantized_values(weight, step.scale, step.floor, W::range, by);
   }
   at::Tensor grad(const at::Tensor& unclipped) const {
     if (is_codes(a.weight)) return unclipped;
-    return (a.reference_grad ? unclipped : mask_clipped(unclipped, weight, step.step, W::range))
-        .to(a.weight.scalar_type());
+    return (a.reference_grad ? unclipped : mask_clipped(unclipped, weight, step, W::range)).to(a.weight.scalar_type());
   }
 };
 
+/// The scale of the activation in a backward pass: on the CPU a sentence where it is 0 and x tells that it was never
+/// initialised.
+template <class W, class Args>
+Scale backward_scale(const Args& a) {
+  check_eps(W::op_name, a.eps);
+  const Scale scale = scale_of(W::op_name, "scale_a", a.scale_a, a.x.device());
+  if (!a.x.is_cuda()) check_initialised(W::op_name, a.x, scale.value);
+  return scale;
+}
+
 /// Gradients of x, scale_a and bias_a from `up`, the gradient of the quantised activation.
 template <class W, class Args>
-void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, float divisor, at::Tensor up,
+void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, const Scale& scale, at::Tensor up,
                         at::IntArrayRef bias_axes) {
-  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, divisor, W::range, grad_mode(a));
+  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, scale, W::range, grad_mode(a));
   if (is_there(a.bias_a)) std::get<3>(grads) = up.sum(bias_axes).to(a.bias_a->scalar_type());
   std::get<0>(grads) = up.reshape(a.x.sizes()).to(a.x.scalar_type());
 }

@@ -1,4 +1,5 @@
 // q8_linear and q4_linear: checks, shapes, forward and backward (numerics.md sections 5 and 6).
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
@@ -16,7 +17,12 @@ struct Width8 {
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
   static constexpr bool packs = false;
-  static kernels::GemmTable table() { return kernels::s8xs8_gemm_table(); }
+  static GemmTables tables() {
+    if constexpr (with_cuda)
+      return {kernels::s8xs8_gemm_table(), kernels::cuda::s8xs8_gemm_table()};
+    else
+      return {kernels::s8xs8_gemm_table(), {}};
+  }
 };
 
 struct Width4 {
@@ -24,7 +30,12 @@ struct Width4 {
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
   static constexpr bool packs = true;
-  static kernels::GemmTable table() { return kernels::s4xs4_gemm_table(); }
+  static GemmTables tables() {
+    if constexpr (with_cuda)
+      return {kernels::s4xs4_gemm_table(), kernels::cuda::s4xs4_gemm_table()};
+    else
+      return {kernels::s4xs4_gemm_table(), {}};
+  }
 };
 
 struct LinearArgs {
@@ -112,17 +123,15 @@ at::Tensor forward_meta(const LinearArgs& a) {
 }
 
 template <class W>
-at::Tensor forward_cpu(const LinearArgs& a) {
+at::Tensor forward(const LinearArgs& a) {
   const char* op = W::op_name;
   const auto [k, plain] = check_features<W>(a);
   const Operands o = operands<W>(a, k, plain);
   at::Tensor y = empty_output(a.x, a.weight);
   if (y.numel() == 0) return y;
   const Rows rows = rows_of(a.x);
-  run_gemm(op, W::table(), {rows.count, a.weight.size(0), k},
-           {rows.data.const_data_ptr(), is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), rows.stride,
-            o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr, o.step},
-           o.weight, o.scale, y);
+  run_gemm(op, W::tables(), {rows.count, a.weight.size(0), k}, rows,
+           is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), o.quantiser, o.weight, y);
   return y;
 }
 
@@ -144,29 +153,28 @@ Grads backward_meta(const LinearBackwardArgs& a) {
 }
 
 template <class W>
-Grads backward_cpu(const LinearBackwardArgs& a) {
+Grads backward(const LinearBackwardArgs& a) {
   const Features f = check_backward<W>(a);
   const std::int64_t n = a.weight.size(0), k = f.k;
   const bool packed = is_codes(a.weight) && W::packs && !f.plain;
   const auto unpack = [k](const at::Tensor& codes) { return W::packs ? unpack_int4(codes, k) : codes; };
-  check_eps(W::op_name, a.eps);
-  const float sa = scale_value(W::op_name, "scale_a", a.scale_a);
-  const float divisor = clip_divisor(W::op_name, a.x, sa);
+  const Scale scale = backward_scale<W>(a);
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), k);
+  check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, LinearBackwardArgs> w(a);
   const at::Tensor g = a.g.to(at::kFloat).reshape({a.x.numel() / a.x.size(-1), n});
+  const at::NoTF32Guard float32_products;
   Grads grads;
   at::Tensor xs;  // [m, k]
   if (!is_codes(a.x)) {
     xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    const at::Tensor values = w.values(packed ? unpack(a.weight) : a.weight);
-    finish_input_grads<W>(grads, a, xs, divisor, at::mm(g, values), {0});
+    const at::Tensor values = w.values(packed ? unpack(a.weight) : a.weight, w.step.scale);
+    finish_input_grads<W>(grads, a, xs, scale, at::mm(g, values), {0});
   }
   if (a.want_weight) {
-    const at::Tensor values = is_codes(a.x)
-                                  ? code_values(unpack(a.x), sa).view({-1, k})
-                                  : quantized_values(xs, std::max(sa, static_cast<float>(a.eps)), sa, W::range);
+    const at::Tensor values = is_codes(a.x) ? code_values(unpack(a.x), scale).view({-1, k})
+                                            : quantized_values(xs, scale, static_cast<float>(a.eps), W::range, scale);
     std::get<1>(grads) = w.grad(at::mm(g.t(), values));
   }
   return grads;
@@ -205,14 +213,15 @@ void check_prepack(const char* op, const at::Tensor& weight) {
 
 at::Tensor q8_prepack_any(const at::Tensor& weight) {
   check_prepack("q8_prepack", weight);
-  return prepack_gemm("q8_prepack", kernels::s8xs8_gemm_table(), weight, fixed_size(weight, 0), fixed_size(weight, 1));
+  return prepack_gemm("q8_prepack", Width8::tables(), weight, kernels::Dtype::s8, fixed_size(weight, 0),
+                      fixed_size(weight, 1));
 }
 
 at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_features) {
   check_prepack("q4_prepack", weight);
   TORCH_CHECK_VALUE(weight.sym_size(1) == (in_features + 1) / 2, "q4_prepack: the weight is ", weight.sym_sizes(),
                     ", in_features = ", in_features, " wants [n, ", (in_features + 1) / 2, "]");
-  return prepack_gemm("q4_prepack", kernels::s4xs4_gemm_table(), weight, fixed_size(weight, 0), in_features);
+  return prepack_gemm("q4_prepack", Width4::tables(), weight, kernels::Dtype::s4, fixed_size(weight, 0), in_features);
 }
 
 template <class W>
@@ -247,15 +256,24 @@ at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features) {
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
+namespace {
+
+void implement(torch::Library& m) {
   using namespace bie::ops;
-  m.impl("q8_linear", Forward::of<forward_cpu<Width8>>);
-  m.impl("q8_linear_backward", Backward::of<backward_cpu<Width8>>);
-  m.impl("q4_linear", Forward::of<forward_cpu<Width4>>);
-  m.impl("q4_linear_backward", Backward::of<backward_cpu<Width4>>);
+  m.impl("q8_linear", Forward::of<forward<Width8>>);
+  m.impl("q8_linear_backward", Backward::of<backward<Width8>>);
+  m.impl("q4_linear", Forward::of<forward<Width4>>);
+  m.impl("q4_linear_backward", Backward::of<backward<Width4>>);
   m.impl("q8_prepack", q8_prepack_any);
   m.impl("q4_prepack", q4_prepack_any);
 }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

@@ -4,8 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include "bie/kernels/cuda/packing.h"
 #include "bie/ops.h"
 #include "ops/bridge.h"
+#include "ops/cuda_call.h"
 
 namespace bie::ops {
 namespace {
@@ -31,19 +33,27 @@ at::Tensor pack_signs_meta(const at::Tensor& x, const OptTensor&) {
   return empty_signs(x);
 }
 
-at::Tensor pack_signs_cpu(const at::Tensor& x, const OptTensor& bias) {
+at::Tensor pack_signs_real(const at::Tensor& x, const OptTensor& bias) {
   const char* op = "pack_signs";
   const kernels::Dtype dtype = kernel_dtype(op, "x", x);
+  check_one_device(op, {x, value_or_none(bias)});
   at::Tensor out = empty_signs(x);
   const std::int64_t k = x.size(-1);
   TORCH_CHECK_TYPE(!bias.has_value() || kernels::is_float(dtype), op, ": x is int8 and takes no bias");
   const at::Tensor b = float_bias(op, value_or_none(bias), k);
   const Rows rows = rows_of(x);
   const kernels::RowsShape shape{rows.count, k};
+  const float* added = b.defined() ? b.const_data_ptr<float>() : nullptr;
+  std::uint8_t* packed = out.mutable_data_ptr<std::uint8_t>();
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) {
+      const CudaCall call(op, x.device());
+      call(kernels::cuda::pack_signs, shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed);
+      return out;
+    }
+  }
   const auto& row = kernels::choose(kernels::sign_pack_table(), shape, host_isa(op));
-  check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride,
-                           b.defined() ? b.const_data_ptr<float>() : nullptr,
-                           static_cast<std::uint8_t*>(out.mutable_data_ptr()), torch_parallel()));
+  check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed, torch_parallel()));
   return out;
 }
 
@@ -60,12 +70,21 @@ at::Tensor unpack_signs_meta(const at::Tensor& packed, std::int64_t k) {
   return empty_last(packed, k, at::kChar);
 }
 
-at::Tensor unpack_signs_cpu(const at::Tensor& packed, std::int64_t k) {
+at::Tensor unpack_signs_real(const at::Tensor& packed, std::int64_t k) {
   at::Tensor out = unpack_signs_meta(packed, k);
+  if (out.numel() == 0) return out;
   const at::Tensor dense = packed.contiguous();
-  if (k > 0)
-    kernels::unpack_signs({out.numel() / k, k}, dense.const_data_ptr<std::uint8_t>(),
-                          out.mutable_data_ptr<std::int8_t>(), torch_parallel());
+  const auto* from = static_cast<const std::uint8_t*>(dense.const_data_ptr());
+  std::int8_t* to = out.mutable_data_ptr<std::int8_t>();
+  const kernels::RowsShape shape{out.numel() / k, k};
+  if constexpr (with_cuda) {
+    if (packed.is_cuda()) {
+      const CudaCall call("unpack_signs", packed.device());
+      call(kernels::cuda::unpack_signs, shape, from, to);
+      return out;
+    }
+  }
+  kernels::unpack_signs(shape, from, to, torch_parallel());
   return out;
 }
 
@@ -75,14 +94,23 @@ at::Tensor pack_int4_meta(const at::Tensor& codes) {
   return empty_last(codes, (codes.sym_size(-1) + 1) / 2, at::kChar);
 }
 
-at::Tensor pack_int4_cpu(const at::Tensor& codes) {
+at::Tensor pack_int4_real(const at::Tensor& codes) {
+  const char* op = "pack_int4";
   at::Tensor out = pack_int4_meta(codes);
   const at::Tensor dense = codes.contiguous();
   const std::int64_t k = codes.size(-1);
   const kernels::RowsShape shape{k == 0 ? 0 : codes.numel() / k, k};
-  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isa("pack_int4"));
-  check_status("pack_int4", row.run(shape, dense.const_data_ptr<std::int8_t>(),
-                                    static_cast<std::uint8_t*>(out.mutable_data_ptr()), torch_parallel()));
+  const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
+  auto* to = static_cast<std::uint8_t*>(out.mutable_data_ptr());
+  if constexpr (with_cuda) {
+    if (codes.is_cuda()) {
+      const CudaCall call(op, codes.device());
+      call(kernels::cuda::pack_int4, shape, from, to);
+      return out;
+    }
+  }
+  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isa(op));
+  check_status(op, row.run(shape, from, to, torch_parallel()));
   return out;
 }
 
@@ -91,13 +119,29 @@ at::Tensor unpack_int4_meta(const at::Tensor& packed, std::int64_t k) {
   return empty_last(packed, k, at::kChar);
 }
 
-at::Tensor unpack_int4_cpu(const at::Tensor& packed, std::int64_t k) {
+at::Tensor unpack_int4_real(const at::Tensor& packed, std::int64_t k) {
   at::Tensor out = unpack_int4_meta(packed, k);
+  if (out.numel() == 0) return out;
   const at::Tensor dense = packed.contiguous();
-  if (k > 0)
-    kernels::unpack_int4({out.numel() / k, k}, static_cast<const std::uint8_t*>(dense.const_data_ptr()),
-                         out.mutable_data_ptr<std::int8_t>(), torch_parallel());
+  const auto* from = static_cast<const std::uint8_t*>(dense.const_data_ptr());
+  std::int8_t* to = out.mutable_data_ptr<std::int8_t>();
+  const kernels::RowsShape shape{out.numel() / k, k};
+  if constexpr (with_cuda) {
+    if (packed.is_cuda()) {
+      const CudaCall call("unpack_int4", packed.device());
+      call(kernels::cuda::unpack_int4, shape, from, to);
+      return out;
+    }
+  }
+  kernels::unpack_int4(shape, from, to, torch_parallel());
   return out;
+}
+
+void implement(torch::Library& m) {
+  m.impl("pack_signs", pack_signs_real);
+  m.impl("unpack_signs", unpack_signs_real);
+  m.impl("pack_int4", pack_int4_real);
+  m.impl("unpack_int4", unpack_int4_real);
 }
 
 }  // namespace
@@ -124,12 +168,10 @@ at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k) {
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("pack_signs", bie::ops::pack_signs_cpu);
-  m.impl("unpack_signs", bie::ops::unpack_signs_cpu);
-  m.impl("pack_int4", bie::ops::pack_int4_cpu);
-  m.impl("unpack_int4", bie::ops::unpack_int4_cpu);
-}
+TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("pack_signs", bie::ops::pack_signs_meta);

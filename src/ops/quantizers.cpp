@@ -17,6 +17,7 @@
 
 #include "bie/kernels/quantize.h"
 #include "bie/ops.h"
+#include "ops/cuda_call.h"
 #include "ops/elementwise.h"
 #include "ops/vector_clones.h"
 
@@ -27,20 +28,47 @@ using Pair = std::tuple<at::Tensor, at::Tensor>;
 
 at::Tensor scalar_like(const at::Tensor& x, double value) { return at::full({}, value, x.options().dtype(at::kFloat)); }
 
+/// The codes and the scale that they were made with, which is NaN where x holds NaN or infinity. inline, so that a
+/// build without CUDA, where nothing calls it, holds no copy.
+[[maybe_unused]] inline Pair quantize_cuda(const char* op, const at::Tensor& x, const OptTensor& scale, float floor,
+                                           const CodeRange& range) {
+  const CudaCall call(op, x.device());
+  at::Tensor out;
+  Scale step;
+  float* poison = nullptr;
+  if (scale.has_value()) {
+    step = scale_of(op, "scale", *scale, x.device());
+    out = scalar_like(x, step.value);
+    if (step.device.defined()) out.copy_(step.device.reshape({}));
+    poison = out.mutable_data_ptr<float>();
+  } else {
+    step = mean_scale(op, "x", x, range.mean_to_step);
+    out = step.device;
+  }
+  const at::Tensor dense = x.contiguous();
+  at::Tensor codes = at::empty(x.sizes(), x.options().dtype(at::kChar));
+  call(kernels::cuda::quantize_codes, dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(), step.scalar(), floor,
+       range.lo, range.hi, codes.mutable_data_ptr<std::int8_t>(), poison);
+  return {codes, out};
+}
+
 Pair quantize(const char* op, const at::Tensor& x, const OptTensor& scale, double eps, const CodeRange& range) {
   check_float(op, "x", x);
   check_eps(op, eps);
-  const float given = scale.has_value() ? scale_value(op, "scale", *scale) : mean_step(op, x, range.mean_to_step);
-  TORCH_CHECK_VALUE(std::isfinite(given), op, ": x holds NaN or infinity");
-  const at::Tensor codes = quantize_codes(op, x, std::max(given, static_cast<float>(eps)), range);
-  return {codes, scalar_like(x, given)};
+  const float floor = static_cast<float>(eps);
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) return quantize_cuda(op, x, scale, floor, range);
+  }
+  const Scale given =
+      scale.has_value() ? scale_of(op, "scale", *scale, x.device()) : mean_scale(op, "x", x, range.mean_to_step);
+  return {quantize_codes(op, x, given, floor, range), scalar_like(x, given.value)};
 }
 
-Pair q8_quantize_cpu(const at::Tensor& x, const OptTensor& scale, double eps) {
+Pair q8_quantize_real(const at::Tensor& x, const OptTensor& scale, double eps) {
   return quantize("q8_quantize", x, scale, eps, q8_range);
 }
 
-Pair q4_quantize_cpu(const at::Tensor& x, const OptTensor& scale, double eps) {
+Pair q4_quantize_real(const at::Tensor& x, const OptTensor& scale, double eps) {
   return quantize("q4_quantize", x, scale, eps, q4_range);
 }
 
@@ -53,37 +81,74 @@ Pair q8_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return qu
 
 Pair q4_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return quantize_meta("q4_quantize", x); }
 
-/// q = clamp(rint(x * scale), lo, bound) in float32, for a scale = bound / amax.
-Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, std::int64_t num_bits, bool is_unsigned,
-                         bool narrow_range) {
+struct AmaxRange {
+  double lo, bound;
+  bool is_unsigned;
+};
+
+AmaxRange amax_range(const char* op, std::int64_t num_bits, bool is_unsigned, bool narrow_range) {
   TORCH_CHECK_VALUE(num_bits >= 2 && num_bits <= 16, op, ": num_bits is ", num_bits, ", 2 to 16 are wanted");
-  TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
   const double bound = std::ldexp(1.0, static_cast<int>(num_bits) - 1 + (is_unsigned ? 1 : 0)) - 1;
-  const double lo = is_unsigned ? 0 : narrow_range ? -bound : -bound - 1;
+  return {is_unsigned ? 0 : narrow_range ? -bound : -bound - 1, bound, is_unsigned};
+}
+
+void check_amax(const char* op, float amax) {
+  TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
+}
+
+/// q = clamp(rint(x * scale), lo, bound) in float32, for a scale = bound / amax.
+Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, const AmaxRange& range) {
+  check_amax(op, amax);
   const at::Tensor xf = x.to(at::kFloat);
-  TORCH_CHECK_TYPE(!is_unsigned || x.numel() == 0 || xf.min().item<float>() >= 0, op,
+  TORCH_CHECK_TYPE(!range.is_unsigned || x.numel() == 0 || xf.min().item<float>() >= 0, op,
                    ": x holds negative values, unsigned quantisation wants none");
   if (amax == 0) return {at::zeros_like(x), scalar_like(x, 1)};
-  const float scale = static_cast<float>(bound) / amax;
-  const at::Tensor q = xf.mul(scale).round().clamp(lo, bound).to(x.scalar_type());
+  const float scale = static_cast<float>(range.bound) / amax;
+  const at::Tensor q = xf.mul(scale).round().clamp(range.lo, range.bound).to(x.scalar_type());
   return {q, scalar_like(x, amax <= 0x1p-24f ? 1.0f : scale)};
 }
 
-Pair amax_quantize_cpu(const at::Tensor& x, const OptTensor& amax, std::int64_t num_bits, bool is_unsigned,
-                       bool narrow_range) {
+[[maybe_unused]] inline Pair amax_quantize_cuda(const char* op, const at::Tensor& x, const OptTensor& amax,
+                                                const AmaxRange& range) {
+  const CudaCall call(op, x.device());
+  Scale given;
+  if (amax.has_value()) {
+    given = scale_of(op, "amax", *amax, x.device());
+    if (!given.device.defined()) check_amax(op, given.value);
+  }
+  const kernels::cuda::Scalar most = given.scalar();
+  const at::Tensor dense = x.contiguous(), workspace = call.workspace();
+  at::Tensor q = at::empty(x.sizes(), x.options());
+  at::Tensor scale = at::empty({}, x.options().dtype(at::kFloat));
+  call(kernels::cuda::amax_quantize, dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(),
+       amax.has_value() ? &most : nullptr,
+       kernels::cuda::AmaxRange{static_cast<float>(range.lo), static_cast<float>(range.bound), range.is_unsigned},
+       q.mutable_data_ptr(), scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+  return {q, scale};
+}
+
+Pair amax_quantize_cpu(const char* op, const at::Tensor& x, const OptTensor& amax, const AmaxRange& range) {
+  TORCH_CHECK_VALUE(at::isfinite(x).all().item<bool>(), op, ": x holds NaN or infinity");
+  const float most = amax.has_value() ? scale_of(op, "amax", *amax, x.device()).value : x.max().item<float>();
+  return amax_quantize_value(op, x, most, range);
+}
+
+Pair amax_quantize_real(const at::Tensor& x, const OptTensor& amax, std::int64_t num_bits, bool is_unsigned,
+                        bool narrow_range) {
   const char* op = "amax_quantize";
   check_float(op, "x", x);
   TORCH_CHECK_VALUE(x.numel() > 0, op, ": x is ", x.sizes(), ", at least one element is wanted");
-  TORCH_CHECK_VALUE(at::isfinite(x).all().item<bool>(), op, ": x holds NaN or infinity");
-  float value = 0;
-  if (amax.has_value()) {
-    TORCH_CHECK_VALUE(amax->numel() == 1 && (amax->dim() == 0 || amax->dim() == x.dim()), op, ": amax is ",
-                      amax->sizes(), ", one element of rank 0 or ", x.dim(), " is wanted");
-    value = scale_value(op, "amax", *amax);
-  } else {
-    value = x.max().item<float>();
-  }
-  auto [q, scale] = amax_quantize_value(op, x, value, num_bits, is_unsigned, narrow_range);
+  TORCH_CHECK_VALUE(!amax.has_value() || (amax->numel() == 1 && (amax->dim() == 0 || amax->dim() == x.dim())), op,
+                    ": amax is ", amax.has_value() ? amax->sizes() : at::IntArrayRef(), ", one element of rank 0 or ",
+                    x.dim(), " is wanted");
+  const AmaxRange range = amax_range(op, num_bits, is_unsigned, narrow_range);
+  const auto quantized = [&]() -> Pair {
+    if constexpr (with_cuda) {
+      if (x.is_cuda()) return amax_quantize_cuda(op, x, amax, range);
+    }
+    return amax_quantize_cpu(op, x, amax, range);
+  };
+  const auto [q, scale] = quantized();
   const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
   return {q, scale.view(ones)};
 }
@@ -101,12 +166,22 @@ BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::i
     to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, lo, hi)));
 }
 
-at::Tensor int8_grad_cpu(const at::Tensor& g) {
+at::Tensor int8_grad_real(const at::Tensor& g) {
   const char* op = "int8_grad";
   check_float(op, "g", g);
+  if (g.numel() == 0) return at::empty(g.sizes(), g.options().dtype(at::kChar));
+  if constexpr (with_cuda) {
+    if (g.is_cuda()) {
+      const CudaCall call(op, g.device());
+      const at::Tensor dense = g.contiguous(), workspace = call.workspace();
+      at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
+      call(kernels::cuda::int8_grad, dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(),
+           q.mutable_data_ptr<std::int8_t>(), workspace.mutable_data_ptr());
+      return q;
+    }
+  }
   const at::Tensor wide = g.to(at::kFloat).contiguous();
   at::Tensor q = at::zeros(g.sizes(), g.options().dtype(at::kChar));
-  if (g.numel() == 0) return q;
   const auto [low, high] = at::aminmax(wide);
   const float min = low.item<float>(), max = high.item<float>();
   if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
@@ -124,20 +199,30 @@ at::Tensor int8_grad_cpu(const at::Tensor& g) {
 
 at::Tensor int8_grad_meta(const at::Tensor& g) { return at::empty_symint(g.sym_sizes(), g.options().dtype(at::kChar)); }
 
-Pair binary_init_cpu(const at::Tensor& weight) {
+Pair binary_init_real(const at::Tensor& weight) {
   const char* op = "binary_init";
   check_float(op, "weight", weight);
   TORCH_CHECK_VALUE(weight.numel() > 0, op, ": weight is ", weight.sizes(), ", at least one element is wanted");
+  if constexpr (with_cuda) {
+    if (weight.is_cuda()) {
+      const CudaCall call(op, weight.device());
+      const at::Tensor dense = weight.contiguous(), workspace = call.workspace();
+      at::Tensor q = at::empty(weight.sizes(), weight.options().dtype(at::kChar));
+      at::Tensor scale_w = at::empty({}, weight.options().dtype(at::kFloat));
+      call(kernels::cuda::binary_init, dense.const_data_ptr(), kernel_dtype(op, "weight", weight), weight.numel(),
+           q.mutable_data_ptr<std::int8_t>(), scale_w.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+      return {q, scale_w};
+    }
+  }
   const at::Tensor w = weight.to(at::kFloat);
-  const float scale_w = mean_step(op, weight, 1);
-  TORCH_CHECK_VALUE(std::isfinite(scale_w), op, ": weight holds NaN or infinity");
+  const Scale scale_w = mean_scale(op, "weight", weight, 1);
   const at::Tensor centred = w.sub(w.mean(at::kDouble).item<float>());
   // An all-equal weight may centre to tiny negatives only: amax_quantize wants amax >= 0.
   const float amax = std::max(0.0f, centred.max().item<float>());
-  at::Tensor q = std::get<0>(amax_quantize_value(op, centred, amax, 8, false, true));
+  at::Tensor q = std::get<0>(amax_quantize_value(op, centred, amax, amax_range(op, 8, false, true)));
   q = at::where(q.eq(0), at::sign(centred), q);
   q = at::where(q.eq(0), at::full({}, 1.0f), q).to(at::kChar);
-  return {q, scalar_like(weight, scale_w)};
+  return {q, scalar_like(weight, scale_w.value)};
 }
 
 Pair binary_init_meta(const at::Tensor& weight) {
@@ -145,19 +230,43 @@ Pair binary_init_meta(const at::Tensor& weight) {
           at::empty({}, weight.options().dtype(at::kFloat))};
 }
 
-void init_scale_cpu(at::Tensor& scale_a, const at::Tensor& x, double c) {
+void check_first_batch(const char* op, const at::Tensor& x, double c) {
+  check_float(op, "x", x);
+  TORCH_CHECK_VALUE(std::isfinite(c) && c > 0, op, ": c is ", c, ", a positive number is wanted");
+}
+
+void init_scale_real(at::Tensor& scale_a, const at::Tensor& x, double c) {
   const char* op = "init_scale_";
   TORCH_CHECK_TYPE(scale_a.scalar_type() == at::kFloat, op, ": scale_a is ", scale_a.scalar_type(),
                    ", float32 is wanted");
+  check_one_device(op, {x, scale_a});
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) {
+      check_first_batch(op, x, c);
+      const Scale scale = scale_of(op, "scale_a", scale_a, x.device());
+      const CudaCall call(op, x.device());
+      const at::Tensor dense = x.contiguous(), workspace = call.workspace();
+      call(kernels::cuda::init_scale, dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(), c,
+           scale.device.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+      bump_version(scale_a);
+      return;
+    }
+  }
   if (scale_value(op, "scale_a", scale_a) != 0) return;
-  check_float(op, "x", x);
-  TORCH_CHECK_VALUE(std::isfinite(c) && c > 0, op, ": c is ", c, ", a positive number is wanted");
-  const float step = mean_step(op, x, c);
-  TORCH_CHECK_VALUE(std::isfinite(step), op, ": x holds NaN or infinity");
-  scale_a.fill_(step);
+  check_first_batch(op, x, c);
+  scale_a.fill_(mean_scale(op, "x", x, c).value);
 }
 
 void init_scale_meta(at::Tensor& scale_a, const at::Tensor&, double) { check_meta("init_scale_", "scale_a", scale_a); }
+
+void implement(torch::Library& m) {
+  m.impl("q8_quantize", q8_quantize_real);
+  m.impl("q4_quantize", q4_quantize_real);
+  m.impl("amax_quantize", amax_quantize_real);
+  m.impl("int8_grad", int8_grad_real);
+  m.impl("binary_init", binary_init_real);
+  m.impl("init_scale_", init_scale_real);
+}
 
 }  // namespace
 
@@ -165,16 +274,40 @@ void check_eps(const char* op, double eps) {
   TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");
 }
 
-float mean_step(const char* op, const at::Tensor& x, double c) {
+Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c, float floor) {
+  const kernels::Dtype dtype = kernel_dtype(op, name, x);
   const at::Tensor dense = x.contiguous();
-  const float mean = kernels::mean_abs(dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(), torch_parallel());
-  return static_cast<float>(static_cast<double>(mean) * c);
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) {
+      const CudaCall call(op, x.device());
+      const at::Tensor workspace = call.workspace();
+      at::Tensor scale = at::empty({}, x.options().dtype(at::kFloat));
+      call(kernels::cuda::mean_scale, dense.const_data_ptr(), dtype, x.numel(), c, floor,
+           scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+      return {0, scale};
+    }
+  }
+  const float mean = kernels::mean_abs(dense.const_data_ptr(), dtype, x.numel(), torch_parallel());
+  const float step = static_cast<float>(static_cast<double>(mean) * c);
+  TORCH_CHECK_VALUE(std::isfinite(step), op, ": ", name, " holds NaN or infinity");
+  return {std::max(step, floor), {}};
 }
 
-at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const CodeRange& range) {
+at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scale, float floor,
+                          const CodeRange& range) {
   const kernels::Dtype dtype = kernel_dtype(op, "x", x);
   const at::Tensor dense = x.contiguous();
   at::Tensor codes = at::empty(x.sizes(), x.options().dtype(at::kChar));
+  if constexpr (with_cuda) {
+    if (x.is_cuda()) {
+      const CudaCall call(op, x.device());
+      float* const no_poison = nullptr;
+      call(kernels::cuda::quantize_codes, dense.const_data_ptr(), dtype, x.numel(), scale.scalar(), floor, range.lo,
+           range.hi, codes.mutable_data_ptr<std::int8_t>(), no_poison);
+      return codes;
+    }
+  }
+  const float step = std::max(scale.value, floor);
   // Rows only divide the work here: any split of a dense tensor gives the same codes.
   constexpr std::int64_t run = 16384;
   const std::int64_t whole = x.numel() / run * run;
@@ -193,7 +326,7 @@ at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const
 }
 
 void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range) {
-  if (range.lo == -128) return;
+  if (range.lo == -128 || codes.is_cuda()) return;
   const at::Tensor dense = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
   const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
   const int lo = range.lo;
@@ -242,14 +375,10 @@ void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c) {
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) {
-  m.impl("q8_quantize", bie::ops::q8_quantize_cpu);
-  m.impl("q4_quantize", bie::ops::q4_quantize_cpu);
-  m.impl("amax_quantize", bie::ops::amax_quantize_cpu);
-  m.impl("int8_grad", bie::ops::int8_grad_cpu);
-  m.impl("binary_init", bie::ops::binary_init_cpu);
-  m.impl("init_scale_", bie::ops::init_scale_cpu);
-}
+TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("q8_quantize", bie::ops::q8_quantize_meta);

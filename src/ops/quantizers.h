@@ -19,13 +19,16 @@ inline constexpr CodeRange q4_range{-8, 7, 2 / 5.6345};
 /// ValueError unless eps is a positive number.
 void check_eps(const char* op, double eps);
 
-/// float(c * mean|x|), the mean in float64.
-float mean_step(const char* op, const at::Tensor& x, double c);
+/// max(float(c * mean|x|), floor), the mean in float64. Where x holds NaN or infinity, a ValueError that calls it
+/// `name` on the CPU, and NaN on CUDA.
+Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c, float floor = 0);
 
-/// int8 codes of a float tensor with true division by `step` > 0, same shape, dense.
-at::Tensor quantize_codes(const char* op, const at::Tensor& x, float step, const CodeRange& range);
+/// int8 codes of a float tensor with true division by max(scale, floor) > 0, same shape, dense. NaN has no code: on the
+/// CPU it is a ValueError, as infinity is, on CUDA 0.
+at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range);
 
-/// ValueError naming the tensor where int8 codes lie outside the range. One pass.
+/// ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is checked: it would
+/// wait for the device, and the kernels there take such a code as the nearest bound.
 void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range);
 
 }  // namespace bie::ops

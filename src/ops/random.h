@@ -1,30 +1,12 @@
-// Random numbers as a function of their place, so that any thread can make any of them.
+// The random numbers of kernels/random.h by their names here.
 #pragma once
 
-#include <cstdint>
+#include "kernels/random.h"
 
 namespace bie::ops {
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves every bit of the output.
-inline std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-/// A sequence of 64 random bits an element.
-class Stream {
- public:
-  Stream(std::uint64_t seed, std::uint64_t parameter, std::uint64_t step)
-      : start_(mix(mix(mix(seed + golden) + parameter * golden) + step * golden)) {}
-  std::uint64_t bits(std::int64_t element) const { return mix(start_ + static_cast<std::uint64_t>(element) * golden); }
-
- private:
-  static constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
-  std::uint64_t start_;
-};
-
-/// In [0, 1), from 24 of the bits.
-inline float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-24f; }
+using kernels::mix;
+using kernels::Stream;
+using kernels::uniform;
 
 }  // namespace bie::ops

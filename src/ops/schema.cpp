@@ -42,7 +42,8 @@ TORCH_LIBRARY(bie, m) {
       "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
 
   m.def("binary_prepack(Tensor weight, int in_features, int kernel_id=0) -> Tensor");
-  m.def("select_binary_kernel(int m, int n, int k) -> int");
+  m.def("select_binary_kernel(int m, int n, int k, Device? device=None) -> int");
+  m.def("tune_gemm(int bits, int m, int n, int k, Device device) -> int");
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
   m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");
@@ -75,5 +76,17 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "diode_mix_signs_(Tensor(a!) signs, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, *, int step, "
       "float lr, float beta1, float beta2, int seed=0, int stream=0) -> ()");
+  // Many parameters in one call, and on CUDA in one launch.
+  m.def(
+      "diode_mix_float_many_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avg_l, Tensor(c!)[] exp_avg_s, *, "
+      "int[] steps, float lr, float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, "
+      "int seed=0, int[] streams) -> ()");
+  m.def(
+      "diode_mix_codes_many_(Tensor(a!)[] codes, Tensor[] grads, Tensor(b!)[] exp_avg_l, Tensor(c!)[] exp_avg_s, "
+      "Tensor(d!)[] scale_w, *, int[] bits, bool[] renew_scale, int[] steps, float lr, float beta1, float beta2, "
+      "float eps, float weight_decay=0.0, bool correct_bias=True, int seed=0, int[] streams) -> ()");
+  m.def(
+      "diode_mix_signs_many_(Tensor(a!)[] signs, Tensor[] grads, Tensor(b!)[] exp_avg_l, Tensor(c!)[] exp_avg_s, *, "
+      "int[] steps, float lr, float beta1, float beta2, int seed=0, int[] streams) -> ()");
   m.def("diode_mix_first_moment(Tensor signs, ScalarType dtype, int seed=0, int stream=0) -> Tensor");
 }

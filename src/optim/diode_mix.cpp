@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -30,8 +31,8 @@ void check(const DiodeMixOptions& o) {
 
 void check(const Param& param, const std::string& key) {
   const at::Tensor& t = param.tensor;
-  TORCH_CHECK_VALUE(t.defined() && t.is_contiguous() && t.is_cpu(), "DiodeMix: the parameter ", key,
-                    " is not a dense tensor on the CPU");
+  TORCH_CHECK_VALUE(t.defined() && t.is_contiguous() && (t.is_cpu() || t.is_cuda()), "DiodeMix: the parameter ", key,
+                    " is not a dense tensor on the CPU or on CUDA");
   const at::ScalarType type = t.scalar_type();
   const bool is_float = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
   TORCH_CHECK_VALUE(is_float || type == at::kChar, "DiodeMix: the parameter ", key, " is ", type,
@@ -63,6 +64,14 @@ DiodeMixOptions unpack(const at::Tensor& packed) {
 }
 
 }  // namespace
+
+/// What one call steps: parameters of one kind on one device.
+struct DiodeMix::Batch {
+  using Call = void(const std::vector<ops::DiodeMixItem>&, const ops::DiodeMixStep&);
+  Call* call;
+  at::Device device;
+  std::vector<ops::DiodeMixItem> items;
+};
 
 DiodeMix::DiodeMix(std::vector<Group> groups, std::uint64_t seed, MomentType moments)
     : groups_(std::move(groups)), states_(groups_.size()), seed_(seed), moments_(moments) {
@@ -108,10 +117,18 @@ void DiodeMix::step() {
   }
   const at::NoGradGuard no_grad;
   std::int64_t stream = 0;
-  for (std::size_t i = 0; i < groups_.size(); ++i)
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const DiodeMixOptions& o = groups_[i].options;
+    std::vector<Batch> batches;
     for (std::size_t j = 0; j < groups_[i].params.size(); ++j, ++stream)
-      if (groups_[i].params[j].tensor.grad().defined())
-        step_one(groups_[i].params[j], states_[i][j], groups_[i].options, stream);
+      if (groups_[i].params[j].tensor.grad().defined()) add(groups_[i].params[j], states_[i][j], o, stream, batches);
+    const ops::DiodeMixStep numbers{
+        1, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.correct_bias, static_cast<std::int64_t>(seed_), 0};
+    for (const Batch& batch : batches) {
+      batch.call(batch.items, numbers);
+      for (const ops::DiodeMixItem& item : batch.items) item.param.unsafeGetTensorImpl()->bump_version();
+    }
+  }
 }
 
 void DiodeMix::start(const Param& param, State& state, std::int64_t stream) const {
@@ -122,23 +139,28 @@ void DiodeMix::start(const Param& param, State& state, std::int64_t stream) cons
                           : at::zeros_like(state.exp_avg_l);
 }
 
-void DiodeMix::step_one(const Param& param, State& state, const DiodeMixOptions& o, std::int64_t stream) const {
+void DiodeMix::add(const Param& param, State& state, const DiodeMixOptions& o, std::int64_t stream,
+                   std::vector<Batch>& batches) const {
   const at::Tensor& grad = param.tensor.grad();
   const bool integer = param.tensor.scalar_type() == at::kChar;
-  if (integer && at::isFloatingType(grad.scalar_type()) && !nn::is_finite(grad)) return;
+  // On CUDA the step itself leaves such a weight out: to ask here would wait for the device.
+  const bool host = param.tensor.is_cpu();
+  if (host && integer && at::isFloatingType(grad.scalar_type()) && !nn::is_finite(grad)) return;
   if (!state.exp_avg_l.defined()) start(param, state, stream);
-  const ops::DiodeMixStep step{++state.step, o.lr,           o.beta1,        o.beta2,
-                               o.eps,        o.weight_decay, o.correct_bias, static_cast<std::int64_t>(seed_),
-                               stream};
-  if (!integer) {
-    ops::diode_mix_float_(param.tensor, grad, state.exp_avg_l, state.exp_avg_s, step);
-  } else if (param.bits == 1) {
-    ops::diode_mix_signs_(param.tensor, grad, state.exp_avg_l, state.exp_avg_s, step);
-  } else {
-    const bool renew = o.renew_scale_every > 0 && state.step % o.renew_scale_every == 0;
-    ops::diode_mix_codes_(param.tensor, grad, state.exp_avg_l, state.exp_avg_s, param.scale_w, param.bits, renew, step);
+  ops::DiodeMixItem item{param.tensor, grad, state.exp_avg_l, state.exp_avg_s, ++state.step, stream};
+  Batch::Call* call = ops::diode_mix_float_many_;
+  if (integer && param.bits == 1) call = ops::diode_mix_signs_many_;
+  if (integer && param.bits != 1) {
+    call = ops::diode_mix_codes_many_;
+    item.scale_w = param.scale_w;
+    item.bits = param.bits;
+    item.renew_scale = o.renew_scale_every > 0 && state.step % o.renew_scale_every == 0;
   }
-  param.tensor.unsafeGetTensorImpl()->bump_version();
+  const at::Device device = param.tensor.device();
+  auto batch = std::find_if(batches.begin(), batches.end(),
+                            [&](const Batch& b) { return b.call == call && b.device == device; });
+  if (batch == batches.end()) batch = batches.insert(batch, {call, device, {}});
+  batch->items.push_back(std::move(item));
 }
 
 std::map<std::string, at::Tensor> DiodeMix::state() const {
@@ -179,8 +201,12 @@ void DiodeMix::load_state(const std::map<std::string, at::Tensor>& state) {
       const std::string name = key(i, j);
       if (left.count(name + ".step") == 0 && left.count(name + ".exp_avg_l") == 0) continue;  // it never had a gradient
       const at::IntArrayRef sizes = groups_[i].params[j].tensor.sizes();
-      s.exp_avg_l = take(name + ".exp_avg_l", sizes, type).clone();
-      s.exp_avg_s = take(name + ".exp_avg_s", sizes, type).clone();
+      const at::Device device = groups_[i].params[j].tensor.device();
+      const auto copied = [&](const char* moment) {
+        return take(name + moment, sizes, type).to(device, type, /*non_blocking=*/false, /*copy=*/true);
+      };
+      s.exp_avg_l = copied(".exp_avg_l");
+      s.exp_avg_s = copied(".exp_avg_s");
       s.step = take(name + ".step", {}, at::kLong).item<std::int64_t>();
       TORCH_CHECK_VALUE(s.step >= 1, "DiodeMix: the state's entry '", name, ".step' is ", s.step);
       for (const at::Tensor& moment : {s.exp_avg_l, s.exp_avg_s})

@@ -24,11 +24,15 @@ class NbitLayer : public QuantLayer {
   double first_batch_factor() const override;
   at::Tensor float_weight_scale() const override;
   at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
+  /// eps as a number, read again when it was written: a pass on CUDA does not wait for it.
+  double smallest_step() const;
 
  private:
   at::Tensor weight_scale() const;
 
   bool prepared_ = false;  // at 4 bits scale_w is the float weight's
+  mutable Key eps_key_;
+  mutable double eps_value_ = 0;
 };
 
 /// renew_weight_scale of every 4-bit layer inside a module.

@@ -155,13 +155,15 @@ class QuantLayer : public torch::nn::Module {
   /// Puts integer codes or signs in place of a float weight.
   void make_integer(const at::Tensor& codes, const at::Tensor& scale);
 
- private:
+  /// What tells whether something derived from a tensor is still right.
   struct Key {
     const void* data = nullptr;
     std::uint32_t version = 0;
     bool operator==(const Key& other) const { return data == other.data && version == other.version; }
   };
   static Key key_of(const at::Tensor& tensor);
+
+ private:
   void refresh();
   void guard_scale();
   void first_batch_scale(const at::Tensor& x);

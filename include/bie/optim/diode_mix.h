@@ -42,9 +42,9 @@ enum class MomentType { float32, bfloat16 };
 /// Binary weights (int8): l = lerp(l, g, 1-b1),  s = lerp(s, lr*sgn(l), 1-b2); every weight whose sign differs from
 ///   -sgn(s) (0 counts as +1) is negated. s starts as -sgn(w)*u*1e-3, l as 0.
 /// An integer weight whose float gradient holds NaN or infinity is left out of the step, its moments too.
-/// A step is one pass over each parameter, its gradient and its moments. Random numbers are a function of seed,
-/// parameter, step and element: a state restored goes on to the bit, with any number of threads.
-/// Source: BITorch Engine 0.2.6 `DiodeMix`; the rule for codes is ours.
+/// A step is one pass over each parameter, its gradient and its moments, on CUDA one launch for many parameters. Random
+/// numbers are a function of seed, parameter, step and element: a state restored goes on to the bit, with any number of
+/// threads. Source: BITorch Engine 0.2.6 `DiodeMix`; the rule for codes is ours.
 class DiodeMix {
  public:
   struct Group {
@@ -79,7 +79,9 @@ class DiodeMix {
   };
   std::string key(std::size_t group, std::size_t index) const;
   void start(const Param& param, State& state, std::int64_t stream) const;
-  void step_one(const Param& param, State& state, const DiodeMixOptions& options, std::int64_t stream) const;
+  struct Batch;
+  void add(const Param& param, State& state, const DiodeMixOptions& options, std::int64_t stream,
+           std::vector<Batch>& batches) const;
 
   std::vector<Group> groups_;
   std::vector<std::vector<State>> states_;

@@ -85,8 +85,8 @@ class CodesLayer(QuantLayer):
     def _pack(self) -> tuple[Tensor, Tensor | None]:
         codes, scale = self.weight.detach(), self.scale_w
         if codes.is_floating_point():
-            scale = self._weight_scale()
-            codes = self._quantize(codes, scale)[0]
+            # The scale comes back, or NaN on CUDA where the weight is not finite.
+            codes, scale = self._quantize(codes, self._weight_scale())
         if self._bits == 4:
             codes = ops.pack_int4(codes.reshape(self._weight_shape[0], -1))
         return codes.view(self._packed_shape()), scale

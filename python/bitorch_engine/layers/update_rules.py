@@ -36,26 +36,25 @@ class Step:
     stream: int
     renew_scale: bool = False
 
+    def shared(self) -> dict[str, Any]:
+        """What the operators of every kind take, the same for all parameters of a group."""
+        return {"lr": self.lr, "beta1": self.beta1, "beta2": self.beta2, "seed": self.seed}
+
     def adam(self) -> dict[str, Any]:
-        """What the operators of Adam's kind take."""
-        return {
-            "step": self.number,
-            "lr": self.lr,
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "eps": self.eps,
-            "weight_decay": self.weight_decay,
-            "correct_bias": self.correct_bias,
-            "seed": self.seed,
-            "stream": self.stream,
-        }
+        """What those of Adam's kind take besides."""
+        return {"eps": self.eps, "weight_decay": self.weight_decay, "correct_bias": self.correct_bias}
 
 
 class Rule(NamedTuple):
-    """``first_moments(param, grad, dtype, seed, stream)`` gives (exp_avg_l, exp_avg_s), ``apply`` steps in place."""
+    """``first_moments(param, grad, dtype, seed, stream)`` gives (exp_avg_l, exp_avg_s), ``apply`` steps in place.
+
+    ``apply_all`` steps many parameters on one device in one call, whose steps share all numbers but ``number``,
+    ``stream`` and ``renew_scale`` and have no projector; None where a rule has no such form.
+    """
 
     first_moments: Callable[[Tensor, Tensor, torch.dtype, int, int], tuple[Tensor | None, Tensor]]
     apply: Callable[[Tensor, Step], None]
+    apply_all: Callable[[list[Tensor], list[Step]], None] | None = None
 
 
 def moment_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -70,9 +69,14 @@ def gradient_of(param: Tensor) -> Tensor | None:
     return param.grad if param.grad is not None else getattr(param, "privileged_grad", None)
 
 
-def is_finite(grad: Tensor) -> bool:
-    """An integer weight is left out of a step whose float gradient holds NaN or infinity."""
-    return not grad.is_floating_point() or bool(torch.isfinite(grad).all())
+def is_left_out(param: Tensor, grad: Tensor) -> bool:
+    """An integer weight is left out of a step whose float gradient holds NaN or infinity.
+
+    On CUDA the steps of signs and codes see to it themselves: asking here would wait for the device.
+    """
+    if param.is_floating_point() or not grad.is_floating_point() or (param.is_cuda and param.dtype == torch.int8):
+        return False
+    return not bool(torch.isfinite(grad).all())
 
 
 def _zero_moments(
@@ -82,22 +86,46 @@ def _zero_moments(
     return zeros, torch.zeros_like(zeros)
 
 
+def _one(step: Step) -> dict[str, Any]:
+    return step.shared() | {"step": step.number, "stream": step.stream}
+
+
+def _many(steps: list[Step]) -> dict[str, Any]:
+    return steps[0].shared() | {"steps": [s.number for s in steps], "streams": [s.stream for s in steps]}
+
+
+def _tensors(params: list[Tensor], steps: list[Step]) -> tuple[list[Any], ...]:
+    """The lists that every operator on many parameters begins with."""
+    return (
+        [param.detach() for param in params],
+        [step.grad for step in steps],
+        [step.exp_avg_l for step in steps],
+        [step.exp_avg_s for step in steps],
+    )
+
+
 def _step_floats(param: Tensor, step: Step) -> None:
+    numbers = _one(step) | step.adam()
     if step.projector is None:
-        ops.diode_mix_float_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **step.adam())
+        ops.diode_mix_float_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **numbers)
         torch.autograd.graph.increment_version(param)
         return
     # Adam's step in the projector's space, projected back.
     update = torch.zeros_like(step.grad, dtype=torch.float32)
-    numbers = step.adam() | {"weight_decay": 0.0}
+    numbers["weight_decay"] = 0.0
     ops.diode_mix_float_(update, step.grad.float(), step.exp_avg_l, step.exp_avg_s, **numbers)
     with torch.no_grad():
         param.add_(step.projector.project_back(update).to(param.dtype))
         param.mul_(1 - step.lr * step.weight_decay)
 
 
+def _step_all_floats(params: list[Tensor], steps: list[Step]) -> None:
+    ops.diode_mix_float_many_(*_tensors(params, steps), **_many(steps), **steps[0].adam())
+    torch.autograd.graph.increment_version(params)
+
+
 #: Adam with decoupled decay, in the low-rank space of a projector where there is one.
-FLOATS = Rule(_zero_moments, _step_floats)
+FLOATS = Rule(_zero_moments, _step_floats, _step_all_floats)
 
 
 def _sign_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int, stream: int) -> tuple[Tensor, Tensor]:
@@ -106,40 +134,62 @@ def _sign_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int, st
 
 
 def _step_signs(param: Tensor, step: Step) -> None:
-    numbers = step.adam()
-    for name in ("eps", "weight_decay", "correct_bias"):
-        del numbers[name]
-    ops.diode_mix_signs_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **numbers)
+    ops.diode_mix_signs_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **_one(step))
     torch.autograd.graph.increment_version(param)
+
+
+def _step_all_signs(params: list[Tensor], steps: list[Step]) -> None:
+    ops.diode_mix_signs_many_(*_tensors(params, steps), **_many(steps))
+    torch.autograd.graph.increment_version(params)
 
 
 #: int8 signs: ``l = lerp(l, g, 1 - beta1)``, ``s = lerp(s, lr * sgn(l), 1 - beta2)``; every weight whose sign differs
 #: from ``-sgn(s)`` (0 counts as +1) is negated. s starts as ``-sgn(w) * U(0, 1) * 1e-3``.
-SIGNS = Rule(_sign_moments, _step_signs)
+SIGNS = Rule(_sign_moments, _step_signs, _step_all_signs)
+
+
+def _meaning(param: Tensor) -> tuple[int, Tensor]:
+    """(bits, scale_w) of a layer's codes."""
+    bits, scale_w = getattr(param, "bits", None), getattr(param, "scale_w", None)
+    if bits not in (4, 8) or scale_w is None:
+        raise ValueError("an integer weight outside a layer does not say what its codes mean (bits, scale_w)")
+    return bits, scale_w.detach()
 
 
 def _step_codes(param: Tensor, step: Step) -> None:
     if param.is_floating_point():
         _step_floats(param, step)
         return
-    bits, scale_w = getattr(param, "bits", None), getattr(param, "scale_w", None)
-    if bits not in (4, 8) or scale_w is None:
-        raise ValueError("an integer weight outside a layer does not say what its codes mean (bits, scale_w)")
+    bits, scale_w = _meaning(param)
     ops.diode_mix_codes_(
         param.detach(),
         step.grad,
         step.exp_avg_l,
         step.exp_avg_s,
-        scale_w.detach(),
+        scale_w,
         bits=bits,
         renew_scale=step.renew_scale,
+        **_one(step),
         **step.adam(),
     )
     torch.autograd.graph.increment_version(param)
 
 
+def _step_all_codes(params: list[Tensor], steps: list[Step]) -> None:
+    bits, scales = zip(*map(_meaning, params), strict=True)
+    ops.diode_mix_codes_many_(
+        *_tensors(params, steps),
+        list(scales),
+        bits=list(bits),
+        renew_scale=[step.renew_scale for step in steps],
+        **_many(steps),
+        **steps[0].adam(),
+    )
+    torch.autograd.graph.increment_version(params)
+
+
 #: 8- or 4-bit codes in int8: Adam on ``w = code * scale_w``, then a stochastic rounding of ``w / scale_w``; or floats.
-CODES = Rule(_zero_moments, _step_codes)
+CODES = Rule(_zero_moments, _step_codes, _step_all_codes)
 
 
 def _embedding_signs(bits: Tensor) -> Tensor:
@@ -250,7 +300,7 @@ def update(
             f"binary embedding: the weight is {list(qweight.shape)} of {qweight.dtype}, its gradient "
             f"{list(grad.shape)} of {grad.dtype}"
         )
-    if not qweight.is_floating_point() and not is_finite(grad):
+    if is_left_out(qweight, grad):
         return
     if exp_avg_s is None or (exp_avg_l is None and rule is not EMBEDDING):
         exp_avg_l, exp_avg_s = rule.first_moments(qweight, grad, dtype, seed, stream)

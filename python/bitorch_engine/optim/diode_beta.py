@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bitorch_engine.layers.layer_state import alive
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.update_rules import FLOATS, Step, gradient_of, is_finite, moment_dtype
+from bitorch_engine.layers.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 from bitorch_engine.optim.galore_projector import GaLoreProjector
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
@@ -125,12 +125,17 @@ class DiodeMix(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_gradients()
-        everything = ((group, param) for group in self.param_groups for param in group["params"])
-        for stream, (group, param) in enumerate(everything):
-            if gradient_of(param) is not None:
-                self._step_one(group, param, stream)
-            if isinstance(param, QuantParameter):
-                param.awaits_gradient = False
+        streams = itertools.count()
+        for group in self.param_groups:
+            together: dict[tuple[Rule, torch.device], tuple[list[Tensor], list[Step]]] = {}
+            for param, stream in zip(group["params"], streams, strict=False):
+                if gradient_of(param) is not None:
+                    self._step_one(group, param, stream, together)
+            for (rule, _), (params, steps) in together.items():
+                rule.apply_all(params, steps)
+            for param in group["params"]:
+                if isinstance(param, QuantParameter):
+                    param.awaits_gradient = False
         return loss
 
     def _check_gradients(self) -> None:
@@ -156,12 +161,12 @@ class DiodeMix(torch.optim.Optimizer):
                     "its graph was compiled away, or backward() did not reach it"
                 )
 
-    def _step_one(self, group: dict[str, Any], param: Tensor, stream: int) -> None:
+    def _step_one(self, group: dict[str, Any], param: Tensor, stream: int, together: dict[Any, Any]) -> None:
+        """Steps a parameter, or puts it to those that one call steps ``together``, by rule and device."""
         state, grad = self.state[param], gradient_of(param)
-        integer = not param.is_floating_point()
-        if integer and not is_finite(grad):
+        if is_left_out(param, grad):
             return
-        rule = type(param).rule if integer else FLOATS
+        rule = FLOATS if param.is_floating_point() else type(param).rule
         if "rank" in group and grad.is_floating_point() and grad.dim() == 2:
             if "projector" not in state:
                 options = {name: group[name] for name in _GALORE}
@@ -192,7 +197,12 @@ class DiodeMix(torch.optim.Optimizer):
             stream=stream,
             renew_scale=bool(every) and number % every == 0,
         )
-        rule.apply(param, step)
+        if rule.apply_all is None or step.projector is not None:
+            rule.apply(param, step)
+            return
+        params, steps = together.setdefault((rule, param.device), ([], []))
+        params.append(param)
+        steps.append(step)
 
     def state_dict(self) -> dict[str, Any]:
         """As every optimizer's, with the seed in each group."""

@@ -47,7 +47,7 @@ class BinaryLinearCutlass(TrainedSigns):
         """
         self._check_forward(x)
         rows = x.numel() // x.shape[-1]
-        self.gemm_kernel_id = ops.select_binary_kernel(rows, self.output_features, self.input_features)
+        self.gemm_kernel_id = ops.select_binary_kernel(rows, self.output_features, self.input_features, x.device)
         self.repack()
 
     def _kernel_id(self) -> int:

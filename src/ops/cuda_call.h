@@ -1,0 +1,40 @@
+// What an operator needs to call kernels on CUDA. Of torch it includes c10's core alone, so that the library loads
+// beside a torch without CUDA.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "bie/kernels/cuda/quantize.h"
+#include "ops/bridge.h"
+
+namespace bie::ops {
+
+/// Makes a device current for as long as it lives; what it queues goes to that device's current stream.
+class CudaCall {
+ public:
+  CudaCall(const char* op, at::Device device) : guard_(device), op_(op), queue_(cuda_queue(device)) {}
+
+  /// kernel(arguments..., queue), and a ValueError where it was not started.
+  template <class... P, class... A>
+  void operator()(kernels::Status (*kernel)(P...), const A&... arguments) const {
+    check_status(op_, kernel(arguments..., queue_));
+  }
+  /// Memory for the kernels that take totals, from torch's allocator.
+  at::Tensor workspace() const {
+    return at::empty({kernels::cuda::reduction_bytes}, at::TensorOptions(at::kByte).device(guard_.current_device()));
+  }
+
+ private:
+  c10::DeviceGuard guard_;
+  const char* op_;
+  kernels::cuda::Queue queue_;
+};
+
+/// Tells autograd that a kernel of ours wrote the tensor.
+inline void bump_version(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace bie::ops

@@ -1,0 +1,19 @@
+// What the backward pass of a layer of signs needs, one fused pass a function. Float tensors are dense float32.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ops/bridge.h"
+
+namespace bie::ops {
+
+/// sgn(t) * scale in float32, dense, of a float or int8 tensor (sgn(0) = 0).
+at::Tensor sign_values(const at::Tensor& t, const Scale& scale);
+
+/// Turns `up` = g . sgn(w) into up * scale_w where |xs / scale_a| <= 1 and 0 elsewhere, and returns the gradient of
+/// scale_a, sum(grad_xs * sgn(xs)) / sqrt(numel(xs)), in its own shape and dtype. A scale_a of 0 divides as the
+/// smallest float32 does. Source: numerics.md section 3.
+at::Tensor sign_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa,
+                          const Scale& sw);
+
+}  // namespace bie::ops
