@@ -13,5 +13,6 @@ void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_tune(CLI::App& app);
 
 }  // namespace bie::cli

@@ -40,6 +40,7 @@ int run(int argc, char** argv) {
   bie::cli::add_eval(app);
   bie::cli::add_demo(app);
   bie::cli::add_doctor(app);
+  bie::cli::add_tune(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

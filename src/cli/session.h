@@ -1,4 +1,4 @@
-// What train and demo share: a model made from a seed, trained with a progress bar.
+// What the commands share: a model made from a seed, trained with a progress bar, and options of the same name.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -24,7 +24,10 @@ Session train_with_bar(const std::string& label, nn::ModelConfig config, const i
                        const train::TrainOptions& options, const std::function<void(nn::Classifier&)>& configure = {},
                        const std::function<void(nn::Classifier&)>& started = {});
 
-/// --seed of both commands.
+/// --seed of train and demo.
 CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
+/// --data and --device of train and eval.
+void add_data(CLI::App& command, std::string& data);
+void add_device(CLI::App& command, std::string& device);
 
 }  // namespace bie::cli

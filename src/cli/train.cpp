@@ -10,6 +10,7 @@
 
 #include "bie/nn/layer_table.h"
 #include "bie/nn/model_file.h"
+#include "bie/train/device.h"
 #include "cli/commands.h"
 #include "cli/log.h"
 #include "cli/output.h"
@@ -47,10 +48,21 @@ CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what) 
       ->capture_default_str();
 }
 
+void add_data(CLI::App& command, std::string& data) {
+  command
+      .add_option("--data", data,
+                  "digits (built in), mnist:DIR (a folder of IDX files, .gz or not) or cifar10:DIR (of binary files)")
+      ->capture_default_str();
+}
+
+void add_device(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+}
+
 void add_train(CLI::App& app) {
   struct Arguments {
-    std::string data = "digits", out, logits;
-    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule;
+    std::string data = "digits", out, logits, device = "cpu";
+    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none";
     nn::ModelConfig config;
     train::TrainOptions options;
     nn::StepSizeGuard guard;
@@ -60,15 +72,22 @@ void add_train(CLI::App& app) {
   auto& a = *arguments;
   auto& o = a.options;
   CLI::App* command = app.add_subcommand("train", "Train a classifier and save it packed");
-  command->add_option("--data", a.data, "digits (built in) or mnist:DIR (a folder of IDX files, .gz or not)")
-      ->capture_default_str();
+  add_data(*command, a.data);
+  add_device(*command, a.device);
   command->add_option("-o,--out", a.out, "where to save the model (safetensors)");
   command->add_flag("--training-form", a.training_form, "save the weights as they train, not packed");
   command->add_option("--logits", a.logits, "where to save the test images' logits (safetensors)");
 
   const char* group = "Model";
-  command->add_option("--arch", a.config.arch, "mlp or lenet")->capture_default_str()->group(group);
+  command->add_option("--arch", a.config.arch, "mlp, lenet, vgg-small or resnet20")
+      ->capture_default_str()
+      ->group(group);
   command->add_option("--bits", a.config.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers")
+      ->capture_default_str()
+      ->group(group);
+  command
+      ->add_option("--linear-bits", a.config.linear_bits,
+                   "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one")
       ->capture_default_str()
       ->group(group);
   command->add_option("--hidden", a.config.hidden, "width of the inner layers")->capture_default_str()->group(group);
@@ -93,6 +112,10 @@ void add_train(CLI::App& app) {
   group = "Recipe (what is not given has a default for the bit width)";
   command->add_option("--epochs", o.epochs, "passes over the training images")->capture_default_str()->group(group);
   command->add_option("--batch", o.batch, "images a step")->capture_default_str()->group(group);
+  command
+      ->add_option("--augment", a.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored")
+      ->capture_default_str()
+      ->group(group);
   command->add_option("--optimizer", a.optimizer, "of the float parameters: diodemix, adam or sgd")
       ->capture_default_str()
       ->group(group);
@@ -134,6 +157,8 @@ void add_train(CLI::App& app) {
     Arguments& args = *arguments;
     if (!args.out.empty()) check_output("--out", args.out);
     if (!args.logits.empty()) check_output("--logits", args.logits, args.out);
+    args.options.device = train::device_of(args.device);
+    args.options.augment = train::augmentation_of(args.augment);
     args.config.norm = !args.no_norm;
     args.config.weights = nn::weight_form_of(args.weights);
     args.options.optimizer = train::optimizer_of(args.optimizer);

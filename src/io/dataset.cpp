@@ -1,19 +1,20 @@
 #include "bie/io/dataset.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
+#include <vector>
 
 #include "bie/io/idx.h"
+#include "io/cifar10.h"
 #include "io/digits.h"
 
 namespace bie::io {
 namespace {
 
-constexpr std::string_view mnist_prefix = "mnist:";
 constexpr std::int64_t digit_classes = 10;
 
 /// uint8 [n, height, width] to float32 [n, 1, height, width] in [0, 1].
@@ -71,6 +72,22 @@ Dataset load_mnist(const std::string& dir) {
   return {train.images, train.labels, test.images, test.labels, digit_classes, "mnist"};
 }
 
+Part cifar10_part(const std::vector<std::string>& paths) {
+  std::vector<at::Tensor> files;
+  files.reserve(paths.size());
+  for (const std::string& path : paths) files.push_back(load_cifar10_records(path));
+  const at::Tensor records = at::cat(files);
+  return {records.slice(1, 1).to(at::kFloat).div_(255).view({-1, 3, 32, 32}), records.select(1, 0).to(at::kLong)};
+}
+
+Dataset load_cifar10(const std::string& dir) {
+  const auto path = [&](const std::string& name) { return (std::filesystem::path(dir) / name).string(); };
+  std::vector<std::string> batches;
+  for (int i = 1; i <= 5; ++i) batches.push_back(path("data_batch_" + std::to_string(i) + ".bin"));
+  const Part test = cifar10_part({path("test_batch.bin")}), train = cifar10_part(batches);
+  return {train.images, train.labels, test.images, test.labels, cifar10_classes, "cifar10"};
+}
+
 }  // namespace
 
 Dataset load_dataset(const std::string& spec) {
@@ -82,9 +99,13 @@ Dataset load_dataset(const std::string& spec) {
             digit_classes,
             "digits"};
   }
-  const bool mnist = spec.size() > mnist_prefix.size() && spec.compare(0, mnist_prefix.size(), mnist_prefix) == 0;
-  TORCH_CHECK_VALUE(mnist, "data set \"", spec, "\" is unknown; the forms are digits and mnist:DIR");
-  return load_mnist(spec.substr(mnist_prefix.size()));
+  // The folder after one of these prefixes; empty where there is none.
+  const auto folder = [&](const std::string& prefix) {
+    return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
+  };
+  if (const std::string dir = folder("mnist:"); !dir.empty()) return load_mnist(dir);
+  if (const std::string dir = folder("cifar10:"); !dir.empty()) return load_cifar10(dir);
+  TORCH_CHECK_VALUE(false, "data set \"", spec, "\" is unknown; the forms are digits, mnist:DIR and cifar10:DIR");
 }
 
 }  // namespace bie::io

@@ -12,8 +12,8 @@
 namespace bie::nn {
 namespace {
 
-// 1: without norm, quantise_first and weights.
-constexpr int format_version = 2;
+// 1: without norm, quantise_first and weights; 2: without linear_bits.
+constexpr int format_version = 3;
 
 /// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
 /// allocate terabytes.
@@ -55,7 +55,8 @@ std::string config_json(const ModelConfig& c) {
                                {"depth", c.depth},
                                {"norm", c.norm},
                                {"quantise_first", c.quantise_first},
-                               {"weights", name(c.weights)}};
+                               {"weights", name(c.weights)},
+                               {"linear_bits", c.linear_bits}};
   return json.dump();
 }
 
@@ -66,7 +67,6 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
     const int version = field(json, "format_version", 0, false);
     TORCH_CHECK_VALUE(version >= 1 && version <= format_version, path, ": format version ", version,
                       ", this build reads up to ", format_version);
-    const bool old = version == 1;
     ModelConfig c;
     c.arch = field(json, "arch", c.arch, false);
     c.bits = field(json, "bits", c.bits, false);
@@ -74,9 +74,10 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
     c.classes = field(json, "classes", c.classes, false);
     c.hidden = field(json, "hidden", c.hidden, false);
     c.depth = field(json, "depth", c.depth, false);
-    c.norm = field(json, "norm", c.norm, old);
-    c.quantise_first = field(json, "quantise_first", c.quantise_first, old);
-    const std::string form = field(json, "weights", std::string(name(c.weights)), old);
+    c.norm = field(json, "norm", c.norm, version < 2);
+    c.quantise_first = field(json, "quantise_first", c.quantise_first, version < 2);
+    c.linear_bits = field(json, "linear_bits", c.linear_bits, version < 3);
+    const std::string form = field(json, "weights", std::string(name(c.weights)), version < 2);
     try {
       c.weights = weight_form_of(form);
     } catch (const c10::ValueError& error) {

@@ -17,10 +17,10 @@ namespace {
 // steps: at the rate of the other floats it drifts.
 constexpr double binary_scale_rate = 0.01;
 
-enum GroupIndex : std::size_t { weights, others, binary_scales, integers, group_count };
+enum GroupIndex : std::size_t { weights, others, binary_scales, signs, codes, group_count };
 
 GroupIndex group_of(const optim::Param& param, const std::vector<const void*>& scales) {
-  if (param.tensor.scalar_type() == at::kChar) return integers;
+  if (param.tensor.scalar_type() == at::kChar) return param.bits == 1 ? signs : codes;
   for (const void* scale : scales)
     if (param.tensor.unsafeGetTensorImpl() == scale) return binary_scales;
   return param.tensor.dim() > 1 ? weights : others;
@@ -64,13 +64,12 @@ Optimizers::Optimizers(nn::Classifier& model, const TrainOptions& o, const Recip
   for (auto& group : groups) group.options = {recipe.lr, 0.9, 0.999, 1e-8};
   groups[weights].options.weight_decay = recipe.weight_decay;
   groups[binary_scales].options.lr = recipe.lr * binary_scale_rate;
-  groups[integers].options = {recipe.integer_lr, 0.9, 0.999, 1e-8};
-  if (model.config().bits == 1) {
-    groups[integers].options.beta1 = 0.99;
-    groups[integers].options.beta2 =
-        std::clamp(1 - 1 / (recipe.integer_memory * static_cast<double>(steps)), 0.9, 0.99999);
+  for (const GroupIndex index : {signs, codes}) {
+    groups[index].options = {recipe.integer_lr, 0.9, 0.999, 1e-8};
+    groups[index].options.renew_scale_every = o.renew_scale_every;
   }
-  groups[integers].options.renew_scale_every = o.renew_scale_every;
+  groups[signs].options.beta1 = 0.99;
+  groups[signs].options.beta2 = std::clamp(1 - 1 / (recipe.integer_memory * static_cast<double>(steps)), 0.9, 0.99999);
   for (optim::Param& param : optim::parameters(model)) {
     if (param.tensor.scalar_type() == at::kChar) {
       param.tensor.mutable_grad().reset();  // of an earlier run, perhaps of the other dtype
@@ -149,7 +148,8 @@ void Optimizers::load_state(const nn::StateDict& state) {
       TORCH_CHECK_VALUE(found != left.end(), "the optimizer's state has no entry '", name, "'");
       TORCH_CHECK_VALUE(found->second.dim() == 0 || found->second.sizes() == param.tensor.sizes(), "the entry '", name,
                         "' is ", found->second.sizes(), ", ", param.tensor.sizes(), " is wanted");
-      tensor = found->second.clone();
+      tensor = found->second.to(found->second.options().device(param.tensor.device()), /*non_blocking=*/false,
+                                /*copy=*/true);
       left.erase(found);
     });
   }

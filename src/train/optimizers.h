@@ -23,6 +23,7 @@ class Optimizers {
   void step(double factor);
 
   nn::StateDict state() const;
+  /// Moments go where their parameters are.
   void load_state(const nn::StateDict& state);
   std::int64_t state_bytes() const;
 

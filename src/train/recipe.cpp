@@ -17,7 +17,8 @@ OptimizerKind optimizer_of(const std::string& text) { return nn::value_of(kinds,
 Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer) {
   Recipe r{};
   const bool sgd = optimizer == OptimizerKind::sgd;
-  r.lr = sgd ? (config.norm ? 0.05 : 0.01) : config.bits == 1 ? 5e-3 : 1e-3;
+  const bool deep = config.arch == "vgg-small" || config.arch == "resnet20";
+  r.lr = sgd ? (deep ? 0.1 : config.norm ? 0.05 : 0.01) : config.bits == 1 ? 5e-3 : 1e-3;
   r.weight_decay = sgd ? 5e-4 : 0;
   r.integer_lr = 1e-3;
   r.integer_memory = 0.3;

@@ -1,11 +1,13 @@
 #include "bie/train/trainer.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/randperm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +25,7 @@
 #include "bie/nn/state_dict.h"
 #include "bie/train/checkpoint.h"
 #include "nn/finite.h"
+#include "train/batches.h"
 #include "train/optimizers.h"
 
 namespace bie::train {
@@ -38,21 +41,27 @@ std::int64_t steps_per_epoch(const io::Dataset& data, const TrainOptions& o) {
 }
 
 /// Refuses what would do nothing to a model of this kind.
-void check_use(const nn::ModelConfig& c, const TrainOptions& o) {
-  TORCH_CHECK_VALUE(c.bits != 32 || c.weights != nn::WeightForm::integer,
+void check_use(const nn::Classifier& model, const TrainOptions& o) {
+  const nn::ModelConfig& c = model.config();
+  bool binary = false, signs = false, codes = false, four = false;  // signs and codes: int8 weights that are trained
+  for (const auto& layer : model.quant_layers()) {
+    const bool one = layer->weight_bits() == 1;
+    const bool integer = c.weights == nn::WeightForm::integer || (c.weights == nn::WeightForm::usual && one);
+    binary |= one;
+    four |= layer->weight_bits() == 4;
+    signs |= one && integer && !o.freeze_binary;
+    codes |= !one && integer;
+  }
+  TORCH_CHECK_VALUE(!model.quant_layers().empty() || c.weights != nn::WeightForm::integer,
                     "weights is int8, but a model of 32 bits has float weights alone");
-  TORCH_CHECK_VALUE(!o.freeze_binary || c.bits == 1, "freeze_binary wants 1-bit weights, the model has ", c.bits,
-                    " bits");
-  const bool integers = c.bits != 32 && !o.freeze_binary &&
-                        (c.weights == nn::WeightForm::integer || (c.weights == nn::WeightForm::usual && c.bits == 1));
+  TORCH_CHECK_VALUE(!o.freeze_binary || binary, "freeze_binary wants 1-bit weights, the model has ", c.bits, " bits");
   const auto wants = [&](bool given, const char* option, const char* what, bool has) {
     TORCH_CHECK_VALUE(!given || has, option, " wants ", what, " that are trained, the model has none");
   };
-  wants(o.integer_lr.has_value(), "integer_lr", "int8 weights", integers);
-  wants(o.wide_gradients, "wide_gradients", "int8 weights", integers);
-  wants(o.integer_memory.has_value(), "integer_memory", "1-bit int8 weights", integers && c.bits == 1);
-  wants(o.renew_scale_every > 0, "renew_scale_every", "4-bit weights or int8 weights of 8 bits",
-        c.bits == 4 || (integers && c.bits == 8));
+  wants(o.integer_lr.has_value(), "integer_lr", "int8 weights", signs || codes);
+  wants(o.wide_gradients, "wide_gradients", "int8 weights", signs || codes);
+  wants(o.integer_memory.has_value(), "integer_memory", "1-bit int8 weights", signs);
+  wants(o.renew_scale_every > 0, "renew_scale_every", "4-bit weights or int8 weights of 8 bits", four || codes);
 }
 
 void check(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o) {
@@ -70,7 +79,7 @@ void check(const nn::Classifier& model, const io::Dataset& data, const TrainOpti
   TORCH_CHECK_VALUE(o.checkpoint_every >= 0 && o.renew_scale_every >= 0, "checkpoint_every is ", o.checkpoint_every,
                     " and renew_scale_every ", o.renew_scale_every, "; numbers >= 0 are wanted");
   TORCH_CHECK_VALUE(!o.resume || !o.checkpoints.empty(), "resume wants the folder of the checkpoints");
-  check_use(model.config(), o);
+  check_use(model, o);
   for (const auto& layer : model.quant_layers())
     TORCH_CHECK_VALUE(layer->weight.defined(), "the model is packed for evaluation, it has no weights to train");
   const at::IntArrayRef image(model.config().image);
@@ -98,7 +107,7 @@ void check(const nn::Classifier& model, const io::Dataset& data, const TrainOpti
 std::vector<at::Tensor> binary_signs(const nn::Classifier& model) {
   std::vector<at::Tensor> signs;
   for (const auto& layer : model.quant_layers())
-    if (layer->weight_bits() == 1 && layer->weight.defined()) signs.push_back(layer->weight.detach().lt(0));
+    if (layer->weight_bits() == 1 && layer->weight.defined()) signs.push_back(layer->weight.detach().lt(0).cpu());
   return signs;
 }
 
@@ -111,12 +120,6 @@ Recipe recipe_of(const nn::Classifier& model, const TrainOptions& o) {
   recipe.schedule.kind = o.schedule.value_or(recipe.schedule.kind);
   recipe.schedule.warmup = o.warmup.value_or(recipe.schedule.warmup);
   return recipe;
-}
-
-/// The order of an epoch follows from seed and epoch alone, so that a resumed run has it without a generator's state.
-at::Tensor epoch_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch) {
-  const std::uint64_t mixed = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(epoch);
-  return at::randperm(count, at::detail::createCPUGenerator(mixed), at::kLong);
 }
 
 /// What has to be the same for a run to go on.
@@ -133,6 +136,7 @@ std::string run_json(const nn::Classifier& model, const io::Dataset& data, const
                                                  io::checksum({{"labels", data.train_labels}}, ""))},
                                {"epochs", o.epochs},
                                {"batch", o.batch},
+                               {"augment", name(o.augment)},
                                {"optimizer", name(o.optimizer)},
                                {"lr", r.lr},
                                {"weight_decay", r.weight_decay},
@@ -187,6 +191,7 @@ struct Run {
     for (const auto& [name, layer] : nn::quant_layers(model))
       checkpoint.tensors["guard." + name] = at::full({}, layer->guarded_scale());
     check_finite(checkpoint.tensors, epoch);
+    for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.cpu();
     save_checkpoint(options.checkpoints, checkpoint);
   }
 
@@ -210,6 +215,7 @@ struct Run {
       for (std::size_t i = 0; i < 3; ++i)
         if (name.starts_with(prefixes[i])) parts[i][name.substr(std::strlen(prefixes[i]))] = tensor;
     nn::load_state_dict(model, parts[0]);
+    model.to(options.device);  // the optimizer's moments follow
     optimizers.load_state(parts[1]);
     for (const auto& [name, layer] : nn::quant_layers(model))
       if (const auto found = parts[2].find(name); found != parts[2].end())
@@ -234,11 +240,12 @@ double flipped_share(const std::vector<at::Tensor>& before, const std::vector<at
 TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& o, const Listener& listener) {
   check(model, data, o);
   const Clock::time_point start = Clock::now();
-  const std::int64_t count = data.train_images.size(0);
-  const std::int64_t batch = std::min(o.batch, count);
+  const std::int64_t batch = std::min(o.batch, data.train_images.size(0));
   const std::int64_t per_epoch = steps_per_epoch(data, o), steps = per_epoch * o.epochs;
   const Recipe recipe = recipe_of(model, o);
   recipe.schedule.factor(0, steps);  // refuses a bad warm-up
+  const c10::DeviceGuard device(o.device);
+  model.to(c10::kCPU);  // prepared and resumed there, a run starts from the same bits wherever it trains
   model.train();
   for (const auto& layer : model.quant_layers())  // always: an earlier run may have frozen them
     if (layer->weight_bits() == 1) layer->set_weight_trainable(!o.freeze_binary);
@@ -247,38 +254,44 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
   Optimizers optimizers(model, o, recipe, steps);
   Run run{model, optimizers, o, run_json(model, data, o, recipe)};
   const std::int64_t first = run.resume(listener.note);
+  model.to(o.device);
   if (listener.started) listener.started();
+  if (o.device.is_cuda()) {
+    at::globalContext().setDeterministicCuDNN(true);
+    at::globalContext().setBenchmarkCuDNN(false);
+  }
 
-  at::Tensor indices;
-  double loss_sum = 0;
+  Batches batches(data, o.device, batch, o.augment, o.seed);
+  // A GPU's loss is looked at now and then: each look waits until the GPU has caught up.
+  const std::int64_t look_every = o.device.is_cuda() ? 20 : 1;
+  const at::Tensor loss_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
   std::int64_t step = first, summed = 0;
   while (step < steps) {
-    const std::int64_t epoch = step / per_epoch, i = step % per_epoch;
-    if (i == 0 || !indices.defined()) {
-      indices = epoch_order(count, o.seed, epoch);
-      loss_sum = 0;
+    const std::int64_t epoch = step / per_epoch;
+    if (step % per_epoch == 0) {
+      loss_sum.zero_();
       summed = 0;
     }
-    const at::Tensor chosen = indices.slice(0, i * batch, (i + 1) * batch);
+    const auto [images, labels] = batches.batch(step);
     optimizers.zero_grad();
     at::Tensor outputs;
     try {
-      outputs = model.forward(data.train_images.index_select(0, chosen));
+      outputs = model.forward(images);
     } catch (const c10::ValueError& error) {  // quantised layers refuse NaN and infinity
       TORCH_CHECK(step == first, "training diverged in epoch ", epoch + 1, ": ", error.what_without_backtrace());
       throw;
     }
-    const at::Tensor loss = at::cross_entropy_loss(outputs, data.train_labels.index_select(0, chosen));
-    loss_sum += loss.item<double>();
-    TORCH_CHECK(std::isfinite(loss_sum), "training diverged in epoch ", epoch + 1, ": the loss is not finite");
-    loss.backward();
-    optimizers.step(recipe.schedule.factor(step, steps));
+    const at::Tensor loss = at::cross_entropy_loss(outputs, labels);
+    loss_sum.add_(loss.detach());
     ++summed;
     ++step;
+    const bool epoch_ends = step % per_epoch == 0, look = epoch_ends || step % look_every == 0;
+    const double mean_loss = look ? loss_sum.item<double>() / static_cast<double>(summed) : 0;
+    TORCH_CHECK(std::isfinite(mean_loss), "training diverged in epoch ", epoch + 1, ": the loss is not finite");
+    loss.backward();
+    optimizers.step(recipe.schedule.factor(step - 1, steps));
     if (o.renew_scale_every > 0 && step % o.renew_scale_every == 0) nn::renew_weight_scales(model);
-    const bool epoch_ends = step % per_epoch == 0;
-    if (listener.progress)
-      listener.progress({epoch + epoch_ends, o.epochs, step, steps, loss_sum / static_cast<double>(summed)});
+    if (look && listener.progress) listener.progress({epoch + epoch_ends, o.epochs, step, steps, mean_loss});
     if (!o.checkpoints.empty() && (o.checkpoint_every > 0 ? step % o.checkpoint_every == 0 : epoch_ends))
       run.save(step, epoch);
   }
@@ -292,12 +305,14 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
 at::Tensor logits(nn::Classifier& model, const at::Tensor& images) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, "logits: there are no images");
   const at::NoGradGuard no_grad;
+  const at::Device device = model.parameters().front().device();
+  const c10::DeviceGuard guard(device);
   model.eval();
   std::vector<at::Tensor> parts;
   constexpr std::int64_t batch = 256;
   for (std::int64_t i = 0; i < images.size(0); i += batch)
-    parts.push_back(model.forward(images.slice(0, i, i + batch)));
-  return at::cat(parts);
+    parts.push_back(model.forward(on_device(images.slice(0, i, i + batch), device)));
+  return at::cat(parts).cpu();
 }
 
 double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels) {

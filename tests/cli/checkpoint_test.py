@@ -11,7 +11,7 @@ import pytest
 WAYS = {
     "1 bit": ["--bits", "1"],
     "1 bit, float weights, sgd": ["--bits", "1", "--weights", "float", "--optimizer", "sgd"],
-    "4 bits, adam": ["--bits", "4", "--optimizer", "adam", "--no-norm"],
+    "4 bits, adam, augmented": ["--bits", "4", "--optimizer", "adam", "--no-norm", "--augment", "crop-flip"],
     "8 bits, int8 weights, bfloat16": ["--bits", "8", "--weights", "int8", "--bfloat16-moments", "--quantise-first"],
 }
 LONG = ["--hidden", "128", "--depth", "2", "--epochs", "8"]

@@ -43,6 +43,22 @@ def program(bie) -> Program:
     return Program(bie)
 
 
+def has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists()
+
+
+@pytest.fixture
+def gpu():
+    if not has_gpu():
+        pytest.skip("this machine has no GPU")
+
+
+@pytest.fixture
+def no_gpu():
+    if has_gpu():
+        pytest.skip("this machine has a GPU, which bie cannot miss")
+
+
 def write_idx(path: Path, shape, data: bytes):
     path.write_bytes(struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + data)
 
@@ -62,3 +78,21 @@ def small_mnist(tmp_path) -> str:
         write_idx(folder / f"{stem}-images-idx3-ubyte", (count, size, size), images)
         write_idx(folder / f"{stem}-labels-idx1-ubyte", (count,), labels)
     return f"mnist:{folder}"
+
+
+@pytest.fixture
+def small_cifar(tmp_path) -> str:
+    """cifar10:DIR with 40 + 12 images: a bright row where the label says."""
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+
+    def record(i):
+        label = (i * 7) % 10
+        rows = (200 if y == label else (x * y + i) % 60 for _ in range(3) for y in range(32) for x in range(32))
+        return bytes([label, *rows])
+
+    for number in range(5):
+        images = range(8 * number, 8 * number + 8)
+        (folder / f"data_batch_{number + 1}.bin").write_bytes(b"".join(map(record, images)))
+    (folder / "test_batch.bin").write_bytes(b"".join(map(record, range(12))))
+    return f"cifar10:{folder}"

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 TINY = ["--hidden", "48", "--depth", "2", "--epochs", "2"]
+DEEP = ["--hidden", "16", "--epochs", "1", "--batch", "16", "--optimizer", "sgd", "--augment", "crop-flip"]
 LENET = ["--arch", "lenet", "--hidden", "16", "--epochs", "2", "--batch", "16"]
 
 FORMS = [
@@ -17,6 +18,10 @@ FORMS = [
     [*TINY, "--bits", "4", "--no-norm", "--quantise-first", "--weights", "int8"],
     *([*LENET, "--bits", bits] for bits in ("32", "8", "4")),
     [*LENET, "--bits", "4", "--no-norm", "--quantise-first", "--weights", "int8"],
+    [*LENET, "--bits", "8", "--linear-bits", "4"],
+    *([*DEEP, "--arch", "resnet20", "--bits", bits] for bits in ("32", "8", "4")),
+    [*DEEP, "--arch", "resnet20", "--bits", "8", "--linear-bits", "8", "--weights", "int8", "--quantise-first"],
+    [*DEEP, "--arch", "vgg-small", "--bits", "4"],
 ]
 
 
@@ -32,16 +37,18 @@ def option(form, name, default):
     return form[form.index(name) + 1] if name in form else default
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: " ".join(w.lstrip("-") for w in form if w not in TINY))
-def test_what_is_saved_is_what_was_trained(program, tmp_path, small_mnist, form):
-    data = ["--data", small_mnist] if "lenet" in form else []
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: " ".join(w.lstrip("-") for w in form if w not in TINY + DEEP))
+def test_what_is_saved_is_what_was_trained(program, tmp_path, small_mnist, small_cifar, form):
+    sets = {"lenet": (small_mnist, 40), "resnet20": (small_cifar, 12), "vgg-small": (small_cifar, 12)}
+    name, images = sets.get(option(form, "--arch", "mlp"), ("digits", 360))
+    data = ["--data", name]
     packed, training, logits, evaluated = (tmp_path / n for n in ("packed", "training", "logits", "evaluated"))
     trained = program.run("train", *form, *data, "-o", packed, "--logits", logits)
     again = program.run("train", *form, *data, "-o", training, "--training-form", "--logits", evaluated)
     assert program.accuracy(again) == program.accuracy(trained)
     assert evaluated.read_bytes() == logits.read_bytes()
     assert entries(logits) == {"logits": "F32"}
-    assert logits.stat().st_size > 4 * 10 * (40 if data else 360)
+    assert logits.stat().st_size > 4 * 10 * images
     for path in (packed, training):
         evaluated.unlink()
         assert program.accuracy(program.run("eval", path, *data, "--logits", evaluated)) == program.accuracy(trained)
@@ -58,3 +65,14 @@ def test_what_is_saved_is_what_was_trained(program, tmp_path, small_mnist, form)
     assert not set(weights) & set(entries(packed))
     if bits != "8":
         assert packed.stat().st_size < training.stat().st_size
+
+
+def test_a_binary_linear_behind_codes(program, tmp_path, small_cifar):
+    path, data = tmp_path / "model", ["--data", small_cifar]
+    process = program.run("train", *data, *DEEP, "--arch", "resnet20", "--bits", "4", "--linear-bits", "1", "-o", path)
+    accuracy = program.accuracy(process)
+    assert "binary weights flipped" in process.stdout
+    assert program.accuracy(program.run("eval", path, *data)) == accuracy
+    held = entries(path)
+    assert held["inner.product.qweight"] == "U8"
+    assert held["block0.conv1.product.qweight"] == "I8"

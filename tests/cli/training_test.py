@@ -7,11 +7,14 @@ import pty
 import re
 import struct
 import subprocess
+import tarfile
 from pathlib import Path
 
+import numpy
 import pytest
 
 WIDTHS = [32, 8, 4, 1]
+CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 BAR = re.compile(r"[#.]{30}")
 TINY = ["--hidden", "33", "--depth", "1", "--epochs", "2"]
 RESULT = re.compile(r"test accuracy \d+\.\d\d %(, binary weights flipped \d+\.\d %)?, \d+\.\d s\n")
@@ -172,6 +175,40 @@ def test_mnist_lenet(program, mnist, tmp_path):
         part = whole[:4] + struct.pack(">I", count) + sizes + whole[start : start + count * item]
         (tmp_path / f"{stem}-{kind}-ubyte").write_bytes(part)
     assert trained_on(program, f"mnist:{tmp_path}", tmp_path / "model", "--arch", "lenet", "--lr", "4e-3") > 90
+
+
+@pytest.fixture
+def cifar(root, tmp_path) -> str:
+    """cifar10:DIR with the first 400 + 100 images of CIFAR-10 (JPEG), as its unpack.py would write them."""
+    archives = root.parent / "shared/data/cifar10"
+    if not archives.is_dir():
+        pytest.skip(
+            "CIFAR-10 is not here: its archives and unpack.py belong in shared/data/cifar10 beside the repository"
+        )
+    image = pytest.importorskip("PIL.Image", reason="pillow, which unpacks CIFAR-10, is not installed")
+
+    def records(name, count):
+        found = {}
+        with tarfile.open(archives / name) as tar:
+            for member in tar:
+                path = Path(member.name)
+                if int(path.stem) < count:
+                    pixels = numpy.asarray(image.open(tar.extractfile(member)).convert("RGB"))
+                    found[int(path.stem)] = (
+                        bytes([CIFAR_CLASSES.index(path.parent.name)]) + pixels.transpose(2, 0, 1).tobytes()
+                    )
+        return [found[i] for i in range(count)]
+
+    train = records("train.tar.xz", 400)
+    for i in range(5):
+        (tmp_path / f"data_batch_{i + 1}.bin").write_bytes(b"".join(train[80 * i : 80 * i + 80]))
+    (tmp_path / "test_batch.bin").write_bytes(b"".join(records("test.tar.xz", 100)))
+    return f"cifar10:{tmp_path}"
+
+
+def test_cifar_lenet(program, cifar, tmp_path):
+    options = ["--arch", "lenet", "--batch", "8", "--lr", "2e-3"]
+    assert trained_on(program, cifar, tmp_path / "model", *options) > 15, "50 steps are better than guessing"
 
 
 def on_a_terminal(command):

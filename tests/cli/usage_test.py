@@ -1,11 +1,12 @@
 """Help, exit codes of wrong use (2) and of data that do not fit (3), doctor."""
 
 import json
+import re
 import struct
 
 import pytest
 
-SUBCOMMANDS = ["train", "eval", "demo", "doctor"]
+SUBCOMMANDS = ["train", "eval", "demo", "doctor", "tune"]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in SUBCOMMANDS)], ids=["bie", *SUBCOMMANDS])
@@ -43,6 +44,8 @@ WRONG_USE = [
     ["train", "--warmup", "soon"],
     ["train", "--checkpoint-every", "often"],
     ["train", "--weights"],
+    ["train", "--device"],
+    ["train", "--linear-bits", "few"],
     ["train", "--checkpoints"],
     ["demo", "--seed", "-1"],
     ["eval"],
@@ -81,6 +84,15 @@ REFUSED = {
     "missing folder of eval": (["eval", "no-file"], ["no-file"]),
     "unknown bits": (["train", "--bits", "3", *TINY], ["3"]),
     "unknown architecture": (["train", "--arch", "tower", *TINY], ["tower"]),
+    "unknown device": (["train", "--device", "nonsense", *TINY], ["'nonsense'", "cpu, cuda or cuda:N"]),
+    "unknown device of eval": (["eval", "m", "--device", "cuda:x"], ["'cuda:x'", "cpu, cuda or cuda:N"]),
+    "a GPU too many": (["train", "--device", "cuda:99", *TINY], ["'cuda:99'"]),
+    "unknown augmentation": (["train", "--augment", "blur", *TINY], ["'blur'", "none or crop-flip"]),
+    "linear bits of an mlp": (["train", "--linear-bits", "4", *TINY], ["linear_bits is 4", "mlp"]),
+    "unknown linear bits": (["train", "--arch", "resnet20", "--linear-bits", "3"], ["linear_bits is 3"]),
+    "binary convolutions": (["train", "--arch", "vgg-small", "--bits", "1"], ["vgg-small has no 1-bit form"]),
+    "a deep net without norm": (["train", "--arch", "resnet20", "--no-norm"], ["resnet20", "BatchNorm"]),
+    "no cifar10": (["train", "--data", "cifar10:no/such/folder"], ["no/such/folder/test_batch.bin"]),
     "lenet on small images": (["train", "--arch", "lenet", *TINY], ["8x8"]),
     "no hidden": (["train", "--hidden", "0"], ["0"]),
     "no depth": (["train", "--depth", "0"], ["depth is 0"]),
@@ -128,6 +140,11 @@ REFUSED = {
     "checkpoints in a file": (["train", "--checkpoints", "/dev/null", *TINY], ["/dev/null", "checkpoints"]),
     "checkpoints below a file": (["train", "--checkpoints", "/dev/null/x", *TINY], ["/dev/null/x", "checkpoints"]),
 }
+
+
+@pytest.mark.parametrize("command", [["train", *TINY], ["eval", "m"]], ids=["train", "eval"])
+def test_without_a_gpu_cuda_is_refused(program, no_gpu, command):
+    program.refused(program.run(*command, "--device", "cuda"), "the device is 'cuda', but")
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -269,3 +286,21 @@ def test_a_cap_that_is_no_level_is_reported(program):
     assert process.returncode == 0
     assert "BIE_MAX_ISA is none of" in process.stdout
     program.refused(program.run("train", *TINY, "--bits", "8", env={"BIE_MAX_ISA": "nonsense"}), "BIE_MAX_ISA")
+
+
+def test_tune_refuses_what_it_cannot_time(program, no_gpu):
+    program.refused(program.run("tune"), "nothing to tune")
+    for text in ("8,64,512", "8,64,512,512,", "a,b,c,d", ""):
+        program.refused(program.run("tune", "--gemm", text), "BITS,M,N,K is wanted")
+    program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu2"), "cpu, cuda or cuda:N is wanted")
+    program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu"), "a CUDA device is wanted")
+    program.refused(program.run("tune", "--gemm", "8,64,512,512"), "cuda")
+    program.refused(program.run("tune", "--model", "/nowhere"), "/nowhere")
+
+
+def test_doctor_says_where_there_is_no_gpu(program, no_gpu):
+    assert re.search(
+        r"^GPU: (none \(there is no such CUDA device\)|this build has no CUDA kernels)$",
+        program.run("doctor").stdout,
+        re.MULTILINE,
+    )

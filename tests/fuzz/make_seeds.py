@@ -43,6 +43,10 @@ for name, data in {"labels": idx(10), "images": idx(3, 4, 5), "empty": idx(0, 28
     write("idx_fuzz", name, data)
     write("idx_fuzz", name + ".gz", gzip.compress(data, mtime=0))
 
+record = bytes([3]) + bytes(i % 251 for i in range(3072))
+write("cifar10_fuzz", "one", record)
+write("cifar10_fuzz", "cut", record[:-1])
+
 
 def saved(name: str, value: object, change: Callable[[bytes], bytes] = bytes, **options: object) -> None:
     """The whole archive, and its pickle alone, which the target wraps itself."""

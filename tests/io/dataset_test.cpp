@@ -1,4 +1,5 @@
-// The embedded digits, MNIST from files made here and the real one where it lies, and specs that are refused.
+// The embedded digits, MNIST and CIFAR-10 from files made here, the real MNIST where it lies, and specs that are
+// refused.
 #include "bie/io/dataset.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +7,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "tests/io/scratch.h"
@@ -112,6 +114,73 @@ TEST(Dataset, MnistFilesThatDisagreeAreRefused) {
   refused(narrow, "test images of [2, 1]");
 }
 
+/// A set of one, two, ... five training images and two test images. Byte i of image n is (7 * n + i) % 256; its label
+/// n.
+struct TinyCifar {
+  Scratch scratch;
+  std::map<std::string, std::string> files;
+
+  TinyCifar() {
+    int n = 0;
+    for (const int i : {1, 2, 3, 4, 5})
+      for (int j = 0; j < i; ++j) files["data_batch_" + std::to_string(i) + ".bin"] += record(n++);
+    files["test_batch.bin"] = record(3) + record(9);
+  }
+  static std::string record(int n) {
+    std::string bytes(1, static_cast<char>(n % 10));
+    for (int i = 0; i < 3072; ++i) bytes += static_cast<char>(7 * n + i);
+    return bytes;
+  }
+  Dataset load() const {
+    for (const auto& [name, bytes] : files) write_file(scratch.path(name), bytes);
+    return load_dataset("cifar10:" + scratch.folder());
+  }
+};
+
+TEST(Dataset, CifarIsItsFilesInOrder) {
+  const Dataset set = TinyCifar().load();
+  EXPECT_EQ(set.name, "cifar10");
+  EXPECT_EQ(set.classes, 10);
+  EXPECT_EQ(set.train_images.sizes(), (std::vector<std::int64_t>{15, 3, 32, 32}));
+  EXPECT_TRUE(set.train_images.is_contiguous());
+  EXPECT_EQ(set.train_images.scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(set.train_labels, at::arange(15).remainder(10)));
+  EXPECT_TRUE(at::equal(set.test_labels, at::tensor({3, 9}, at::kLong)));
+  const at::Tensor bytes = (7 * at::arange(15).view({15, 1}) + at::arange(3072)).remainder(256);
+  EXPECT_TRUE(at::equal(set.train_images.flatten(1), bytes.to(at::kFloat).div(255)));
+  EXPECT_TRUE(at::equal(set.test_images, set.train_images.index_select(0, at::tensor({3, 9}))));
+}
+
+TEST(Dataset, CifarFilesThatAreNotWholeAreNamed) {
+  for (const auto& [name, good] : TinyCifar().files)
+    for (const std::string& bad : {std::string(), good.substr(0, 1), good.substr(0, good.size() - 1), good + '\0',
+                                   good + good.substr(0, 3072)}) {
+      TinyCifar tiny;
+      tiny.files[name] = bad;
+      expect_sentence(refusal([&] { tiny.load(); }), tiny.scratch.path(name),
+                      std::to_string(bad.size()) + " bytes are not whole records of 3073");
+    }
+}
+
+TEST(Dataset, CifarLabelsAreClasses) {
+  for (const int label : {10, 127, 255}) {
+    TinyCifar tiny;
+    tiny.files["data_batch_4.bin"][2 * 3073] = static_cast<char>(label);
+    expect_sentence(refusal([&] { tiny.load(); }), tiny.scratch.path("data_batch_4.bin"),
+                    "image 2 has the label " + std::to_string(label) + ", labels are below 10");
+  }
+}
+
+TEST(Dataset, CifarFilesThatCannotBeReadAreNamed) {
+  for (const auto& [name, good] : TinyCifar().files) {
+    TinyCifar tiny;
+    tiny.files.erase(name);
+    expect_sentence(refusal([&] { tiny.load(); }), tiny.scratch.path(name), "cannot be opened: No such file");
+    std::filesystem::create_directory(tiny.scratch.path(name));
+    expect_sentence(refusal([&] { tiny.load(); }), tiny.scratch.path(name), "is not a regular file");
+  }
+}
+
 TEST(Dataset, AMissingFileIsNamed) {
   const Scratch scratch;
   expect_sentence(refusal([&] { load_dataset("mnist:" + scratch.folder()); }), scratch.folder(),
@@ -119,9 +188,9 @@ TEST(Dataset, AMissingFileIsNamed) {
 }
 
 TEST(Dataset, AnUnknownSpecListsTheForms) {
-  for (const char* spec : {"", "cifar", "Digits", "mnist", "mnist:", "digits "}) {
+  for (const char* spec : {"", "cifar", "cifar10", "cifar10:", "Digits", "mnist", "mnist:", "digits "}) {
     expect_sentence(refusal([&] { load_dataset(spec); }), "data set \"",
-                    "is unknown; the forms are digits and mnist:DIR");
+                    "is unknown; the forms are digits, mnist:DIR and cifar10:DIR");
   }
 }
 

@@ -69,7 +69,9 @@ TEST(LayerTable, HasALinePerLayerAndTheTotals) {
        {ModelConfig{.arch = "mlp", .bits = 1, .image = {1, 7, 5}, .classes = 3, .hidden = 33, .depth = 2},
         ModelConfig{.arch = "mlp", .bits = 8, .image = {1, 7, 5}, .hidden = 33, .depth = 1, .norm = false},
         ModelConfig{.arch = "lenet", .bits = 4, .image = {2, 17, 20}, .hidden = 33, .quantise_first = true},
-        ModelConfig{.arch = "lenet", .bits = 32, .image = {2, 17, 20}, .hidden = 33}})
+        ModelConfig{.arch = "lenet", .bits = 32, .image = {2, 17, 20}, .hidden = 33},
+        ModelConfig{.arch = "vgg-small", .bits = 4, .image = {3, 8, 8}, .hidden = 33, .linear_bits = 1},
+        ModelConfig{.arch = "resnet20", .bits = 8, .image = {3, 8, 8}}})
     for (const bool packed : {false, true}) {
       const auto model = make_model(config);
       prepare_layers(*model);

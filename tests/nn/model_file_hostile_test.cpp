@@ -96,8 +96,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
       json[key] = value;
     file_.metadata["bie"] = json.dump();
   };
-  for (const char* key :
-       {"format_version", "arch", "bits", "image", "classes", "hidden", "depth", "norm", "quantise_first", "weights"}) {
+  for (const char* key : {"format_version", "arch", "bits", "image", "classes", "hidden", "depth", "norm",
+                          "quantise_first", "weights", "linear_bits"}) {
     with(key, nullptr);
     expect_refused(key);
     with(key, nlohmann::json::object());
@@ -105,8 +105,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   }
   with("image", {1, 7});
   expect_refused("incomplete");
-  with("format_version", 3);
-  expect_refused("format version 3, this build reads up to 2");
+  with("format_version", 4);
+  expect_refused("format version 4, this build reads up to 3");
   with("format_version", 0);
   expect_refused("format version 0");
   with("weights", "some");
@@ -117,6 +117,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   expect_refused("image is not whole");
   with("bits", 3);
   expect_refused("bits is 3");
+  with("linear_bits", 4);
+  expect_refused("linear_bits is 4");
   with("arch", "x");
   expect_refused("'x'");
   with("hidden", -1);

@@ -136,6 +136,30 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
     }
 }
 
+TEST(ModelFile, AFileOfTheSecondVersionLoads) {
+  const Scratch scratch;
+  const auto model = trained({"lenet", 4, {2, 17, 20}, 4, 33, 2});
+  save_model(*model, scratch.path("m"));
+  auto file = io::load_safetensors(scratch.path("m"));
+  auto json = nlohmann::json::parse(file.metadata.at("bie"));
+  json["format_version"] = 2;
+  ASSERT_EQ(json.erase("linear_bits"), 1u);
+  file.metadata["bie"] = json.dump();
+  file.metadata["crc32"] = std::to_string(io::checksum(file.tensors, json.dump()));
+  io::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
+  EXPECT_TRUE(logits(*load_model(scratch.path("old"))).equal(logits(*model)));
+}
+
+TEST(ModelFile, AVggSmallComesBack) {
+  const Scratch scratch;
+  const auto model =
+      trained({.arch = "vgg-small", .bits = 8, .image = {3, 8, 8}, .classes = 4, .hidden = 33, .linear_bits = 1});
+  for (const SavedForm form : forms) {
+    save_model(*model, scratch.path("m"), form);
+    EXPECT_TRUE(logits(*load_model(scratch.path("m"))).equal(logits(*model)));
+  }
+}
+
 TEST(ModelFile, ConfigurationsAreReadBack) {
   for (const ModelConfig& config : every_model()) {
     const std::string json = config_json(config);
@@ -145,6 +169,7 @@ TEST(ModelFile, ConfigurationsAreReadBack) {
     EXPECT_EQ(read.norm, config.norm);
     EXPECT_EQ(read.quantise_first, config.quantise_first);
     EXPECT_EQ(read.image, config.image);
+    EXPECT_EQ(read.linear_bits, config.linear_bits);
   }
 }
 
@@ -178,8 +203,9 @@ TEST(ModelFile, MetadataSayWhatTheModelIs) {
   const auto file = io::load_safetensors(scratch.path("m"));
   ASSERT_EQ(file.metadata.count("bie"), 1u);
   EXPECT_EQ(nlohmann::json::parse(file.metadata.at("bie")), nlohmann::json::parse(R"({
-    "format_version": 2, "arch": "lenet", "bits": 4, "image": [2, 17, 20], "classes": 4, "hidden": 33, "depth": 7,
-    "norm": true, "quantise_first": false, "weights": "usual"})"));
+    "format_version": 3, "arch": "lenet", "bits": 4, "image": [2, 17, 20], "classes": 4, "hidden": 33, "depth": 7,
+    "norm": true, "quantise_first": false, "weights": "usual",
+    "linear_bits": 0})"));
   EXPECT_EQ(file.metadata.at("crc32"), std::to_string(io::checksum(file.tensors, file.metadata.at("bie"))));
 }
 

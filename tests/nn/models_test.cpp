@@ -1,6 +1,7 @@
 // make_model: shapes, counts and refusals of every architecture and width.
 #include "bie/nn/models.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "bie/nn/conv2d.h"
@@ -15,13 +16,21 @@ using io::test::refusal;
 ModelConfig mlp(int bits) { return {"mlp", bits, {1, 7, 5}, 3, 33, 2}; }
 ModelConfig lenet(int bits) { return {"lenet", bits, {2, 17, 20}, 4, 33, 1}; }
 
+ModelConfig vgg(int bits, int linear_bits = 0) {
+  return {
+      .arch = "vgg-small", .bits = bits, .image = {3, 19, 8}, .classes = 4, .hidden = 33, .linear_bits = linear_bits};
+}
+ModelConfig resnet(int bits, int linear_bits = 0) {
+  return {.arch = "resnet20", .bits = bits, .image = {3, 9, 6}, .classes = 4, .hidden = 33, .linear_bits = linear_bits};
+}
+
 /// Counts before anything ran, after a training forward, after packing.
 void expect_counts(const ModelConfig& config, std::int64_t all, std::int64_t quantised) {
   EXPECT_EQ(weight_count(config), all) << config.arch << " " << config.bits << " from the sizes alone";
   const auto model = make_model(config);
   const auto expect = [&](const char* when) {
     EXPECT_EQ(model->weight_count(), all) << config.arch << " " << config.bits << " " << when;
-    EXPECT_EQ(model->quantised_count(), config.bits == 32 ? 0 : quantised) << config.bits << " " << when;
+    EXPECT_EQ(model->quantised_count(), quantised) << config.bits << " " << when;
   };
   expect("at the start");
   const at::NoGradGuard no_grad;
@@ -41,21 +50,96 @@ void expect_counts(const ModelConfig& config, std::int64_t all, std::int64_t qua
 }
 
 TEST(Models, MlpCounts) {
-  for (const int bits : {32, 8, 4, 1}) expect_counts(mlp(bits), 35 * 33 + 2 * 33 * 33 + 33 * 3, 2 * 33 * 33);
+  for (const int bits : {32, 8, 4, 1})
+    expect_counts(mlp(bits), 35 * 33 + 2 * 33 * 33 + 33 * 3, bits == 32 ? 0 : 2 * 33 * 33);
 }
 
 TEST(Models, LeNetCounts) {
   // 17 x 20 pixels: 13 x 16, 6 x 8, 2 x 4, 1 x 2
-  const std::int64_t inner = 64 * 32 * 25 + 64 * 2 * 33;
-  for (const int bits : {32, 8, 4}) expect_counts(lenet(bits), 32 * 2 * 25 + inner + 33 * 4, inner);
+  const std::int64_t conv = 64 * 32 * 25, linear = 64 * 2 * 33, rest = 32 * 2 * 25 + 33 * 4;
+  for (const int bits : {32, 8, 4}) {
+    ModelConfig config = lenet(bits);
+    const std::int64_t quantised_conv = bits == 32 ? 0 : conv;
+    expect_counts(config, rest + conv + linear, bits == 32 ? 0 : conv + linear);
+    for (const int linear_bits : {32, 8, 4, 1}) {
+      config.linear_bits = linear_bits;
+      expect_counts(config, rest + conv + linear, quantised_conv + (linear_bits == 32 ? 0 : linear));
+    }
+  }
+}
+
+TEST(Models, VggSmallCounts) {
+  const std::int64_t first = 9 * 3 * 128, features = 512 * 2;
+  const std::int64_t inner = 9 * (128 * 128 + 128 * 256 + 256 * 256 + 256 * 512 + 512 * 512);
+  for (const int bits : {32, 8, 4}) expect_counts(vgg(bits), first + inner + features * 4, bits == 32 ? 0 : inner);
+  expect_counts(vgg(4, 1), first + inner + features * 33 + 33 * 4, inner + features * 33);
+}
+
+TEST(Models, ResNet20Counts) {
+  const std::int64_t first = 9 * 3 * 16;
+  const std::int64_t inner = 9 * (6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64);
+  for (const int bits : {32, 8, 4}) {
+    const std::int64_t quantised = bits == 32 ? 0 : inner;
+    expect_counts(resnet(bits), first + inner + 64 * 4, quantised);
+    for (const int linear_bits : {32, 8, 4, 1})
+      expect_counts(resnet(bits, linear_bits), first + inner + 64 * 33 + 33 * 4,
+                    quantised + (linear_bits == 32 ? 0 : 64 * 33));
+  }
+}
+
+/// A float model's tensors and the layers that read them.
+struct Formula {
+  StateDict state;
+
+  at::Tensor norm(const std::string& name, const at::Tensor& x) const {
+    const auto of = [&](const std::string& key) {
+      const auto found = state.find(name + key);
+      return found == state.end() ? at::Tensor() : found->second;
+    };
+    return at::batch_norm(x, of(".weight"), of(".bias"), of(".running_mean"), of(".running_var"), false, 0.1, 1e-5,
+                          false);
+  }
+  at::Tensor conv(const std::string& name, const at::Tensor& x, std::int64_t stride = 1) const {
+    return norm(name + ".norm", at::conv2d(x, state.at(name + ".product.weight"), {}, stride, 1));
+  }
+  at::Tensor head(const at::Tensor& x) const { return at::linear(x, state.at("head.weight"), state.at("head.bias")); }
+};
+
+TEST(Models, VggSmallIsItsFormula) {
+  const auto model = trained(vgg(32));
+  const Formula f{state(*model)};
+  at::Tensor x = f.norm("input_norm", images(model->config(), 9));
+  for (const std::string stage : {"01", "23", "45"}) {
+    for (const char conv : stage) x = f.conv(std::string("conv") + conv, x).relu();
+    x = at::max_pool2d(x, 2);
+  }
+  EXPECT_TRUE(logits(*model).allclose(f.head(x.flatten(1)), 1e-4, 1e-5));
+  EXPECT_FALSE(f.state.at("input_norm.running_mean").allclose(at::zeros({3}), 0, 1e-3)) << "of the images";
+}
+
+TEST(Models, ResNet20IsItsFormula) {
+  const auto model = trained(resnet(32));
+  const Formula f{state(*model)};
+  at::Tensor x = f.conv("conv", f.norm("input_norm", images(model->config(), 9))).relu();
+  for (int i = 0; i < 9; ++i) {
+    const std::string name = "block" + std::to_string(i);
+    const std::int64_t stride = i == 3 || i == 6 ? 2 : 1;
+    at::Tensor around = x;
+    if (stride == 2) {
+      const at::Tensor fewer = at::avg_pool2d(x, 1, 2);
+      around = at::cat({fewer, at::zeros_like(fewer)}, 1);
+    }
+    x = (f.conv(name + ".conv2", f.conv(name + ".conv1", x, stride).relu()) + around).relu();
+  }
+  EXPECT_TRUE(logits(*model).allclose(f.head(x.mean({2, 3})), 1e-4, 1e-5));
 }
 
 TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {
-  for (const ModelConfig& config : {mlp(8), mlp(4), mlp(1), lenet(8), lenet(4)}) {
+  for (const ModelConfig& config : {mlp(8), mlp(4), mlp(1), lenet(8), lenet(4), vgg(8), resnet(4)}) {
     const auto model = make_model(config);
     EXPECT_EQ(model->config().arch, config.arch);
     EXPECT_EQ(model->config().bits, config.bits);
-    ASSERT_EQ(model->quant_layers().size(), 2u);
+    ASSERT_EQ(model->quant_layers().size(), config.arch == "vgg-small" ? 5u : config.arch == "resnet20" ? 18u : 2u);
     for (const auto& layer : model->quant_layers()) {
       EXPECT_EQ(layer->weight_bits(), config.bits);
       bool found = false;
@@ -65,6 +149,28 @@ TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {
   }
   const auto model = make_model(lenet(4));
   EXPECT_NE(dynamic_cast<Q4Conv2dImpl*>(model->quant_layers()[0].get()), nullptr) << "in the order of the forward pass";
+}
+
+TEST(Models, TheInnerLinearHasItsOwnBits) {
+  ModelConfig small = lenet(8);
+  small.linear_bits = 4;
+  for (const ModelConfig& config : {small, vgg(8, 4), resnet(8, 4), resnet(8, 1), resnet(32, 1)}) {
+    const auto model = make_model(config);
+    EXPECT_EQ(model->quant_layers().back()->weight_bits(), config.linear_bits);
+    EXPECT_EQ(model->quant_layers().back()->weight_shape()[0], 33);
+    EXPECT_EQ(model->quant_layers().front()->weight_bits(), config.bits == 8 ? 8 : config.linear_bits);
+    EXPECT_EQ(model->named_buffers().contains("inner_norm.running_mean"), config.linear_bits == 1);
+    EXPECT_FALSE(model->named_parameters().contains("inner_norm.weight"));
+  }
+}
+
+// What a ReLU leaves has one sign, of which a binary layer would make the same output for every image.
+TEST(Models, ABinaryLinearReadsBothSigns) {
+  for (const ModelConfig& config : {vgg(32, 1), resnet(32, 1)}) {
+    at::manual_seed(8);
+    const at::NoGradGuard no_grad;
+    EXPECT_GT(make_model(config)->forward(images(config)).std(0).min().item<double>(), 1e-3) << config.arch;
+  }
 }
 
 TEST(Models, TheSameSeedGivesTheSameModel) {
@@ -88,9 +194,9 @@ TEST(Models, EveryParameterTrainsInEveryForm) {
       ASSERT_TRUE(item.value().grad().defined()) << item.key();
       EXPECT_TRUE(item.value().grad().ne(0).any().item<bool>()) << item.key();
     }
-    const bool is_float =
-        config.weights == WeightForm::floating || (config.weights == WeightForm::usual && config.bits > 1);
     for (const auto& layer : model->quant_layers()) {
+      const bool is_float =
+          config.weights == WeightForm::floating || (config.weights == WeightForm::usual && layer->weight_bits() > 1);
       EXPECT_STREQ(layer->weight_form(), is_float ? "float" : "int8");
       EXPECT_EQ(layer->bias.defined(), !config.norm) << "a norm has its own";
     }
@@ -120,15 +226,17 @@ TEST(Models, WithoutNormTheSignalKeepsItsSize) {
 }
 
 TEST(Models, TheFirstLayerIsQuantisedWhereAsked) {
-  for (ModelConfig config : {mlp(8), mlp(1), lenet(4)}) {
+  for (ModelConfig config : {mlp(8), mlp(1), lenet(4), vgg(8, 8), resnet(4, 4)}) {
+    const std::size_t before = make_model(config)->quant_layers().size();
     config.quantise_first = true;
     const auto model = make_model(config);
-    EXPECT_EQ(model->quant_layers().size(), 3u);
+    EXPECT_EQ(model->quant_layers().size(), before + 1);
     EXPECT_EQ(weight_count(config), model->weight_count());
     EXPECT_EQ(model->quantised_count(), model->weight_count() - config.hidden * config.classes) << "all but the head";
-    EXPECT_TRUE(model->named_parameters().contains("input_norm.weight"));
+    EXPECT_TRUE(model->named_buffers().contains("input_norm.running_mean"));
+    const bool always = config.arch == "vgg-small" || config.arch == "resnet20";
     config.quantise_first = false;
-    EXPECT_FALSE(make_model(config)->named_parameters().contains("input_norm.weight"));
+    EXPECT_EQ(make_model(config)->named_buffers().contains("input_norm.running_mean"), always);
   }
 }
 
@@ -152,7 +260,19 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   expect(config, "'x'");
   config.arch = "";
   expect(config, "''");
-  expect(lenet(1), "1-bit");
+  for (const ModelConfig& none : {lenet(1), vgg(1), resnet(1), resnet(1, 1)})
+    expect(none, none.arch + " has no 1-bit form");
+  for (const int bits : {3, -1, 2, 16, 64}) expect(resnet(8, bits), "linear_bits is " + std::to_string(bits));
+  for (ModelConfig bare : {vgg(8), resnet(8)}) {
+    bare.norm = false;
+    expect(bare, bare.arch + " has no form without BatchNorm");
+  }
+  config = mlp(8);
+  config.linear_bits = 4;
+  expect(config, "linear_bits is 4, but all layers of an mlp are linear");
+  config = vgg(8);
+  config.image = {3, 8, 7};
+  expect(config, "at least 8x8, these are 8x7");
   config = lenet(8);
   config.image = {1, 8, 8};
   expect(config, "8x8");

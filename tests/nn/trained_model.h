@@ -6,11 +6,14 @@
 
 namespace bie::nn::test {
 
-/// Every architecture, width and form.
+/// Every width and form of every architecture but vgg-small, whose layers are resnet20's and many times as large.
 inline std::vector<ModelConfig> every_model() {
   std::vector<ModelConfig> configs;
   for (const int bits : {32, 8, 4, 1}) configs.push_back({"mlp", bits, {1, 7, 5}, 3, 33, 2});
   for (const int bits : {32, 8, 4}) configs.push_back({"lenet", bits, {2, 17, 20}, 4, 33, 1});
+  for (const int bits : {8, 1})
+    configs.push_back(
+        {.arch = "lenet", .bits = 4, .image = {2, 17, 20}, .classes = 4, .hidden = 33, .linear_bits = bits});
   const std::vector<ModelConfig> usual = configs;
   const auto add = [&](const auto& change) {
     for (ModelConfig config : usual) {
@@ -27,12 +30,22 @@ inline std::vector<ModelConfig> every_model() {
     c.quantise_first = true;
     c.weights = WeightForm::integer;
   });
+  for (const int bits : {32, 8, 4})
+    for (const int linear_bits : {0, 32, 4, 1})
+      configs.push_back({.arch = "resnet20",
+                         .bits = bits,
+                         .image = {3, 9, 8},
+                         .classes = 4,
+                         .hidden = 33,
+                         .quantise_first = linear_bits == 1,
+                         .linear_bits = linear_bits});
   return configs;
 }
 
 inline std::string describe(const ModelConfig& c) {
   return c.arch + " of " + std::to_string(c.bits) + " bits, weights " + name(c.weights) + (c.norm ? "" : ", no norm") +
-         (c.quantise_first ? ", first too" : "");
+         (c.quantise_first ? ", first too" : "") +
+         (c.linear_bits == 0 ? "" : ", linear of " + std::to_string(c.linear_bits));
 }
 
 inline at::Tensor images(const ModelConfig& c, std::uint64_t seed = 1) {

@@ -56,17 +56,45 @@ TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
       }
 }
 
+TEST_F(Forms, DeepNetsLearnByTheirRecipe) {
+  const io::Dataset data = few({8, 8});
+  struct Net {
+    const char* arch;
+    int bits, linear_bits;
+  };
+  for (const Net& net :
+       {Net{"resnet20", 32, 0}, Net{"resnet20", 8, 8}, Net{"resnet20", 4, 1}, Net{"vgg-small", 8, 1}}) {
+    SCOPED_TRACE(testing::Message() << net.arch << ", " << net.bits << " bits, linear of " << net.linear_bits);
+    const auto model = model_of({.arch = net.arch,
+                                 .bits = net.bits,
+                                 .image = {1, 8, 8},
+                                 .classes = 3,
+                                 .hidden = 32,
+                                 .linear_bits = net.linear_bits});
+    TrainOptions o;
+    o.epochs = net.arch == std::string("resnet20") ? 6 : 3;
+    o.batch = 16;
+    o.optimizer = OptimizerKind::sgd;
+    o.lr = 0.02;  // the default one is for hundreds of steps
+    std::vector<double> losses;
+    fit(*model, data, o, {[&](const Progress& p) { losses.push_back(p.loss); }, {}});
+    EXPECT_LT(losses.back(), 0.7 * losses.front());
+  }
+}
+
 TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
   struct Form {
     const char* arch;
     int bits;
     nn::WeightForm weights;
     bool norm, quantise_first;
+    int linear_bits = 0;
   };
-  std::vector<Form> forms = {{"mlp", 32, WeightForm::usual, true, false},
-                             {"lenet", 8, WeightForm::integer, true, false},
-                             {"lenet", 4, WeightForm::usual, true, false},
-                             {"lenet", 4, WeightForm::floating, false, true}};
+  std::vector<Form> forms = {
+      {"mlp", 32, WeightForm::usual, true, false},        {"lenet", 8, WeightForm::integer, true, false},
+      {"lenet", 4, WeightForm::usual, true, false},       {"lenet", 4, WeightForm::floating, false, true},
+      {"lenet", 32, WeightForm::integer, true, false, 1}, {"vgg-small", 4, WeightForm::usual, true, false, 1},
+      {"resnet20", 8, WeightForm::usual, true, true, 1},  {"resnet20", 4, WeightForm::integer, true, false, 4}};
   for (const int bits : {8, 4, 1})
     for (const WeightForm weights : {WeightForm::floating, WeightForm::integer}) {
       forms.push_back({"mlp", bits, weights, true, false});
@@ -75,14 +103,15 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
   for (const Form& form : forms) {
     SCOPED_TRACE(testing::Message() << form.arch << ", " << form.bits << " bits, " << nn::name(form.weights)
                                     << " weights, norm " << form.norm);
-    const bool lenet = form.arch == std::string("lenet");
-    const io::Dataset data = lenet ? separable({16, 17}) : data_;
+    const std::string arch = form.arch;
+    const io::Dataset data = arch == "mlp" ? data_ : arch == "lenet" ? separable({16, 17}) : few({8, 9});
     nn::ModelConfig config = small_config(form.bits);
     config.arch = form.arch;
     config.image = {1, data.train_images.size(2), data.train_images.size(3)};
     config.norm = form.norm;
     config.quantise_first = form.quantise_first;
     config.weights = form.weights;
+    config.linear_bits = form.linear_bits;
     const auto model = model_of(config);
     fit(*model, data, short_run(1));
     const at::NoGradGuard no_grad;

@@ -29,6 +29,19 @@ TEST(Recipe, DefaultsFollowOptimizerWidthAndNorm) {
       }
 }
 
+TEST(Recipe, DeepNetsTakeTheUsualRateOfSgd) {
+  for (const char* arch : {"vgg-small", "resnet20"})
+    for (const int bits : {32, 8, 4}) {
+      const nn::ModelConfig config{.arch = arch, .bits = bits};
+      const Recipe r = default_recipe(config, OptimizerKind::sgd);
+      EXPECT_EQ(r.lr, 0.1);
+      EXPECT_EQ(r.weight_decay, 5e-4);
+      EXPECT_EQ(r.schedule.kind, optim::ScheduleKind::cosine);
+      EXPECT_EQ(r.schedule.warmup, 0.02);
+      EXPECT_EQ(default_recipe(config, OptimizerKind::diodemix).lr, 1e-3);
+    }
+}
+
 TEST(Recipe, OptimizersHaveNames) {
   for (const OptimizerKind kind : kinds) EXPECT_EQ(optimizer_of(name(kind)), kind);
   EXPECT_STREQ(name(OptimizerKind::diodemix), "diodemix");

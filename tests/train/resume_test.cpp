@@ -89,6 +89,14 @@ std::vector<Way> every_way() {
       w.config.image = {1, 16, 16};
       w.options.epochs = 2;
     });
+  add(way(OptimizerKind::sgd, 4, WeightForm::integer), "augmented_lenet_with_a_binary_linear", [](Way& w) {
+    w.config.arch = "lenet";
+    w.config.image = {1, 16, 16};
+    w.config.linear_bits = 1;
+    w.options.epochs = 2;
+    w.options.augment = Augmentation::crop_flip;
+  });
+  add(way(OptimizerKind::diodemix, 1), "augmented", [](Way& w) { w.options.augment = Augmentation::crop_flip; });
   add(way(OptimizerKind::diodemix, 1), "once_an_epoch", [](Way& w) { w.options.checkpoint_every = 0; });
   return ways;
 }
@@ -170,6 +178,20 @@ class Resume : public OneThread {
   const Scratch scratch_;
   const Way way_ = way(OptimizerKind::diodemix, 1);
 };
+
+TEST_F(Resume, ADeepNetGoesOn) {
+  Way w = way(OptimizerKind::sgd, 4);
+  w.config = {.arch = "resnet20", .bits = 4, .image = {1, 8, 8}, .classes = 3, .hidden = 32, .linear_bits = 1};
+  w.options.epochs = 2;
+  w.options.batch = 16;
+  w.options.checkpoint_every = 3;
+  w.options.augment = Augmentation::crop_flip;
+  const io::Dataset data = few({8, 8});
+  Part whole(w, data, "", false), interrupted(w, data, scratch_.folder(), false, 5);
+  Part resumed(w, data, scratch_.folder(), true);
+  expect_notes(resumed.notes, {{"resumed after step 3"}});
+  expect_the_same(resumed, whole);
+}
 
 TEST_F(Resume, WritingCheckpointsChangesNothing) {
   Part without(way_, data_, "", false), with = run(way_, false);
@@ -315,6 +337,8 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   expect(": seed is 3, the checkpoint's is 0", [](Way& w, auto&) { w.options.seed = 3; });
   expect(": epochs is 4, the checkpoint's is 3", [](Way& w, auto&) { w.options.epochs = 4; });
   expect(": batch is 33", [](Way& w, auto&) { w.options.batch = 33; });
+  expect(": augment is \"crop-flip\", the checkpoint's is \"none\"",
+         [](Way& w, auto&) { w.options.augment = Augmentation::crop_flip; });
   expect(": weight_decay is 0.1", [](Way& w, auto&) { w.options.weight_decay = 0.1; });
   expect(": integer_lr is 0.5", [](Way& w, auto&) { w.options.integer_lr = 0.5; });
   expect(": integer_memory is 0.5", [](Way& w, auto&) { w.options.integer_memory = 0.5; });

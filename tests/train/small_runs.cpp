@@ -29,6 +29,13 @@ io::Dataset separable(std::array<std::int64_t, 2> size) {
   return {train_images, train_labels, test_images, test_labels, 3, "separable"};
 }
 
+io::Dataset few(std::array<std::int64_t, 2> size) {
+  io::Dataset data = separable(size);
+  for (at::Tensor* train : {&data.train_images, &data.train_labels}) *train = train->slice(0, 0, 64);
+  for (at::Tensor* test : {&data.test_images, &data.test_labels}) *test = test->slice(0, 0, 32);
+  return data;
+}
+
 nn::ModelConfig small_config(int bits) { return {"mlp", bits, {1, 4, 5}, 3, 32, 1}; }
 
 std::shared_ptr<nn::Classifier> model_of(const nn::ModelConfig& config, std::uint64_t seed) {

@@ -344,6 +344,35 @@ TEST_F(Trainer, WhatWouldDoNothingIsRefused) {
   EXPECT_NE(sentence(1, WeightForm::integer, both).find("integer_lr wants"), std::string::npos);
 }
 
+TEST_F(Trainer, ABinaryLinearHasTheOptionsOfBinaryLayers) {
+  const io::Dataset data = separable({16, 16});
+  const auto trained = [&](int linear_bits, bool wide) {
+    const auto model = model_of(
+        {.arch = "lenet", .bits = 8, .image = {1, 16, 16}, .classes = 3, .hidden = 16, .linear_bits = linear_bits});
+    TrainOptions o = short_run(1);
+    o.integer_lr = 1e-2;
+    o.integer_memory = 0.3;
+    o.wide_gradients = wide;
+    return fit(*model, data, o).flipped;
+  };
+  EXPECT_GT(trained(1, false), 0);
+  EXPECT_GT(trained(1, true), 0);
+  expect_sentence(refusal([&] { trained(0, false); }), "integer_lr wants int8 weights", "the model has none");
+}
+
+TEST_F(Trainer, AugmentationChangesTheRun) {
+  const auto trained = [&](Augmentation augment) {
+    const auto model = small_model(8);
+    TrainOptions o = short_run(1);
+    o.augment = augment;
+    fit(*model, data_, o);
+    return model;
+  };
+  const auto first = trained(Augmentation::crop_flip);
+  EXPECT_TRUE(same(*first, *trained(Augmentation::crop_flip)));
+  EXPECT_FALSE(same(*first, *trained(Augmentation::none)));
+}
+
 TEST_F(Trainer, ARunStartsOnceNothingIsRefused) {
   TrainOptions o = short_run(1);
   std::vector<std::int64_t> order;

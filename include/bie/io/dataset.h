@@ -15,9 +15,11 @@ struct Dataset {
   std::string name;
 };
 
-/// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test), or
+/// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test),
 ///              "mnist:DIR": the four IDX files of MNIST in DIR, plain or .gz, named train-images-idx3-ubyte or
-///              train-images.idx3-ubyte and so on.
+///              train-images.idx3-ubyte and so on, or
+///              "cifar10:DIR": the binary files data_batch_1.bin ... data_batch_5.bin and test_batch.bin in DIR, each
+///              any number of records of a label and 3 x 32 x 32 bytes.
 /// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
 Dataset load_dataset(const std::string& spec);
 

@@ -24,7 +24,7 @@ const char* name(WeightForm form);
 WeightForm weight_form_of(const std::string& name);  ///< A ValueError for any other name.
 
 struct ModelConfig {
-  std::string arch = "mlp";                    ///< mlp or lenet
+  std::string arch = "mlp";                    ///< mlp, lenet, vgg-small or resnet20
   int bits = 32;                               ///< of inner layers, weights and activations: 32 (float), 8, 4 or 1
   std::array<std::int64_t, 3> image{1, 8, 8};  ///< channels, height, width
   std::int64_t classes = 10;
@@ -33,6 +33,7 @@ struct ModelConfig {
   bool norm = true;             ///< BatchNorm after each layer but the last; without it layers have an output bias
   bool quantise_first = false;  ///< the first layer is quantised too, its input normalised; all but the last layer then
   WeightForm weights = WeightForm::usual;
+  int linear_bits = 0;  ///< of the inner linear: 0 is `bits` for lenet, and none such layer for vgg-small and resnet20
 };
 
 /// Elements of all weights of such a model (matrices and filters; biases, scales and norms do not count), from the
@@ -60,8 +61,16 @@ class Classifier : public torch::nn::Module {
   ModelConfig config_;
 };
 
-/// mlp:   linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
-/// lenet: 5x5 conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear. No 1-bit form.
+/// mlp:       linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
+/// lenet:     5x5 conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear.
+/// vgg-small: 3x3 convs 128 128 pool 256 256 pool 512 512 pool with BatchNorm and ReLU, Linear.
+/// resnet20:  3x3 conv 16, nine residual blocks of two 3x3 convs of width 16, 32 and 64 with BatchNorm and ReLU, the
+/// mean
+///            of each channel, Linear. Shortcuts have no weights: where a block halves the map, every other pixel and
+///            channels of zeros (He et al. 2016, option A).
+/// The latter two normalise their input, want `norm`, and have an inner linear of `hidden` before the last where
+/// linear_bits is given. A binary linear behind convolutions reads normalised features: a ReLU leaves it no signs. No
+/// convolution has a 1-bit form.
 /// A ValueError as weight_count's.
 std::shared_ptr<Classifier> make_model(const ModelConfig& config);
 

@@ -1,6 +1,8 @@
 // The training loop behind `bie train`.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "bie/io/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/optim/diode_mix.h"
+#include "bie/train/augmentation.h"
 #include "bie/train/recipe.h"
 
 namespace bie::train {
@@ -16,6 +19,8 @@ namespace bie::train {
 struct TrainOptions {
   std::int64_t epochs = 30;
   std::int64_t batch = 64;
+  at::Device device = at::kCPU;  ///< of the training; model and training data move there once (see device_of)
+  Augmentation augment = Augmentation::none;
   OptimizerKind optimizer = OptimizerKind::diodemix;
   std::optional<double> lr, weight_decay, integer_lr, integer_memory;  ///< where not given, default_recipe's
   std::optional<optim::ScheduleKind> schedule;
@@ -39,7 +44,7 @@ struct Progress {
 
 /// What a run has to say while it goes on; each may be empty.
 struct Listener {
-  std::function<void(const Progress&)> progress;  ///< after every step
+  std::function<void(const Progress&)> progress;  ///< after every step; on a GPU every 20 steps and after each epoch
   std::function<void(const std::string&)> note;   ///< a sentence: a checkpoint passed over, a run resumed
   std::function<void()> started = {};             ///< once, before the first step: nothing is refused from here on
 };
@@ -51,20 +56,22 @@ struct TrainResult {
   std::int64_t optimizer_bytes;  ///< of all moments
 };
 
-/// Trains in place and leaves the model in evaluation mode. The same options, data and thread count give the same model
-/// to the bit, whether the run was interrupted and resumed or not.
+/// Trains in place and leaves the model in evaluation mode on the options' device. The same options, data and thread
+/// count give the same model to the bit, whether the run was interrupted and resumed or not. A run may go on on another
+/// device; the bits are then those of neither alone.
 /// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
 /// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
 TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& options,
                 const Listener& listener = {});
 
-/// [images, classes], in evaluation mode.
+/// [images, classes] on the CPU, in evaluation mode on the model's device.
 at::Tensor logits(nn::Classifier& model, const at::Tensor& images);
 
 /// Share of images whose largest logit is the label's, in evaluation mode.
 double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
-/// Median seconds of one forward pass over the first `batch` images (repeated as needed), evaluation mode.
+/// Median seconds of one forward pass over the first `batch` images (repeated as needed), evaluation mode, on
+/// the CPU.
 double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
 
 }  // namespace bie::train

@@ -1,0 +1,87 @@
+// bie tune: times the GEMM kernels of a GPU for given shapes and remembers the fastest.
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bie/kernels/cuda/gemm.h"
+#include "bie/nn/linear.h"
+#include "bie/nn/model_file.h"
+#include "bie/ops.h"
+#include "bie/train/device.h"
+#include "cli/commands.h"
+
+namespace bie::cli {
+namespace {
+
+struct Gemm {
+  std::int64_t bits, m, n, k;
+};
+
+/// "8,64,4096,1024"
+Gemm gemm_of(const std::string& text) {
+  long long bits = 0, m = 0, n = 0, k = 0;
+  int used = 0;
+  TORCH_CHECK_VALUE(std::sscanf(text.c_str(), "%lld,%lld,%lld,%lld%n", &bits, &m, &n, &k, &used) == 4 &&
+                        static_cast<std::size_t>(used) == text.size(),
+                    "--gemm ", text, ": BITS,M,N,K is wanted, such as 8,64,4096,4096");
+  return {bits, m, n, k};
+}
+
+/// The linear layers of a saved model at this batch.
+std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
+  std::vector<Gemm> gemms;
+  const auto model = nn::load_model(path);
+  for (const auto& layer : model->quant_layers())
+    if (const auto shape = layer->weight_shape(); shape.size() == 2)
+      gemms.push_back({layer->weight_bits(), batch, shape[0], shape[1]});
+  return gemms;
+}
+
+const char* name_of([[maybe_unused]] std::int64_t bits, [[maybe_unused]] std::int64_t id) {
+#if BIE_WITH_CUDA
+  const kernels::cuda::GemmTable table = bits == 1   ? kernels::cuda::b1xb1_gemm_table()
+                                         : bits == 4 ? kernels::cuda::s4xs4_gemm_table()
+                                                     : kernels::cuda::s8xs8_gemm_table();
+  return table.rows[id - 200].name;
+#else
+  return "";
+#endif
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app) {
+  struct Arguments {
+    std::string device = "cuda", model;
+    std::vector<std::string> gemms;
+    std::int64_t batch = 64;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("tune", "Time a GPU's GEMM kernels and remember the fastest");
+  command->add_option("--device", arguments->device, "cuda or cuda:N")->capture_default_str();
+  command->add_option("--gemm", arguments->gemms, "BITS,M,N,K: M rows, N outputs, K inputs; may be repeated");
+  command->add_option("--model", arguments->model, "the linear layers of a model written by bie train");
+  command->add_option("--batch", arguments->batch, "rows for --model")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->footer(
+      "Choices go to gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie.\n"
+      "Example: bie tune --gemm 8,64,4096,4096 --gemm 1,1,4096,4096");
+  command->callback([arguments] {
+    std::vector<Gemm> gemms;
+    for (const std::string& text : arguments->gemms) gemms.push_back(gemm_of(text));
+    if (!arguments->model.empty())
+      for (const Gemm& gemm : gemms_of(arguments->model, arguments->batch)) gemms.push_back(gemm);
+    TORCH_CHECK_VALUE(!gemms.empty(), "nothing to tune: --gemm or a --model with quantised linear layers is wanted");
+    const at::Device device = train::device_of(arguments->device);
+    for (const Gemm& g : gemms)
+      std::printf("%lld bit, m %lld, n %lld, k %lld: %s\n", static_cast<long long>(g.bits), static_cast<long long>(g.m),
+                  static_cast<long long>(g.n), static_cast<long long>(g.k),
+                  name_of(g.bits, ops::tune_gemm(g.bits, g.m, g.n, g.k, device)));
+  });
+}
+
+}  // namespace bie::cli

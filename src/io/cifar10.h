@@ -1,0 +1,19 @@
+// One of the binary files in which CIFAR-10 is distributed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace bie::io {
+
+/// @return [n, 3073] uint8, a record an image: its label in [0, 10), then the red, green and blue planes of 32 x 32.
+/// The
+///   records are a view of the mapped file.
+/// @throws c10::ValueError, one sentence naming the file, unless it holds one or more whole records.
+at::Tensor load_cifar10_records(const std::string& path);
+
+constexpr std::int64_t cifar10_classes = 10;
+
+}  // namespace bie::io

@@ -1,0 +1,105 @@
+"""What nvcc made of the CUDA kernels, read without a GPU: the instructions that were meant, no emulation, no spills."""
+
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+EXPECTED = {  # file name to (instruction, architectures)
+    r"binary_gemm_mma_\d": ("BMMA.168256.AND.POPC", {"sm_80", "sm_90a"}),
+    r"int[48]_(gemm|conv2d)_mma_\d": ("IMMA.16832.S8.S8", {"sm_80", "sm_90a"}),
+    r"int4_(gemm|conv2d)_mma_s4_": ("IMMA.16864.S4.S4", {"sm_80"}),
+    r"int[48]_(gemm|conv2d)_portable": ("IDP.4A", {"sm_80", "sm_90a"}),
+    r"binary_gemm_portable": ("POPC", {"sm_80", "sm_90a"}),
+}
+
+
+@cache
+def cuobjdump() -> str | None:
+    """That of the toolkit, or the one that comes with torch's Triton."""
+    bundled = Path(torch.__file__).parent.parent / "triton/backends/nvidia/bin/cuobjdump"
+    return shutil.which("cuobjdump") or (str(bundled) if bundled.exists() else None)
+
+
+def dump(option: str, path: Path) -> str:
+    return subprocess.run([cuobjdump(), option, str(path)], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def objects(build):
+    """The object files with device code, by their stem."""
+    found = {path.name.removesuffix(".cu.o"): path for path in build.glob("src/kernels/**/*.cu.o")}
+    if not found:
+        pytest.skip("this build has no CUDA kernels")
+    if cuobjdump() is None:
+        pytest.skip("there is no cuobjdump, neither a toolkit's nor Triton's")
+    read = [path for stem, path in found.items() if any(re.match(pattern, stem) for pattern in EXPECTED)]
+    with ThreadPoolExecutor() as pool:  # disassembling takes seconds a file
+        list(pool.map(functions, read))
+    return found
+
+
+@cache
+def functions(path: Path):
+    """[(architecture, name, [(address, instruction)])] of every kernel."""
+    found, arch = [], ""
+    for line in dump("-sass", path).splitlines():
+        if match := re.match(r"\s*arch = (\S+)", line):
+            arch = match[1]
+        elif match := re.match(r"\s*Function : (\S+)", line):
+            found.append((arch, match[1], []))
+        elif match := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line):
+            found[-1][2].append((int(match[1], 16), match[2]))
+    return found
+
+
+def loops(body):
+    """The instructions between a branch back and its target."""
+    for address, text in body:
+        if match := re.search(r"\bBRA\S*\s+(?:\S+,\s*)?`?\(?\.?\S*?0x([0-9a-f]+)\)?", text):
+            target = int(match[1], 16)
+            if target < address:
+                yield [inner for at, inner in body if target <= at <= address]
+
+
+def test_the_expected_instructions_are_there(objects):
+    for pattern, (instruction, architectures) in EXPECTED.items():
+        matching = [path for stem, path in objects.items() if re.match(pattern, stem)]
+        assert matching, pattern
+        for path in matching:
+            seen = {arch for arch, _, body in functions(path) if any(instruction in text for _, text in body)}
+            assert seen == architectures, f"{path.name}: {instruction} in {seen or 'nothing'}"
+
+
+def test_no_loop_around_a_matrix_instruction_calls_a_routine(objects):
+    checked = 0
+    for stem, path in objects.items():
+        if "_mma_" not in stem:
+            continue
+        for arch, name, body in functions(path):
+            hot = [loop for loop in loops(body) if any("MMA" in text for text in loop)]
+            assert hot, f"{name} ({arch}) has no loop around its matrix instructions"
+            for loop in hot:
+                calls = [text for text in loop if re.search(r"\bCALL\b|\bCALL\.", text)]
+                assert not calls, f"{name} ({arch}): {calls[0]}"
+                checked += 1
+    assert checked > 0
+
+
+def test_nothing_spills(objects):
+    kernels = 0
+    for path in objects.values():
+        for usage in re.findall(r"REG:\d+ STACK:\d+ SHARED:\d+ LOCAL:\d+", dump("--dump-resource-usage", path)):
+            assert "STACK:0 " in usage and usage.endswith("LOCAL:0"), f"{path.name}: {usage}"
+            kernels += 1
+    assert kernels > 0
+
+
+def test_no_source_of_device_code_knows_torch(root):
+    for path in (root / "src/kernels").rglob("*.cu*"):
+        assert not re.search(r"#include\s+[<\"](torch|ATen|c10)/", path.read_text()), path

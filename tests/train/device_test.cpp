@@ -1,0 +1,27 @@
+// Names of devices. What needs a GPU is tested through the command: here torch has looked for its CUDA library already.
+#include "bie/train/device.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/io/scratch.h"
+
+namespace bie::train::test {
+namespace {
+
+using io::test::expect_sentence;
+using io::test::refusal;
+
+TEST(Device, TheCpuNeedsNoLibrary) { EXPECT_EQ(device_of("cpu"), c10::Device(c10::kCPU)); }
+
+TEST(Device, OtherNamesAreRefused) {
+  for (const std::string name : {"", "CPU", "cpu:0", "gpu", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:1x",
+                                 "cuda0", "cuda:100", "cuda:99999999999999999999", "nonsense"})
+    expect_sentence(refusal([&] { device_of(name); }), "'" + name + "'", "cpu, cuda or cuda:N is wanted");
+}
+
+TEST(Device, AGpuThatIsNotThereIsRefused) {
+  expect_sentence(refusal([] { device_of("cuda:99"); }), "the device is 'cuda:99'", ", but ");
+}
+
+}  // namespace
+}  // namespace bie::train::test
