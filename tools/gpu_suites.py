@@ -1,0 +1,61 @@
+"""The suites that tools/gpu_check.sh runs once everything is built. Counts as tools/run_tests.py counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import run_tests
+from run_tests import BUILD, TALLY, package_environment, run
+
+PYTHON = os.environ["BIE_PYTHON"]
+KERNELS = BUILD / "release/tests/kernels/bie_cuda_test"
+RANDOM_SHAPES = "2000"  # of each of the five tables: 10,000
+SMALL = "*SmallOdd*:*EveryMixOfChannel*:*FloatWeights*:*FloatFilters*"
+
+
+def kernels() -> None:
+    """Every row against the formula, on the odd-shape sweep and on random shapes."""
+    run_tests.run_gtest(KERNELS, env=os.environ | {"BIE_TEST_SHAPES": RANDOM_SHAPES})
+
+
+def sanitizers() -> None:
+    """Each tool counts as one test."""
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    for tool in ("memcheck", "racecheck", "synccheck", "initcheck"):
+        if not Path(sanitizer).exists():
+            TALLY.skip(tool, "compute-sanitizer is not installed")
+            continue
+        status, output, seconds = run(
+            *(sanitizer, "--tool", tool, "--error-exitcode", "9", KERNELS, f"--gtest_filter={SMALL}", "--gtest_brief=1")
+        )
+        clean = re.search(r"ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards", output) is not None
+        TALLY.check(f"compute-sanitizer {tool}", seconds, status == 0 and clean, output[-6000:])
+
+
+def pytest(label: str, *paths: str) -> None:
+    command = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths)
+    env = package_environment() | {"OMP_NUM_THREADS": "4"}
+    run_tests.run_junit(label, *command, report="--junitxml=", env=env)
+
+
+def main() -> int:
+    start = time.monotonic()
+    kernels()
+    sanitizers()
+    pytest("operators", "tests/ops/cuda_elementwise_test.py", "tests/ops/cuda_layers_test.py")
+    pytest("python layers", "tests/python/cuda_test.py")
+    pytest("bie --device cuda", "tests/cli/gpu_test.py")
+    print(f"{'GPU suites':<75} {time.monotonic() - start:7.1f} s")
+    for label, reason in TALLY.skips:
+        print(f"skipped in {label}: {reason}")
+    print(f"{TALLY.passed} passed, {TALLY.failed} failed, {len(TALLY.skips)} skipped", flush=True)
+    return 1 if TALLY.failed or not TALLY.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
