@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bie/nn/model_file.h"
+#include "bie/train/device.h"
 #include "cli/commands.h"
 #include "cli/log.h"
 #include "cli/session.h"
@@ -48,6 +49,7 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
         std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
     nn::save_model(*session.model, file.string());
     const auto loaded = nn::load_model(file.string());
+    loaded->to(options.device);
     line.bytes = std::filesystem::file_size(file);
     std::filesystem::remove(file);
     const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);
@@ -62,7 +64,7 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
   return line;
 }
 
-/// One thread, the models in turn, the median of five medians: the machine's other work disturbs all alike.
+/// One CPU thread, the models in turn, the median of five medians: the machine's other work disturbs all alike.
 void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
   constexpr int rounds = 5;
   const int threads = at::get_num_threads();
@@ -89,6 +91,7 @@ void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
 void add_demo(CLI::App& app) {
   struct Arguments {
     train::TrainOptions options;
+    std::string device = "cpu";
     int seeds = 1;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -98,8 +101,10 @@ void add_demo(CLI::App& app) {
   command->add_option("--seeds", arguments->seeds, "how many seeds to average over")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  add_device(*command, arguments->device);
   command->footer("Example: bie demo --seeds 3");
   command->callback([arguments] {
+    arguments->options.device = train::device_of(arguments->device);
     const io::Dataset data = io::load_dataset("digits");
     const nn::ModelConfig c;
     log::info(c10::str("digits: ", data.train_images.size(0), " training and ", data.test_images.size(0),
@@ -124,7 +129,8 @@ void add_demo(CLI::App& app) {
                   lines[0].seconds_256 / l.seconds_256);
     }
     std::printf(
-        "quantised: share of all weights; flipped: 1-bit weights whose sign changed in training; latency: one thread.\n"
+        "quantised: share of all weights; flipped: 1-bit weights whose sign changed in training; latency: of one call, "
+        "one CPU thread.\n"
         "1*: the twin whose 1-bit weights stay as they started. A task where it scores nearly as high, as digits, is a "
         "smoke test of 1-bit training and no proof.\n");
   });

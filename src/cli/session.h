@@ -26,7 +26,7 @@ Session train_with_bar(const std::string& label, nn::ModelConfig config, const i
 
 /// --seed of train and demo.
 CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
-/// --data and --device of train and eval.
+/// --data of train and eval, --device of these and demo.
 void add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
 

@@ -8,6 +8,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -329,11 +331,14 @@ double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t bat
   const at::NoGradGuard no_grad;
   model.eval();
   const at::Tensor rows = at::arange(batch).remainder_(images.size(0));
-  const at::Tensor x = images.index_select(0, rows);
+  const at::Device device = model.parameters().front().device();
+  const c10::DeviceGuard guard(device);
+  const at::Tensor x = on_device(images.index_select(0, rows), device);
   std::vector<double> times;
   for (int i = 0; i < repeats + 3; ++i) {
     const Clock::time_point start = Clock::now();
     model.forward(x);
+    if (device.is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device).synchronize();
     if (i >= 3) times.push_back(seconds_since(start));
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());

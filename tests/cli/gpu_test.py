@@ -97,3 +97,9 @@ def test_tune_prints_and_remembers_rows(program, gpu, tmp_path):
 
 def test_a_gpu_that_is_not_there(program, gpu):
     program.refused(program.run("train", "--device", "cuda:63"), "cuda:63", "GPUs can be used here")
+
+
+def test_demo_prints_its_table(program, gpu):
+    done = program.run("demo", "--epochs", "3", *CUDA)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^ +(\S+) .* %.*x\)$", done.stdout, re.MULTILINE) == ["32", "8", "4", "1", "1*"]

@@ -70,8 +70,8 @@ at::Tensor logits(nn::Classifier& model, const at::Tensor& images);
 /// Share of images whose largest logit is the label's, in evaluation mode.
 double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
-/// Median seconds of one forward pass over the first `batch` images (repeated as needed), evaluation mode, on
-/// the CPU.
+/// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the
+/// device of the model, until it is done there.
 double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
 
 }  // namespace bie::train
