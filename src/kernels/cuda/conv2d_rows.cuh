@@ -2,18 +2,9 @@
 // of the output pixels are read in place. Panels hold out_c rows of taps, each tap padded as a pixel is.
 #pragma once
 
-#include "kernels/check.h"
-#include "kernels/cuda/encode.cuh"
-#include "kernels/cuda/product.cuh"
-#include "kernels/cuda/tile_args.cuh"
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace bie::kernels::cuda {
-
-template <class Product, class Shape, class Source>
-Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
-template <class Product, class Source>
-Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
 
 template <class Product, Status (*product)(const TileArgs<WindowRows>&, const Queue&), std::int64_t max_k>
 Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
@@ -23,7 +14,7 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
   const std::int64_t out_plane = s.out_h() * s.out_w(), pixels = s.batch * out_plane;
   if (pixels == 0 || s.out_c == 0) return Status::ok;
   const std::int64_t pixel_chunks = row_chunks(Product::a_format, s.in_c);
-  if (pixels > INT32_MAX - 256) return Status::bad_shape;
+  if (pixels > most_rows) return Status::bad_shape;
   const std::int64_t panel_chunks = s.taps() * row_chunks(Product::b_format, s.in_c);
   for (const std::int64_t size : {s.in_h, s.in_w, out_plane, s.out_c, s.in_h * s.in_w, s.pad_h, s.pad_w, s.stride_h,
                                   s.stride_w, s.dil_h, s.dil_w, s.dil_h * s.kernel_h, s.dil_w * s.kernel_w,
@@ -44,8 +35,7 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
                         cut(out_plane),
                         y.scale_a,
                         y.scale_w,
-                        rows && s.out_c % 2 == 0 &&
-                            reinterpret_cast<std::uintptr_t>(y.data) % static_cast<std::uintptr_t>(2 * element) == 0};
+                        rows && aligned(y.data, s.out_c * element, 2 * element)};
   return product({{codes, cut(s.taps() * pixel_chunks), cut(pixel_chunks), cut(s.in_h), cut(s.in_w), cut(s.out_h()),
                    cut(s.out_w()), cut(s.kernel_w), cut(s.stride_h), cut(s.stride_w), cut(s.pad_h), cut(s.pad_w),
                    cut(s.dil_h), cut(s.dil_w)},
@@ -68,8 +58,6 @@ bool fills(const Conv2dShape& s, const Gpu& gpu) {
          (pixels + Shape::rows - 1) / Shape::rows * ((s.out_c + Shape::columns - 1) / Shape::columns) >=
              gpu.multiprocessors;
 }
-
-constexpr int newest_sm = 999;
 
 template <Format format>
 std::int64_t conv2d_panel_row(const Conv2dShape& s) {

@@ -42,7 +42,6 @@ void read(int device, Facts* facts) {
   Gpu& gpu = facts->gpu;
   gpu.sm = 10 * properties.major + properties.minor;
   gpu.multiprocessors = properties.multiProcessorCount;
-  gpu.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
   std::memcpy(gpu.name, properties.name, std::min(std::strlen(properties.name), sizeof gpu.name - 1));
   cudaDriverGetVersion(&gpu.driver);
   facts->status = cap_sm(&gpu.sm);

@@ -1,24 +1,10 @@
 // The rows of the GEMM tables: encode the activations, then a product; or both at once for few rows.
 #pragma once
 
-#include "kernels/check.h"
-#include "kernels/cuda/encode.cuh"
 #include "kernels/cuda/gemv.cuh"
-#include "kernels/cuda/product.cuh"
-#include "kernels/cuda/tile_args.cuh"
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace bie::kernels::cuda {
-
-// Defined in mma_tile.cuh and portable_tile.cuh, instantiated one a file in instances/.
-template <class Product, class Shape, class Source>
-Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
-template <class Product, class Source>
-Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
-
-inline bool aligned(const void* data, std::int64_t stride, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 && stride % bytes == 0;
-}
 
 inline Results results_of(const GemmOutput& y) {
   return {
@@ -30,8 +16,7 @@ inline Status check_call(const GemmShape& shape, const Rows& x, const GemmOutput
   const Status checked =
       check_gemm(shape, {x.data, x.dtype, x.row_stride, x.bias, 1}, {y.data, y.dtype, y.row_stride, 1}, packed, max_k);
   if (checked != Status::ok) return checked;
-  constexpr std::int64_t most = INT32_MAX - 256;  // a tile may reach beyond the last row
-  return shape.m > most || shape.n > most ? Status::bad_shape : Status::ok;
+  return shape.m > most_rows || shape.n > most_rows ? Status::bad_shape : Status::ok;
 }
 
 /// What a table says of its codes: `dtype` packed, in rows of at most max_k.
@@ -98,8 +83,6 @@ bool fills(const GemmShape& s, const Gpu& gpu) {
   return (s.m + Shape::rows - 1) / Shape::rows * ((s.n + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
 }
 inline bool few_rows(const GemmShape& s, const Gpu&) { return s.m <= 2 * ThinTile::rows; }
-
-constexpr int newest_sm = 999;
 
 template <Format format>
 std::int64_t gemm_panel_row(std::int64_t k) {

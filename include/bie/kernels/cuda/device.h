@@ -26,7 +26,6 @@ struct Scalar {
 struct Gpu {
   int sm = 0;  ///< compute capability, 90 for 9.0
   int multiprocessors = 0;
-  int shared_bytes = 0;  ///< most shared memory of one block
   char name[64] = {};
   int driver = 0;  ///< the CUDA version the driver knows, 13000 for 13.0
 };
