@@ -2,14 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "ops/tuning.h"
+#include "ops/cuda_products.h"
 
 namespace bie::ops {
 namespace {
@@ -71,6 +70,15 @@ const void* panel_data(const at::Tensor& panels) {
   return static_cast<const char*>(panels.const_data_ptr()) + header_bytes;
 }
 
+}  // namespace
+
+kernels::Parallel torch_parallel() {
+  return {[](void*, std::int64_t count, std::int64_t grain, kernels::Parallel::Body body, void* context) {
+            at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) { body(context, begin, end); });
+          },
+          nullptr, at::get_num_threads()};
+}
+
 kernels::Dtype out_dtype(const at::Tensor& out) {
   switch (out.scalar_type()) {
     case at::kBFloat16: return kernels::Dtype::bf16;
@@ -90,118 +98,6 @@ void warn_of_id(const char* op, const kernels::GemmShape& shape, std::int64_t ke
     TORCH_WARN_ONCE(op, ": kernel_id ", kernel_id, " names no kernel for [", shape.m, ", ", shape.n, ", ", shape.k,
                     "] on this machine, the choice is automatic");
   }
-}
-
-// On CUDA panels are [rows, bytes of a row] without a header, which nobody could read without waiting: their size is
-// what is checked, and all rows of a table read the same.
-
-void check_panels(const char* op, const at::Tensor& panels, at::Device device, std::int64_t rows,
-                  std::int64_t row_bytes) {
-  TORCH_CHECK_VALUE(panels.scalar_type() == at::kByte && panels.is_contiguous() && panels.device() == device &&
-                        panels.dim() == 2 && panels.size(0) == rows && panels.size(1) == row_bytes,
-                    op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(), ", [",
-                    rows, ", ", row_bytes, "] made by the prepack operator on ", device, " is wanted");
-  TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 16 == 0, op,
-                    ": panels are not aligned to 16 bytes");
-}
-
-/// A weight as the kernels on CUDA take it, and what keeps it alive.
-struct CudaPanels {
-  at::Tensor data, flags;
-  int flag_count = 0;
-
-  kernels::cuda::Panels view() const {
-    return {data.const_data_ptr(), flags.defined() ? flags.const_data_ptr<int>() : nullptr, flag_count};
-  }
-  /// Where prepack writes flags of a float weight: whoever gave codes has looked at them.
-  int* flag_data(const Weight& w) {
-    if (!kernels::is_float(w.dtype)) return nullptr;
-    flags = at::empty({kernels::cuda::most_flags}, w.values.options().dtype(at::kInt));
-    return flags.mutable_data_ptr<int>();
-  }
-};
-
-CudaPanels cuda_panels(const char* op, const kernels::cuda::GemmTable& table, std::int64_t n, std::int64_t k,
-                       const Weight& w) {
-  const std::int64_t row = table.panel_row(k);
-  if (w.panels.defined()) {
-    check_panels(op, w.panels, w.panels.device(), n, row);
-    return {w.panels, {}};
-  }
-  CudaPanels panels{at::empty({n, row}, w.values.options().dtype(at::kByte)), {}};
-  const std::int64_t stride = kernels::row_bytes(w.dtype, k);
-  int* const flags = panels.flag_data(w);
-  check_status(
-      op, table.prepack({w.values.const_data_ptr(), w.dtype, stride, nullptr, w.scale.scalar(), w.floor}, n, k,
-                        panels.data.mutable_data_ptr(), flags, &panels.flag_count, cuda_queue(panels.data.device())));
-  if (flags == nullptr) panels.flag_count = 0;
-  return panels;
-}
-
-CudaPanels cuda_panels(const char* op, const kernels::cuda::Conv2dTable& table, const kernels::Conv2dShape& shape,
-                       const Weight& w) {
-  const std::int64_t row = table.panel_row(shape);
-  if (w.panels.defined()) {
-    check_panels(op, w.panels, w.panels.device(), shape.out_c, row);
-    return {w.panels, {}};
-  }
-  CudaPanels panels{at::empty({shape.out_c, row}, w.values.options().dtype(at::kByte)), {}};
-  int* const flags = panels.flag_data(w);
-  check_status(
-      op, table.prepack({w.values.const_data_ptr(), w.dtype, w.scale.scalar(), w.floor}, shape,
-                        panels.data.mutable_data_ptr(), flags, &panels.flag_count, cuda_queue(panels.data.device())));
-  if (flags == nullptr) panels.flag_count = 0;
-  return panels;
-}
-
-/// Runs the row, or the one that runs everywhere where the runtime refuses to start it.
-template <class Table, class Row, class Run>
-void run_row(const char* op, const Table& table, const Row& row, const Run& run) {
-  kernels::Status status = run(row);
-  if (status == kernels::Status::launch_failed && &row != &table.back()) {
-    TORCH_WARN_ONCE(op, ": the CUDA runtime refused to start ", row.name, ", ", table.back().name, " runs instead");
-    status = run(table.back());
-  }
-  check_status(op, status);
-}
-
-void run_gemm_cuda(const char* op, const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
-                   const Rows& x, kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
-                   std::int64_t kernel_id) {
-  const at::Device device = out.device();
-  const c10::DeviceGuard guard(device);
-  const CudaPanels panels = cuda_panels(op, table, shape.n, shape.k, weight);
-  const at::Tensor workspace = at::empty({table.workspace(shape.m, shape.k)}, out.options().dtype(at::kByte));
-  const kernels::Dtype to = out_dtype(out);
-  run_row(op, table, gemm_row(op, table, shape, device.index(), kernel_id), [&](const auto& row) {
-    return row.run(
-        shape, {x.data.const_data_ptr(), dtype, x.stride, q.bias_data(), q.scale_a.scalar(), q.floor}, panels.view(),
-        {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.scale_a.scalar(), q.scale_w.scalar()},
-        workspace.mutable_data_ptr(), cuda_queue(device));
-  });
-}
-
-void run_conv2d_cuda(const char* op, const kernels::cuda::Conv2dTable& table, const kernels::Conv2dShape& shape,
-                     const at::Tensor& x, const Quantiser& q, const Weight& weight, const at::Tensor& out) {
-  const at::Device device = out.device();
-  const c10::DeviceGuard guard(device);
-  const CudaPanels panels = cuda_panels(op, table, shape, weight);
-  const at::Tensor workspace = at::empty({table.workspace(shape)}, out.options().dtype(at::kByte));
-  run_row(op, table, kernels::cuda::choose(table, shape, gpu_of(op, device.index())), [&](const auto& row) {
-    return row.run(
-        shape, {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(), q.scale_a.scalar(), q.floor},
-        panels.view(), {out.mutable_data_ptr(), out_dtype(out), layout_of(out), q.scale_a.scalar(), q.scale_w.scalar()},
-        workspace.mutable_data_ptr(), cuda_queue(device));
-  });
-}
-
-}  // namespace
-
-kernels::Parallel torch_parallel() {
-  return {[](void*, std::int64_t count, std::int64_t grain, kernels::Parallel::Body body, void* context) {
-            at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) { body(context, begin, end); });
-          },
-          nullptr, at::get_num_threads()};
 }
 
 bool is_float_type(at::ScalarType type) { return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf; }
@@ -308,22 +204,6 @@ const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& ta
   return kernels::choose(table, shape, isa);
 }
 
-const kernels::cuda::Gpu& gpu_of(const char* op, int device) {
-  const kernels::cuda::Gpu* facts = nullptr;
-  if constexpr (with_cuda) check_status(op, kernels::cuda::gpu(device, &facts));
-  return *facts;
-}
-
-const kernels::cuda::GemmKernel& gemm_row(const char* op, const kernels::cuda::GemmTable& table,
-                                          const kernels::GemmShape& shape, int device, std::int64_t kernel_id) {
-  const kernels::cuda::Gpu& gpu = gpu_of(op, device);
-  const std::int64_t index = kernel_id - first_cuda_kernel_id;
-  if (index >= 0 && index < table.count && kernels::cuda::fits(table.rows[index], shape, gpu)) return table.rows[index];
-  if (kernel_id < 0 || kernel_id >= first_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
-  if (const auto* row = tuned_row(table, shape, gpu)) return *row;
-  return kernels::cuda::choose(table, shape, gpu);
-}
-
 void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,
               kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
               std::int64_t kernel_id) {
@@ -370,10 +250,7 @@ void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2
 at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
                         std::int64_t n, std::int64_t k, std::int64_t kernel_id) {
   if constexpr (with_cuda) {
-    if (weight.is_cuda()) {
-      const c10::DeviceGuard guard(weight.device());
-      return cuda_panels(op, tables.cuda, n, k, {weight.contiguous(), dtype, {}, 1, {}}).data;
-    }
+    if (weight.is_cuda()) return prepack_gemm_cuda(op, tables.cuda, weight, dtype, n, k);
   }
   const kernels::GemmKernel& row = gemm_row(op, tables.cpu, {1, n, k}, kernel_id);
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
@@ -386,10 +263,7 @@ at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tens
 at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::Tensor& weight, kernels::Dtype dtype,
                           const kernels::Conv2dShape& shape) {
   if constexpr (with_cuda) {
-    if (weight.is_cuda()) {
-      const c10::DeviceGuard guard(weight.device());
-      return cuda_panels(op, tables.cuda, shape, {weight.contiguous(), dtype, {}, 1, {}}).data;
-    }
+    if (weight.is_cuda()) return prepack_conv2d_cuda(op, tables.cuda, weight, dtype, shape);
   }
   const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isa(op));
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));

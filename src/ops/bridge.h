@@ -38,6 +38,10 @@ bool is_float_type(at::ScalarType type);
 /// float32, bfloat16, float16 or int8 as a kernel sees it; a sentence for anything else.
 kernels::Dtype kernel_dtype(const char* op, const char* name, const at::Tensor& tensor);
 
+/// The dtype of a result, int32 included, and the order of an image's bytes.
+kernels::Dtype out_dtype(const at::Tensor& out);
+kernels::ImageLayout layout_of(const at::Tensor& x);
+
 /// TypeError unless the tensor is float32, bfloat16 or float16.
 void check_float(const char* op, const char* name, const at::Tensor& tensor);
 
@@ -124,15 +128,12 @@ inline constexpr std::int64_t first_kernel_id = 100;
 /// The same for the rows of CUDA. An id of the other kind of device is automatic, so that a layer can move.
 inline constexpr std::int64_t first_cuda_kernel_id = 200, last_cuda_kernel_id = 299;
 
-/// The row an id names, or the choice: what was found fastest (tuning.h), else the table's. An id of a row that is not
-/// there, not for this machine or not for this shape is the choice too, with one warning.
+/// The row an id names, or the table's choice. An id of a row that is not there, not for this machine or not for this
+/// shape is the choice too, with one warning.
 const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
                                     std::int64_t kernel_id);
-const kernels::cuda::GemmKernel& gemm_row(const char* op, const kernels::cuda::GemmTable& table,
-                                          const kernels::GemmShape& shape, int device, std::int64_t kernel_id);
-
-/// The GPU of that number; a sentence where it cannot be used.
-const kernels::cuda::Gpu& gpu_of(const char* op, int device);
+/// Warns once of an id that is of no kind of device.
+void warn_of_id(const char* op, const kernels::GemmShape& shape, std::int64_t kernel_id);
 
 /// acc or y of shape [m, n] written into `out`. Panels bring their own row on the CPU; on CUDA all rows read the same.
 void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,

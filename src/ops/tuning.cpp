@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "bie/kernels/cuda/timing.h"
-#include "ops/bridge.h"
+#include "ops/cuda_products.h"
 
 namespace bie::ops {
 namespace {
@@ -161,15 +161,12 @@ int tune(const char* op, const cuda::GemmTable& table, const kernels::GemmShape&
     if (!cuda::fits(table.rows[i], shape, gpu)) continue;
     call.row = &table.rows[i];
     double us = 0;
-    kernels::Status status = kernels::Status::no_device;
-    if constexpr (with_cuda) {
-      status = cuda::median_time(
-          [](void* context) {
-            const Call& c = *static_cast<const Call*>(context);
-            return c.row->run(c.shape, c.x, c.panels, c.y, c.workspace, c.queue);
-          },
-          &call, budget_us / rows, queue, &us);
-    }
+    const kernels::Status status = cuda::median_time(
+        [](void* context) {
+          const Call& c = *static_cast<const Call*>(context);
+          return c.row->run(c.shape, c.x, c.panels, c.y, c.workspace, c.queue);
+        },
+        &call, budget_us / rows, queue, &us);
     if (status != kernels::Status::ok) {  // a row that does not start is not chosen
       failed = status;
       continue;
