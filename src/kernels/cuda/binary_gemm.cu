@@ -16,7 +16,17 @@ struct Family<B1> {
 // does.
 GemmTable b1xb1_gemm_table() {
   static const GemmKernel rows[] = {
-      {"b1xb1_gemm_popc_gemv", 75, newest_sm, accepts_gemv<B1>, nullptr, run_gemv<B1, PackedBits>},
+      {"b1xb1_gemm_popc_gemv", 75, newest_sm, accepts_gemv<B1>, little_work, run_gemv<B1, PackedBits>},
+      {"b1xb1_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
+       run_gemm<B1, launch_wgmma<B1, WgmmaWeightThin>>},
+      {"b1xb1_gemm_wgmma_weight_64x64", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightSmall>,
+       run_gemm<B1, launch_wgmma<B1, WgmmaWeightSmall>>},
+      {"b1xb1_gemm_wgmma_weight_64x128", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightHalf>,
+       run_gemm<B1, launch_wgmma<B1, WgmmaWeightHalf>>},
+      {"b1xb1_gemm_wgmma_128x128", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaMedium>,
+       run_gemm<B1, launch_wgmma<B1, WgmmaMedium>>},
+      {"b1xb1_gemm_wgmma_128x256", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaLarge>,
+       run_gemm<B1, launch_wgmma<B1, WgmmaLarge>>},
       {"b1xb1_gemm_mma_and_16x128", 80, 90, nullptr, few_rows, run_gemm<B1, launch_mma<B1, ThinTile, MatrixRows>>},
       {"b1xb1_gemm_mma_and_128x256", 80, 90, nullptr, fills<LargeTile>,
        run_gemm<B1, launch_mma<B1, LargeTile, MatrixRows>>},

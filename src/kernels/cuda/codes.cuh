@@ -37,6 +37,11 @@ constexpr std::int64_t row_stride(Format format, std::int64_t k) {
   return (row_chunks(format, k) + (format == Format::bits ? 1 : 0)) * chunk_bytes;
 }
 
+/// Whether data, and rows that far apart, begin at multiples of so many bytes.
+inline bool aligned(const void* data, std::int64_t stride, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 && stride % bytes == 0;
+}
+
 /// The least and the largest code.
 struct Range {
   float lo, hi;
@@ -51,7 +56,8 @@ struct Flags {
   int count;
 };
 
-// Where codes come from: element i of a row, as a float or as a code that is taken as it is.
+// Where codes come from: element i of a row, as a float or as a code that is taken as it is; or eight of them from a
+// multiple of eight on, in a row that starts at a multiple of 16 bytes.
 struct PackedS4 {};
 struct PackedBits {};
 
@@ -59,11 +65,30 @@ template <class T>
 struct Reader {
   static constexpr bool quantises = true;
   static __device__ float get(const void* row, std::int64_t i) { return widen(static_cast<const T*>(row)[i]); }
+  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
+    constexpr int at_once = 16 / sizeof(T);
+    union Piece {
+      uint4 all;
+      T at[at_once];
+      __device__ Piece() {}
+    } piece;
+#pragma unroll
+    for (int first = 0; first < 8; first += at_once) {
+      piece.all = __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(row) + i + first));
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) to[first + j] = widen(piece.at[j]);
+    }
+  }
 };
 template <>
 struct Reader<std::int8_t> {
   static constexpr bool quantises = false;
   static __device__ float get(const void* row, std::int64_t i) { return static_cast<const std::int8_t*>(row)[i]; }
+  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
+    const uint2 eight = __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(row) + i));
+#pragma unroll
+    for (int j = 0; j < 8; ++j) to[j] = static_cast<std::int8_t>((j < 4 ? eight.x : eight.y) >> 8 * (j % 4) & 255);
+  }
 };
 template <>
 struct Reader<PackedS4> {
@@ -73,12 +98,25 @@ struct Reader<PackedS4> {
     const int nibble = i % 2 == 0 ? byte >> 4 : byte & 15;
     return static_cast<float>((nibble ^ 8) - 8);
   }
+  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
+    const unsigned eight = __ldg(reinterpret_cast<const unsigned*>(static_cast<const char*>(row) + i / 2));
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int nibble = eight >> (8 * (j / 2) + (j % 2 == 0 ? 4 : 0)) & 15;
+      to[j] = static_cast<float>((nibble ^ 8) - 8);
+    }
+  }
 };
 template <>
 struct Reader<PackedBits> {
   static constexpr bool quantises = false;
   static __device__ float get(const void* row, std::int64_t i) {
     return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1.0f : -1.0f;
+  }
+  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
+    const int eight = static_cast<const std::uint8_t*>(row)[i / 8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) to[j] = eight >> j & 1 ? 1.0f : -1.0f;
   }
 };
 

@@ -1,5 +1,7 @@
 #include "kernels/cuda/encode.cuh"
 
+#include "kernels/cuda/encode_row.cuh"
+
 namespace bie::kernels::cuda {
 namespace {
 
@@ -17,6 +19,7 @@ struct RowArgs {
   char* out;
   std::int64_t out_stride;
   int* flags;
+  bool whole;  ///< every row starts at a multiple of 16 bytes
 };
 
 __device__ void put_flag(int* flags, bool finite) {
@@ -24,53 +27,35 @@ __device__ void put_flag(int* flags, bool finite) {
   if (flags != nullptr && threadIdx.x == 0) flags[blockIdx.x] = bad;
 }
 
-/// A thread writes a word at a time.
+/// `row_threads` threads, a power of two, share a row; of bits they count the ones.
 template <class R, Format format>
-__global__ void __launch_bounds__(threads, 4) encode_words(const RowArgs a) {
-  const float step = R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1;
-  const std::int64_t words = row_chunks(format, a.k) * 4, all = a.m * words;
-  bool finite = true;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < all;
-       i += std::int64_t{gridDim.x} * threads) {
-    const std::int64_t row = i / words, w = i - row * words;
-    const char* from = a.data + row * a.in_stride;
-    const unsigned word = word_of<format>(
-        w, [&](std::int64_t e) { return e < a.k ? code<R>(read<R>(from, e, a.bias, &finite), step, a.range) : 0; });
-    *reinterpret_cast<unsigned*>(a.out + row * a.out_stride + 4 * w) = word;
-  }
-  put_flag(a.flags, finite);
-}
-
-/// `row_warps` warps share a row of bits and count its ones.
-template <class R>
-__global__ void __launch_bounds__(threads, 4) encode_bits(const RowArgs a, int row_warps) {
+__global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int row_threads) {
+  let_next_start();
   __shared__ int counts[warps];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int rows = warps / row_warps;
-  const std::int64_t words = row_chunks(Format::bits, a.k) * 4;
+  const float step = R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1;
+  const int rows = threads / row_threads, mine = threadIdx.x / row_threads, t = threadIdx.x % row_threads;
+  const int groups = static_cast<int>(row_groups(format, a.k));
   bool finite = true;
   for (std::int64_t first = std::int64_t{blockIdx.x} * rows; first < a.m; first += std::int64_t{gridDim.x} * rows) {
-    const std::int64_t row = first + warp / row_warps;
-    int count = 0;
+    const std::int64_t row = first + mine;
+    char* const to = a.out + row * a.out_stride;
+    int ones = 0;
     if (row < a.m) {
-      const char* from = a.data + row * a.in_stride;
-      unsigned* to = reinterpret_cast<unsigned*>(a.out + row * a.out_stride);
+      const RowSource from{a.data + row * a.in_stride, a.bias, static_cast<int>(a.k), a.whole, step, a.range};
 #pragma unroll 4
-      for (std::int64_t w = warp % row_warps; w < words; w += row_warps) {
-        const std::int64_t e = 32 * w + lane;
-        const bool one = e < a.k && read<R>(from, e, a.bias, &finite) >= 0;
-        const unsigned word = __ballot_sync(0xffffffffu, one);
-        if (lane == 0) to[w] = word;
-        count += __popc(word);
+      for (int group = t; group < groups; group += row_threads)
+        ones += encode_group<R, format>(from, group, to, &finite);
+    }
+    if constexpr (format == Format::bits) {
+      for (int by = min(row_threads, 32) / 2; by > 0; by /= 2) ones += __shfl_xor_sync(0xffffffffu, ones, by);
+      if (row_threads > 32) {
+        if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = ones;
+        __syncthreads();
+        for (int i = 1; i < row_threads / 32 && t == 0; ++i) ones += counts[threadIdx.x / 32 + i];
+        __syncthreads();
       }
+      if (t == 0 && row < a.m) *reinterpret_cast<int4*>(to + groups) = make_int4(ones, 0, 0, 0);
     }
-    if (lane == 0) counts[warp] = count;
-    __syncthreads();
-    if (row < a.m && warp % row_warps == 0 && lane == 0) {
-      for (int i = 1; i < row_warps; ++i) count += counts[warp + i];
-      *reinterpret_cast<int4*>(a.out + row * a.out_stride + 4 * words) = make_int4(count, 0, 0, 0);
-    }
-    __syncthreads();
   }
   put_flag(a.flags, finite);
 }
@@ -168,23 +153,27 @@ Status with_format(Format format, const Body& body) {
 
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
                    const Queue& queue) {
+  const bool whole = aligned(x.data, x.row_stride, 16);
   const RowArgs a{
       static_cast<const char*>(x.data), x.row_stride,          x.bias, x.scale, x.eps, range_of(format), m, k,
-      static_cast<char*>(out),          row_stride(format, k), flags};
-  if (format == Format::bits) {
-    const std::int64_t words = row_chunks(format, k) * 4;
-    const int row_warps = words >= 64 ? 8 : words >= 32 ? 4 : words >= 16 ? 2 : 1;
-    const std::int64_t blocks = blocks_for(m, warps / row_warps, most_flags);
-    *count = static_cast<int>(blocks);
-    return with_reader<PackedBits>(x.dtype, [&](auto reader) {
-      return launch(encode_bits<decltype(reader)>, blocks, threads, 0, queue, a, row_warps);
-    });
-  }
-  const std::int64_t blocks = blocks_for(m * row_chunks(format, k) * 4, threads, most_flags);
+      static_cast<char*>(out),          row_stride(format, k), flags,  whole};
+  if (k > INT32_MAX / 2) return Status::bad_shape;
+  const std::int64_t groups = row_groups(format, k);
+  int row_threads = format == Format::bits ? 16 : format == Format::nibbles ? 4 : 2;
+  // A warp a row waits for nobody; more only where there are too few rows to keep the GPU's memory busy.
+  constexpr std::int64_t enough_threads = 1 << 17;
+  while (row_threads < threads && 2 * row_threads < groups && (row_threads < 32 || m * row_threads < enough_threads))
+    row_threads *= 2;
+  const std::int64_t blocks = blocks_for(m, threads / row_threads, most_flags);
   *count = static_cast<int>(blocks);
+  if (format == Format::bits)
+    return with_reader<PackedBits>(x.dtype, [&](auto reader) {
+      return launch(encode_kernel<decltype(reader), Format::bits>, blocks, threads, 0, queue, a, row_threads);
+    });
   return with_reader<PackedS4>(x.dtype, [&](auto reader) {
     return with_format(format, [&](auto constant) {
-      return launch(encode_words<decltype(reader), decltype(constant)::value>, blocks, threads, 0, queue, a);
+      return launch(encode_kernel<decltype(reader), decltype(constant)::value>, blocks, threads, 0, queue, a,
+                    row_threads);
     });
   });
 }

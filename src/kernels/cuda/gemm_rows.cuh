@@ -71,6 +71,7 @@ Status run_gemv(const GemmShape& shape, const Rows& x, const Panels& panels, con
                                        static_cast<int>(shape.m),
                                        static_cast<int>(shape.n),
                                        static_cast<int>(shape.k),
+                                       aligned(x.data, x.row_stride, 16),
                                        Family<Product>::range,
                                        results_of(y),
                                        {panels.flags, panels.flag_count}},
@@ -83,6 +84,35 @@ bool fills(const GemmShape& s, const Gpu& gpu) {
   return (s.m + Shape::rows - 1) / Shape::rows * ((s.n + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
 }
 inline bool few_rows(const GemmShape& s, const Gpu&) { return s.m <= 2 * ThinTile::rows; }
+
+/// The TMA takes no empty matrices.
+inline bool has_depth(const GemmShape& s) { return s.k > 0; }
+
+/// Where wgmma serves, a gemv is faster as long as its one launch is what counts.
+inline bool little_work(const GemmShape& s, const Gpu& gpu) {
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  return gpu.sm != 90 || (s.n <= most && s.k <= most && s.m * s.n <= most && s.m * s.n * s.k <= most);
+}
+
+inline bool one_thin_tile(const GemmShape& s, const Gpu&) { return s.m <= WgmmaWeightThin::right; }
+
+/// What a tile of wgmma costs: a block's time goes into loading left + right rows a step, in as many waves as it takes.
+template <class Shape>
+std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
+  const std::int64_t lefts = Shape::weight_left ? s.n : s.m, rights = Shape::weight_left ? s.m : s.n;
+  const std::int64_t tiles = (lefts + Shape::left - 1) / Shape::left * ((rights + Shape::right - 1) / Shape::right);
+  return (tiles + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
+}
+/// The tiles of a table, of which the cheapest suits; of equals the first row.
+template <class... All>
+struct WgmmaTiles {
+  template <class Shape>
+  static bool cheapest(const GemmShape& s, const Gpu& gpu) {
+    return ((wgmma_cost<Shape>(s, gpu) <= wgmma_cost<All>(s, gpu)) && ...);
+  }
+};
+using MixedWgmma = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaMedium, WgmmaLarge>;
+using WeightWgmma = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
 
 template <Format format>
 std::int64_t gemm_panel_row(std::int64_t k) {

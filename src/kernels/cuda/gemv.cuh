@@ -2,6 +2,7 @@
 // all, then each warp streams panel rows past them.
 #pragma once
 
+#include "kernels/cuda/encode_row.cuh"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/tile_args.cuh"
 
@@ -18,6 +19,7 @@ struct GemvArgs {
   std::int64_t panel_stride;
   int panel_chunks;
   int m, n, k;
+  bool whole;  ///< every row of x starts at a multiple of 16 bytes
   Range range;
   Results y;
   Flags panel_flags;
@@ -33,43 +35,40 @@ constexpr std::int64_t gemv_shared(std::int64_t m, std::int64_t k) {
 template <class Product, class R>
 __device__ bool encode_to_shared(const GemvArgs& p, unsigned* codes) {
   const float step = R::quantises ? fmaxf(value_of(p.x.scale), p.x.eps) : 1;
-  const int words = static_cast<int>(row_chunks(Product::a_format, p.k)) * 4;
+  constexpr Format format = Product::a_format;
+  const int groups = static_cast<int>(row_groups(format, p.k));
+  const std::int64_t stride = row_chunks(format, p.k) * chunk_bytes;
   bool finite = true;
   for (int row = 0; row < p.m; ++row) {
-    const char* from = static_cast<const char*>(p.x.data) + row * p.x.row_stride;
-    unsigned* to = codes + row * words;
-    if constexpr (Product::a_format == Format::bits) {
-      const int lane = threadIdx.x % 32;
-#pragma unroll 4
-      for (int w = threadIdx.x / 32; w < words; w += gemv::warps) {
-        const int e = 32 * w + lane;
-        const unsigned word = __ballot_sync(0xffffffffu, e < p.k && read<R>(from, e, p.x.bias, &finite) >= 0);
-        if (lane == 0) to[w] = word;
-      }
-    } else {
-      for (int w = threadIdx.x; w < words; w += gemv::threads)
-        to[w] = word_of<Product::a_format>(w, [&](std::int64_t e) {
-          return e < p.k ? code<R>(read<R>(from, e, p.x.bias, &finite), step, p.range) : 0;
-        });
-    }
+    const RowSource from{
+        static_cast<const char*>(p.x.data) + row * p.x.row_stride, p.x.bias, p.k, p.whole, step, p.range};
+    char* const to = reinterpret_cast<char*>(codes) + row * stride;
+#pragma unroll 2
+    for (int group = threadIdx.x; group < groups; group += gemv::threads)
+      encode_group<R, format>(from, group, to, &finite);
   }
   return finite;
 }
 
 template <class Product, class R, int rows>
-__global__ void __launch_bounds__(gemv::threads, 4) gemv_kernel(const __grid_constant__ GemvArgs p) {
+__global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(const __grid_constant__ GemvArgs p) {
   extern __shared__ __align__(16) unsigned codes[];
+  const int lane = threadIdx.x % 32;
+  const int column_0 = blockIdx.x * gemv::warps + threadIdx.x / 32;
+  const auto panel_of = [&](int column) { return reinterpret_cast<const uint4*>(p.panels + column * p.panel_stride); };
+  // The first chunks come while the rows are encoded.
+  constexpr int early_chunks = rows == 1 ? 4 : 1;
+  uint4 early[early_chunks];
+#pragma unroll
+  for (int i = 0; i < early_chunks; ++i)
+    if (column_0 < p.n && lane + 32 * i < p.panel_chunks) early[i] = __ldg(panel_of(column_0) + lane + 32 * i);
   const bool finite = encode_to_shared<Product, R>(p, codes);
   const Writer writer(p.y, p.n, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
 
-  const int lane = threadIdx.x % 32;
   const int chunks = static_cast<int>(row_chunks(Product::a_format, p.k));
-  for (int column = blockIdx.x * gemv::warps + threadIdx.x / 32; column < p.n; column += gridDim.x * gemv::warps) {
-    const uint4* panel = reinterpret_cast<const uint4*>(p.panels + column * p.panel_stride);
+  for (int column = column_0; column < p.n; column += gridDim.x * gemv::warps) {
     int acc[rows] = {};
-#pragma unroll 2
-    for (int c = lane; c < p.panel_chunks; c += 32) {
-      const uint4 w = __ldg(panel + c);
+    const auto add = [&](int c, const uint4& w) {
       const unsigned words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
@@ -92,7 +91,16 @@ __global__ void __launch_bounds__(gemv::threads, 4) gemv_kernel(const __grid_con
             acc[r] = Product::counts ? acc[r] + __popc(part[t] ^ words[t]) : Product::dot(part[t], words[t], acc[r]);
         }
       }
+    };
+    int c = lane;
+    if (column == column_0) {
+#pragma unroll
+      for (int i = 0; i < early_chunks; ++i, c += 32)
+        if (c < p.panel_chunks) add(c, early[i]);
     }
+    const uint4* panel = panel_of(column);
+#pragma unroll(rows == 1 ? 4 : 2)
+    for (; c < p.panel_chunks; c += 32) add(c, __ldg(panel + c));
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       for (int step = 16; step > 0; step /= 2) acc[r] += __shfl_xor_sync(0xffffffffu, acc[r], step);

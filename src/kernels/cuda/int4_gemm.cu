@@ -17,7 +17,17 @@ struct Family<S4Native> : Family<S4> {};
 // sm_90 and later emulate the 4-bit form of mma.sync; there 4-bit codes meet as bytes.
 GemmTable s4xs4_gemm_table() {
   static const GemmKernel rows[] = {
-      {"s4xs4_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S4>, nullptr, run_gemv<S4, PackedS4>},
+      {"s4xs4_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S4>, little_work, run_gemv<S4, PackedS4>},
+      {"s4xs4_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
+       run_gemm<S4, launch_wgmma<S4, WgmmaWeightThin>>},
+      {"s4xs4_gemm_wgmma_weight_64x64", 90, 90, has_depth, WeightWgmma::cheapest<WgmmaWeightSmall>,
+       run_gemm<S4, launch_wgmma<S4, WgmmaWeightSmall>>},
+      {"s4xs4_gemm_wgmma_weight_64x128", 90, 90, has_depth, WeightWgmma::cheapest<WgmmaWeightHalf>,
+       run_gemm<S4, launch_wgmma<S4, WgmmaWeightHalf>>},
+      {"s4xs4_gemm_wgmma_weight_128x128", 90, 90, has_depth, WeightWgmma::cheapest<WgmmaWeightMedium>,
+       run_gemm<S4, launch_wgmma<S4, WgmmaWeightMedium>>},
+      {"s4xs4_gemm_wgmma_weight_128x256", 90, 90, has_depth, WeightWgmma::cheapest<WgmmaWeightLarge>,
+       run_gemm<S4, launch_wgmma<S4, WgmmaWeightLarge>>},
       {"s4xs4_gemm_mma_16x128", 80, newest_sm, nullptr, few_rows, run_gemm<S4, launch_mma<S4, ThinTile, MatrixRows>>},
       {"s4xs4_gemm_mma_s4_128x256", 80, 89, nullptr, fills<LargeTile>,
        run_gemm<S4Native, launch_mma<S4Native, LargeTile, MatrixRows>>},

@@ -14,7 +14,17 @@ struct Family<S8> {
 
 GemmTable s8xs8_gemm_table() {
   static const GemmKernel rows[] = {
-      {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, nullptr, run_gemv<S8, void>},
+      {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, little_work, run_gemv<S8, void>},
+      {"s8xs8_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
+       run_gemm<S8, launch_wgmma<S8, WgmmaWeightThin>>},
+      {"s8xs8_gemm_wgmma_weight_64x64", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightSmall>,
+       run_gemm<S8, launch_wgmma<S8, WgmmaWeightSmall>>},
+      {"s8xs8_gemm_wgmma_weight_64x128", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightHalf>,
+       run_gemm<S8, launch_wgmma<S8, WgmmaWeightHalf>>},
+      {"s8xs8_gemm_wgmma_128x128", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaMedium>,
+       run_gemm<S8, launch_wgmma<S8, WgmmaMedium>>},
+      {"s8xs8_gemm_wgmma_128x256", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaLarge>,
+       run_gemm<S8, launch_wgmma<S8, WgmmaLarge>>},
       {"s8xs8_gemm_mma_16x128", 80, newest_sm, nullptr, few_rows, run_gemm<S8, launch_mma<S8, ThinTile, MatrixRows>>},
       {"s8xs8_gemm_mma_128x256", 80, newest_sm, nullptr, fills<LargeTile>,
        run_gemm<S8, launch_mma<S8, LargeTile, MatrixRows>>},

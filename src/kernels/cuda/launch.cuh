@@ -37,12 +37,9 @@ inline Status status_of(cudaError_t error) {
   }
 }
 
-/// Starts a kernel on the queue. A launch that the runtime refuses is answered and forgotten, so that another kernel
-/// can take its place.
-template <class... P, class... A>
-Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
-              const A&... arguments) {
-  if (blocks <= 0) return Status::ok;
+/// What a launch needs first.
+template <class... P>
+Status prepare(void (*kernel)(P...), std::int64_t blocks, std::size_t shared, const Queue& queue) {
   if (blocks > INT32_MAX) return Status::bad_shape;
   if (!enter(queue)) return Status::no_device;
   constexpr std::size_t always_allowed = 48 * 1024;
@@ -54,8 +51,49 @@ Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_
       return status_of(error);
     }
   }
+  return Status::ok;
+}
+
+/// Starts a kernel on the queue. A launch that the runtime refuses is answered and forgotten, so that another kernel
+/// can take its place.
+template <class... P, class... A>
+Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
+              const A&... arguments) {
+  if (blocks <= 0) return Status::ok;
+  const Status ready = prepare(kernel, blocks, shared, queue);
+  if (ready != Status::ok) return ready;
   kernel<<<static_cast<unsigned>(blocks), threads, shared, static_cast<cudaStream_t>(queue.stream)>>>(arguments...);
   return status_of(cudaGetLastError());
+}
+
+/// The same for a kernel that may start when the one before it says let_next_start(), and that waits for that one's end
+/// by itself (sm_90 and later).
+template <class... P, class... A>
+Status launch_beside(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
+                     const A&... arguments) {
+  if (blocks <= 0) return Status::ok;
+  const Status ready = prepare(kernel, blocks, shared, queue);
+  if (ready != Status::ok) return ready;
+  cudaLaunchAttribute beside{};
+  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(queue.stream);
+  config.attrs = &beside;
+  config.numAttrs = 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (error != cudaSuccess) cudaGetLastError();
+  return status_of(error);
+}
+
+/// Lets the next kernel start where launch_beside started it.
+__device__ inline void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 /// Blocks that give every one of `count` items a thread, at most `most`: kernels go on in strides.

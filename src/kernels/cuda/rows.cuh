@@ -9,9 +9,11 @@
 
 namespace bie::kernels::cuda {
 
-// Defined in mma_tile.cuh and portable_tile.cuh, instantiated one a file in instances/.
+// Defined in mma_tile.cuh, wgmma_tile.cuh and portable_tile.cuh, instantiated one a file in instances/.
 template <class Product, class Shape, class Source>
 Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
+template <class Product, class Shape>
+Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue);
 template <class Product, class Source>
 Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
 
@@ -20,9 +22,5 @@ constexpr int newest_sm = 999;
 
 /// Most rows of a product: a tile may reach beyond the last one.
 constexpr std::int64_t most_rows = INT32_MAX - 256;
-
-inline bool aligned(const void* data, std::int64_t stride, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0 && stride % bytes == 0;
-}
 
 }  // namespace bie::kernels::cuda

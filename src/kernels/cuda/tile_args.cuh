@@ -142,9 +142,9 @@ class Writer {
     }
   }
 
- private:
   __device__ float scaled(int acc) const { return __fmul_rn(static_cast<float>(acc), scale_); }
 
+ private:
   const Results& y_;
   int columns_, size_;
   std::int64_t step_;

@@ -18,4 +18,21 @@ using TallTile = Tile<128, 64, 64, 32, 2, 4>;
 using SmallTile = Tile<64, 64, 32, 32, 2, 4>;
 using ThinTile = Tile<16, 128, 16, 32, 4, 4>;  ///< few rows
 
+/// A block's tile on wgmma: 64 rows of the left operand a consumer warpgroup. The left one is the weight or the
+/// activation; most stages in the ring.
+template <bool weight_left_, int left_, int right_, int most_stages_ = 16>
+struct WgmmaTile {
+  static constexpr bool weight_left = weight_left_;
+  static constexpr int left = left_, right = right_, most_stages = most_stages_;
+  static constexpr int consumers = left / 64, threads = 128 * (consumers + 1);
+};
+
+using WgmmaLarge = WgmmaTile<false, 128, 256>;
+using WgmmaMedium = WgmmaTile<false, 128, 128>;
+using WgmmaWeightLarge = WgmmaTile<true, 128, 256>;
+using WgmmaWeightMedium = WgmmaTile<true, 128, 128>;
+using WgmmaWeightHalf = WgmmaTile<true, 64, 128>;
+using WgmmaWeightSmall = WgmmaTile<true, 64, 64>;
+using WgmmaWeightThin = WgmmaTile<true, 64, 16>;
+
 }  // namespace bie::kernels::cuda

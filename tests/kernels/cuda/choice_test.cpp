@@ -22,23 +22,39 @@ std::string chosen(const cuda::GemmTable& table, const GemmShape& shape, int sm)
 
 TEST(CudaChoice, BinaryUsesTheAndFormWhereItIsNative) {
   const cuda::GemmTable table = cuda::b1xb1_gemm_table();
-  for (const int sm : {80, 86, 89, 90}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_mma_and_128x256");
+  for (const int sm : {80, 86, 89}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_mma_and_128x256");
+  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 90), "b1xb1_gemm_wgmma_128x256");
   for (const int sm : {75, 100, 120}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_portable");
 }
 
 TEST(CudaChoice, FourBitTensorCoresAreUsedWhereTheyAreNative) {
   const cuda::GemmTable table = cuda::s4xs4_gemm_table();
   for (const int sm : {80, 86, 89}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "s4xs4_gemm_mma_s4_128x256");
-  for (const int sm : {90, 100, 120}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "s4xs4_gemm_mma_128x256");
+  for (const int sm : {100, 120}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "s4xs4_gemm_mma_128x256");
+  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 90), "s4xs4_gemm_wgmma_weight_128x256");
   EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 75), "s4xs4_gemm_portable");
 }
 
 TEST(CudaChoice, TilesShrinkWithTheShape) {
   const cuda::GemmTable table = cuda::s8xs8_gemm_table();
+  EXPECT_EQ(chosen(table, {1, 4096, 4096}, 80), "s8xs8_gemm_dp4a_gemv");
+  EXPECT_EQ(chosen(table, {16, 4096, 4096}, 80), "s8xs8_gemm_mma_16x128");
+  EXPECT_EQ(chosen(table, {256, 256, 4096}, 80), "s8xs8_gemm_mma_64x64");
+  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 80), "s8xs8_gemm_mma_128x256");
+}
+
+// docs/benchmarks.md has the times that the predicates were taken from.
+TEST(CudaChoice, HopperTilesFillItsMultiprocessors) {
+  const cuda::GemmTable table = cuda::s8xs8_gemm_table();
   EXPECT_EQ(chosen(table, {1, 4096, 4096}, 90), "s8xs8_gemm_dp4a_gemv");
-  EXPECT_EQ(chosen(table, {16, 4096, 4096}, 90), "s8xs8_gemm_mma_16x128");
-  EXPECT_EQ(chosen(table, {256, 256, 4096}, 90), "s8xs8_gemm_mma_64x64");
-  EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 90), "s8xs8_gemm_mma_128x256");
+  EXPECT_EQ(chosen(table, {1, 8192, 8192}, 90), "s8xs8_gemm_wgmma_weight_64x16");
+  EXPECT_EQ(chosen(table, {16, 4096, 4096}, 90), "s8xs8_gemm_wgmma_weight_64x16");
+  EXPECT_EQ(chosen(table, {128, 4096, 4096}, 90), "s8xs8_gemm_wgmma_weight_64x64");
+  EXPECT_EQ(chosen(table, {128, 8192, 8192}, 90), "s8xs8_gemm_wgmma_weight_64x128");
+  EXPECT_EQ(chosen(table, {512, 4096, 4096}, 90), "s8xs8_gemm_wgmma_128x128");
+  EXPECT_EQ(chosen(table, {1024, 4096, 4096}, 90), "s8xs8_gemm_wgmma_128x256");
+  EXPECT_EQ(chosen(table, {4096, 8192, 8192}, 90), "s8xs8_gemm_wgmma_128x256");
+  EXPECT_EQ(chosen(table, {70, 64, 0}, 90), "s8xs8_gemm_mma_64x64");  // the TMA takes no empty rows
 }
 
 TEST(CudaChoice, ARowTooLongForSharedMemoryIsNoGemv) {

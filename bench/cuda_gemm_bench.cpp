@@ -1,0 +1,136 @@
+// Every row of the CUDA GEMM tables on one GPU: what a call takes from float16 activations to float16 results, their
+// quantising included ("us"), and from packed activations ("packed_us"). Device time from CUDA-graph replays with
+// weights that are not in the cache. bench/gpu_layers.py has the rivals.
+//
+// bie_cuda_gemm_bench [M,N,K]...: a line of JSON for each row and shape.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "bie/kernels/cuda/gemm.h"
+
+namespace {
+
+using namespace bie::kernels;
+
+void check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+/// Device memory full of numbers of every kind; zeros would be faster than data.
+class Filled {
+ public:
+  Filled(std::int64_t bytes, unsigned mask) {
+    std::vector<unsigned> words(static_cast<std::size_t>((bytes + 3) / 4));
+    unsigned state = 1;
+    for (unsigned& word : words) {
+      state = state * 1664525u + 1013904223u;
+      word = (state >> 8 | state << 24) & mask;
+    }
+    check(cudaMalloc(&data_, words.size() * 4));
+    check(cudaMemcpy(data_, words.data(), words.size() * 4, cudaMemcpyHostToDevice));
+  }
+  Filled(const Filled&) = delete;
+  ~Filled() { cudaFree(data_); }
+  char* get() const { return static_cast<char*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Median microseconds of one of `calls` that a graph replays.
+template <class Call>
+double time_calls(int calls, cudaStream_t stream, const Call& call) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < calls; ++i) call(i);
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&replay, graph, 0));
+  cudaEvent_t start, stop;
+  check(cudaEventCreate(&start));
+  check(cudaEventCreate(&stop));
+  std::vector<float> times;
+  for (int i = 0; i < 8; ++i) {
+    check(cudaEventRecord(start, stream));
+    check(cudaGraphLaunch(replay, stream));
+    check(cudaEventRecord(stop, stream));
+    check(cudaEventSynchronize(stop));
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, start, stop));
+    if (i > 0) times.push_back(ms);
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(stop);
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+  std::nth_element(times.begin(), times.begin() + 3, times.end());
+  return 1000.0 * times[3] / calls;
+}
+
+void bench(int bits, const cuda::GemmTable& table, const GemmShape& s, const cuda::Gpu& gpu, cudaStream_t stream) {
+  constexpr std::int64_t beyond_the_cache = 200 << 20;
+  const std::int64_t panel_bytes = s.n * table.panel_row(s.k);
+  const int copies = static_cast<int>(std::clamp<std::int64_t>(beyond_the_cache / panel_bytes, 1, 40));
+  const int calls = std::max(copies, 10);
+  const Filled x(2 * s.m * s.k, 0xbbffbbffu), panels(panel_bytes * copies, ~0u),
+      workspace(table.workspace(s.m, s.k), 0);
+  const Filled y(2 * s.m * s.n, 0);
+  const cuda::Queue queue{stream, 0};
+  const Dtype packed = bits == 1 ? Dtype::bits : bits == 4 ? Dtype::s4 : Dtype::s8;
+  for (const cuda::GemmKernel& row : table) {
+    if (!cuda::fits(row, s, gpu)) continue;
+    const auto time = [&](Dtype dtype) {
+      return time_calls(calls, stream, [&](int i) {
+        const Status status =
+            row.run(s, {x.get(), dtype, row_bytes(dtype, s.k), nullptr, {nullptr, 0.01f}, 1e-5f},
+                    {panels.get() + i % copies * panel_bytes},
+                    {y.get(), Dtype::f16, 2 * s.n, {nullptr, 0.01f}, {nullptr, 0.01f}}, workspace.get(), queue);
+        if (status == Status::ok) return;
+        std::fprintf(stderr, "%s: %s\n", row.name, describe(status));
+        std::exit(1);
+      });
+    };
+    const double us = time(Dtype::f16), packed_us = time(packed);
+    std::printf(
+        "{\"bits\": %d, \"m\": %lld, \"n\": %lld, \"k\": %lld, \"row\": \"%s\", \"us\": %.2f, \"packed_us\": %.2f, "
+        "\"chosen\": %s}\n",
+        bits, static_cast<long long>(s.m), static_cast<long long>(s.n), static_cast<long long>(s.k), row.name, us,
+        packed_us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cuda::Gpu* gpu = nullptr;
+  const Status status = cuda::gpu(0, &gpu);
+  if (status != Status::ok) {
+    std::fprintf(stderr, "%s\n", describe(status));
+    return 1;
+  }
+  std::vector<GemmShape> shapes;
+  for (int i = 1; i < argc; ++i) {
+    long long m = 0, n = 0, k = 0;
+    if (std::sscanf(argv[i], "%lld,%lld,%lld", &m, &n, &k) != 3 || m <= 0 || n <= 0 || k <= 0) {
+      std::fprintf(stderr, "%s: M,N,K of positive numbers is wanted\n", argv[i]);
+      return 2;
+    }
+    shapes.push_back({m, n, k});
+  }
+  if (shapes.empty()) shapes = {{1, 4096, 4096}, {128, 4096, 4096}, {4096, 4096, 4096}};
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreate(&stream));
+  for (const GemmShape& shape : shapes) {
+    bench(1, cuda::b1xb1_gemm_table(), shape, *gpu, stream);
+    bench(8, cuda::s8xs8_gemm_table(), shape, *gpu, stream);
+    bench(4, cuda::s4xs4_gemm_table(), shape, *gpu, stream);
+  }
+}

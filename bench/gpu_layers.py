@@ -1,0 +1,168 @@
+"""Low-bit linear layers on a GPU against torch's own in one run: from float16 activations to float16 results.
+
+python bench/gpu_layers.py [--json FILE] [--markdown] [M,N,K ...]
+
+Device time of one call from CUDA-graph replays, the rivals taking turns, the median of nine rounds; as many weights as
+do not fit the cache take turns too. A result of ours is checked against the product of its codes before it is timed.
+The rivals: F.linear in float16, torch._int_mm (int32 results of int8 tensors that somebody else quantised), and
+torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda_gemm_bench.cpp times our rows alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+
+import torch
+
+import bitorch_engine  # noqa: F401  loads the operators
+
+SHAPES = [
+    (1, 4096, 4096),
+    (16, 4096, 4096),
+    (128, 4096, 4096),
+    (1024, 4096, 4096),
+    (4096, 4096, 4096),
+    (1, 8192, 8192),
+    (4096, 8192, 8192),
+    (1, 11008, 4096),
+    (128, 11008, 4096),
+    (4096, 11008, 4096),
+    (128, 1024, 1024),
+]
+CACHE_BYTES = 200 << 20
+ROUNDS = 9
+OURS = {"1 bit": 1, "8 bit": 8, "4 bit": 4}
+Call = Callable[[int], object]
+
+
+def replay_of(call: Call, calls: int) -> torch.cuda.CUDAGraph:
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(calls):
+            call(i)
+    return graph
+
+
+def microseconds(graph: torch.cuda.CUDAGraph, calls: int) -> float:
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    stop.record()
+    stop.synchronize()
+    return 1000 * start.elapsed_time(stop) / calls
+
+
+def codes_of(t: torch.Tensor, step: float, bits: int) -> torch.Tensor:
+    """What the layers multiply: signs, or t / step rounded and clamped."""
+    if bits == 1:
+        return torch.where(t >= 0, 1.0, -1.0)
+    bound = 2 ** (bits - 1)
+    return (t.float() / step).round().clamp(-bound, bound - 1)
+
+
+def linear_of(bits: int, x: torch.Tensor, weights: list[torch.Tensor]) -> Call:
+    """A call of our layer on weight number i, checked."""
+    step, scale = 0.02, 0.01
+    ops = torch.ops.bie
+    scale_a = torch.tensor(step, device=x.device)
+    scale_w = torch.tensor(scale, device=x.device)
+    n, k = weights[0].shape
+    codes = [codes_of(w, scale, bits).to(torch.int8) for w in weights]
+    if bits == 1:
+        packed = [ops.pack_signs(c) for c in codes]
+        panels = [ops.binary_prepack(w, k) for w in packed]
+    elif bits == 4:
+        packed = [ops.pack_int4(c) for c in codes]
+        panels = [ops.q4_prepack(w, k) for w in packed]
+    else:
+        packed = codes
+        panels = [ops.q8_prepack(w) for w in packed]
+    op = {1: ops.binary_linear, 4: ops.q4_linear, 8: ops.q8_linear}[bits]
+
+    def call(i: int) -> torch.Tensor:
+        j = i % len(packed)
+        return op(x, packed[j], scale_a, scale_w, in_features=k, panels=panels[j])
+
+    a, w = codes_of(x[:64], step, bits).double(), codes[-1][:256].double()
+    expected = ((a @ w.T).float() * (scale_a * scale_w)).half()
+    found = call(len(packed) - 1)[:64, :256]
+    if not torch.equal(found, expected):
+        raise SystemExit(f"{bits} bit, {x.shape[0]}x{n}x{k}: results differ from the formula's")
+    return call
+
+
+def rivals_of(x: torch.Tensor, weights: list[torch.Tensor]) -> dict[str, Call]:
+    count = len(weights)
+    one = torch.ones((), device=x.device)
+    x8, w8 = (50 * x).to(torch.int8), [(50 * w).to(torch.int8).T for w in weights]
+    xf, wf = x.to(torch.float8_e4m3fn), [w.to(torch.float8_e4m3fn).T for w in weights]
+    calls: dict[str, Call] = {
+        "fp16": lambda i: torch.nn.functional.linear(x, weights[i % count]),
+        "fp8": lambda i: torch._scaled_mm(xf, wf[i % count], one, one, out_dtype=torch.half),
+    }
+    if x.shape[0] > 16:  # fewer are refused
+        calls["_int_mm"] = lambda i: torch._int_mm(x8, w8[i % count])
+    return calls
+
+
+def measure(m: int, n: int, k: int) -> dict[str, object]:
+    count = max(1, min(16, CACHE_BYTES // (2 * n * k)))
+    calls = max(count, 10)
+    x = torch.randn(m, k, device="cuda", dtype=torch.half)
+    weights = [torch.randn(n, k, device="cuda", dtype=torch.half) for _ in range(count)]
+    every = rivals_of(x, weights) | {name: linear_of(bits, x, weights) for name, bits in OURS.items()}
+    graphs = {name: replay_of(call, calls) for name, call in every.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for round_ in range(ROUNDS + 1):
+        for name, graph in graphs.items():
+            us = microseconds(graph, calls)
+            if round_ > 0:
+                times[name].append(us)
+    median = {name: statistics.median(us) for name, us in times.items()}
+    spread = {name: (max(us) - min(us)) / median[name] for name, us in times.items()}
+    return {"m": m, "n": n, "k": k, "us": median, "spread": spread}
+
+
+def markdown(results: list[dict]) -> str:
+    lines = [
+        "| m, n, k | fp16 | fp8 | `_int_mm` | 1 bit (of fp16) | 8 bit (of fp16) | 4 bit (of fp16) |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for r in results:
+        us = r["us"]
+        ours = [f"{us[name]:.1f} ({us['fp16'] / us[name]:.2f}x)" for name in OURS]
+        int_mm = f"{us['_int_mm']:.1f}" if "_int_mm" in us else "-"
+        row = [f"{r['m']}, {r['n']}, {r['k']}", f"{us['fp16']:.1f}", f"{us['fp8']:.1f}", int_mm, *ours]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shapes", nargs="*", metavar="M,N,K")
+    parser.add_argument("--json", metavar="FILE", help="where to write every number")
+    parser.add_argument("--markdown", action="store_true", help="print a table instead of JSON lines")
+    arguments = parser.parse_args()
+    shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes] or SHAPES
+    results = []
+    for shape in shapes:
+        results.append(measure(*shape))
+        if not arguments.markdown:
+            print(json.dumps(results[-1]), flush=True)
+    if arguments.markdown:
+        print(markdown(results))
+    if arguments.json:
+        device = torch.cuda.get_device_name()
+        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+        with open(arguments.json, "w") as file:
+            json.dump({"device": device, **versions, "results": results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

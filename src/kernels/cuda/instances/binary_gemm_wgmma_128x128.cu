@@ -1,0 +1,7 @@
+#include "kernels/cuda/wgmma_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_wgmma<B1, WgmmaMedium>(const TileArgs<MatrixRows>&, const Queue&);
+
+}  // namespace bie::kernels::cuda
