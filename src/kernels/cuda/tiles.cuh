@@ -19,11 +19,11 @@ using SmallTile = Tile<64, 64, 32, 32, 2, 4>;
 using ThinTile = Tile<16, 128, 16, 32, 4, 4>;  ///< few rows
 
 /// A block's tile on wgmma: 64 rows of the left operand a consumer warpgroup. The left one is the weight or the
-/// activation; most stages in the ring.
-template <bool weight_left_, int left_, int right_, int most_stages_ = 16>
+/// activation.
+template <bool weight_left_, int left_, int right_>
 struct WgmmaTile {
   static constexpr bool weight_left = weight_left_;
-  static constexpr int left = left_, right = right_, most_stages = most_stages_;
+  static constexpr int left = left_, right = right_;
   static constexpr int consumers = left / 64, threads = 128 * (consumers + 1);
 };
 

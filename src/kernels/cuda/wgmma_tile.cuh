@@ -6,6 +6,8 @@
 // and where 4-bit weights are opened in registers, which only the left operand may come from.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -46,7 +48,7 @@ struct Layout {
   static constexpr int ones_bytes = Product::counts ? Shape::consumers * Shape::right * 4 : 0;
   static constexpr int most = 227 * 1024 - 1024 /* alignment */ - 256 /* barriers */;
   static constexpr int fitting = (most - boxes_bytes - ones_bytes) / stage_bytes;
-  static constexpr int stages = fitting < Shape::most_stages ? fitting : Shape::most_stages;
+  static constexpr int most_stages = 16, stages = fitting < most_stages ? fitting : most_stages;
   static constexpr int boxes_at = stages * stage_bytes, ones_at = boxes_at + boxes_bytes;
   static constexpr int barriers_at = ones_at + ones_bytes, bytes = barriers_at + stages * 16 + 1024;
   static_assert(stages >= 2 && Shape::left == 64 * Shape::consumers);
@@ -95,109 +97,150 @@ __device__ inline unsigned pack_pair(Dtype dtype, float first, float second) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
+/// One block's work. Threads 0 ... 127 are the producer, of which one works; the others are consumers.
 template <class Product, class Shape>
-__global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_constant__ WgmmaArgs p) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+class Block {
   using L = Layout<Product, Shape>;
-  extern __shared__ char unaligned[];
-  const unsigned base = (static_cast<unsigned>(__cvta_generic_to_shared(unaligned)) + 1023) / 1024 * 1024;
-  const unsigned full = base + L::barriers_at, empty = full + 8 * L::stages;
-  const int thread = threadIdx.x % 128, warp = thread / 32, lane = threadIdx.x % 32;
-  const int left_tiles = (p.left_rows + Shape::left - 1) / Shape::left;
-  const int right_tiles = (p.right_rows + Shape::right - 1) / Shape::right;
-  const int tiles = left_tiles * right_tiles;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < L::stages; ++i) {
-      hopper::init_barrier(full + 8 * i, 1);
-      hopper::init_barrier(empty + 8 * i, 4 * Shape::consumers);  // a lane of each consumer warp
-    }
-    hopper::publish_barriers();
-  }
-  __syncthreads();
-  Cursor<L::stages> at;
+  static constexpr int columns_a_thread = Shape::right / 4;  ///< neighbours in pairs, two rows of each
 
-  if (threadIdx.x < 128) {
-    if constexpr (Shape::consumers > 1) hopper::give_registers<40>();
-    if (threadIdx.x != 0) return;
-    hopper::prefetch(p.left);
-    hopper::prefetch(p.right);
-    const auto load_left = [&](const Place& place, int i, int stage) {
-      hopper::load_box(base + stage * L::stage_bytes, p.left, i * L::left_row, place.left * Shape::left,
-                       full + 8 * stage);
-    };
-    const auto load_right = [&](const Place& place, int i, int stage) {
-      hopper::load_box(base + stage * L::stage_bytes + L::left_bytes, p.right, i * row_bytes,
-                       place.right * Shape::right, full + 8 * stage);
-    };
+ public:
+  __device__ Block(const WgmmaArgs& p, char* shared) : p_(p) {
+    const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    base_ = (from + 1023) / 1024 * 1024;
+    ones_ = reinterpret_cast<int*>(shared + (base_ - from) + L::ones_at);
+    left_tiles_ = (p.left_rows + Shape::left - 1) / Shape::left;
+    right_tiles_ = (p.right_rows + Shape::right - 1) / Shape::right;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < L::stages; ++i) {
+        hopper::init_barrier(full(i), 1);
+        hopper::init_barrier(empty(i), 4 * Shape::consumers);  // a lane of each consumer warp
+      }
+      hopper::publish_barriers();
+    }
+    __syncthreads();
+  }
+
+  /// One thread keeps the ring full.
+  __device__ void produce() {
+    hopper::prefetch(p_.left);
+    hopper::prefetch(p_.right);
     // The weight does not come from the kernel before, the activation does.
-    const Place first = place_of(blockIdx.x, left_tiles, right_tiles);
-    const int early = min(L::stages, p.stages);
+    const Place first = place_of(first_tile(), left_tiles_, right_tiles_);
+    const int early = min(L::stages, p_.stages);
     for (int i = 0; i < early; ++i) {
-      hopper::arrive_expecting(full + 8 * i, L::stage_bytes);
+      hopper::arrive_expecting(full(i), L::stage_bytes);
       Shape::weight_left ? load_left(first, i, i) : load_right(first, i, i);
     }
     hopper::wait_for_previous_kernel();
-    for (int i = 0; i < early; ++i, at.advance()) Shape::weight_left ? load_right(first, i, i) : load_left(first, i, i);
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const Place place = place_of(tile, left_tiles, right_tiles);
-      for (int i = tile == static_cast<int>(blockIdx.x) ? early : 0; i < p.stages; ++i, at.advance()) {
-        hopper::wait(empty + 8 * at.stage, at.parity ^ 1);
-        hopper::arrive_expecting(full + 8 * at.stage, L::stage_bytes);
-        load_left(place, i, at.stage);
-        load_right(place, i, at.stage);
+    for (int i = 0; i < early; ++i, at_.advance())
+      Shape::weight_left ? load_right(first, i, i) : load_left(first, i, i);
+    for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
+      const Place place = place_of(tile, left_tiles_, right_tiles_);
+      for (int i = tile == first_tile() ? early : 0; i < p_.stages; ++i, at_.advance()) {
+        hopper::wait(empty(at_.stage), at_.parity ^ 1);
+        hopper::arrive_expecting(full(at_.stage), L::stage_bytes);
+        load_left(place, i, at_.stage);
+        load_right(place, i, at_.stage);
       }
     }
-    return;
   }
 
-  if constexpr (Shape::consumers > 1) hopper::take_registers<232>();
-  hopper::wait_for_previous_kernel();
-  const int group = threadIdx.x / 128 - 1;
-  const auto ones_of_row = [](const char* ones, std::int64_t stride, int row, int rows) {
-    return row < rows ? *reinterpret_cast<const int*>(ones + row * stride) : 0;
-  };
-  int* const right_ones =
-      reinterpret_cast<int*>(unaligned + (base - __cvta_generic_to_shared(unaligned)) + L::ones_at) +
-      group * Shape::right;
-  const auto flagged = [&](const Flags& flags) {
-    bool any = false;
-    for (int i = thread; i < flags.count; i += 128) any = any || flags.data[i] != 0;
-    return any;
-  };
-  const bool poisoned = hopper::any_of_warpgroup(group + 1, flagged(p.flags) || flagged(p.panel_flags));
-  const Writer writer(p.y, p.n, poisoned);
-
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const Place place = place_of(tile, left_tiles, right_tiles);
-    const int first_right = place.right * Shape::right;
-    const int first_left = place.left * Shape::left + 64 * group;
-    const int row = first_left + 16 * warp + lane / 4;  // and eight further on
-    int ones[2] = {}, of_right[(Shape::right + 127) / 128] = {};
-    if constexpr (Product::counts) {  // asked for here, needed after the product
-      for (int half = 0; half < 2; ++half)
-        ones[half] = ones_of_row(p.left_ones, p.left_stride, row + 8 * half, p.left_rows);
-#pragma unroll
-      for (int i = 0; i < (Shape::right + 127) / 128; ++i)
-        of_right[i] = ones_of_row(p.right_ones, p.right_stride, first_right + thread + 128 * i, p.right_rows);
+  /// A warpgroup multiplies and writes.
+  __device__ void consume() {
+    hopper::wait_for_previous_kernel();
+    const bool poisoned = hopper::any_of_warpgroup(barrier(), flagged(p_.flags) || flagged(p_.panel_flags));
+    const Writer writer(p_.y, p_.n, poisoned);
+    for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
+      const Place place = place_of(tile, left_tiles_, right_tiles_);
+      const int first_right = place.right * Shape::right;
+      const int first_left = place.left * Shape::left + 64 * group();
+      const Ones ones = ask_for_ones(first_left, first_right);
+      int acc[2 * columns_a_thread];
+      multiply_stages(acc);
+      share_ones(ones);
+      if (p_.boxes)
+        write_boxes(acc, ones, writer, first_left, first_right);
+      else
+        write_directly(acc, ones, writer, first_left, first_right);
     }
+    if (thread() == 0) hopper::wait_stores<0>();
+  }
 
-    int acc[Shape::right / 2];
+ private:
+  static constexpr int asked = (Shape::right + 127) / 128;
+
+  /// Of this thread's two left rows, and its share of the right ones.
+  struct Ones {
+    int left[2], right[asked];
+  };
+
+  static __device__ int thread() { return threadIdx.x % 128; }
+  static __device__ int lane() { return threadIdx.x % 32; }
+  static __device__ int warp() { return threadIdx.x % 128 / 32; }
+  static __device__ int group() { return threadIdx.x / 128 - 1; }
+  static __device__ int barrier() { return group() + 1; }
+  static __device__ int first_tile() { return blockIdx.x; }
+  static __device__ int tile_step() { return gridDim.x; }
+  __device__ int tiles() const { return left_tiles_ * right_tiles_; }
+  __device__ unsigned full(int stage) const { return base_ + L::barriers_at + 8 * stage; }
+  __device__ unsigned empty(int stage) const { return full(L::stages + stage); }
+
+  __device__ void load_left(const Place& place, int i, int stage) const {
+    hopper::load_box(base_ + stage * L::stage_bytes, p_.left, i * L::left_row, place.left * Shape::left, full(stage));
+  }
+  __device__ void load_right(const Place& place, int i, int stage) const {
+    hopper::load_box(base_ + stage * L::stage_bytes + L::left_bytes, p_.right, i * row_bytes,
+                     place.right * Shape::right, full(stage));
+  }
+  __device__ void release(int stage) const {
+    if (lane() == 0) hopper::arrive(empty(stage));
+  }
+
+  __device__ static bool flagged(const Flags& flags) {
+    bool any = false;
+    for (int i = thread(); i < flags.count; i += 128) any = any || flags.data[i] != 0;
+    return any;
+  }
+
+  /// Asked for before the product, needed after it.
+  __device__ Ones ask_for_ones(int first_left, int first_right) const {
+    Ones ones{};
+    if constexpr (Product::counts) {
+      const auto of_row = [](const char* all, std::int64_t stride, int row, int rows) {
+        return row < rows ? *reinterpret_cast<const int*>(all + row * stride) : 0;
+      };
+      for (int half = 0; half < 2; ++half)
+        ones.left[half] =
+            of_row(p_.left_ones, p_.left_stride, first_left + 16 * warp() + 8 * half + lane() / 4, p_.left_rows);
+#pragma unroll
+      for (int i = 0; i < asked; ++i)
+        ones.right[i] = of_row(p_.right_ones, p_.right_stride, first_right + thread() + 128 * i, p_.right_rows);
+    }
+    return ones;
+  }
+  /// Every thread's right ones to where the warpgroup finds them.
+  __device__ void share_ones(const Ones& ones) const {
+    if constexpr (Product::counts) {
+      hopper::sync_warpgroup(barrier());  // the last tile's have been read
+#pragma unroll
+      for (int i = 0; i < asked; ++i)
+        if (thread() + 128 * i < Shape::right) ones_[group() * Shape::right + thread() + 128 * i] = ones.right[i];
+      hopper::sync_warpgroup(barrier());
+    }
+  }
+
+  /// acc = the tile's products: element 4 j + 2 half + c is row 16 warp + 8 half + lane / 4, column 8 j + lane % 4 * 2
+  /// + c.
+  __device__ void multiply_stages(int (&acc)[2 * columns_a_thread]) {
     int before = 0;  // the stage whose products may still be at work
-    for (int i = 0; i < p.stages; ++i, at.advance()) {
-      const unsigned left = base + at.stage * L::stage_bytes, right = left + L::left_bytes;
-      hopper::wait(full + 8 * at.stage, at.parity);
+    for (int i = 0; i < p_.stages; ++i, at_.advance()) {
+      const unsigned left = base_ + at_.stage * L::stage_bytes, right = left + L::left_bytes;
+      hopper::wait(full(at_.stage), at_.parity);
       if constexpr (left_in_registers<Product>) {
         unsigned words[steps][2], codes[steps][4];
-        const unsigned from = left + (64 * group + 16 * warp + lane / 4) * L::left_row + lane % 4 * 4;
-#pragma unroll
-        for (int step = 0; step < steps; ++step)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)  // rows of 64 bytes: the swizzle turns chunks by half the row's number
-            asm volatile("ld.shared.u32 %0, [%1];"
-                         : "=r"(words[step][half])
-                         : "r"(from + 8 * half * L::left_row + 16 * (step ^ lane / 8)));
+        load_words(left, words);
         hopper::wait_products<0>();
-        if (i > 0 && lane == 0) hopper::arrive(empty + 8 * before);
+        if (i > 0) release(before);
 #pragma unroll
         for (int step = 0; step < steps; ++step)
 #pragma unroll
@@ -213,85 +256,112 @@ __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_c
           wgmma_s8(acc, codes[step], hopper::tile_descriptor(right) + 2 * step, i + step > 0);
         hopper::commit_products();
       } else {
-        const std::uint64_t l = hopper::tile_descriptor(left + 64 * group * row_bytes);
+        const std::uint64_t l = hopper::tile_descriptor(left + 64 * group() * row_bytes);
         const std::uint64_t r = hopper::tile_descriptor(right);
         hopper::fence_products();
 #pragma unroll
         for (int step = 0; step < steps; ++step) multiply<Product>(acc, l + 2 * step, r + 2 * step, i + step > 0);
         hopper::commit_products();
         hopper::wait_products<1>();
-        if (i > 0 && lane == 0) hopper::arrive(empty + 8 * before);
+        if (i > 0) release(before);
       }
-      before = at.stage;
+      before = at_.stage;
     }
     hopper::wait_products<0>();
-    if (lane == 0) hopper::arrive(empty + 8 * before);
+    release(before);
+  }
 
-    if constexpr (Product::counts) {
-      hopper::sync_warpgroup(group + 1);  // the last tile's have been read
+  /// A stage's nibbles of this thread: of rows of 64 bytes, whose swizzle turns chunks by half the row's number.
+  __device__ static void load_words(unsigned left, unsigned (&words)[steps][2]) {
+    const unsigned from = left + (64 * group() + 16 * warp() + lane() / 4) * L::left_row + lane() % 4 * 4;
 #pragma unroll
-      for (int i = 0; i < (Shape::right + 127) / 128; ++i)
-        if (thread + 128 * i < Shape::right) right_ones[thread + 128 * i] = of_right[i];
-      hopper::sync_warpgroup(group + 1);
-    }
-    /// Element (row + 8 * half, columns 8 * j + lane % 4 * 2 + c) of the tile.
-    const auto result = [&](int j, int half, int c) {
-      const int right = Product::counts ? right_ones[8 * j + lane % 4 * 2 + c] : 0;
-      return Product::finish(acc[4 * j + 2 * half + c], p.k, ones[half], right);
-    };
-    if (p.boxes) {
-      constexpr int across = Shape::right < box_rows ? Shape::right : box_rows;  // right rows of a box
-      const unsigned boxes = base + L::boxes_at + group * 2 * L::box_bytes;
+    for (int step = 0; step < steps; ++step)
 #pragma unroll
-      for (int b = 0; b < Shape::right / across; ++b) {
-        const unsigned box = boxes + b % 2 * L::box_bytes;
-        if (thread == 0) hopper::wait_stores_read<1>();
-        hopper::sync_warpgroup(group + 1);
+      for (int half = 0; half < 2; ++half)
+        asm volatile("ld.shared.u32 %0, [%1];"
+                     : "=r"(words[step][half])
+                     : "r"(from + 8 * half * L::left_row + 16 * (step ^ lane() / 8)));
+  }
+
+  /// Two neighbouring results of a row.
+  __device__ int2 results(const int (&acc)[2 * columns_a_thread], const Ones& ones, int j, int half) const {
+    int2 right{};
+    if constexpr (Product::counts)
+      right = *reinterpret_cast<const int2*>(ones_ + group() * Shape::right + 8 * j + lane() % 4 * 2);
+    return {Product::finish(acc[4 * j + 2 * half], p_.k, ones.left[half], right.x),
+            Product::finish(acc[4 * j + 2 * half + 1], p_.k, ones.left[half], right.y)};
+  }
+
+  /// 16-bit results, by boxes of 128 bytes a row through shared memory.
+  __device__ void write_boxes(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+                              int first_left, int first_right) const {
+    constexpr int across = Shape::right < box_rows ? Shape::right : box_rows;  // right rows of a box
+    const int matrix = lane() / 8;
 #pragma unroll
-        for (int i = 0; i < across / 8; i += 2) {
-          const int j = b * (across / 8) + i;
-          unsigned r[4];
+    for (int b = 0; b < Shape::right / across; ++b) {
+      const unsigned box = base_ + L::boxes_at + (2 * group() + b % 2) * L::box_bytes;
+      if (thread() == 0) hopper::wait_stores_read<1>();
+      hopper::sync_warpgroup(barrier());
 #pragma unroll
-          for (int part = 0; part < 4; ++part)
-            r[part] = pack_pair(p.y.dtype, writer.scaled(result(j + part / 2, part % 2, 0)),
-                                writer.scaled(result(j + part / 2, part % 2, 1)));
-          const int matrix = lane / 8;
-          if constexpr (Shape::weight_left) {
-            const int to_row = 8 * (i + matrix / 2) + lane % 8, chunk = 2 * warp + matrix % 2;
-            hopper::store_matrices<true>(box + to_row * row_bytes + 16 * (chunk ^ to_row % 8), r);
-          } else {
-            const int to_row = 16 * warp + matrix % 2 * 8 + lane % 8, chunk = i + matrix / 2;
-            hopper::store_matrices<false>(box + to_row * row_bytes + 16 * (chunk ^ to_row % 8), r);
-          }
+      for (int i = 0; i < across / 8; i += 2) {
+        unsigned r[4];
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+          const int2 pair = results(acc, ones, b * (across / 8) + i + part / 2, part % 2);
+          r[part] = pack_pair(p_.y.dtype, writer.scaled(pair.x), writer.scaled(pair.y));
         }
-        hopper::before_stores();
-        hopper::sync_warpgroup(group + 1);
-        if (thread == 0) {
-          if constexpr (Shape::weight_left)
-            hopper::store_box(p.out, first_left, first_right + b * across, box);
-          else
-            hopper::store_box(p.out, first_right + b * across, first_left, box);
-          hopper::commit_stores();
-        }
+        const int row =
+            Shape::weight_left ? 8 * (i + matrix / 2) + lane() % 8 : 16 * warp() + matrix % 2 * 8 + lane() % 8;
+        const int chunk = Shape::weight_left ? 2 * warp() + matrix % 2 : i + matrix / 2;
+        hopper::store_matrices<Shape::weight_left>(box + row * row_bytes + 16 * (chunk ^ row % 8), r);
       }
-    } else {
-#pragma unroll
-      for (int j = 0; j < Shape::right / 8; ++j) {
-        const int column = first_right + 8 * j + lane % 4 * 2;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int first = result(j, half, 0), second = result(j, half, 1);
-          if constexpr (Shape::weight_left) {
-            if (column < p.m) writer.put(writer.row(column), row + 8 * half, first);
-            if (column + 1 < p.m) writer.put(writer.row(column + 1), row + 8 * half, second);
-          } else if (row + 8 * half < p.m) {
-            writer.put_pair(writer.row(row + 8 * half), column, first, second);
-          }
-        }
-      }
+      hopper::before_stores();
+      hopper::sync_warpgroup(barrier());
+      if (thread() != 0) continue;
+      const int right = first_right + b * across;
+      hopper::store_box(p_.out, Shape::weight_left ? first_left : right, Shape::weight_left ? right : first_left, box);
+      hopper::commit_stores();
     }
   }
-  if (thread == 0) hopper::wait_stores<0>();
+
+  /// Results of any kind and place.
+  __device__ void write_directly(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+                                 int first_left, int first_right) const {
+#pragma unroll
+    for (int j = 0; j < Shape::right / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first_left + 16 * warp() + 8 * half + lane() / 4;
+        const int column = first_right + 8 * j + lane() % 4 * 2;
+        const int2 pair = results(acc, ones, j, half);
+        if constexpr (Shape::weight_left) {
+          if (column < p_.m) writer.put(writer.row(column), row, pair.x);
+          if (column + 1 < p_.m) writer.put(writer.row(column + 1), row, pair.y);
+        } else if (row < p_.m) {
+          writer.put_pair(writer.row(row), column, pair.x, pair.y);
+        }
+      }
+  }
+
+  const WgmmaArgs& p_;
+  unsigned base_;
+  int* ones_;
+  int left_tiles_, right_tiles_;
+  Cursor<L::stages> at_;
+};
+
+template <class Product, class Shape>
+__global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_constant__ WgmmaArgs p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char shared[];
+  Block<Product, Shape> block(p, shared);
+  if (threadIdx.x < 128) {
+    if constexpr (Shape::consumers > 1) hopper::give_registers<40>();
+    if (threadIdx.x == 0) block.produce();
+  } else {
+    if constexpr (Shape::consumers > 1) hopper::take_registers<232>();
+    block.consume();
+  }
 #endif
 }
 
@@ -339,7 +409,7 @@ Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue) {
   const std::int64_t tiles = (std::int64_t{p.left_rows} + Shape::left - 1) / Shape::left *
                              ((std::int64_t{p.right_rows} + Shape::right - 1) / Shape::right);
   if (tiles > INT32_MAX) return Status::bad_shape;
-  const std::int64_t blocks = tiles < facts->multiprocessors ? tiles : facts->multiprocessors;
+  const std::int64_t blocks = std::min<std::int64_t>(tiles, facts->multiprocessors);
   return launch_beside(wgmma::wgmma_kernel<Product, Shape>, blocks, Shape::threads, L::bytes, queue, p);
 }
 
