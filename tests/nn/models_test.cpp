@@ -263,10 +263,6 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   for (const ModelConfig& none : {lenet(1), vgg(1), resnet(1), resnet(1, 1)})
     expect(none, none.arch + " has no 1-bit form");
   for (const int bits : {3, -1, 2, 16, 64}) expect(resnet(8, bits), "linear_bits is " + std::to_string(bits));
-  for (ModelConfig bare : {vgg(8), resnet(8)}) {
-    bare.norm = false;
-    expect(bare, bare.arch + " has no form without BatchNorm");
-  }
   config = mlp(8);
   config.linear_bits = 4;
   expect(config, "linear_bits is 4, but all layers of an mlp are linear");
