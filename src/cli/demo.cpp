@@ -16,8 +16,11 @@
 
 #include "bie/nn/model_file.h"
 #include "bie/train/device.h"
+#include "bie/train/evaluation.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/log.h"
+#include "cli/result.h"
 #include "cli/session.h"
 
 namespace bie::cli {
@@ -45,6 +48,7 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
   for (int i = 0; i < seeds; ++i, ++options.seed) {
     const std::string label = c10::str(name, " bit, seed ", options.seed);
     const Session session = train_with_bar(label, config, data, options);
+    if (session.result.end == train::End::interrupted) throw Interrupted("interrupted; the demo keeps nothing");
     const auto file =
         std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
     nn::save_model(*session.model, file.string());
@@ -88,7 +92,7 @@ void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
 
 }  // namespace
 
-void add_demo(CLI::App& app) {
+void add_demo(CLI::App& app, const Global& global) {
   struct Arguments {
     train::TrainOptions options;
     std::string device = "cpu";
@@ -102,8 +106,8 @@ void add_demo(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   add_device(*command, arguments->device);
-  command->footer("Example: bie demo --seeds 3");
-  command->callback([arguments] {
+  command->footer("Examples:\n  bie demo\n  bie demo --seeds 3 --json");
+  command->callback([arguments, &global] {
     arguments->options.device = train::device_of(arguments->device);
     const io::Dataset data = io::load_dataset("digits");
     const nn::ModelConfig c;
@@ -117,6 +121,19 @@ void add_demo(CLI::App& app) {
     options.freeze_binary = true;
     lines.push_back(measure("1*", 1, data, options, arguments->seeds));
     measure_latency(lines, data.test_images);
+    if (global.json) {
+      Json widths = Json::array();
+      for (const Line& l : lines)
+        widths.push_back({{"name", l.name},
+                          {"quantised", l.quantised},
+                          {"test_accuracies", l.accuracies},
+                          {"flipped", l.flipped},
+                          {"file_bytes", l.bytes},
+                          {"seconds_at_1", l.seconds_1},
+                          {"seconds_at_256", l.seconds_256}});
+      print_json("demo", {{"data", data.name}, {"widths", widths}});
+      return;
+    }
     std::printf(
         "bits  quantised  test accuracy (range)     flipped  file bytes  us/image at 1 (vs fp32)  at 256 (vs fp32)\n");
     for (const Line& l : lines) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "bie/io/safetensors.h"
-#include "bie/train/trainer.h"
+#include "bie/train/evaluation.h"
 #include "cli/log.h"
 
 namespace bie::cli {

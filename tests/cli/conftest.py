@@ -27,9 +27,9 @@ class Program:
         return found
 
     @staticmethod
-    def refused(process, *parts):
-        """Nothing on stdout, one error line on stderr that says every part, exit 3."""
-        assert process.returncode == 3, process
+    def refused(process, *parts, code=3):
+        """Nothing on stdout, one error line on stderr that says every part, the exit code."""
+        assert process.returncode == code, process
         assert process.stdout == ""
         errors = [line for line in process.stderr.splitlines() if not line.startswith("info: ")]
         assert len(errors) == 1, process.stderr
