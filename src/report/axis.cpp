@@ -18,12 +18,13 @@ double round_step(double range, int wanted) {
 }
 
 std::string tick_text(double value, double step, Unit unit) {
-  if (unit == Unit::bytes || unit == Unit::seconds) return value == 0 ? "0" : with_unit(value, unit);
+  if (value == 0) return "0";
+  if (unit == Unit::bytes || unit == Unit::seconds) return round_with_unit(value, unit);
   const double shown_step = unit == Unit::percent ? 100 * step : step;
   const double shown = unit == Unit::percent ? 100 * value : value;
   const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(shown_step) + rounding)));
   const bool plain = decimals <= 4 && std::abs(shown) < 1e6;
-  return (plain ? fixed(shown, decimals) : significant(shown, 4)) + (unit == Unit::percent ? " %" : "");
+  return (plain ? fixed(shown, decimals) : significant(shown, 4)) + (unit == Unit::percent ? "\u00a0%" : "");
 }
 
 std::vector<Tick> multiples(double first, double last, double step, Unit unit) {

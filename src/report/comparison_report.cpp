@@ -73,7 +73,7 @@ std::string html(const ComparisonReport& report) {
   if (!widths.empty()) {
     page.open("section", {{"class", "card"}}).element("h2", {}, "Bit widths");
     draw_widths(page, widths);
-    page.open("div", {{"class", "charts below"}});
+    page.open("div", {{"class", "charts"}});
     draw(page, accuracy_against(widths, "Test accuracy against size", "saved file", Unit::bytes,
                                 [](const Width& w) { return static_cast<double>(w.bytes); }));
     draw(page, accuracy_against(widths, "Test accuracy against time", "one image at a time", Unit::seconds,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_mapped = 40;  // classes
 constexpr std::size_t most_listed = 30;  // pairs
-constexpr double dark_from = 0.55;       // of the full colour: the count on it changes its own
+constexpr double deep_from = 0.8;        // of the full colour: the count on it changes its own
 
 struct View {
   const Confusion& of;
@@ -52,12 +52,12 @@ void draw_map(Markup& page, const View& view) {
                            : i == j   ? count / static_cast<double>(row)
                                       : std::sqrt(count / static_cast<double>(most_wrong));
       const std::string kind =
-          count == 0 ? "none" : std::string(i == j ? "right" : "wrong") + (depth > dark_from ? " deep" : "");
+          count == 0 ? "none" : std::string(i == j ? "right" : "wrong") + (depth > deep_from ? " deep" : "");
       page.element("td",
                    {{"class", kind},
                     {"style", "--depth:" + fixed(depth, 3)},
                     {"title", view.of.classes[i] + " taken for " + view.of.classes[j] + ": " + grouped(view.at(i, j))}},
-                   grouped(view.at(i, j)));
+                   count == 0 ? "\u00b7" : grouped(view.at(i, j)));
     }
     page.element("td", {{"class", "number"}}, share_text(view.at(i, i), row)).close();
   }

@@ -9,7 +9,8 @@
 namespace bie::report {
 namespace {
 
-constexpr PlotSize size = {260, 120, 50, 34, 8, 24};
+constexpr PlotSize size = {260, 120, 50, 14, 8, 24};
+constexpr double widest_bar = 40;
 // More bars than this are drawn as one outline: single ones would be too thin to point at.
 constexpr std::size_t most_bars = 64;
 // Few bins have their values marked, more a round scale.
@@ -35,14 +36,14 @@ Axis value_axis(const Histogram& histogram) {
 
 void draw_bars(Markup& page, const Plot& plot, const Histogram& histogram, double total) {
   const double width = (plot.right() - plot.left()) / static_cast<double>(histogram.counts.size());
-  const double gap = std::min(2., width / 5);
+  const double bar = std::min(width - std::min(2., width / 5), widest_bar);
   for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
     if (histogram.counts[i] == 0) continue;
     const double share = static_cast<double>(histogram.counts[i]) / total, top = plot.y(share);
     page.open("rect", {{"class", "bar"},
-                       {"x", coordinate(plot.left() + static_cast<double>(i) * width + gap / 2)},
+                       {"x", coordinate(plot.left() + (static_cast<double>(i) + 0.5) * width - bar / 2)},
                        {"y", coordinate(top)},
-                       {"width", coordinate(width - gap)},
+                       {"width", coordinate(bar)},
                        {"height", coordinate(plot.bottom() - top)}});
     page.element("title", {},
                  significant(middle(histogram, i), 4) + ": " + grouped(histogram.counts[i]) + ", " +

@@ -33,9 +33,11 @@ bool any_value(const std::vector<double>& values) { return std::any_of(values.be
 void draw_one(Markup& page, const Layer& layer, const std::vector<double>& epochs) {
   page.open("div", {{"class", "layer"}}).element("h3", {}, layer.name);
   draw(page, "Weights", layer.weights);
-  draw(page,
-       {.title = "Step size of the activations", .epochs = epochs, .curves = {{"", layer.step_sizes}}, .small = true});
-  draw(page, {.title = "Weights flipped since the start",
+  draw(page, {.title = "Step size of the activations, by epoch",
+              .epochs = epochs,
+              .curves = {{"", layer.step_sizes}},
+              .small = true});
+  draw(page, {.title = "Weights flipped since the start, by epoch",
               .unit = Unit::percent,
               .epochs = epochs,
               .curves = {{"", layer.flipped}},

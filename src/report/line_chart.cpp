@@ -11,11 +11,13 @@
 namespace bie::report {
 namespace {
 
-constexpr PlotSize usual = {480, 250, 56, 88, 12, 30};
-constexpr PlotSize small = {260, 120, 50, 34, 8, 24};
+constexpr PlotSize usual = {480, 250, 56, 64, 12, 30};
+constexpr PlotSize small = {260, 120, 50, 14, 8, 24};
 constexpr std::size_t most_points = 400, most_columns = 100, most_dots = 60;
 constexpr double logarithmic_from = 50;  // highest to lowest value
-constexpr double label_height = 17;
+// Of the names at the curves, on a screen so narrow that their letters are enlarged.
+constexpr double label_height = 17, letter_width = 9;
+constexpr std::size_t most_letters = 16;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -27,6 +29,24 @@ Range range_of(const LineChart& chart) {
     for (const double value : curve.y)
       if (drawable(value)) range = {std::min(range.low, value), std::max(range.high, value)};
   return range;
+}
+
+/// The name as far as there is room for it.
+std::string shown_name(const Curve& curve) {
+  if (curve.name.size() <= most_letters) return curve.name;
+  std::size_t end = most_letters - 1;
+  while (end > 0 && (static_cast<unsigned char>(curve.name[end]) & 0xC0) == 0x80) --end;  // whole characters of UTF-8
+  return curve.name.substr(0, end) + "\u2026";
+}
+
+/// With the right margin that the curves' names need.
+PlotSize size_of(const LineChart& chart) {
+  if (chart.small) return small;
+  PlotSize size = usual;
+  for (const Curve& curve : chart.curves)
+    size.right =
+        std::max(size.right, static_cast<int>(letter_width * static_cast<double>(shown_name(curve).size())) + 8);
+  return size;
 }
 
 std::string colour(std::size_t curve) { return "c" + std::to_string(curve % 6); }
@@ -70,7 +90,7 @@ void draw_names(Plot& plot, const LineChart& chart) {
     free_to = name->y - label_height;
   }
   for (const Name& name : names)
-    plot.text(plot.right() + 8, name.y, "name " + colour(name.curve), "start", chart.curves[name.curve].name);
+    plot.text(plot.right() + 8, name.y, "name " + colour(name.curve), "start", shown_name(chart.curves[name.curve]));
 }
 
 /// Strips that light up under the pointer and say what the values there are.
@@ -96,8 +116,9 @@ void draw_columns(Markup& page, const Plot& plot, const LineChart& chart) {
 }  // namespace
 
 void draw(Markup& page, const LineChart& chart) {
-  const Range range = range_of(chart);
+  Range range = range_of(chart);
   if (range.low > range.high || chart.epochs.empty()) return;
+  if (chart.from_zero) range.low = std::min(range.low, 0.);
   const bool logarithmic = chart.unit != Unit::percent && range.low > 0 && range.high / range.low > logarithmic_from;
   const int wanted = chart.small ? 3 : 5;
   const Axis y = logarithmic ? log_axis(range.low, range.high, chart.unit, wanted)
@@ -109,7 +130,7 @@ void draw(Markup& page, const LineChart& chart) {
   page.close();
   {
     const auto [first, last] = std::minmax_element(chart.epochs.begin(), chart.epochs.end());
-    Plot plot(page, chart.small ? small : usual, count_axis(*first, *last, chart.small ? 4 : 6), y, "epoch",
+    Plot plot(page, size_of(chart), count_axis(*first, *last, chart.small ? 4 : 6), y, chart.small ? "" : "epoch",
               chart.title + " over the epochs");
     draw_columns(page, plot, chart);
     for (std::size_t i = 0; i < chart.curves.size(); ++i) draw_curve(page, plot, chart, colour(i), chart.curves[i]);

@@ -20,6 +20,7 @@ struct LineChart {
   std::vector<double> epochs = {};
   std::vector<Curve> curves = {};
   std::string remark = {};  ///< beside the title, such as the best value
+  bool from_zero = false;   ///< the axis begins at 0 where the values do not go below
   bool small = false;       ///< one of many: less room, no names at the curves
 };
 

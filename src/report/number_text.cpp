@@ -12,15 +12,31 @@ struct Scale {
   const char* unit;
 };
 constexpr Scale byte_scales[] = {
-    {1e12, 1e12, " TB"}, {1e9, 1e9, " GB"}, {1e6, 1e6, " MB"}, {1e3, 1e3, " kB"}, {0, 1, " bytes"}};
-constexpr Scale second_scales[] = {{7200, 3600, " h"},  {120, 60, " min"},        {1, 1, " s"},
-                                   {1e-3, 1e-3, " ms"}, {1e-6, 1e-6, " \u00b5s"}, {0, 1e-9, " ns"}};
+    {1e12, 1e12, "TB"}, {1e9, 1e9, "GB"}, {1e6, 1e6, "MB"}, {1e3, 1e3, "kB"}, {0, 1, "bytes"}};
+constexpr Scale second_scales[] = {{7200, 3600, "h"},  {120, 60, "min"},        {1, 1, "s"},
+                                   {1e-3, 1e-3, "ms"}, {1e-6, 1e-6, "\u00b5s"}, {0, 1e-9, "ns"}};
+constexpr char unbreakable_space[] = "\u00a0";
 
 template <std::size_t n>
-std::string scaled(double value, const Scale (&scales)[n]) {
+const Scale& scale_of(double value, const Scale (&scales)[n]) {
   std::size_t i = 0;
   while (std::abs(value) < scales[i].from) ++i;
-  return significant(value / scales[i].factor, 3) + scales[i].unit;
+  return scales[i];
+}
+
+/// Three digits, zeros at the end among them, so that the numbers of a column line up.
+std::string three_digits(double value) {
+  const double size = std::abs(value);
+  return fixed(value, value == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+/// `number` writes the value in the unit that suits it.
+std::string unit_text(double value, Unit unit, std::string (*number)(double)) {
+  Scale scale{0, 1, ""};
+  if (unit == Unit::percent) scale = {0, 0.01, "%"};
+  if (unit == Unit::bytes) scale = scale_of(value, byte_scales);
+  if (unit == Unit::seconds) scale = value == 0 ? Scale{0, 1, "s"} : scale_of(value, second_scales);
+  return number(value / scale.factor) + unbreakable_space + scale.unit;
 }
 
 std::string written(double value, std::chars_format format, int precision) {
@@ -53,13 +69,13 @@ std::string coordinate(double value) {
 
 std::string with_unit(double value, Unit unit) {
   if (!drawable(value)) return no_value;
-  switch (unit) {
-    case Unit::percent: return fixed(100 * value, 2) + " %";
-    case Unit::bytes: return scaled(value, byte_scales);
-    case Unit::seconds: return value == 0 ? "0 s" : scaled(value, second_scales);
-    case Unit::number: break;
-  }
-  return significant(value, 4);
+  if (unit == Unit::number) return significant(value, 4);
+  if (unit == Unit::percent) return unit_text(value, unit, [](double percent) { return fixed(percent, 2); });
+  return unit_text(value, unit, three_digits);
+}
+
+std::string round_with_unit(double value, Unit unit) {
+  return unit_text(value, unit, [](double number) { return significant(number, 4); });
 }
 
 }  // namespace bie::report

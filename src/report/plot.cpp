@@ -20,7 +20,7 @@ Plot::Plot(Markup& page, PlotSize size, Axis x, Axis y, const std::string& x_nam
   for (const Tick& tick : x_.ticks) axis.move(this->x(tick.value), bottom()).up_or_down_to(bottom() + 4);
   page_.element("path", {{"class", "axis"}, {"d", axis.text()}});
   for (const Tick& tick : x_.ticks) text(this->x(tick.value), bottom() + 14, "tick", "middle", tick.text);
-  if (!x_name.empty()) text(right() + 8, bottom() + 14, "tick", "start", x_name);
+  if (!x_name.empty()) text(size_.width, bottom() + 14, "tick", "end", x_name);
 }
 
 Plot::~Plot() { page_.close(); }

@@ -15,7 +15,7 @@ struct PlotSize {
 
 class Plot {
  public:
-  /// Opens <svg> and draws both axes; `x_name` stands at the end of the x axis.
+  /// Opens <svg> and draws both axes; `x_name` stands in the right margin.
   Plot(Markup& page, PlotSize size, Axis x, Axis y, const std::string& x_name, const std::string& description);
   ~Plot();
   Plot(const Plot&) = delete;

@@ -101,15 +101,19 @@ void draw_training(Markup& page, const RunReport& report, const std::vector<doub
   draw(page, {.title = "Binary weights flipped since the start",
               .unit = Unit::percent,
               .epochs = epochs,
-              .curves = flips(report)});
+              .curves = flips(report),
+              .from_zero = true});
   draw(page, {.title = "Learning rate",
               .epochs = epochs,
               .curves = {{"", of(&Epoch::rate)}},
               .remark = "of the float parameters"});
   draw(page,
        {.title = "Learning rate of the int8 weights", .epochs = epochs, .curves = {{"", of(&Epoch::integer_rate)}}});
-  draw(page,
-       {.title = "Time of an epoch", .unit = Unit::seconds, .epochs = epochs, .curves = {{"", of(&Epoch::seconds)}}});
+  draw(page, {.title = "Time of an epoch",
+              .unit = Unit::seconds,
+              .epochs = epochs,
+              .curves = {{"", of(&Epoch::seconds)}},
+              .from_zero = true});
   page.close();
   draw_epoch_table(page, report.epochs);
   page.close();

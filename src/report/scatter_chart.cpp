@@ -25,25 +25,28 @@ struct Label {
   Box box;
 };
 
-/// The four places around a dot, the best first. Widths are those of the larger letters of a narrow screen.
-std::array<Label, 4> places(double x, double y, const std::string& name) {
-  constexpr double letter = 9, height = 17, off = 10;
-  const double width = letter * static_cast<double>(name.size()), half = height / 2;
-  return {{{x + off, y, "start", {x + off, y - half, x + off + width, y + half}},
-           {x - off, y, "end", {x - off - width, y - half, x - off, y + half}},
-           {x, y - 2 * off, "middle", {x - width / 2, y - 2 * off - half, x + width / 2, y - 2 * off + half}},
-           {x, y + 2 * off, "middle", {x - width / 2, y + 2 * off - half, x + width / 2, y + 2 * off + half}}}};
+/// The four places around a dot and its bar, the best first. Widths are those of the larger letters of a narrow screen.
+std::array<Label, 4> places(const Plot& plot, const Dot& dot) {
+  constexpr double letter = 8, height = 17, off = 10;
+  const double x = plot.x(dot.x), y = plot.y(dot.y), width = letter * static_cast<double>(dot.name.size());
+  const auto label = [&](double label_x, double label_y, const char* anchor, double left) {
+    return Label{label_x, label_y, anchor, {left, label_y - height / 2, left + width, label_y + height / 2}};
+  };
+  return {label(x + off, y, "start", x + off), label(x - off, y, "end", x - off - width),
+          label(x, plot.y(dot.y_high) - 1.5 * off, "middle", x - width / 2),
+          label(x, plot.y(dot.y_low) + 1.5 * off, "middle", x - width / 2)};
 }
 
 /// Names beside their dots, where they hide neither a dot nor another name as far as there is room.
 void draw_names(Plot& plot, const std::vector<Dot>& dots) {
   std::vector<Box> taken;
   for (const Dot& dot : dots) {
-    const double x = plot.x(dot.x), reach = 5;
+    constexpr double reach = 5;
+    const double x = plot.x(dot.x);
     taken.push_back({x - reach, plot.y(dot.y_high) - reach, x + reach, plot.y(dot.y_low) + reach});
   }
   for (std::size_t i = 0; i < dots.size(); ++i) {
-    const auto labels = places(plot.x(dots[i].x), plot.y(dots[i].y), dots[i].name);
+    const auto labels = places(plot, dots[i]);
     const auto free = [&](const Label& label) {
       const Box& box = label.box;
       const bool inside = box.left > plot.left() && box.right < size.width && box.top > 0 && box.bottom < plot.bottom();
@@ -66,8 +69,8 @@ void draw(Markup& page, const ScatterChart& chart) {
     dots.push_back(dot);
   }
   if (dots.empty()) return;
-  const auto [left, right] =
-      std::minmax_element(dots.begin(), dots.end(), [](const Dot& a, const Dot& b) { return a.x < b.x; });
+  // From left to right, so that a name gives way to those before it.
+  std::stable_sort(dots.begin(), dots.end(), [](const Dot& a, const Dot& b) { return a.x < b.x; });
   double low = dots[0].y_low, high = dots[0].y_high;
   for (const Dot& dot : dots) low = std::min(low, dot.y_low), high = std::max(high, dot.y_high);
 
@@ -75,8 +78,8 @@ void draw(Markup& page, const ScatterChart& chart) {
   if (!chart.remark.empty()) page.text(" ").element("span", {}, chart.remark);
   page.close();
   {
-    Plot plot(page, size, log_axis(left->x, right->x, chart.x_unit, 6), linear_axis(low, high, chart.y_unit, 5), "",
-              chart.title);
+    Plot plot(page, size, log_axis(dots.front().x, dots.back().x, chart.x_unit, 6),
+              linear_axis(low, high, chart.y_unit, 5), "", chart.title);
     plot.text((plot.left() + plot.right()) / 2, plot.bottom() + 34, "tick", "middle", chart.x_name);
     for (const Dot& dot : dots) {
       const double x = plot.x(dot.x);

@@ -8,20 +8,20 @@ const char style_sheet[] = R"css(
 :root {
   --page: #f5f6f8; --card: #ffffff; --ink: #1b2026; --quiet: #57616c; --line: #dfe3e8; --frame: #a3adb8;
   --c0: #0069a8; --c1: #b84a00; --c2: #00795a; --c3: #a14a7c; --c4: #8a6100; --c5: #4d5965;
-  --right: 0, 105, 168; --wrong: 201, 88, 0; --deep-ink: #ffffff; --hover: rgba(27, 32, 38, 0.07);
+  --right: 0, 105, 168; --wrong: 184, 74, 0; --deep-ink: #ffffff; --hover: rgba(27, 32, 38, 0.07);
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --page: #0f1216; --card: #181c22; --ink: #e6e9ed; --quiet: #9ea8b3; --line: #2c333c; --frame: #5b6673;
     --c0: #5cb6f2; --c1: #f59a57; --c2: #3fc79f; --c3: #e29ac3; --c4: #e2b33c; --c5: #aeb8c2;
-    --right: 92, 182, 242; --wrong: 245, 154, 87; --deep-ink: #101418; --hover: rgba(230, 233, 237, 0.1);
+    --deep-ink: #ffffff; --hover: rgba(230, 233, 237, 0.1);
   }
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
 body {
   margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+  font: 15px/1.5 -apple-system, 'Segoe UI', Roboto, 'Noto Sans', Ubuntu, Cantarell, 'Helvetica Neue', Arial, sans-serif;
 }
 main { max-width: 1120px; margin: 0 auto; padding: 32px 20px 48px; display: grid; gap: 20px; }
 main *, main { min-width: 0; }
@@ -30,7 +30,7 @@ h2 { font-size: 18px; line-height: 1.3; margin: 0 0 12px; }
 h3 { font-size: 15px; margin: 0; overflow-wrap: anywhere; }
 p { margin: 0; }
 .remark, figcaption span { color: var(--quiet); font-size: 13px; }
-pre, code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+pre, code { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; }
 pre { margin: 12px 0 0; padding: 10px 14px; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 .notes { margin: 0; padding: 0 0 0 20px; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 18px 20px; }
@@ -39,6 +39,7 @@ pre { margin: 12px 0 0; padding: 10px 14px; background: var(--card); border: 1px
 .results dt { color: var(--quiet); font-size: 13px; }
 .results dd { margin: 0; font-size: 22px; line-height: 1.3; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 24px; }
+.scroll + .charts { margin-top: 20px; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 290px), 1fr)); gap: 16px; margin-top: 18px; }
 .layer { border-top: 2px solid var(--line); padding-top: 10px; display: grid; gap: 8px; align-content: start; }
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 20px; align-items: start; }
