@@ -46,7 +46,7 @@ Axis linear_axis(double low, double high, Unit unit, int wanted) {
   const double largest = std::max(std::abs(low), std::abs(high));
   const bool share = unit == Unit::percent && low >= 0 && high <= 1;
   if (high - low <= std::max(1e-9 * largest, 1e-290)) {
-    const double room = largest < 1e-290 ? 1 : unit == Unit::percent ? 0.05 : 0.1 * largest;
+    const double room = largest < 1e-290 ? 1 : share ? 0.05 : 0.1 * largest;
     low -= room;
     high += room;
   }
