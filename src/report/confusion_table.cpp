@@ -92,7 +92,7 @@ void draw_pairs(Markup& page, const View& view) {
 void draw(Markup& page, const Confusion& confusion) {
   const View view{confusion, confusion.classes.size()};
   const auto& counts = confusion.counts;
-  if (counts.empty() || counts.size() / view.classes != view.classes || counts.size() % view.classes != 0) return;
+  if (view.classes == 0 || counts.size() / view.classes != view.classes || counts.size() % view.classes != 0) return;
   if (std::all_of(counts.begin(), counts.end(), [](std::uint64_t count) { return count == 0; })) return;
   page.open("section", {{"class", "card"}}).element("h2", {}, "Confusion");
   view.classes <= most_mapped ? draw_map(page, view) : draw_pairs(page, view);
