@@ -90,8 +90,7 @@ Dataset load_image_folder(const std::string& dir) {
   std::vector<std::string> classes;
   if (is_split(dir)) {
     const Files train = files_in(fs::path(dir) / "train"), test = files_in(fs::path(dir) / "test");
-    if (train.classes != test.classes)
-      fail_file(kind, dir, "has not the same classes in train and in test");
+    if (train.classes != test.classes) fail_file(kind, dir, "has not the same classes in train and in test");
     std::vector<std::string> all = train.paths;
     all.insert(all.end(), test.paths.begin(), test.paths.end());
     const PngFacts facts = common_facts(all);

@@ -49,7 +49,7 @@ at::Tensor Product::forward(const at::Tensor& x) {
   return low_ ? low_->forward(x) : full_.forward(x);
 }
 
-Block::Block(const ModelConfig& c, const PlannedLayer& l, Act act)
+Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
     : product_(std::make_shared<Product>(c, l, /*bias=*/!c.norm)), act_(act) {
   register_module("product", product_->module());
   if (c.norm) {
@@ -57,13 +57,13 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Act act)
                         : torch::nn::AnyModule(torch::nn::BatchNorm1d(l.out));
     register_module("norm", norm_.ptr());
   }
-  if (act_ == Act::prelu) prelu_ = register_module("act", torch::nn::PReLU());
+  if (act_ == Activation::prelu) prelu_ = register_module("act", torch::nn::PReLU());
 }
 
 at::Tensor Block::forward(const at::Tensor& x) {
   const at::Tensor product = product_->forward(x);
   const at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
-  return act_ == Act::none ? y : act_ == Act::relu ? y.relu() : prelu_->forward(y);
+  return act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
 }
 
 }  // namespace bie::nn

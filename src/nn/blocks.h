@@ -32,12 +32,10 @@ class Product {
   Probe probe_;
 };
 
-enum class Act { none, relu, prelu };
-
 /// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function.
 class Block : public torch::nn::Module {
  public:
-  Block(const ModelConfig& config, const PlannedLayer& layer, Act act = Act::prelu);
+  Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
   at::Tensor forward(const at::Tensor& x);
   const std::shared_ptr<Product>& product() const { return product_; }
   std::shared_ptr<torch::nn::Module> norm() const { return norm_.is_empty() ? nullptr : norm_.ptr(); }
@@ -45,7 +43,7 @@ class Block : public torch::nn::Module {
  private:
   std::shared_ptr<Product> product_;
   torch::nn::AnyModule norm_;
-  Act act_;
+  Activation act_;
   torch::nn::PReLU prelu_{nullptr};
 };
 

@@ -6,6 +6,7 @@
 
 #include "bie/io/checksum.h"
 #include "bie/io/safetensors.h"
+#include "bie/nn/net_description.h"
 #include "bie/nn/state_dict.h"
 #include "nn/unfilled.h"
 
@@ -46,7 +47,7 @@ T field(const nlohmann::json& json, const char* name, const T& otherwise, bool o
 }  // namespace
 
 std::string config_json(const ModelConfig& c) {
-  const bool newest = !c.bits_of.empty() || c.normalise;
+  const bool newest = !c.bits_of.empty() || c.normalise || !c.layers.empty();
   // The oldest version that describes the model, so that older builds read what they can run.
   nlohmann::json json = {{"format_version", newest ? format_version : 3},
                          {"arch", c.arch},
@@ -59,6 +60,7 @@ std::string config_json(const ModelConfig& c) {
                          {"quantise_first", c.quantise_first},
                          {"weights", name(c.weights)},
                          {"linear_bits", c.linear_bits}};
+  if (!c.layers.empty()) json["layers"] = nlohmann::json::parse(layers_json(c.layers));
   if (newest) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
   if (!c.class_names.empty()) json["class_names"] = c.class_names;  // older builds pass over it
   return json.dump();
@@ -83,6 +85,7 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
     c.linear_bits = field(json, "linear_bits", c.linear_bits, version < 3);
     c.bits_of = field(json, "bits_of", c.bits_of, version < 4);
     c.normalise = field(json, "normalise", c.normalise, version < 4);
+    if (json.contains("layers")) c.layers = parse_layers(json["layers"].dump(), path + ": the metadata entry 'bie'");
     c.class_names = field(json, "class_names", c.class_names, true);
     TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes, path,
                       ": the metadata entry 'bie': ", c.class_names.size(), " class_names and ", c.classes, " classes");

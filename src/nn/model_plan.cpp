@@ -8,8 +8,7 @@ namespace bie::nn {
 namespace {
 
 void check_width(const std::string& name, int bits) {
-  TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, " is ", bits,
-                    ", 32, 8, 4 or 1 is wanted");
+  TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, " is ", bits, ", 32, 8, 4 or 1 is wanted");
 }
 
 void check_sizes(const ModelConfig& c) {
@@ -85,6 +84,47 @@ std::int64_t add_conv_net(const ModelConfig& c, std::vector<PlannedLayer>& layer
   return c.hidden;
 }
 
+std::int64_t add_custom(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  std::int64_t channels = c.image[0], height = c.image[1], width = c.image[2];
+  bool flat = false;
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    const LayerSpec& spec = c.layers[i];
+    const std::string place = c10::str("layers[", i, "]");
+    const int bits = spec.bits != 0 ? spec.bits : c.bits;
+    if (spec.type == LayerSpec::Type::linear) {
+      layers.push_back(
+          {.name = "layer" + std::to_string(i), .in = channels * height * width, .out = spec.out, .bits = bits});
+      channels = spec.out;
+      height = width = 1;
+      flat = true;
+      continue;
+    }
+    const bool pool = spec.type == LayerSpec::Type::pool;
+    TORCH_CHECK_VALUE(!flat, place, " is a ", pool ? "pool" : "conv", " behind a linear, which leaves no image");
+    const std::int64_t high = height + 2 * spec.padding, wide = width + 2 * spec.padding;
+    TORCH_CHECK_VALUE(spec.size <= high && spec.size <= wide, place, " takes squares of ", spec.size,
+                      ", what reaches it is ", height, "x", width, " with a border of ", spec.padding);
+    if (pool) {
+      height /= spec.size;
+      width /= spec.size;
+      continue;
+    }
+    TORCH_CHECK_VALUE(bits != 1, place, " is a conv of 1 bit: there is no binary convolution yet");
+    layers.push_back({.name = "layer" + std::to_string(i),
+                      .in = channels,
+                      .out = spec.out,
+                      .kernel = spec.size,
+                      .stride = spec.stride,
+                      .padding = spec.padding,
+                      .bits = bits});
+    channels = spec.out;
+    height = (high - spec.size) / spec.stride + 1;
+    width = (wide - spec.size) / spec.stride + 1;
+  }
+  TORCH_CHECK_VALUE(!layers.empty(), "the net has no layers");
+  return channels * height * width;
+}
+
 std::string names_of(const std::vector<PlannedLayer>& layers) {
   std::string names;
   for (const PlannedLayer& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
@@ -95,11 +135,15 @@ std::string names_of(const std::vector<PlannedLayer>& layers) {
 
 std::vector<PlannedLayer> plan(const ModelConfig& c) {
   check_sizes(c);
-  TORCH_CHECK_VALUE(c.arch == "mlp" || c.arch == "lenet" || c.arch == "vgg-small" || c.arch == "resnet20",
-                    "the architecture is '", c.arch, "', mlp, lenet, vgg-small or resnet20 is wanted");
+  TORCH_CHECK_VALUE(
+      c.arch == "mlp" || c.arch == "lenet" || c.arch == "vgg-small" || c.arch == "resnet20" || c.arch == "custom",
+      "the architecture is '", c.arch, "', mlp, lenet, vgg-small or resnet20 is wanted");
   std::vector<PlannedLayer> layers;
-  const std::int64_t features = c.arch == "mlp" ? add_mlp(c, layers) : add_conv_net(c, layers);
-  if (!c.quantise_first) layers.front().bits = 32;
+  const std::int64_t features = c.arch == "mlp"      ? add_mlp(c, layers)
+                                : c.arch == "custom" ? add_custom(c, layers)
+                                                     : add_conv_net(c, layers);
+  const bool own_bits = !c.layers.empty() && c.layers.front().bits != 0;
+  if (!c.quantise_first && !own_bits) layers.front().bits = 32;
   layers.push_back({.name = "head", .in = features, .out = c.classes});
   for (const auto& [name, bits] : c.bits_of) {
     const auto found = std::find_if(layers.begin(), layers.end(), [&](auto& layer) { return layer.name == name; });
@@ -113,7 +157,7 @@ std::vector<PlannedLayer> plan(const ModelConfig& c) {
 }
 
 bool learns_input_norm(const ModelConfig& c, const PlannedLayer& first) {
-  return (c.arch == "mlp" || c.arch == "lenet") && (c.quantise_first || first.bits < 32);
+  return (c.arch == "mlp" || c.arch == "lenet" || c.arch == "custom") && (c.quantise_first || first.bits < 32);
 }
 
 bool normalises_input(const ModelConfig& c, const PlannedLayer& first) {

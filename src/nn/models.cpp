@@ -30,7 +30,7 @@ class Net : public Classifier {
 
   at::Tensor normalised(const at::Tensor& x) { return input_norm_.is_empty() ? x : input_norm_.forward(x); }
 
-  std::shared_ptr<Block> add(const PlannedLayer& layer, Act act, torch::nn::Module* parent = nullptr) {
+  std::shared_ptr<Block> add(const PlannedLayer& layer, Activation act, torch::nn::Module* parent = nullptr) {
     const auto block = std::make_shared<Block>(config(), layer, act);
     add_product(block->product(), block->norm());
     const std::string name = layer.name.substr(layer.name.find('.') + 1);  // "conv1" of "block0.conv1"
@@ -56,7 +56,7 @@ class Mlp : public Net {
  public:
   explicit Mlp(const ModelConfig& c) : Net(c) {
     add_input_norm<torch::nn::BatchNorm1d>(layers().front().in);
-    for (std::size_t i = 0; i + 1 < layers().size(); ++i) blocks_.push_back(add(layers()[i], Act::prelu));
+    for (std::size_t i = 0; i + 1 < layers().size(); ++i) blocks_.push_back(add(layers()[i], Activation::prelu));
     add_head();
   }
 
@@ -83,7 +83,7 @@ class ConvNet : public Net {
       if (inner.bits == 1 && config().norm)
         inner_norm_ =
             register_module("inner_norm", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(inner.in).affine(false)));
-      inner_ = add(inner, Act::prelu);
+      inner_ = add(inner, Activation::prelu);
     }
     add_head();
   }
@@ -101,8 +101,8 @@ class ConvNet : public Net {
 class LeNet : public ConvNet {
  public:
   explicit LeNet(const ModelConfig& c) : ConvNet(c) {
-    conv1_ = add(layers()[0], Act::prelu);
-    conv2_ = add(layers()[1], Act::prelu);
+    conv1_ = add(layers()[0], Activation::prelu);
+    conv2_ = add(layers()[1], Activation::prelu);
     add_linears();
   }
 
@@ -119,7 +119,7 @@ class VggSmall : public ConvNet {
  public:
   explicit VggSmall(const ModelConfig& c) : ConvNet(c) {
     for (const PlannedLayer& layer : layers())
-      if (layer.is_conv()) convs_.push_back(add(layer, Act::relu));
+      if (layer.is_conv()) convs_.push_back(add(layer, Activation::relu));
     add_linears();
   }
 
@@ -139,12 +139,13 @@ class VggSmall : public ConvNet {
 class ResNet20 : public ConvNet {
  public:
   explicit ResNet20(const ModelConfig& c) : ConvNet(c) {
-    conv_ = add(layers()[0], Act::relu);
+    conv_ = add(layers()[0], Activation::relu);
     for (std::size_t i = 1; i + 1 < layers().size() && layers()[i].is_conv(); i += 2) {
       const PlannedLayer& layer = layers()[i];
-      const auto parent = register_module(layer.name.substr(0, layer.name.find('.')),
-                                          std::make_shared<torch::nn::Module>("Residual"));
-      blocks_.push_back({layer, add(layer, Act::relu, parent.get()), add(layers()[i + 1], Act::none, parent.get())});
+      const auto parent =
+          register_module(layer.name.substr(0, layer.name.find('.')), std::make_shared<torch::nn::Module>("Residual"));
+      blocks_.push_back(
+          {layer, add(layer, Activation::relu, parent.get()), add(layers()[i + 1], Activation::none, parent.get())});
     }
     add_linears();
   }
@@ -170,6 +171,35 @@ class ResNet20 : public ConvNet {
 
   std::shared_ptr<Block> conv_;
   std::vector<Residual> blocks_;
+};
+
+/// The layers of a description, one after the other.
+class CustomNet : public Net {
+ public:
+  explicit CustomNet(const ModelConfig& c) : Net(c) {
+    if (c.layers.front().type == LayerSpec::Type::linear)
+      add_input_norm<torch::nn::BatchNorm1d>(layers().front().in);
+    else
+      add_input_norm<torch::nn::BatchNorm2d>(c.image[0]);
+    std::size_t next = 0;
+    for (const LayerSpec& spec : c.layers)
+      blocks_.push_back(spec.type == LayerSpec::Type::pool ? nullptr : add(layers()[next++], spec.activation));
+    add_head();
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    const std::vector<LayerSpec>& specs = config().layers;
+    at::Tensor x = normalised(specs.front().type == LayerSpec::Type::linear ? images.flatten(1) : images);
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      if (specs[i].type == LayerSpec::Type::pool)
+        x = at::max_pool2d(x, specs[i].size);
+      else
+        x = blocks_[i]->forward(specs[i].type == LayerSpec::Type::linear ? x.flatten(1) : x);
+    return head(x.flatten(1));
+  }
+
+ private:
+  std::vector<std::shared_ptr<Block>> blocks_;  ///< none for a pool
 };
 
 constexpr Named<WeightForm> weight_forms[] = {
@@ -236,8 +266,10 @@ std::shared_ptr<Classifier> make_model(const ModelConfig& c) {
     model = std::make_shared<LeNet>(c);
   else if (c.arch == "vgg-small")
     model = std::make_shared<VggSmall>(c);
-  else
+  else if (c.arch == "resnet20")
     model = std::make_shared<ResNet20>(c);
+  else
+    model = std::make_shared<CustomNet>(c);
   if (!c.norm) keep_variance(*model);
   return model;
 }

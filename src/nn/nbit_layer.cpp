@@ -58,8 +58,9 @@ at::Tensor NbitLayer::packed(const at::Tensor& codes) const {
 }
 
 void NbitLayer::set_codes(const at::Tensor& codes, const at::Tensor& scale) {
-  TORCH_CHECK_VALUE(codes.sizes() == at::IntArrayRef(weight_shape()) && codes.scalar_type() == at::kChar, "the codes are ",
-                    codes.sizes(), " of ", codes.scalar_type(), ", ", at::IntArrayRef(weight_shape()), " of Char is wanted");
+  TORCH_CHECK_VALUE(codes.sizes() == at::IntArrayRef(weight_shape()) && codes.scalar_type() == at::kChar,
+                    "the codes are ", codes.sizes(), " of ", codes.scalar_type(), ", ", at::IntArrayRef(weight_shape()),
+                    " of Char is wanted");
   set_quantized_weight_data(packed(codes.contiguous()), scale);
 }
 

@@ -56,7 +56,8 @@ Checkpoint read(const std::string& path, std::int64_t step) {
                     ": this is no training checkpoint of format version ", format_version);
   TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", field("step").dump(), ", its name says ", step);
   // Checkpoints of the first builds have no history.
-  return {step, run.dump(), std::move(file.tensors), parse_history(json.value("history", nlohmann::json::array()).dump())};
+  return {step, run.dump(), std::move(file.tensors),
+          parse_history(json.value("history", nlohmann::json::array()).dump())};
 }
 
 }  // namespace

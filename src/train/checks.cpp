@@ -23,7 +23,8 @@ void check_use(const nn::Classifier& model, const TrainOptions& o) {
     signs |= one && integer && !o.freeze_binary;
     codes |= !one && integer;
   }
-  TORCH_CHECK_VALUE(c.norm || c.arch == "mlp" || c.arch == "lenet", c.arch, " does not train without BatchNorm");
+  TORCH_CHECK_VALUE(c.norm || (c.arch != "vgg-small" && c.arch != "resnet20"), c.arch,
+                    " does not train without BatchNorm");
   TORCH_CHECK_VALUE(!model.quant_layers().empty() || c.weights != nn::WeightForm::integer,
                     "weights is int8, but a model of 32 bits has float weights alone");
   TORCH_CHECK_VALUE(!o.freeze_binary || binary, "freeze_binary wants 1-bit weights, the model has ", c.bits, " bits");

@@ -80,10 +80,9 @@ void check(const nn::Classifier& model, const at::Tensor& calibration, const Pos
                     o.fold ? "fold" : "take scales of channels in");
   TORCH_CHECK_VALUE(!(o.fold && o.per_channel),
                     "scales of channels are kept in the BatchNorms, which cannot be folded then");
-  TORCH_CHECK_VALUE(calibration.dim() == 4 && calibration.size(0) > 0 &&
-                        calibration.sizes().slice(1) == at::IntArrayRef(c.image),
-                    "the calibration images are ", calibration.sizes(), ", the model wants ", at::IntArrayRef(c.image),
-                    " each");
+  TORCH_CHECK_VALUE(
+      calibration.dim() == 4 && calibration.size(0) > 0 && calibration.sizes().slice(1) == at::IntArrayRef(c.image),
+      "the calibration images are ", calibration.sizes(), ", the model wants ", at::IntArrayRef(c.image), " each");
 }
 
 /// Gives the new net every tensor that the float one has under the same name.

@@ -112,7 +112,8 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     optimizers.step(factor);
     if (o.renew_scale_every > 0 && step % o.renew_scale_every == 0) nn::renew_weight_scales(model);
     if (look && listener.progress)
-      listener.progress({epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
+      listener.progress(
+          {epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
     if (epoch_ends && (listener.epoch || o.patience > 0)) {
       const double right = accuracy(model, data.test_images, data.test_labels);
       model.train();

@@ -12,9 +12,9 @@ namespace bie::nn {
 struct TensorDiff {
   enum class Kind { same, values, form, only_first, only_second };
   std::string name;
-  Kind kind;               ///< form: another shape or dtype
-  double share = 0;        ///< of the elements that differ, for Kind::values
-  double largest = 0;      ///< change of an element, for Kind::values
+  Kind kind;                            ///< form: another shape or dtype
+  double share = 0;                     ///< of the elements that differ, for Kind::values
+  double largest = 0;                   ///< change of an element, for Kind::values
   std::string first = {}, second = {};  ///< "float32 [3, 4]", where there is one
 };
 

@@ -22,7 +22,7 @@ const char* name(StepRule rule);
 StepRule step_rule_of(const std::string& name);  ///< A ValueError for any other name.
 
 struct PostTraining {
-  int bits = 8;                            ///< 8 or 4, of the inner layers
+  int bits = 8;                             ///< 8 or 4, of the inner layers
   std::map<std::string, int> bits_of = {};  ///< of single layers, 32, 8 or 4
   StepRule rule = StepRule::mse;
   double percentile = 99.9;  ///< of the magnitudes, for StepRule::percentile

@@ -72,8 +72,8 @@ enum class End {
 
 struct TrainResult {
   double test_accuracy;  ///< NaN for an interrupted run
-  double flipped;  ///< share of binary weights whose sign differs from the start's; NaN without binary weights
-  double seconds;  ///< of this process
+  double flipped;        ///< share of binary weights whose sign differs from the start's; NaN without binary weights
+  double seconds;        ///< of this process
   std::int64_t optimizer_bytes;  ///< of all moments
   End end;
   std::int64_t steps;          ///< done, those before a resume included
