@@ -29,5 +29,7 @@ void add_bench(CLI::App& app, const Global& global);
 void add_demo(CLI::App& app, const Global& global);
 void add_doctor(CLI::App& app, const Global& global);
 void add_tune(CLI::App& app, const Global& global);
+void add_completion(CLI::App& app);
+void add_man(CLI::App& app);
 
 }  // namespace bie::cli

@@ -100,7 +100,8 @@ std::vector<std::string> advice(const std::string& fault) {
   std::vector<std::string> sentences;
   if (kernels::host().isa == kernels::Isa::reference)
     sentences.emplace_back(
-        "The reference kernels run, which are slow: a CPU with AVX2 has fast ones, and BIE_MAX_ISA must not rule them out.");
+        "The reference kernels run, which are slow: a CPU with AVX2 has fast ones, and BIE_MAX_ISA must not rule them "
+        "out.");
   if (BIE_WITH_CUDA == 0)
     sentences.emplace_back(
         "For --device cuda: build where a CUDA toolkit of 12.0 or later is installed (nvcc on the PATH).");

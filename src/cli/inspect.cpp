@@ -63,7 +63,9 @@ Json layer_json(const nn::ProductLayer& product, const std::map<std::string, dou
   }
   const auto share = saturated.find(product.name);
   return {{"name", product.name},
-          {"kind", layer != nullptr ? layer->kind() : shape.size() == 4 ? "Conv2d" : "Linear"},
+          {"kind", layer != nullptr    ? layer->kind()
+                   : shape.size() == 4 ? "Conv2d"
+                                       : "Linear"},
           {"bits", layer != nullptr ? layer->weight_bits() : 32},
           {"form", layer != nullptr ? layer->weight_form() : "float"},
           {"shape", shape},
@@ -118,6 +120,7 @@ void print_model(const Json& model) {
                 l["kind"].get<std::string>().c_str(), l["bits"].get<int>(), shape_text(l["shape"]).c_str(),
                 l["bytes_at_rest"].get<long long>(), l["bytes_resident"].get<long long>(),
                 l["compression"].get<double>());
+  if (model["quantised_weights"] == 0) return;
   std::printf("\n%-15s %12s %12s %10s\n", "layer", "scale_a", "scale_w", "saturated");
   for (const Json& l : model["layers"]) {
     if (l["scale_a"].is_null()) continue;
@@ -174,8 +177,7 @@ Json config_diff(const Json& first, const Json& second) {
   Json diff = Json::object();
   if (!first.is_object() || !second.is_object()) return diff;
   for (const auto& [key, value] : first.items())
-    if (!second.contains(key) || second[key] != value)
-      diff[key] = {value, second.contains(key) ? second[key] : Json()};
+    if (!second.contains(key) || second[key] != value) diff[key] = {value, second.contains(key) ? second[key] : Json()};
   for (const auto& [key, value] : second.items())
     if (!first.contains(key)) diff[key] = {Json(), value};
   return diff;

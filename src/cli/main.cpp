@@ -37,7 +37,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
   app.fallthrough();
   app.footer(
-      "Results go to stdout, logs and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data or file,\n"
+      "Results go to stdout, logs and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data or "
+      "file,\n"
       "4 no such device, 130 interrupted.\n"
       "Examples:\n"
       "  bie train --bits 4 -o digits4.safetensors\n"
@@ -55,6 +56,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   bie::cli::add_demo(app, global);
   bie::cli::add_doctor(app, global);
   bie::cli::add_tune(app, global);
+  bie::cli::add_completion(app);
+  bie::cli::add_man(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -16,6 +16,7 @@
 #include "bie/train/evaluation.h"
 #include "cli/commands.h"
 #include "cli/result.h"
+#include "cli/session.h"
 #include "cli/text.h"
 
 namespace bie::cli {
@@ -35,7 +36,7 @@ struct Guess {
 
 struct Prediction {
   std::string file;
-  std::int64_t index, count;  ///< of the file's images
+  std::int64_t index, count;   ///< of the file's images
   std::vector<Guess> guesses;  ///< the likeliest first
 };
 
@@ -95,9 +96,7 @@ void add_predict(CLI::App& app, const Global& global) {
   CLI::App* command = app.add_subcommand("predict", "The likeliest classes of images in files");
   command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
   command->add_option("files", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
-  command->add_option("--top", arguments->top, "classes to name")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
   command
       ->add_option("--white", arguments->white,
                    "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")

@@ -1,7 +1,7 @@
 // bie quantize: a trained float net in 8 or 4 bits without training.
+#include <ATen/ops/linspace.h>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <ATen/ops/linspace.h>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

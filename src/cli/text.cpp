@@ -34,8 +34,7 @@ std::string utc_now() {
 }
 
 std::string shell_line(const std::vector<std::string>& words) {
-  constexpr std::string_view plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
+  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
   std::string line;
   for (const std::string& word : words) {
     if (!line.empty()) line += ' ';

@@ -15,6 +15,7 @@
 #include "cli/log.h"
 #include "cli/output.h"
 #include "cli/result.h"
+#include "cli/run_page.h"
 #include "cli/session.h"
 #include "cli/text.h"
 #include "cli/train_arguments.h"
@@ -103,8 +104,8 @@ void train_and_save(TrainArguments& a, const Global& global) {
   if (!a.run.empty()) run.emplace(a.run);
   if (run) a.options.checkpoints = run->checkpoints();
   const io::Dataset data = io::load_dataset(a.data);
-  log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
-                     " test images"));
+  log::info(
+      c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0), " test images"));
   a.config = fitted(a.config, data);
   set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
 
@@ -114,9 +115,11 @@ void train_and_save(TrainArguments& a, const Global& global) {
     nn::set_compat(model, a.compat);
     nn::set_step_size_guard(model, a.guard);
   };
+  Json config;
   hooks.started = [&](nn::Classifier& model, const std::vector<train::Epoch>& past) {
     if (a.layers && !global.json) std::printf("%s\n", nn::layer_table(model).c_str());
-    if (run) run->start(run_config(a, model, data, global).dump(2), past);
+    config = run_config(a, model, data, global);
+    if (run) run->start(config.dump(2), past);
   };
   hooks.epoch = [&](const train::Epoch& epoch) {
     if (run) run->add(epoch);
@@ -135,6 +138,10 @@ void train_and_save(TrainArguments& a, const Global& global) {
   for (const std::string& path : saved) {
     nn::save_model(*session.model, path, a.form);
     log::info("saved to " + path);
+  }
+  if (run) {
+    run->write_report(run_page(session, data, config));
+    log::info("the run's page is " + run->report());
   }
   if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
   if (global.json)

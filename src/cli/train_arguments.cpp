@@ -3,7 +3,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-#include "bie/nn/model_file.h"
+#include "bie/nn/net_description.h"
 #include "bie/train/device.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -39,7 +39,8 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "Model");
   auto& c = a.config;
   auto& w = a.words;
-  group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
+  CLI::Option* arch = group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
+  group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch")->excludes(arch);
   group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
   group.add_unset("--first", w.first, "bits of the first layer");
   group.add_unset("--last", w.last, "bits of the last layer");
@@ -132,6 +133,8 @@ void resolve(TrainArguments& a) {
   if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
   a.options.device = train::device_of(a.device);
   a.options.augment = train::augmentation_of(w.augment);
+  if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);
+  TORCH_CHECK_VALUE(!a.net.empty() || a.config.arch != "custom", "--arch custom: --net FILE describes such a net");
   a.config.norm = !w.no_norm;
   a.config.weights = nn::weight_form_of(w.weights);
   a.options.optimizer = train::optimizer_of(w.optimizer);

@@ -13,7 +13,7 @@
 namespace bie::cli {
 
 struct TrainArguments {
-  std::string data = "digits", out, logits, device = "cpu", run;
+  std::string data = "digits", out, logits, device = "cpu", run, net;
   nn::ModelConfig config;
   train::TrainOptions options;
   nn::StepSizeGuard guard;
@@ -36,8 +36,8 @@ void add_options(CLI::App& command, TrainArguments& arguments);
 /// A ValueError for a word that means nothing and for options that contradict each other.
 void resolve(TrainArguments& arguments);
 
-/// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the configuration
-/// are known by then.
+/// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the
+/// configuration are known by then.
 void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
                     std::optional<int> last);
 

@@ -6,7 +6,10 @@ import struct
 
 import pytest
 
-SUBCOMMANDS = ["train", "eval", "demo", "doctor", "tune"]
+SUBCOMMANDS = [
+    *["train", "eval", "predict", "quantize", "inspect", "bench"],
+    *["demo", "doctor", "tune", "completion", "man"],
+]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in SUBCOMMANDS)], ids=["bie", *SUBCOMMANDS])
