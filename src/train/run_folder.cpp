@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "bie/io/event_file.h"
 #include "io/file_error.h"
 #include "io/replacing_file.h"
 
@@ -33,6 +34,7 @@ std::string log_line(const Epoch& epoch) {
 
 struct RunFolder::Writers {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> log;
+  io::EventFile events;
 };
 
 RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
@@ -50,7 +52,8 @@ void RunFolder::start(const std::string& config_json, const std::vector<Epoch>& 
   for (const Epoch& epoch : past) lines += log_line(epoch);
   const std::string log = path_ + "/log.jsonl";
   write_whole("run file", log, lines);
-  writers_ = std::make_unique<Writers>(Writers{{std::fopen(log.c_str(), "ae"), std::fclose}});
+  const std::int64_t first_step = past.empty() ? 1 : past.back().step + 1;
+  writers_.reset(new Writers{{std::fopen(log.c_str(), "ae"), std::fclose}, io::EventFile(path_, first_step)});
   if (!writers_->log) io::fail_file("run file", log, "cannot be written: ", std::strerror(errno));
 }
 
@@ -59,6 +62,11 @@ void RunFolder::add(const Epoch& epoch) {
   std::FILE* const log = writers_->log.get();
   if (std::fwrite(line.data(), 1, line.size(), log) != line.size() || std::fflush(log) != 0)
     io::fail_file("run file", path_ + "/log.jsonl", "cannot be written: ", std::strerror(errno));
+  io::EventFile& events = writers_->events;
+  events.add_scalar("loss", epoch.step, epoch.loss);
+  events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);
+  events.add_scalar("rate", epoch.step, epoch.rate);
+  events.flush();
 }
 
 void RunFolder::write_report(const std::string& html) const { write_whole("report", report(), html); }
