@@ -109,7 +109,7 @@ std::string shape_text(const Json& shape) {
 
 void print_model(const Json& model) {
   const Json& c = model["model"];
-  std::printf("%s: %s, %d bits, images %s, %lld classes, %lld weights, %.1f %% of them quantised\n",
+  std::printf("%s: %s, %d bits, images %s, %lld classes\n%lld weights, %.1f %% of them quantised\n",
               model["file"].get<std::string>().c_str(), c["arch"].get<std::string>().c_str(), c["bits"].get<int>(),
               shape_text(c["image"]).c_str(), c["classes"].get<long long>(), model["weights"].get<long long>(),
               100.0 * model["quantised_weights"].get<double>() / model["weights"].get<double>());

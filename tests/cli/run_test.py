@@ -21,7 +21,8 @@ def test_a_run_folder_holds_the_run(program, tmp_path):
     run = tmp_path / "runs" / "first"
     document = program.json("train", *TINY, "--bits", "4", "--run", run)
     names = {path.name for path in run.iterdir()}
-    assert {"config.json", "log.jsonl", "checkpoints", "model.safetensors", "report.html"} <= names
+    assert {"config.json", "log.jsonl", "checkpoints", "model.safetensors", "report.html"} < names
+    assert sum(name.startswith("events.out.tfevents.") for name in names) == 1
     config = json.loads((run / "config.json").read_text())
     assert config["schema"] == 1
     assert config["model"]["bits"] == 4
@@ -140,6 +141,32 @@ def test_bits_of_single_layers(program, tmp_path):
     program.refused(program.run(*tiny, "--bits-of", "block1"), "NAME=BITS")
     program.refused(program.run(*tiny, "--bits-of", "block1=3"), "block1=3", "32, 8, 4 or 1")
     program.refused(program.run(*tiny, "--first", "3"), "'block0' is 3")
+
+
+NET = """{
+  "format_version": 1,
+  "layers": [
+    {"type": "conv", "out": 8, "kernel": 3, "padding": 1},
+    {"type": "pool", "size": 2},
+    {"type": "linear", "out": 32}
+  ]
+}
+"""
+
+
+def test_a_net_of_ones_own(program, tmp_path):
+    net, path = tmp_path / "net.json", tmp_path / "model"
+    net.write_text(NET)
+    document = program.json("train", "--net", net, "--bits", "4", "--epochs", "3", "-o", path)
+    assert document["test_accuracy"] > 0.5
+    assert program.json("eval", path)["test_accuracy"] == document["test_accuracy"]
+    assert [layer["bits"] for layer in program.json("inspect", path)["layers"]] == [32, 4, 32]
+    net.write_text(NET.replace('"kernel": 3', '"kernel": 0'))
+    program.refused(program.run("train", "--net", net), str(net), "line 4: layers[0].kernel is 0")
+    net.write_text(NET.replace("]", ""))
+    program.refused(program.run("train", "--net", net), str(net), "line 8: this is no JSON")
+    program.refused(program.run("train", "--arch", "custom"), "--net FILE")
+    assert program.run("train", "--net", net, "--arch", "mlp").returncode == 2
 
 
 def test_json_goes_through_jq(program):
