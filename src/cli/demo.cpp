@@ -30,6 +30,8 @@
 namespace bie::cli {
 namespace {
 
+constexpr const char* keeps_nothing = "interrupted; the demo keeps nothing";
+
 struct Line {
   std::string name;
   double quantised;
@@ -52,7 +54,7 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
   for (int i = 0; i < seeds; ++i, ++options.seed) {
     const std::string label = c10::str(name, " bit, seed ", options.seed);
     const Session session = train_with_bar(label, config, data, options);
-    if (session.result.end == train::End::interrupted) throw Interrupted("interrupted; the demo keeps nothing");
+    if (session.result.end == train::End::interrupted) throw Interrupted(keeps_nothing);
     const auto file =
         std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
     nn::save_model(*session.model, file.string());
@@ -84,6 +86,7 @@ void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
   std::vector<std::array<double, rounds>> one(lines.size()), many(lines.size());
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (was_interrupted()) throw Interrupted(keeps_nothing);
       one[i][round] = train::latency(*lines[i].model, images, 1, 100);
       many[i][round] = train::latency(*lines[i].model, images, 256, 10) / 256;
     }

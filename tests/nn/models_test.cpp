@@ -276,7 +276,8 @@ TEST(Models, AProbeSeesTheInputOfEachLayer) {
     });
     const at::Tensor y = logits(*model);
     EXPECT_EQ(seen, layer_names(config));
-    EXPECT_TRUE(y.equal(std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->products().back().layer)->forward(last)));
+    EXPECT_TRUE(
+        y.equal(std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->products().back().layer)->forward(last)));
     model->set_probe({});
     logits(*model);
     EXPECT_EQ(seen.size(), layer_names(config).size());
