@@ -20,7 +20,7 @@ test: setup  ## run every suite; the last line counts them
 	@$(PYTHON) tools/run_tests.py
 
 demo: build  ## train and run a low-bit network on the digits that come with the program
-	@build/release/src/cli/bie demo
+	@build/release/src/cli/bie demo --report build/demo.html
 
 bench: build  ## time the kernels, the layers and a call from Python
 	@build/release/bench/bie_bench

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 KERNELS, OPS, IO, OPTIM, NN, TRAIN, CLI = "kernels", "ops", "io", "optim", "nn", "train", "cli"
+REPORT = "report"
 
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
@@ -19,8 +20,11 @@ MAY_INCLUDE = {
     NN: {KERNELS, OPS, IO, NN},
     OPTIM: {KERNELS, OPS, IO, NN, OPTIM},
     TRAIN: {KERNELS, OPS, IO, OPTIM, NN, TRAIN},
-    CLI: {KERNELS, OPS, IO, OPTIM, NN, TRAIN, CLI},
+    CLI: {KERNELS, OPS, IO, OPTIM, NN, TRAIN, REPORT, CLI},
+    REPORT: {REPORT},
 }
+# Rooms that must build where torch and Python are absent, and how sentences call them.
+TORCH_FREE = {KERNELS: "the kernels know", REPORT: "the reports know"}
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
 ISA_FOLDERS = [PurePosixPath("src/kernels/cpu/avx2"), PurePosixPath("src/kernels/cpu/avx512")]
@@ -62,8 +66,8 @@ def resolve(root: Path, file: PurePosixPath, text: str) -> PurePosixPath | None:
 def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str | None:
     """Why `file` must not include `text`, or None where it may."""
     room = room_of(file)
-    if room == KERNELS and FOREIGN.search(text):
-        return "the kernels know neither torch nor Python"
+    if room in TORCH_FREE and FOREIGN.search(text):
+        return f"{TORCH_FREE[room]} neither torch nor Python"
     if target is None:
         return None
     for folder in ISA_FOLDERS:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import run_tests
-from run_tests import BUILD, TALLY, package_environment, run
+from run_tests import BUILD, ROOT, TALLY, package_environment, run
 
 PYTHON = os.environ["BIE_PYTHON"]
 KERNELS = BUILD / "release/tests/kernels/bie_cuda_test"
@@ -47,7 +47,7 @@ def main() -> int:
     start = time.monotonic()
     kernels()
     sanitizers()
-    pytest("operators", "tests/ops/cuda_elementwise_test.py", "tests/ops/cuda_layers_test.py")
+    pytest("operators", *sorted(map(str, (ROOT / "tests/ops").glob("cuda_*_test.py"))))
     pytest("python layers", "tests/python/cuda_test.py")
     pytest("bie --device cuda", "tests/cli/gpu_test.py")
     print(f"{'GPU suites':<75} {time.monotonic() - start:7.1f} s")

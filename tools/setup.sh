@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="g++ clang libclang-rt-dev clang-tidy ccache python3-venv zlib1g-dev libgtest-dev libcli11-dev \
+packages="g++ clang libclang-rt-dev clang-tidy ccache python3-venv zlib1g-dev libpng-dev libgtest-dev libcli11-dev \
 nlohmann-json3-dev libspdlog-dev"
 
 fail() {

@@ -16,12 +16,21 @@
 
 #include "bie/nn/model_file.h"
 #include "bie/train/device.h"
+#include "bie/train/evaluation.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/log.h"
+#include "cli/output.h"
+#include "cli/result.h"
+#include "cli/run_page.h"
 #include "cli/session.h"
+#include "cli/text.h"
+#include "report/comparison_report.h"
 
 namespace bie::cli {
 namespace {
+
+constexpr const char* keeps_nothing = "interrupted; the demo keeps nothing";
 
 struct Line {
   std::string name;
@@ -45,6 +54,7 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
   for (int i = 0; i < seeds; ++i, ++options.seed) {
     const std::string label = c10::str(name, " bit, seed ", options.seed);
     const Session session = train_with_bar(label, config, data, options);
+    if (session.result.end == train::End::interrupted) throw Interrupted(keeps_nothing);
     const auto file =
         std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
     nn::save_model(*session.model, file.string());
@@ -76,6 +86,7 @@ void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
   std::vector<std::array<double, rounds>> one(lines.size()), many(lines.size());
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (was_interrupted()) throw Interrupted(keeps_nothing);
       one[i][round] = train::latency(*lines[i].model, images, 1, 100);
       many[i][round] = train::latency(*lines[i].model, images, 256, 10) / 256;
     }
@@ -86,12 +97,30 @@ void measure_latency(std::vector<Line>& lines, const at::Tensor& images) {
   at::set_num_threads(threads);
 }
 
+constexpr const char* twin_note =
+    "1*: the twin whose 1-bit weights stay as they started. A task where it scores nearly as high, as digits, is a "
+    "smoke test of 1-bit training and no proof.";
+
+void write_page(const std::string& path, const std::vector<Line>& lines, const train::TrainOptions& options,
+                const std::string& words) {
+  report::ComparisonReport page;
+  page.title = "One net at 32, 8, 4 and 1 bit on digits";
+  page.when = utc_now();
+  page.command = "bie " + words;
+  page.notes = {twin_note};
+  for (const Line& l : lines)
+    page.widths.push_back({l.name, l.quantised, l.accuracies, l.flipped, l.bytes, l.seconds_1, l.seconds_256});
+  page.configuration = {{"epochs", std::to_string(options.epochs)}, {"first seed", std::to_string(options.seed)}};
+  page.machine = machine_facts();
+  write_text("report", path, report::html(page));
+}
+
 }  // namespace
 
-void add_demo(CLI::App& app) {
+void add_demo(CLI::App& app, const Global& global) {
   struct Arguments {
     train::TrainOptions options;
-    std::string device = "cpu";
+    std::string device = "cpu", report;
     int seeds = 1;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -102,8 +131,10 @@ void add_demo(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   add_device(*command, arguments->device);
-  command->footer("Example: bie demo --seeds 3");
-  command->callback([arguments] {
+  command->add_option("--report", arguments->report, "where to write the comparison as a page (HTML)");
+  command->footer("Examples:\n  bie demo\n  bie demo --seeds 3 --json");
+  command->callback([arguments, &global] {
+    if (!arguments->report.empty()) check_output("--report", arguments->report);
     arguments->options.device = train::device_of(arguments->device);
     const io::Dataset data = io::load_dataset("digits");
     const nn::ModelConfig c;
@@ -117,6 +148,23 @@ void add_demo(CLI::App& app) {
     options.freeze_binary = true;
     lines.push_back(measure("1*", 1, data, options, arguments->seeds));
     measure_latency(lines, data.test_images);
+    if (!arguments->report.empty()) {
+      write_page(arguments->report, lines, arguments->options, shell_line(global.words));
+      log::info("the comparison's page is " + arguments->report);
+    }
+    if (global.json) {
+      Json widths = Json::array();
+      for (const Line& l : lines)
+        widths.push_back({{"name", l.name},
+                          {"quantised", l.quantised},
+                          {"test_accuracies", l.accuracies},
+                          {"flipped", l.flipped},
+                          {"file_bytes", l.bytes},
+                          {"seconds_at_1", l.seconds_1},
+                          {"seconds_at_256", l.seconds_256}});
+      print_json("demo", {{"data", data.name}, {"widths", widths}});
+      return;
+    }
     std::printf(
         "bits  quantised  test accuracy (range)     flipped  file bytes  us/image at 1 (vs fp32)  at 256 (vs fp32)\n");
     for (const Line& l : lines) {
@@ -130,9 +178,8 @@ void add_demo(CLI::App& app) {
     }
     std::printf(
         "quantised: share of all weights; flipped: 1-bit weights whose sign changed in training; latency: of one call, "
-        "one CPU thread.\n"
-        "1*: the twin whose 1-bit weights stay as they started. A task where it scores nearly as high, as digits, is a "
-        "smoke test of 1-bit training and no proof.\n");
+        "one CPU thread.\n%s\n",
+        twin_note);
   });
 }
 

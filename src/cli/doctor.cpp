@@ -1,9 +1,11 @@
-// bie doctor: what this machine has and which rows the kernels choose.
+// bie doctor: what this machine has, which rows the kernels choose, what is missing and how to get it.
 #include <ATen/Parallel.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/cuda/conv2d.h"
@@ -11,68 +13,153 @@
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
+#include "bie/train/device.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/result.h"
+#include "cli/text.h"
 
 namespace bie::cli {
 namespace {
 
-/// Every row of a table, and whether it runs here.
-template <class Row>
-void print_table(const kernels::Table<Row>& table) {
-  for (const Row& row : table)
-    std::printf("  %-28s %s\n", row.name, row.isa <= kernels::host().isa ? "available" : "not on this machine");
+/// A kernel of a table and why it runs here or does not.
+struct Row {
+  std::string name, state;
+};
+
+template <class KernelRow>
+void add_rows(const kernels::Table<KernelRow>& table, std::vector<Row>& rows) {
+  for (const KernelRow& row : table)
+    rows.push_back({row.name, row.isa <= kernels::host().isa ? "available" : "not on this machine"});
 }
 
-/// The GPUs and the rows for them; one line where this build or this machine has none.
-void print_cuda() {
+std::vector<Row> cpu_rows() {
+  std::vector<Row> rows;
+  add_rows(kernels::b1xb1_gemm_table(), rows);
+  add_rows(kernels::s8xs8_gemm_table(), rows);
+  add_rows(kernels::s4xs4_gemm_table(), rows);
+  add_rows(kernels::s8xs8_conv2d_table(), rows);
+  add_rows(kernels::s4xs4_conv2d_table(), rows);
+  add_rows(kernels::sign_pack_table(), rows);
+  add_rows(kernels::int4_pack_table(), rows);
+  add_rows(kernels::quantize_table(), rows);
+  return rows;
+}
+
+struct Gpu {
+  std::string description;
+  std::vector<Row> rows;
+};
+
+struct Gpus {
+  std::vector<Gpu> found;
+  std::string none;  ///< why there is none
+};
+
+Gpus gpus() {
+  Gpus gpus;
 #if BIE_WITH_CUDA
   namespace cuda = kernels::cuda;
   const cuda::Gpu* gpu = nullptr;
   kernels::Status status = kernels::Status::ok;
-  int device = 0;
-  for (; (status = cuda::gpu(device, &gpu)) == kernels::Status::ok; ++device) {
-    std::printf("GPU %d: %s, sm_%d, %d multiprocessors, driver for CUDA %d.%d\n", device, gpu->name, gpu->sm,
-                gpu->multiprocessors, gpu->driver / 1000, gpu->driver % 1000 / 10);
-    const auto print = [&](const auto& table) {
+  for (int device = 0; (status = cuda::gpu(device, &gpu)) == kernels::Status::ok; ++device) {
+    Gpu found{format("%s, sm_%d, %d multiprocessors, driver for CUDA %d.%d", gpu->name, gpu->sm, gpu->multiprocessors,
+                     gpu->driver / 1000, gpu->driver % 1000 / 10),
+              {}};
+    const auto add = [&](const auto& table) {
       for (const auto& row : table)
-        std::printf("  %-28s %s\n", row.name,
-                    row.min_sm <= gpu->sm && gpu->sm <= row.max_sm ? "available" : "not on this GPU");
+        found.rows.push_back(
+            {row.name, row.min_sm <= gpu->sm && gpu->sm <= row.max_sm ? "available" : "not on this GPU"});
     };
-    print(cuda::b1xb1_gemm_table());
-    print(cuda::s8xs8_gemm_table());
-    print(cuda::s4xs4_gemm_table());
-    print(cuda::s8xs8_conv2d_table());
-    print(cuda::s4xs4_conv2d_table());
+    add(cuda::b1xb1_gemm_table());
+    add(cuda::s8xs8_gemm_table());
+    add(cuda::s4xs4_gemm_table());
+    add(cuda::s8xs8_conv2d_table());
+    add(cuda::s4xs4_conv2d_table());
+    gpus.found.push_back(std::move(found));
   }
-  if (device == 0) std::printf("GPU: none (%s)\n", kernels::describe(status));
+  gpus.none = format("none (%s)", kernels::describe(status));
 #else
-  std::printf("GPU: this build has no CUDA kernels\n");
+  gpus.none = "this build has no CUDA kernels";
 #endif
+  return gpus;
+}
+
+/// Why torch cannot use a GPU; empty where it can.
+std::string torch_fault() {
+  try {
+    train::device_of("cuda");
+    return {};
+  } catch (const train::MissingDevice& error) {
+    return error.what_without_backtrace();
+  }
+}
+
+/// What would make this machine do more.
+std::vector<std::string> advice(const std::string& fault) {
+  std::vector<std::string> sentences;
+  if (kernels::host().isa == kernels::Isa::reference)
+    sentences.emplace_back(
+        "The reference kernels run, which are slow: a CPU with AVX2 has fast ones, and BIE_MAX_ISA must not rule them "
+        "out.");
+  if (BIE_WITH_CUDA == 0)
+    sentences.emplace_back(
+        "For --device cuda: build where a CUDA toolkit of 12.0 or later is installed (nvcc on the PATH).");
+  if (!fault.empty())
+    sentences.emplace_back(
+        "For --device cuda: an NVIDIA driver, and the torch wheel for CUDA (pip install torch from pypi.org has it).");
+  return sentences;
+}
+
+Json rows_json(const std::vector<Row>& rows) {
+  Json json = Json::array();
+  for (const Row& row : rows) json.push_back({{"name", row.name}, {"state", row.state}});
+  return json;
+}
+
+void print_rows(const std::vector<Row>& rows) {
+  for (const Row& row : rows) std::printf("  %-28s %s\n", row.name.c_str(), row.state.c_str());
+}
+
+void doctor_json(const std::vector<Row>& rows, const Gpus& gpus, const std::string& fault) {
+  Json found = Json::array();
+  for (const Gpu& gpu : gpus.found)
+    found.push_back({{"description", gpu.description}, {"kernels", rows_json(gpu.rows)}});
+  print_json("doctor", {{"program", build_info()},
+                        {"threads", at::get_num_threads()},
+                        {"kernels", rows_json(rows)},
+                        {"gpus", found},
+                        {"torch_gpu_fault", fault.empty() ? Json() : Json(fault)},
+                        {"advice", advice(fault)}});
+}
+
+void doctor_text(const std::vector<Row>& rows, const Gpus& gpus, const std::string& fault) {
+  const Json info = build_info();
+  const auto text = [&](const char* key) { return info[key].get<std::string>(); };
+  std::printf("%s\nprocessor: %s\n", version_text().c_str(), text("cpu").c_str());
+  std::printf("%d threads\nkernels, best first (the first available row that takes a shape runs):\n",
+              at::get_num_threads());
+  print_rows(rows);
+  for (std::size_t i = 0; i < gpus.found.size(); ++i) {
+    std::printf("GPU %zu: %s\n", i, gpus.found[i].description.c_str());
+    print_rows(gpus.found[i].rows);
+  }
+  if (gpus.found.empty()) std::printf("GPU: %s\n", gpus.none.c_str());
+  std::printf("torch on a GPU: %s\n", fault.empty() ? "works" : fault.c_str());
+  for (const std::string& sentence : advice(fault)) std::printf("%s\n", sentence.c_str());
 }
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("doctor", "What this machine has and which kernels run on it");
-  command->callback([] {
-    const kernels::Host& host = kernels::host();
-    std::printf("bie %s, torch %s\n", BIE_VERSION, BIE_TORCH_VERSION);
-    std::printf("CPU: %s", kernels::name(kernels::best_isa(kernels::detect_cpu())));
-    if (host.status != kernels::Status::ok)
-      std::printf(" (%s)", kernels::describe(host.status));
-    else if (host.isa != kernels::best_isa(kernels::detect_cpu()))
-      std::printf(", capped to %s by BIE_MAX_ISA", kernels::name(host.isa));
-    std::printf(", %d threads\nkernels, best first (the first available row that takes a shape runs):\n",
-                at::get_num_threads());
-    print_table(kernels::b1xb1_gemm_table());
-    print_table(kernels::s8xs8_gemm_table());
-    print_table(kernels::s4xs4_gemm_table());
-    print_table(kernels::s8xs8_conv2d_table());
-    print_table(kernels::s4xs4_conv2d_table());
-    print_table(kernels::sign_pack_table());
-    print_table(kernels::int4_pack_table());
-    print_table(kernels::quantize_table());
-    print_cuda();
+void add_doctor(CLI::App& app, const Global& global) {
+  CLI::App* command = app.add_subcommand("doctor", "What this machine has, which kernels run on it, what is missing");
+  command->footer("Examples:\n  bie doctor\n  BIE_MAX_ISA=avx2 bie doctor --json | jq '.kernels[] | .name'");
+  command->callback([&global] {
+    const std::string fault = torch_fault();
+    if (global.json)
+      doctor_json(cpu_rows(), gpus(), fault);
+    else
+      doctor_text(cpu_rows(), gpus(), fault);
   });
 }
 

@@ -7,35 +7,45 @@
 #include "bie/io/dataset.h"
 #include "bie/nn/model_file.h"
 #include "bie/train/device.h"
-#include "bie/train/trainer.h"
+#include "bie/train/evaluation.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/result.h"
 #include "cli/session.h"
 
 namespace bie::cli {
 
-void add_eval(CLI::App& app) {
+void add_eval(CLI::App& app, const Global& global) {
   struct Arguments {
     std::string model, data = "digits", logits, device = "cpu";
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("eval", "Test accuracy of a saved model");
-  command->add_option("model", arguments->model, "file written by bie train")->required();
+  command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
   add_data(*command, arguments->data);
   add_device(*command, arguments->device);
   command->add_option("--logits", arguments->logits, "where to save the test images' logits (safetensors)");
-  command->footer("Example: bie eval mnist4.safetensors --data mnist:data/mnist");
-  command->callback([arguments] {
-    if (!arguments->logits.empty()) check_output("--logits", arguments->logits, arguments->model);
-    const c10::Device device = train::device_of(arguments->device);
-    const auto model = nn::load_model(arguments->model);
-    const io::Dataset data = io::load_dataset(arguments->data);
-    const auto image = data.test_images.sizes().slice(1);
-    TORCH_CHECK_VALUE(image == at::IntArrayRef(model->config().image), data.name, ": the images are ", image, ", ",
-                      arguments->model, " wants ", at::IntArrayRef(model->config().image));
+  command->footer(
+      "Examples:\n"
+      "  bie eval mnist4.safetensors --data mnist:data/mnist\n"
+      "  bie eval mnist4.safetensors --data mnist:data/mnist --json | jq .test_accuracy");
+  command->callback([arguments, &global] {
+    const Arguments& a = *arguments;
+    if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
+    const c10::Device device = train::device_of(a.device);
+    const auto model = nn::load_model(a.model);
+    const io::Dataset data = io::load_dataset(a.data);
+    check_fit(*model, a.model, data);
     model->to(device);
-    std::printf("test accuracy %.2f %%\n", 100 * train::accuracy(*model, data.test_images, data.test_labels));
-    if (!arguments->logits.empty()) save_logits(*model, data.test_images, arguments->logits);
+    const double accuracy = train::accuracy(*model, data.test_images, data.test_labels);
+    if (!a.logits.empty()) save_logits(*model, data.test_images, a.logits);
+    if (global.json)
+      print_json("eval", {{"model", a.model},
+                          {"data", data.name},
+                          {"test_accuracy", accuracy},
+                          {"test_images", data.test_images.size(0)}});
+    else
+      std::printf("test accuracy %.2f %%\n", 100 * accuracy);
   });
 }
 

@@ -8,10 +8,16 @@
 #include <exception>
 #include <string>
 
+#include "bie/train/device.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/log.h"
+#include "cli/result.h"
 
 namespace {
+
+using bie::cli::Global;
 
 /// torch's warnings as log lines of ours.
 class Warnings : public c10::WarningHandler {
@@ -23,24 +29,35 @@ class Warnings : public c10::WarningHandler {
   }
 };
 
-int run(int argc, char** argv) {
-  CLI::App app{"bie: train and run neural networks with 1-, 4- and 8-bit weights and activations", "bie"};
-  app.set_version_flag("--version", std::string("bie ") + BIE_VERSION + " (torch " + BIE_TORCH_VERSION + ")");
+int run(CLI::App& app, Global& global, int argc, char** argv) {
+  app.set_version_flag("--version", bie::cli::version_text);
   app.require_subcommand(1);
-  int threads = 0;
-  app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(CLI::Range(1, 1024));
-  bool quiet = false;
-  app.add_flag("-q,--quiet", quiet, "errors only, no other log lines");
+  app.add_option("--threads", global.threads, "CPU threads (default: all cores)")->check(CLI::Range(1, 1024));
+  app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
+  app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
   app.fallthrough();
+  app.footer(
+      "Results go to stdout, logs and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data or "
+      "file,\n"
+      "4 no such device, 130 interrupted.\n"
+      "Examples:\n"
+      "  bie train --bits 4 -o digits4.safetensors\n"
+      "  bie train --help");
   app.parse_complete_callback([&] {
-    if (threads > 0) at::set_num_threads(threads);
-    bie::cli::log::start(quiet);
+    if (global.threads > 0) at::set_num_threads(global.threads);
+    bie::cli::log::start(global.quiet);
   });
-  bie::cli::add_train(app);
-  bie::cli::add_eval(app);
-  bie::cli::add_demo(app);
-  bie::cli::add_doctor(app);
-  bie::cli::add_tune(app);
+  bie::cli::add_train(app, global);
+  bie::cli::add_eval(app, global);
+  bie::cli::add_predict(app, global);
+  bie::cli::add_quantize(app, global);
+  bie::cli::add_inspect(app, global);
+  bie::cli::add_bench(app, global);
+  bie::cli::add_demo(app, global);
+  bie::cli::add_doctor(app, global);
+  bie::cli::add_tune(app, global);
+  bie::cli::add_completion(app);
+  bie::cli::add_man(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -49,21 +66,39 @@ int run(int argc, char** argv) {
   return bie::cli::ok;
 }
 
+/// The sentence on stderr, and with --json an object on stdout too.
+int report(const CLI::App& app, const Global& global, int code, const std::string& sentence) {
+  if (code == bie::cli::interrupted)
+    bie::cli::log::warn(sentence);
+  else
+    bie::cli::log::error(sentence);
+  const auto commands = app.get_subcommands();
+  if (global.json)
+    bie::cli::print_json(commands.empty() ? "" : commands.front()->get_name(),
+                         {{"error", sentence}, {"exit_code", code}});
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bie::cli::log::start(/*quiet=*/false);
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  CLI::App app{"bie: train and run neural networks with 1-, 4- and 8-bit weights and activations", "bie"};
+  Global global;
+  global.words.assign(argv + 1, argv + argc);
   try {
-    return run(argc, argv);
+    return run(app, global, argc, argv);
+  } catch (const bie::cli::Interrupted& end) {
+    return report(app, global, bie::cli::interrupted, end.what());
+  } catch (const bie::train::MissingDevice& error) {
+    return report(app, global, bie::cli::no_device, error.what_without_backtrace());
   } catch (const c10::ValueError& error) {
-    bie::cli::log::error(error.what_without_backtrace());
-    return bie::cli::bad_data;
+    return report(app, global, bie::cli::bad_data, error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    bie::cli::log::error(error.what_without_backtrace());
+    return report(app, global, bie::cli::failed, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    bie::cli::log::error(error.what());
+    return report(app, global, bie::cli::failed, error.what());
   }
-  return bie::cli::failed;
 }

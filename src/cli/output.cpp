@@ -6,8 +6,9 @@
 #include <filesystem>
 
 #include "bie/io/safetensors.h"
-#include "bie/train/trainer.h"
+#include "bie/train/evaluation.h"
 #include "cli/log.h"
+#include "io/replacing_file.h"
 
 namespace bie::cli {
 
@@ -19,6 +20,12 @@ void check_output(const char* option, const std::string& path, const std::string
   TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, option, ": ", path, ": the folder ", folder.string(),
                     " cannot be written");
   TORCH_CHECK_VALUE(other.empty() || whole(path) != whole(other), option, ": ", path, " is the model's file");
+}
+
+void write_text(const std::string& kind, const std::string& path, const std::string& text) {
+  io::ReplacingFile file(kind, path);
+  file.write(text.data(), static_cast<std::int64_t>(text.size()));
+  file.commit();
 }
 
 void save_logits(nn::Classifier& model, const at::Tensor& images, const std::string& path) {

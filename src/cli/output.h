@@ -13,6 +13,9 @@ namespace bie::cli {
 /// that does not take the place of `other`, which the command has written or read.
 void check_output(const char* option, const std::string& path, const std::string& other = {});
 
+/// The text as a file, whole or not at all; `kind` is what sentences call it.
+void write_text(const std::string& kind, const std::string& path, const std::string& text);
+
 /// The entry "logits", float32 [images, classes], in a safetensors file.
 void save_logits(nn::Classifier& model, const at::Tensor& images, const std::string& path);
 

@@ -8,12 +8,14 @@ namespace bie::cli {
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);
-  ~ProgressBar();
+  ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// Redraws when the picture changes; `note` follows the bar.
+  /// Redraws when the picture changes; `note` follows the bar. Never wider than the terminal.
   void show(double share, const std::string& note);
+  /// Wipes the bar away, so that a line can be written in its place.
+  void clear();
 
  private:
   std::string label_, drawn_;

@@ -18,16 +18,29 @@ struct Session {
   train::TrainResult result;
 };
 
-/// config.image and config.classes are taken from the data. `configure` sets the new model's layers up; `started` sees
-/// the model once nothing is refused any more, before its first step. Either may be empty.
-Session train_with_bar(const std::string& label, nn::ModelConfig config, const io::Dataset& data,
-                       const train::TrainOptions& options, const std::function<void(nn::Classifier&)>& configure = {},
-                       const std::function<void(nn::Classifier&)>& started = {});
+/// What a command adds to a training; each may be empty.
+struct SessionHooks {
+  std::function<void(nn::Classifier&)> configure = {};  ///< sets the new model's layers up
+  /// Sees the model and the epochs of a resumed run once nothing is refused any more, before its next step.
+  std::function<void(nn::Classifier&, const std::vector<train::Epoch>&)> started = {};
+  std::function<void(const train::Epoch&)> epoch = {};  ///< after each epoch, which is then logged too
+};
+
+/// The configuration with the image sizes and the classes of the data.
+nn::ModelConfig fitted(nn::ModelConfig config, const io::Dataset& data);
+
+/// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
+/// train::fit does for an interrupted run.
+Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const io::Dataset& data,
+                       const train::TrainOptions& options, const SessionHooks& hooks = {});
 
 /// --seed of train and demo.
 CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
-/// --data of train and eval, --device of these and demo.
-void add_data(CLI::App& command, std::string& data);
+/// --data of the commands that read a data set, --device of those that run a model.
+CLI::Option* add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
+
+/// A ValueError unless images of the data are what the model takes, and their classes its classes.
+void check_fit(const nn::Classifier& model, const std::string& path, const io::Dataset& data);
 
 }  // namespace bie::cli

@@ -1,196 +1,168 @@
 // bie train: one model on one data set.
-#include <ATen/Context.h>
-
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <memory>
+#include <optional>
 
 #include "bie/nn/layer_table.h"
-#include "bie/nn/model_file.h"
-#include "bie/train/device.h"
+#include "bie/train/run_folder.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/log.h"
 #include "cli/output.h"
-#include "cli/progress_bar.h"
+#include "cli/result.h"
+#include "cli/run_page.h"
 #include "cli/session.h"
+#include "cli/text.h"
+#include "cli/train_arguments.h"
 
 namespace bie::cli {
+namespace {
 
-Session train_with_bar(const std::string& label, nn::ModelConfig config, const io::Dataset& data,
-                       const train::TrainOptions& options, const std::function<void(nn::Classifier&)>& configure,
-                       const std::function<void(nn::Classifier&)>& started) {
-  const auto image = data.train_images.sizes().slice(1);
-  config.image = {image[0], image[1], image[2]};
-  config.classes = data.classes;
-  at::manual_seed(options.seed);
-  Session session{nn::make_model(config), {}};
-  if (configure) configure(*session.model);
-  ProgressBar bar(label);
-  const auto show = [&](const train::Progress& p) {
-    char note[64];
-    std::snprintf(note, sizeof note, "epoch %lld/%lld  loss %.4f", static_cast<long long>(p.epoch),
-                  static_cast<long long>(p.epochs), p.loss);
-    bar.show(static_cast<double>(p.step) / static_cast<double>(p.steps), note);
+/// "bie train ...", as it was called.
+std::string command_line(const Global& global, bool resume) {
+  std::vector<std::string> words{"bie"};
+  words.insert(words.end(), global.words.begin(), global.words.end());
+  if (resume && std::find(words.begin(), words.end(), "--resume") == words.end()) words.emplace_back("--resume");
+  return shell_line(words);
+}
+
+/// config.json of a run folder.
+Json run_config(const TrainArguments& a, const nn::Classifier& model, const io::Dataset& data, const Global& global) {
+  const train::TrainOptions& o = a.options;
+  const train::Recipe recipe = train::recipe_of(model.config(), o);
+  return {{"schema", 1},
+          {"command", command_line(global, false)},
+          {"started", utc_now()},
+          {"data",
+           {{"name", data.name},
+            {"train_images", data.train_images.size(0)},
+            {"test_images", data.test_images.size(0)},
+            {"classes", data.classes}}},
+          {"model", Json::parse(nn::config_json(model.config()))},
+          {"recipe",
+           {{"epochs", o.epochs},
+            {"batch", o.batch},
+            {"patience", o.patience},
+            {"augment", train::name(o.augment)},
+            {"optimizer", train::name(o.optimizer)},
+            {"lr", recipe.lr},
+            {"weight_decay", recipe.weight_decay},
+            {"integer_lr", recipe.integer_lr},
+            {"integer_memory", recipe.integer_memory},
+            {"schedule", optim::name(recipe.schedule.kind)},
+            {"warmup", recipe.schedule.warmup},
+            {"seed", o.seed}}},
+          {"device", o.device.str()},
+          {"program", build_info()}};
+}
+
+/// Ends the command after Ctrl-C with the sentence that says what is kept.
+[[noreturn]] void interrupted_after(const TrainArguments& a, const train::TrainResult& result, const Global& global) {
+  const std::string when = format("interrupted after step %lld", static_cast<long long>(result.steps));
+  if (a.options.checkpoints.empty())
+    throw Interrupted(when + "; nothing was kept, --run DIR or --checkpoints DIR would keep it");
+  throw Interrupted(when + ", kept in " + a.options.checkpoints + "; go on with: " + command_line(global, true));
+}
+
+const char* name_of(train::End end) {
+  return end == train::End::patience ? "patience" : end == train::End::interrupted ? "interrupted" : "finished";
+}
+
+Json result_json(const TrainArguments& a, const Session& session, const io::Dataset& data,
+                 const std::vector<std::string>& saved) {
+  const train::TrainResult& r = session.result;
+  Json epochs = Json::array();
+  for (const train::Epoch& epoch : r.history) epochs.push_back(Json::parse(train::epoch_json(epoch)));
+  return {{"data", data.name},
+          {"test_accuracy", r.test_accuracy},
+          {"flipped", r.flipped},
+          {"seconds", r.seconds},
+          {"end", name_of(r.end)},
+          {"steps", r.steps},
+          {"weights", session.model->weight_count()},
+          {"quantised_weights", session.model->quantised_count()},
+          {"optimizer_bytes", r.optimizer_bytes},
+          {"saved", saved},
+          {"run", a.run.empty() ? Json() : Json(a.run)},
+          {"epochs", epochs}};
+}
+
+void print_text(const train::TrainResult& r) {
+  std::printf("test accuracy %.2f %%", 100 * r.test_accuracy);
+  if (!std::isnan(r.flipped)) std::printf(", binary weights flipped %.1f %%", 100 * r.flipped);
+  std::printf(", %.1f s\n", r.seconds);
+}
+
+void train_and_save(TrainArguments& a, const Global& global) {
+  resolve(a);
+  std::optional<train::RunFolder> run;
+  if (!a.run.empty()) run.emplace(a.run);
+  if (run) a.options.checkpoints = run->checkpoints();
+  const io::Dataset data = io::load_dataset(a.data);
+  log::info(
+      c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0), " test images"));
+  a.config = fitted(a.config, data);
+  set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
+
+  SessionHooks hooks;
+  hooks.configure = [&](nn::Classifier& model) {
+    nn::set_grad_mode(model, a.gradients);
+    nn::set_compat(model, a.compat);
+    nn::set_step_size_guard(model, a.guard);
   };
-  const auto start = [&] {
-    if (started) started(*session.model);
+  Json config;
+  hooks.started = [&](nn::Classifier& model, const std::vector<train::Epoch>& past) {
+    if (a.layers && !global.json) std::printf("%s\n", nn::layer_table(model).c_str());
+    config = run_config(a, model, data, global);
+    if (run) run->start(config.dump(2), past);
   };
-  session.result = train::fit(*session.model, data, options, {show, log::info, start});
-  return session;
-}
-
-CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what) {
-  return command.add_option("--seed", seed, what)
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max(), "NONNEGATIVE"))
-      ->capture_default_str();
-}
-
-void add_data(CLI::App& command, std::string& data) {
-  command
-      .add_option("--data", data,
-                  "digits (built in), mnist:DIR (a folder of IDX files, .gz or not) or cifar10:DIR (of binary files)")
-      ->capture_default_str();
-}
-
-void add_device(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
-}
-
-void add_train(CLI::App& app) {
-  struct Arguments {
-    std::string data = "digits", out, logits, device = "cpu";
-    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none";
-    nn::ModelConfig config;
-    train::TrainOptions options;
-    nn::StepSizeGuard guard;
-    bool no_norm = false, bfloat16_moments = false, training_form = false, layers = false;
+  hooks.epoch = [&](const train::Epoch& epoch) {
+    if (run) run->add(epoch);
   };
-  auto arguments = std::make_shared<Arguments>();
-  auto& a = *arguments;
-  auto& o = a.options;
+  const Session session = train_with_bar("train", a.config, data, a.options, hooks);
+  const train::TrainResult& result = session.result;
+  if (result.end == train::End::interrupted) interrupted_after(a, result, global);
+  if (result.end == train::End::patience)
+    log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
+                       result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
+  log::info(c10::str("the optimizer held ", result.optimizer_bytes, " bytes for ", session.model->weight_count(),
+                     " weights"));
+  std::vector<std::string> saved;
+  if (run) saved.push_back(run->model());
+  if (!a.out.empty()) saved.push_back(a.out);
+  for (const std::string& path : saved) {
+    nn::save_model(*session.model, path, a.form);
+    log::info("saved to " + path);
+  }
+  if (run) {
+    run->write_report(run_page(session, data, config));
+    log::info("the run's page is " + run->report());
+  }
+  if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
+  if (global.json)
+    print_json("train", result_json(a, session, data, saved));
+  else
+    print_text(result);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train a classifier and save it packed");
-  add_data(*command, a.data);
-  add_device(*command, a.device);
-  command->add_option("-o,--out", a.out, "where to save the model (safetensors)");
-  command->add_flag("--training-form", a.training_form, "save the weights as they train, not packed");
-  command->add_option("--logits", a.logits, "where to save the test images' logits (safetensors)");
-
-  const char* group = "Model";
-  command->add_option("--arch", a.config.arch, "mlp, lenet, vgg-small or resnet20")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--bits", a.config.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers")
-      ->capture_default_str()
-      ->group(group);
-  command
-      ->add_option("--linear-bits", a.config.linear_bits,
-                   "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--hidden", a.config.hidden, "width of the inner layers")->capture_default_str()->group(group);
-  command->add_option("--depth", a.config.depth, "number of inner layers (mlp)")->capture_default_str()->group(group);
-  command->add_flag("--no-norm", a.no_norm, "no BatchNorm, output biases instead")->group(group);
-  command
-      ->add_flag("--quantise-first", a.config.quantise_first, "quantise the first layer too: all but the last one then")
-      ->group(group);
-  command
-      ->add_option("--weights", a.weights,
-                   "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--gradients", a.gradients, "exact, or reference (BITorch Engine's, the default with --compat)")
-      ->check(CLI::IsMember({"exact", "reference"}))
-      ->group(group);
-  command->add_option("--compat", a.compat, "none, or bie-0.2.6: values as BITorch Engine computes them")
-      ->capture_default_str()
-      ->group(group);
-  command->add_flag("--layers", a.layers, "print the layers, their widths and sizes first")->group(group);
-
-  group = "Recipe (what is not given has a default for the bit width)";
-  command->add_option("--epochs", o.epochs, "passes over the training images")->capture_default_str()->group(group);
-  command->add_option("--batch", o.batch, "images a step")->capture_default_str()->group(group);
-  command
-      ->add_option("--augment", a.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--optimizer", a.optimizer, "of the float parameters: diodemix, adam or sgd")
-      ->capture_default_str()
-      ->group(group);
-  command->add_option("--lr", o.lr, "rate of the float parameters")->group(group);
-  command->add_option("--weight-decay", o.weight_decay, "of the float weights")->group(group);
-  command->add_option("--integer-lr", o.integer_lr, "rate of the int8 weights (DiodeMix)")->group(group);
-  command
-      ->add_option("--integer-memory", o.integer_memory,
-                   "share of the steps over which DiodeMix remembers the votes on a 1-bit weight")
-      ->group(group);
-  command->add_option("--schedule", a.schedule, "of all rates: cosine, linear or constant")->group(group);
-  command->add_option("--warmup", o.warmup, "share of the steps over which the rates rise")->group(group);
-  command
-      ->add_option("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none")
-      ->capture_default_str()
-      ->group(group);
-  command
-      ->add_option("--renew-scale-every", o.renew_scale_every,
-                   "steps between new scales of 4-bit weights and of int8 codes; 0: never")
-      ->capture_default_str()
-      ->group(group);
-  command->add_flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8")
-      ->group(group);
-  command->add_flag("--bfloat16-moments", a.bfloat16_moments, "the optimizer's moments in half the memory")
-      ->group(group);
-  command->add_flag("--freeze-binary", o.freeze_binary, "leave the 1-bit weights as they start, for comparison")
-      ->group(group);
-  add_seed(*command, o.seed, "start of every random number")->group(group);
-
-  group = "Checkpoints";
-  command->add_option("--checkpoints", o.checkpoints, "folder for training checkpoints")->group(group);
-  command->add_option("--checkpoint-every", o.checkpoint_every, "steps between them; 0: once an epoch")
-      ->capture_default_str()
-      ->group(group);
-  command->add_flag("--resume", o.resume, "go on from the newest good checkpoint in the folder")->group(group);
-
-  command->footer("Example: bie train --data mnist:data/mnist --bits 4 --epochs 20 -o mnist4.safetensors");
-  command->callback([arguments] {
-    Arguments& args = *arguments;
-    if (!args.out.empty()) check_output("--out", args.out);
-    if (!args.logits.empty()) check_output("--logits", args.logits, args.out);
-    args.options.device = train::device_of(args.device);
-    args.options.augment = train::augmentation_of(args.augment);
-    args.config.norm = !args.no_norm;
-    args.config.weights = nn::weight_form_of(args.weights);
-    args.options.optimizer = train::optimizer_of(args.optimizer);
-    if (!args.schedule.empty()) args.options.schedule = optim::schedule_of(args.schedule);
-    if (args.bfloat16_moments) args.options.moments = optim::MomentType::bfloat16;
-    const nn::Compat compat = nn::compat_of(args.compat);
-    TORCH_CHECK_VALUE(compat == nn::Compat::none || args.gradients != "exact", "--gradients exact: --compat ",
-                      args.compat, " computes the reference's gradients");
-    const io::Dataset data = io::load_dataset(args.data);
-    log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
-                       " test images"));
-    const auto configure = [&](nn::Classifier& model) {
-      nn::set_grad_mode(model, args.gradients == "reference" ? ops::GradMode::reference : ops::GradMode::exact);
-      nn::set_compat(model, compat);
-      nn::set_step_size_guard(model, args.guard);
-    };
-    const auto started = [&](nn::Classifier& model) {
-      if (args.layers) std::printf("%s\n", nn::layer_table(model).c_str());
-    };
-    const Session session = train_with_bar("train", args.config, data, args.options, configure, started);
-    std::printf("test accuracy %.2f %%", 100 * session.result.test_accuracy);
-    if (!std::isnan(session.result.flipped))
-      std::printf(", binary weights flipped %.1f %%", 100 * session.result.flipped);
-    std::printf(", %.1f s\n", session.result.seconds);
-    log::info(c10::str("the optimizer held ", session.result.optimizer_bytes, " bytes for ",
-                       session.model->weight_count(), " weights"));
-    if (!args.out.empty()) {
-      nn::save_model(*session.model, args.out, args.training_form ? nn::SavedForm::training : nn::SavedForm::packed);
-      log::info("saved to " + args.out);
-    }
-    if (!args.logits.empty()) save_logits(*session.model, data.test_images, args.logits);
-  });
+  add_options(*command, *arguments);
+  command->footer(
+      "Examples:\n"
+      "  bie train --bits 4 -o digits4.safetensors\n"
+      "  bie train --data mnist:data/mnist --arch lenet --bits 4 --epochs 8 --run runs/lenet4\n"
+      "  bie train --data images:photos --arch vgg-small --bits 8 --first 8 --optimizer sgd --augment crop-flip\n"
+      "  bie train --data csv:iris.csv --hidden 64 --bits 8 --patience 5 --json");
+  command->callback([arguments, &global] { train_and_save(*arguments, global); });
 }
 
 }  // namespace bie::cli

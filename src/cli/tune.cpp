@@ -12,6 +12,7 @@
 #include "bie/ops.h"
 #include "bie/train/device.h"
 #include "cli/commands.h"
+#include "cli/result.h"
 
 namespace bie::cli {
 namespace {
@@ -53,7 +54,7 @@ const char* name_of([[maybe_unused]] std::int64_t bits, [[maybe_unused]] std::in
 
 }  // namespace
 
-void add_tune(CLI::App& app) {
+void add_tune(CLI::App& app, const Global& global) {
   struct Arguments {
     std::string device = "cuda", model;
     std::vector<std::string> gemms;
@@ -69,18 +70,24 @@ void add_tune(CLI::App& app) {
       ->capture_default_str();
   command->footer(
       "Choices go to gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie.\n"
-      "Example: bie tune --gemm 8,64,4096,4096 --gemm 1,1,4096,4096");
-  command->callback([arguments] {
+      "Examples:\n  bie tune --gemm 8,64,4096,4096 --gemm 1,1,4096,4096\n"
+      "  bie tune --model mnist4.safetensors --batch 64");
+  command->callback([arguments, &global] {
     std::vector<Gemm> gemms;
     for (const std::string& text : arguments->gemms) gemms.push_back(gemm_of(text));
     if (!arguments->model.empty())
       for (const Gemm& gemm : gemms_of(arguments->model, arguments->batch)) gemms.push_back(gemm);
     TORCH_CHECK_VALUE(!gemms.empty(), "nothing to tune: --gemm or a --model with quantised linear layers is wanted");
     const at::Device device = train::device_of(arguments->device);
-    for (const Gemm& g : gemms)
-      std::printf("%lld bit, m %lld, n %lld, k %lld: %s\n", static_cast<long long>(g.bits), static_cast<long long>(g.m),
-                  static_cast<long long>(g.n), static_cast<long long>(g.k),
-                  name_of(g.bits, ops::tune_gemm(g.bits, g.m, g.n, g.k, device)));
+    Json choices = Json::array();
+    for (const Gemm& g : gemms) {
+      const std::string row = name_of(g.bits, ops::tune_gemm(g.bits, g.m, g.n, g.k, device));
+      choices.push_back({{"bits", g.bits}, {"m", g.m}, {"n", g.n}, {"k", g.k}, {"row", row}});
+      if (!global.json)
+        std::printf("%lld bit, m %lld, n %lld, k %lld: %s\n", static_cast<long long>(g.bits),
+                    static_cast<long long>(g.m), static_cast<long long>(g.n), static_cast<long long>(g.k), row.c_str());
+    }
+    if (global.json) print_json("tune", {{"device", device.str()}, {"choices", choices}});
   });
 }
 

@@ -10,7 +10,9 @@
 
 #include "bie/io/idx.h"
 #include "io/cifar10.h"
+#include "io/csv_dataset.h"
 #include "io/digits.h"
+#include "io/image_folder.h"
 
 namespace bie::io {
 namespace {
@@ -99,13 +101,16 @@ Dataset load_dataset(const std::string& spec) {
             digit_classes,
             "digits"};
   }
-  // The folder after one of these prefixes; empty where there is none.
-  const auto folder = [&](const std::string& prefix) {
+  // What follows one of these prefixes; empty where there is none.
+  const auto behind = [&](const std::string& prefix) {
     return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
   };
-  if (const std::string dir = folder("mnist:"); !dir.empty()) return load_mnist(dir);
-  if (const std::string dir = folder("cifar10:"); !dir.empty()) return load_cifar10(dir);
-  TORCH_CHECK_VALUE(false, "data set \"", spec, "\" is unknown; the forms are digits, mnist:DIR and cifar10:DIR");
+  if (const std::string dir = behind("mnist:"); !dir.empty()) return load_mnist(dir);
+  if (const std::string dir = behind("cifar10:"); !dir.empty()) return load_cifar10(dir);
+  if (const std::string file = behind("csv:"); !file.empty()) return load_csv_dataset(file);
+  if (const std::string dir = behind("images:"); !dir.empty()) return load_image_folder(dir);
+  TORCH_CHECK_VALUE(false, "data set \"", spec,
+                    "\" is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
 }
 
 }  // namespace bie::io

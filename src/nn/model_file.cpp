@@ -6,14 +6,15 @@
 
 #include "bie/io/checksum.h"
 #include "bie/io/safetensors.h"
+#include "bie/nn/net_description.h"
 #include "bie/nn/state_dict.h"
 #include "nn/unfilled.h"
 
 namespace bie::nn {
 namespace {
 
-// 1: without norm, quantise_first and weights; 2: without linear_bits.
-constexpr int format_version = 3;
+// 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise.
+constexpr int format_version = 4;
 
 /// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
 /// allocate terabytes.
@@ -37,7 +38,7 @@ T field(const nlohmann::json& json, const char* name, const T& otherwise, bool o
   const nlohmann::json& value = json.at(name);
   const auto whole = [](const nlohmann::json& v) { return !v.is_number_float(); };
   bool good = whole(value);
-  if (value.is_array())
+  if (value.is_structured())
     for (const auto& element : value) good = good && whole(element);
   if (!good) throw nlohmann::json::other_error::create(501, std::string(name) + " is not whole", &json);
   return value.get<T>();
@@ -46,17 +47,22 @@ T field(const nlohmann::json& json, const char* name, const T& otherwise, bool o
 }  // namespace
 
 std::string config_json(const ModelConfig& c) {
-  const nlohmann::json json = {{"format_version", format_version},
-                               {"arch", c.arch},
-                               {"bits", c.bits},
-                               {"image", c.image},
-                               {"classes", c.classes},
-                               {"hidden", c.hidden},
-                               {"depth", c.depth},
-                               {"norm", c.norm},
-                               {"quantise_first", c.quantise_first},
-                               {"weights", name(c.weights)},
-                               {"linear_bits", c.linear_bits}};
+  const bool newest = !c.bits_of.empty() || c.normalise || !c.layers.empty();
+  // The oldest version that describes the model, so that older builds read what they can run.
+  nlohmann::json json = {{"format_version", newest ? format_version : 3},
+                         {"arch", c.arch},
+                         {"bits", c.bits},
+                         {"image", c.image},
+                         {"classes", c.classes},
+                         {"hidden", c.hidden},
+                         {"depth", c.depth},
+                         {"norm", c.norm},
+                         {"quantise_first", c.quantise_first},
+                         {"weights", name(c.weights)},
+                         {"linear_bits", c.linear_bits}};
+  if (!c.layers.empty()) json["layers"] = nlohmann::json::parse(layers_json(c.layers));
+  if (newest) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
+  if (!c.class_names.empty()) json["class_names"] = c.class_names;  // older builds pass over it
   return json.dump();
 }
 
@@ -77,6 +83,12 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
     c.norm = field(json, "norm", c.norm, version < 2);
     c.quantise_first = field(json, "quantise_first", c.quantise_first, version < 2);
     c.linear_bits = field(json, "linear_bits", c.linear_bits, version < 3);
+    c.bits_of = field(json, "bits_of", c.bits_of, version < 4);
+    c.normalise = field(json, "normalise", c.normalise, version < 4);
+    if (json.contains("layers")) c.layers = parse_layers(json["layers"].dump(), path + ": the metadata entry 'bie'");
+    c.class_names = field(json, "class_names", c.class_names, true);
+    TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes, path,
+                      ": the metadata entry 'bie': ", c.class_names.size(), " class_names and ", c.classes, " classes");
     const std::string form = field(json, "weights", std::string(name(c.weights)), version < 2);
     try {
       c.weights = weight_form_of(form);

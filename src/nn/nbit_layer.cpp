@@ -52,6 +52,18 @@ void NbitLayer::renew_weight_scale() {
   repack();
 }
 
+at::Tensor NbitLayer::packed(const at::Tensor& codes) const {
+  const at::Tensor rows = weight_bits() == 4 ? ops::pack_int4(codes.reshape({weight_shape()[0], -1})) : codes;
+  return rows.view(traits().packed_shape);
+}
+
+void NbitLayer::set_codes(const at::Tensor& codes, const at::Tensor& scale) {
+  TORCH_CHECK_VALUE(codes.sizes() == at::IntArrayRef(weight_shape()) && codes.scalar_type() == at::kChar,
+                    "the codes are ", codes.sizes(), " of ", codes.scalar_type(), ", ", at::IntArrayRef(weight_shape()),
+                    " of Char is wanted");
+  set_quantized_weight_data(packed(codes.contiguous()), scale);
+}
+
 void renew_weight_scales(torch::nn::Module& module) {
   for (const auto& [name, layer] : quant_layers(module))
     if (auto* nbit = dynamic_cast<NbitLayer*>(layer)) nbit->renew_weight_scale();
@@ -62,15 +74,14 @@ at::Tensor NbitLayer::float_weight_scale() const { return weight_bits() == 8 ? a
 QuantLayer::Packed NbitLayer::pack() const {
   const bool is_float = at::isFloatingType(weight.scalar_type());
   const double least = smallest_step();
-  Packed packed{weight, scale_w};
+  Packed form{weight, scale_w};
   if (is_float) {
     const at::Tensor scale = weight_scale();  // comes back, or NaN on CUDA where the weight is not finite
-    std::tie(packed.qweight, packed.scale_w) =
+    std::tie(form.qweight, form.scale_w) =
         weight_bits() == 8 ? ops::q8_quantize(weight, scale, least) : ops::q4_quantize(weight, scale, least);
   }
-  if (weight_bits() == 4) packed.qweight = ops::pack_int4(packed.qweight.reshape({weight_shape()[0], -1}));
-  packed.qweight = packed.qweight.view(traits().packed_shape);
-  return packed;
+  form.qweight = packed(form.qweight);
+  return form;
 }
 
 at::Tensor NbitLayer::known_layout(const at::Tensor& packed, bool has_scales) const {

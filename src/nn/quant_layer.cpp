@@ -164,6 +164,13 @@ void QuantLayer::to(torch::Device device, bool non_blocking) {
   repack();
 }
 
+std::int64_t QuantLayer::derived_bytes() const {
+  std::int64_t bytes = panels_.defined() ? static_cast<std::int64_t>(panels_.nbytes()) : 0;
+  const bool own = current_.qweight.defined() && !(qweight.defined() && current_.qweight.is_same(qweight)) &&
+                   !(weight.defined() && current_.qweight.is_alias_of(weight));
+  return bytes + (own ? static_cast<std::int64_t>(current_.qweight.nbytes()) : 0);
+}
+
 const char* QuantLayer::weight_form() const {
   if (!weight.defined()) return "packed";
   return at::isFloatingType(weight.scalar_type()) ? "float" : "int8";

@@ -55,7 +55,9 @@ Checkpoint read(const std::string& path, std::int64_t step) {
   TORCH_CHECK_VALUE(field("kind") == "training" && field("format_version") == format_version && run.is_object(), path,
                     ": this is no training checkpoint of format version ", format_version);
   TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", field("step").dump(), ", its name says ", step);
-  return {step, run.dump(), std::move(file.tensors)};
+  // Checkpoints of the first builds have no history.
+  return {step, run.dump(), std::move(file.tensors),
+          parse_history(json.value("history", nlohmann::json::array()).dump())};
 }
 
 }  // namespace
@@ -68,7 +70,8 @@ void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int k
   const nlohmann::json json = {{"format_version", format_version},
                                {"kind", "training"},
                                {"step", checkpoint.step},
-                               {"run", nlohmann::json::parse(checkpoint.run)}};
+                               {"run", nlohmann::json::parse(checkpoint.run)},
+                               {"history", nlohmann::json::parse(history_json(checkpoint.history))}};
   const std::string text = json.dump();
   const std::string crc = std::to_string(io::checksum(checkpoint.tensors, text));
   io::save_safetensors((fs::path(dir) / file_name(checkpoint.step)).string(), checkpoint.tensors,

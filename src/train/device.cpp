@@ -22,6 +22,11 @@ int gpu_index(std::string_view name) {
   return whole && !digits.empty() && digits.size() <= 2 ? std::stoi(std::string(digits)) : -1;
 }
 
+template <class... Parts>
+[[noreturn]] void miss(const std::string& name, const Parts&... parts) {
+  throw MissingDevice({__func__, __FILE__, __LINE__}, c10::str("the device is '", name, "', but ", parts...));
+}
+
 }  // namespace
 
 c10::Device device_of(const std::string& name) {
@@ -30,10 +35,9 @@ c10::Device device_of(const std::string& name) {
   TORCH_CHECK_VALUE(index >= 0, "the device is '", name, "', cpu, cuda or cuda:N is wanted");
   const bool loaded = ::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) != nullptr;
   const char* fault = loaded ? nullptr : ::dlerror();
-  TORCH_CHECK_VALUE(loaded, "the device is '", name,
-                    "', but torch's CUDA library cannot be loaded: ", fault != nullptr ? fault : "no reason given");
+  if (!loaded) miss(name, "torch's CUDA library cannot be loaded: ", fault != nullptr ? fault : "no reason given");
   const int count = at::globalContext().hasCUDA() ? c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() : 0;
-  TORCH_CHECK_VALUE(index < count, "the device is '", name, "', but ", count, " GPUs can be used here");
+  if (index >= count) miss(name, count, " GPUs can be used here");
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

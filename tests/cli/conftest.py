@@ -1,12 +1,13 @@
 """The fixture `program`: runs bie as a user would and reads what it says."""
 
+import json
 import os
 import re
-import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from user_files import SPECIES, flower, striped, write_idx, write_png
 
 
 class Program:
@@ -19,6 +20,16 @@ class Program:
         command = [str(self.path), *(["--threads", str(threads)] if threads else []), *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
+    def json(self, *arguments) -> dict:
+        """The object that a command prints with --json."""
+        process = self.run(*arguments, "--json")
+        assert process.returncode == 0, process.stderr
+        (line,) = process.stdout.splitlines()
+        document = json.loads(line)
+        assert document["schema"] == 1
+        assert document["command"] in map(str, arguments)
+        return document
+
     @staticmethod
     def accuracy(process) -> str:
         """The accuracy that a run of train or eval printed, as its text."""
@@ -27,9 +38,9 @@ class Program:
         return found
 
     @staticmethod
-    def refused(process, *parts):
-        """Nothing on stdout, one error line on stderr that says every part, exit 3."""
-        assert process.returncode == 3, process
+    def refused(process, *parts, code=3):
+        """Nothing on stdout, one error line on stderr that says every part, the exit code."""
+        assert process.returncode == code, process
         assert process.stdout == ""
         errors = [line for line in process.stderr.splitlines() if not line.startswith("info: ")]
         assert len(errors) == 1, process.stderr
@@ -57,10 +68,6 @@ def gpu():
 def no_gpu():
     if has_gpu():
         pytest.skip("this machine has a GPU, which bie cannot miss")
-
-
-def write_idx(path: Path, shape, data: bytes):
-    path.write_bytes(struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + data)
 
 
 @pytest.fixture
@@ -96,3 +103,22 @@ def small_cifar(tmp_path) -> str:
         (folder / f"data_batch_{number + 1}.bin").write_bytes(b"".join(map(record, images)))
     (folder / "test_batch.bin").write_bytes(b"".join(map(record, range(12))))
     return f"cifar10:{folder}"
+
+
+@pytest.fixture
+def flowers(tmp_path) -> Path:
+    """A table of 90 flowers with the names of their species."""
+    path = tmp_path / "flowers.csv"
+    rows = (",".join([*map(str, flower(i)), SPECIES[i % 3]]) for i in range(90))
+    path.write_text("\n".join(["length,width,hue,label", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """A folder of 2 x 20 PNG images."""
+    folder = tmp_path / "photos"
+    for i in range(20):
+        write_png(folder / "across" / f"{i}.png", striped(i, upright=False))
+        write_png(folder / "upright" / f"{i}.png", striped(i, upright=True))
+    return folder

@@ -96,7 +96,7 @@ def test_tune_prints_and_remembers_rows(program, gpu, tmp_path):
 
 
 def test_a_gpu_that_is_not_there(program, gpu):
-    program.refused(program.run("train", "--device", "cuda:63"), "cuda:63", "GPUs can be used here")
+    program.refused(program.run("train", "--device", "cuda:63"), "cuda:63", "GPUs can be used here", code=4)
 
 
 def test_demo_prints_its_table(program, gpu):

@@ -1,4 +1,4 @@
-"""Help, exit codes of wrong use (2) and of data that do not fit (3), doctor."""
+"""Help, exit codes of wrong use (2), of data that do not fit (3) and of missing devices (4), doctor."""
 
 import json
 import re
@@ -6,7 +6,10 @@ import struct
 
 import pytest
 
-SUBCOMMANDS = ["train", "eval", "demo", "doctor", "tune"]
+SUBCOMMANDS = [
+    *["train", "eval", "predict", "quantize", "inspect", "bench"],
+    *["demo", "doctor", "tune", "completion", "man"],
+]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in SUBCOMMANDS)], ids=["bie", *SUBCOMMANDS])
@@ -16,6 +19,7 @@ def test_help(program, command):
         assert process.returncode == 0
         assert process.stderr == ""
         assert "--help" in process.stdout
+        assert "Examples:" in process.stdout
     if not command:
         for name in SUBCOMMANDS:
             assert name in process.stdout
@@ -24,8 +28,9 @@ def test_help(program, command):
 def test_version(program):
     process = program.run("--version", threads=None)
     assert process.returncode == 0
-    assert process.stdout.startswith("bie ")
-    assert "torch" in process.stdout
+    assert re.match(r"bie \d+\.\d+\.\d+ \(torch \d+\.\d+.*\)\nbuild: ", process.stdout)
+    assert "CUDA kernels: " in process.stdout
+    assert re.search(r"^CPU: (reference|avx2|avx512)", process.stdout, re.MULTILINE)
 
 
 WRONG_USE = [
@@ -86,7 +91,6 @@ REFUSED = {
     "unknown architecture": (["train", "--arch", "tower", *TINY], ["tower"]),
     "unknown device": (["train", "--device", "nonsense", *TINY], ["'nonsense'", "cpu, cuda or cuda:N"]),
     "unknown device of eval": (["eval", "m", "--device", "cuda:x"], ["'cuda:x'", "cpu, cuda or cuda:N"]),
-    "a GPU too many": (["train", "--device", "cuda:99", *TINY], ["'cuda:99'"]),
     "unknown augmentation": (["train", "--augment", "blur", *TINY], ["'blur'", "none or crop-flip"]),
     "linear bits of an mlp": (["train", "--linear-bits", "4", *TINY], ["linear_bits is 4", "mlp"]),
     "unknown linear bits": (["train", "--arch", "resnet20", "--linear-bits", "3"], ["linear_bits is 3"]),
@@ -144,7 +148,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", [["train", *TINY], ["eval", "m"]], ids=["train", "eval"])
 def test_without_a_gpu_cuda_is_refused(program, no_gpu, command):
-    program.refused(program.run(*command, "--device", "cuda"), "the device is 'cuda', but")
+    program.refused(program.run(*command, "--device", "cuda"), "the device is 'cuda', but", code=4)
+
+
+def test_a_gpu_too_many(program):
+    program.refused(program.run("train", "--device", "cuda:99", *TINY), "'cuda:99'", code=4)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -294,7 +302,7 @@ def test_tune_refuses_what_it_cannot_time(program, no_gpu):
         program.refused(program.run("tune", "--gemm", text), "BITS,M,N,K is wanted")
     program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu2"), "cpu, cuda or cuda:N is wanted")
     program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu"), "a CUDA device is wanted")
-    program.refused(program.run("tune", "--gemm", "8,64,512,512"), "cuda")
+    program.refused(program.run("tune", "--gemm", "8,64,512,512"), "cuda", code=4)
     program.refused(program.run("tune", "--model", "/nowhere"), "/nowhere")
 
 

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import torch
 from safetensors.torch import save
 
@@ -46,6 +47,20 @@ for name, data in {"labels": idx(10), "images": idx(3, 4, 5), "empty": idx(0, 28
 record = bytes([3]) + bytes(i % 251 for i in range(3072))
 write("cifar10_fuzz", "one", record)
 write("cifar10_fuzz", "cut", record[:-1])
+
+write("csv_fuzz", "header", b"a,b,label\n1,2,cat\n-3.5e2,+4,dog\n")
+write("csv_fuzz", "plain", b'\xef\xbb\xbf1;2\r\n3;"4"\r\n\r\n5;6')
+
+for name, array in {
+    "bytes": numpy.zeros((2, 3), numpy.uint8),
+    "floats": numpy.ones(4, numpy.float32),
+    "none": numpy.ones((0, 2), numpy.int64),
+    "number": numpy.array(True),
+    "fortran": numpy.asfortranarray(numpy.ones((2, 2))),
+}.items():
+    file = io.BytesIO()
+    numpy.save(file, array)
+    write("npy_fuzz", name, file.getvalue())
 
 
 def saved(name: str, value: object, change: Callable[[bytes], bytes] = bytes, **options: object) -> None:

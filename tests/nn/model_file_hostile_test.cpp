@@ -105,8 +105,19 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   }
   with("image", {1, 7});
   expect_refused("incomplete");
-  with("format_version", 4);
-  expect_refused("format version 4, this build reads up to 3");
+  with("format_version", 5);
+  expect_refused("format version 5, this build reads up to 4");
+  for (const char* key : {"bits_of", "normalise"}) {
+    with("format_version", 4);
+    with("bits_of", nlohmann::json::object());
+    with("normalise", false);
+    with(key, nullptr);
+    expect_refused(key);
+  }
+  with("class_names", {"one", "two"});
+  expect_refused("class_names");
+  with("layers", {{{"type", "cone"}}});
+  expect_refused("cone");
   with("format_version", 0);
   expect_refused("format version 0");
   with("weights", "some");

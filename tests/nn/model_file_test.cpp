@@ -173,6 +173,21 @@ TEST(ModelFile, ConfigurationsAreReadBack) {
   }
 }
 
+TEST(ModelFile, TheOldestVersionThatDescribesAModelIsWritten) {
+  ModelConfig config{"mlp", 8, {1, 7, 5}, 3, 33, 1};
+  const auto version = [&] { return nlohmann::json::parse(config_json(config))["format_version"].get<int>(); };
+  EXPECT_EQ(version(), 3);
+  config.class_names = {"a", "b", "c"};
+  EXPECT_EQ(version(), 3) << "older builds pass over it";
+  EXPECT_EQ(parse_config(config_json(config), "f").class_names, config.class_names);
+  config.normalise = true;
+  EXPECT_EQ(version(), 4);
+  config.bits_of = {{"head", 8}, {"block0", 4}};
+  const ModelConfig read = parse_config(config_json(config), "f");
+  EXPECT_EQ(read.bits_of, config.bits_of);
+  EXPECT_TRUE(read.normalise);
+}
+
 TEST(ModelFile, WeightsArePackedOnDisk) {
   const Scratch scratch;
   const auto size_of = [&](int bits) {

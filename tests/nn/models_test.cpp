@@ -240,6 +240,58 @@ TEST(Models, TheFirstLayerIsQuantisedWhereAsked) {
   }
 }
 
+TEST(Models, BitsOfSingleLayers) {
+  ModelConfig config = lenet(4);
+  EXPECT_EQ(layer_names(config), (std::vector<std::string>{"conv1", "conv2", "inner", "head"}));
+  config.bits_of = {{"conv1", 8}, {"conv2", 32}, {"head", 1}};
+  const auto model = make_model(config);
+  ASSERT_EQ(model->quant_layers().size(), 3u);
+  EXPECT_EQ(model->quant_layers()[0]->weight_bits(), 8);
+  EXPECT_EQ(model->quant_layers()[1]->weight_bits(), 4) << "the inner linear, as bits says";
+  EXPECT_EQ(model->quant_layers()[2]->weight_bits(), 1);
+  EXPECT_TRUE(model->named_buffers().contains("input_norm.running_mean")) << "as for quantise_first";
+  EXPECT_TRUE(model->named_parameters().contains("head.bias"));
+  EXPECT_EQ(model->products().size(), 4u);
+  EXPECT_EQ(model->products()[1].name, "conv2");
+  EXPECT_TRUE(model->products()[1].norm);
+  EXPECT_FALSE(model->products()[3].norm);
+  for (const auto& [name, bits, part] : std::vector<std::tuple<std::string, int, std::string>>{
+           {"conv9", 8, "there is no layer 'conv9'; the layers are conv1, conv2, inner, head"},
+           {"conv2", 1, "layer 'conv2' cannot have 1 bit"},
+           {"conv2", 3, "the width of layer 'conv2' is 3"}}) {
+    config.bits_of = {{name, bits}};
+    EXPECT_NE(refusal([&] { make_model(config); }).find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Models, AProbeSeesTheInputOfEachLayer) {
+  for (const ModelConfig& config : {mlp(8), lenet(4), vgg(8), resnet(4, 4)}) {
+    const auto model = make_model(config);
+    model->eval();
+    std::vector<std::string> seen;
+    at::Tensor last;
+    model->set_probe([&](const std::string& name, const at::Tensor& x) {
+      seen.push_back(name);
+      last = x;
+    });
+    const at::Tensor y = logits(*model);
+    EXPECT_EQ(seen, layer_names(config));
+    EXPECT_TRUE(
+        y.equal(std::dynamic_pointer_cast<torch::nn::LinearImpl>(model->products().back().layer)->forward(last)));
+    model->set_probe({});
+    logits(*model);
+    EXPECT_EQ(seen.size(), layer_names(config).size());
+  }
+}
+
+TEST(Models, NumbersThatAreNoPixelsAreNormalised) {
+  ModelConfig config = mlp(8);
+  config.normalise = true;
+  const auto model = make_model(config);
+  EXPECT_TRUE(model->named_buffers().contains("input_norm.running_mean"));
+  EXPECT_FALSE(model->named_parameters().contains("input_norm.weight"));
+}
+
 TEST(Models, FormsOfWeightsHaveNames) {
   for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
     EXPECT_EQ(weight_form_of(name(form)), form);
@@ -263,10 +315,6 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   for (const ModelConfig& none : {lenet(1), vgg(1), resnet(1), resnet(1, 1)})
     expect(none, none.arch + " has no 1-bit form");
   for (const int bits : {3, -1, 2, 16, 64}) expect(resnet(8, bits), "linear_bits is " + std::to_string(bits));
-  for (ModelConfig bare : {vgg(8), resnet(8)}) {
-    bare.norm = false;
-    expect(bare, bare.arch + " has no form without BatchNorm");
-  }
   config = mlp(8);
   config.linear_bits = 4;
   expect(config, "linear_bits is 4, but all layers of an mlp are linear");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bie/nn/model_file.h"
+#include "bie/train/evaluation.h"
 #include "tests/io/scratch.h"
 #include "tests/train/small_runs.h"
 

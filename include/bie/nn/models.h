@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +25,21 @@ enum class WeightForm {
 const char* name(WeightForm form);
 WeightForm weight_form_of(const std::string& name);  ///< A ValueError for any other name.
 
+enum class Activation { none, relu, prelu };
+
+/// A layer of a net that a user describes (arch "custom"); see net_description.h.
+struct LayerSpec {
+  enum class Type { conv, linear, pool };
+  Type type = Type::linear;
+  std::int64_t out = 0;   ///< channels or features; a pool has as many as came
+  std::int64_t size = 0;  ///< of the square kernel, or of the square that a pool takes the largest value of
+  std::int64_t stride = 1, padding = 0;
+  int bits = 0;  ///< 0: ModelConfig::bits, 32 in the first layer
+  Activation activation = Activation::prelu;
+};
+
 struct ModelConfig {
-  std::string arch = "mlp";                    ///< mlp, lenet, vgg-small or resnet20
+  std::string arch = "mlp";                    ///< mlp, lenet, vgg-small, resnet20 or custom
   int bits = 32;                               ///< of inner layers, weights and activations: 32 (float), 8, 4 or 1
   std::array<std::int64_t, 3> image{1, 8, 8};  ///< channels, height, width
   std::int64_t classes = 10;
@@ -34,14 +49,34 @@ struct ModelConfig {
   bool quantise_first = false;  ///< the first layer is quantised too, its input normalised; all but the last layer then
   WeightForm weights = WeightForm::usual;
   int linear_bits = 0;  ///< of the inner linear: 0 is `bits` for lenet, and none such layer for vgg-small and resnet20
+  std::map<std::string, int> bits_of = {};  ///< of single layers by name, in place of what the fields above say
+  bool normalise = false;  ///< the input goes through a BatchNorm without learned numbers; vgg-small's always does
+  std::vector<LayerSpec> layers = {};         ///< of a custom net; a linear for the logits follows them
+  std::vector<std::string> class_names = {};  ///< empty where the classes are numbers
 };
+
+/// The names of the linears and convolutions, first to last: "conv1", "block3.conv2", "head". A ValueError as
+/// weight_count's.
+std::vector<std::string> layer_names(const ModelConfig& config);
 
 /// Elements of all weights of such a model (matrices and filters; biases, scales and norms do not count), from the
 /// sizes alone. A ValueError for an unknown architecture, bit width or size.
 std::int64_t weight_count(const ModelConfig& config);
 
-/// [batch, channels, height, width] float to [batch, classes] logits. The last layer is float, the first too unless the
-/// configuration says otherwise.
+/// Sees the input of each linear and convolution while a classifier runs.
+using Probe = std::function<void(const std::string& layer, const at::Tensor& input)>;
+
+/// A linear or convolution of a classifier.
+struct ProductLayer {
+  std::string name;                          ///< as in layer_names
+  std::shared_ptr<torch::nn::Module> layer;  ///< torch's Linear or Conv2d, or a QuantLayer
+  std::shared_ptr<torch::nn::Module> norm;   ///< the BatchNorm behind it; undefined where there is none
+};
+
+class Product;
+
+/// [batch, channels, height, width] float to [batch, classes] logits. The last layer is float, the first too, unless
+/// the configuration says otherwise.
 class Classifier : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& images) = 0;
@@ -49,16 +84,26 @@ class Classifier : public torch::nn::Module {
   const ModelConfig& config() const { return config_; }
   /// Quantised layers in the order of the forward pass; none at 32 bits.
   const std::vector<std::shared_ptr<QuantLayer>>& quant_layers() const { return quant_layers_; }
+  /// All linears and convolutions in the order of the forward pass, the head last.
+  std::vector<ProductLayer> products() const;
+  /// An empty one takes it away.
+  void set_probe(const Probe& probe);
   std::int64_t weight_count() const { return nn::weight_count(config_); }
   /// Elements of the quantised weights.
   std::int64_t quantised_count() const;
 
  protected:
   explicit Classifier(const ModelConfig& config) : config_(config) {}
-  std::vector<std::shared_ptr<QuantLayer>> quant_layers_;
+  void add_product(const std::shared_ptr<Product>& product, const std::shared_ptr<torch::nn::Module>& norm);
 
  private:
+  struct Member {
+    std::shared_ptr<Product> product;
+    std::shared_ptr<torch::nn::Module> norm;
+  };
   ModelConfig config_;
+  std::vector<Member> members_;
+  std::vector<std::shared_ptr<QuantLayer>> quant_layers_;
 };
 
 /// mlp:       linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
@@ -68,10 +113,10 @@ class Classifier : public torch::nn::Module {
 /// mean
 ///            of each channel, Linear. Shortcuts have no weights: where a block halves the map, every other pixel and
 ///            channels of zeros (He et al. 2016, option A).
-/// The latter two normalise their input, want `norm`, and have an inner linear of `hidden` before the last where
-/// linear_bits is given. A binary linear behind convolutions reads normalised features: a ReLU leaves it no signs. No
-/// convolution has a 1-bit form.
-/// A ValueError as weight_count's.
+/// custom:    ModelConfig::layers, Linear.
+/// vgg-small and resnet20 normalise their input, train with `norm` alone, and have an inner linear of `hidden` before
+/// the last where linear_bits is given. A binary linear behind convolutions reads normalised features: a ReLU leaves it
+/// no signs. No convolution has a 1-bit form. A ValueError as weight_count's.
 std::shared_ptr<Classifier> make_model(const ModelConfig& config);
 
 }  // namespace bie::nn

@@ -15,6 +15,8 @@ class NbitLayer : public QuantLayer {
   /// Gives a prepared float 4-bit weight the scale of its present values. Other weights stay as they are: at 8 bits
   /// each forward pass does it, and DiodeMix renews the scale of codes, which then have to move.
   void renew_weight_scale();
+  /// Takes int8 codes of the weight's shape, w = code * scale, packed in place of any other form.
+  void set_codes(const at::Tensor& codes, const at::Tensor& scale);
 
  protected:
   explicit NbitLayer(Traits traits) : QuantLayer(std::move(traits)) {}
@@ -29,6 +31,7 @@ class NbitLayer : public QuantLayer {
 
  private:
   at::Tensor weight_scale() const;
+  at::Tensor packed(const at::Tensor& codes) const;
 
   bool prepared_ = false;  // at 4 bits scale_w is the float weight's
   mutable Key eps_key_;

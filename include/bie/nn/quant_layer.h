@@ -101,6 +101,10 @@ class QuantLayer : public torch::nn::Module {
   /// Elements of the weight.
   std::int64_t weight_count() const { return weight_count_; }
   const std::vector<std::int64_t>& weight_shape() const { return traits_.weight_shape; }
+  /// Bytes that evaluation holds besides the layer's tensors: the packed form of a weight, the kernel's panels.
+  std::int64_t derived_bytes() const;
+  /// "BinaryLinear", "Q4Conv2d".
+  const char* kind() const { return traits_.kind; }
   /// "float", "int8" or "packed".
   const char* weight_form() const;
 

@@ -5,8 +5,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bie/nn/quant_layer.h"
+#include "bie/train/history.h"
 
 namespace bie::train {
 
@@ -14,6 +16,7 @@ struct Checkpoint {
   std::int64_t step = 0;  ///< steps done
   std::string run;        ///< JSON of what has to be the same to go on
   nn::StateDict tensors;
+  std::vector<Epoch> history = {};
 };
 
 /// Writes DIR/step-<step>.safetensors whole or not at all (written beside, flushed, renamed), then removes all but the

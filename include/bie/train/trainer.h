@@ -7,11 +7,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bie/io/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/train/augmentation.h"
+#include "bie/train/history.h"
 #include "bie/train/recipe.h"
 
 namespace bie::train {
@@ -34,12 +36,19 @@ struct TrainOptions {
   std::string checkpoints;            ///< folder for training checkpoints; empty: none are written
   std::int64_t checkpoint_every = 0;  ///< steps; 0: once an epoch
   bool resume = false;                ///< go on from the newest good checkpoint there
+
+  std::int64_t patience = 0;  ///< epochs without a better test accuracy after which the run ends; 0: it never does
 };
+
+/// The rates of a run: those of the options, and the defaults of the model's width for the others.
+Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& options);
 
 struct Progress {
   std::int64_t epoch, epochs;  ///< epochs done, of how many
   std::int64_t step, steps;    ///< steps done, of how many
   double loss;                 ///< mean of the epoch so far
+  std::int64_t done;           ///< steps of this process: those before a resume are not among them
+  double seconds;              ///< since its first step
 };
 
 /// What a run has to say while it goes on; each may be empty.
@@ -47,31 +56,37 @@ struct Listener {
   std::function<void(const Progress&)> progress;  ///< after every step; on a GPU every 20 steps and after each epoch
   std::function<void(const std::string&)> note;   ///< a sentence: a checkpoint passed over, a run resumed
   std::function<void()> started = {};             ///< once, before the first step: nothing is refused from here on
+  /// After each epoch. The test accuracy of an epoch is measured for this and for `patience` alone.
+  std::function<void(const Epoch&)> epoch = {};
+  /// The epochs that a resumed run has behind it; once, before `started`.
+  std::function<void(const std::vector<Epoch>&)> past = {};
+  /// Asked after every step: whether the run is to end here, with a checkpoint where it has a folder for them.
+  std::function<bool()> stop = {};
+};
+
+enum class End {
+  finished,     ///< all epochs are done
+  patience,     ///< the test accuracy got no better
+  interrupted,  ///< Listener::stop said so
 };
 
 struct TrainResult {
-  double test_accuracy;
-  double flipped;  ///< share of binary weights whose sign differs from the start's; NaN without binary weights
-  double seconds;  ///< of this process
+  double test_accuracy;  ///< NaN for an interrupted run
+  double flipped;        ///< share of binary weights whose sign differs from the start's; NaN without binary weights
+  double seconds;        ///< of this process
   std::int64_t optimizer_bytes;  ///< of all moments
+  End end;
+  std::int64_t steps;          ///< done, those before a resume included
+  std::vector<Epoch> history;  ///< the epochs whose test accuracy was measured, those before a resume included
 };
 
-/// Trains in place and leaves the model in evaluation mode on the options' device. The same options, data and thread
+/// Trains in place and leaves the model in evaluation mode on the options' device; an interrupted one is left as it was
+/// in training. The same options, data and thread
 /// count give the same model to the bit, whether the run was interrupted and resumed or not. A run may go on on another
 /// device; the bits are then those of neither alone.
 /// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
 /// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
 TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& options,
                 const Listener& listener = {});
-
-/// [images, classes] on the CPU, in evaluation mode on the model's device.
-at::Tensor logits(nn::Classifier& model, const at::Tensor& images);
-
-/// Share of images whose largest logit is the label's, in evaluation mode.
-double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
-
-/// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the
-/// device of the model, until it is done there.
-double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
 
 }  // namespace bie::train

@@ -1,0 +1,32 @@
+// The epochs that a run has behind it: what its log and its report show, and what decides whether it goes on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bie::train {
+
+/// What one epoch came to.
+struct Epoch {
+  std::int64_t epoch;    ///< epochs done, this one included
+  std::int64_t step;     ///< steps done
+  double loss;           ///< mean over the epoch's steps; where a run was resumed inside it, over those since
+  double test_accuracy;  ///< share of the test images
+  double rate;           ///< of the float parameters, in its last step
+  double seconds;        ///< this process spent on it, the test included
+};
+
+/// One epoch as a JSON object, and the history as an array of them.
+std::string epoch_json(const Epoch& epoch);
+std::string history_json(const std::vector<Epoch>& history);
+/// A ValueError for text that history_json has not written.
+std::vector<Epoch> parse_history(const std::string& json);
+
+/// The index of the epoch with the best test accuracy, the first of equals; -1 for an empty history.
+std::int64_t best_epoch(const std::vector<Epoch>& history);
+
+/// Whether `patience` epochs have passed since the best one; never for a patience of 0.
+bool out_of_patience(const std::vector<Epoch>& history, std::int64_t patience);
+
+}  // namespace bie::train

@@ -1,0 +1,104 @@
+// bie bench: how long saved models take for an image.
+#include <ATen/Parallel.h>
+#include <ATen/ops/rand.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "bie/nn/model_file.h"
+#include "bie/train/device.h"
+#include "bie/train/evaluation.h"
+#include "cli/commands.h"
+#include "cli/result.h"
+#include "cli/session.h"
+#include "cli/text.h"
+
+namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> models;
+  std::vector<std::int64_t> batches{1, 64, 256};
+  int repeats = 20;
+  std::string device = "cpu";
+};
+
+/// The models in turn, the median of five medians of each: the machine's other work disturbs all alike.
+std::vector<double> seconds_an_image(const std::vector<std::shared_ptr<nn::Classifier>>& models, std::int64_t batch,
+                                     int repeats) {
+  constexpr std::size_t rounds = 5;
+  std::vector<std::vector<double>> times(models.size());
+  for (std::size_t round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      const auto& image = models[i]->config().image;
+      const at::Tensor images = at::rand({1, image[0], image[1], image[2]});
+      times[i].push_back(train::latency(*models[i], images, batch, repeats) / static_cast<double>(batch));
+    }
+  std::vector<double> medians;
+  for (auto& list : times) {
+    std::sort(list.begin(), list.end());
+    medians.push_back(list[rounds / 2]);
+  }
+  return medians;
+}
+
+void bench(const Arguments& a, const Global& global) {
+  const c10::Device device = train::device_of(a.device);
+  std::vector<std::shared_ptr<nn::Classifier>> models;
+  for (const std::string& path : a.models) {
+    models.push_back(nn::load_model(path));
+    models.back()->to(device);
+  }
+  Json list = Json::array();
+  for (std::size_t i = 0; i < models.size(); ++i)
+    list.push_back({{"model", a.models[i]},
+                    {"bits", models[i]->config().bits},
+                    {"file_bytes", std::filesystem::file_size(a.models[i])},
+                    {"times", Json::array()}});
+  for (const std::int64_t batch : a.batches) {
+    const std::vector<double> seconds = seconds_an_image(models, batch, a.repeats);
+    for (std::size_t i = 0; i < models.size(); ++i)
+      list[i]["times"].push_back({{"batch", batch}, {"seconds_an_image", seconds[i]}});
+  }
+  if (global.json) {
+    print_json("bench", {{"device", device.str()}, {"threads", at::get_num_threads()}, {"models", list}});
+    return;
+  }
+  std::printf("%10s %11s %11s %9s  %s\n", "batch", "us/image", "images/s", "bytes", "model");
+  for (std::size_t b = 0; b < a.batches.size(); ++b)
+    for (const Json& model : list) {
+      const double seconds = model["times"][b]["seconds_an_image"].get<double>();
+      const double first = list[0]["times"][b]["seconds_an_image"].get<double>();
+      std::printf("%10lld %11.2f %11.0f %9lld  %s%s\n", static_cast<long long>(a.batches[b]), 1e6 * seconds,
+                  1 / seconds, model["file_bytes"].get<long long>(), model["model"].get<std::string>().c_str(),
+                  models.size() > 1 ? format(" (%.2fx)", first / seconds).c_str() : "");
+    }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("bench", "How long saved models take for an image");
+  command->add_option("models", arguments->models, "files written by bie train or bie quantize")->required();
+  command->add_option("--batch", arguments->batches, "images in a call; several are separated by commas")
+      ->check(CLI::Range(1, 1 << 16))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "calls in each of five rounds")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  add_device(*command, arguments->device);
+  command->footer(
+      "The factors in brackets compare with the first model. The kernels of a GPU are timed by bie tune.\n"
+      "Examples:\n"
+      "  bie --threads 1 bench float.safetensors eight.safetensors four.safetensors\n"
+      "  bie bench mnist4.safetensors --batch 1 --device cuda --json");
+  command->callback([arguments, &global] { bench(*arguments, global); });
+}
+
+}  // namespace bie::cli

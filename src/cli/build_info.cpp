@@ -1,0 +1,53 @@
+#include "cli/build_info.h"
+
+#include <fstream>
+
+#include "bie/kernels/isa.h"
+#include "bie/kernels/status.h"
+#include "cli/text.h"
+
+namespace bie::cli {
+namespace {
+
+/// The processor as the system calls it; empty where it does not say.
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const std::size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  return {};
+}
+
+/// Why the instruction set is not the best of this CPU; empty where it is.
+std::string isa_note() {
+  const kernels::Host& host = kernels::host();
+  const kernels::Isa best = kernels::best_isa(kernels::detect_cpu());
+  if (host.status != kernels::Status::ok) return kernels::describe(host.status);
+  if (host.isa != best) return format("capped to %s by BIE_MAX_ISA", kernels::name(host.isa));
+  return {};
+}
+
+}  // namespace
+
+Json build_info() {
+  return {{"version", BIE_VERSION},
+          {"torch", BIE_TORCH_VERSION},
+          {"compiler", BIE_COMPILER},
+          {"build", BIE_BUILD_TYPE},
+          {"cuda", BIE_WITH_CUDA != 0 ? Json(BIE_CUDA_VERSION) : Json()},
+          {"cpu", cpu_name()},
+          {"isa", kernels::name(kernels::best_isa(kernels::detect_cpu()))},
+          {"isa_note", isa_note()}};
+}
+
+std::string version_text() {
+  const Json info = build_info();
+  const auto text = [&](const char* key) { return info[key].get<std::string>(); };
+  const std::string note = text("isa_note");
+  return format("bie %s (torch %s)\nbuild: %s, %s\nCUDA kernels: %s\nCPU: %s%s%s", text("version").c_str(),
+                text("torch").c_str(), text("build").c_str(), text("compiler").c_str(),
+                info["cuda"].is_null() ? "none in this build" : ("built with CUDA " + text("cuda")).c_str(),
+                text("isa").c_str(), note.empty() ? "" : ", ", note.c_str());
+}
+
+}  // namespace bie::cli

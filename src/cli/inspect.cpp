@@ -1,0 +1,242 @@
+// bie inspect: what a file holds, layer by layer, and how two files differ.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "bie/io/safetensors.h"
+#include "bie/nn/layer_table.h"
+#include "bie/nn/model_file.h"
+#include "bie/nn/tensor_diff.h"
+#include "bie/train/evaluation.h"
+#include "cli/commands.h"
+#include "cli/result.h"
+#include "cli/session.h"
+#include "cli/text.h"
+
+namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::string file, other, data;
+};
+
+/// The JSON of the metadata entry "bie"; null for a file of somebody else.
+Json metadata_of(const io::SafetensorsFile& file) {
+  const auto found = file.metadata.find("bie");
+  return found == file.metadata.end() ? Json() : Json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+}
+
+bool is_training_checkpoint(const Json& metadata) {
+  return metadata.is_object() && metadata.value("kind", std::string()) == "training";
+}
+
+Json tensors_json(const io::SafetensorsFile& file) {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : file.tensors)
+    tensors.push_back({{"name", name},
+                       {"dtype", c10::toString(tensor.scalar_type())},
+                       {"shape", tensor.sizes().vec()},
+                       {"bytes", tensor.nbytes()}});
+  return tensors;
+}
+
+/// Of one linear or convolution.
+Json layer_json(const nn::ProductLayer& product, const std::map<std::string, double>& saturated) {
+  std::int64_t rest = 0, weights = 0;
+  std::vector<std::int64_t> shape;
+  for (const auto& item : product.layer->named_parameters(/*recurse=*/false)) {
+    rest += static_cast<std::int64_t>(item.value().nbytes());
+    if (item.key() == "weight") shape = item.value().sizes().vec();
+    if (item.key() == "weight") weights = item.value().numel();
+  }
+  for (const auto& item : product.layer->named_buffers(/*recurse=*/false))
+    rest += static_cast<std::int64_t>(item.value().nbytes());
+  const auto* layer = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+  if (layer != nullptr) {
+    shape = layer->weight_shape();
+    weights = layer->weight_count();
+  }
+  const auto share = saturated.find(product.name);
+  return {{"name", product.name},
+          {"kind", layer != nullptr    ? layer->kind()
+                   : shape.size() == 4 ? "Conv2d"
+                                       : "Linear"},
+          {"bits", layer != nullptr ? layer->weight_bits() : 32},
+          {"form", layer != nullptr ? layer->weight_form() : "float"},
+          {"shape", shape},
+          {"weights", weights},
+          {"bytes_at_rest", rest},
+          {"bytes_resident", rest + (layer != nullptr ? layer->derived_bytes() : 0)},
+          {"compression", 4.0 * static_cast<double>(weights) / static_cast<double>(rest)},
+          {"scale_a", layer != nullptr ? Json(layer->scale_a.item<float>()) : Json()},
+          {"scale_w", layer != nullptr ? Json(layer->scale_w.item<float>()) : Json()},
+          {"saturated", share == saturated.end() ? Json() : Json(share->second)}};
+}
+
+Json model_json(const Arguments& a, const Json& metadata) {
+  const auto model = nn::load_model(a.file);
+  std::map<std::string, double> saturated;
+  if (!a.data.empty()) {
+    const io::Dataset data = io::load_dataset(a.data);
+    check_fit(*model, a.file, data);
+    saturated = train::saturated_shares(*model, data.test_images);
+  } else {
+    // Makes what evaluation holds: packed forms and panels.
+    const at::NoGradGuard no_grad;
+    const auto& image = model->config().image;
+    model->forward(at::zeros({1, image[0], image[1], image[2]}));
+  }
+  Json layers = Json::array();
+  for (const nn::ProductLayer& product : model->products()) layers.push_back(layer_json(product, saturated));
+  return {{"file", a.file},
+          {"kind", "model"},
+          {"model", metadata},
+          {"weights", model->weight_count()},
+          {"quantised_weights", model->quantised_count()},
+          {"layers", layers}};
+}
+
+std::string shape_text(const Json& shape) {
+  std::string text;
+  for (const Json& size : shape) text += (text.empty() ? "" : "x") + std::to_string(size.get<std::int64_t>());
+  return text;
+}
+
+void print_model(const Json& model) {
+  const Json& c = model["model"];
+  std::printf("%s: %s, %d bits, images %s, %lld classes\n%lld weights, %.1f %% of them quantised\n",
+              model["file"].get<std::string>().c_str(), c["arch"].get<std::string>().c_str(), c["bits"].get<int>(),
+              shape_text(c["image"]).c_str(), c["classes"].get<long long>(), model["weights"].get<long long>(),
+              100.0 * model["quantised_weights"].get<double>() / model["weights"].get<double>());
+  std::printf("%-15s %-12s %4s %-13s %10s %10s %6s\n", "layer", "kind", "bits", "shape", "at rest", "resident",
+              "ratio");
+  for (const Json& l : model["layers"])
+    std::printf("%-15s %-12s %4d %-13s %10lld %10lld %5.1fx\n", l["name"].get<std::string>().c_str(),
+                l["kind"].get<std::string>().c_str(), l["bits"].get<int>(), shape_text(l["shape"]).c_str(),
+                l["bytes_at_rest"].get<long long>(), l["bytes_resident"].get<long long>(),
+                l["compression"].get<double>());
+  if (model["quantised_weights"] == 0) return;
+  std::printf("\n%-15s %12s %12s %10s\n", "layer", "scale_a", "scale_w", "saturated");
+  for (const Json& l : model["layers"]) {
+    if (l["scale_a"].is_null()) continue;
+    std::printf("%-15s %12.4e %12.4e %10s\n", l["name"].get<std::string>().c_str(), l["scale_a"].get<double>(),
+                l["scale_w"].get<double>(),
+                l["saturated"].is_null() ? "-" : format("%.3f %%", 100 * l["saturated"].get<double>()).c_str());
+  }
+}
+
+void print_tensors(const Json& file) {
+  std::printf("%s: %s\n", file["file"].get<std::string>().c_str(), file["kind"].get<std::string>().c_str());
+  for (const Json& t : file["tensors"])
+    std::printf("%-44s %-8s %-16s %11lld\n", t["name"].get<std::string>().c_str(),
+                t["dtype"].get<std::string>().c_str(), shape_text(t["shape"]).c_str(), t["bytes"].get<long long>());
+}
+
+void inspect_one(const Arguments& a, const Global& global) {
+  const io::SafetensorsFile file = io::load_safetensors(a.file);
+  const Json metadata = metadata_of(file);
+  const bool checkpoint = is_training_checkpoint(metadata);
+  if (metadata.is_object() && !checkpoint) {
+    const Json model = model_json(a, metadata);
+    if (global.json)
+      print_json("inspect", model);
+    else
+      print_model(model);
+    return;
+  }
+  TORCH_CHECK_VALUE(a.data.empty(), "--data: ", a.file, " is no model");
+  Json result = {{"file", a.file}, {"kind", checkpoint ? "training checkpoint" : "tensors"}};
+  if (checkpoint) result.update({{"step", metadata["step"]}, {"run", metadata["run"]}});
+  result["tensors"] = tensors_json(file);
+  if (global.json) {
+    print_json("inspect", result);
+    return;
+  }
+  if (checkpoint) result["kind"] = format("training checkpoint after step %lld", metadata["step"].get<long long>());
+  print_tensors(result);
+}
+
+const char* kind_name(nn::TensorDiff::Kind kind) {
+  switch (kind) {
+    case nn::TensorDiff::Kind::same: return "same";
+    case nn::TensorDiff::Kind::values: return "values";
+    case nn::TensorDiff::Kind::form: return "form";
+    case nn::TensorDiff::Kind::only_first: return "only in the first";
+    case nn::TensorDiff::Kind::only_second: return "only in the second";
+  }
+  return "";
+}
+
+/// The settings of two models that differ, {"bits": [8, 4]}.
+Json config_diff(const Json& first, const Json& second) {
+  Json diff = Json::object();
+  if (!first.is_object() || !second.is_object()) return diff;
+  for (const auto& [key, value] : first.items())
+    if (!second.contains(key) || second[key] != value) diff[key] = {value, second.contains(key) ? second[key] : Json()};
+  for (const auto& [key, value] : second.items())
+    if (!first.contains(key)) diff[key] = {Json(), value};
+  return diff;
+}
+
+void inspect_two(const Arguments& a, const Global& global) {
+  const io::SafetensorsFile first = io::load_safetensors(a.file), second = io::load_safetensors(a.other);
+  const Json config = config_diff(metadata_of(first), metadata_of(second));
+  const std::vector<nn::TensorDiff> diffs = nn::compare(first.tensors, second.tensors);
+  Json tensors = Json::array();
+  for (const nn::TensorDiff& d : diffs)
+    tensors.push_back({{"name", d.name},
+                       {"difference", kind_name(d.kind)},
+                       {"share", d.share},
+                       {"largest", d.largest},
+                       {"first", d.first},
+                       {"second", d.second}});
+  if (global.json) {
+    print_json("inspect", {{"file", a.file}, {"other", a.other}, {"settings", config}, {"tensors", tensors}});
+    return;
+  }
+  for (const auto& [key, values] : config.items())
+    std::printf("%s: %s, %s\n", key.c_str(), values[0].dump().c_str(), values[1].dump().c_str());
+  std::size_t same = 0;
+  for (const nn::TensorDiff& d : diffs) {
+    if (d.kind == nn::TensorDiff::Kind::same)
+      ++same;
+    else if (d.kind == nn::TensorDiff::Kind::values)
+      std::printf("%s: %.2f %% of the elements differ, by up to %.4g\n", d.name.c_str(), 100 * d.share, d.largest);
+    else if (d.kind == nn::TensorDiff::Kind::form)
+      std::printf("%s: %s, %s\n", d.name.c_str(), d.first.c_str(), d.second.c_str());
+    else
+      std::printf("%s: %s\n", d.name.c_str(), kind_name(d.kind));
+  }
+  std::printf("%zu of %zu tensors are the same\n", same, diffs.size());
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("inspect", "What a file holds, layer by layer; how two files differ");
+  command->add_option("file", arguments->file, "a model, a training checkpoint or any safetensors file")->required();
+  CLI::Option* diff = command->add_option("--diff", arguments->other, "another file to compare with");
+  add_data(*command, arguments->data)
+      ->description("measure the share of activations that are clipped, on the test images of this data set")
+      ->excludes(diff);
+  command->footer(
+      "Bytes at rest are those of the file, resident ones include what the kernels keep; the ratio is to float32.\n"
+      "Examples:\n"
+      "  bie inspect mnist4.safetensors --data mnist:data/mnist\n"
+      "  bie inspect mnist8.safetensors --diff mnist4.safetensors\n"
+      "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, bits, compression}'");
+  command->callback([arguments, &global] {
+    if (arguments->other.empty())
+      inspect_one(*arguments, global);
+    else
+      inspect_two(*arguments, global);
+  });
+}
+
+}  // namespace bie::cli

@@ -1,0 +1,15 @@
+// What a command prints with --json.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace bie::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// One line on stdout: {"schema": 1, "command": "eval", ...}. Bytes that are no UTF-8 are replaced, and so are numbers
+/// that are not finite, by null.
+void print_json(const std::string& command, const Json& fields);
+
+}  // namespace bie::cli

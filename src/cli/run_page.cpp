@@ -1,0 +1,148 @@
+#include "cli/run_page.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/histc.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "bie/nn/nbit_layer.h"
+#include "bie/train/evaluation.h"
+#include "cli/build_info.h"
+#include "cli/text.h"
+#include "report/run_report.h"
+
+namespace bie::cli {
+namespace {
+
+constexpr std::int64_t most_mistakes = 12;
+constexpr std::int64_t most_classes = 50;  // of a confusion table that can be read
+
+std::vector<report::Fact> facts_of(const Json& object) {
+  std::vector<report::Fact> facts;
+  for (const auto& [key, value] : object.items())
+    if (!value.is_structured() && !value.is_null())
+      facts.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
+  return facts;
+}
+
+std::string class_name(const nn::ModelConfig& c, std::int64_t index) {
+  return c.class_names.empty() ? std::to_string(index) : c.class_names[static_cast<std::size_t>(index)];
+}
+
+/// The weight's values in 32 bins.
+report::Histogram histogram_of(const nn::ProductLayer& product) {
+  const at::Tensor* weight = product.layer->named_parameters(/*recurse=*/false).find("weight");
+  if (weight == nullptr || !weight->defined()) return {};
+  const at::Tensor values = weight->detach().cpu().to(at::kFloat);
+  const double largest = std::max(values.abs().max().item<double>(), 1e-12);
+  constexpr std::int64_t bins = 32;
+  const at::Tensor counts = at::histc(values, bins, -largest, largest);
+  report::Histogram histogram{-largest, largest, {}};
+  for (std::int64_t i = 0; i < bins; ++i)
+    histogram.counts.push_back(static_cast<std::uint64_t>(counts[i].item<double>()));
+  return histogram;
+}
+
+report::Layer layer_of(const nn::ProductLayer& product) {
+  report::Layer layer;
+  layer.name = product.name;
+  const auto* low = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+  std::int64_t weights = 0;
+  if (low != nullptr) {
+    layer.kind = low->kind();
+    layer.shape = low->weight_shape();
+    weights = low->weight_count();
+  } else if (const at::Tensor* weight = product.layer->named_parameters(/*recurse=*/false).find("weight")) {
+    layer.shape = weight->sizes().vec();
+    layer.kind = layer.shape.size() == 4 ? "Conv2d" : "Linear";
+    weights = weight->numel();
+  }
+  layer.weight_bits = layer.activation_bits = low != nullptr ? low->weight_bits() : 32;
+  layer.bytes = static_cast<std::uint64_t>((weights * layer.weight_bits + 7) / 8);
+  layer.weights = histogram_of(product);
+  return layer;
+}
+
+report::Picture picture_of(const at::Tensor& image) {
+  const at::Tensor pixels = image.clamp(0, 1).mul(255).round().to(at::kByte).permute({1, 2, 0}).contiguous();
+  const auto* first = pixels.const_data_ptr<std::uint8_t>();
+  return {static_cast<int>(image.size(2)),
+          static_cast<int>(image.size(1)),
+          static_cast<int>(image.size(0)),
+          {first, first + pixels.numel()}};
+}
+
+/// The confusion table and the mistakes that the model is surest of.
+void add_predictions(nn::Classifier& model, const io::Dataset& data, report::RunReport& report) {
+  const nn::ModelConfig& c = model.config();
+  const auto [confidence, predicted] = at::softmax(train::logits(model, data.test_images), 1).max(1);
+  const std::int64_t classes = c.classes, count = predicted.numel();
+  const auto* guess = predicted.const_data_ptr<std::int64_t>();
+  const auto* truth = data.test_labels.const_data_ptr<std::int64_t>();
+  if (classes <= most_classes) {
+    report.confusion.counts.assign(static_cast<std::size_t>(classes * classes), 0);
+    for (std::int64_t i = 0; i < classes; ++i) report.confusion.classes.push_back(class_name(c, i));
+    for (std::int64_t i = 0; i < count; ++i)
+      ++report.confusion.counts[static_cast<std::size_t>(truth[i] * classes + guess[i])];
+  }
+  const at::Tensor order = std::get<1>(confidence.sort(0, /*descending=*/true));
+  const bool pictures = !data.tabular && (c.image[0] == 1 || c.image[0] == 3);
+  for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(report.mistakes.size()) < most_mistakes; ++i) {
+    const std::int64_t row = order[i].item<std::int64_t>();
+    if (!pictures || guess[row] == truth[row]) continue;
+    report.mistakes.push_back({picture_of(data.test_images[row]), class_name(c, truth[row]), class_name(c, guess[row]),
+                               confidence[row].item<double>()});
+  }
+}
+
+void add_results(const train::TrainResult& result, const nn::Classifier& model, report::RunReport& report) {
+  report.results.push_back({"test accuracy", format("%.2f %%", 100 * result.test_accuracy)});
+  if (!std::isnan(result.flipped))
+    report.results.push_back({"binary weights flipped", format("%.1f %%", 100 * result.flipped)});
+  report.results.push_back(
+      {"weights quantised", format("%.1f %%", 100.0 * static_cast<double>(model.quantised_count()) /
+                                                  static_cast<double>(model.weight_count()))});
+  report.results.push_back({"time", duration(result.seconds)});
+  if (result.end == train::End::patience)
+    report.notes.emplace_back(
+        "Stopped early: the test accuracy got no better. The test images chose the moment, so the "
+        "accuracy flatters.");
+}
+
+}  // namespace
+
+std::vector<report::Fact> machine_facts() {
+  std::vector<report::Fact> facts = facts_of(build_info());
+  facts.push_back({"threads", std::to_string(at::get_num_threads())});
+  return facts;
+}
+
+std::string run_page(const Session& session, const io::Dataset& data, const Json& config) {
+  nn::Classifier& model = *session.model;
+  report::RunReport report;
+  report.title = format("%s of %d bits on %s", model.config().arch.c_str(), model.config().bits, data.name.c_str());
+  report.when = config["started"].get<std::string>();
+  report.command = config["command"].get<std::string>();
+  add_results(session.result, model, report);
+  for (const train::Epoch& e : session.result.history) {
+    report::Epoch epoch;
+    epoch.number = e.epoch;
+    epoch.loss = e.loss;
+    epoch.test_accuracy = e.test_accuracy;
+    epoch.rate = e.rate;
+    epoch.seconds = e.seconds;
+    report.epochs.push_back(epoch);
+  }
+  for (const nn::ProductLayer& product : model.products()) report.layers.push_back(layer_of(product));
+  add_predictions(model, data, report);
+  for (const char* part : {"data", "model", "recipe"})
+    for (report::Fact& fact : facts_of(config[part])) report.configuration.push_back(std::move(fact));
+  report.machine = machine_facts();
+  return report::html(report);
+}
+
+}  // namespace bie::cli

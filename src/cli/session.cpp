@@ -1,0 +1,104 @@
+#include "cli/session.h"
+
+#include <ATen/Context.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <limits>
+
+#include "cli/interrupt.h"
+#include "cli/log.h"
+#include "cli/progress_bar.h"
+#include "cli/text.h"
+
+namespace bie::cli {
+namespace {
+
+using LongLong = long long;  // what printf has a letter for
+
+std::string progress_note(const train::Progress& p, const std::string& accuracy) {
+  const double left = p.seconds / static_cast<double>(p.done) * static_cast<double>(p.steps - p.step);
+  return format("epoch %lld/%lld  loss %.4f  %s%s left", LongLong{p.epoch}, LongLong{p.epochs}, p.loss,
+                accuracy.c_str(), duration(left).c_str());
+}
+
+std::string epoch_line(const train::Epoch& e, std::int64_t epochs) {
+  return format("epoch %lld/%lld: loss %.4f, test accuracy %.2f %%, rate %.2e, %.1f s", LongLong{e.epoch},
+                LongLong{epochs}, e.loss, 100 * e.test_accuracy, e.rate, e.seconds);
+}
+
+}  // namespace
+
+nn::ModelConfig fitted(nn::ModelConfig config, const io::Dataset& data) {
+  const auto image = data.train_images.sizes().slice(1);
+  config.image = {image[0], image[1], image[2]};
+  config.classes = data.classes;
+  config.class_names = data.class_names;
+  config.normalise = data.tabular;
+  return config;
+}
+
+Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const io::Dataset& data,
+                       const train::TrainOptions& options, const SessionHooks& hooks) {
+  at::manual_seed(options.seed);
+  Session session{nn::make_model(fitted(config, data)), {}};
+  if (hooks.configure) hooks.configure(*session.model);
+  ProgressBar bar(label);
+  std::string accuracy;
+  std::vector<train::Epoch> past;
+  train::Listener listener;
+  listener.progress = [&](const train::Progress& p) {
+    bar.show(static_cast<double>(p.step) / static_cast<double>(p.steps), progress_note(p, accuracy));
+  };
+  listener.note = [&](const std::string& sentence) {
+    bar.clear();
+    log::info(sentence);
+  };
+  listener.past = [&](const std::vector<train::Epoch>& epochs) { past = epochs; };
+  listener.started = [&] {
+    if (hooks.started) hooks.started(*session.model, past);
+  };
+  if (hooks.epoch) {
+    listener.epoch = [&](const train::Epoch& e) {
+      bar.clear();
+      log::info(epoch_line(e, options.epochs));
+      accuracy = format("%.2f %%  ", 100 * e.test_accuracy);
+      hooks.epoch(e);
+    };
+  }
+  listener.stop = was_interrupted;
+  watch_for_interrupts();
+  session.result = train::fit(*session.model, data, options, listener);
+  return session;
+}
+
+CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what) {
+  return command.add_option("--seed", seed, what)
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max(), "NONNEGATIVE"))
+      ->capture_default_str();
+}
+
+CLI::Option* add_data(CLI::App& command, std::string& data) {
+  return command
+      .add_option("--data", data,
+                  "digits (built in), mnist:DIR (IDX files, .gz or not), cifar10:DIR (binary files), csv:FILE or "
+                  "images:DIR (DIR/CLASS/*.png)")
+      ->capture_default_str();
+}
+
+void add_device(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+}
+
+void check_fit(const nn::Classifier& model, const std::string& path, const io::Dataset& data) {
+  const nn::ModelConfig& c = model.config();
+  const auto image = data.test_images.sizes().slice(1);
+  TORCH_CHECK_VALUE(image == at::IntArrayRef(c.image), data.name, ": the images are ", image, ", ", path, " wants ",
+                    at::IntArrayRef(c.image));
+  TORCH_CHECK_VALUE(data.classes <= c.classes, data.name, ": has ", data.classes, " classes, ", path, " has ",
+                    c.classes);
+  TORCH_CHECK_VALUE(c.class_names.empty() || data.class_names.empty() || c.class_names == data.class_names, data.name,
+                    ": its classes are not those of ", path);
+}
+
+}  // namespace bie::cli

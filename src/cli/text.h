@@ -1,0 +1,21 @@
+// Numbers and words as people read them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace bie::cli {
+
+/// printf into a string.
+__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...);
+
+/// "0:07", "12:34", "1:02:03".
+std::string duration(double seconds);
+
+/// "2025-03-01 14:02 UTC".
+std::string utc_now();
+
+/// Words as a shell takes them, quoted where they have to be.
+std::string shell_line(const std::vector<std::string>& words);
+
+}  // namespace bie::cli

@@ -1,0 +1,150 @@
+#include "cli/train_arguments.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "bie/nn/net_description.h"
+#include "bie/train/device.h"
+#include "cli/output.h"
+#include "cli/session.h"
+
+namespace bie::cli {
+namespace {
+
+/// Options of one group, each with its default shown.
+class Group {
+ public:
+  Group(CLI::App& command, std::string title) : command_(command), title_(std::move(title)) {}
+  template <class T>
+  CLI::Option* add(const char* name, T& value, const char* what) {
+    return command_.add_option(name, value, what)->capture_default_str()->group(title_);
+  }
+  /// Without a default of its own.
+  template <class T>
+  CLI::Option* add_unset(const char* name, T& value, const char* what) {
+    return command_.add_option(name, value, what)->group(title_);
+  }
+  CLI::Option* flag(const char* name, bool& value, const char* what) {
+    return command_.add_flag(name, value, what)->group(title_);
+  }
+
+  const std::string& title() const { return title_; }
+
+ private:
+  CLI::App& command_;
+  std::string title_;
+};
+
+void add_model_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "Model");
+  auto& c = a.config;
+  auto& w = a.words;
+  CLI::Option* arch = group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
+  group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch")->excludes(arch);
+  group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
+  group.add_unset("--first", w.first, "bits of the first layer");
+  group.add_unset("--last", w.last, "bits of the last layer");
+  group.add_unset("--bits-of", w.bits_of, "NAME=BITS of one layer; --layers shows the names; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  group.add("--linear-bits", c.linear_bits,
+            "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
+  group.add("--hidden,--width", c.hidden, "width of the inner layers");
+  group.add("--depth", c.depth, "number of inner layers (mlp)");
+  group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
+  group.flag("--quantise-first", c.quantise_first, "quantise the first layer too: all but the last one then");
+  group.add("--weights", w.weights, "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)");
+  group.add_unset("--gradients", w.gradients, "exact, or reference (BITorch Engine's, the default with --compat)")
+      ->check(CLI::IsMember({"exact", "reference"}));
+  group.add("--compat", w.compat, "none, or bie-0.2.6: values as BITorch Engine computes them");
+  group.flag("--layers", a.layers, "print the layers, their widths and sizes first");
+}
+
+void add_recipe_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "Recipe (what is not given has a default for the bit width)");
+  auto& o = a.options;
+  auto& w = a.words;
+  group.add("--epochs", o.epochs, "passes over the training images");
+  group.add("--batch", o.batch, "images a step");
+  group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
+  group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
+  group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd");
+  group.add_unset("--lr", o.lr, "rate of the float parameters");
+  group.add_unset("--weight-decay", o.weight_decay, "of the float weights");
+  group.add_unset("--integer-lr", o.integer_lr, "rate of the int8 weights (DiodeMix)");
+  group.add_unset("--integer-memory", o.integer_memory,
+                  "share of the steps over which DiodeMix remembers the votes on a 1-bit weight");
+  group.add_unset("--schedule", w.schedule, "of all rates: cosine, linear or constant");
+  group.add_unset("--warmup", o.warmup, "share of the steps over which the rates rise");
+  group.add("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none");
+  group.add("--renew-scale-every", o.renew_scale_every,
+            "steps between new scales of 4-bit weights and of int8 codes; 0: never");
+  group.flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8");
+  group.flag("--bfloat16-moments", w.bfloat16_moments, "the optimizer's moments in half the memory");
+  group.flag("--freeze-binary", o.freeze_binary, "leave the 1-bit weights as they start, for comparison");
+  add_seed(command, o.seed, "start of every random number")->group(group.title());
+}
+
+void add_output_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "What is kept");
+  auto& o = a.options;
+  group.add_unset("-o,--out", a.out, "where to save the model (safetensors)");
+  CLI::Option* run = group.add_unset(
+      "--run", a.run, "a folder for the whole run: config, log, TensorBoard events, checkpoints, model, report");
+  group.flag("--training-form", a.words.training_form, "save the weights as they train, not packed");
+  group.add_unset("--logits", a.logits, "where to save the test images' logits (safetensors)");
+  group.add_unset("--checkpoints", o.checkpoints, "folder for training checkpoints alone")->excludes(run);
+  group.add("--checkpoint-every", o.checkpoint_every, "steps between them; 0: once an epoch");
+  group.flag("--resume", o.resume, "go on from the newest good checkpoint in the folder");
+}
+
+int bits_in(const std::string& word, std::size_t equals) {
+  const std::string digits = word.substr(equals + 1);
+  for (const int bits : {32, 8, 4, 1})
+    if (digits == std::to_string(bits)) return bits;
+  TORCH_CHECK_VALUE(false, "--bits-of ", word, ": 32, 8, 4 or 1 bits are wanted");
+}
+
+}  // namespace
+
+void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
+                    std::optional<int> last) {
+  const std::vector<std::string> names = nn::layer_names(config);
+  if (first) config.bits_of[names.front()] = *first;
+  if (last) config.bits_of[names.back()] = *last;
+  for (const std::string& word : bits_of) {
+    const std::size_t equals = word.rfind('=');
+    TORCH_CHECK_VALUE(equals != std::string::npos && equals > 0, "--bits-of ", word, ": NAME=BITS is wanted");
+    config.bits_of[word.substr(0, equals)] = bits_in(word, equals);
+  }
+}
+
+void add_options(CLI::App& command, TrainArguments& a) {
+  add_data(command, a.data);
+  add_device(command, a.device);
+  add_model_options(command, a);
+  add_recipe_options(command, a);
+  add_output_options(command, a);
+}
+
+void resolve(TrainArguments& a) {
+  const TrainArguments::Words& w = a.words;
+  if (!a.out.empty()) check_output("--out", a.out);
+  if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
+  a.options.device = train::device_of(a.device);
+  a.options.augment = train::augmentation_of(w.augment);
+  if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);
+  TORCH_CHECK_VALUE(!a.net.empty() || a.config.arch != "custom", "--arch custom: --net FILE describes such a net");
+  a.config.norm = !w.no_norm;
+  a.config.weights = nn::weight_form_of(w.weights);
+  a.options.optimizer = train::optimizer_of(w.optimizer);
+  if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);
+  if (w.bfloat16_moments) a.options.moments = optim::MomentType::bfloat16;
+  if (w.training_form) a.form = nn::SavedForm::training;
+  a.compat = nn::compat_of(w.compat);
+  TORCH_CHECK_VALUE(a.compat == nn::Compat::none || w.gradients != "exact", "--gradients exact: --compat ", w.compat,
+                    " computes the reference's gradients");
+  if (w.gradients == "reference") a.gradients = ops::GradMode::reference;
+}
+
+}  // namespace bie::cli

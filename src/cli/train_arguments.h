@@ -1,0 +1,44 @@
+// The options of `bie train`.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bie/nn/model_file.h"
+#include "bie/nn/models.h"
+#include "bie/train/trainer.h"
+
+namespace bie::cli {
+
+struct TrainArguments {
+  std::string data = "digits", out, logits, device = "cpu", run, net;
+  nn::ModelConfig config;
+  train::TrainOptions options;
+  nn::StepSizeGuard guard;
+  nn::Compat compat = nn::Compat::none;
+  ops::GradMode gradients = ops::GradMode::exact;
+  nn::SavedForm form = nn::SavedForm::packed;
+  bool layers = false;
+
+  // As they are given; `resolve` puts what they mean into the fields above.
+  struct Words {
+    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none";
+    std::vector<std::string> bits_of;
+    std::optional<int> first, last;
+    bool no_norm = false, bfloat16_moments = false, training_form = false;
+  } words;
+};
+
+void add_options(CLI::App& command, TrainArguments& arguments);
+
+/// A ValueError for a word that means nothing and for options that contradict each other.
+void resolve(TrainArguments& arguments);
+
+/// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the
+/// configuration are known by then.
+void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
+                    std::optional<int> last);
+
+}  // namespace bie::cli

@@ -1,0 +1,126 @@
+#include "io/csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "io/file_error.h"
+#include "io/mapped_file.h"
+
+namespace bie::io {
+namespace {
+
+constexpr const char* kind = "CSV file";
+
+std::string_view trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  return text;
+}
+
+std::vector<std::string_view> fields_of(std::string_view line, char separator) {
+  std::vector<std::string_view> fields;
+  for (;;) {
+    const std::size_t end = line.find(separator);
+    fields.push_back(trimmed(line.substr(0, end)));
+    if (end == std::string_view::npos) return fields;
+    line.remove_prefix(end + 1);
+  }
+}
+
+std::optional<float> number(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return {};
+  return value;
+}
+
+bool names_labels(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "label" || lower == "class" || lower == "target" || lower == "y";
+}
+
+/// Walks the lines that are not blank and counts all of them.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+  bool next(std::string_view* line) {
+    while (!rest_.empty()) {
+      const std::size_t end = rest_.find('\n');
+      *line = rest_.substr(0, end);
+      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+      ++number_;
+      if (!trimmed(*line).empty()) return true;
+    }
+    return false;
+  }
+  std::int64_t line_number() const { return number_; }
+
+ private:
+  std::string_view rest_;
+  std::int64_t number_ = 0;
+};
+
+/// Text in a column other than the last, where labels may be text, or a name that only a header has.
+bool is_header(const std::vector<std::string_view>& fields) {
+  for (std::size_t i = 0; i + 1 < fields.size(); ++i)
+    if (!number(fields[i])) return true;
+  return names_labels(fields.back());
+}
+
+}  // namespace
+
+CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted) {
+  const MappedFile file(kind, path);
+  std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()));
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
+  if (text.find('\0') != std::string_view::npos) fail_file(kind, path, "holds a zero byte, it is no text");
+  Lines lines(text);
+  std::string_view line;
+  if (!lines.next(&line)) fail_file(kind, path, "is empty");
+  const std::size_t mark = line.find_first_of(",;\t");
+  const char separator = mark == std::string_view::npos ? ',' : line[mark];
+  std::vector<std::string_view> fields = fields_of(line, separator);
+  const std::size_t count = fields.size();
+  const auto all = static_cast<std::int64_t>(count);
+
+  CsvTable table;
+  bool has_labels = labels == CsvLabels::wanted || all == wanted + 1;
+  table.columns = all - (has_labels ? 1 : 0);
+  if (table.columns < 1 || (wanted > 0 && table.columns != wanted))
+    fail_file(kind, path, "has ", all, " columns, ",
+              wanted > 0 ? c10::str(wanted, " are wanted, or one more with labels") : "numbers and a label are wanted");
+  std::size_t label = count - 1;
+  bool more = true;
+  if (is_header(fields)) {
+    for (std::size_t i = count; i-- > 0;)
+      if (names_labels(fields[i])) label = i;
+    more = lines.next(&line);
+  }
+  for (; more; more = lines.next(&line)) {
+    fields = fields_of(line, separator);
+    if (fields.size() != count)
+      fail_file(kind, path, "line ", lines.line_number(), " has ", fields.size(), " columns, the first has ", count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (has_labels && i == label) {
+        table.labels.emplace_back(fields[i]);
+        continue;
+      }
+      const std::optional<float> value = number(fields[i]);
+      if (!value)
+        fail_file(kind, path, "line ", lines.line_number(), ", column ", i + 1, " is ", in_quotes(fields[i]),
+                  ", a number is wanted");
+      table.numbers.push_back(*value);
+    }
+  }
+  if (table.numbers.empty()) fail_file(kind, path, "has a header and no rows");
+  return table;
+}
+
+}  // namespace bie::io

@@ -1,0 +1,15 @@
+// A folder of PNG files as a data set.
+#pragma once
+
+#include <string>
+
+#include "bie/io/dataset.h"
+
+namespace bie::io {
+
+/// DIR/CLASS/*.png, every fifth image of a class for testing; or DIR/train/CLASS/*.png and DIR/test/CLASS/*.png. The
+/// classes are the folders in the order of their names. All images have one size; they are grey unless one is coloured.
+/// @throws c10::ValueError, one sentence naming the folder or file.
+Dataset load_image_folder(const std::string& dir);
+
+}  // namespace bie::io

@@ -1,0 +1,88 @@
+#include "bie/io/samples.h"
+
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <tuple>
+
+#include "bie/io/idx.h"
+#include "io/csv.h"
+#include "io/file_error.h"
+#include "io/npy.h"
+#include "io/png.h"
+
+namespace bie::io {
+namespace {
+
+constexpr const char* kind = "file";
+
+std::string first_bytes(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail_file(kind, path, "is a folder");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
+  if (!file) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
+  std::array<char, 8> bytes{};
+  return {bytes.data(), std::fread(bytes.data(), 1, bytes.size(), file.get())};
+}
+
+/// [n, channels, height, width] of an array whose last axes are an image, or a flat one.
+at::Tensor as_images(const std::string& path, const at::Tensor& values, at::IntArrayRef image) {
+  const at::IntArrayRef sizes = values.sizes();
+  const auto ends_in = [&](at::IntArrayRef tail) {
+    return sizes.size() >= tail.size() && sizes.slice(sizes.size() - tail.size()) == tail &&
+           sizes.size() <= tail.size() + 1;
+  };
+  const std::int64_t flat = image[0] * image[1] * image[2];
+  const bool fits = ends_in(image) || (image[0] == 1 && ends_in(image.slice(1))) || ends_in({flat});
+  if (!fits) fail_file(kind, path, "holds values of sizes ", sizes, ", the model takes images of ", image);
+  return values.reshape({-1, image[0], image[1], image[2]});
+}
+
+at::Tensor png_sample(const std::string& path, at::IntArrayRef image) {
+  const PngFacts facts = png_facts(path);
+  if (facts.height != image[1] || facts.width != image[2] || (image[0] != 1 && image[0] != 3))
+    fail_file("PNG file", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", image);
+  return load_png(path, image[0]).unsqueeze(0);
+}
+
+at::Tensor csv_samples(const std::string& path, at::IntArrayRef image) {
+  const CsvTable table = load_csv(path, CsvLabels::leftover, image[0] * image[1] * image[2]);
+  return at::tensor(table.numbers).view({-1, image[0], image[1], image[2]});
+}
+
+at::Tensor raw_samples(const std::string& path, at::IntArrayRef image) {
+  const std::string start = first_bytes(path);
+  constexpr std::string_view png = "\x89PNG\r\n", npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
+  if (start.starts_with(png)) return png_sample(path, image);
+  if (start.starts_with(npy)) return as_images(path, load_npy(path), image);
+  if (start.starts_with(gzip) || start.starts_with(idx)) return as_images(path, load_idx(path), image);
+  return csv_samples(path, image);
+}
+
+}  // namespace
+
+at::Tensor load_samples(const std::string& path, const SampleForm& form) {
+  const at::Tensor raw = raw_samples(path, form.image);
+  if (raw.numel() == 0) fail_file(kind, path, "holds no images");
+  at::Tensor images = raw.to(at::kFloat);
+  const bool bytes = raw.scalar_type() == at::kByte;
+  if (form.white || (bytes && form.unit_range)) images = images.div(form.white.value_or(255));
+  const auto [low, high] = at::aminmax(images);
+  const double least = low.item<double>(), most = high.item<double>();
+  if (!std::isfinite(least) || !std::isfinite(most)) fail_file(kind, path, "holds NaN or infinity");
+  if (form.unit_range && (least < 0 || most > 1))
+    fail_file(kind, path, "holds the value ", least < 0 ? least : most,
+              ", the model takes 0 to 1; --white says what values are to be divided by");
+  return images;
+}
+
+}  // namespace bie::io

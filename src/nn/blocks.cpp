@@ -1,0 +1,69 @@
+#include "nn/blocks.h"
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "bie/nn/conv2d.h"
+#include "bie/nn/linear.h"
+
+namespace bie::nn {
+namespace {
+
+std::shared_ptr<QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+  const bool latent = c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
+  const QLinearOptions options{l.in, l.out, latent, bias};
+  if (l.bits == 8) return std::make_shared<Q8LinearImpl>(options);
+  if (l.bits == 4) return std::make_shared<Q4LinearImpl>(options);
+  return std::make_shared<BinaryLinearImpl>(BinaryLinearOptions{l.in, l.out, latent, bias});
+}
+
+std::shared_ptr<QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+  QConv2dOptions options{l.in, l.out, {l.kernel, l.kernel}};
+  options.stride = {l.stride, l.stride};
+  options.padding = {l.padding, l.padding};
+  options.latent = c.weights != WeightForm::integer;
+  options.bias = bias;
+  if (l.bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
+  return std::make_shared<Q4Conv2dImpl>(options);
+}
+
+}  // namespace
+
+Product::Product(const ModelConfig& c, const PlannedLayer& l, bool bias) : name_(l.name) {
+  if (l.bits < 32)
+    low_ = l.is_conv() ? low_conv(c, l, bias) : low_linear(c, l, bias);
+  else if (l.is_conv())
+    full_ = torch::nn::AnyModule(torch::nn::Conv2d(
+        torch::nn::Conv2dOptions(l.in, l.out, l.kernel).stride(l.stride).padding(l.padding).bias(bias)));
+  else
+    full_ = torch::nn::AnyModule(torch::nn::Linear(torch::nn::LinearOptions(l.in, l.out).bias(bias)));
+}
+
+std::shared_ptr<torch::nn::Module> Product::module() const {
+  return low_ ? std::static_pointer_cast<torch::nn::Module>(low_) : full_.ptr();
+}
+
+at::Tensor Product::forward(const at::Tensor& x) {
+  if (probe_) probe_(name_, x);
+  return low_ ? low_->forward(x) : full_.forward(x);
+}
+
+Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
+    : product_(std::make_shared<Product>(c, l, /*bias=*/!c.norm)), act_(act) {
+  register_module("product", product_->module());
+  if (c.norm) {
+    norm_ = l.is_conv() ? torch::nn::AnyModule(torch::nn::BatchNorm2d(l.out))
+                        : torch::nn::AnyModule(torch::nn::BatchNorm1d(l.out));
+    register_module("norm", norm_.ptr());
+  }
+  if (act_ == Activation::prelu) prelu_ = register_module("act", torch::nn::PReLU());
+}
+
+at::Tensor Block::forward(const at::Tensor& x) {
+  const at::Tensor product = product_->forward(x);
+  const at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
+  return act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
+}
+
+}  // namespace bie::nn

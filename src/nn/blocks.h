@@ -1,0 +1,50 @@
+// What the classifiers are made of: a linear or convolution at some width, and what follows it.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/any.h>
+
+#include <memory>
+#include <string>
+
+#include "bie/nn/models.h"
+#include "nn/model_plan.h"
+
+namespace bie::nn {
+
+/// A linear or convolution, float or quantised.
+class Product {
+ public:
+  /// @param bias  an output bias.
+  Product(const ModelConfig& config, const PlannedLayer& layer, bool bias);
+
+  at::Tensor forward(const at::Tensor& x);
+  std::shared_ptr<torch::nn::Module> module() const;
+  const std::shared_ptr<QuantLayer>& low() const { return low_; }  ///< undefined for a float one
+  const std::string& name() const { return name_; }
+  void set_probe(Probe probe) { probe_ = std::move(probe); }
+
+ private:
+  std::string name_;
+  torch::nn::AnyModule full_;
+  std::shared_ptr<QuantLayer> low_;
+  Probe probe_;
+};
+
+/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function.
+class Block : public torch::nn::Module {
+ public:
+  Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
+  at::Tensor forward(const at::Tensor& x);
+  const std::shared_ptr<Product>& product() const { return product_; }
+  std::shared_ptr<torch::nn::Module> norm() const { return norm_.is_empty() ? nullptr : norm_.ptr(); }
+
+ private:
+  std::shared_ptr<Product> product_;
+  torch::nn::AnyModule norm_;
+  Activation act_;
+  torch::nn::PReLU prelu_{nullptr};
+};
+
+}  // namespace bie::nn

@@ -1,0 +1,167 @@
+#include "nn/model_plan.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+namespace bie::nn {
+namespace {
+
+void check_width(const std::string& name, int bits) {
+  TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, " is ", bits, ", 32, 8, 4 or 1 is wanted");
+}
+
+void check_sizes(const ModelConfig& c) {
+  check_width("bits", c.bits);
+  if (c.linear_bits != 0) check_width("linear_bits", c.linear_bits);
+  for (const std::int64_t size : {c.classes, c.hidden})
+    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 20, "a model size is ", size, ", 1 to 1048576 is wanted");
+  for (const std::int64_t size : {c.image[0], c.image[1]})
+    TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size is ", size, ", 1 to 4096 is wanted");
+  // The third may be the features of a table, of which there can be more.
+  TORCH_CHECK_VALUE(c.image[2] > 0 && c.image[2] <= 1 << 16, "an image size is ", c.image[2], ", 1 to 65536 is wanted");
+  TORCH_CHECK_VALUE(c.depth >= 1 && c.depth <= 1000, "depth is ", c.depth, ", 1 to 1000 is wanted");
+}
+
+/// The bits of the linear between the features of a convolutional net and its head; 0 where there is none.
+int inner_bits(const ModelConfig& c) { return c.linear_bits == 0 && c.arch == "lenet" ? c.bits : c.linear_bits; }
+
+// Each of these adds the layers of an architecture and returns the features of an image behind them.
+
+std::int64_t add_mlp(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  TORCH_CHECK_VALUE(c.linear_bits == 0, "linear_bits is ", c.linear_bits,
+                    ", but all layers of an mlp are linear: bits is their width");
+  std::int64_t in = c.image[0] * c.image[1] * c.image[2];
+  for (std::int64_t i = 0; i <= c.depth; ++i) {
+    layers.push_back({.name = "block" + std::to_string(i), .in = in, .out = c.hidden, .bits = c.bits});
+    in = c.hidden;
+  }
+  return c.hidden;
+}
+
+std::int64_t add_lenet(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  const std::int64_t h = ((c.image[1] - 4) / 2 - 4) / 2, w = ((c.image[2] - 4) / 2 - 4) / 2;
+  TORCH_CHECK_VALUE(h > 0 && w > 0, "lenet wants images of at least 16x16, these are ", c.image[1], "x", c.image[2]);
+  layers.push_back({.name = "conv1", .in = c.image[0], .out = 32, .kernel = 5, .bits = c.bits});
+  layers.push_back({.name = "conv2", .in = 32, .out = 64, .kernel = 5, .bits = c.bits});
+  return 64 * h * w;
+}
+
+std::int64_t add_vgg(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  TORCH_CHECK_VALUE(c.image[1] >= 8 && c.image[2] >= 8, "vgg-small wants images of at least 8x8, these are ",
+                    c.image[1], "x", c.image[2]);
+  std::int64_t in = c.image[0];
+  for (const std::int64_t out : {128, 128, 256, 256, 512, 512}) {
+    const std::string name = "conv" + std::to_string(layers.size());
+    layers.push_back({.name = name, .in = in, .out = out, .kernel = 3, .padding = 1, .bits = c.bits});
+    in = out;
+  }
+  return 512 * (c.image[1] / 8) * (c.image[2] / 8);
+}
+
+std::int64_t add_resnet(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  layers.push_back({.name = "conv", .in = c.image[0], .out = 16, .kernel = 3, .padding = 1, .bits = c.bits});
+  std::int64_t in = 16, block = 0;
+  for (const std::int64_t out : {16, 32, 64})
+    for (int i = 0; i < 3; ++i, ++block) {
+      const std::string name = "block" + std::to_string(block);
+      const std::int64_t stride = in == out ? 1 : 2;
+      layers.push_back({name + ".conv1", in, out, 3, stride, 1, c.bits});
+      layers.push_back({name + ".conv2", out, out, 3, 1, 1, c.bits});
+      in = out;
+    }
+  return 64;
+}
+
+std::int64_t add_conv_net(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  const std::int64_t features = c.arch == "lenet"       ? add_lenet(c, layers)
+                                : c.arch == "vgg-small" ? add_vgg(c, layers)
+                                                        : add_resnet(c, layers);
+  TORCH_CHECK_VALUE(c.bits != 1, c.arch, " has no 1-bit form: there is no binary convolution yet");
+  const int bits = inner_bits(c);
+  if (bits == 0) return features;
+  layers.push_back({.name = "inner", .in = features, .out = c.hidden, .bits = bits});
+  return c.hidden;
+}
+
+std::int64_t add_custom(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
+  std::int64_t channels = c.image[0], height = c.image[1], width = c.image[2];
+  bool flat = false;
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    const LayerSpec& spec = c.layers[i];
+    const std::string place = c10::str("layers[", i, "]");
+    const int bits = spec.bits != 0 ? spec.bits : c.bits;
+    if (spec.type == LayerSpec::Type::linear) {
+      layers.push_back(
+          {.name = "layer" + std::to_string(i), .in = channels * height * width, .out = spec.out, .bits = bits});
+      channels = spec.out;
+      height = width = 1;
+      flat = true;
+      continue;
+    }
+    const bool pool = spec.type == LayerSpec::Type::pool;
+    TORCH_CHECK_VALUE(!flat, place, " is a ", pool ? "pool" : "conv", " behind a linear, which leaves no image");
+    const std::int64_t high = height + 2 * spec.padding, wide = width + 2 * spec.padding;
+    TORCH_CHECK_VALUE(spec.size <= high && spec.size <= wide, place, " takes squares of ", spec.size,
+                      ", what reaches it is ", height, "x", width, " with a border of ", spec.padding);
+    if (pool) {
+      height /= spec.size;
+      width /= spec.size;
+      continue;
+    }
+    TORCH_CHECK_VALUE(bits != 1, place, " is a conv of 1 bit: there is no binary convolution yet");
+    layers.push_back({.name = "layer" + std::to_string(i),
+                      .in = channels,
+                      .out = spec.out,
+                      .kernel = spec.size,
+                      .stride = spec.stride,
+                      .padding = spec.padding,
+                      .bits = bits});
+    channels = spec.out;
+    height = (high - spec.size) / spec.stride + 1;
+    width = (wide - spec.size) / spec.stride + 1;
+  }
+  TORCH_CHECK_VALUE(!layers.empty(), "the net has no layers");
+  return channels * height * width;
+}
+
+std::string names_of(const std::vector<PlannedLayer>& layers) {
+  std::string names;
+  for (const PlannedLayer& layer : layers) names += (names.empty() ? "" : ", ") + layer.name;
+  return names;
+}
+
+}  // namespace
+
+std::vector<PlannedLayer> plan(const ModelConfig& c) {
+  check_sizes(c);
+  TORCH_CHECK_VALUE(
+      c.arch == "mlp" || c.arch == "lenet" || c.arch == "vgg-small" || c.arch == "resnet20" || c.arch == "custom",
+      "the architecture is '", c.arch, "', mlp, lenet, vgg-small or resnet20 is wanted");
+  std::vector<PlannedLayer> layers;
+  const std::int64_t features = c.arch == "mlp"      ? add_mlp(c, layers)
+                                : c.arch == "custom" ? add_custom(c, layers)
+                                                     : add_conv_net(c, layers);
+  const bool own_bits = !c.layers.empty() && c.layers.front().bits != 0;
+  if (!c.quantise_first && !own_bits) layers.front().bits = 32;
+  layers.push_back({.name = "head", .in = features, .out = c.classes});
+  for (const auto& [name, bits] : c.bits_of) {
+    const auto found = std::find_if(layers.begin(), layers.end(), [&](auto& layer) { return layer.name == name; });
+    TORCH_CHECK_VALUE(found != layers.end(), "there is no layer '", name, "'; the layers are ", names_of(layers));
+    check_width("the width of layer '" + name + "'", bits);
+    TORCH_CHECK_VALUE(!found->is_conv() || bits != 1, "layer '", name,
+                      "' cannot have 1 bit: there is no binary convolution yet");
+    found->bits = bits;
+  }
+  return layers;
+}
+
+bool learns_input_norm(const ModelConfig& c, const PlannedLayer& first) {
+  return (c.arch == "mlp" || c.arch == "lenet" || c.arch == "custom") && (c.quantise_first || first.bits < 32);
+}
+
+bool normalises_input(const ModelConfig& c, const PlannedLayer& first) {
+  return c.normalise || c.arch == "vgg-small" || c.arch == "resnet20" || learns_input_norm(c, first);
+}
+
+}  // namespace bie::nn

@@ -1,0 +1,23 @@
+// Rows of text under headings, in a box that scrolls by itself where the screen is narrow.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/facts.h"
+#include "report/markup.h"
+
+namespace bie::report {
+
+struct Column {
+  std::string name;
+  bool number = false;  ///< set flush right, in figures of one width
+};
+
+/// A column that has nothing but dashes and empty cells is left out; nothing at all without rows.
+void draw_table(Markup& page, const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
+
+/// Names and values under a heading; nothing without facts.
+void draw_facts(Markup& page, const std::string& heading, const std::vector<Fact>& facts);
+
+}  // namespace bie::report

@@ -1,0 +1,87 @@
+#include "train/checks.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+namespace bie::train {
+namespace {
+
+/// Refuses what would do nothing to a model of this kind.
+void check_use(const nn::Classifier& model, const TrainOptions& o) {
+  const nn::ModelConfig& c = model.config();
+  bool binary = false, signs = false, codes = false, four = false;  // signs and codes: int8 weights that are trained
+  for (const auto& layer : model.quant_layers()) {
+    const bool one = layer->weight_bits() == 1;
+    const bool integer = c.weights == nn::WeightForm::integer || (c.weights == nn::WeightForm::usual && one);
+    binary |= one;
+    four |= layer->weight_bits() == 4;
+    signs |= one && integer && !o.freeze_binary;
+    codes |= !one && integer;
+  }
+  TORCH_CHECK_VALUE(c.norm || (c.arch != "vgg-small" && c.arch != "resnet20"), c.arch,
+                    " does not train without BatchNorm");
+  TORCH_CHECK_VALUE(!model.quant_layers().empty() || c.weights != nn::WeightForm::integer,
+                    "weights is int8, but a model of 32 bits has float weights alone");
+  TORCH_CHECK_VALUE(!o.freeze_binary || binary, "freeze_binary wants 1-bit weights, the model has ", c.bits, " bits");
+  const auto wants = [&](bool given, const char* option, const char* what, bool has) {
+    TORCH_CHECK_VALUE(!given || has, option, " wants ", what, " that are trained, the model has none");
+  };
+  wants(o.integer_lr.has_value(), "integer_lr", "int8 weights", signs || codes);
+  wants(o.wide_gradients, "wide_gradients", "int8 weights", signs || codes);
+  wants(o.integer_memory.has_value(), "integer_memory", "1-bit int8 weights", signs);
+  wants(o.renew_scale_every > 0, "renew_scale_every", "4-bit weights or int8 weights of 8 bits", four || codes);
+}
+
+/// The folder of the checkpoints is there and can be written: before the work, not at its first checkpoint.
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  TORCH_CHECK_VALUE(std::filesystem::is_directory(path, error) && ::access(path.c_str(), W_OK) == 0, path,
+                    ": checkpoints cannot be written there");
+}
+
+}  // namespace
+
+void check_run(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o) {
+  TORCH_CHECK_VALUE(o.epochs > 0 && o.batch > 1, "epochs is ", o.epochs, " and batch ", o.batch,
+                    "; at least 1 and 2 are wanted");
+  const auto positive = [](const char* name, const std::optional<double>& value) {
+    TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, " is ", value.value_or(0),
+                      ", a positive number is wanted");
+  };
+  positive("lr", o.lr);
+  positive("integer_lr", o.integer_lr);
+  positive("integer_memory", o.integer_memory);
+  TORCH_CHECK_VALUE(!o.weight_decay || (std::isfinite(*o.weight_decay) && *o.weight_decay >= 0), "weight_decay is ",
+                    o.weight_decay.value_or(0), ", a number >= 0 is wanted");
+  TORCH_CHECK_VALUE(o.checkpoint_every >= 0 && o.renew_scale_every >= 0, "checkpoint_every is ", o.checkpoint_every,
+                    " and renew_scale_every ", o.renew_scale_every, "; numbers >= 0 are wanted");
+  TORCH_CHECK_VALUE(o.patience >= 0, "patience is ", o.patience, ", a number of epochs is wanted");
+  TORCH_CHECK_VALUE(!o.resume || !o.checkpoints.empty(), "resume wants the folder of the checkpoints");
+  check_use(model, o);
+  for (const auto& layer : model.quant_layers())
+    TORCH_CHECK_VALUE(layer->weight.defined(), "the model is packed for evaluation, it has no weights to train");
+  const at::IntArrayRef image(model.config().image);
+  const auto check_part = [&](const char* part, const at::Tensor& images, const at::Tensor& labels, int least) {
+    TORCH_CHECK_VALUE(images.dim() == 4 && images.sizes().slice(1) == image, data.name, ": the ", part, " images are ",
+                      images.sizes(), ", the model wants ", image, " each");
+    TORCH_CHECK_VALUE(images.size(0) >= least && labels.numel() == images.size(0), data.name, ": ", images.size(0), " ",
+                      part, " images and ", labels.numel(), " labels; as many of both, at least ", least,
+                      ", are wanted");
+  };
+  check_part("training", data.train_images, data.train_labels, 2);
+  check_part("test", data.test_images, data.test_labels, 1);
+  TORCH_CHECK_VALUE(data.classes <= model.config().classes, data.name, ": ", data.classes, " classes, the model has ",
+                    model.config().classes);
+  const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(o.batch, images);
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / per_epoch;
+  TORCH_CHECK_VALUE(o.epochs <= most, "epochs is ", o.epochs, ", at most ", most, " are wanted: steps are counted");
+  if (!o.checkpoints.empty()) make_folder(o.checkpoints);
+}
+
+}  // namespace bie::train

@@ -1,0 +1,74 @@
+#include "bie/train/run_folder.h"
+
+#include <c10/util/Exception.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bie/io/event_file.h"
+#include "io/file_error.h"
+#include "io/replacing_file.h"
+
+namespace bie::train {
+namespace {
+
+constexpr int log_schema = 1;
+
+void write_whole(const char* kind, const std::string& path, const std::string& text) {
+  io::ReplacingFile file(kind, path);
+  file.write(text.data(), static_cast<std::int64_t>(text.size()));
+  file.commit();
+}
+
+std::string log_line(const Epoch& epoch) {
+  nlohmann::ordered_json line = {{"schema", log_schema}};
+  line.update(nlohmann::ordered_json::parse(epoch_json(epoch)));
+  return line.dump() + "\n";
+}
+
+}  // namespace
+
+struct RunFolder::Writers {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log;
+  io::EventFile events;
+};
+
+RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+}
+
+RunFolder::~RunFolder() = default;
+
+void RunFolder::start(const std::string& config_json, const std::vector<Epoch>& past) {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) io::fail_file("run folder", path_, "cannot be made: ", error.message());
+  write_whole("run file", path_ + "/config.json", config_json + "\n");
+  std::string lines;
+  for (const Epoch& epoch : past) lines += log_line(epoch);
+  const std::string log = path_ + "/log.jsonl";
+  write_whole("run file", log, lines);
+  const std::int64_t first_step = past.empty() ? 1 : past.back().step + 1;
+  writers_.reset(new Writers{{std::fopen(log.c_str(), "ae"), std::fclose}, io::EventFile(path_, first_step)});
+  if (!writers_->log) io::fail_file("run file", log, "cannot be written: ", std::strerror(errno));
+}
+
+void RunFolder::add(const Epoch& epoch) {
+  const std::string line = log_line(epoch);
+  std::FILE* const log = writers_->log.get();
+  if (std::fwrite(line.data(), 1, line.size(), log) != line.size() || std::fflush(log) != 0)
+    io::fail_file("run file", path_ + "/log.jsonl", "cannot be written: ", std::strerror(errno));
+  io::EventFile& events = writers_->events;
+  events.add_scalar("loss", epoch.step, epoch.loss);
+  events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);
+  events.add_scalar("rate", epoch.step, epoch.rate);
+  events.flush();
+}
+
+void RunFolder::write_report(const std::string& html) const { write_whole("report", report(), html); }
+
+}  // namespace bie::train

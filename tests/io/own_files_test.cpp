@@ -1,0 +1,242 @@
+// Files as users bring them: tables, arrays, images, and what is wrong with them.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <png.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "bie/io/dataset.h"
+#include "bie/io/samples.h"
+#include "tests/io/scratch.h"
+
+namespace bie::io::test {
+namespace {
+
+/// A PNG of bytes [height, width, channels].
+void write_png(const std::string& path, const at::Tensor& pixels) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.height = static_cast<png_uint_32>(pixels.size(0));
+  image.width = static_cast<png_uint_32>(pixels.size(1));
+  image.format = pixels.size(2) == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  ASSERT_NE(png_image_write_to_file(&image, path.c_str(), 0, pixels.contiguous().data_ptr(), 0, nullptr), 0);
+}
+
+at::Tensor bytes(at::IntArrayRef sizes, std::uint64_t seed = 1) {
+  at::manual_seed(seed);
+  return at::randint(0, 256, sizes, at::kByte);
+}
+
+std::string npy(const std::string& descr, const std::string& shape, const std::string& data,
+                const std::string& order = "False") {
+  std::string header = "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
+  std::string text("\x93NUMPY\x01\x00", 8);
+  text += static_cast<char>(header.size());
+  text += '\0';
+  return text + header + data;
+}
+
+std::string as_bytes(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.contiguous().data_ptr()), tensor.nbytes()};
+}
+
+const std::int64_t grey[] = {1, 2, 3}, table[] = {1, 1, 3};
+
+at::Tensor samples(const std::string& path, at::IntArrayRef image = grey) { return load_samples(path, {image}); }
+
+TEST(Csv, NumbersAndLabels) {
+  const Scratch scratch;
+  std::string text = "a,b,label\r\n";
+  for (int i = 0; i < 10; ++i) text += std::to_string(i) + ", -1.5e1," + std::to_string(i % 2) + "\r\n";
+  write_file(scratch.path("t.csv"), text);
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
+  EXPECT_TRUE(data.tabular);
+  EXPECT_EQ(data.classes, 2);
+  EXPECT_EQ(data.name, "t");
+  EXPECT_TRUE(data.class_names.empty());
+  EXPECT_EQ(data.train_images.sizes(), (std::vector<std::int64_t>{8, 1, 1, 2}));
+  // Of each class the fifth row: 8 and 9.
+  EXPECT_TRUE(data.test_images.equal(at::tensor({8.0f, -15.0f, 9.0f, -15.0f}).view({2, 1, 1, 2})));
+  EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
+}
+
+TEST(Csv, LabelsMayBeNamesAndStandAnywhere) {
+  const Scratch scratch;
+  std::string text = "Class;x;y2\n";
+  for (int i = 0; i < 6; ++i) text += "\"dog\";1;2\ncat;+3;4\n\n";
+  write_file(scratch.path("t.csv"), text);
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_TRUE(data.train_labels.slice(0, 0, 2).equal(at::tensor({1, 0}, at::kLong)));
+  EXPECT_TRUE(data.train_images[1].flatten().equal(at::tensor({3.0f, 4.0f})));
+}
+
+TEST(Csv, WithoutAHeaderTheLastColumnIsTheLabel) {
+  const Scratch scratch;
+  write_file(scratch.path("t.csv"), "1,2,a\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n");
+  EXPECT_EQ(load_dataset("csv:" + scratch.path("t.csv")).class_names, std::vector<std::string>{"a"});
+}
+
+TEST(Csv, WhatIsNoTableIsRefused) {
+  const Scratch scratch;
+  const std::string path = scratch.path("t.csv");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "is empty"},
+      {"\n \r\n", "is empty"},
+      {"a,b,label\n", "has a header and no rows"},
+      {"1,2,0\n1,apple,0\n", "line 2, column 2 is \"apple\", a number is wanted"},
+      {"a,label\n1,0\n\nnan,0\n", "line 4, column 1 is \"nan\""},
+      {"1,2,0\n1,2\n", "line 2 has 2 columns, the first has 3"},
+      {"1\n2\n", "1 columns, numbers and a label are wanted"},
+      {"1,-1\n2,0\n", "has the label -1"},
+      {"1,10000\n2,0\n", "has the label 10000"},
+      {std::string("1,0\n\0,1\n", 8), "zero byte"},
+      {"1,0\n2,1\n", "no class has five"},
+  };
+  for (const auto& [text, part] : cases) {
+    write_file(path, text);
+    expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, part);
+  }
+  expect_sentence(refusal([&] { load_dataset("csv:" + scratch.path("none")); }), scratch.path("none"),
+                  "cannot be opened");
+}
+
+TEST(ImageFolder, ClassesAreFolders) {
+  const Scratch scratch;
+  for (const char* name : {"b", "a"})
+    for (int i = 0; i < 5; ++i)
+      write_png(scratch.path("set/" + std::string(name) + "/" + std::to_string(i) + ".PNG"),
+                bytes({2, 3, 1}, static_cast<std::uint64_t>(i)));
+  write_file(scratch.path("set/a/readme.txt"), "no image");
+  const Dataset data = load_dataset("images:" + scratch.path("set"));
+  EXPECT_EQ(data.name, "set");
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(data.train_images.sizes(), (std::vector<std::int64_t>{8, 1, 2, 3}));
+  EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
+  const at::Tensor fifth = bytes({2, 3, 1}, 4).permute({2, 0, 1}).to(at::kFloat).div(255);
+  EXPECT_TRUE(data.test_images[1].equal(fifth));
+  EXPECT_FALSE(data.tabular);
+}
+
+TEST(ImageFolder, OneColouredImageMakesAllOfThemColoured) {
+  const Scratch scratch;
+  for (int i = 0; i < 5; ++i) write_png(scratch.path("a/" + std::to_string(i) + ".png"), bytes({2, 3, 1}));
+  for (int i = 0; i < 5; ++i) write_png(scratch.path("b/" + std::to_string(i) + ".png"), bytes({2, 3, 3}));
+  const Dataset data = load_dataset("images:" + scratch.folder() + "/");
+  EXPECT_EQ(data.train_images.size(1), 3);
+  EXPECT_TRUE(data.train_images[0][0].equal(data.train_images[0][2])) << "a grey one";
+  EXPECT_FALSE(data.train_images[4][0].equal(data.train_images[4][2]));
+}
+
+TEST(ImageFolder, TrainAndTestMayBeApart) {
+  const Scratch scratch;
+  for (const char* part : {"train", "test"})
+    for (const char* name : {"x", "y"})
+      write_png(scratch.path(std::string(part) + "/" + name + "/1.png"), bytes({2, 3, 1}));
+  const Dataset data = load_dataset("images:" + scratch.folder());
+  EXPECT_EQ(data.train_images.size(0), 2);
+  EXPECT_EQ(data.test_images.size(0), 2);
+  std::filesystem::rename(scratch.path("test/x"), scratch.path("test/z"));
+  expect_sentence(refusal([&] { load_dataset("images:" + scratch.folder()); }), scratch.folder(), "same classes");
+}
+
+TEST(ImageFolder, WhatIsNoneIsRefused) {
+  const Scratch scratch;
+  const std::string dir = scratch.path("set"), spec = "images:" + dir;
+  const auto expect = [&](const std::string& file, const std::string& part) {
+    expect_sentence(refusal([&] { load_dataset(spec); }), file, part);
+  };
+  expect(dir, "No such file");
+  write_png(dir + "/a/1.png", bytes({2, 3, 1}));
+  expect(dir, "holds 1 class folders, at least 2");
+  std::filesystem::create_directories(dir + "/b");
+  expect(dir + "/b", "holds no .png file");
+  write_file(dir + "/b/1.png", "this is text, not an image");
+  expect(dir + "/b/1.png", "cannot be read: ");
+  write_png(dir + "/b/1.png", bytes({3, 2, 1}));
+  expect(dir + "/b/1.png", "is 3x2, ");
+  write_png(dir + "/b/1.png", bytes({2, 3, 1}));
+  expect(dir, "no class has five");
+  write_png(dir + "/b/2.png", bytes({40, 40, 1}));
+  const std::string whole = read_file(dir + "/b/2.png");
+  for (int i = 1; i <= 5; ++i) write_png(dir + "/a/" + std::to_string(i) + ".png", bytes({40, 40, 1}));
+  write_file(dir + "/b/2.png", whole.substr(0, whole.size() / 2));
+  std::filesystem::remove(dir + "/b/1.png");
+  expect(dir + "/b/2.png", "cannot be read: ");
+}
+
+TEST(Samples, EveryFormIsReadByItsFirstBytes) {
+  const Scratch scratch;
+  const std::string path = scratch.path("f");
+  const at::Tensor pixels = bytes({2, 3, 1});
+  const at::Tensor wanted = pixels.view({1, 1, 2, 3}).to(at::kFloat).div(255);
+  write_png(path, pixels);
+  EXPECT_TRUE(samples(path).equal(wanted));
+  for (const char* shape : {"(2, 3)", "(1, 2, 3)", "(1, 1, 2, 3)", "(6,)", "(1, 6)"}) {
+    write_file(path, npy("|u1", shape, as_bytes(pixels)));
+    EXPECT_TRUE(samples(path).equal(wanted)) << shape;
+    write_file(path, npy("<f4", shape, as_bytes(wanted)));
+    EXPECT_TRUE(samples(path).equal(wanted)) << shape;
+  }
+  write_file(path, npy("<f8", "(2, 2, 3)", as_bytes(at::cat({wanted, wanted}).to(at::kDouble))));
+  EXPECT_TRUE(samples(path).equal(at::cat({wanted, wanted})));
+  write_file(path, std::string("\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03", 16) + as_bytes(pixels));
+  EXPECT_TRUE(samples(path).equal(wanted));
+  write_file(path, "0,0.25,0.5,0.75,1,0\n");
+  EXPECT_TRUE(samples(path).flatten().equal(at::tensor({0.0f, 0.25f, 0.5f, 0.75f, 1.0f, 0.0f})));
+  write_file(path, "label,a,b,c,d,e,f\nseven,0,0.25,0.5,0.75,1,0\n");
+  EXPECT_EQ(samples(path).numel(), 6) << "the label is left out";
+}
+
+TEST(Samples, WhiteIsWhatValuesAreDividedBy) {
+  const Scratch scratch;
+  const std::string path = scratch.path("f");
+  write_file(path, "0,4,8,12,16,0\n");
+  expect_sentence(refusal([&] { samples(path); }), path, "holds the value 16, the model takes 0 to 1");
+  EXPECT_EQ(load_samples(path, {grey, true, 16}).max().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, false}).max().item<float>(), 16) << "a model of any numbers";
+  write_file(path, npy("|u1", "(2, 3)", as_bytes(at::full({6}, 16, at::kByte))));
+  EXPECT_EQ(load_samples(path, {grey, true, 16}).min().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, false}).min().item<float>(), 16);
+}
+
+TEST(Samples, WhatDoesNotFitIsRefused) {
+  const Scratch scratch;
+  const std::string path = scratch.path("f");
+  const auto expect = [&](const std::string& content, const std::string& part) {
+    write_file(path, content);
+    expect_sentence(refusal([&] { samples(path); }), path, part);
+  };
+  const std::string six = as_bytes(bytes({6}));
+  expect("", "is empty");
+  expect("hello, this is text\n", "2 columns, 6 are wanted");
+  expect("1,2,3\n", "3 columns, 6 are wanted, or one more with labels");
+  expect("0,0,0,x,0,0\n1,1,1,1,1,1\n0,y,1,1,1,1\n", "line 3, column 2 is \"y\"");
+  expect(npy("|u1", "(3, 2)", six), "holds values of sizes [3, 2], the model takes images of [1, 2, 3]");
+  expect(npy("|u1", "(2, 3)", six + "x"), "holds 7 bytes of data, its shape [2, 3] takes 6");
+  expect(npy("|u1", "(2, 3)", six.substr(1)), "holds 5 bytes");
+  expect(npy("|u1", "(0, 2, 3)", ""), "holds no images");
+  expect(npy(">f4", "(2, 3)", six + six + six + six), "\">f4\", which is not read");
+  expect(npy("|O", "(2, 3)", six), "which is not read");
+  expect(npy("|u1", "(2, 3)", six, "True"), "Fortran order");
+  expect(npy("|u1", "(-2, 3)", six), "no shape that can be read");
+  expect(npy("|u1", "2, 3", six), "no shape that can be read");
+  expect(npy("<f8", "(4611686018427387904, 2, 3)", six), "more than there can be");
+  expect(npy("|u1", "(2, 3)", six).substr(0, 20), "ends inside its header");
+  expect(npy("|u1", "(2, 3)", six).substr(0, 9), "does not begin with an NPY header");
+  expect(npy("<f4", "(2, 3)", as_bytes(at::full({6}, std::nanf("")))), "NaN or infinity");
+  expect(npy("<f4", "(2, 3)", as_bytes(at::full({6}, -0.5f))), "holds the value -0.5");
+  expect(std::string("\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\0", 24), "[1, 2, 4]");
+  write_png(path, bytes({3, 2, 1}));
+  expect_sentence(refusal([&] { samples(path); }), path, "is 3x2, the model takes images of [1, 2, 3]");
+  expect_sentence(refusal([&] { samples(scratch.folder()); }), scratch.folder(), "is a folder");
+  expect_sentence(refusal([&] { samples(scratch.path("none")); }), scratch.path("none"), "cannot be opened");
+  write_file(path, "0.5,0.5,0.5\n");
+  EXPECT_EQ(samples(path, table).numel(), 3);
+}
+
+}  // namespace
+}  // namespace bie::io::test

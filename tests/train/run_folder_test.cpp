@@ -1,0 +1,163 @@
+// Epochs that are counted, runs that end before their last one, and the folder that a run leaves.
+#include "bie/train/run_folder.h"
+
+#include <filesystem>
+#include <vector>
+
+#include "bie/train/evaluation.h"
+#include "tests/io/scratch.h"
+#include "tests/train/small_runs.h"
+
+namespace bie::train::test {
+namespace {
+
+using io::test::expect_sentence;
+using io::test::read_file;
+using io::test::refusal;
+using io::test::Scratch;
+
+class RunEnd : public OneThread {
+ protected:
+  io::Dataset data_ = separable();
+};
+
+TEST(History, JsonAndBack) {
+  const std::vector<Epoch> history = {{1, 12, 0.75, 0.5, 1e-3, 0.25}, {2, 24, 0.125, 1, 0, 1e9}};
+  const std::vector<Epoch> back = parse_history(history_json(history));
+  ASSERT_EQ(back.size(), 2u);
+  EXPECT_EQ(history_json(back), history_json(history));
+  EXPECT_EQ(back[1].step, 24);
+  EXPECT_EQ(back[1].loss, 0.125);
+  EXPECT_TRUE(parse_history("[]").empty());
+  for (const char* bad : {"", "{}", "[1]", "[{\"epoch\": 1}]"})
+    EXPECT_NE(refusal([&] { parse_history(bad); }), "") << bad;
+}
+
+TEST(History, PatienceCountsFromTheFirstBest) {
+  std::vector<Epoch> history;
+  const auto add = [&](double accuracy) { history.push_back({0, 0, 0, accuracy, 0, 0}); };
+  EXPECT_EQ(best_epoch(history), -1);
+  EXPECT_FALSE(out_of_patience(history, 1));
+  for (const double accuracy : {0.5, 0.8, 0.8, 0.7}) add(accuracy);
+  EXPECT_EQ(best_epoch(history), 1);
+  EXPECT_TRUE(out_of_patience(history, 2));
+  EXPECT_FALSE(out_of_patience(history, 3));
+  EXPECT_FALSE(out_of_patience(history, 0));
+}
+
+TEST_F(RunEnd, EpochsAreTold) {
+  std::vector<Epoch> told;
+  const auto model = small_model(8);
+  Listener listener;
+  listener.epoch = [&](const Epoch& epoch) {
+    told.push_back(epoch);
+    EXPECT_EQ(epoch.test_accuracy, accuracy(*model, data_.test_images, data_.test_labels));
+    model->train();
+  };
+  const TrainResult result = fit(*model, data_, short_run(3), listener);
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(history_json(result.history), history_json(told));
+  EXPECT_EQ(result.end, End::finished);
+  EXPECT_EQ(result.steps, 36);
+  EXPECT_EQ(told[1].epoch, 2);
+  EXPECT_EQ(told[1].step, 24);
+  EXPECT_LT(told[2].loss, told[0].loss);
+  EXPECT_LT(told[2].rate, told[0].rate);
+  EXPECT_EQ(result.test_accuracy, told[2].test_accuracy);
+}
+
+TEST_F(RunEnd, ListeningChangesNothing) {
+  Listener listener;
+  listener.epoch = [](const Epoch&) {};
+  for (const int bits : {32, 8, 4, 1}) {
+    const auto heard = small_model(bits), alone = small_model(bits);
+    fit(*heard, data_, short_run(3), listener);
+    fit(*alone, data_, short_run(3));
+    EXPECT_TRUE(same(*heard, *alone)) << bits;
+  }
+}
+
+TEST_F(RunEnd, PatienceEndsARun) {
+  TrainOptions o = short_run(50);
+  o.patience = 2;
+  const TrainResult result = fit(*small_model(8), data_, o);
+  EXPECT_EQ(result.end, End::patience);
+  EXPECT_LT(result.history.size(), 50u);
+  EXPECT_EQ(best_epoch(result.history), static_cast<std::int64_t>(result.history.size()) - 3);
+  EXPECT_EQ(result.test_accuracy, result.history.back().test_accuracy);
+  o.patience = -1;
+  EXPECT_NE(refusal([&] { fit(*small_model(8), data_, o); }).find("patience is -1"), std::string::npos);
+}
+
+TEST_F(RunEnd, AnInterruptedRunIsKeptAndGoesOnToTheBit) {
+  for (const int bits : {8, 1}) {
+    const Scratch scratch;
+    TrainOptions o = short_run(3);
+    const auto whole = small_model(bits), first = small_model(bits), second = small_model(bits);
+    std::vector<Epoch> past;
+    Listener listener;
+    listener.epoch = [](const Epoch&) {};
+    listener.past = [&](const std::vector<Epoch>& epochs) { past = epochs; };
+    const TrainResult uninterrupted = fit(*whole, data_, o, listener);
+    EXPECT_TRUE(past.empty());
+    o.checkpoints = scratch.folder();
+    int steps = 0;
+    listener.stop = [&] { return ++steps == 17; };
+    const TrainResult result = fit(*first, data_, o, listener);
+    EXPECT_EQ(result.end, End::interrupted);
+    EXPECT_EQ(result.steps, 17);
+    EXPECT_TRUE(std::isnan(result.test_accuracy));
+    EXPECT_TRUE(std::filesystem::exists(scratch.path("step-000000000017.safetensors")));
+    o.resume = true;
+    listener.stop = {};
+    const TrainResult rest = fit(*second, data_, o, listener);
+    ASSERT_EQ(past.size(), 1u);
+    EXPECT_EQ(past[0].step, 12);
+    ASSERT_EQ(rest.history.size(), 3u);
+    EXPECT_EQ(rest.history[0].loss, uninterrupted.history[0].loss);
+    EXPECT_EQ(rest.history[2].loss, uninterrupted.history[2].loss);
+    EXPECT_TRUE(same(*whole, *second));
+  }
+}
+
+TEST_F(RunEnd, WithoutAFolderAnInterruptionKeepsNothing) {
+  Listener listener;
+  listener.stop = [] { return true; };
+  const TrainResult result = fit(*small_model(4), data_, short_run(3), listener);
+  EXPECT_EQ(result.steps, 1);
+  EXPECT_EQ(result.end, End::interrupted);
+}
+
+TEST(RunFolder, TheLogIsThatOfTheHistory) {
+  const Scratch scratch;
+  const std::string dir = scratch.path("runs/first");
+  const Epoch one{1, 12, 0.5, 0.75, 1e-3, 2}, two{2, 24, 0.25, 0.875, 0, 2};
+  {
+    RunFolder run(dir + "//");
+    EXPECT_EQ(run.path(), dir);
+    run.start("{\"a\": 1}", {});
+    run.add(one);
+    run.add(two);
+  }
+  EXPECT_EQ(read_file(dir + "/config.json"), "{\"a\": 1}\n");
+  const std::string both = read_file(dir + "/log.jsonl");
+  EXPECT_EQ(std::count(both.begin(), both.end(), '\n'), 2);
+  EXPECT_EQ(both.find("{\"schema\":1,"), 0u);
+  RunFolder again(dir);  // a run that went on from its first epoch
+  again.start("{}", {one});
+  EXPECT_EQ(read_file(dir + "/log.jsonl"), both.substr(0, both.find('\n') + 1));
+  again.add(two);
+  EXPECT_EQ(read_file(dir + "/log.jsonl"), both);
+  again.write_report("<html>");
+  EXPECT_EQ(read_file(again.report()), "<html>");
+}
+
+TEST(RunFolder, AFolderThatCannotBeIsRefused) {
+  const Scratch scratch;
+  io::test::write_file(scratch.path("file"), "");
+  RunFolder run(scratch.path("file/run"));
+  expect_sentence(refusal([&] { run.start("{}", {}); }), scratch.path("file/run"), "cannot be made");
+}
+
+}  // namespace
+}  // namespace bie::train::test
