@@ -108,7 +108,10 @@ summary { cursor: pointer; color: var(--quiet); font-size: 13px; margin-bottom: 
   body { background: #ffffff; font-size: 11pt; }
   main { max-width: none; padding: 0; }
   .card, .results div, pre { border-color: #cccccc; }
-  .chart, .layer, .mistakes figure, tr { break-inside: avoid; }
+  .charts, .facts { grid-template-columns: 1fr 1fr; }
+  .chart, .layer, .heat, .mistakes figure, tr { break-inside: avoid; }
+  h2, h3, .remark { break-after: avoid; }
+  svg text { font-size: 15px; }
   .scroll { overflow: visible; }
   pre { white-space: pre-wrap; }
   .heat td, .bar, .mistakes img { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
