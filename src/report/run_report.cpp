@@ -106,9 +106,12 @@ void draw_training(Markup& page, const RunReport& report, const std::vector<doub
   draw(page, {.title = "Learning rate",
               .epochs = epochs,
               .curves = {{"", of(&Epoch::rate)}},
-              .remark = "of the float parameters"});
-  draw(page,
-       {.title = "Learning rate of the int8 weights", .epochs = epochs, .curves = {{"", of(&Epoch::integer_rate)}}});
+              .remark = "of the float parameters",
+              .from_zero = true});
+  draw(page, {.title = "Learning rate of the int8 weights",
+              .epochs = epochs,
+              .curves = {{"", of(&Epoch::integer_rate)}},
+              .from_zero = true});
   draw(page, {.title = "Time of an epoch",
               .unit = Unit::seconds,
               .epochs = epochs,

@@ -113,6 +113,24 @@ TEST(RunReport, NoNumberBreaksAChart) {
   }
 }
 
+TEST(RunReport, ARateThatEndsNearZeroHasALinearAxis) {
+  RunReport report;
+  for (int i = 1; i <= 3; ++i) report.epochs.push_back({.number = i, .rate = i < 3 ? 4e-3 : 1e-10});
+  const std::string page = html(report);
+  EXPECT_TRUE(well_formed(page));
+  EXPECT_TRUE(holds(page, ">0.002</text>"));
+  EXPECT_FALSE(holds(page, "e-10</text>"));
+}
+
+TEST(RunReport, AFactWithoutAValueIsLeftOut) {
+  RunReport report;
+  report.machine = {{"isa_note", ""}};
+  EXPECT_FALSE(holds(html(report), "<h2>Machine</h2>"));
+  report.machine.push_back({"CPU", "EPYC"});
+  EXPECT_TRUE(holds(html(report), "<h2>Machine</h2>"));
+  EXPECT_FALSE(holds(html(report), "isa_note"));
+}
+
 TEST(RunReport, OneEpochIsADot) {
   const std::string page = html(full(1));
   EXPECT_TRUE(well_formed(page));
