@@ -99,7 +99,7 @@ summary { cursor: pointer; color: var(--quiet); font-size: 13px; margin-bottom: 
   .card { padding: 14px; }
   .results { grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 8px; }
   .results dd { font-size: 19px; }
-  svg text { font-size: 15px; }
+  svg text { font-size: 16px; }
   .heat { font-size: 12px; border-spacing: 1px; }
   .heat th, .heat td { padding: 4px 2px; }
   .heat tbody td { min-width: 30px; }
