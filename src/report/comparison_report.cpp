@@ -56,7 +56,7 @@ void draw_widths(Markup& page, const std::vector<Width>& widths) {
 
 ScatterChart accuracy_against(const std::vector<Width>& widths, const std::string& title, const std::string& x_name,
                               Unit unit, double (*x)(const Width&)) {
-  ScatterChart chart{title, "", x_name, unit, Unit::percent, {}};
+  ScatterChart chart{title, x_name, unit, Unit::percent, {}};
   for (const Width& width : widths) {
     const auto [mean, low, high] = accuracy(width);
     chart.dots.push_back({width.name + " bit", x(width), mean, low, high});

@@ -39,7 +39,7 @@ void draw_map(Markup& page, const View& view) {
       "A row is a true class, a column what it was taken for. Blue: right, by share of the row. Orange: wrong, "
       "by count.");
   page.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat"}}).open("thead").open("tr");
-  page.element("th", {{"scope", "col"}}, "true \\ predicted");
+  page.element("td");
   for (const std::string& name : view.of.classes) page.element("th", {{"scope", "col"}}, name);
   page.element("th", {{"scope", "col"}, {"class", "number"}}, "right").close().close().open("tbody");
   for (std::size_t i = 0; i < view.classes; ++i) {

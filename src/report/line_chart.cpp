@@ -1,7 +1,6 @@
 #include "report/line_chart.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "report/plot.h"
@@ -97,7 +96,8 @@ void draw_names(Plot& plot, const LineChart& chart) {
 void draw_columns(Markup& page, const Plot& plot, const LineChart& chart) {
   const std::size_t count = chart.epochs.size();
   const std::size_t stride = (count + most_columns - 1) / most_columns;
-  const double width = (plot.right() - plot.left()) / static_cast<double>((count + stride - 1) / stride);
+  const std::size_t columns = (count + stride - 1) / stride;
+  const double width = (plot.right() - plot.left()) / static_cast<double>(columns);
   for (std::size_t i = 0; i < count; i += stride) {
     std::string said = "epoch " + fixed(chart.epochs[i], 0);
     for (const Curve& curve : chart.curves)

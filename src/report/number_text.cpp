@@ -54,7 +54,15 @@ std::string fixed(double value, int decimals) {
   return text.find_first_not_of("-0.") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
 }
 
-std::string significant(double value, int digits) { return written(value, std::chars_format::general, digits); }
+std::string significant(double value, int digits) {
+  std::string text = written(value, std::chars_format::general, digits);
+  const std::size_t exponent = text.find('e');
+  if (exponent == std::string::npos) return text;
+  // "1e-06" and "1e+20" become "1e-6" and "1e20".
+  const bool negative = text[exponent + 1] == '-';
+  const std::size_t first = text.find_first_not_of("+-0", exponent + 1);
+  return text.substr(0, exponent + 1) + (negative ? "-" : "") + text.substr(first);
+}
 
 std::string grouped(std::uint64_t count) {
   std::string text = std::to_string(count);

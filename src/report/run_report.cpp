@@ -1,6 +1,7 @@
 #include "report/run_report.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "report/confusion_table.h"
 #include "report/layers_section.h"
@@ -55,8 +56,7 @@ void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs) {
                     with_unit(e.flipped, Unit::percent), with_unit(e.seconds, Unit::seconds)});
   }
   page.open("details").element(
-      "summary", {},
-      stride == 1 ? "Every epoch in numbers" : "Every " + std::to_string(stride) + "th epoch in numbers");
+      "summary", {}, stride == 1 ? "Every epoch in numbers" : "One epoch of " + std::to_string(stride) + " in numbers");
   draw_table(page,
              {{"epoch", true},
               {"loss", true},
@@ -86,7 +86,10 @@ std::vector<Curve> flips(const RunReport& report) {
 }
 
 void draw_training(Markup& page, const RunReport& report, const std::vector<double>& epochs) {
-  if (epochs.empty()) return;
+  constexpr Series shown[] = {&Epoch::loss,         &Epoch::train_accuracy, &Epoch::test_accuracy, &Epoch::rate,
+                              &Epoch::integer_rate, &Epoch::seconds,        &Epoch::flipped};
+  const auto is_known = [&](Series series) { return known(report.epochs, series); };
+  if (std::none_of(std::begin(shown), std::end(shown), is_known)) return;
   const auto of = [&](Series series) { return values(report.epochs, series); };
   page.open("section", {{"class", "card"}}).element("h2", {}, "Training").open("div", {{"class", "charts"}});
   draw(page, {.title = "Accuracy",
@@ -106,9 +109,12 @@ void draw_training(Markup& page, const RunReport& report, const std::vector<doub
   draw(page, {.title = "Learning rate",
               .epochs = epochs,
               .curves = {{"", of(&Epoch::rate)}},
-              .remark = "of the float parameters"});
-  draw(page,
-       {.title = "Learning rate of the int8 weights", .epochs = epochs, .curves = {{"", of(&Epoch::integer_rate)}}});
+              .remark = "of the float parameters",
+              .from_zero = true});
+  draw(page, {.title = "Learning rate of the int8 weights",
+              .epochs = epochs,
+              .curves = {{"", of(&Epoch::integer_rate)}},
+              .from_zero = true});
   draw(page, {.title = "Time of an epoch",
               .unit = Unit::seconds,
               .epochs = epochs,

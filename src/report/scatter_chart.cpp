@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "report/plot.h"
 #include "report/svg_path.h"
@@ -74,9 +73,7 @@ void draw(Markup& page, const ScatterChart& chart) {
   double low = dots[0].y_low, high = dots[0].y_high;
   for (const Dot& dot : dots) low = std::min(low, dot.y_low), high = std::max(high, dot.y_high);
 
-  page.open("figure", {{"class", "chart"}}).open("figcaption").element("b", {}, chart.title);
-  if (!chart.remark.empty()) page.text(" ").element("span", {}, chart.remark);
-  page.close();
+  page.open("figure", {{"class", "chart"}}).open("figcaption").element("b", {}, chart.title).close();
   {
     Plot plot(page, size, log_axis(dots.front().x, dots.back().x, chart.x_unit, 6),
               linear_axis(low, high, chart.y_unit, 5), "", chart.title);

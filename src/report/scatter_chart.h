@@ -17,8 +17,7 @@ struct Dot {
 
 /// The x axis is logarithmic.
 struct ScatterChart {
-  std::string title, remark;
-  std::string x_name;
+  std::string title, x_name;
   Unit x_unit = Unit::number, y_unit = Unit::number;
   std::vector<Dot> dots;
 };

@@ -80,15 +80,15 @@ th.number, td.number { text-align: right; }
 th:last-child, td:last-child { padding-right: 0; }
 .heat { width: auto; margin-top: 12px; border-collapse: separate; border-spacing: 2px; }
 .heat th, .heat td { border: 0; padding: 4px 6px; }
-.heat td { min-width: 38px; text-align: center; border-radius: 4px; }
+.heat tbody td { min-width: 38px; text-align: center; border-radius: 4px; }
 .heat thead th { text-align: center; vertical-align: bottom; }
-.heat tbody th, .heat thead th:first-child { text-align: right; padding-right: 8px; }
+.heat tbody th { text-align: right; padding-right: 8px; }
 .heat td.number { text-align: right; padding-left: 12px; }
 .heat .none { color: var(--frame); }
 .heat .right { background: rgba(var(--right), var(--depth)); }
 .heat .wrong { background: rgba(var(--wrong), var(--depth)); }
 .heat .deep { color: var(--deep-ink); }
-.mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 16px; }
+.mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(100px, 1fr)); gap: 16px 12px; }
 .mistakes img { display: block; width: 96px; height: 96px; object-fit: contain; image-rendering: pixelated; background: var(--line); border-radius: 6px; }
 .mistakes figcaption { font-size: 13px; line-height: 1.4; margin-top: 6px; overflow-wrap: anywhere; }
 details { margin-top: 18px; }
@@ -99,13 +99,19 @@ summary { cursor: pointer; color: var(--quiet); font-size: 13px; margin-bottom: 
   .card { padding: 14px; }
   .results { grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 8px; }
   .results dd { font-size: 19px; }
-  svg text { font-size: 15px; }
+  svg text { font-size: 16px; }
+  .heat { font-size: 12px; border-spacing: 1px; }
+  .heat th, .heat td { padding: 4px 2px; }
+  .heat tbody td { min-width: 30px; }
 }
 @media print {
   body { background: #ffffff; font-size: 11pt; }
   main { max-width: none; padding: 0; }
   .card, .results div, pre { border-color: #cccccc; }
-  .chart, .layer, .mistakes figure, tr { break-inside: avoid; }
+  .charts, .facts { grid-template-columns: 1fr 1fr; }
+  .chart, .layer, .heat, .mistakes figure, tr { break-inside: avoid; }
+  h2, h3, .remark { break-after: avoid; }
+  svg text { font-size: 15px; }
   .scroll { overflow: visible; }
   pre { white-space: pre-wrap; }
   .heat td, .bar, .mistakes img { print-color-adjust: exact; -webkit-print-color-adjust: exact; }

@@ -25,9 +25,10 @@ void draw_table(Markup& page, const std::vector<Column>& columns, const std::vec
 }
 
 void draw_facts(Markup& page, const std::string& heading, const std::vector<Fact>& facts) {
-  if (facts.empty()) return;
+  if (std::all_of(facts.begin(), facts.end(), [](const Fact& fact) { return fact.value.empty(); })) return;
   page.open("section", {{"class", "card"}}).element("h2", {}, heading).open("dl");
-  for (const Fact& fact : facts) page.element("dt", {}, fact.name).element("dd", {}, fact.value);
+  for (const Fact& fact : facts)
+    if (!fact.value.empty()) page.element("dt", {}, fact.name).element("dd", {}, fact.value);
   page.close().close();
 }
 

@@ -17,7 +17,7 @@ struct Column {
 /// A column that has nothing but dashes and empty cells is left out; nothing at all without rows.
 void draw_table(Markup& page, const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
 
-/// Names and values under a heading; nothing without facts.
+/// Names and values under a heading; a fact without a value is left out, and so is the heading of none.
 void draw_facts(Markup& page, const std::string& heading, const std::vector<Fact>& facts);
 
 }  // namespace bie::report

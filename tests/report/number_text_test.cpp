@@ -15,6 +15,10 @@ TEST(NumberText, Digits) {
   EXPECT_EQ(fixed(-0.06, 1), "-0.1");
   EXPECT_EQ(significant(0.03125, 3), "0.0312");
   EXPECT_EQ(significant(2, 3), "2");
+  EXPECT_EQ(significant(1e-6, 3), "1e-6");
+  EXPECT_EQ(significant(-2.5e-10, 3), "-2.5e-10");
+  EXPECT_EQ(significant(1e20, 3), "1e20");
+  EXPECT_EQ(significant(1e100, 3), "1e100");
   EXPECT_EQ(coordinate(12), "12");
   EXPECT_EQ(coordinate(12.34), "12.3");
   EXPECT_EQ(grouped(0), "0");

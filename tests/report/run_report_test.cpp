@@ -96,6 +96,7 @@ TEST(RunReport, EpochsThatKnowNothingShowNothing) {
   const std::string page = html(report);
   EXPECT_TRUE(well_formed(page));
   EXPECT_FALSE(holds(page, "<svg "));
+  EXPECT_FALSE(holds(page, "<h2>Training</h2>"));
 }
 
 TEST(RunReport, NoNumberBreaksAChart) {
@@ -111,6 +112,24 @@ TEST(RunReport, NoNumberBreaksAChart) {
     for (Epoch& epoch : report.epochs) epoch = {epoch.number, odd, odd, odd, odd, odd, odd, odd};
     EXPECT_TRUE(well_formed(html(report))) << odd;
   }
+}
+
+TEST(RunReport, ARateThatEndsNearZeroHasALinearAxis) {
+  RunReport report;
+  for (int i = 1; i <= 3; ++i) report.epochs.push_back({.number = i, .rate = i < 3 ? 4e-3 : 1e-10});
+  const std::string page = html(report);
+  EXPECT_TRUE(well_formed(page));
+  EXPECT_TRUE(holds(page, ">0.002</text>"));
+  EXPECT_FALSE(holds(page, "e-10</text>"));
+}
+
+TEST(RunReport, AFactWithoutAValueIsLeftOut) {
+  RunReport report;
+  report.machine = {{"isa_note", ""}};
+  EXPECT_FALSE(holds(html(report), "<h2>Machine</h2>"));
+  report.machine.push_back({"CPU", "EPYC"});
+  EXPECT_TRUE(holds(html(report), "<h2>Machine</h2>"));
+  EXPECT_FALSE(holds(html(report), "isa_note"));
 }
 
 TEST(RunReport, OneEpochIsADot) {
@@ -129,7 +148,7 @@ TEST(RunReport, TenThousandEpochsStayReadable) {
   const std::string page = html(full(10000));
   EXPECT_TRUE(well_formed(page));
   EXPECT_LT(page.size(), 600000u);
-  EXPECT_TRUE(holds(page, "Every 50th epoch in numbers"));
+  EXPECT_TRUE(holds(page, "One epoch of 50 in numbers"));
   EXPECT_TRUE(holds(page, "<td class=\"number\">10000</td>"));
 }
 
