@@ -46,11 +46,11 @@ struct Layout {
       (Shape::weight_left && Shape::right < box_rows ? Shape::right : box_rows) * row_bytes;
   static constexpr int boxes_bytes = Shape::consumers * 2 * box_bytes;
   static constexpr int ones_bytes = Product::counts ? Shape::consumers * Shape::right * 4 : 0;
-  static constexpr int most = 227 * 1024 - 1024 /* alignment */ - 256 /* barriers */;
+  static constexpr int most = 227 * 1024 - 256 /* barriers */;
   static constexpr int fitting = (most - boxes_bytes - ones_bytes) / stage_bytes;
   static constexpr int most_stages = 16, stages = fitting < most_stages ? fitting : most_stages;
   static constexpr int boxes_at = stages * stage_bytes, ones_at = boxes_at + boxes_bytes;
-  static constexpr int barriers_at = ones_at + ones_bytes, bytes = barriers_at + stages * 16 + 1024;
+  static constexpr int barriers_at = ones_at + ones_bytes, bytes = barriers_at + stages * 16;
   static_assert(stages >= 2 && Shape::left == 64 * Shape::consumers);
 };
 
@@ -105,9 +105,8 @@ class Block {
 
  public:
   __device__ Block(const WgmmaArgs& p, char* shared) : p_(p) {
-    const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    base_ = (from + 1023) / 1024 * 1024;
-    ones_ = reinterpret_cast<int*>(shared + (base_ - from) + L::ones_at);
+    base_ = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    ones_ = reinterpret_cast<int*>(shared + L::ones_at);
     left_tiles_ = (p.left_rows + Shape::left - 1) / Shape::left;
     right_tiles_ = (p.right_rows + Shape::right - 1) / Shape::right;
     if (threadIdx.x == 0) {
@@ -353,7 +352,7 @@ class Block {
 template <class Product, class Shape>
 __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_constant__ WgmmaArgs p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ char shared[];
+  extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
   Block<Product, Shape> block(p, shared);
   if (threadIdx.x < 128) {
     if constexpr (Shape::consumers > 1) hopper::give_registers<40>();
