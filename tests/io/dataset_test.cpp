@@ -190,7 +190,7 @@ TEST(Dataset, AMissingFileIsNamed) {
 TEST(Dataset, AnUnknownSpecListsTheForms) {
   for (const char* spec : {"", "cifar", "cifar10", "cifar10:", "Digits", "mnist", "mnist:", "digits "}) {
     expect_sentence(refusal([&] { load_dataset(spec); }), "data set \"",
-                    "is unknown; the forms are digits, mnist:DIR and cifar10:DIR");
+                    "is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include "bie/nn/conv2d.h"
 #include "tests/io/scratch.h"

@@ -9,9 +9,9 @@
 namespace bie::io {
 
 struct SampleForm {
-  at::IntArrayRef image;        ///< channels, height, width of the model's images
-  bool unit_range = true;       ///< the model takes values in [0, 1]; any numbers if not
-  std::optional<double> white;  ///< values are divided by it; where not given, bytes by 255 and no others
+  at::IntArrayRef image;             ///< channels, height, width of the model's images
+  bool unit_range = true;            ///< the model takes values in [0, 1]; any numbers if not
+  std::optional<double> white = {};  ///< values are divided by it; where not given, bytes by 255 and no others
 };
 
 /// Every image of a file, float32 [n, channels, height, width]. The first bytes tell what the file is:
