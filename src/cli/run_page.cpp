@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "bie/nn/nbit_layer.h"
@@ -67,6 +68,19 @@ report::Layer layer_of(const nn::ProductLayer& product) {
   return layer;
 }
 
+/// What an epoch knows of a layer, or that it knows nothing.
+double value_of(const std::map<std::string, double>& by_layer, const std::string& name) {
+  const auto found = by_layer.find(name);
+  return found == by_layer.end() ? report::unknown : found->second;
+}
+
+void add_epochs(const std::vector<train::Epoch>& history, report::Layer* layer) {
+  for (const train::Epoch& epoch : history) {
+    layer->step_sizes.push_back(value_of(epoch.step_sizes, layer->name));
+    layer->flipped.push_back(value_of(epoch.flipped, layer->name));
+  }
+}
+
 report::Picture picture_of(const at::Tensor& image) {
   const at::Tensor pixels = image.clamp(0, 1).mul(255).round().to(at::kByte).permute({1, 2, 0}).contiguous();
   const auto* first = pixels.const_data_ptr<std::uint8_t>();
@@ -124,7 +138,7 @@ std::vector<report::Fact> machine_facts() {
 std::string run_page(const Session& session, const io::Dataset& data, const Json& config) {
   nn::Classifier& model = *session.model;
   report::RunReport report;
-  report.title = format("%s of %d bits on %s", model.config().arch.c_str(), model.config().bits, data.name.c_str());
+  report.title = format("%d-bit %s on %s", model.config().bits, model.config().arch.c_str(), data.name.c_str());
   report.when = config["started"].get<std::string>();
   report.command = config["command"].get<std::string>();
   add_results(session.result, model, report);
@@ -137,7 +151,10 @@ std::string run_page(const Session& session, const io::Dataset& data, const Json
     epoch.seconds = e.seconds;
     report.epochs.push_back(epoch);
   }
-  for (const nn::ProductLayer& product : model.products()) report.layers.push_back(layer_of(product));
+  for (const nn::ProductLayer& product : model.products()) {
+    report.layers.push_back(layer_of(product));
+    add_epochs(session.result.history, &report.layers.back());
+  }
   add_predictions(model, data, report);
   for (const char* part : {"data", "model", "recipe"})
     for (report::Fact& fact : facts_of(config[part])) report.configuration.push_back(std::move(fact));

@@ -7,7 +7,7 @@
 namespace bie::train {
 
 // Found by the JSON library beside Epoch.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Epoch, epoch, step, loss, test_accuracy, rate, seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Epoch, epoch, step, loss, test_accuracy, rate, seconds, step_sizes, flipped)
 
 std::string epoch_json(const Epoch& epoch) { return nlohmann::json(epoch).dump(); }
 

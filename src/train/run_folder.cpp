@@ -66,6 +66,8 @@ void RunFolder::add(const Epoch& epoch) {
   events.add_scalar("loss", epoch.step, epoch.loss);
   events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);
   events.add_scalar("rate", epoch.step, epoch.rate);
+  for (const auto& [layer, size] : epoch.step_sizes) events.add_scalar("step_size/" + layer, epoch.step, size);
+  for (const auto& [layer, share] : epoch.flipped) events.add_scalar("flipped/" + layer, epoch.step, share);
   events.flush();
 }
 

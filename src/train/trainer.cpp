@@ -15,32 +15,11 @@
 #include "train/batches.h"
 #include "train/checks.h"
 #include "train/clock.h"
+#include "train/layer_watch.h"
 #include "train/optimizers.h"
 #include "train/run_checkpoints.h"
 
 namespace bie::train {
-namespace {
-
-/// The signs of all binary weights, to count flips.
-std::vector<at::Tensor> binary_signs(const nn::Classifier& model) {
-  std::vector<at::Tensor> signs;
-  for (const auto& layer : model.quant_layers())
-    if (layer->weight_bits() == 1 && layer->weight.defined()) signs.push_back(layer->weight.detach().lt(0).cpu());
-  return signs;
-}
-
-double flipped_share(const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& after) {
-  if (before.empty()) return std::numeric_limits<double>::quiet_NaN();
-  std::int64_t flipped = 0, all = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    flipped += before[i].ne(after[i]).sum().item<std::int64_t>();
-    all += before[i].numel();
-  }
-  return static_cast<double>(flipped) / static_cast<double>(all);
-}
-
-}  // namespace
-
 Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& o) {
   Recipe recipe = default_recipe(config, o.optimizer);
   recipe.lr = o.lr.value_or(recipe.lr);
@@ -65,7 +44,7 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
   for (const auto& layer : model.quant_layers())  // always: an earlier run may have frozen them
     if (layer->weight_bits() == 1) layer->set_weight_trainable(!o.freeze_binary);
   nn::prepare_layers(model);
-  const std::vector<at::Tensor> signs = binary_signs(model);
+  const Signs signs(model);
   Optimizers optimizers(model, o, recipe, steps);
   const RunCheckpoints checkpoints(model, optimizers, data, o, recipe);
   auto [first, history] = checkpoints.resume(listener.note);
@@ -117,7 +96,8 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     if (epoch_ends && (listener.epoch || o.patience > 0)) {
       const double right = accuracy(model, data.test_images, data.test_labels);
       model.train();
-      history.push_back({epoch + 1, step, mean_loss, right, recipe.lr * factor, seconds_since(epoch_start)});
+      history.push_back({epoch + 1, step, mean_loss, right, recipe.lr * factor, seconds_since(epoch_start),
+                         step_sizes(model), signs.flipped(model)});
       if (listener.epoch) listener.epoch(history.back());
       epoch_start = Clock::now();
     }
@@ -128,7 +108,7 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
   optimizers.zero_grad();
   check_finite(nn::state_dict(model, /*packed=*/false), o.epochs - 1);
   TrainResult result{std::numeric_limits<double>::quiet_NaN(),
-                     flipped_share(signs, binary_signs(model)),
+                     signs.flipped_share(model),
                      seconds_since(start),
                      optimizers.state_bytes(),
                      interrupted ? End::interrupted : End::finished,

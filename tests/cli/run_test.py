@@ -39,10 +39,20 @@ def test_a_run_folder_holds_the_run(program, tmp_path):
     again = program.json("eval", run / "model.safetensors")
     assert again["test_accuracy"] == document["test_accuracy"]
     page = (run / "report.html").read_text()
-    assert "mlp of 4 bits on digits" in page
+    assert "4-bit mlp on digits" in page
+    assert "Step size of the activations, by epoch" in page
+    assert log[-1]["step_sizes"].keys() == {"block1"}
     assert "http" not in page.replace("http://www.w3.org/", ""), "no network"
     for layer in ("block0", "block1", "head"):
         assert layer in page
+
+
+def test_a_run_of_one_bit_shows_its_flips(program, tmp_path):
+    run = tmp_path / "run"
+    document = program.json("train", *TINY, "--bits", "1", "--run", run)
+    assert document["epochs"][-1]["flipped"] == {"block1": pytest.approx(document["flipped"])}
+    assert document["flipped"] > 0
+    assert "Weights flipped since the start, by epoch" in (run / "report.html").read_text()
 
 
 def test_a_run_is_not_written_over(program, tmp_path):

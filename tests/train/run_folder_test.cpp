@@ -22,12 +22,15 @@ class RunEnd : public OneThread {
 };
 
 TEST(History, JsonAndBack) {
-  const std::vector<Epoch> history = {{1, 12, 0.75, 0.5, 1e-3, 0.25}, {2, 24, 0.125, 1, 0, 1e9}};
+  const std::vector<Epoch> history = {{1, 12, 0.75, 0.5, 1e-3, 0.25},
+                                      {2, 24, 0.125, 1, 0, 1e9, {{"block1", 0.5}}, {{"block2", 0.25}}}};
   const std::vector<Epoch> back = parse_history(history_json(history));
   ASSERT_EQ(back.size(), 2u);
   EXPECT_EQ(history_json(back), history_json(history));
   EXPECT_EQ(back[1].step, 24);
   EXPECT_EQ(back[1].loss, 0.125);
+  EXPECT_EQ(back[1].step_sizes.at("block1"), 0.5);
+  EXPECT_EQ(back[1].flipped.at("block2"), 0.25);
   EXPECT_TRUE(parse_history("[]").empty());
   for (const char* bad : {"", "{}", "[1]", "[{\"epoch\": 1}]"})
     EXPECT_NE(refusal([&] { parse_history(bad); }), "") << bad;
@@ -126,6 +129,34 @@ TEST_F(RunEnd, WithoutAFolderAnInterruptionKeepsNothing) {
   const TrainResult result = fit(*small_model(4), data_, short_run(3), listener);
   EXPECT_EQ(result.steps, 1);
   EXPECT_EQ(result.end, End::interrupted);
+}
+
+TEST_F(RunEnd, EpochsKnowStepSizesAndFlips) {
+  Listener listener;
+  listener.epoch = [](const Epoch&) {};
+  for (const int bits : {8, 1}) {
+    SCOPED_TRACE(bits);
+    const auto model = small_model(bits);
+    const TrainResult result = fit(*model, data_, short_run(3), listener);
+    const Epoch& last = result.history.back();
+    EXPECT_EQ(last.step_sizes.empty(), bits == 1);
+    EXPECT_EQ(last.flipped.empty(), bits != 1);
+    double flipped = 0, weights = 0;
+    for (const nn::ProductLayer& product : model->products()) {
+      const auto* layer = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+      if (layer == nullptr) continue;
+      if (bits == 8) {
+        EXPECT_EQ(last.step_sizes.at(product.name), layer->scale_a.item<double>());
+      } else {
+        weights += static_cast<double>(layer->weight_count());
+        flipped += last.flipped.at(product.name) * static_cast<double>(layer->weight_count());
+      }
+    }
+    if (bits == 8) continue;
+    EXPECT_GT(flipped, 0);
+    EXPECT_NEAR(flipped / weights, result.flipped, 1e-12);
+    EXPECT_LE(result.history.front().flipped.begin()->second, 1);
+  }
 }
 
 TEST(RunFolder, TheLogIsThatOfTheHistory) {

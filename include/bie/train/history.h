@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct Epoch {
   double test_accuracy;  ///< share of the test images
   double rate;           ///< of the float parameters, in its last step
   double seconds;        ///< this process spent on it, the test included
+  std::map<std::string, double> step_sizes = {};  ///< of the activations at its end, by layer
+  std::map<std::string, double> flipped = {};     ///< share of a layer's binary weights whose sign is not the start's
 };
 
 /// One epoch as a JSON object, and the history as an array of them.

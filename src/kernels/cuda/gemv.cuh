@@ -43,7 +43,7 @@ __device__ bool encode_to_shared(const GemvArgs& p, unsigned* codes) {
     const RowSource from{
         static_cast<const char*>(p.x.data) + row * p.x.row_stride, p.x.bias, p.k, p.whole, step, p.range};
     char* const to = reinterpret_cast<char*>(codes) + row * stride;
-#pragma unroll 2
+#pragma unroll 1
     for (int group = threadIdx.x; group < groups; group += gemv::threads)
       encode_group<R, format>(from, group, to, &finite);
   }
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
         if (c < p.panel_chunks) add(c, early[i]);
     }
     const uint4* panel = panel_of(column);
-#pragma unroll(rows == 1 ? 4 : 2)
+#pragma unroll 2
     for (; c < p.panel_chunks; c += 32) add(c, __ldg(panel + c));
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
