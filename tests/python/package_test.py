@@ -129,7 +129,7 @@ def test_a_package_without_its_library(tmp_path, monkeypatch):
 def test_module_prints_what_doctor_prints():
     doctor, module = run(SCRIPT, "doctor"), run(sys.executable, "-m", "bitorch_engine")
     assert (doctor.returncode, doctor.stderr) == (0, "")
-    assert doctor.stdout.startswith(f"bie {bitorch_engine.__version__}, torch ")
+    assert doctor.stdout.startswith(f"bie {bitorch_engine.__version__} (torch ")
     assert (module.returncode, module.stdout, module.stderr) == (0, doctor.stdout, "")
 
 
