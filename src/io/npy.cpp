@@ -17,13 +17,13 @@ constexpr const char* kind = "NPY file";
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::size_t max_rank = 32;
 
-struct Type {
+struct Element {
   std::string_view name;
   at::ScalarType type;
 };
-constexpr Type types[] = {{"|u1", at::kByte},  {"|i1", at::kChar},   {"<i2", at::kShort},
-                          {"<i4", at::kInt},   {"<i8", at::kLong},   {"<f2", at::kHalf},
-                          {"<f4", at::kFloat}, {"<f8", at::kDouble}, {"|b1", at::kBool}};
+constexpr Element types[] = {{"|u1", at::kByte},  {"|i1", at::kChar},   {"<i2", at::kShort},
+                             {"<i4", at::kInt},   {"<i8", at::kLong},   {"<f2", at::kHalf},
+                             {"<f4", at::kFloat}, {"<f8", at::kDouble}, {"|b1", at::kBool}};
 
 /// The text behind 'KEY': in the header, a Python dict of three entries.
 std::string_view entry(const std::string& path, std::string_view header, const std::string& key) {
