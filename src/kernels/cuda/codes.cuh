@@ -1,10 +1,11 @@
 // How rows of codes lie in device memory, activations and panels alike, and how they are read and written.
 //
-// A row is whole 16-byte chunks; codes behind the last element are 0.
-//   bits     bit i of byte j is element 8j+i; behind the chunks 16 bytes, the first four of them the row's number of
-//   ones bytes    one code a byte wide     one 4-bit code a byte, padded to 32 elements: what meets `nibbles` in a
-//   product nibbles  32 elements a chunk; byte 4t+j has element 4t+j in its low half and 16+4t+j in its high half, so
-//   that two
+// A row is whole 16-byte chunks, rows lie one behind the other, and codes behind the last element are 0.
+//
+//   bits     bit i of byte j is element 8j+i; behind the last row one int32 a row, its number of ones
+//   bytes    one code a byte
+//   wide     one 4-bit code a byte, padded to 32 elements: what meets `nibbles` in a product
+//   nibbles  32 elements a chunk; byte 4t+j has element 4t+j in its low half and 16+4t+j in its high half, so that two
 //            masks turn a word into the two operand registers of an 8-bit product
 #pragma once
 
@@ -34,7 +35,12 @@ constexpr std::int64_t row_chunks(Format format, std::int64_t k) {
 
 /// Bytes from one row to the next.
 constexpr std::int64_t row_stride(Format format, std::int64_t k) {
-  return (row_chunks(format, k) + (format == Format::bits ? 1 : 0)) * chunk_bytes;
+  return row_chunks(format, k) * chunk_bytes;
+}
+
+/// Bytes that a row takes, its number of ones included.
+constexpr std::int64_t whole_row(Format format, std::int64_t k) {
+  return row_stride(format, k) + (format == Format::bits ? std::int64_t{sizeof(int)} : 0);
 }
 
 /// Whether data, and rows that far apart, begin at multiples of so many bytes.

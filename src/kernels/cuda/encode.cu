@@ -18,6 +18,7 @@ struct RowArgs {
   std::int64_t m, k;
   char* out;
   std::int64_t out_stride;
+  int* ones;  ///< of bits: one number a row
   int* flags;
   bool whole;  ///< every row starts at a multiple of 16 bytes
 };
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int
         for (int i = 1; i < row_threads / 32 && t == 0; ++i) ones += counts[threadIdx.x / 32 + i];
         __syncthreads();
       }
-      if (t == 0 && row < a.m) *reinterpret_cast<int4*>(to + groups) = make_int4(ones, 0, 0, 0);
+      if (t == 0 && row < a.m) a.ones[row] = ones;
     }
   }
   put_flag(a.flags, finite);
@@ -154,10 +155,22 @@ Status with_format(Format format, const Body& body) {
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
                    const Queue& queue) {
   const bool whole = aligned(x.data, x.row_stride, 16);
-  const RowArgs a{
-      static_cast<const char*>(x.data), x.row_stride,          x.bias, x.scale, x.eps, range_of(format), m, k,
-      static_cast<char*>(out),          row_stride(format, k), flags,  whole};
   if (k > INT32_MAX / 2) return Status::bad_shape;
+  char* const to = static_cast<char*>(out);
+  const std::int64_t stride = row_stride(format, k);
+  const RowArgs a{static_cast<const char*>(x.data),
+                  x.row_stride,
+                  x.bias,
+                  x.scale,
+                  x.eps,
+                  range_of(format),
+                  m,
+                  k,
+                  to,
+                  stride,
+                  reinterpret_cast<int*>(to + m * stride),
+                  flags,
+                  whole};
   const std::int64_t groups = row_groups(format, k);
   int row_threads = format == Format::bits ? 16 : format == Format::nibbles ? 4 : 2;
   // A warp a row waits for nobody; more only where there are too few rows to keep the GPU's memory busy.

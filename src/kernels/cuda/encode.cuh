@@ -5,7 +5,7 @@
 
 namespace bie::kernels::cuda {
 
-/// m rows of k elements to `out`; rows lie row_stride(format, k) bytes apart. `flags` (most_flags of them, or null
+/// m rows of k elements to `out`, whole_row(format, k) bytes for each. `flags` (most_flags of them, or null
 /// where nobody asks) takes one flag a block; `count` how many blocks there were.
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
                    const Queue& queue);

@@ -34,17 +34,22 @@ Status run_gemm(const GemmShape& shape, const Rows& x, const Panels& panels, con
       encode_rows(x, shape.m, shape.k, Product::a_format, codes, static_cast<int*>(workspace), &flags.count, queue);
   if (encoded != Status::ok) return encoded;
   if (!is_float(x.dtype)) flags.count = 0;
+  const std::int64_t a_stride = row_stride(Product::a_format, shape.k);
+  const std::int64_t b_stride = row_stride(Product::b_format, shape.k);
+  const char* const rows = static_cast<const char*>(panels.data);
   return product(
-      {{codes, row_stride(Product::a_format, shape.k), static_cast<int>(row_chunks(Product::a_format, shape.k))},
-       static_cast<const char*>(panels.data),
-       row_stride(Product::b_format, shape.k),
+      {{codes, a_stride, static_cast<int>(row_chunks(Product::a_format, shape.k))},
+       rows,
+       b_stride,
        static_cast<int>(row_chunks(Product::b_format, shape.k)),
        static_cast<int>(shape.m),
        static_cast<int>(shape.n),
        static_cast<int>(shape.k),
        results_of(y),
        flags,
-       {panels.flags, panels.flag_count}},
+       {panels.flags, panels.flag_count},
+       reinterpret_cast<const int*>(codes + shape.m * a_stride),
+       reinterpret_cast<const int*>(rows + shape.n * b_stride)},
       queue);
 }
 
@@ -116,12 +121,12 @@ using WeightWgmma = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMed
 
 template <Format format>
 std::int64_t gemm_panel_row(std::int64_t k) {
-  return row_stride(format, k);
+  return whole_row(format, k);
 }
 
 template <Format format>
 std::int64_t gemm_workspace(std::int64_t m, std::int64_t k) {
-  return flag_bytes + m * row_stride(format, k);
+  return flag_bytes + m * whole_row(format, k);
 }
 
 template <Format format>

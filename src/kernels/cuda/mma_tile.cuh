@@ -164,14 +164,14 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
       if (row >= p.m) continue;
       char* const to = writer.row(row);
       int a_ones = 0;
-      if constexpr (Product::counts) a_ones = ones_of(p.a.row(row).data, p.a.chunks);
+      if constexpr (Product::counts) a_ones = p.ones[row];
 #pragma unroll
       for (int j = 0; j < n_tiles; ++j) {
         const int column = first_column + warp_column + 8 * j + lane % 4 * 2;
         int ones[2] = {};
         if constexpr (Product::counts)
           for (int c = 0; c < 2; ++c)
-            if (column + c < p.n) ones[c] = ones_of(p.panels + (column + c) * p.panel_stride, p.panel_chunks);
+            if (column + c < p.n) ones[c] = p.panel_ones[column + c];
         writer.put_pair(to, column, Product::finish(acc[i][j][2 * half], p.k, a_ones, ones[0]),
                         Product::finish(acc[i][j][2 * half + 1], p.k, a_ones, ones[1]));
       }

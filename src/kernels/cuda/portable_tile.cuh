@@ -83,13 +83,13 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
     if (r >= p.m) continue;
     char* const to = writer.row(r);
     int a_ones = 0;
-    if constexpr (Product::counts) a_ones = ones_of(p.a.row(r).data, p.a.chunks);
+    if constexpr (Product::counts) a_ones = p.ones[r];
 #pragma unroll
     for (int j = 0; j < per_thread; ++j) {
       const int column = first_column + tx + 16 * j;
       int b_ones = 0;
       if constexpr (Product::counts)
-        if (column < p.n) b_ones = ones_of(p.panels + column * p.panel_stride, p.panel_chunks);
+        if (column < p.n) b_ones = p.panel_ones[column];
       writer.put(to, column, Product::finish(acc[i][j], p.k, a_ones, b_ones));
     }
   }

@@ -94,6 +94,7 @@ struct TileArgs {
   int m, n, k;
   Results y;
   Flags flags, panel_flags;
+  const int *ones = nullptr, *panel_ones = nullptr;  ///< of bits: a row's each
 };
 
 /// Converts and writes results.
@@ -163,11 +164,6 @@ template <class Source>
 __device__ bool poisoned(const TileArgs<Source>& args) {
   const bool activations = own_flag(args.flags), weight = own_flag(args.panel_flags);
   return __syncthreads_or(activations || weight) != 0;
-}
-
-/// The ones of a row of bits, which stand behind its chunks.
-__device__ inline int ones_of(const char* row, int chunks) {
-  return *reinterpret_cast<const int*>(row + chunks * chunk_bytes);
 }
 
 }  // namespace bie::kernels::cuda

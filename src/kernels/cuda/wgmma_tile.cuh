@@ -20,8 +20,7 @@ namespace bie::kernels::cuda {
 struct WgmmaArgs {
   CUtensorMap left, right, out;
   int left_rows, right_rows, stages, k;
-  const char *left_ones, *right_ones;  ///< of bits: behind the chunks of the first row
-  std::int64_t left_stride, right_stride;
+  const int *left_ones, *right_ones;  ///< of bits
   Results y;
   bool boxes;  ///< results leave by TMA
   int m, n;
@@ -205,15 +204,12 @@ class Block {
   __device__ Ones ask_for_ones(int first_left, int first_right) const {
     Ones ones{};
     if constexpr (Product::counts) {
-      const auto of_row = [](const char* all, std::int64_t stride, int row, int rows) {
-        return row < rows ? *reinterpret_cast<const int*>(all + row * stride) : 0;
-      };
+      const auto of_row = [](const int* all, int row, int rows) { return row < rows ? all[row] : 0; };
       for (int half = 0; half < 2; ++half)
-        ones.left[half] =
-            of_row(p_.left_ones, p_.left_stride, first_left + 16 * warp() + 8 * half + lane() / 4, p_.left_rows);
+        ones.left[half] = of_row(p_.left_ones, first_left + 16 * warp() + 8 * half + lane() / 4, p_.left_rows);
 #pragma unroll
       for (int i = 0; i < asked; ++i)
-        ones.right[i] = of_row(p_.right_ones, p_.right_stride, first_right + thread() + 128 * i, p_.right_rows);
+        ones.right[i] = of_row(p_.right_ones, first_right + thread() + 128 * i, p_.right_rows);
     }
     return ones;
   }
@@ -394,12 +390,8 @@ Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue) {
   p.right_rows = swap ? args.m : args.n;
   p.stages = static_cast<int>((a_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes);
   p.k = args.k;
-  const char* const a_ones = args.a.data + a_bytes;
-  const char* const b_ones = args.panels + b_bytes;
-  p.left_ones = swap ? b_ones : a_ones;
-  p.right_ones = swap ? a_ones : b_ones;
-  p.left_stride = swap ? args.panel_stride : args.a.stride;
-  p.right_stride = swap ? args.a.stride : args.panel_stride;
+  p.left_ones = swap ? args.panel_ones : args.ones;
+  p.right_ones = swap ? args.ones : args.panel_ones;
   p.y = args.y;
   p.m = args.m;
   p.n = args.n;

@@ -53,7 +53,7 @@ struct GemmTable {
   const GemmKernel* rows;
   int count;
   std::int64_t max_k;
-  /// Bytes of one of the n rows of panels, a multiple of 16.
+  /// Bytes of panels for each of the n rows, a multiple of 4.
   std::int64_t (*panel_row)(std::int64_t k);
   /// Bytes that `run` of any row may write for activations, from a 16-byte boundary on.
   std::int64_t (*workspace)(std::int64_t m, std::int64_t k);
