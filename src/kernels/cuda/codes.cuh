@@ -1,6 +1,7 @@
 // How rows of codes lie in device memory, activations and panels alike, and how they are read and written.
 //
-// A row is whole 16-byte chunks, rows lie one behind the other, and codes behind the last element are 0.
+// A row is whole 16-byte chunks, and codes behind the last element are 0. Long rows of a matrix begin on a line of the
+// cache each: the TMA copies them in pieces of a line, and takes twice as long where every piece lies on two.
 //
 //   bits     bit i of byte j is element 8j+i; behind the last row one int32 a row, its number of ones
 //   bytes    one code a byte
@@ -33,9 +34,11 @@ constexpr std::int64_t row_chunks(Format format, std::int64_t k) {
   return 0;
 }
 
-/// Bytes from one row to the next.
+/// Bytes from one row of a matrix to the next.
 constexpr std::int64_t row_stride(Format format, std::int64_t k) {
-  return row_chunks(format, k) * chunk_bytes;
+  constexpr std::int64_t line = 128, worth_it = 8 * line;
+  const std::int64_t bytes = row_chunks(format, k) * chunk_bytes;
+  return bytes < worth_it ? bytes : (bytes + line - 1) / line * line;
 }
 
 /// Bytes that a row takes, its number of ones included.
@@ -63,7 +66,8 @@ struct Flags {
 };
 
 // Where codes come from: element i of a row, as a float or as a code that is taken as it is; or eight of them from a
-// multiple of eight on, in a row that starts at a multiple of 16 bytes.
+// multiple of eight on, in a row that starts at a multiple of 16 bytes: loaded first, so that several loads are under
+// way, and opened later.
 struct PackedS4 {};
 struct PackedBits {};
 
@@ -71,27 +75,32 @@ template <class T>
 struct Reader {
   static constexpr bool quantises = true;
   static __device__ float get(const void* row, std::int64_t i) { return widen(static_cast<const T*>(row)[i]); }
-  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
-    constexpr int at_once = 16 / sizeof(T);
-    union Piece {
-      uint4 all;
-      T at[at_once];
-      __device__ Piece() {}
-    } piece;
+  union Eight {
+    uint4 pieces[sizeof(T) / 2];
+    T at[8];
+    __device__ Eight() {}
+  };
+  static __device__ Eight load_eight(const void* row, std::int64_t i) {
+    Eight eight;
+    const auto* from = reinterpret_cast<const uint4*>(static_cast<const T*>(row) + i);
 #pragma unroll
-    for (int first = 0; first < 8; first += at_once) {
-      piece.all = __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(row) + i + first));
+    for (int piece = 0; piece < static_cast<int>(sizeof(T)) / 2; ++piece) eight.pieces[piece] = __ldg(from + piece);
+    return eight;
+  }
+  static __device__ void open(const Eight& eight, float (&to)[8]) {
 #pragma unroll
-      for (int j = 0; j < at_once; ++j) to[first + j] = widen(piece.at[j]);
-    }
+    for (int j = 0; j < 8; ++j) to[j] = widen(eight.at[j]);
   }
 };
 template <>
 struct Reader<std::int8_t> {
   static constexpr bool quantises = false;
   static __device__ float get(const void* row, std::int64_t i) { return static_cast<const std::int8_t*>(row)[i]; }
-  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
-    const uint2 eight = __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(row) + i));
+  using Eight = uint2;
+  static __device__ Eight load_eight(const void* row, std::int64_t i) {
+    return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(row) + i));
+  }
+  static __device__ void open(const Eight& eight, float (&to)[8]) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) to[j] = static_cast<std::int8_t>((j < 4 ? eight.x : eight.y) >> 8 * (j % 4) & 255);
   }
@@ -104,8 +113,11 @@ struct Reader<PackedS4> {
     const int nibble = i % 2 == 0 ? byte >> 4 : byte & 15;
     return static_cast<float>((nibble ^ 8) - 8);
   }
-  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
-    const unsigned eight = __ldg(reinterpret_cast<const unsigned*>(static_cast<const char*>(row) + i / 2));
+  using Eight = unsigned;
+  static __device__ Eight load_eight(const void* row, std::int64_t i) {
+    return __ldg(reinterpret_cast<const unsigned*>(static_cast<const char*>(row) + i / 2));
+  }
+  static __device__ void open(Eight eight, float (&to)[8]) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const int nibble = eight >> (8 * (j / 2) + (j % 2 == 0 ? 4 : 0)) & 15;
@@ -119,8 +131,11 @@ struct Reader<PackedBits> {
   static __device__ float get(const void* row, std::int64_t i) {
     return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1.0f : -1.0f;
   }
-  static __device__ void get_eight(const void* row, std::int64_t i, float (&to)[8]) {
-    const int eight = static_cast<const std::uint8_t*>(row)[i / 8];
+  using Eight = std::uint8_t;
+  static __device__ Eight load_eight(const void* row, std::int64_t i) {
+    return static_cast<const std::uint8_t*>(row)[i / 8];
+  }
+  static __device__ void open(Eight eight, float (&to)[8]) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) to[j] = eight >> j & 1 ? 1.0f : -1.0f;
   }

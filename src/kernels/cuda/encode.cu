@@ -33,19 +33,16 @@ template <class R, Format format>
 __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int row_threads) {
   let_next_start();
   __shared__ int counts[warps];
-  const float step = R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1;
+  const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
   const int rows = threads / row_threads, mine = threadIdx.x / row_threads, t = threadIdx.x % row_threads;
-  const int groups = static_cast<int>(row_groups(format, a.k));
   bool finite = true;
   for (std::int64_t first = std::int64_t{blockIdx.x} * rows; first < a.m; first += std::int64_t{gridDim.x} * rows) {
     const std::int64_t row = first + mine;
     char* const to = a.out + row * a.out_stride;
     int ones = 0;
     if (row < a.m) {
-      const RowSource from{a.data + row * a.in_stride, a.bias, static_cast<int>(a.k), a.whole, step, a.range};
-#pragma unroll 4
-      for (int group = t; group < groups; group += row_threads)
-        ones += encode_group<R, format>(from, group, to, &finite);
+      const RowSource from{a.data + row * a.in_stride, a.bias, static_cast<int>(a.k), a.whole};
+      ones = encode_row<R, format, 4>(from, quantiser, t, row_threads, to, &finite);
     }
     if constexpr (format == Format::bits) {
       for (int by = min(row_threads, 32) / 2; by > 0; by /= 2) ones += __shfl_xor_sync(0xffffffffu, ones, by);
@@ -152,12 +149,11 @@ Status with_format(Format format, const Body& body) {
 
 }  // namespace
 
-Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
-                   const Queue& queue) {
+Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
+                   int* flags, int* count, const Queue& queue) {
   const bool whole = aligned(x.data, x.row_stride, 16);
   if (k > INT32_MAX / 2) return Status::bad_shape;
   char* const to = static_cast<char*>(out);
-  const std::int64_t stride = row_stride(format, k);
   const RowArgs a{static_cast<const char*>(x.data),
                   x.row_stride,
                   x.bias,
@@ -196,7 +192,7 @@ Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* o
   const std::int64_t plane = s.in_h * s.in_w, pixels = s.batch * plane;
   if (x.layout == ImageLayout::nhwc || plane == 1)
     return encode_rows({x.data, x.dtype, row_bytes(x.dtype, s.in_c), x.bias, x.scale, x.eps}, pixels, s.in_c, format,
-                       out, flags, count, queue);
+                       out, row_chunks(format, s.in_c) * chunk_bytes, flags, count, queue);
   const std::int64_t words = row_chunks(format, s.in_c) * 4;
   const ImageArgs a{x.data, x.bias, x.scale, x.eps, range_of(format),
                     pixels, plane,  s.in_c,  words, static_cast<unsigned*>(out),

@@ -5,10 +5,10 @@
 
 namespace bie::kernels::cuda {
 
-/// m rows of k elements to `out`, whole_row(format, k) bytes for each. `flags` (most_flags of them, or null
-/// where nobody asks) takes one flag a block; `count` how many blocks there were.
-Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, int* flags, int* count,
-                   const Queue& queue);
+/// m rows of k elements to `out`, `stride` bytes apart, and behind them the ones of rows of bits. `flags` (most_flags of
+/// them, or null where nobody asks) takes one flag a block; `count` how many blocks there were.
+Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
+                   int* flags, int* count, const Queue& queue);
 
 /// An image to [batch, in_h, in_w] rows of in_c elements.
 Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,

@@ -6,14 +6,45 @@
 
 namespace bie::kernels::cuda {
 
+/// clamp(rint(xs / step), lo, hi) by true division, for many xs: a product with 1 / step decides, and where it comes so
+/// near to a half that its roundings could, the quotient does. Of codes within +-128 the product is off by less than
+/// 3 * 2^-24 * 129 < 2^-15.
+class Quantiser {
+ public:
+  __device__ Quantiser(float step, const Range& range) : step_(step), range_(range) {
+    inverse_ = __fdiv_rn(1, step);
+    sure_ = step > 0x1p-100f && step < 0x1p100f ? 0.5f - 0x1p-15f : -1;
+  }
+
+  __device__ void codes(const float (&xs)[8], int (&codes)[8]) const {
+    constexpr float round_to_whole = 0x1.8p23f;  // a sum with it keeps no fraction, and its low bits are the integer
+    constexpr int bits_of_it = 0x4b400000;
+    bool near_half = false;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float value = fminf(fmaxf(__fmul_rn(xs[j], inverse_), range_.lo), range_.hi);
+      const float sum = __fadd_rn(value, round_to_whole);
+      near_half |= !(fabsf(__fsub_rn(value, __fsub_rn(sum, round_to_whole))) <= sure_);
+      codes[j] = __float_as_int(sum) - bits_of_it;
+    }
+    if (!near_half) return;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) codes[j] = quantize(xs[j], step_, range_.lo, range_.hi);
+  }
+  __device__ const Range& range() const { return range_; }
+
+ private:
+  float step_, inverse_;
+  float sure_;  ///< as far from a whole number the product decides
+  Range range_;
+};
+
 /// A row to encode. `whole`: it starts at a multiple of 16 bytes, so that eight elements are read at once.
 struct RowSource {
   const char* data;
   const float* bias;
   int k;
   bool whole;
-  float step;
-  Range range;
 };
 
 /// Groups of eight elements, those behind the end that pad the last chunk included.
@@ -26,41 +57,34 @@ constexpr std::int64_t row_groups(Format format, std::int64_t k) {
   }
 }
 
-/// Elements first ... first + 7 as xs, or as the codes they are; 0 behind the last one.
-template <class R>
-__device__ void read_eight(const RowSource& row, int first, float (&xs)[8], bool* finite) {
-  if (row.whole && first + 8 <= row.k) {
-    R::get_eight(row.data, first, xs);
-  } else {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) xs[j] = first + j < row.k ? R::get(row.data, first + j) : 0.0f;
-  }
-  if (!R::quantises) return;
-  if (row.bias != nullptr) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Four<float> bias = load_four(row.bias, first + 4 * half, row.k);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) xs[4 * half + j] += bias.at[j];
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < 8; ++j) *finite = *finite && isfinite(xs[j]);
-}
-
-/// Writes one group of a row of codes; returns its ones where the format is bits. Four neighbouring lanes come together
-/// with four neighbouring groups, the first a multiple of four.
-template <class R, Format format>
-__device__ int encode_group(const RowSource& row, int group, char* to, bool* finite) {
+/// Writes one group of a row of codes from its elements; returns its ones where the format is bits. Four neighbouring
+/// lanes come together with four neighbouring groups, the first a multiple of four. Elements behind the end, which a
+/// `whole` group has none of, are 0.
+template <class R, Format format, bool whole>
+__device__ int encode_group(const RowSource& row, const Quantiser& quantiser, int group, float (&xs)[8], char* to,
+                            bool* finite) {
   const int first = 8 * group;
-  float xs[8];
-  read_eight<R>(row, first, xs, finite);
+  if (R::quantises) {
+    if (row.bias != nullptr) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Four<float> bias = load_four(row.bias, first + 4 * half, row.k);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) xs[4 * half + j] += bias.at[j];
+      }
+    }
+    float zero = 0;  // stays so unless an element is NaN or infinite
+#pragma unroll
+    for (int j = 0; j < 8; ++j) zero = __fmaf_rn(xs[j], 0.0f, zero);
+    *finite = *finite && zero == 0;
+  }
+  const auto inside = [&](int j) { return whole || first + j < row.k; };
   const int lane = threadIdx.x % 32;
   const unsigned four_lanes = 0xfu << (lane & ~3);
   if constexpr (format == Format::bits) {
     unsigned bits = 0;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) bits |= static_cast<unsigned>(xs[j] >= 0 && first + j < row.k) << j;
+    for (int j = 0; j < 8; ++j) bits |= static_cast<unsigned>(xs[j] >= 0 && inside(j)) << j;
     unsigned word = bits << 8 * (lane % 4);
     word |= __shfl_xor_sync(four_lanes, word, 1);
     word |= __shfl_xor_sync(four_lanes, word, 2);
@@ -68,8 +92,14 @@ __device__ int encode_group(const RowSource& row, int group, char* to, bool* fin
     return __popc(bits);
   } else {
     int codes[8];
+    if (R::quantises) {
+      quantiser.codes(xs, codes);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) codes[j] = first + j < row.k ? code<R>(xs[j], row.step, row.range) : 0;
+      for (int j = 0; j < 8; ++j) codes[j] = code<R>(xs[j], 1, quantiser.range());
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) codes[j] = inside(j) ? codes[j] : 0;
     if constexpr (format == Format::nibbles) {
       // Word t of a chunk holds elements 4t ... 4t+3 low and 16 further on high; a lane has elements 8t ... 8t+7.
       unsigned packed = 0;
@@ -87,6 +117,71 @@ __device__ int encode_group(const RowSource& row, int group, char* to, bool* fin
       *reinterpret_cast<uint2*>(to + first) = make_uint2(pack_bytes(front), pack_bytes(back));
     }
     return 0;
+  }
+}
+
+/// Copies a chunk of bits that are packed already; returns its ones.
+__device__ inline int copy_bits(const RowSource& row, int chunk, char* to) {
+  const int first = 128 * chunk;
+  unsigned words[4];
+  if (row.whole && first + 128 <= row.k) {
+    const uint4 all = __ldg(reinterpret_cast<const uint4*>(row.data) + chunk);
+    words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+  } else {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      words[w] = 0;
+#pragma unroll
+      for (int byte = 0; byte < 4; ++byte) {
+        const int i = first + 32 * w + 8 * byte;
+        if (i >= row.k) continue;
+        const unsigned eight = static_cast<std::uint8_t>(row.data[i / 8]);
+        words[w] |= (row.k - i < 8 ? eight & ((1u << (row.k - i)) - 1) : eight) << 8 * byte;
+      }
+    }
+  }
+  reinterpret_cast<uint4*>(to)[chunk] = make_uint4(words[0], words[1], words[2], words[3]);
+  return __popc(words[0]) + __popc(words[1]) + __popc(words[2]) + __popc(words[3]);
+}
+
+/// One of `threads` threads that write a row of codes together, number t of them: multiples of four, but for formats in
+/// which lanes do not work together. Returns the ones of the groups that it wrote. Loads are under way for up to `most`
+/// groups at once.
+template <class R, Format format, int most>
+__device__ int encode_row(const RowSource& row, const Quantiser& quantiser, int t, int threads, char* to,
+                          bool* finite) {
+  int ones = 0;
+  if constexpr (std::is_same_v<R, Reader<PackedBits>>) {
+    for (int chunk = t; chunk < row_chunks(format, row.k); chunk += threads) ones += copy_bits(row, chunk, to);
+    return ones;
+  } else {
+    constexpr int batch = sizeof(typename R::Eight) > 16 ? (most + 1) / 2 : most;
+    const int groups = static_cast<int>(row_groups(format, row.k));
+    const int whole_groups = row.whole ? row.k / 8 : 0;
+    int group = t;
+    for (; group - t + batch * threads <= whole_groups; group += batch * threads) {
+      typename R::Eight eights[batch];
+#pragma unroll
+      for (int b = 0; b < batch; ++b) eights[b] = R::load_eight(row.data, 8 * (group + b * threads));
+#pragma unroll
+      for (int b = 0; b < batch; ++b) {
+        float xs[8];
+        R::open(eights[b], xs);
+        ones += encode_group<R, format, true>(row, quantiser, group + b * threads, xs, to, finite);
+      }
+    }
+#pragma unroll 1
+    for (; group < groups; group += threads) {
+      float xs[8];
+      if (group < whole_groups) {
+        R::open(R::load_eight(row.data, 8 * group), xs);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) xs[j] = 8 * group + j < row.k ? R::get(row.data, 8 * group + j) : 0.0f;
+      }
+      ones += encode_group<R, format, false>(row, quantiser, group, xs, to, finite);
+    }
+    return ones;
   }
 }
 

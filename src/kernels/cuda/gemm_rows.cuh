@@ -23,18 +23,30 @@ inline Status check_call(const GemmShape& shape, const Rows& x, const GemmOutput
 template <class Product>
 struct Family;
 
+/// Whether the activations are the codes that the product reads, in whole chunks.
+template <class Product>
+bool serves_as_it_is(const Rows& x, std::int64_t k) {
+  return Product::a_format == Format::bytes && x.dtype == Dtype::s8 && k % chunk_bytes == 0 &&
+         aligned(x.data, x.row_stride, chunk_bytes);
+}
+
 template <class Product, Status (*product)(const TileArgs<MatrixRows>&, const Queue&)>
 Status run_gemm(const GemmShape& shape, const Rows& x, const Panels& panels, const GemmOutput& y, void* workspace,
                 const Queue& queue) {
   const Status checked = check_call(shape, x, y, Family<Product>::packed, Family<Product>::max_k);
   if (checked != Status::ok || shape.m == 0 || shape.n == 0) return checked;
-  char* codes = static_cast<char*>(workspace) + flag_bytes;
+  const char* codes = static_cast<const char*>(x.data);
+  std::int64_t a_stride = x.row_stride;
   Flags flags{static_cast<const int*>(workspace), 0};
-  const Status encoded =
-      encode_rows(x, shape.m, shape.k, Product::a_format, codes, static_cast<int*>(workspace), &flags.count, queue);
-  if (encoded != Status::ok) return encoded;
-  if (!is_float(x.dtype)) flags.count = 0;
-  const std::int64_t a_stride = row_stride(Product::a_format, shape.k);
+  if (!serves_as_it_is<Product>(x, shape.k)) {
+    char* const encoded = static_cast<char*>(workspace) + flag_bytes;
+    codes = encoded;
+    a_stride = row_stride(Product::a_format, shape.k);
+    const Status status = encode_rows(x, shape.m, shape.k, Product::a_format, encoded, a_stride,
+                                      static_cast<int*>(workspace), &flags.count, queue);
+    if (status != Status::ok) return status;
+    if (!is_float(x.dtype)) flags.count = 0;
+  }
   const std::int64_t b_stride = row_stride(Product::b_format, shape.k);
   const char* const rows = static_cast<const char*>(panels.data);
   return product(
@@ -132,7 +144,7 @@ std::int64_t gemm_workspace(std::int64_t m, std::int64_t k) {
 template <Format format>
 Status prepack_gemm(const Rows& weight, std::int64_t n, std::int64_t k, void* panels, int* flags, int* flag_count,
                     const Queue& queue) {
-  return encode_rows(weight, n, k, format, panels, flags, flag_count, queue);
+  return encode_rows(weight, n, k, format, panels, row_stride(format, k), flags, flag_count, queue);
 }
 
 }  // namespace bie::kernels::cuda

@@ -34,18 +34,14 @@ constexpr std::int64_t gemv_shared(std::int64_t m, std::int64_t k) {
 /// Codes of the rows; whether all of xs was finite.
 template <class Product, class R>
 __device__ bool encode_to_shared(const GemvArgs& p, unsigned* codes) {
-  const float step = R::quantises ? fmaxf(value_of(p.x.scale), p.x.eps) : 1;
+  const Quantiser quantiser(R::quantises ? fmaxf(value_of(p.x.scale), p.x.eps) : 1, p.range);
   constexpr Format format = Product::a_format;
-  const int groups = static_cast<int>(row_groups(format, p.k));
   const std::int64_t stride = row_chunks(format, p.k) * chunk_bytes;
   bool finite = true;
   for (int row = 0; row < p.m; ++row) {
-    const RowSource from{
-        static_cast<const char*>(p.x.data) + row * p.x.row_stride, p.x.bias, p.k, p.whole, step, p.range};
-    char* const to = reinterpret_cast<char*>(codes) + row * stride;
-#pragma unroll 1
-    for (int group = threadIdx.x; group < groups; group += gemv::threads)
-      encode_group<R, format>(from, group, to, &finite);
+    const RowSource from{static_cast<const char*>(p.x.data) + row * p.x.row_stride, p.x.bias, p.k, p.whole};
+    encode_row<R, format, 2>(from, quantiser, threadIdx.x, gemv::threads, reinterpret_cast<char*>(codes) + row * stride,
+                             &finite);
   }
   return finite;
 }
@@ -53,10 +49,15 @@ __device__ bool encode_to_shared(const GemvArgs& p, unsigned* codes) {
 template <class Product, class R, int rows>
 __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(const __grid_constant__ GemvArgs p) {
   extern __shared__ __align__(16) unsigned codes[];
+  let_next_start();
   const int lane = threadIdx.x % 32;
   const int column_0 = blockIdx.x * gemv::warps + threadIdx.x / 32;
   const auto panel_of = [&](int column) { return reinterpret_cast<const uint4*>(p.panels + column * p.panel_stride); };
-  // The first chunks come while the rows are encoded.
+  // Panels come to the cache while the kernel before ends, the first chunks while the rows are encoded.
+  constexpr int line_chunks = 8;
+  if (column_0 < p.n)
+    for (int c = lane * line_chunks; c < p.panel_chunks; c += 32 * line_chunks) prefetch(panel_of(column_0) + c);
+  wait_for_previous_kernel();
   constexpr int early_chunks = rows == 1 ? 4 : 1;
   uint4 early[early_chunks];
 #pragma unroll
@@ -117,8 +118,9 @@ Status launch_gemv(const GemvArgs& p, const Gpu& gpu, const Queue& queue) {
   const auto shared = static_cast<std::size_t>(gemv_shared<Product>(p.m, p.k));
   return with_reader<Packed>(p.x.dtype, [&](auto reader) {
     using R = decltype(reader);
-    if (p.m == 1) return launch(gemv_kernel<Product, R, 1>, blocks, gemv::threads, shared, queue, p);
-    return launch(gemv_kernel<Product, R, gemv::most_rows>, blocks, gemv::threads, shared, queue, p);
+    const auto kernel = p.m == 1 ? gemv_kernel<Product, R, 1> : gemv_kernel<Product, R, gemv::most_rows>;
+    return gpu.sm >= 90 ? launch_beside(kernel, blocks, gemv::threads, shared, queue, p)
+                        : launch(kernel, blocks, gemv::threads, shared, queue, p);
   });
 }
 

@@ -56,15 +56,16 @@ __device__ void wait_stores() {
 }
 /// Writes of this thread to shared memory come before what the TMA reads there.
 __device__ inline void before_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-/// Until the kernel before this one has ended and its writes are seen, for kernels of launch_beside.
-__device__ inline void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ inline void prefetch(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 /// A barrier of 128 threads, numbered from 1.
 __device__ inline void sync_warpgroup(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
-/// The same; whether any of the threads said yes.
+/// A barrier of the 128 threads that wait for it and the 128 that only say that they came.
+__device__ inline void sync_block(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
+__device__ inline void arrive_block(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
+/// The same of sync_warpgroup; whether any of the threads said yes.
 __device__ inline bool any_of_warpgroup(int number, bool mine) {
   int any;
   asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; barrier.cta.red.or.pred q, %2, 128, p; selp.b32 %0, 1, 0, q; }"

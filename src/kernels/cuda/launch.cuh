@@ -96,6 +96,16 @@ __device__ inline void let_next_start() {
 #endif
 }
 
+/// Until the kernel before this one has ended and its writes are seen, where launch_beside started this one.
+__device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Asks for the line of the cache that holds the address.
+__device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 /// Blocks that give every one of `count` items a thread, at most `most`: kernels go on in strides.
 inline std::int64_t blocks_for(std::int64_t count, int threads, std::int64_t most = 4096) {
   const std::int64_t blocks = (count + threads - 1) / threads;

@@ -129,7 +129,7 @@ class Block {
       hopper::arrive_expecting(full(i), L::stage_bytes);
       Shape::weight_left ? load_left(first, i, i) : load_right(first, i, i);
     }
-    hopper::wait_for_previous_kernel();
+    wait_for_previous_kernel();
     for (int i = 0; i < early; ++i, at_.advance())
       Shape::weight_left ? load_right(first, i, i) : load_left(first, i, i);
     for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
@@ -145,7 +145,7 @@ class Block {
 
   /// A warpgroup multiplies and writes.
   __device__ void consume() {
-    hopper::wait_for_previous_kernel();
+    wait_for_previous_kernel();
     const bool poisoned = hopper::any_of_warpgroup(barrier(), flagged(p_.flags) || flagged(p_.panel_flags));
     const Writer writer(p_.y, p_.n, poisoned);
     for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
@@ -154,7 +154,9 @@ class Block {
       const int first_left = place.left * Shape::left + 64 * group();
       const Ones ones = ask_for_ones(first_left, first_right);
       int acc[2 * columns_a_thread];
+      if (staggered() && tile == first_tile() && group() == 1) hopper::sync_block(stagger);
       multiply_stages(acc);
+      if (staggered() && tile == first_tile() && group() == 0) hopper::arrive_block(stagger);
       share_ones(ones);
       if (p_.boxes)
         write_boxes(acc, ones, writer, first_left, first_right);
@@ -166,6 +168,11 @@ class Block {
 
  private:
   static constexpr int asked = (Shape::right + 127) / 128;
+  static constexpr int stagger = Shape::consumers + 1;  ///< behind the warpgroups' own barriers
+
+  /// Where the ring holds all stages of a tile, the second warpgroup begins a tile behind the first, so that from then on
+  /// one writes while the other multiplies.
+  __device__ bool staggered() const { return Shape::consumers == 2 && p_.stages <= L::stages; }
 
   /// Of this thread's two left rows, and its share of the right ones.
   struct Ones {
