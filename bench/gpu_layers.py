@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-from collections.abc import Callable
 
 import torch
+from gpu_timing import CACHE_BYTES, Call, race, write_json
 
 import bitorch_engine  # noqa: F401  loads the operators
 
@@ -33,29 +32,7 @@ SHAPES = [
     (4096, 11008, 4096),
     (128, 1024, 1024),
 ]
-CACHE_BYTES = 200 << 20
-ROUNDS = 9
 OURS = {"1 bit": 1, "8 bit": 8, "4 bit": 4}
-Call = Callable[[int], object]
-
-
-def replay_of(call: Call, calls: int) -> torch.cuda.CUDAGraph:
-    call(0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(calls):
-            call(i)
-    return graph
-
-
-def microseconds(graph: torch.cuda.CUDAGraph, calls: int) -> float:
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    stop.record()
-    stop.synchronize()
-    return 1000 * start.elapsed_time(stop) / calls
 
 
 def codes_of(t: torch.Tensor, step: float, bits: int) -> torch.Tensor:
@@ -117,15 +94,7 @@ def measure(m: int, n: int, k: int) -> dict[str, object]:
     x = torch.randn(m, k, device="cuda", dtype=torch.half)
     weights = [torch.randn(n, k, device="cuda", dtype=torch.half) for _ in range(count)]
     every = rivals_of(x, weights) | {name: linear_of(bits, x, weights) for name, bits in OURS.items()}
-    graphs = {name: replay_of(call, calls) for name, call in every.items()}
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for round_ in range(ROUNDS + 1):
-        for name, graph in graphs.items():
-            us = microseconds(graph, calls)
-            if round_ > 0:
-                times[name].append(us)
-    median = {name: statistics.median(us) for name, us in times.items()}
-    spread = {name: (max(us) - min(us)) / median[name] for name, us in times.items()}
+    median, spread = race(every, calls)
     return {"m": m, "n": n, "k": k, "us": median, "spread": spread}
 
 
@@ -158,10 +127,7 @@ def main() -> None:
     if arguments.markdown:
         print(markdown(results))
     if arguments.json:
-        device = torch.cuda.get_device_name()
-        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
-        with open(arguments.json, "w") as file:
-            json.dump({"device": device, **versions, "results": results}, file, indent=1)
+        write_json(arguments.json, results)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 // binary_linear: checks, shapes, forward and backward (numerics.md section 3).
 #include "bie/kernels/binary_gemm.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include "bie/ops.h"
 #include "ops/autograd.h"
 #include "ops/bridge.h"
+#include "ops/output_grad.h"
 #include "ops/sign_grad.h"
 
 namespace bie::ops {
@@ -106,8 +105,8 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 }
 
 /// sgn(t) * scale; `k` elements a row where t is packed.
-at::Tensor signs_of(const at::Tensor& t, std::int64_t k, const Scale& scale) {
-  return sign_values(is_packed(t) ? unpack_signs(t, k) : t, scale);
+at::Tensor signs_of(const at::Tensor& t, std::int64_t k, const Scale& scale, at::ScalarType dtype) {
+  return sign_values(is_packed(t) ? unpack_signs(t, k) : t, scale, dtype);
 }
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
@@ -130,24 +129,24 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
   if (!x.is_cuda()) check_initialised(op_name, x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   check_one_device(op_name, {x, g, weight, bias});
-  const at::Tensor g2 = g.to(at::kFloat).reshape({x.numel() / x.size(-1), weight.size(0)});
-  const at::NoTF32Guard float32_products;
   Grads grads;
-  at::Tensor signs;  // sgn(xs) * scale_a, [m, k]
-  if (is_packed(x)) {
-    if (!want_weight) return grads;
-    signs = signs_of(x, k, sa).view({-1, k});
-  } else {
-    at::Tensor xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
+  if (is_packed(x) && !want_weight) return grads;
+  const OutputGrad g2(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
+  at::Tensor xs = x;  // [m, k], or packed
+  if (!is_packed(x)) {
+    xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    if (want_weight) signs = sign_values(xs, sa);
-    at::Tensor grad_xs = at::mm(g2, signs_of(weight, k, {1, {}}));
+    const auto weights = [&](at::ScalarType dtype, const Scale& by) { return signs_of(weight, k, by, dtype); };
+    at::Tensor grad_xs = g2.times(weights, unit_scale);
     std::get<2>(grads) = sign_backward_(grad_xs, xs, scale_a, sa, sw);
     std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
     if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias_a->scalar_type());
   }
   if (want_weight) {
-    const at::Tensor grad_w = at::mm(g2.t(), signs);
+    const auto activations = [&](at::ScalarType dtype, const Scale& by) {
+      return signs_of(xs, k, by, dtype).view({-1, k});
+    };
+    const at::Tensor grad_w = g2.transposed_times(activations, sa);
     std::get<1>(grads) = at::isFloatingType(weight.scalar_type()) ? grad_w.to(weight.scalar_type()) : grad_w;
   }
   return grads;

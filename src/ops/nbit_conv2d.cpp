@@ -13,6 +13,7 @@
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
 #include "ops/nbit_layer.h"
+#include "ops/output_grad.h"
 
 namespace bie::ops {
 namespace {
@@ -248,13 +249,6 @@ std::tuple<at::Tensor, at::Tensor> convolution_grads(const ConvBackwardArgs& a, 
   return {up, grad_w};
 }
 
-void multiply_(at::Tensor& values, const Scale& scale) {
-  if (scale.device.defined())
-    values.mul_(scale.device.reshape(at::IntArrayRef()));
-  else
-    values.mul_(scale.value);
-}
-
 template <class W>
 Grads backward(const ConvBackwardArgs& a) {
   const auto [out_c, in_c, kh, kw, packed] = check_backward<W>(a);
@@ -269,17 +263,16 @@ Grads backward(const ConvBackwardArgs& a) {
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
   const bool exact = a.x.is_cuda();  // products of codes, scaled afterwards
-  const Scale one{1, {}};
   at::Tensor xs, values;
   if (want_x) {
     xs = a.x.to(at::kFloat);
     if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
     xs = xs.contiguous(layout);
-    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, exact ? one : scale);
+    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, exact ? unit_scale : scale);
   } else {
-    values = code_values(a.x, exact ? one : scale);
+    values = code_values(a.x, exact ? unit_scale : scale);
   }
-  auto [up, grad_w] = convolution_grads(a, values, w.values(codes, exact ? one : w.step.scale), want_x);
+  auto [up, grad_w] = convolution_grads(a, values, w.values(codes, exact ? unit_scale : w.step.scale), want_x);
   Grads grads;
   if (want_x) {
     up = up.contiguous(layout);

@@ -70,17 +70,18 @@ WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tenso
 }
 
 at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range,
-                            const Scale& by) {
-  at::Tensor values = at::empty_like(x);
+                            const Scale& by, at::ScalarType dtype) {
+  at::Tensor values = at::empty_like(x, x.options().dtype(dtype));
   const float* from = x.const_data_ptr<float>();
-  float* to = values.mutable_data_ptr<float>();
   if constexpr (with_cuda) {
     if (x.is_cuda()) {
       const CudaCall call(op_name, x.device());
-      call(kernels::cuda::quantized_values, from, x.numel(), scale.scalar(), bounds_of(range, floor), by.scalar(), to);
+      call(kernels::cuda::quantized_values, from, x.numel(), scale.scalar(), bounds_of(range, floor), by.scalar(),
+           values.mutable_data_ptr(), kernel_dtype(op_name, "values", values));
       return values;
     }
   }
+  float* to = values.mutable_data_ptr<float>();
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float factor = by.value, step = std::max(scale.value, floor);
   for_ranges(x.numel(), [=](std::int64_t begin, std::int64_t end) {
@@ -89,18 +90,19 @@ at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor
   return values;
 }
 
-at::Tensor code_values(const at::Tensor& codes, const Scale& scale) {
+at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarType dtype) {
   const at::Tensor dense = codes.contiguous();
-  at::Tensor values = at::empty(codes.sizes(), codes.options().dtype(at::kFloat));
+  at::Tensor values = at::empty(codes.sizes(), codes.options().dtype(dtype));
   const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
-  float* to = values.mutable_data_ptr<float>();
   if constexpr (with_cuda) {
     if (codes.is_cuda()) {
       const CudaCall call(op_name, codes.device());
-      call(kernels::cuda::code_values, from, codes.numel(), scale.scalar(), to);
+      call(kernels::cuda::code_values, from, codes.numel(), scale.scalar(), values.mutable_data_ptr(),
+           kernel_dtype(op_name, "values", values));
       return values;
     }
   }
+  float* to = values.mutable_data_ptr<float>();
   const float by = scale.value;
   for_ranges(codes.numel(), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]) * by;

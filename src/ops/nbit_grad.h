@@ -25,12 +25,12 @@ struct WeightStep {
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
                        const CodeRange& range);
 
-/// clamp(rint(x / max(scale, floor))) * by, laid out like x.
+/// clamp(rint(x / max(scale, floor))) * by, laid out like x, in float32 or on CUDA in another float dtype.
 at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range,
-                            const Scale& by);
+                            const Scale& by, at::ScalarType dtype = at::kFloat);
 
-/// float(code) * scale of int8 codes, dense.
-at::Tensor code_values(const at::Tensor& codes, const Scale& scale);
+/// float(code) * scale of int8 codes, dense, in float32 or on CUDA in another float dtype.
+at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarType dtype = at::kFloat);
 
 /// Zeros in grad where the float weight lies outside the range of its quantiser.
 at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, const WeightStep& step, const CodeRange& range);

@@ -99,8 +99,9 @@ struct WeightValues {
     }
   }
   /// q_w * by; `codes` are those of an int8 weight, unpacked.
-  at::Tensor values(const at::Tensor& codes, const Scale& by) const {
-    return is_codes(a.weight) ? code_values(codes, by) : quantized_values(weight, step.scale, step.floor, W::range, by);
+  at::Tensor values(const at::Tensor& codes, const Scale& by, at::ScalarType dtype = at::kFloat) const {
+    return is_codes(a.weight) ? code_values(codes, by, dtype)
+                              : quantized_values(weight, step.scale, step.floor, W::range, by, dtype);
   }
   at::Tensor grad(const at::Tensor& unclipped) const {
     if (is_codes(a.weight)) return unclipped;

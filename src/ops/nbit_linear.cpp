@@ -1,13 +1,12 @@
 // q8_linear and q4_linear: checks, shapes, forward and backward (numerics.md sections 5 and 6).
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 #include "bie/ops.h"
 #include "ops/nbit_layer.h"
+#include "ops/output_grad.h"
 
 namespace bie::ops {
 namespace {
@@ -162,20 +161,23 @@ Grads backward(const LinearBackwardArgs& a) {
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), k);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, LinearBackwardArgs> w(a);
-  const at::Tensor g = a.g.to(at::kFloat).reshape({a.x.numel() / a.x.size(-1), n});
-  const at::NoTF32Guard float32_products;
+  const OutputGrad g(W::op_name, a.g.reshape({a.x.numel() / a.x.size(-1), n}));
   Grads grads;
   at::Tensor xs;  // [m, k]
   if (!is_codes(a.x)) {
     xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    const at::Tensor values = w.values(packed ? unpack(a.weight) : a.weight, w.step.scale);
-    finish_input_grads<W>(grads, a, xs, scale, at::mm(g, values), {0});
+    const auto values = [&](at::ScalarType dtype, const Scale& by) {
+      return w.values(packed ? unpack(a.weight) : a.weight, by, dtype);
+    };
+    finish_input_grads<W>(grads, a, xs, scale, g.times(values, w.step.scale), {0});
   }
   if (a.want_weight) {
-    const at::Tensor values = is_codes(a.x) ? code_values(unpack(a.x), scale).view({-1, k})
-                                            : quantized_values(xs, scale, static_cast<float>(a.eps), W::range, scale);
-    std::get<1>(grads) = w.grad(at::mm(g.t(), values));
+    const auto values = [&](at::ScalarType dtype, const Scale& by) {
+      return is_codes(a.x) ? code_values(unpack(a.x), by, dtype).view({-1, k})
+                           : quantized_values(xs, scale, static_cast<float>(a.eps), W::range, by, dtype);
+    };
+    std::get<1>(grads) = w.grad(g.transposed_times(values, scale));
   }
   return grads;
 }

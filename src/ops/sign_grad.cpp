@@ -21,18 +21,18 @@ float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 
 
 }  // namespace
 
-at::Tensor sign_values(const at::Tensor& t, const Scale& scale) {
+at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) {
   const at::Tensor dense = t.contiguous();
-  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(at::kFloat));
-  float* to = signs.mutable_data_ptr<float>();
+  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(dtype));
   if constexpr (with_cuda) {
     if (t.is_cuda()) {
       const CudaCall call(op_name, t.device());
       call(kernels::cuda::sign_values, dense.const_data_ptr(), kernel_dtype(op_name, "a tensor of signs", t), t.numel(),
-           scale.scalar(), to);
+           scale.scalar(), signs.mutable_data_ptr(), kernel_dtype(op_name, "signs", signs));
       return signs;
     }
   }
+  float* to = signs.mutable_data_ptr<float>();
   const float by = scale.value;
   AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, dense.scalar_type(), "sign_values", [&] {
     const scalar_t* from = dense.const_data_ptr<scalar_t>();

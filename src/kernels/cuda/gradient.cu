@@ -25,32 +25,36 @@ __device__ float clip_divisor(float scale) { return scale == 0 ? FLT_MIN : scale
 
 __device__ float sign(float v) { return v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f; }
 
+template <class T>
 struct QuantizedValues {
   const float* x;
   Scalar scale, by;
   CodeBounds codes;
-  float* out;
+  T* out;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     const float step = lifted(value_of(scale), codes.floor), factor = value_of(by);
-    Four<float> v = load_four(x, first, count);
+    const Four<float> from = load_four(x, first, count);
+    Four<T> v;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v.at[j] = round_clamped(__fdiv_rn(v.at[j], step), codes.lo, codes.hi) * factor;
+    for (int j = 0; j < 4; ++j)
+      v.at[j] = narrow<T>(round_clamped(__fdiv_rn(from.at[j], step), codes.lo, codes.hi) * factor);
     store_four(out, first, count, v);
   }
 };
 
+template <class T>
 struct CodeValues {
   const std::int8_t* codes;
   Scalar scale;
-  float* out;
+  T* out;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     const float by = value_of(scale);
     const Four<std::int8_t> q = load_four(codes, first, count);
-    Four<float> v;
+    Four<T> v;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v.at[j] = static_cast<float>(q.at[j]) * by;
+    for (int j = 0; j < 4; ++j) v.at[j] = narrow<T>(static_cast<float>(q.at[j]) * by);
     store_four(out, first, count, v);
   }
 };
@@ -71,18 +75,18 @@ struct MaskClipped {
   }
 };
 
-template <class T>
+template <class From, class T>
 struct SignValues {
-  const T* t;
+  const From* t;
   Scalar scale;
-  float* out;
+  T* out;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
     const float by = value_of(scale);
-    const Four<T> from = load_four(t, first, count);
-    Four<float> v;
+    const Four<From> from = load_four(t, first, count);
+    Four<T> v;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v.at[j] = sign(widen(from.at[j])) * by;
+    for (int j = 0; j < 4; ++j) v.at[j] = narrow<T>(sign(widen(from.at[j])) * by);
     store_four(out, first, count, v);
   }
 };
@@ -141,12 +145,19 @@ struct SignBackward {
 }  // namespace
 
 Status quantized_values(const float* x, std::int64_t count, const Scalar& scale, const CodeBounds& codes,
-                        const Scalar& by, float* out, const Queue& queue) {
-  return for_fours(count, QuantizedValues{x, scale, by, codes, out}, queue);
+                        const Scalar& by, void* out, Dtype out_dtype, const Queue& queue) {
+  return with_float(out_dtype, [&](auto element) {
+    using T = decltype(element);
+    return for_fours(count, QuantizedValues<T>{x, scale, by, codes, static_cast<T*>(out)}, queue);
+  });
 }
 
-Status code_values(const std::int8_t* codes, std::int64_t count, const Scalar& scale, float* out, const Queue& queue) {
-  return for_fours(count, CodeValues{codes, scale, out}, queue);
+Status code_values(const std::int8_t* codes, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
+                   const Queue& queue) {
+  return with_float(out_dtype, [&](auto element) {
+    using T = decltype(element);
+    return for_fours(count, CodeValues<T>{codes, scale, static_cast<T*>(out)}, queue);
+  });
 }
 
 Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scalar& scale, const CodeBounds& codes,
@@ -160,13 +171,17 @@ Status quantizer_backward(float* up, const float* xs, std::int64_t count, const 
                        StoreScaleGrad{scale, rule.denominator, grad_scale}, workspace, queue);
 }
 
-Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, float* out,
+Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
                    const Queue& queue) {
-  if (dtype == Dtype::s8)
-    return for_fours(count, SignValues<std::int8_t>{static_cast<const std::int8_t*>(t), scale, out}, queue);
-  return with_float(dtype, [&](auto element) {
+  return with_float(out_dtype, [&](auto element) {
     using T = decltype(element);
-    return for_fours(count, SignValues<T>{static_cast<const T*>(t), scale, out}, queue);
+    T* const to = static_cast<T*>(out);
+    if (dtype == Dtype::s8)
+      return for_fours(count, SignValues<std::int8_t, T>{static_cast<const std::int8_t*>(t), scale, to}, queue);
+    return with_float(dtype, [&](auto from) {
+      using From = decltype(from);
+      return for_fours(count, SignValues<From, T>{static_cast<const From*>(t), scale, to}, queue);
+    });
   });
 }
 

@@ -1,6 +1,6 @@
 // What the layers' backward passes do to each element, on CUDA: the formulas of numerics.md sections 3 and 5, one pass
-// a function, in the CPU's order of operations. Float arrays are float32. Clips divide by scale_a, or by the smallest
-// normal float32 where that is 0.
+// a function, in the CPU's order of operations. Float arrays are float32 unless a dtype says f16 or bf16. Clips divide
+// by scale_a, or by the smallest normal float32 where that is 0.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct CodeBounds {
 
 /// out = clamp(rint(x / step)) * by.
 Status quantized_values(const float* x, std::int64_t count, const Scalar& scale, const CodeBounds&, const Scalar& by,
-                        float* out, const Queue&);
+                        void* out, Dtype out_dtype, const Queue&);
 
 /// out = code * scale.
-Status code_values(const std::int8_t* codes, std::int64_t count, const Scalar& scale, float* out, const Queue&);
+Status code_values(const std::int8_t* codes, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
+                   const Queue&);
 
 /// grad = 0 where w / step lies outside [lo, hi].
 Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scalar& scale, const CodeBounds&,
@@ -39,7 +40,8 @@ Status quantizer_backward(float* up, const float* xs, std::int64_t count, const 
                           const StepRule&, float* grad_scale, void* workspace, const Queue&);
 
 /// out = sgn(t) * scale. t: f32, bf16, f16 or s8.
-Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, float* out, const Queue&);
+Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
+                   const Queue&);
 
 /// `up` becomes up * scale_w where |xs / scale_a| <= 1 and 0 elsewhere, *grad_scale = sum(up * sgn(xs)) / denominator.
 Status sign_backward(float* up, const float* xs, std::int64_t count, const Scalar& scale_a, const Scalar& scale_w,

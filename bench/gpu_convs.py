@@ -1,0 +1,119 @@
+"""8- and 4-bit convolutions on a GPU against cuDNN in float16, in one run: from float16 images to float16 images.
+
+python bench/gpu_convs.py [--json FILE] [--markdown]
+
+Shapes: bench/shapes/conv2d.txt at batches 1 and 128. The rival is F.conv2d of channels_last float16 with
+cudnn.benchmark; ours takes channels_last and, beside it, the default layout. Device time from CUDA-graph replays, in
+turns, the median of nine rounds; a result of ours is checked against the convolution of its codes before it is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from gpu_timing import CACHE_BYTES, Call, race, write_json
+
+import bitorch_engine  # noqa: F401  loads the operators
+
+BATCHES = [1, 128]
+STEP, SCALE = torch.tensor(0.02), torch.tensor(0.01)
+
+
+def shapes() -> list[tuple[int, ...]]:
+    """in_c, height, width, out_c, kernel, stride, padding."""
+    lines = (Path(__file__).parent / "shapes" / "conv2d.txt").read_text().splitlines()
+    return [tuple(map(int, line.split()[:7])) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def codes_of(t: torch.Tensor, step: torch.Tensor, bits: int) -> torch.Tensor:
+    bound = 2 ** (bits - 1)
+    return (t.float() / step.to(t.device)).round().clamp(-bound, bound - 1)
+
+
+def conv_of(bits: int, images: list[torch.Tensor], weight: torch.Tensor, stride: int, padding: int) -> Call:
+    """A call of our layer on image number i, checked."""
+    ops = torch.ops.bie
+    scale_a, scale_w = STEP.cuda(), SCALE.cuda()
+    out_c, in_c, kernel, _ = weight.shape
+    codes = codes_of(weight, SCALE, bits).to(torch.int8)
+    if bits == 8:
+        stored, panels, op = codes, ops.q8_conv2d_prepack(codes), ops.q8_conv2d
+    else:
+        stored = ops.pack_int4(codes.reshape(out_c, -1))
+        panels, op = ops.q4_conv2d_prepack(stored, in_c, [kernel, kernel]), ops.q4_conv2d
+    more = {"stride": [stride] * 2, "padding": [padding] * 2, "panels": panels}
+    if bits == 4:
+        more["kernel_size"] = [kernel, kernel]
+
+    def call(i: int) -> torch.Tensor:
+        return op(images[i % len(images)], stored, scale_a, scale_w, **more)
+
+    few = codes_of(images[0][:2], STEP, bits).double()
+    sums = torch.nn.functional.conv2d(few.cpu(), codes.double().cpu(), stride=stride, padding=padding)
+    expected = (sums.float() * (STEP * SCALE)).half()
+    if not torch.equal(call(0)[:2].cpu(), expected):
+        raise SystemExit(f"{bits} bit, {tuple(images[0].shape)}: results differ from the formula's")
+    return call
+
+
+def measure(batch: int, in_c: int, height: int, width: int, out_c: int, kernel: int, stride: int, padding: int) -> dict:
+    torch.backends.cudnn.benchmark = True
+    count = max(1, min(16, CACHE_BYTES // (2 * batch * in_c * height * width)))
+    planes = [torch.randn(batch, in_c, height, width, device="cuda", dtype=torch.half) for _ in range(count)]
+    pixels = [p.contiguous(memory_format=torch.channels_last) for p in planes]
+    weight = torch.randn(out_c, in_c, kernel, kernel, device="cuda", dtype=torch.half) * 0.5
+    last = weight.contiguous(memory_format=torch.channels_last)
+    every: dict[str, Call] = {
+        "fp16": lambda i: torch.nn.functional.conv2d(pixels[i % count], last, stride=stride, padding=padding)
+    }
+    for bits in (8, 4):
+        every[f"{bits} bit"] = conv_of(bits, pixels, weight, stride, padding)
+        every[f"{bits} bit NCHW"] = conv_of(bits, planes, weight, stride, padding)
+    median, spread = race(every, max(count, 10))
+    return {
+        "batch": batch,
+        "in_c": in_c,
+        "height": height,
+        "width": width,
+        "out_c": out_c,
+        "kernel": kernel,
+        "stride": stride,
+        "padding": padding,
+        "us": median,
+        "spread": spread,
+    }
+
+
+def markdown(results: list[dict]) -> str:
+    ours = [name for name in results[0]["us"] if name != "fp16"]
+    lines = [
+        f"| batch, channels, image, kernel | fp16 | {' | '.join(f'{name} (of fp16)' for name in ours)} |",
+        "| --- " * (2 + len(ours)) + "|",
+    ]
+    for r in results:
+        us = r["us"]
+        cells = [f"{us[name]:.1f} ({us['fp16'] / us[name]:.2f}x)" for name in ours]
+        stride = f" stride {r['stride']}" if r["stride"] != 1 else ""
+        image = f"{r['in_c']} to {r['out_c']}, {r['height']}x{r['width']}"
+        name = f"{r['batch']}, {image}, {r['kernel']}x{r['kernel']}{stride}"
+        lines.append(f"| {name} | {us['fp16']:.1f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="where to write every number")
+    parser.add_argument("--markdown", action="store_true", help="print a table")
+    arguments = parser.parse_args()
+    results = [measure(batch, *shape) for batch in BATCHES for shape in shapes()]
+    if arguments.markdown:
+        print(markdown(results))
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Device time of calls that take turns, for the GPU benches."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+
+import torch
+
+CACHE_BYTES = 200 << 20  # what no GPU's cache holds: as many weights take turns
+ROUNDS = 9
+Call = Callable[[int], object]
+
+
+def replay_of(call: Call, calls: int) -> torch.cuda.CUDAGraph:
+    call(0)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(calls):
+            call(i)
+    return graph
+
+
+def microseconds(graph: torch.cuda.CUDAGraph, calls: int) -> float:
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    stop.record()
+    stop.synchronize()
+    return 1000 * start.elapsed_time(stop) / calls
+
+
+def race(every: dict[str, Call], calls: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Median microseconds of a call, and the spread over the rounds relative to it; each is a replay of a CUDA graph of
+    call(0) ... call(calls - 1), in turns."""
+    graphs = {name: replay_of(call, calls) for name, call in every.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for round_ in range(ROUNDS + 1):
+        for name, graph in graphs.items():
+            us = microseconds(graph, calls)
+            if round_ > 0:
+                times[name].append(us)
+    median = {name: statistics.median(us) for name, us in times.items()}
+    return median, {name: (max(us) - min(us)) / median[name] for name, us in times.items()}
+
+
+def write_json(path: str, results: list[dict]) -> None:
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    with open(path, "w") as file:
+        json.dump({"device": torch.cuda.get_device_name(), **versions, "results": results}, file, indent=1)

@@ -1,0 +1,59 @@
+#include "ops/output_grad.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "ops/cuda_products.h"
+
+namespace bie::ops {
+namespace {
+
+bool has_tensor_cores(const char* op, const at::Tensor& g) {
+  constexpr int first = 80;  // with bfloat16
+  if constexpr (with_cuda) return g.is_cuda() && gpu_of(op, g.device().index()).sm >= first;
+  return false;
+}
+
+}  // namespace
+
+void multiply_(at::Tensor& values, const Scale& scale) {
+  if (scale.device.defined())
+    values.mul_(scale.device.reshape(at::IntArrayRef()));
+  else if (scale.value != 1)
+    values.mul_(scale.value);
+}
+
+OutputGrad::OutputGrad(const char* op, const at::Tensor& g) {
+  if (!has_tensor_cores(op, g)) {
+    parts_ = {g.to(at::kFloat)};
+  } else if (g.scalar_type() != at::kFloat) {
+    codes_ = g.scalar_type();
+    parts_ = {g};
+  } else {
+    codes_ = at::kBFloat16;
+    at::Tensor rest = g;
+    for (int i = 0; i < 3; ++i) {
+      parts_.push_back(rest.to(at::kBFloat16));
+      if (i < 2) rest = rest.sub(parts_.back());
+    }
+  }
+}
+
+at::Tensor OutputGrad::scaled(at::Tensor product, const Scale& scale) const {
+  if (exact()) multiply_(product, scale);
+  return product;
+}
+
+at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
+  const auto side = [&](const at::Tensor& part) { return transposed ? part.t() : part; };
+  if (!exact()) {
+    const at::NoTF32Guard float32_products;
+    return at::mm(side(parts_[0]), codes);
+  }
+  at::Tensor sum = at::mm(side(parts_[0]), codes, at::kFloat);
+  for (std::size_t i = 1; i < parts_.size(); ++i) sum = at::addmm(sum, side(parts_[i]), codes, at::kFloat);
+  return sum;
+}
+
+}  // namespace bie::ops
