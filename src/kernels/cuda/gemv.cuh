@@ -63,8 +63,9 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
 #pragma unroll
   for (int i = 0; i < early_chunks; ++i)
     if (column_0 < p.n && lane + 32 * i < p.panel_chunks) early[i] = __ldg(panel_of(column_0) + lane + 32 * i);
+  const float scale = scale_of(p.y);
   const bool finite = encode_to_shared<Product, R>(p, codes);
-  const Writer writer(p.y, p.n, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
+  const Writer writer(p.y, p.n, scale, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
 
   const int chunks = static_cast<int>(row_chunks(Product::a_format, p.k));
   for (int column = column_0; column < p.n; column += gridDim.x * gemv::warps) {

@@ -97,12 +97,18 @@ struct TileArgs {
   const int *ones = nullptr, *panel_ones = nullptr;  ///< of bits: a row's each
 };
 
+/// scale_a * scale_w of results, NaN unless both are finite. They may lie in device memory: asked for early.
+__device__ inline float scale_of(const Results& y) {
+  const float a = value_of(y.scale_a), w = value_of(y.scale_w);
+  return isfinite(a) && isfinite(w) ? __fmul_rn(a, w) : __int_as_float(0x7fc00000);
+}
+
 /// Converts and writes results.
 class Writer {
  public:
-  __device__ Writer(const Results& y, int columns, bool poisoned) : y_(y), columns_(columns) {
-    const float a = value_of(y.scale_a), w = value_of(y.scale_w);
-    scale_ = poisoned || !isfinite(a) || !isfinite(w) ? __int_as_float(0x7fc00000) : __fmul_rn(a, w);
+  __device__ Writer(const Results& y, int columns, bool poisoned) : Writer(y, columns, scale_of(y), poisoned) {}
+  __device__ Writer(const Results& y, int columns, float scale, bool poisoned) : y_(y), columns_(columns) {
+    scale_ = poisoned ? __int_as_float(0x7fc00000) : scale;
     size_ = y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
     step_ = y.stride != 0 ? size_ : std::int64_t{y.plane} * size_;
   }
