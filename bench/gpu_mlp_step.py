@@ -2,7 +2,7 @@
 
 python bench/gpu_mlp_step.py [--json FILE] [--markdown]
 
-Forward, loss, backward and optimizer of 1024 inputs, hidden layers of one width with BatchNorm and ReLU between them,
+Forward, loss, backward and optimizer of 1024 inputs, hidden layers of one width with BatchNorm and PReLU between them,
 10 classes. All layers but the last are BinaryLinear with int8 weights stepped by DiodeMix, the last is nn.Linear. Both
 run under autocast to bfloat16 and get bfloat16 inputs. Milliseconds of a step: the median of five intervals of 20, in turns. Memory: the most
 that torch had allocated during steps, weights and optimizer included.
@@ -31,7 +31,7 @@ STEPS, INTERVALS = 20, 5
 def mlp(layer: Callable[[int, int], nn.Module], depth: int, width: int) -> nn.Module:
     layers: list[nn.Module] = []
     for i in range(depth):
-        layers += [layer(INPUTS if i == 0 else width, width), nn.BatchNorm1d(width), nn.ReLU()]
+        layers += [layer(INPUTS if i == 0 else width, width), nn.BatchNorm1d(width), nn.PReLU()]
     return nn.Sequential(*layers, nn.Linear(width, CLASSES)).cuda()
 
 

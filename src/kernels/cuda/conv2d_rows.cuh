@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace bie::kernels::cuda {
 
@@ -57,6 +58,25 @@ bool fills(const Conv2dShape& s, const Gpu& gpu) {
   return s.out_c > Shape::columns / 2 &&
          (pixels + Shape::rows - 1) / Shape::rows * ((s.out_c + Shape::columns - 1) / Shape::columns) >=
              gpu.multiprocessors;
+}
+
+/// Whether the TMA reads such windows.
+template <Format format>
+bool has_window_map(const Conv2dShape& s) {
+  const auto cut = [](std::int64_t value) { return static_cast<int>(value < INT32_MAX ? value : INT32_MAX); };
+  return maps_windows({s.batch, s.in_h, s.in_w, row_chunks(format, s.in_c) * chunk_bytes, cut(s.kernel_h),
+                       cut(s.kernel_w), cut(s.stride_h), cut(s.stride_w), cut(s.pad_h), cut(s.pad_w), cut(s.dil_h),
+                       cut(s.dil_w)});
+}
+
+/// Which windows the TMA reads faster than threads copy them: it takes as long for a pixel of few channels as for one
+/// of 128 bytes.
+template <Format format, class Tiles, class Shape>
+bool suits_window_map(const Conv2dShape& s, const Gpu& gpu) {
+  constexpr std::int64_t few = 64, little_work = 1 << 18;
+  return (row_chunks(format, s.in_c) * chunk_bytes > few ||
+          s.batch * s.out_h() * s.out_w() * s.taps() <= little_work) &&
+         Tiles::template cheapest_of_windows<Shape>(s, gpu);
 }
 
 template <Format format>

@@ -154,19 +154,9 @@ Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format,
   const bool whole = aligned(x.data, x.row_stride, 16);
   if (k > INT32_MAX / 2) return Status::bad_shape;
   char* const to = static_cast<char*>(out);
-  const RowArgs a{static_cast<const char*>(x.data),
-                  x.row_stride,
-                  x.bias,
-                  x.scale,
-                  x.eps,
-                  range_of(format),
-                  m,
-                  k,
-                  to,
-                  stride,
-                  reinterpret_cast<int*>(to + m * stride),
-                  flags,
-                  whole};
+  const RowArgs a{
+      static_cast<const char*>(x.data),        x.row_stride, x.bias, x.scale, x.eps, range_of(format), m, k, to, stride,
+      reinterpret_cast<int*>(to + m * stride), flags,        whole};
   const std::int64_t groups = row_groups(format, k);
   int row_threads = format == Format::bits ? 16 : format == Format::nibbles ? 4 : 2;
   // A warp a row waits for nobody; more only where there are too few rows to keep the GPU's memory busy.

@@ -49,20 +49,19 @@ Status run_gemm(const GemmShape& shape, const Rows& x, const Panels& panels, con
   }
   const std::int64_t b_stride = row_stride(Product::b_format, shape.k);
   const char* const rows = static_cast<const char*>(panels.data);
-  return product(
-      {{codes, a_stride, static_cast<int>(row_chunks(Product::a_format, shape.k))},
-       rows,
-       b_stride,
-       static_cast<int>(row_chunks(Product::b_format, shape.k)),
-       static_cast<int>(shape.m),
-       static_cast<int>(shape.n),
-       static_cast<int>(shape.k),
-       results_of(y),
-       flags,
-       {panels.flags, panels.flag_count},
-       reinterpret_cast<const int*>(codes + shape.m * a_stride),
-       reinterpret_cast<const int*>(rows + shape.n * b_stride)},
-      queue);
+  return product({{codes, a_stride, static_cast<int>(row_chunks(Product::a_format, shape.k))},
+                  rows,
+                  b_stride,
+                  static_cast<int>(row_chunks(Product::b_format, shape.k)),
+                  static_cast<int>(shape.m),
+                  static_cast<int>(shape.n),
+                  static_cast<int>(shape.k),
+                  results_of(y),
+                  flags,
+                  {panels.flags, panels.flag_count},
+                  reinterpret_cast<const int*>(codes + shape.m * a_stride),
+                  reinterpret_cast<const int*>(rows + shape.n * b_stride)},
+                 queue);
 }
 
 template <class Product>
@@ -113,21 +112,6 @@ inline bool little_work(const GemmShape& s, const Gpu& gpu) {
 
 inline bool one_thin_tile(const GemmShape& s, const Gpu&) { return s.m <= WgmmaWeightThin::right; }
 
-/// What a tile of wgmma costs: a block's time goes into loading left + right rows a step, in as many waves as it takes.
-template <class Shape>
-std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
-  const std::int64_t lefts = Shape::weight_left ? s.n : s.m, rights = Shape::weight_left ? s.m : s.n;
-  const std::int64_t tiles = (lefts + Shape::left - 1) / Shape::left * ((rights + Shape::right - 1) / Shape::right);
-  return (tiles + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
-}
-/// The tiles of a table, of which the cheapest suits; of equals the first row.
-template <class... All>
-struct WgmmaTiles {
-  template <class Shape>
-  static bool cheapest(const GemmShape& s, const Gpu& gpu) {
-    return ((wgmma_cost<Shape>(s, gpu) <= wgmma_cost<All>(s, gpu)) && ...);
-  }
-};
 using MixedWgmma = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaMedium, WgmmaLarge>;
 using WeightWgmma = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
 

@@ -38,6 +38,18 @@ __device__ inline void load_box(unsigned to, const CUtensorMap& map, int x, int 
       "l"(&map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
+/// One tap of the windows of output pixels, from channel c on; the first window begins at pixel x, y of image n, the
+/// tap lies right and below of that. What lies outside of the image is 0.
+__device__ inline void load_window(unsigned to, const CUtensorMap& map, int c, int x, int y, int n, int right,
+                                   int below, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5}], "
+      "[%6], {%7, %8};" ::"r"(to),
+      "l"(&map), "r"(c), "r"(x), "r"(y), "r"(n), "r"(barrier), "h"(static_cast<unsigned short>(right)),
+      "h"(static_cast<unsigned short>(below))
+      : "memory");
+}
 /// A box from shared memory; what lies outside of the matrix is not written.
 __device__ inline void store_box(const CUtensorMap& map, int x, int y, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x),

@@ -7,7 +7,17 @@ namespace bie::kernels::cuda {
 
 // sm_90 and later emulate the 4-bit form of mma.sync; there 4-bit codes meet as bytes.
 Conv2dTable s4xs4_conv2d_table() {
+  using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
+  constexpr auto maps = has_window_map<Format::wide>;
   static const Conv2dKernel rows[] = {
+      {"s4xs4_conv2d_wgmma_weight_64x64", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightSmall>,
+       run_conv2d<S4, launch_wgmma<S4, WgmmaWeightSmall, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_wgmma_weight_64x128", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightHalf>,
+       run_conv2d<S4, launch_wgmma<S4, WgmmaWeightHalf, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_wgmma_weight_128x128", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightMedium>,
+       run_conv2d<S4, launch_wgmma<S4, WgmmaWeightMedium, WindowRows>, max_k_s4>},
+      {"s4xs4_conv2d_wgmma_weight_128x256", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightLarge>,
+       run_conv2d<S4, launch_wgmma<S4, WgmmaWeightLarge, WindowRows>, max_k_s4>},
       {"s4xs4_conv2d_mma_s4_128x256", 80, 89, nullptr, fills<LargeTile>,
        run_conv2d<S4Native, launch_mma<S4Native, LargeTile, WindowRows>, max_k_s4>},
       {"s4xs4_conv2d_mma_s4_128x128", 80, 89, nullptr, fills<MediumTile>,

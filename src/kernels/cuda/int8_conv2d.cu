@@ -6,7 +6,17 @@
 namespace bie::kernels::cuda {
 
 Conv2dTable s8xs8_conv2d_table() {
+  using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaTall, WgmmaMedium, WgmmaLarge>;
+  constexpr auto maps = has_window_map<Format::bytes>;
   static const Conv2dKernel rows[] = {
+      {"s8xs8_conv2d_wgmma_weight_64x64", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaWeightSmall>,
+       run_conv2d<S8, launch_wgmma<S8, WgmmaWeightSmall, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_wgmma_128x64", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaTall>,
+       run_conv2d<S8, launch_wgmma<S8, WgmmaTall, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_wgmma_128x128", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaMedium>,
+       run_conv2d<S8, launch_wgmma<S8, WgmmaMedium, WindowRows>, max_k_s8>},
+      {"s8xs8_conv2d_wgmma_128x256", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaLarge>,
+       run_conv2d<S8, launch_wgmma<S8, WgmmaLarge, WindowRows>, max_k_s8>},
       {"s8xs8_conv2d_mma_128x256", 80, newest_sm, nullptr, fills<LargeTile>,
        run_conv2d<S8, launch_mma<S8, LargeTile, WindowRows>, max_k_s8>},
       {"s8xs8_conv2d_mma_128x128", 80, newest_sm, nullptr, fills<MediumTile>,

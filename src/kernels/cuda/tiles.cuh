@@ -27,6 +27,7 @@ struct WgmmaTile {
   static constexpr int consumers = left / 64, threads = 128 * (consumers + 1);
 };
 
+using WgmmaTall = WgmmaTile<false, 128, 64>;
 using WgmmaLarge = WgmmaTile<false, 128, 256>;
 using WgmmaMedium = WgmmaTile<false, 128, 128>;
 using WgmmaWeightLarge = WgmmaTile<true, 128, 256>;

@@ -2,8 +2,9 @@
 // memory filled by the TMA; each consumer warpgroup multiplies 64 rows of the left tile with the right tile and writes
 // its part of the results, while the ring already fills for the next tile. Blocks stay and take tile after tile.
 //
-// The left operand is the activation, or the weight where few rows of activations would leave most of its 64 rows empty
-// and where 4-bit weights are opened in registers, which only the left operand may come from.
+// Rows of activations are those of a matrix or the windows of a convolution, which the TMA reads from the image tap by
+// tap. The left operand is the activation, or the weight where few rows of activations would leave most of its 64 rows
+// empty and where 4-bit weights are opened in registers, which only the left operand may come from.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,18 @@
 
 namespace bie::kernels::cuda {
 
+/// The taps of windows; of a matrix one, the whole row.
+struct Taps {
+  int parts;  ///< stages of a tap
+  int bytes;  ///< of a tap in a panel row
+  int kernel_w, dil_h, dil_w;
+  int out_w, plane;  ///< plane: output pixels of an image
+  int stride_h, stride_w, pad_h, pad_w;
+};
+
 struct WgmmaArgs {
   CUtensorMap left, right, out;
+  Taps taps;
   int left_rows, right_rows, stages, k;
   const int *left_ones, *right_ones;  ///< of bits
   Results y;
@@ -97,10 +108,11 @@ __device__ inline unsigned pack_pair(Dtype dtype, float first, float second) {
 }
 
 /// One block's work. Threads 0 ... 127 are the producer, of which one works; the others are consumers.
-template <class Product, class Shape>
+template <class Product, class Shape, class Source>
 class Block {
   using L = Layout<Product, Shape>;
   static constexpr int columns_a_thread = Shape::right / 4;  ///< neighbours in pairs, two rows of each
+  static constexpr bool windows = std::is_same_v<Source, WindowRows>;
 
  public:
   __device__ Block(const WgmmaArgs& p, char* shared) : p_(p) {
@@ -123,22 +135,24 @@ class Block {
     hopper::prefetch(p_.left);
     hopper::prefetch(p_.right);
     // The weight does not come from the kernel before, the activation does.
-    const Place first = place_of(first_tile(), left_tiles_, right_tiles_);
     const int early = min(L::stages, p_.stages);
-    for (int i = 0; i < early; ++i) {
+    const Origin first = origin_of(first_tile());
+    Depth depth;
+    for (int i = 0; i < early; ++i, advance(&depth)) {
       hopper::arrive_expecting(full(i), L::stage_bytes);
-      Shape::weight_left ? load_left(first, i, i) : load_right(first, i, i);
+      load_weight(first, depth, i);
     }
     wait_for_previous_kernel();
-    for (int i = 0; i < early; ++i, at_.advance())
-      Shape::weight_left ? load_right(first, i, i) : load_left(first, i, i);
-    for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
-      const Place place = place_of(tile, left_tiles_, right_tiles_);
-      for (int i = tile == first_tile() ? early : 0; i < p_.stages; ++i, at_.advance()) {
-        hopper::wait(empty(at_.stage), at_.parity ^ 1);
-        hopper::arrive_expecting(full(at_.stage), L::stage_bytes);
-        load_left(place, i, at_.stage);
-        load_right(place, i, at_.stage);
+    depth = {};
+    for (int tile = first_tile(); tile < tiles(); tile += tile_step(), depth = {}) {
+      const Origin from = origin_of(tile);
+      for (int i = 0; i < p_.stages; ++i, advance(&depth), at_.advance()) {
+        if (tile != first_tile() || i >= early) {
+          hopper::wait(empty(at_.stage), at_.parity ^ 1);
+          hopper::arrive_expecting(full(at_.stage), L::stage_bytes);
+          load_weight(from, depth, at_.stage);
+        }
+        load_activation(from, depth, at_.stage);
       }
     }
   }
@@ -170,8 +184,8 @@ class Block {
   static constexpr int asked = (Shape::right + 127) / 128;
   static constexpr int stagger = Shape::consumers + 1;  ///< behind the warpgroups' own barriers
 
-  /// Where the ring holds all stages of a tile, the second warpgroup begins a tile behind the first, so that from then on
-  /// one writes while the other multiplies.
+  /// Where the ring holds all stages of a tile, the second warpgroup begins a tile behind the first, so that from then
+  /// on one writes while the other multiplies.
   __device__ bool staggered() const { return Shape::consumers == 2 && p_.stages <= L::stages; }
 
   /// Of this thread's two left rows, and its share of the right ones.
@@ -190,12 +204,49 @@ class Block {
   __device__ unsigned full(int stage) const { return base_ + L::barriers_at + 8 * stage; }
   __device__ unsigned empty(int stage) const { return full(L::stages + stage); }
 
-  __device__ void load_left(const Place& place, int i, int stage) const {
-    hopper::load_box(base_ + stage * L::stage_bytes, p_.left, i * L::left_row, place.left * Shape::left, full(stage));
+  /// A stage's part of a row.
+  struct Depth {
+    int tap = 0, part = 0, i = 0, j = 0;  ///< tap = i * kernel_w + j
+  };
+  __device__ void advance(Depth* at) const {
+    if (++at->part < p_.taps.parts) return;
+    at->part = 0;
+    ++at->tap;
+    if (++at->j < p_.taps.kernel_w) return;
+    at->j = 0;
+    ++at->i;
   }
-  __device__ void load_right(const Place& place, int i, int stage) const {
-    hopper::load_box(base_ + stage * L::stage_bytes + L::left_bytes, p_.right, i * row_bytes,
-                     place.right * Shape::right, full(stage));
+  /// A tile's first weight row, its first activation row, and of windows the place of that one.
+  struct Origin {
+    int weight, row, x, y, image;
+  };
+  __device__ Origin origin_of(int tile) const {
+    const Place place = place_of(tile, left_tiles_, right_tiles_);
+    const int left = place.left * Shape::left, right = place.right * Shape::right;
+    Origin from{Shape::weight_left ? left : right, Shape::weight_left ? right : left, 0, 0, 0};
+    if constexpr (windows) {
+      const Taps& t = p_.taps;
+      from.image = from.row / t.plane;
+      const int pixel = from.row - from.image * t.plane, line = pixel / t.out_w;
+      from.y = line * t.stride_h - t.pad_h;
+      from.x = (pixel - line * t.out_w) * t.stride_w - t.pad_w;
+    }
+    return from;
+  }
+  __device__ void load_weight(const Origin& from, const Depth& at, int stage) const {
+    constexpr int piece = Shape::weight_left ? L::left_row : row_bytes;
+    hopper::load_box(base_ + stage * L::stage_bytes + (Shape::weight_left ? 0 : L::left_bytes),
+                     Shape::weight_left ? p_.left : p_.right, at.tap * p_.taps.bytes + at.part * piece, from.weight,
+                     full(stage));
+  }
+  __device__ void load_activation(const Origin& from, const Depth& at, int stage) const {
+    const unsigned to = base_ + stage * L::stage_bytes + (Shape::weight_left ? L::left_bytes : 0);
+    const CUtensorMap& map = Shape::weight_left ? p_.right : p_.left;
+    if constexpr (windows)
+      hopper::load_window(to, map, at.part * row_bytes, from.x, from.y, from.image, at.j * p_.taps.dil_w,
+                          at.i * p_.taps.dil_h, full(stage));
+    else
+      hopper::load_box(to, map, at.part * row_bytes, from.row, full(stage));
   }
   __device__ void release(int stage) const {
     if (lane() == 0) hopper::arrive(empty(stage));
@@ -352,11 +403,11 @@ class Block {
   Cursor<L::stages> at_;
 };
 
-template <class Product, class Shape>
+template <class Product, class Shape, class Source>
 __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_constant__ WgmmaArgs p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
-  Block<Product, Shape> block(p, shared);
+  Block<Product, Shape, Source> block(p, shared);
   if (threadIdx.x < 128) {
     if constexpr (Shape::consumers > 1) hopper::give_registers<40>();
     if (threadIdx.x == 0) block.produce();
@@ -369,19 +420,60 @@ __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_c
 
 }  // namespace wgmma
 
-template <class Product, class Shape>
-Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue) {
+/// The map of a matrix of activations, in boxes of that many rows, and how deep its rows are.
+inline Status map_activations(const MatrixRows& a, int m, int rows, CUtensorMap* map, Taps* taps) {
+  const std::int64_t bytes = a.chunks * chunk_bytes;
+  taps->parts = static_cast<int>((bytes + wgmma::row_bytes - 1) / wgmma::row_bytes);
+  taps->kernel_w = 1;
+  return make_tensor_map(a.data, m, bytes, 1, a.stride, {wgmma::row_bytes, rows}, map);
+}
+
+inline int tap_count(const MatrixRows&) { return 1; }
+inline int tap_count(const WindowRows& a) { return a.chunks / a.pixel_chunks; }
+
+inline WindowMap window_map(const WindowRows& a, std::int64_t batch) {
+  return {batch,
+          a.in_h,
+          a.in_w,
+          a.pixel_chunks * chunk_bytes,
+          tap_count(a) / a.kernel_w,
+          a.kernel_w,
+          a.stride_h,
+          a.stride_w,
+          a.pad_h,
+          a.pad_w,
+          a.dil_h,
+          a.dil_w};
+}
+inline Status map_activations(const WindowRows& a, int m, int rows, CUtensorMap* map, Taps* taps) {
+  const int plane = a.out_h * a.out_w;
+  const WindowMap windows = window_map(a, m / plane);
+  *taps = {static_cast<int>((windows.pixel_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes),
+           0,
+           a.kernel_w,
+           a.dil_h,
+           a.dil_w,
+           a.out_w,
+           plane,
+           a.stride_h,
+           a.stride_w,
+           a.pad_h,
+           a.pad_w};
+  return make_window_map(a.data, windows, rows, map);
+}
+
+template <class Product, class Shape, class Source>
+Status launch_wgmma(const TileArgs<Source>& args, const Queue& queue) {
   using L = wgmma::Layout<Product, Shape>;
   const Gpu* facts = nullptr;
   Status status = gpu(queue.device, &facts);
   if (status != Status::ok) return status;
   constexpr bool swap = Shape::weight_left;
-  const std::int64_t a_bytes = args.a.chunks * chunk_bytes, b_bytes = args.panel_chunks * chunk_bytes;
+  const std::int64_t b_bytes = args.panel_chunks * chunk_bytes;
   WgmmaArgs p{};
   CUtensorMap& a_map = swap ? p.right : p.left;
   CUtensorMap& b_map = swap ? p.left : p.right;
-  status = make_tensor_map(args.a.data, args.m, a_bytes, 1, args.a.stride,
-                           {wgmma::row_bytes, swap ? Shape::right : Shape::left}, &a_map);
+  status = map_activations(args.a, args.m, swap ? Shape::right : Shape::left, &a_map, &p.taps);
   if (status == Status::ok)
     status = make_tensor_map(args.panels, args.n, b_bytes, 1, args.panel_stride,
                              {swap ? L::left_row : wgmma::row_bytes, swap ? Shape::left : Shape::right}, &b_map);
@@ -395,7 +487,9 @@ Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue) {
   if (status != Status::ok) return status;
   p.left_rows = swap ? args.n : args.m;
   p.right_rows = swap ? args.m : args.n;
-  p.stages = static_cast<int>((a_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes);
+  const int taps = tap_count(args.a);
+  p.taps.bytes = static_cast<int>(b_bytes / taps);
+  p.stages = taps * p.taps.parts;
   p.k = args.k;
   p.left_ones = swap ? args.panel_ones : args.ones;
   p.right_ones = swap ? args.ones : args.panel_ones;
@@ -408,7 +502,7 @@ Status launch_wgmma(const TileArgs<MatrixRows>& args, const Queue& queue) {
                              ((std::int64_t{p.right_rows} + Shape::right - 1) / Shape::right);
   if (tiles > INT32_MAX) return Status::bad_shape;
   const std::int64_t blocks = std::min<std::int64_t>(tiles, facts->multiprocessors);
-  return launch_beside(wgmma::wgmma_kernel<Product, Shape>, blocks, Shape::threads, L::bytes, queue, p);
+  return launch_beside(wgmma::wgmma_kernel<Product, Shape, Source>, blocks, Shape::threads, L::bytes, queue, p);
 }
 
 }  // namespace bie::kernels::cuda

@@ -66,9 +66,16 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   const auto name = [&](const Conv2dShape& s, int sm) {
     return std::string(cuda::choose(table, s, pretended(sm)).name);
   };
-  EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_128x256");
-  EXPECT_EQ(name({128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_128x64");
-  EXPECT_EQ(name({1, 64, 7, 7, 64, 3, 3, 1, 1, 1, 1}, 90), "s8xs8_conv2d_mma_64x64");
+  const Conv2dShape deep{128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, wide{128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1};
+  const Conv2dShape small{1, 64, 7, 7, 64, 3, 3, 1, 1, 1, 1};
+  EXPECT_EQ(name(deep, 80), "s8xs8_conv2d_mma_128x256");
+  EXPECT_EQ(name(wide, 80), "s8xs8_conv2d_mma_128x64");
+  EXPECT_EQ(name(small, 80), "s8xs8_conv2d_mma_64x64");
+  EXPECT_EQ(name(deep, 90), "s8xs8_conv2d_wgmma_128x256");
+  EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_mma_128x64");
+  EXPECT_EQ(name(small, 90), "s8xs8_conv2d_wgmma_weight_64x64");
+  // The TMA knows strides up to 8.
+  EXPECT_EQ(name({1, 64, 90, 90, 64, 3, 3, 9, 9, 1, 1}, 90), "s8xs8_conv2d_mma_64x64");
   EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 75), "s8xs8_conv2d_portable");
 }
 

@@ -2,6 +2,6 @@
 
 namespace bie::kernels::cuda {
 
-template Status launch_wgmma<B1, WgmmaWeightThin>(const TileArgs<MatrixRows>&, const Queue&);
+template Status launch_wgmma<B1, WgmmaWeightThin, MatrixRows>(const TileArgs<MatrixRows>&, const Queue&);
 
 }  // namespace bie::kernels::cuda

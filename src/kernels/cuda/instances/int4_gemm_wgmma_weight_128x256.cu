@@ -2,6 +2,6 @@
 
 namespace bie::kernels::cuda {
 
-template Status launch_wgmma<S4, WgmmaWeightLarge>(const TileArgs<MatrixRows>&, const Queue&);
+template Status launch_wgmma<S4, WgmmaWeightLarge, MatrixRows>(const TileArgs<MatrixRows>&, const Queue&);
 
 }  // namespace bie::kernels::cuda

@@ -2,6 +2,6 @@
 
 namespace bie::kernels::cuda {
 
-template Status launch_wgmma<S8, WgmmaLarge>(const TileArgs<MatrixRows>&, const Queue&);
+template Status launch_wgmma<S8, WgmmaLarge, MatrixRows>(const TileArgs<MatrixRows>&, const Queue&);
 
 }  // namespace bie::kernels::cuda
