@@ -20,8 +20,8 @@ namespace bie::kernels::cuda {
 
 /// The taps of windows; of a matrix one, the whole row.
 struct Taps {
-  int parts;  ///< stages of a tap
-  int bytes;  ///< of a tap in a panel row
+  int count, parts;  ///< parts: stages of a tap
+  int bytes;         ///< of a tap in a panel row
   int kernel_w, dil_h, dil_w;
   int out_w, plane;  ///< plane: output pixels of an image
   int stride_h, stride_w, pad_h, pad_w;
@@ -420,45 +420,23 @@ __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_c
 
 }  // namespace wgmma
 
-/// The map of a matrix of activations, in boxes of that many rows, and how deep its rows are.
+/// The map of the activations, in boxes of so many rows, and their taps but for the bytes in a panel row.
 inline Status map_activations(const MatrixRows& a, int m, int rows, CUtensorMap* map, Taps* taps) {
   const std::int64_t bytes = a.chunks * chunk_bytes;
+  taps->count = taps->kernel_w = 1;
   taps->parts = static_cast<int>((bytes + wgmma::row_bytes - 1) / wgmma::row_bytes);
-  taps->kernel_w = 1;
   return make_tensor_map(a.data, m, bytes, 1, a.stride, {wgmma::row_bytes, rows}, map);
 }
-
-inline int tap_count(const MatrixRows&) { return 1; }
-inline int tap_count(const WindowRows& a) { return a.chunks / a.pixel_chunks; }
-
-inline WindowMap window_map(const WindowRows& a, std::int64_t batch) {
-  return {batch,
-          a.in_h,
-          a.in_w,
-          a.pixel_chunks * chunk_bytes,
-          tap_count(a) / a.kernel_w,
-          a.kernel_w,
-          a.stride_h,
-          a.stride_w,
-          a.pad_h,
-          a.pad_w,
-          a.dil_h,
-          a.dil_w};
-}
 inline Status map_activations(const WindowRows& a, int m, int rows, CUtensorMap* map, Taps* taps) {
-  const int plane = a.out_h * a.out_w;
-  const WindowMap windows = window_map(a, m / plane);
-  *taps = {static_cast<int>((windows.pixel_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes),
-           0,
-           a.kernel_w,
-           a.dil_h,
-           a.dil_w,
-           a.out_w,
-           plane,
-           a.stride_h,
-           a.stride_w,
-           a.pad_h,
-           a.pad_w};
+  if (a.pixel_chunks == 0) return Status::bad_shape;
+  const int count = a.chunks / a.pixel_chunks, plane = a.out_h * a.out_w,
+            pixel_bytes = a.pixel_chunks * static_cast<int>(chunk_bytes);
+  const WindowMap windows{m / plane,  a.in_h,     a.in_w,     pixel_bytes, count / a.kernel_w,
+                          a.kernel_w, a.stride_h, a.stride_w, a.pad_h,     a.pad_w,
+                          a.dil_h,    a.dil_w};
+  if (!maps_windows(windows)) return Status::bad_shape;
+  const int parts = (pixel_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes;
+  *taps = {count, parts, 0, a.kernel_w, a.dil_h, a.dil_w, a.out_w, plane, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
   return make_window_map(a.data, windows, rows, map);
 }
 
@@ -487,9 +465,8 @@ Status launch_wgmma(const TileArgs<Source>& args, const Queue& queue) {
   if (status != Status::ok) return status;
   p.left_rows = swap ? args.n : args.m;
   p.right_rows = swap ? args.m : args.n;
-  const int taps = tap_count(args.a);
-  p.taps.bytes = static_cast<int>(b_bytes / taps);
-  p.stages = taps * p.taps.parts;
+  p.taps.bytes = static_cast<int>(b_bytes / p.taps.count);
+  p.stages = p.taps.count * p.taps.parts;
   p.k = args.k;
   p.left_ones = swap ? args.panel_ones : args.ones;
   p.right_ones = swap ? args.ones : args.panel_ones;
