@@ -72,7 +72,7 @@ def measure(batch: int, in_c: int, height: int, width: int, out_c: int, kernel: 
     for bits in (8, 4):
         every[f"{bits} bit"] = conv_of(bits, pixels, weight, stride, padding)
         every[f"{bits} bit NCHW"] = conv_of(bits, planes, weight, stride, padding)
-    median, spread = race(every, max(count, 10))
+    median, spread = race(every, max(count, 40))
     return {
         "batch": batch,
         "in_c": in_c,
