@@ -30,6 +30,18 @@ struct EncodeArgs {
   void* out;  ///< exactly `count` codes; for bits whole words, pad bits 0
 };
 
+/// Signs of neighbouring pixels of planes, a word of 32 channels at a time: bit i of out[u * word_stride + p] is
+/// float(x[(32u+i) * plane + p]) + bias[32u+i] >= 0; the bits of channels that are not there are 0.
+struct SignPlanesArgs {
+  const void* x;
+  Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias ignored)
+  std::int64_t channels, pixels;
+  std::int64_t plane;  ///< elements from one channel to the next
+  const float* bias;   ///< [channels] or null
+  std::uint32_t* out;
+  std::int64_t word_stride;
+};
+
 /// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
 struct TileArgs {
   const void* const* rows;  ///< [taps][mr] pointers to activation codes
@@ -54,9 +66,10 @@ struct StoreArgs {
 struct Tile {
   Code code;
   int mr, nr;
-  int unit_codes;                     ///< elements of k in one weight unit of a panel
-  int unit_bytes;                     ///< bytes of one weight unit of a panel
-  bool (*encode)(const EncodeArgs&);  ///< false: a NaN or infinity was seen
+  int unit_codes;                              ///< elements of k in one weight unit of a panel
+  int unit_bytes;                              ///< bytes of one weight unit of a panel
+  bool (*encode)(const EncodeArgs&);           ///< false: a NaN or infinity was seen
+  bool (*sign_planes)(const SignPlanesArgs&);  ///< the same of planes; of tiles of bits alone
   void (*run)(const TileArgs&);
   void (*store)(const StoreArgs&);
 };
@@ -64,12 +77,14 @@ struct Tile {
 namespace avx2 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
+bool sign_planes(const SignPlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx2
 
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
+bool sign_planes(const SignPlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx512
 
