@@ -22,8 +22,9 @@ float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 
 }  // namespace
 
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale) {
-  const at::Tensor dense = t.contiguous();
-  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(at::kFloat));
+  const at::MemoryFormat layout = t.suggest_memory_format();
+  const at::Tensor dense = t.contiguous(layout);
+  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(at::kFloat), layout);
   float* to = signs.mutable_data_ptr<float>();
   if constexpr (with_cuda) {
     if (t.is_cuda()) {

@@ -7,7 +7,7 @@
 
 namespace bie::ops {
 
-/// sgn(t) * scale in float32, dense, of a float or int8 tensor (sgn(0) = 0).
+/// sgn(t) * scale in float32, dense in t's memory format, of a float or int8 tensor (sgn(0) = 0).
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale);
 
 /// Turns `up` = g . sgn(w) into up * scale_w where |xs / scale_a| <= 1 and 0 elsewhere, and returns the gradient of
