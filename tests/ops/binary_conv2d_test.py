@@ -1,4 +1,4 @@
-"""binary_conv2d: forward bit for bit, backward against the formula in float64, every form of the weight, both paddings."""
+"""binary_conv2d: forward bit for bit, backward against the formula in float64, forms of the weight, both paddings."""
 
 import formulas
 import pytest

@@ -238,7 +238,10 @@ def test_results_do_not_depend_on_threads(operators):
             torch.set_num_threads(threads)
             results.append(
                 [f(x, w, SA, SW) for f in (operators.binary_linear, operators.q8_linear, operators.q4_linear)]
-                + [f(image, kernel, SA, SW) for f in (operators.binary_conv2d, operators.q8_conv2d, operators.q4_conv2d)]
+                + [
+                    f(image, kernel, SA, SW)
+                    for f in (operators.binary_conv2d, operators.q8_conv2d, operators.q4_conv2d)
+                ]
             )
     finally:
         torch.set_num_threads(count)
