@@ -74,6 +74,43 @@ struct Tile {
   void (*store)(const StoreArgs&);
 };
 
+/// Outputs that a pixel tile computes at most, pixels and filters.
+inline constexpr int pixel_lanes = 64, pixel_rows = 6;
+
+/// out[(t * units + u) * pixel_lanes + p] = planes[u * plane + taps[t] + pixels[p]], p < count; what lies beside count
+/// is undefined. 64 words behind the last one may be read.
+struct SignWindowsArgs {
+  const std::uint32_t* planes;
+  std::int64_t plane, units;
+  const std::int32_t* taps;
+  std::int64_t tap_count;
+  const std::int32_t* pixels;
+  int count;
+  std::uint32_t* out;  ///< 64-byte aligned
+};
+
+/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]).
+struct PixelTileArgs {
+  const std::uint32_t* windows;  ///< [words][pixel_lanes], 64-byte aligned
+  std::int64_t words;
+  int count;  ///< of pixels, 1 .. pixel_lanes
+  const void* weights;
+  std::int64_t weight_stride;  ///< bytes from weights[i] to weights[i + 1]; their rows lie side by side
+  int rows;                    ///< 1 .. pixel_rows
+  std::int32_t depth;
+  std::int32_t* acc;      ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
+  float* y;               ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
+  std::int64_t y_stride;  ///< elements
+  float scale;
+};
+
+/// A convolution of signs with pixels as lanes.
+struct PixelTile {
+  int lanes;  ///< of a vector
+  void (*gather)(const SignWindowsArgs&);
+  void (*run)(const PixelTileArgs&);
+};
+
 namespace avx2 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
@@ -83,6 +120,7 @@ void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+extern const PixelTile b1xb1_pixel_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
