@@ -2,8 +2,14 @@
 #include "bie/kernels/binary_conv2d.h"
 
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <limits>
+
+#include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
 #include "ops/conv2d_geometry.h"
 #include "ops/layer_function.h"
@@ -16,6 +22,14 @@ constexpr const char* op_name = "binary_conv2d";
 constexpr std::int64_t signs_a_byte = 8;
 
 Conv2dTables tables() { return {kernels::b1xb1_conv2d_table(), {}}; }
+
+/// What runs on CUDA, where no row multiplies the bits of an image: signs as 8-bit codes.
+Conv2dTables code_tables() {
+  if constexpr (with_cuda)
+    return {kernels::s8xs8_conv2d_table(), kernels::cuda::s8xs8_conv2d_table()};
+  else
+    return {kernels::s8xs8_conv2d_table(), {}};
+}
 
 struct ConvArgs {
   at::Tensor x, weight, scale_a, scale_w;
@@ -66,6 +80,55 @@ Geometry check_geometry(const Args& a) {
                       movement(a));
 }
 
+/// bit(t) as int8 +1 and -1.
+at::Tensor sign_codes(const at::Tensor& t) { return t.ge(0).to(at::kChar).mul_(2).sub_(1); }
+
+/// The signs that the window meets, padding of -1 included.
+at::Tensor padded(const at::Tensor& signs, at::IntArrayRef padding) {
+  return at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, -1)
+      .contiguous(signs.suggest_memory_format());
+}
+
+constexpr std::int64_t no_padding[] = {0, 0};
+
+bool has_rim(std::int64_t padding_value, at::IntArrayRef padding) {
+  return padding_value == -1 && (padding[0] > 0 || padding[1] > 0);
+}
+
+/// A filter of any form as 8-bit codes of one group: [out_c, in_c, kh, kw] with zeros between the groups.
+at::Tensor dense_codes(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
+  const std::int64_t in = g.in_c / groups, out = g.out_c / groups, depth = g.depth(groups);
+  const at::Tensor signs =
+      (g.packed ? unpack_signs(weight.reshape({g.out_c, (depth + 7) / 8}), depth) : sign_codes(weight.flatten(1)))
+          .view({g.out_c, in, g.kernel_h, g.kernel_w});
+  if (groups == 1) return signs.contiguous();
+  at::Tensor dense = at::zeros({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, signs.options());
+  for (std::int64_t i = 0; i < groups; ++i)
+    dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(signs.narrow(0, i * out, out));
+  return dense;
+}
+
+/// Writes y on CUDA: every element NaN where x or the bias holds NaN or infinity.
+void run_codes(const ConvArgs& a, const Geometry& g, Quantiser q, const at::Tensor& y) {
+  at::Tensor xs = a.x.to(at::kFloat);
+  if (q.bias.defined()) xs = xs.add(q.bias.view({1, -1, 1, 1}));
+  const at::Tensor scale = q.scale_a.device.defined() ? q.scale_a.device : at::full({}, q.scale_a.value, xs.options());
+  q.scale_a.device = at::where(xs.isfinite().all(), scale, std::numeric_limits<float>::quiet_NaN()).to(at::kFloat);
+  q.bias = at::Tensor();
+  at::Tensor codes = sign_codes(xs).contiguous(a.x.suggest_memory_format());
+  Movement move = movement(a);
+  move.groups = 1;
+  if (has_rim(a.padding_value, a.padding)) {
+    codes = padded(codes, a.padding);
+    move.padding = no_padding;
+  }
+  Weight w;
+  w.dtype = kernels::Dtype::s8;
+  if (g.packed) w.panels = value_or_none(a.panels);
+  if (!w.panels.defined()) w.values = dense_codes(a.weight, g, a.groups);
+  run_conv2d(op_name, code_tables(), kernel_shape(codes, g, move), codes, q, w, y);
+}
+
 at::Tensor forward_meta(const ConvArgs& a) {
   check_meta(op_name, "x", a.x);
   return empty_output(op_name, a.x, check_geometry(a), movement(a));
@@ -82,6 +145,10 @@ at::Tensor forward(const ConvArgs& a) {
   w.dtype = kernels::Dtype::bits;
   if (g.packed) w.panels = value_or_none(a.panels);
   check_one_device(op_name, {a.x, a.weight, q.bias, w.panels});
+  if (a.x.is_cuda()) {
+    run_codes(a, g, q, y);
+    return y;
+  }
   if (!w.panels.defined()) w.values = g.packed ? a.weight.contiguous() : pack_signs(a.weight.flatten(1));
   kernels::Conv2dShape shape = kernel_shape(a.x, g, movement(a));
   shape.pad_code = static_cast<int>(a.padding_value);
@@ -103,12 +170,6 @@ Grads backward_meta(const ConvBackwardArgs& a) {
   check_backward(a);
   return empty_grads(op_name, a.x, a.x.suggest_memory_format(), /*want_x=*/true, a.weight, a.scale_a,
                      value_or_none(a.bias_a), a.want_weight);
-}
-
-/// The signs that the forward pass multiplied, padding of -1 included: the window then meets no other.
-at::Tensor padded(const at::Tensor& signs, at::IntArrayRef padding) {
-  return at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, -1)
-      .contiguous(signs.suggest_memory_format());
 }
 
 Grads backward(const ConvBackwardArgs& a) {
@@ -133,8 +194,7 @@ Grads backward(const ConvBackwardArgs& a) {
 
   at::Tensor signs = sign_values(xs, one);
   Movement move = movement(a);
-  const bool rim = a.padding_value == -1 && (a.padding[0] > 0 || a.padding[1] > 0);
-  constexpr std::int64_t no_padding[] = {0, 0};
+  const bool rim = has_rim(a.padding_value, a.padding);
   if (rim) {
     signs = padded(signs, a.padding);
     move.padding = no_padding;
@@ -191,6 +251,12 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_channels, at::IntAr
                    ", packed signs (uint8) are wanted");
   kernels::Conv2dShape shape = packed_filter_shape(op, weight, signs_a_byte, in_channels, kernel_size, groups);
   shape.pad_code = pad_code(op, padding_value);
+  if (weight.is_cuda()) {
+    const Geometry g{shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, /*packed=*/true};
+    shape.groups = 1;
+    shape.pad_code = 0;
+    return prepack_conv2d(op, code_tables(), dense_codes(weight, g, groups), kernels::Dtype::s8, shape);
+  }
   return prepack_conv2d(op, tables(), weight, kernels::Dtype::bits, shape);
 }
 
@@ -227,6 +293,9 @@ void implement(torch::Library& m) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
+#if BIE_WITH_CUDA
+TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
+#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

@@ -8,13 +8,11 @@ void refuse_transforms(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK(false, op.schema().name(), ": transforms of torch.func (grad, vmap, jvp, ...) are refused");
 }
 
+#if !BIE_WITH_CUDA
 void refuse_cuda(const c10::OperatorHandle& op, torch::jit::Stack*) {
-#if BIE_WITH_CUDA
-  TORCH_CHECK(false, op.schema().name(), ": there is no CUDA kernel for it; move the layer and its input to the CPU");
-#else
   TORCH_CHECK(false, op.schema().name(), ": this build of bie has no CUDA kernels; build it with -DBIE_CUDA=ON");
-#endif
 }
+#endif
 
 }  // namespace
 
@@ -23,26 +21,24 @@ TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_transforms>());
 }
 
-TORCH_LIBRARY_IMPL(bie, CUDA, m) {
-  for (const char* name : {"binary_conv2d", "binary_conv2d_backward", "binary_conv2d_prepack"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_cuda>());
-}
-
 #if !BIE_WITH_CUDA
 TORCH_LIBRARY_IMPL(bie, CUDA, m) {
   for (const char* name : {"binary_linear",
                            "q8_linear",
                            "q4_linear",
+                           "binary_conv2d",
                            "q8_conv2d",
                            "q4_conv2d",
                            "binary_linear_backward",
                            "q8_linear_backward",
                            "q4_linear_backward",
+                           "binary_conv2d_backward",
                            "q8_conv2d_backward",
                            "q4_conv2d_backward",
                            "binary_prepack",
                            "q8_prepack",
                            "q4_prepack",
+                           "binary_conv2d_prepack",
                            "q8_conv2d_prepack",
                            "q4_conv2d_prepack",
                            "pack_signs",
