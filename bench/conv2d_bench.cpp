@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "bench/race.h"
+#include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
 
@@ -39,12 +40,20 @@ void bench_conv2d(double seconds, nlohmann::json& results) {
   const at::NoGradGuard no_grad;
   for (const auto& s : read_shapes("conv2d.txt", 7)) {
     const std::int64_t c = s[0], o = s[3], kernel = s[4], stride = s[5], pad = s[6];
-    const kernels::Conv2dShape shape{1, c, s[1], s[2], o, kernel, kernel, stride, stride, pad, pad};
+    const kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, kernel, kernel, stride, stride, pad, pad};
     const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, kernel, kernel});
     const at::Tensor codes = at::randint(0, 256, {o, c, kernel, kernel}, at::kByte);
-    const at::Tensor y = at::empty({1, o, shape.out_h(), shape.out_w()});
+    kernels::Conv2dShape padded_with_minus_one = padded_with_zero;  // as layers of signs do
+    padded_with_minus_one.pad_code = -1;
+    const at::Tensor y = at::empty({1, o, padded_with_zero.out_h(), padded_with_zero.out_w()});
     std::vector<Contender> contenders{{"torch float32 conv2d", [&] { at::conv2d(x, w, {}, stride, pad); }}};
-    for (const kernels::Conv2dTable& table : {kernels::s8xs8_conv2d_table(), kernels::s4xs4_conv2d_table()}) {
+    const struct {
+      kernels::Conv2dTable table;
+      const kernels::Conv2dShape& shape;
+    } widths[] = {{kernels::b1xb1_conv2d_table(), padded_with_minus_one},
+                  {kernels::s8xs8_conv2d_table(), padded_with_zero},
+                  {kernels::s4xs4_conv2d_table(), padded_with_zero}};
+    for (const auto& [table, shape] : widths) {
       const at::Tensor wanted = at::empty(y.sizes(), at::kInt), mine = at::empty_like(wanted);
       run_row(table.back(), shape, x, bias, prepacked(table.back(), shape, codes), wanted);
       for (const kernels::Conv2dKernel& row : table) {
@@ -52,7 +61,7 @@ void bench_conv2d(double seconds, nlohmann::json& results) {
         const at::Tensor panels = prepacked(row, shape, codes);
         run_row(row, shape, x, bias, panels, mine);
         if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
-        contenders.push_back({row.name, [&, panels] { run_row(row, shape, x, bias, panels, y); }});
+        contenders.push_back({row.name, [&, &padded = shape, panels] { run_row(row, padded, x, bias, panels, y); }});
       }
     }
     const std::string name = c10::str("conv2d ", kernel, "x", kernel, " ", c, " to ", o, " channels, image ", s[1], "x",

@@ -102,6 +102,29 @@ BIE_API at::Tensor q4_linear(const at::Tensor& x, const at::Tensor& weight, cons
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QLinearOptions& options = {});
 
+struct BinaryConv2dOptions {
+  std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::int64_t groups = 1;                                 ///< divides in_c and out_c
+  std::int64_t padding_value = -1;                         ///< what lies outside the image: -1, or 0 for nothing
+  std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
+  at::Tensor anchor;
+  at::Tensor panels;  ///< from binary_conv2d_prepack(weight); read in place of a packed weight only
+};
+
+/// Cross-correlation of signs, y = S * sum of bit(xs) and bit(w) as +1 and -1, bit(v) = v >= 0; groups as torch's.
+/// @param x        [batch, in_c, h, w] float (contiguous or channels_last, neither is copied).
+/// @param weight   [out_c, in_c/groups, kh, kw] float or int8, or packed signs uint8: rows in the order [in][kh][kw],
+///                 labelled [out_c, kh, kw, in_c/groups/8] or flat [out_c, ceil(in_c/groups*kh*kw/8)] (then kernel_size
+///                 is needed).
+/// @param bias_a   [in_c] or undefined; it is not added to the padding.
+/// @return [batch, out_c, h', w'] in x's memory format.
+/// Backward: grad_xs = conv2d_input(sgn(w), g) * scale_w inside |xs / scale_a| <= 1, else 0; grad_w =
+/// conv2d_weight(sgn(xs), g) * scale_a with the padding that the forward pass met; grad_scale_a as binary_linear.
+/// Source: BITorch Engine 0.2.6 `BinaryConv2dForward` (which returns no convolution; this is the true one).
+BIE_API at::Tensor binary_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                                 const at::Tensor& scale_w, const at::Tensor& bias_a = {},
+                                 const BinaryConv2dOptions& options = {});
+
 struct QConv2dOptions {
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
   std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
@@ -134,6 +157,9 @@ BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
 BIE_API at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id = 0);
 BIE_API at::Tensor q8_prepack(const at::Tensor& weight);
 BIE_API at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features);
+BIE_API at::Tensor binary_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
+                                         std::array<std::int64_t, 2> kernel_size, std::int64_t groups = 1,
+                                         std::int64_t padding_value = -1);
 BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight);
 BIE_API at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
                                      std::array<std::int64_t, 2> kernel_size);

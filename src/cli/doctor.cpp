@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/cuda/conv2d.h"
 #include "bie/kernels/int4_conv2d.h"
@@ -38,6 +39,7 @@ std::vector<Row> cpu_rows() {
   add_rows(kernels::b1xb1_gemm_table(), rows);
   add_rows(kernels::s8xs8_gemm_table(), rows);
   add_rows(kernels::s4xs4_gemm_table(), rows);
+  add_rows(kernels::b1xb1_conv2d_table(), rows);
   add_rows(kernels::s8xs8_conv2d_table(), rows);
   add_rows(kernels::s4xs4_conv2d_table(), rows);
   add_rows(kernels::sign_pack_table(), rows);

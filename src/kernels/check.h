@@ -24,15 +24,19 @@ inline Status check_gemm(const GemmShape& shape, const GemmInput& x, const GemmO
   return Status::ok;
 }
 
-inline Status check_conv2d(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, std::int64_t max_k) {
+/// A convolution of `code` activations (bits, s8 or s4) with a contraction of at most `max_k`.
+inline Status check_conv2d(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, Dtype code,
+                           std::int64_t max_k) {
   if (s.batch < 0 || s.in_c < 0 || s.in_h < 0 || s.in_w < 0 || s.out_c < 0) return Status::bad_shape;
   if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1 || s.dil_h < 1 || s.dil_w < 1)
     return Status::bad_shape;
   if (s.pad_h < 0 || s.pad_w < 0) return Status::bad_shape;
+  if (s.groups < 1 || s.in_c % s.groups != 0 || s.out_c % s.groups != 0) return Status::bad_shape;
+  if (s.pad_code != 0 && !(code == Dtype::bits && s.pad_code == -1)) return Status::bad_shape;
   if (s.depth() > max_k) return Status::too_deep;
   if (!is_float(x.dtype) && x.dtype != Dtype::s8) return Status::bad_dtype;
   if (!is_float(y.dtype) && y.dtype != Dtype::s32) return Status::bad_dtype;
-  if (is_float(x.dtype) && !(std::isfinite(x.step) && x.step > 0)) return Status::bad_scale;
+  if (code != Dtype::bits && is_float(x.dtype) && !(std::isfinite(x.step) && x.step > 0)) return Status::bad_scale;
   return Status::ok;
 }
 

@@ -10,8 +10,12 @@
 namespace bie::nn {
 namespace {
 
+bool is_latent(const ModelConfig& c, const PlannedLayer& l) {
+  return c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
+}
+
 std::shared_ptr<QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
-  const bool latent = c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
+  const bool latent = is_latent(c, l);
   const QLinearOptions options{l.in, l.out, latent, bias};
   if (l.bits == 8) return std::make_shared<Q8LinearImpl>(options);
   if (l.bits == 4) return std::make_shared<Q4LinearImpl>(options);
@@ -19,11 +23,16 @@ std::shared_ptr<QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer&
 }
 
 std::shared_ptr<QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l, bool bias) {
-  QConv2dOptions options{l.in, l.out, {l.kernel, l.kernel}};
-  options.stride = {l.stride, l.stride};
-  options.padding = {l.padding, l.padding};
-  options.latent = c.weights != WeightForm::integer;
-  options.bias = bias;
+  const auto fill = [&](auto options) {
+    options.stride = {l.stride, l.stride};
+    options.padding = {l.padding, l.padding};
+    options.latent = is_latent(c, l);
+    options.bias = bias;
+    return options;
+  };
+  if (l.bits == 1)
+    return std::make_shared<BinaryConv2dImpl>(fill(BinaryConv2dOptions{l.in, l.out, {l.kernel, l.kernel}}));
+  const QConv2dOptions options = fill(QConv2dOptions{l.in, l.out, {l.kernel, l.kernel}});
   if (l.bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
   return std::make_shared<Q4Conv2dImpl>(options);
 }
@@ -52,6 +61,11 @@ at::Tensor Product::forward(const at::Tensor& x) {
 Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
     : product_(std::make_shared<Product>(c, l, /*bias=*/!c.norm)), act_(act) {
   register_module("product", product_->module());
+  // A ReLU or a pool leaves a binary convolution no signs. Without learned numbers, which bias_a and scale_a would only
+  // repeat.
+  if (c.norm && l.is_conv() && l.bits == 1)
+    signs_norm_ =
+        register_module("signs_norm", torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(l.in).affine(false)));
   if (c.norm) {
     norm_ = l.is_conv() ? torch::nn::AnyModule(torch::nn::BatchNorm2d(l.out))
                         : torch::nn::AnyModule(torch::nn::BatchNorm1d(l.out));
@@ -61,7 +75,7 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
 }
 
 at::Tensor Block::forward(const at::Tensor& x) {
-  const at::Tensor product = product_->forward(x);
+  const at::Tensor product = product_->forward(signs_norm_ ? signs_norm_->forward(x) : x);
   const at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
   return act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
 }

@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/any.h>
 
 #include <memory>
@@ -32,7 +33,8 @@ class Product {
   Probe probe_;
 };
 
-/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function.
+/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function. A
+/// binary convolution of such a model reads normalised features.
 class Block : public torch::nn::Module {
  public:
   Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
@@ -42,6 +44,7 @@ class Block : public torch::nn::Module {
 
  private:
   std::shared_ptr<Product> product_;
+  torch::nn::BatchNorm2d signs_norm_{nullptr};
   torch::nn::AnyModule norm_;
   Activation act_;
   torch::nn::PReLU prelu_{nullptr};

@@ -5,6 +5,19 @@
 namespace bie::nn {
 namespace {
 
+std::vector<std::int64_t> filter_shape(const BinaryConv2dOptions& o) {
+  TORCH_CHECK_VALUE(o.groups >= 1 && o.in_channels % o.groups == 0 && o.out_channels % o.groups == 0,
+                    "BinaryConv2d: ", o.groups, " groups do not divide ", o.in_channels, " and ", o.out_channels,
+                    " channels");
+  return {o.out_channels, o.in_channels / o.groups, o.kernel_size[0], o.kernel_size[1]};
+}
+
+std::vector<std::int64_t> packed_shape(const BinaryConv2dOptions& o) {
+  const std::vector<std::int64_t> shape = filter_shape(o);
+  if (shape[1] % 8 == 0) return {shape[0], shape[2], shape[3], shape[1] / 8};
+  return {shape[0], (shape[1] * shape[2] * shape[3] + 7) / 8};
+}
+
 std::vector<std::int64_t> filter_shape(const QConv2dOptions& o) {
   return {o.out_channels, o.in_channels, o.kernel_size[0], o.kernel_size[1]};
 }
@@ -15,7 +28,8 @@ std::vector<std::int64_t> packed_shape(int bits, const QConv2dOptions& o) {
   return {o.out_channels, (o.in_channels * o.kernel_size[0] * o.kernel_size[1] + 1) / 2};
 }
 
-std::string geometry(const QConv2dOptions& o) {
+template <class Options>
+std::string geometry(const Options& o) {
   std::string text = c10::str(", kernel_size=", at::IntArrayRef(o.kernel_size));
   const auto add = [&](const char* name, const std::array<std::int64_t, 2>& pair, std::int64_t usual) {
     if (pair[0] != usual || pair[1] != usual) text += c10::str(", ", name, "=", at::IntArrayRef(pair));
@@ -26,7 +40,62 @@ std::string geometry(const QConv2dOptions& o) {
   return text;
 }
 
+std::string binary_geometry(const BinaryConv2dOptions& o) {
+  std::string text = geometry(o);
+  if (o.groups > 1) text += c10::str(", groups=", o.groups);
+  if (o.padding_value != -1) text += c10::str(", padding_value=", o.padding_value);
+  return text;
+}
+
+void check_rank(const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
+}
+
+/// A sentence unless the window fits somewhere.
+template <class Options>
+void check_window(const Options& o, const at::Tensor& x) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t span = o.dilation[i] * (o.kernel_size[i] - 1) + 1;
+    const std::int64_t size = x.size(static_cast<std::int64_t>(i) + 2) + 2 * o.padding[i];
+    TORCH_CHECK_VALUE(size >= span, "x is ", x.sizes(), ", smaller than a kernel of ", at::IntArrayRef(o.kernel_size),
+                      " with padding ", at::IntArrayRef(o.padding), " and dilation ", at::IntArrayRef(o.dilation));
+  }
+}
+
 }  // namespace
+
+BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
+    : BinaryLayer({"BinaryConv2d", 1, filter_shape(o), packed_shape(o), at::kByte, 1, o.latent, o.bias,
+                   binary_geometry(o), o.groups},
+                  o.symmetric),
+      options_(o) {
+  TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
+                    ", -1 or 0 is wanted");
+}
+
+at::Tensor BinaryConv2dImpl::prepack(const at::Tensor& packed) const {
+  return ops::binary_conv2d_prepack(packed, options_.in_channels, options_.kernel_size, options_.groups,
+                                    options_.padding_value);
+}
+
+void BinaryConv2dImpl::check_input(const at::Tensor& x) const {
+  check_rank(x);
+  QuantLayer::check_input(x);
+  check_window(options_, x);
+}
+
+at::Tensor BinaryConv2dImpl::known_layout(const at::Tensor& packed, bool /*has_scales*/) const {
+  return known_filter_layout(packed);
+}
+
+at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
+  if (is_training()) prepare_params();
+  const Activation a = activation(x);
+  const Operand w = operand();
+  return add_bias(ops::binary_conv2d(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                                     {options_.stride, options_.padding, options_.dilation, options_.groups,
+                                      options_.padding_value, options_.kernel_size, w.anchor, w.panels}));
+}
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
     : NbitLayer({bits == 8 ? "Q8Conv2d" : "Q4Conv2d", bits, filter_shape(o), packed_shape(bits, o), at::kChar, 1,
@@ -41,15 +110,9 @@ at::Tensor QConv2dImpl::prepack(const at::Tensor& packed) const {
 }
 
 void QConv2dImpl::check_input(const at::Tensor& x) const {
-  TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
+  check_rank(x);
   QuantLayer::check_input(x);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t span = options_.dilation[i] * (options_.kernel_size[i] - 1) + 1;
-    const std::int64_t size = x.size(static_cast<std::int64_t>(i) + 2) + 2 * options_.padding[i];
-    TORCH_CHECK_VALUE(size >= span, "x is ", x.sizes(), ", smaller than a kernel of ",
-                      at::IntArrayRef(options_.kernel_size), " with padding ", at::IntArrayRef(options_.padding),
-                      " and dilation ", at::IntArrayRef(options_.dilation));
-  }
+  check_window(options_, x);
 }
 
 at::Tensor QConv2dImpl::forward(const at::Tensor& x) {

@@ -1,36 +1,19 @@
 #include "bie/nn/linear.h"
 
-#include <ATen/core/grad_mode.h>
-
 namespace bie::nn {
 
 BinaryLinearImpl::BinaryLinearImpl(const BinaryLinearOptions& o)
-    : QuantLayer({"BinaryLinear",
-                  1,
-                  {o.out_features, o.in_features},
-                  {o.out_features, (o.in_features + 7) / 8},
-                  at::kByte,
-                  -1,
-                  o.latent,
-                  o.bias,
-                  {}}),
+    : BinaryLayer({"BinaryLinear",
+                   1,
+                   {o.out_features, o.in_features},
+                   {o.out_features, (o.in_features + 7) / 8},
+                   at::kByte,
+                   -1,
+                   o.latent,
+                   o.bias,
+                   {}},
+                  o.symmetric),
       options_(o) {}
-
-void BinaryLinearImpl::prepare_params() {
-  if (latent() || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
-  const at::NoGradGuard no_grad;
-  const auto [q, scale] = ops::binary_init(weight);
-  make_integer(q, scale);
-}
-
-/// What prepare_params would give the weight.
-at::Tensor BinaryLinearImpl::float_weight_scale() const {
-  return weight.detach().abs().mean(at::kDouble).to(at::kFloat);
-}
-
-QuantLayer::Packed BinaryLinearImpl::pack() const {
-  return {ops::pack_signs(weight), weight.scalar_type() == at::kChar ? scale_w : float_weight_scale()};
-}
 
 at::Tensor BinaryLinearImpl::prepack(const at::Tensor& packed) const {
   return ops::binary_prepack(packed, options_.in_features, gemm_kernel_id_);

@@ -77,7 +77,6 @@ std::int64_t add_conv_net(const ModelConfig& c, std::vector<PlannedLayer>& layer
   const std::int64_t features = c.arch == "lenet"       ? add_lenet(c, layers)
                                 : c.arch == "vgg-small" ? add_vgg(c, layers)
                                                         : add_resnet(c, layers);
-  TORCH_CHECK_VALUE(c.bits != 1, c.arch, " has no 1-bit form: there is no binary convolution yet");
   const int bits = inner_bits(c);
   if (bits == 0) return features;
   layers.push_back({.name = "inner", .in = features, .out = c.hidden, .bits = bits});
@@ -109,7 +108,6 @@ std::int64_t add_custom(const ModelConfig& c, std::vector<PlannedLayer>& layers)
       width /= spec.size;
       continue;
     }
-    TORCH_CHECK_VALUE(bits != 1, place, " is a conv of 1 bit: there is no binary convolution yet");
     layers.push_back({.name = "layer" + std::to_string(i),
                       .in = channels,
                       .out = spec.out,
@@ -149,8 +147,6 @@ std::vector<PlannedLayer> plan(const ModelConfig& c) {
     const auto found = std::find_if(layers.begin(), layers.end(), [&](auto& layer) { return layer.name == name; });
     TORCH_CHECK_VALUE(found != layers.end(), "there is no layer '", name, "'; the layers are ", names_of(layers));
     check_width("the width of layer '" + name + "'", bits);
-    TORCH_CHECK_VALUE(!found->is_conv() || bits != 1, "layer '", name,
-                      "' cannot have 1 bit: there is no binary convolution yet");
     found->bits = bits;
   }
   return layers;

@@ -85,14 +85,7 @@ QuantLayer::Packed NbitLayer::pack() const {
 }
 
 at::Tensor NbitLayer::known_layout(const at::Tensor& packed, bool has_scales) const {
-  const at::Tensor ours = QuantLayer::known_layout(packed, has_scales);
-  if (ours.defined() || traits().packed_shape.size() == 2) return ours;
-  // A convolution's shape is a label: BITorch Engine's CPU class stores the same bytes as flat rows.
-  const std::int64_t rows = weight_shape()[0],
-                     bytes = traits().packed_shape[1] * traits().packed_shape[2] * traits().packed_shape[3];
-  const bool flat = packed.sizes() == at::IntArrayRef{rows, bytes} || packed.sizes() == at::IntArrayRef{rows * bytes};
-  if (packed.scalar_type() != traits().packed_type || !flat) return {};
-  return packed.reshape(traits().packed_shape).contiguous();
+  return weight_shape().size() == 4 ? known_filter_layout(packed) : QuantLayer::known_layout(packed, has_scales);
 }
 
 }  // namespace bie::nn

@@ -35,7 +35,7 @@ QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {
   const bool filled = !Unfilled::wanted();
   weight = register_parameter("weight", filled ? at::empty(shape).uniform_(-bound, bound) : at::Tensor(), filled);
   qweight = register_parameter("qweight", at::Tensor(), /*requires_grad=*/false);
-  bias_a = register_parameter("bias_a", at::zeros({shape[1]}));
+  bias_a = register_parameter("bias_a", at::zeros({shape[1] * traits_.groups}));
   scale_a = register_parameter("scale_a", at::zeros({}));
   scale_w = register_buffer("scale_w", at::ones({}));
   if (traits_.bits > 1) eps = register_buffer("eps", at::full({}, 1e-5));
@@ -177,8 +177,8 @@ const char* QuantLayer::weight_form() const {
 }
 
 void QuantLayer::pretty_print(std::ostream& stream) const {
-  stream << traits_.kind << '(' << traits_.weight_shape[1] << ", " << traits_.weight_shape[0] << traits_.geometry
-         << ", " << weight_form() << " weight";
+  stream << traits_.kind << '(' << bias_a.size(0) << ", " << traits_.weight_shape[0] << traits_.geometry << ", "
+         << weight_form() << " weight";
   if (traits_.has_bias) stream << ", bias";
   if (compat_ == Compat::bie_0_2_6)
     stream << ", compat=bie-0.2.6";
@@ -289,6 +289,15 @@ at::Tensor QuantLayer::known_layout(const at::Tensor& packed, bool /*has_scales*
   return {};
 }
 
+at::Tensor QuantLayer::known_filter_layout(const at::Tensor& packed) const {
+  const at::IntArrayRef shape(traits_.packed_shape);
+  const std::int64_t rows = shape[0], bytes = c10::multiply_integers(shape) / rows;
+  const bool known = packed.sizes() == shape || packed.sizes() == at::IntArrayRef{rows, bytes} ||
+                     packed.sizes() == at::IntArrayRef{rows * bytes};
+  if (packed.scalar_type() != traits_.packed_type || !known) return {};
+  return packed.reshape(shape).contiguous();
+}
+
 QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string& prefix) const {
   const auto take = [&](const char* key) {
     const auto found = entries.find(prefix + key);
@@ -320,7 +329,7 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
   };
 
   const bool has_scales = entries.count(prefix + "scale_a") + entries.count(prefix + "scale_w") > 0;
-  const bool plain = traits_.bits == 1 && !has_scales;  // BinaryLinearCPP: neither scales nor bias_a
+  const bool plain = traits_.bits == 1 && !has_scales;  // a CPP class: neither scales nor bias_a
   Staged s;
   s.bias_a = vector("bias_a", bias_a.size(0), !plain);
   if (!s.bias_a.defined()) s.bias_a = at::zeros_like(bias_a);
@@ -343,7 +352,8 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
       TORCH_CHECK_VALUE(s.weight.ge(-8).logical_and_(s.weight.le(7)).all().item<bool>(), name("weight"),
                         " holds codes outside [-8, 7]");
     s.weight = (is_float ? finite(s.weight.to(bias_a.scalar_type()), name("weight")) : s.weight).contiguous();
-    if (plain && is_float) s.qweight = ops::pack_signs(std::exchange(s.weight, {}));  // as floats it would be scaled
+    if (plain && is_float)  // as floats it would be scaled
+      s.qweight = ops::pack_signs(std::exchange(s.weight, {}).flatten(1)).view(traits_.packed_shape);
     return s;
   }
   s.qweight = known_layout(packed, has_scales);

@@ -20,14 +20,21 @@ struct PanelHeader {
   char magic[4];
   std::int32_t taps;
   std::int64_t n, k;
-  char kernel[40];
+  std::int32_t groups, pad_code;
+  char kernel[32];
+
+  bool holds(const PanelHeader& weight) const {
+    return n == weight.n && k == weight.k && taps == weight.taps && groups == weight.groups &&
+           pad_code == weight.pad_code;
+  }
 };
 static_assert(sizeof(PanelHeader) == header_bytes);
 
-PanelHeader header_of(const char* kernel, std::int64_t n, std::int64_t k, std::int64_t taps) {
-  PanelHeader header{{'b', 'i', 'e', '1'}, static_cast<std::int32_t>(taps), n, k, {}};
-  std::strncpy(header.kernel, kernel, sizeof header.kernel - 1);
-  return header;
+/// The header of a GEMM's weight, and of a convolution's; the kernel is still to be named.
+PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, {}}; }
+PanelHeader header_of(const kernels::Conv2dShape& s) {
+  const auto cut = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, {}};
 }
 
 at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes) {
@@ -35,15 +42,16 @@ at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes) {
 }
 
 /// Writes the header; the pointer behind it.
-void* panels_begin(const at::Tensor& panels, const PanelHeader& header) {
+void* panels_begin(const at::Tensor& panels, PanelHeader header, const char* kernel) {
+  std::strncpy(header.kernel, kernel, sizeof header.kernel - 1);
   std::memcpy(panels.mutable_data_ptr(), &header, sizeof header);
   return static_cast<char*>(panels.mutable_data_ptr()) + header_bytes;
 }
 
 /// The row that arranged these panels, once they are proved to fit this weight.
 template <class Row>
-const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const at::Tensor& panels, std::int64_t n,
-                         std::int64_t k, std::int64_t taps, kernels::Isa isa) {
+const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const at::Tensor& panels,
+                         const PanelHeader& weight, kernels::Isa isa) {
   TORCH_CHECK_TYPE(panels.scalar_type() == at::kByte && panels.dim() == 1 && panels.is_contiguous() &&
                        panels.numel() >= header_bytes,
                    op, ": panels is ", panels.sizes(), " of ", panels.scalar_type(),
@@ -54,8 +62,9 @@ const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const
   const Row* row = std::memcmp(header.magic, "bie1", 4) == 0 ? kernels::find(table, header.kernel) : nullptr;
   TORCH_CHECK_VALUE(row != nullptr && row->isa <= isa, op, ": panels were not made by a prepack operator for this ",
                     "operator on this machine");
-  TORCH_CHECK_VALUE(header.n == n && header.k == k && header.taps == taps, op, ": panels hold a weight of ", header.n,
-                    " outputs and depth ", header.k, ", the weight has ", n, " and ", k);
+  TORCH_CHECK_VALUE(header.holds(weight), op, ": panels hold a weight of ", header.n, " outputs and depth ", header.k,
+                    " (", header.groups, " groups, padding ", header.pad_code, "), the weight has ", weight.n, " and ",
+                    weight.k, " (", weight.groups, " groups, padding ", weight.pad_code, ")");
   TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 64 == 0, op,
                     ": panels are not aligned to 64 bytes");
   return *row;
@@ -152,6 +161,13 @@ Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::De
   return {0, scale.detach().to(at::kFloat)};
 }
 
+void multiply_(at::Tensor& values, const Scale& scale) {
+  if (scale.device.defined())
+    values.mul_(scale.device.reshape(at::IntArrayRef()));
+  else if (scale.value != 1)
+    values.mul_(scale.value);
+}
+
 kernels::cuda::Queue cuda_queue(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
   return {guard.getStream(device).native_handle(), static_cast<int>(device.index())};
@@ -214,7 +230,8 @@ void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape
   const kernels::Dtype to = out_dtype(out);
   const kernels::GemmOutput y = {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.result_scale()};
   if (weight.panels.defined()) {
-    const kernels::GemmKernel& row = row_of_panels(op, tables.cpu, weight.panels, shape.n, shape.k, 1, host_isa(op));
+    const kernels::GemmKernel& row =
+        row_of_panels(op, tables.cpu, weight.panels, header_of(shape.n, shape.k), host_isa(op));
     check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
@@ -235,8 +252,7 @@ void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2
                                       q.step()};
   const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), input.layout, q.result_scale()};
   if (weight.panels.defined()) {
-    const kernels::Conv2dKernel& row =
-        row_of_panels(op, tables.cpu, weight.panels, shape.out_c, shape.depth(), shape.taps(), isa);
+    const kernels::Conv2dKernel& row = row_of_panels(op, tables.cpu, weight.panels, header_of(shape), isa);
     check_panel_size(op, weight.panels, row.packed_bytes(shape));
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
@@ -255,7 +271,7 @@ at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tens
   const kernels::GemmKernel& row = gemm_row(op, tables.cpu, {1, n, k}, kernel_id);
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
   if (!weight.is_meta())
-    row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, header_of(row.name, n, k, 1)),
+    row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, header_of(n, k), row.name),
                 torch_parallel());
   return panels;
 }
@@ -268,8 +284,8 @@ at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::
   const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isa(op));
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
   if (!weight.is_meta())
-    row.prepack(weight.contiguous().const_data_ptr(), shape,
-                panels_begin(panels, header_of(row.name, shape.out_c, shape.depth(), shape.taps())), torch_parallel());
+    row.prepack(weight.contiguous().const_data_ptr(), shape, panels_begin(panels, header_of(shape), row.name),
+                torch_parallel());
   return panels;
 }
 

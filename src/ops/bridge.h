@@ -67,6 +67,11 @@ struct Scale {
   kernels::cuda::Scalar scalar() const { return {device.defined() ? device.const_data_ptr<float>() : nullptr, value}; }
 };
 
+inline const Scale unit_scale{1, {}};
+
+/// values *= scale, on the device of the values.
+void multiply_(at::Tensor& values, const Scale& scale);
+
 /// The scale for tensors on `where`: scale_value on the CPU. On CUDA one element on that device, or a 0-dimensional one
 /// on the CPU, as torch allows; that it is finite is then not checked.
 Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::Device where);

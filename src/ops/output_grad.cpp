@@ -17,13 +17,6 @@ bool has_tensor_cores(const char* op, const at::Tensor& g) {
 
 }  // namespace
 
-void multiply_(at::Tensor& values, const Scale& scale) {
-  if (scale.device.defined())
-    values.mul_(scale.device.reshape(at::IntArrayRef()));
-  else if (scale.value != 1)
-    values.mul_(scale.value);
-}
-
 OutputGrad::OutputGrad(const char* op, const at::Tensor& g) {
   if (!has_tensor_cores(op, g)) {
     parts_ = {g.to(at::kFloat)};

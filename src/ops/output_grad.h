@@ -9,11 +9,6 @@
 
 namespace bie::ops {
 
-inline const Scale unit_scale{1, {}};
-
-/// values *= scale.
-void multiply_(at::Tensor& values, const Scale& scale);
-
 /// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32.
 ///
 /// On the CPU float32 is multiplied. On CUDA the tensor cores multiply 16-bit floats, which hold codes exactly, and add

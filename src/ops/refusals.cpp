@@ -17,7 +17,7 @@ void refuse_cuda(const c10::OperatorHandle& op, torch::jit::Stack*) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {
-  for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "q8_conv2d", "q4_conv2d"})
+  for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_transforms>());
 }
 
@@ -26,16 +26,19 @@ TORCH_LIBRARY_IMPL(bie, CUDA, m) {
   for (const char* name : {"binary_linear",
                            "q8_linear",
                            "q4_linear",
+                           "binary_conv2d",
                            "q8_conv2d",
                            "q4_conv2d",
                            "binary_linear_backward",
                            "q8_linear_backward",
                            "q4_linear_backward",
+                           "binary_conv2d_backward",
                            "q8_conv2d_backward",
                            "q4_conv2d_backward",
                            "binary_prepack",
                            "q8_prepack",
                            "q4_prepack",
+                           "binary_conv2d_prepack",
                            "q8_conv2d_prepack",
                            "q4_conv2d_prepack",
                            "pack_signs",

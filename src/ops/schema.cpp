@@ -14,6 +14,10 @@ TORCH_LIBRARY(bie, m) {
       "int? in_features=None, float eps=1e-5, bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> "
       "Tensor");
   m.def(
+      "binary_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
+      "int[2] padding=0, int[2] dilation=1, int groups=1, int padding_value=-1, int[2]? kernel_size=None, Tensor? "
+      "anchor=None, Tensor? panels=None) -> Tensor");
+  m.def(
       "q8_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
       "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
       "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
@@ -33,6 +37,10 @@ TORCH_LIBRARY(bie, m) {
       "q4_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "float eps, bool reference_grad, bool plain_codes, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
+      "binary_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a, *, "
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, int padding_value, int[2] kernel_size, bool "
+      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
       "q8_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
       "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
@@ -46,6 +54,10 @@ TORCH_LIBRARY(bie, m) {
   m.def("tune_gemm(int bits, int m, int n, int k, Device device) -> int");
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
+  m.def(
+      "binary_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size, int groups=1, int padding_value=-1) "
+      "-> "
+      "Tensor");
   m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");
   m.def("q4_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size) -> Tensor");
 

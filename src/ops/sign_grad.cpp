@@ -22,8 +22,9 @@ float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 
 }  // namespace
 
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) {
-  const at::Tensor dense = t.contiguous();
-  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(dtype));
+  const at::MemoryFormat layout = t.suggest_memory_format();
+  const at::Tensor dense = t.contiguous(layout);
+  at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(dtype), layout);
   if constexpr (with_cuda) {
     if (t.is_cuda()) {
       const CudaCall call(op_name, t.device());

@@ -7,7 +7,8 @@
 
 namespace bie::ops {
 
-/// sgn(t) * scale in float32, or on CUDA in another float dtype, dense, of a float or int8 tensor (sgn(0) = 0).
+/// sgn(t) * scale, dense in t's memory format, in float32 or on CUDA in another float dtype, of a float or int8 tensor
+/// (sgn(0) = 0).
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype = at::kFloat);
 
 /// Turns `up` = g . sgn(w) into up * scale_w where |xs / scale_a| <= 1 and 0 elsewhere, and returns the gradient of

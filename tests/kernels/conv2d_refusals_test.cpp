@@ -53,6 +53,14 @@ std::vector<Refusal> refusals(const Conv2dWidth& width) {
     all.push_back({std::string("x is ") + name(code), Status::bad_dtype, [code](Call& c) { c.x.dtype = code; }});
   for (const Dtype code : {Dtype::bits, Dtype::s4, Dtype::s8})
     all.push_back({std::string("y is ") + name(code), Status::bad_dtype, [code](Call& c) { c.y.dtype = code; }});
+  all.push_back({"no groups", Status::bad_shape, [](Call& c) { c.shape.groups = 0; }});
+  all.push_back({"groups that do not divide in_c", Status::bad_shape, [](Call& c) { c.shape.groups = 1 << 30; }});
+  all.push_back({"groups that do not divide out_c", Status::bad_shape, [](Call& c) { c.shape.groups = 3; }});
+  for (const int pad_code : {-2, -1, 1})
+    if (width.code != Dtype::bits || pad_code != -1)
+      all.push_back({"pad code " + std::to_string(pad_code), Status::bad_shape,
+                     [pad_code](Call& c) { c.shape.pad_code = pad_code; }});
+  if (width.code == Dtype::bits) return all;  // signs have no step
   for (const float step : {0.0f, -0.0f, -1.0f, infinity, -infinity, nan})
     all.push_back({"step " + std::to_string(step), Status::bad_scale, [step](Call& c) { c.x.step = step; }});
   return all;

@@ -1,4 +1,5 @@
-// Every row of both convolution tables computes the formula: geometry, channels, layouts, dtypes, weights, threads.
+// Every row of the convolution tables computes the formula: geometry, channels, groups, layouts, dtypes, weights,
+// threads.
 #include <thread>
 
 #include "conv2d_sweep.h"
@@ -18,6 +19,18 @@ TEST_P(Conv2dRows, EveryMixOfChannelCounts) {
     }
 }
 
+TEST_P(Conv2dRows, EveryMixOfGroups) {
+  ReplayableRng rng;
+  for (const std::int64_t groups : {2, 3, 5})
+    for (const std::int64_t in_c : {1, 2, 3, 7, 8, 33})
+      for (const std::int64_t out_c : {1, 2, 5, 17, 65}) {
+        Conv2dShape s = {2, groups * in_c, 3, 5, groups * out_c, 2, 3, 1, 1, 1, 1};
+        s.groups = groups;
+        expect_in_every_layout(s, rng);
+        if (HasFailure()) return;
+      }
+}
+
 TEST_P(Conv2dRows, RandomGeometry) {
   ReplayableRng rng;
   for (int done = 0; done < 400;) {
@@ -27,6 +40,8 @@ TEST_P(Conv2dRows, RandomGeometry) {
     s.stride_h = rng.between(1, 4), s.stride_w = rng.between(1, 4);
     s.pad_h = rng.between(0, 4), s.pad_w = rng.between(0, 4);
     s.dil_h = rng.between(1, 3), s.dil_w = rng.between(1, 3);
+    s.groups = rng.one_of({1, 1, 1, 2, 3});
+    s.in_c *= s.groups, s.out_c *= s.groups;
     if (s.batch * s.out_h() * s.out_w() * s.out_c * s.depth() > 200000) continue;
     expect_in_every_layout(s, rng);
     if (HasFailure()) return;
@@ -79,27 +94,36 @@ TEST_P(Conv2dRows, EveryMixOfDtypesLayoutsAndBias) {
 // The kernel covers the image once, so a single weight meets a single activation; image d holds digit d of the
 // activation's number, so a weight that lands in another place, or in two, shows.
 TEST_P(Conv2dRows, OneWeightFeedsOneOutputFromOnePlace) {
-  const Conv2dShape s = {3, 9, 2, 3, 67, 2, 3};
+  const bool signs = GetParam().code == Dtype::bits;  // which have fewer digits, and no weight 0
+  const std::int64_t images = signs ? 6 : 3;
+  const int blank = signs ? -1 : 0, fed = signs ? 1 : -5;
+  const Conv2dShape s = {images, 9, 2, 3, 67, 2, 3};
   for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
     Conv2dProblem p = blank_conv2d(GetParam(), {s, Dtype::s8, Dtype::s32, layout, layout});
-    const auto digit = [](std::int64_t n, std::int64_t at) {
+    const auto digit = [signs](std::int64_t n, std::int64_t at) {
+      if (signs) return (at >> n & 1) != 0 ? 1 : -1;
       return static_cast<int>(1 + (n == 0 ? at : n == 1 ? at / 7 : at / 49) % 7);
     };
-    for (std::int64_t n = 0; n < 3; ++n)
-      for (std::int64_t at = 0; at < s.depth(); ++at)
+    std::vector<std::int32_t> unfed(static_cast<std::size_t>(images * s.out_c));
+    for (std::int64_t n = 0; n < images; ++n)
+      for (std::int64_t at = 0; at < s.depth(); ++at) {
         write_code(p.x.data(), Dtype::s8, p.x_index(n, at / 6, at % 6 / 3, at % 3), digit(n, at));
+        for (std::int64_t o = 0; o < s.out_c; ++o)
+          unfed[static_cast<std::size_t>(n * s.out_c + o)] += blank * digit(n, at);
+      }
     for (std::int64_t o = 0; o < s.out_c; ++o)
       for (std::int64_t at = o % 3; at < s.depth(); at += 1 + o % 3) {
         unsigned char* weight_row = p.weight.data() + o * row_bytes(p.width.code, s.depth());
-        write_code(weight_row, p.width.code, at, -5);
-        std::vector<std::int32_t> sums(static_cast<std::size_t>(3 * s.out_c));
-        for (std::int64_t n = 0; n < 3; ++n) sums[static_cast<std::size_t>(n * s.out_c + o)] = -5 * digit(n, at);
+        write_code(weight_row, p.width.code, at, fed);
+        std::vector<std::int32_t> sums = unfed;
+        for (std::int64_t n = 0; n < images; ++n)
+          sums[static_cast<std::size_t>(n * s.out_c + o)] += (fed - blank) * digit(n, at);
         expect_every_row(p, sums);
         if (HasFailure()) {
           ADD_FAILURE() << "the weight of output " << o << ", element " << at;
           return;
         }
-        write_code(weight_row, p.width.code, at, 0);
+        write_code(weight_row, p.width.code, at, blank);
       }
   }
 }
@@ -126,14 +150,16 @@ TEST_P(Conv2dRows, BiasAndStepAreIgnoredForCodes) {
   }
 }
 
-// The bias of a channel must not leak into the padding: a place outside the image is the code 0.
-TEST_P(Conv2dRows, PaddingIsZeroWhateverTheBias) {
+// The bias of a channel must not leak into the padding.
+TEST_P(Conv2dRows, PaddingIsItsCodeWhateverTheBias) {
+  const bool signs = GetParam().code == Dtype::bits;
+  const int inside = signs ? 1 : 3, weight = GetParam().code == Dtype::s8 ? 0x11 : 1;
   for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
     Conv2dProblem p = blank_conv2d(
         GetParam(), {{1, 5, 1, 1, 17, 3, 3, 1, 1, 1, 1}, Dtype::f32, Dtype::s32, layout, ImageLayout::nchw, true});
     p.bias.assign(p.bias.size(), 3.0f);
-    p.weight.assign(p.weight.size(), 0x11);
-    expect_every_row(p, std::vector<std::int32_t>(17, 5 * 3 * (GetParam().code == Dtype::s8 ? 0x11 : 1)));
+    p.weight.assign(p.weight.size(), signs ? 0xff : 0x11);
+    expect_every_row(p, std::vector<std::int32_t>(17, 5 * weight * (inside + 8 * GetParam().pad_code)));
   }
 }
 

@@ -27,9 +27,9 @@ std::ostream& operator<<(std::ostream& out, const Conv2dCase& c) {
   const auto layout = [](ImageLayout l) { return l == ImageLayout::nchw ? " nchw" : " nhwc"; };
   return out << "batch " << s.batch << ", in " << s.in_c << "x" << s.in_h << "x" << s.in_w << ", out " << s.out_c
              << ", kernel " << s.kernel_h << "x" << s.kernel_w << ", stride " << s.stride_h << "x" << s.stride_w
-             << ", pad " << s.pad_h << "x" << s.pad_w << ", dilation " << s.dil_h << "x" << s.dil_w << ", "
-             << name(c.in) << layout(c.in_layout) << " to " << name(c.out) << layout(c.out_layout)
-             << (c.with_bias ? ", bias" : "");
+             << ", pad " << s.pad_h << "x" << s.pad_w << ", dilation " << s.dil_h << "x" << s.dil_w << ", groups "
+             << s.groups << ", pad code " << s.pad_code << ", " << name(c.in) << layout(c.in_layout) << " to "
+             << name(c.out) << layout(c.out_layout) << (c.with_bias ? ", bias" : "");
 }
 
 std::int64_t Conv2dProblem::out_h() const {
@@ -47,9 +47,11 @@ std::int64_t Conv2dProblem::x_index(std::int64_t n, std::int64_t channel, std::i
 
 int Conv2dProblem::activation(std::int64_t n, std::int64_t channel, std::int64_t y, std::int64_t x_at) const {
   const std::int64_t at = x_index(n, channel, y, x_at);
-  if (c.in == Dtype::s8) return read_code(x.data(), c.in, at);
+  if (c.in == Dtype::s8 && width.code != Dtype::bits) return read_code(x.data(), c.in, at);
   const float value = read_float(x.data(), c.in, at);
-  return quantized(c.with_bias ? value + bias[static_cast<std::size_t>(channel)] : value, step, width.lo, width.hi);
+  const float xs = c.with_bias && c.in != Dtype::s8 ? value + bias[static_cast<std::size_t>(channel)] : value;
+  if (width.code == Dtype::bits) return sign_bit_of(xs) == 1 ? 1 : -1;
+  return quantized(xs, step, width.lo, width.hi);
 }
 
 int Conv2dProblem::weight_at(std::int64_t o, std::int64_t channel, std::int64_t i, std::int64_t j) const {
@@ -62,8 +64,9 @@ Conv2dInput Conv2dProblem::input() const {
 }
 
 Conv2dProblem blank_conv2d(const Conv2dWidth& width, const Conv2dCase& c) {
-  const Conv2dShape& s = c.shape;
   Conv2dProblem p{width, c, {}, {}, {}};
+  p.c.shape.pad_code = width.pad_code;
+  const Conv2dShape& s = p.c.shape;
   p.x.resize(static_cast<std::size_t>(row_bytes(c.in, s.batch * s.in_c * s.in_h * s.in_w)));
   p.weight.resize(static_cast<std::size_t>(s.out_c * row_bytes(width.code, s.depth())));
   p.bias.resize(static_cast<std::size_t>(s.in_c));
@@ -86,32 +89,39 @@ Conv2dProblem random_conv2d(const Conv2dWidth& width, const Conv2dCase& c, Repla
   return p;
 }
 
-// Scattered rather than gathered: every activation asks which outputs it reaches.
+// Scattered rather than gathered: every activation asks which outputs it reaches. Outputs start as if all were padding,
+// and an activation takes the place of the padding there.
 std::vector<std::int32_t> expected_sums(const Conv2dProblem& p) {
   const Conv2dShape& s = p.c.shape;
   const std::int64_t out_h = p.out_h(), out_w = p.out_w(), out_plane = out_h * out_w;
   std::vector<std::int32_t> sums(static_cast<std::size_t>(p.out_elements()));
   if (sums.empty()) return sums;
-  std::vector<std::int32_t> w(static_cast<std::size_t>(s.depth() * s.out_c));  // [channel][i][j][o]
+  const std::int64_t group_in = s.in_c / s.groups, group_out = s.out_c / s.groups;
+  std::vector<std::int32_t> w(static_cast<std::size_t>(s.depth() * s.out_c));  // [channel of its group][i][j][o]
+  std::vector<std::int32_t> all(static_cast<std::size_t>(s.out_c));            // sum of an output's weights
   auto next = w.begin();
-  for (std::int64_t channel = 0; channel < s.in_c; ++channel)
+  for (std::int64_t channel = 0; channel < group_in; ++channel)
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
       for (std::int64_t j = 0; j < s.kernel_w; ++j)
-        for (std::int64_t o = 0; o < s.out_c; ++o) *next++ = p.weight_at(o, channel, i, j);
+        for (std::int64_t o = 0; o < s.out_c; ++o)
+          all[static_cast<std::size_t>(o)] += * next++ = p.weight_at(o, channel, i, j);
+  for (std::size_t at = 0; at < sums.size(); ++at)
+    sums[at] = s.pad_code * all[at / static_cast<std::size_t>(out_plane) % all.size()];
 
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t channel = 0; channel < s.in_c; ++channel)
       for (std::int64_t y = 0; y < s.in_h; ++y)
         for (std::int64_t x = 0; x < s.in_w; ++x) {
-          const std::int32_t q = p.activation(n, channel, y, x);
+          const std::int32_t q = p.activation(n, channel, y, x) - s.pad_code;
+          const std::int64_t first = channel / group_in * group_out;
           for (std::int64_t i = 0; i < s.kernel_h; ++i)
             for (std::int64_t j = 0; j < s.kernel_w; ++j) {
               const std::int64_t top = y + s.pad_h - i * s.dil_h, left = x + s.pad_w - j * s.dil_w;
               if (top < 0 || top % s.stride_h != 0 || top / s.stride_h >= out_h) continue;
               if (left < 0 || left % s.stride_w != 0 || left / s.stride_w >= out_w) continue;
               std::int32_t* sum = sums.data() + n * s.out_c * out_plane + top / s.stride_h * out_w + left / s.stride_w;
-              const std::int32_t* tap = w.data() + ((channel * s.kernel_h + i) * s.kernel_w + j) * s.out_c;
-              for (std::int64_t o = 0; o < s.out_c; ++o) sum[o * out_plane] += q * tap[o];
+              const std::int32_t* tap = w.data() + ((channel % group_in * s.kernel_h + i) * s.kernel_w + j) * s.out_c;
+              for (std::int64_t o = first; o < first + group_out; ++o) sum[o * out_plane] += q * tap[o];
             }
         }
   return sums;

@@ -1,4 +1,4 @@
-// Convolution problems for both widths: made at random or by hand, solved by the formula, put to every row of a table.
+// Convolution problems for all widths: made at random or by hand, solved by the formula, put to every row of a table.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,10 +14,11 @@ namespace bie::kernels::test {
 
 struct Conv2dWidth {
   const char* name;
-  Dtype code;  ///< of the weights; activation codes are s8 in both widths
+  Dtype code;  ///< of the weights; activation codes are s8 in all widths
   int lo, hi;
   std::int64_t max_k;
   Conv2dTable (*table)();
+  int pad_code = 0;
 };
 
 struct Conv2dCase {
@@ -55,7 +56,8 @@ void expect_row(const Conv2dKernel& row, const Conv2dProblem& problem, const std
 void expect_every_row(const Conv2dProblem& problem, const std::vector<std::int32_t>& sums);
 void expect_every_row(const Conv2dProblem& problem);
 
-/// Tests that hold for both widths; instantiated in int8_conv2d_test.cpp and int4_conv2d_test.cpp.
+/// Tests that hold for every width; instantiated in binary_conv2d_test.cpp, int8_conv2d_test.cpp and
+/// int4_conv2d_test.cpp. The shapes of the cases get the width's pad_code.
 class Conv2dRows : public testing::TestWithParam<Conv2dWidth> {
  protected:
   /// Random dtypes and bias, then all four pairs of layouts on the same data.

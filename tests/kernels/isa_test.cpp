@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int4_gemm.h"
@@ -140,6 +141,7 @@ TEST(IsaOfThisProcess, TheCapTookEffect) {
   expect_choice_under(*cap, b1xb1_gemm_table(), GemmShape{64, 64, 64});
   expect_choice_under(*cap, s8xs8_gemm_table(), GemmShape{64, 64, 64});
   expect_choice_under(*cap, s4xs4_gemm_table(), GemmShape{64, 64, 64});
+  expect_choice_under(*cap, b1xb1_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
   expect_choice_under(*cap, s8xs8_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
   expect_choice_under(*cap, s4xs4_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
   expect_choice_under(*cap, sign_pack_table(), RowsShape{64, 64});

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int4_gemm.h"
@@ -88,6 +89,7 @@ TEST(Table, EveryTableOfOursIsOrderly) {
   expect_orderly(b1xb1_gemm_table(), "b1xb1_gemm", gemm);
   expect_orderly(s8xs8_gemm_table(), "s8xs8_gemm", gemm);
   expect_orderly(s4xs4_gemm_table(), "s4xs4_gemm", gemm);
+  expect_orderly(b1xb1_conv2d_table(), "b1xb1_conv2d", conv2d);
   expect_orderly(s8xs8_conv2d_table(), "s8xs8_conv2d", conv2d);
   expect_orderly(s4xs4_conv2d_table(), "s4xs4_conv2d", conv2d);
   expect_orderly(sign_pack_table(), "sign_pack", rows);

@@ -1,7 +1,9 @@
-// The convolutions against conv2d on the codes (numerics.md section 7), packed shapes and memory formats.
+// The convolutions against conv2d on codes and signs (numerics.md sections 4 and 7), packed shapes, memory formats.
 #include "bie/nn/conv2d.h"
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
+#include <ATen/ops/where.h>
 
 #include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
@@ -59,6 +61,112 @@ TEST(QConv2d, OutputsAreTheConvolutionOfTheCodes) {
       layer->generate_quantized_weight(true);
       EXPECT_TRUE(run_eval(*layer, x).equal(y));
     }
+}
+
+const BinaryConv2dOptions binary_cases[] = {
+    {1, 1, {1, 1}},
+    {3, 5, {3, 2}, {2, 1}, {1, 0}, {1, 2}},
+    {16, 33, {5, 5}, {1, 1}, {2, 2}},
+    {16, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},
+    {6, 9, {3, 1}, {1, 2}, {1, 1}, {1, 1}, 3},
+};
+
+at::Tensor signs(const at::Tensor& v) { return at::where(v.ge(0), 1.0, -1.0).to(at::kDouble); }
+
+TEST(BinaryConv2d, OutputsAreTheConvolutionOfTheSigns) {
+  for (const int padding_value : {-1, 0})
+    for (BinaryConv2dOptions o : binary_cases) {
+      at::manual_seed(3);
+      o.padding_value = padding_value;
+      BinaryConv2dImpl layer(o);
+      const at::Tensor x = numbers({2, o.in_channels, 7, 6}, 5), w = layer.weight.detach().clone();
+      {
+        const at::NoGradGuard no_grad;
+        layer.bias_a.copy_(numbers({o.in_channels}, 6).mul(0.3));
+      }
+      layer.prepare_params();
+      const float sa = step(x, 2), sw = step(w, 1);
+      // The padding has its own value: the bias is not added there.
+      const at::Tensor a = at::constant_pad_nd(signs(x.add(layer.bias_a.detach().view({1, -1, 1, 1}))),
+                                               {o.padding[1], o.padding[1], o.padding[0], o.padding[0]}, padding_value);
+      const at::Tensor wanted =
+          at::conv2d(a, signs(w.sub(w.mean())), {}, o.stride, at::IntArrayRef{0, 0}, o.dilation, o.groups)
+              .mul(sa * sw)
+              .to(at::kFloat);
+      const at::Tensor y = run_training(layer, x);
+      ASSERT_EQ(y.sizes(), wanted.sizes());
+      EXPECT_TRUE(y.allclose(wanted, 1e-5, 1e-7)) << "padding " << padding_value << ", " << o.groups << " groups";
+      EXPECT_TRUE(run_eval(layer, x).equal(y));
+      layer.generate_quantized_weight(true);
+      EXPECT_TRUE(run_eval(layer, x).equal(y));
+      const at::Tensor last = x.contiguous(at::MemoryFormat::ChannelsLast);
+      EXPECT_TRUE(run_eval(layer, last).equal(y));
+    }
+}
+
+TEST(BinaryConv2d, AGroupedLayerTakesTheStateOfItsTwin) {
+  const BinaryConv2dOptions o = {16, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2};
+  at::manual_seed(3);
+  BinaryConv2dImpl source(o);
+  const at::Tensor x = numbers({2, 16, 5, 5}, 5);
+  run_training(source, x);
+  EXPECT_EQ(source.bias_a.sizes(), at::IntArrayRef{16});
+  const at::Tensor y = run_eval(source, x);
+  for (const bool packed : {false, true}) {
+    BinaryConv2dImpl twin(o);
+    StateDict entries = source.state(packed);
+    twin.take_state(twin.check_state(entries, ""));
+    EXPECT_TRUE(run_eval(twin, x).equal(y)) << (packed ? "packed" : "int8");
+    EXPECT_STREQ(twin.weight_form(), packed ? "packed" : "int8");
+  }
+}
+
+TEST(BinaryConv2d, PackedShapesAreTheDocumentedOnes) {
+  using Shape = std::vector<std::int64_t>;
+  const auto shape_of = [](const BinaryConv2dOptions& o) {
+    BinaryConv2dImpl layer(o);
+    layer.generate_quantized_weight(true);
+    return layer.qweight.sizes().vec();
+  };
+  EXPECT_EQ(shape_of({16, 5, {3, 2}}), (Shape{5, 3, 2, 2}));
+  EXPECT_EQ(shape_of({7, 5, {3, 2}}), (Shape{5, 6}));
+  EXPECT_EQ(shape_of({16, 6, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 2}), (Shape{6, 3, 3, 1}));
+}
+
+// Packed bytes are in the order [in][kh][kw] whatever the shape says: one weight, one bit.
+TEST(BinaryConv2d, OneWeightIsOneBitInTheOrderInKhKw) {
+  for (std::int64_t i = 0; i < 48; ++i) {
+    BinaryConv2dImpl one({8, 2, {3, 2}, {1, 1}, {0, 0}, {1, 1}, 1, -1, /*latent=*/true});
+    {
+      const at::NoGradGuard no_grad;
+      one.weight.fill_(-1);
+      one.weight[1].view(-1)[i].fill_(1);
+    }
+    one.generate_quantized_weight(true);
+    at::Tensor bytes = one.qweight.view({2, 6}).clone();
+    EXPECT_EQ(bytes[1][i / 8].item<int>(), 1 << (i % 8)) << i;
+    bytes[1][i / 8].zero_();
+    EXPECT_FALSE(bytes.ne(0).any().item<bool>()) << i;
+  }
+}
+
+TEST(BinaryConv2d, WrongOptionsAndInputsAreRefused) {
+  EXPECT_NE(refusal([] { BinaryConv2dImpl({3, 5, {0, 3}}); }), "");
+  EXPECT_NE(refusal([] { BinaryConv2dImpl({0, 5, {3, 3}}); }), "");
+  const auto grouped = [](std::int64_t groups) { BinaryConv2dImpl({4, 6, {3, 3}, {1, 1}, {0, 0}, {1, 1}, groups}); };
+  for (const std::int64_t groups : {-1, 0, 3, 4}) {
+    const std::string sentence = refusal([&] { grouped(groups); });
+    EXPECT_NE(sentence.find("groups do not divide 4 and 6"), std::string::npos) << sentence;
+  }
+  const std::string padding = refusal([] {
+    BinaryConv2dImpl({4, 6, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1, /*padding_value=*/1});
+  });
+  EXPECT_NE(padding.find("padding_value is 1"), std::string::npos) << padding;
+  BinaryConv2dImpl layer({3, 5, {3, 3}});
+  const std::string rank = refusal([&] { layer.forward(numbers({3, 8}, 1)); });
+  EXPECT_NE(rank.find("[3, 8]"), std::string::npos) << rank;
+  const std::string small = refusal([&] { layer.forward(numbers({1, 3, 2, 8}, 1)); });
+  EXPECT_NE(small.find("kernel"), std::string::npos) << small;
 }
 
 TEST(QConv2d, ChannelsLastGivesTheSameNumbers) {

@@ -58,6 +58,19 @@ inline std::vector<LayerCase> every_layer() {
       add("Q4Linear", q4, [=](bool bias) { return std::make_shared<Q4LinearImpl>(options(bias)); });
     }
   };
+  const auto binary_conv = [&](const std::vector<std::int64_t>& x, BinaryConv2dOptions o) {
+    for (const bool latent : {false, true}) {
+      const std::string name =
+          (latent ? "Latent" : "Integer") + std::to_string(o.in_channels) + "To" + std::to_string(o.out_channels);
+      o.latent = latent;
+      const auto make = [o](bool bias) {
+        BinaryConv2dOptions with = o;
+        with.bias = bias;
+        return std::make_shared<BinaryConv2dImpl>(with);
+      };
+      cases.push_back({"BinaryConv" + name, make, x, 1, 2, latent});
+    }
+  };
   const auto conv = [&](const std::vector<std::int64_t>& x, QConv2dOptions o) {
     for (const bool latent : {false, true}) {
       const std::string name =
@@ -78,6 +91,8 @@ inline std::vector<LayerCase> every_layer() {
   linear({2, 3}, 33, 65);
   linear({9}, 65, 33);
   linear({5}, 128, 64);
+  binary_conv({2, 3, 7, 6}, {3, 5, {3, 2}, {2, 1}, {1, 0}, {1, 2}});
+  binary_conv({3, 16, 8, 8}, {16, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1, 0});
   conv({2, 3, 7, 6}, {3, 5, {3, 2}, {2, 1}, {1, 0}, {1, 2}});
   conv({3, 16, 8, 8}, {16, 32, {3, 3}, {1, 1}, {1, 1}});
   return cases;

@@ -41,6 +41,14 @@ TEST(PrettyPrint, SaysTheGeometryWhereItIsNotTheUsual) {
             "Q4Conv2d(3, 5, kernel_size=[3, 2], stride=[2, 1], padding=[1, 0], dilation=[1, 2], packed weight)");
 }
 
+TEST(PrettyPrint, SaysHowABinaryConvolutionIsGroupedAndPadded) {
+  EXPECT_EQ(printed(BinaryConv2dImpl({3, 5, {3, 3}})), "BinaryConv2d(3, 5, kernel_size=[3, 3], float weight)");
+  BinaryConv2dImpl conv({4, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2, 0});
+  conv.prepare_params();
+  EXPECT_EQ(printed(conv),
+            "BinaryConv2d(4, 6, kernel_size=[3, 3], padding=[1, 1], groups=2, padding_value=0, int8 weight)");
+}
+
 TEST(PrettyPrint, AModelPrintsItsLayers) {
   const auto model = make_model({.arch = "mlp", .bits = 4, .image = {1, 4, 4}, .hidden = 9, .depth = 1});
   std::ostringstream text;

@@ -136,7 +136,8 @@ TEST(Models, ResNet20IsItsFormula) {
 }
 
 TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {
-  for (const ModelConfig& config : {mlp(8), mlp(4), mlp(1), lenet(8), lenet(4), vgg(8), resnet(4)}) {
+  for (const ModelConfig& config :
+       {mlp(8), mlp(4), mlp(1), lenet(8), lenet(4), lenet(1), vgg(8), vgg(1), resnet(4), resnet(1)}) {
     const auto model = make_model(config);
     EXPECT_EQ(model->config().arch, config.arch);
     EXPECT_EQ(model->config().bits, config.bits);
@@ -150,6 +151,8 @@ TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {
   }
   const auto model = make_model(lenet(4));
   EXPECT_NE(dynamic_cast<Q4Conv2dImpl*>(model->quant_layers()[0].get()), nullptr) << "in the order of the forward pass";
+  const auto binary = make_model(lenet(1));
+  EXPECT_NE(dynamic_cast<BinaryConv2dImpl*>(binary->quant_layers()[0].get()), nullptr);
 }
 
 TEST(Models, TheInnerLinearHasItsOwnBits) {
@@ -166,8 +169,8 @@ TEST(Models, TheInnerLinearHasItsOwnBits) {
 }
 
 // What a ReLU leaves has one sign, of which a binary layer would make the same output for every image.
-TEST(Models, ABinaryLinearReadsBothSigns) {
-  for (const ModelConfig& config : {vgg(32, 1), resnet(32, 1)}) {
+TEST(Models, ABinaryLayerReadsBothSigns) {
+  for (const ModelConfig& config : {vgg(32, 1), resnet(32, 1), lenet(1), vgg(1), resnet(1)}) {
     at::manual_seed(8);
     const at::NoGradGuard no_grad;
     EXPECT_GT(make_model(config)->forward(images(config)).std(0).min().item<double>(), 1e-3) << config.arch;
@@ -258,7 +261,6 @@ TEST(Models, BitsOfSingleLayers) {
   EXPECT_FALSE(model->products()[3].norm);
   for (const auto& [name, bits, part] : std::vector<std::tuple<std::string, int, std::string>>{
            {"conv9", 8, "there is no layer 'conv9'; the layers are conv1, conv2, inner, head"},
-           {"conv2", 1, "layer 'conv2' cannot have 1 bit"},
            {"conv2", 3, "the width of layer 'conv2' is 3"}}) {
     config.bits_of = {{name, bits}};
     EXPECT_NE(refusal([&] { make_model(config); }).find(part), std::string::npos) << part;
@@ -313,8 +315,6 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   expect(config, "'x'");
   config.arch = "";
   expect(config, "''");
-  for (const ModelConfig& none : {lenet(1), vgg(1), resnet(1), resnet(1, 1)})
-    expect(none, none.arch + " has no 1-bit form");
   for (const int bits : {3, -1, 2, 16, 64}) expect(resnet(8, bits), "linear_bits is " + std::to_string(bits));
   config = mlp(8);
   config.linear_bits = 4;

@@ -100,11 +100,16 @@ TEST_F(NetDescription, WhatIsWrongIsNamedWithItsLine) {
   expect(changed("\"format_version\"", "\"name\": \"x\",\n\"format_version\""), "line 2: name is no entry of this");
 }
 
+TEST_F(NetDescription, AConvolutionMayHaveOneBit) {
+  const auto model = make_model(load(changed("\"bits\": 8", "\"bits\": 1"), 32));
+  ASSERT_EQ(model->quant_layers().size(), 1u);
+  EXPECT_STREQ(model->quant_layers()[0]->kind(), "BinaryConv2d");
+}
+
 TEST_F(NetDescription, WhatDoesNotFitTogetherIsRefused) {
   const auto refused = [&](const std::string& text, int bits, const std::string& part) {
     EXPECT_NE(refusal([&] { make_model(load(text, bits)); }).find(part), std::string::npos) << part;
   };
-  refused(changed("\"bits\": 8", "\"bits\": 1"), 4, "layers[2] is a conv of 1 bit");
   refused(changed("\"size\": 2", "\"size\": 10"), 4, "layers[1] takes squares of 10, what reaches it is 9x11");
   refused(changed("\"type\": \"pool\", \"size\": 2", "\"type\": \"linear\", \"out\": 3"), 4,
           "layers[2] is a conv behind a linear");

@@ -10,18 +10,21 @@ import torch
 
 SA, SW, ZERO = torch.tensor(0.1), torch.tensor(0.2), torch.tensor(0.0)
 LINEAR = ("binary_linear", "q8_linear", "q4_linear")
-CONV = ("q8_conv2d", "q4_conv2d")
+CONV = ("binary_conv2d", "q8_conv2d", "q4_conv2d")
+BINARY = ("binary_linear", "binary_conv2d")
 every_layer = pytest.mark.parametrize("name", [*LINEAR, *CONV])
 
 
 def options(name, reference=False, want_weight=True):
     chosen = {"want_weight": want_weight}
-    if name != "binary_linear":
+    if name not in BINARY:
         chosen |= {"eps": 1e-5, "reference_grad": reference}
     if name in ("q8_linear", "q4_linear"):
         chosen |= {"plain_codes": False}
     if name in CONV:
         chosen |= {"stride": (2, 1), "padding": (1, 0), "dilation": 1, "kernel_size": (3, 2)}
+    if name == "binary_conv2d":
+        chosen |= {"groups": 1, "padding_value": -1}
     return chosen
 
 
@@ -77,7 +80,7 @@ def test_refusals(operators, name, device):
         refused(TypeError, "bias_a is Double", bias=bias.double())
         refused(ValueError, r"scale_a is \[2\], one element", scale_a=torch.ones(2))
         refused(ValueError, "scale_w is inf", scale_w=torch.tensor(float("inf")))
-        if name != "binary_linear":
+        if name not in BINARY:
             refused(ValueError, "eps is nan", eps=float("nan"))
 
 
@@ -86,6 +89,7 @@ def test_packed_weights_hand_gradients_on_but_take_none(operators):
         ("binary_linear", (5, 1), torch.uint8),
         ("q4_linear", (5, 4), torch.int8),
         ("q4_conv2d", (5, 9), torch.int8),
+        ("binary_conv2d", (5, 3), torch.uint8),
     ):
         g, x, *_ = tensors(name)
         packed = torch.zeros(shape, dtype=dtype)
@@ -107,10 +111,11 @@ def tensor(shape):
     elif shape and r.random() < 0.2: shape[r.randrange(len(shape))] = r.choice((*sizes, 5000))
     return torch.ones(shape, dtype=r.choice(types) if r.random() < 0.2 else torch.float32)
 for _ in range(3000):
-    name = r.choice(("binary_linear", "q8_linear", "q4_linear", "q8_conv2d", "q4_conv2d"))
+    name = r.choice(("binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d"))
     m, n, k = (r.choice(sizes) for _ in range(3))
     more = {"want_weight": r.random() < 0.7}
-    if name != "binary_linear": more |= {"eps": 1e-5, "reference_grad": r.random() < 0.5}
+    if not name.startswith("binary"): more |= {"eps": 1e-5, "reference_grad": r.random() < 0.5}
+    if name == "binary_conv2d": more |= {"groups": r.choice((1, 1, 1, 2, 0)), "padding_value": r.choice((-1, 0))}
     if name.endswith("conv2d"):
         h, w, kh, kw = (r.choice((1, 2, 3)) for _ in range(4))
         stride, padding = (r.choice((1, 2)), 1), (r.choice((0, 1)), 0)
@@ -120,7 +125,7 @@ for _ in range(3000):
         more |= {"stride": stride, "padding": padding, "dilation": 1, "kernel_size": (kh, kw)}
     else:
         g, x, weight = tensor([m, n]), tensor([m, k]), tensor([n, k])
-        if name != "binary_linear": more |= {"plain_codes": r.random() < 0.5}
+        if not name.startswith("binary"): more |= {"plain_codes": r.random() < 0.5}
     bias = tensor([k]) if r.random() < 0.3 else None
     try:
         getattr(torch.ops.bie, name + "_backward")(g, x, weight, torch.tensor(0.5), torch.tensor(0.5), bias, **more)
@@ -150,7 +155,9 @@ def zero_scale_case(operators, name, rows, reference=False, bias=None):
     g, x, weight, _ = tensors(name)
     g, x = g[:rows], torch.zeros_like(x[:rows])
     given = call(operators, name, g, x, weight, ZERO, bias=bias, **options(name, reference))
-    if name in CONV:
+    if name == "binary_conv2d":
+        up = formulas.binary_conv_up(x.shape, weight, g, (1, 0), stride=(2, 1)) * SW.double()
+    elif name in CONV:
         width = formulas.Q8 if name == "q8_conv2d" else formulas.Q4
         geometry = {"stride": (2, 1), "padding": (1, 0)}
         up = torch.nn.grad.conv2d_input(x.shape, values(weight, width), g.double(), **geometry)
@@ -165,7 +172,7 @@ def zero_scale_case(operators, name, rows, reference=False, bias=None):
 @every_layer
 @pytest.mark.parametrize("rows", [2, 0], ids=["zeros", "empty"])
 def test_a_scale_of_zero_after_a_batch_without_activity(operators, name, rows):
-    for reference in (False,) if name == "binary_linear" else (False, True):
+    for reference in (False,) if name in BINARY else (False, True):
         bias = torch.zeros(tensors(name)[3].shape)
         (grad_x, grad_w, grad_scale, grad_bias), up = zero_scale_case(operators, name, rows, reference, bias)
         if rows:

@@ -146,6 +146,48 @@ def test_conv_forward_is_the_cpus(operators, layer, dtype, case):
         on_both(op, getattr(operators, f"{layer}_quantize")(images, sa)[0], packed, sa, scale, **keys)
 
 
+def binary_conv_operands(case, dtype=F32):
+    """(x, weight, scales, bias, how the window moves) with groups where the channels allow three."""
+    x_shape, w_shape, *geometry = GEOMETRIES[case]
+    g = torch.Generator().manual_seed(case)
+    x, weight = torch.randn(x_shape, generator=g).to(dtype), torch.randn(w_shape, generator=g)
+    moves = dict(zip(("stride", "padding", "dilation"), geometry, strict=True))
+    if x_shape[1] % 3 == 0:
+        weight, moves["groups"] = weight[: w_shape[0] // 3 * 3, : x_shape[1] // 3].contiguous(), 3
+    return x, weight, torch.tensor(0.9), torch.tensor(0.031), 0.3 * torch.randn(x_shape[1], generator=g), moves
+
+
+@DTYPES
+@pytest.mark.parametrize("value", [-1, 0])
+@pytest.mark.parametrize("case", range(len(GEOMETRIES)))
+def test_binary_conv_forward_is_the_cpus(operators, dtype, value, case):
+    x, weight, sa, sw, bias, moves = binary_conv_operands(case, dtype)
+    keys = moves | {"kernel_size": tuple(weight.shape[2:]), "padding_value": value}
+    packed = operators.pack_signs(weight.flatten(1))
+    for layout in (torch.contiguous_format, torch.channels_last):
+        images = x.contiguous(memory_format=layout)
+        for b in (None, bias):
+            for form in (weight, (100 * weight).to(torch.int8), packed):
+                wanted = on_both(operators.binary_conv2d, images, form, sa, sw, b, **keys)
+        panels = operators.binary_conv2d_prepack(
+            packed.cuda(), x.shape[1], keys["kernel_size"], moves.get("groups", 1), value
+        )
+        equal(operators.binary_conv2d(images.cuda(), packed.cuda(), sa, sw, bias.cuda(), panels=panels, **keys), wanted)
+    x.view(-1)[-1] = float("inf")
+    assert operators.binary_conv2d(x.cuda(), weight.cuda(), sa, sw, **keys).isnan().all()
+
+
+@pytest.mark.parametrize("value", [-1, 0])
+@pytest.mark.parametrize("case", range(len(GEOMETRIES)))
+def test_binary_conv_backward_is_the_formula(operators, value, case):
+    x, weight, sa, sw, bias, moves = binary_conv_operands(case)
+    keys = moves | {"padding_value": value}
+    for layout in (torch.contiguous_format, torch.channels_last):
+        images = x.contiguous(memory_format=layout)
+        g, found = gradients(operators, "binary", "conv2d", F32, False, images, weight, sa, sw, bias, **keys)
+        check_gradients(found, formulas.binary_conv_backward(x, weight, sa, sw, bias, g, **keys), F32)
+
+
 def test_random_layers(operators):
     random.seed(7)
     for _ in range(int(os.environ.get("BIE_TEST_SHAPES", "300"))):

@@ -139,6 +139,33 @@ def conv_backward(x, weight, scale_a, scale_w, bias, g, width, reference, **geom
     return grad_xs, grad_w, grad_scale, grad_xs.sum((0, 2, 3)), size
 
 
+def padded(signs, padding, value):
+    return torch.nn.functional.pad(signs, (padding[1], padding[1], padding[0], padding[0]), value=value)
+
+
+def binary_conv_forward(x, weight, scale_a, scale_w, bias, padding, padding_value=-1, **geometry):
+    signs = padded(bits(biased(x, bias, axis=1)), padding, padding_value)
+    return scaled(torch.nn.functional.conv2d(signs, bits(weight), **geometry), scale_a, scale_w, x.dtype)
+
+
+def binary_conv_up(shape, weight, g, padding, **geometry):
+    """conv2d_input(sgn(w), g) of an image of `shape`."""
+    rim = (*shape[:2], shape[2] + 2 * padding[0], shape[3] + 2 * padding[1])
+    up = torch.nn.grad.conv2d_input(rim, torch.sign(weight.to(F64)), g.to(F64), **geometry)
+    return up[:, :, padding[0] : padding[0] + shape[2], padding[1] : padding[1] + shape[3]]
+
+
+def binary_conv_backward(x, weight, scale_a, scale_w, bias, g, padding, padding_value=-1, **geometry):
+    """As binary_backward. The weight's gradient sees the padding that the forward pass saw."""
+    xs = biased(x, bias, axis=1)
+    inside = (xs / scale_a.to(F32)).abs() <= 1
+    signs = padded(torch.sign(xs.to(F64)), padding, padding_value)
+    grad_xs = binary_conv_up(x.shape, weight, g, padding, **geometry) * scale_w.to(F64) * inside
+    grad_w = torch.nn.grad.conv2d_weight(signs * scale_a.to(F64), weight.shape, g.to(F64), **geometry)
+    terms = grad_xs * torch.sign(xs.to(F64)) / math.sqrt(xs.numel())
+    return grad_xs, grad_w, terms.sum(), grad_xs.sum((0, 2, 3)), terms.abs().sum()
+
+
 def int8_grad(g):
     """The integer gradient of a weight."""
     g = g.to(F32)

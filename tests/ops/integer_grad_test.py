@@ -155,6 +155,7 @@ def test_double_backward_is_refused(operators):
         lambda: operators.binary_linear(x, weight, SA, SW),
         lambda: operators.q8_linear(x, torch.ones(N, K), SA, SW),
         lambda: operators.q4_linear(x, torch.ones(N, K), SA, SW),
+        lambda: operators.binary_conv2d(x.view(1, 1, M, K), torch.ones(2, 1, 3, 3), SA, SW),
         lambda: operators.q8_conv2d(x.view(1, 1, M, K), torch.ones(2, 1, 3, 3), SA, SW),
         lambda: operators.q4_conv2d(x.view(1, 1, M, K), torch.ones(2, 1, 3, 3), SA, SW),
     ):

@@ -28,11 +28,19 @@ def samples(operators):
     conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "kernel_size": (3, 2)} | {
         name: nbit[name] for name in ("eps", "reference_grad", "want_weight")
     }
+    signs = {name: conv[name] for name in ("stride", "padding", "dilation", "kernel_size", "want_weight")}
+    signs |= {"groups": 1, "padding_value": -1}
+    padded, g_padded = signs | {"padding": 1}, torch.randn(2, 4, 4, 8, generator=g)
+    grouped = signs | {"groups": 3, "padding_value": 0, "want_weight": False}
+    three = torch.randn(3, 1, 3, 2, generator=g)
+    kernel_bits, three_bits = o.pack_signs(kernel.flatten(1)), o.pack_signs(three.flatten(1))
     kernel8, kernel4 = o.q8_quantize(kernel)[0], o.q4_quantize(kernel)[0]
     return [
         (o.binary_prepack, (bits, 17), {}),
         (o.q8_prepack, (codes8,), {}),
         (o.q4_prepack, (rows, 17), {}),
+        (o.binary_conv2d_prepack, (kernel_bits, 3, (3, 2)), {}),
+        (o.binary_conv2d_prepack, (three_bits, 3, (3, 2), 3, 0), {}),
         (o.q8_conv2d_prepack, (kernel8,), {}),
         (o.q4_conv2d_prepack, (o.pack_int4(kernel4.flatten(1)), 3, (3, 2)), {}),
         (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"want_weight": True}),
@@ -47,6 +55,9 @@ def samples(operators):
             (gy.view(1, 1, 3, 5), x.view(1, 1, 3, 17).to(memory_format=last), w, SA, SW, None),
             nbit,
         ),
+        (o.binary_conv2d_backward, (g_image, image, kernel, SA, SW, torch.zeros(3)), signs),
+        (o.binary_conv2d_backward, (g_padded, image.to(memory_format=last), kernel8, SA, SW, None), padded),
+        (o.binary_conv2d_backward, (g_image[:, :3], image.bfloat16(), three_bits, SA, SW, None), grouped),
         (o.q8_conv2d_backward, (g_image, image, kernel, SA, SW, torch.zeros(3)), conv),
         (o.q8_conv2d_backward, (g_image, image.to(memory_format=last), kernel8, SA, SW, None), conv),
         (o.q4_conv2d_backward, (g_image, image, kernel.to(memory_format=last), SA, None, None), conv),
@@ -57,6 +68,9 @@ def samples(operators):
         (o.q8_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
         (o.q4_linear, (x, w, SA, SW), {}),
         (o.q4_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, None), {"reference_grad": True}),
+        (o.binary_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
+        (o.binary_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {"padding": 1}),
+        (o.binary_conv2d, (image, three_bits, SA, SW, torch.zeros(3)), {"groups": 3, "kernel_size": (3, 2)}),
         (o.q8_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
         (o.q4_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {}),
         (o.pack_signs, (x,), {}),
@@ -224,7 +238,10 @@ def test_results_do_not_depend_on_threads(operators):
             torch.set_num_threads(threads)
             results.append(
                 [f(x, w, SA, SW) for f in (operators.binary_linear, operators.q8_linear, operators.q4_linear)]
-                + [f(image, kernel, SA, SW) for f in (operators.q8_conv2d, operators.q4_conv2d)]
+                + [
+                    f(image, kernel, SA, SW)
+                    for f in (operators.binary_conv2d, operators.q8_conv2d, operators.q4_conv2d)
+                ]
             )
     finally:
         torch.set_num_threads(count)
@@ -235,6 +252,7 @@ def test_results_do_not_depend_on_threads(operators):
 def test_gradients_do_not_depend_on_threads(operators):
     g = torch.Generator().manual_seed(1)
     x, w = torch.randn(65, 333, generator=g), torch.randn(3, 333, generator=g)
+    image, kernel = torch.randn(2, 20, 15, 15, generator=g), torch.randn(7, 20, 3, 3, generator=g)
     count = torch.get_num_threads()
     results = []
     try:
@@ -245,6 +263,9 @@ def test_gradients_do_not_depend_on_threads(operators):
                 scale = torch.tensor(0.1, requires_grad=True)
                 op(x, w, scale, SW).sum().backward()
                 scales.append(scale.grad)
+            scale = torch.tensor(0.1, requires_grad=True)
+            operators.binary_conv2d(image, kernel, scale, SW, padding=1).sum().backward()
+            scales.append(scale.grad)
             results.append((scales, operators.int8_grad(x)))
     finally:
         torch.set_num_threads(count)

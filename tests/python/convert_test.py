@@ -235,7 +235,7 @@ def test_the_report_is_a_table():
 @pytest.mark.parametrize(
     ("target", "linear", "conv"),
     [
-        ("binary", BinaryLinear, nn.Conv2d),
+        ("binary", BinaryLinear, BinaryConv2dCutlass),
         ("q4", Q4LinearCutlass, Q4Conv2dCutlass),
         ("q8", Q8LinearCutlass, nn.Conv2d),
         (Q4Conv2dCutlass, nn.Linear, Q4Conv2dCutlass),
@@ -263,13 +263,6 @@ def test_targets(target, linear, conv):
 def test_targets_that_are_refused(target, error):
     with pytest.raises(error, match="convert:"):
         convert(Mlp(), target)
-
-
-def test_a_missing_target_is_an_error_and_changes_nothing():
-    model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(1, 1, 1))
-    with pytest.raises(NotImplementedError, match="BinaryConv2dCutlass waits"):
-        convert(model, {nn.Linear: Q4LinearCutlass, nn.Conv2d: BinaryConv2dCutlass})
-    assert type(model[0]) is nn.Linear
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -306,6 +299,20 @@ def test_convolutions_that_stay(conv, words):
     model = nn.Sequential(conv)
     report = convert(model, Q4Conv2dCutlass)
     assert model[0] is conv and words in report.skipped[0].reason and not report.swapped
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_binary_convolutions_are_grouped_and_padded_as_their_source(groups):
+    conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
+    with torch.no_grad():
+        conv.weight.sign_()
+    layer = convert(nn.Sequential(conv), BinaryConv2dCutlass, latent=True).model[0]
+    assert layer.padding_value == 0 and layer.groups == groups
+    x = torch.randn(2, 4, 5, 5).sign()
+    with torch.no_grad():
+        layer.scale_a.fill_(1)
+        torch.testing.assert_close(layer(x), conv(x))
+    assert convert(nn.Sequential(conv), "binary", padding_value=-1).model[0].padding_value == -1
 
 
 def test_shared_modules_stay_shared():

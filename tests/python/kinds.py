@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import formulas
 import torch
 
+from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
+from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
 from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
@@ -15,18 +17,26 @@ from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
 CONV = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+GROUPED = CONV | {"groups": 3, "padding_value": 0}
+
+
+def binary_options(layer):
+    """How the window of a binary convolution of KINDS moves; nothing for a linear layer."""
+    return CONV | {"groups": layer.groups, "padding_value": layer.padding_value} if layer._feature_axis == 1 else {}
 
 
 def formula(layer, x):
     """What the layer computes of x with its weight and scales as they are, in training or evaluation."""
     weight, scale_a, scale_w = layer.weight.detach(), layer.scale_a, layer.scale_w
     if layer._bits == 1:
+        forward = formulas.binary_conv_forward if weight.dim() == 4 else formulas.binary_forward
+        options = binary_options(layer)
         if scale_a is None:
-            y = formulas.binary_forward(x.float(), weight, torch.tensor(1.0), torch.tensor(1.0), None)
+            y = forward(x.float(), weight, torch.tensor(1.0), torch.tensor(1.0), None, **options)
         else:
             if weight.is_floating_point():
                 scale_w = weight.double().abs().mean().float()
-            y = formulas.binary_forward(x, weight, scale_a, scale_w, layer.bias_a)
+            y = forward(x, weight, scale_a, scale_w, layer.bias_a, **options)
     else:
         width = formulas.Q8 if layer._bits == 8 else formulas.Q4
         if not weight.is_floating_point():
@@ -75,6 +85,11 @@ KINDS = [
     Kind("binary_cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True),
     Kind("binary_cpp", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False),
     Kind("binary_cpp_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False),
+    Kind("binary_conv", lambda **k: BinaryConv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
+    Kind("binary_conv_bytes", lambda **k: BinaryConv2dCutlass(16, 7, (1, 3), **CONV, **k), (1, 16, 6, 11), True),
+    Kind("binary_conv_grouped", lambda **k: BinaryConv2dCutlass(6, 9, 3, **GROUPED, **k), (2, 6, 7, 8), True),
+    Kind("binary_conv_latent", lambda **k: BinaryConv2dCutlass(4, 3, 2, latent=True, **CONV, **k), (2, 4, 5, 6), False),
+    Kind("binary_conv_cpp", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
     Kind("q8", lambda **k: Q8LinearCutlass(37, 13, **k), (2, 3, 37), False),
     Kind("q8_codes", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
     Kind("q4", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),

@@ -11,9 +11,7 @@ import torch
 
 from bitorch_engine import _missing
 from bitorch_engine._missing import awaits, missing
-from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
-from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-from bitorch_engine.layers.qembedding import BinaryEmbeddingForward, BinaryEmbeddingParameter
+from bitorch_engine.layers.qembedding import BinaryEmbeddingCuda, BinaryEmbeddingForward, BinaryEmbeddingParameter
 from bitorch_engine.layers.qlinear.nbit.cuda import MBWQLinearCuda
 
 
@@ -66,14 +64,13 @@ def test_every_entry_refuses(name, operator):
 
 
 def test_relations_and_attributes_hold():
-    assert issubclass(BinaryConv2dCutlass, BinaryConv2dBase)
-    assert BinaryConv2dCutlass._bits == 1 and BinaryConv2dCutlass.__doc__
+    assert issubclass(BinaryEmbeddingCuda, torch.nn.Module) and BinaryEmbeddingCuda.__doc__
 
-    class Mine(BinaryConv2dCutlass):
+    class Mine(BinaryEmbeddingCuda):
         def __init__(self):
-            super().__init__(8, 8, 3)
+            super().__init__(num_embeddings=8, embedding_dim=8)
 
-    with pytest.raises(NotImplementedError, match="BinaryConv2dCutlass waits for the operator binary_conv2d"):
+    with pytest.raises(NotImplementedError, match="BinaryEmbeddingCuda waits for the operator binary_embedding"):
         Mine()
     assert not isinstance(torch.nn.Linear(2, 2), MBWQLinearCuda)
     with pytest.raises(NotImplementedError, match="binary_embedding,"):

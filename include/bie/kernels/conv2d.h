@@ -1,11 +1,13 @@
-// The contract shared by the integer convolutions (int8_conv2d.h, int4_conv2d.h): cross-correlation, zero padding.
+// The contract shared by the integer convolutions (binary_conv2d.h, int8_conv2d.h, int4_conv2d.h): cross-correlation.
 //
 //     xs[n,c,y,x]  = float(in) + bias[c]
-//     q            = clamp(rint(xs / step), lo, hi)
-//     acc[n,o,y,x] = sum over c, i, j of q[n, c, y*stride_h - pad_h + i*dil_h, x*stride_w - pad_w + j*dil_w] *
-//     w[o,c,i,j] out          = float(acc) * scale, then one conversion
+//     q            = code(xs)                    sign bit, or clamp(rint(xs / step), lo, hi) by true division
+//     acc[n,o,y,x] = sum over c, i, j of w[o,c,i,j] *
+//                    q[n, first(o) + c, y*stride_h - pad_h + i*dil_h, x*stride_w - pad_w + j*dil_w]
+//     out          = float(acc) * scale, then one conversion
 //
-// A code outside the image is 0. Implicit GEMM: the image is quantised once, windows are read in place.
+// Output o reads the in_c / groups channels from first(o) = o / (out_c / groups) * (in_c / groups) on. A code outside
+// the image is pad_code, whatever the bias. Implicit GEMM: the image is quantised once, windows are read in place.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +20,15 @@ namespace bie::kernels {
 struct Conv2dShape {
   std::int64_t batch, in_c, in_h, in_w, out_c, kernel_h, kernel_w;
   std::int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dil_h = 1, dil_w = 1;
+  std::int64_t groups = 1;  ///< divides in_c and out_c
+  int pad_code = 0;         ///< 0; for signs 0 or -1
 
   std::int64_t out_h() const { return out_size(in_h, kernel_h, stride_h, pad_h, dil_h); }
   std::int64_t out_w() const { return out_size(in_w, kernel_w, stride_w, pad_w, dil_w); }
   std::int64_t taps() const { return kernel_h * kernel_w; }
-  std::int64_t depth() const { return in_c * taps(); }
+  std::int64_t group_in() const { return in_c / groups; }    ///< channels of one group
+  std::int64_t group_out() const { return out_c / groups; }  ///< outputs of one group
+  std::int64_t depth() const { return group_in() * taps(); }
 
  private:
   static std::int64_t out_size(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
@@ -36,10 +42,10 @@ enum class ImageLayout : std::uint8_t { nchw, nhwc };
 
 struct Conv2dInput {
   const void* data;    ///< dense, in `layout`
-  Dtype dtype;         ///< f32, bf16, f16, or s8: codes already in [lo, hi], used as they are
+  Dtype dtype;         ///< f32, bf16, f16, or s8: codes already in [lo, hi], used as they are (signs: v >= 0)
   ImageLayout layout;  ///< nhwc is torch's channels_last
   const float* bias;   ///< [in_c] or null
-  float step;
+  float step;          ///< > 0; ignored by the binary convolution
 };
 
 struct Conv2dOutput {

@@ -3,8 +3,8 @@
 
 #include <torch/nn/pimpl.h>
 
+#include "bie/nn/binary_layer.h"
 #include "bie/nn/nbit_layer.h"
-#include "bie/nn/quant_layer.h"
 
 namespace bie::nn {
 
@@ -16,14 +16,12 @@ struct BinaryLinearOptions {
 };
 
 /// 1-bit weights and activations; see ops::binary_linear.
-/// An unprepared layer prepares itself on its first training forward: weight becomes int8, scale_w = mean|weight|.
-class BinaryLinearImpl : public QuantLayer {
+class BinaryLinearImpl : public BinaryLayer {
  public:
   explicit BinaryLinearImpl(const BinaryLinearOptions& options);
   BinaryLinearImpl(std::int64_t in_features, std::int64_t out_features)
       : BinaryLinearImpl(BinaryLinearOptions{in_features, out_features}) {}
   at::Tensor forward(const at::Tensor& x) override;
-  void prepare_params() override;
 
   /// Times the kernels of this machine on batches like x and keeps the fastest; before training or inference starts.
   void select_gemm_kernel(const at::Tensor& x);
@@ -32,10 +30,7 @@ class BinaryLinearImpl : public QuantLayer {
   void set_gemm_kernel_id(std::int64_t id);
 
  private:
-  Packed pack() const override;
   at::Tensor prepack(const at::Tensor& packed) const override;
-  double first_batch_factor() const override { return options_.symmetric ? 2 : 4; }
-  at::Tensor float_weight_scale() const override;
   at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
 
   BinaryLinearOptions options_;

@@ -115,8 +115,8 @@ class Classifier : public torch::nn::Module {
 ///            channels of zeros (He et al. 2016, option A).
 /// custom:    ModelConfig::layers, Linear.
 /// vgg-small and resnet20 normalise their input, train with `norm` alone, and have an inner linear of `hidden` before
-/// the last where linear_bits is given. A binary linear behind convolutions reads normalised features: a ReLU leaves it
-/// no signs. No convolution has a 1-bit form. A ValueError as weight_count's.
+/// the last where linear_bits is given. A binary convolution, and a binary linear behind convolutions, reads normalised
+/// features where the model has `norm`: a ReLU leaves it no signs. A ValueError as weight_count's.
 std::shared_ptr<Classifier> make_model(const ModelConfig& config);
 
 }  // namespace bie::nn

@@ -70,7 +70,7 @@ class QuantLayer : public torch::nn::Module {
     bool prepared;
   };
   /// Takes the layer's entries ("<prefix>weight" and so on) out of `entries` in whichever form they are: float, int8,
-  /// or packed in any layout that BITorch Engine or we write; the float weight of a BinaryLinearCPP, which has no
+  /// or packed in any layout that BITorch Engine or we write; the float weight of a CPP class, which has no
   /// scales, as its signs, packed. A sentence that names the entry for anything else, NaN and infinity included.
   Staged check_state(StateDict& entries, const std::string& prefix) const;
   /// Takes the form of a checked state. A loaded scale has no guard.
@@ -121,7 +121,8 @@ class QuantLayer : public torch::nn::Module {
     std::int64_t feature_axis;  ///< of x
     bool latent;                ///< the weight is trained as a float
     bool has_bias;
-    std::string geometry;  ///< further sizes for the description, ", stride=[2, 2]"
+    std::string geometry;     ///< further sizes for the description, ", stride=[2, 2]"
+    std::int64_t groups = 1;  ///< of a convolution: x has groups times the channels of the weight
   };
 
   explicit QuantLayer(Traits traits);
@@ -139,6 +140,8 @@ class QuantLayer : public torch::nn::Module {
   /// A packed weight of a file in the layer's own layout; undefined where it is none that is known. `has_scales` tells
   /// BITorch Engine's flat layouts apart: its CPU class has none.
   virtual at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const;
+  /// The same for a convolution, whose packed shape is a label: the bytes may also come as flat rows, or all flat.
+  at::Tensor known_filter_layout(const at::Tensor& packed) const;
 
   const Traits& traits() const { return traits_; }
   bool latent() const { return traits_.latent; }

@@ -31,6 +31,7 @@ class LayerState(nn.Module):
     _bits: ClassVar[int]
     _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
     _packed_type: ClassVar[torch.dtype]
+    _groups = 1  # of a convolution: x has that many times the channels of the weight
     _version = 2  # BITorch Engine's layers say 1 in a state dict's metadata
 
     weight: Tensor | None
@@ -70,7 +71,7 @@ class LayerState(nn.Module):
     def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
         """bias_a and the scales; a layer without them computes with bias 0 and scales 1."""
         place = {"device": self.weight.device}
-        self.bias_a = nn.Parameter(torch.zeros(self._weight_shape[1], dtype=self._dtype, **place))
+        self.bias_a = nn.Parameter(torch.zeros(self._weight_shape[1] * self._groups, dtype=self._dtype, **place))
         self.scale_a = nn.Parameter(torch.zeros((), dtype=torch.float32, **place))
         scale_w = torch.ones((), dtype=torch.float32, **place)
         del self.__dict__["scale_w"]

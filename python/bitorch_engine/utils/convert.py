@@ -106,8 +106,10 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     """A new layer of class ``target`` with the weight, bias, device, dtype and mode of an nn.Linear or nn.Conv2d.
 
     ``options`` are further arguments of ``target``. Raises what the class does, and ``ShapeError`` for a convolution
-    that our layers do not have (groups, padding other than zeros or by name).
+    that our layers do not have (groups at 4 bits, padding other than zeros or by name). A binary convolution pads with
+    zeros as its source did, unless ``padding_value`` says otherwise.
     """
+    from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
     from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 
     weight, bias = source.weight.detach(), source.bias
@@ -117,6 +119,10 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     if not issubclass(target, BinaryLinearCPP):  # whose output is float32 whatever comes in
         place["dtype"] = weight.dtype
     if isinstance(source, nn.Conv2d):
+        if issubclass(target, BinaryConv2dBase):
+            place = {"groups": source.groups, "padding_value": 0} | place
+        elif source.groups != 1:
+            raise ShapeError(f"groups is {source.groups}, 1 is wanted")
         _check_conv(source)
         layer = target(
             source.in_channels,
@@ -143,8 +149,6 @@ def _number(pair: tuple[int, int]) -> int | tuple[int, int]:
 
 
 def _check_conv(conv: nn.Conv2d) -> None:
-    if conv.groups != 1:
-        raise ShapeError(f"groups is {conv.groups}, 1 is wanted")
     if conv.padding_mode != "zeros":
         raise ShapeError(f"padding_mode is {conv.padding_mode!r}, 'zeros' is wanted")
     if isinstance(conv.padding, str) and conv.padding != "valid":
@@ -248,11 +252,12 @@ def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
     from bitorch_engine.layers.qlinear.nbit import nBitLinearBase
 
     if isinstance(target, str):
+        from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
         from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
         from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
         named = {
-            "binary": {nn.Linear: BinaryLinear},
+            "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2dCutlass},
             "q4": {nn.Linear: Q4LinearCutlass, nn.Conv2d: Q4Conv2dCutlass},
             "q8": {nn.Linear: Q8LinearCutlass},
         }

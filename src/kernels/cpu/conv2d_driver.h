@@ -6,6 +6,10 @@
 
 namespace bie::kernels::cpu {
 
+/// The panels of one group.
+PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& shape);
+void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, const Conv2dShape& shape, void* packed,
+                    const Parallel& parallel);
 Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 
@@ -15,9 +19,9 @@ constexpr Conv2dKernel conv2d_row(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,
-          [](const Conv2dShape& s) { return PanelLayout(tile, s.out_c, s.in_c, s.taps()).bytes(); },
+          [](const Conv2dShape& s) { return static_cast<std::size_t>(s.groups) * conv2d_layout(tile, s).bytes(); },
           [](const void* weight, const Conv2dShape& s, void* packed, const Parallel& parallel) {
-            pack_panels(tile, width, weight, s.out_c, s.in_c, s.taps(), packed, parallel);
+            prepack_conv2d(tile, width, weight, s, packed, parallel);
           },
           [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
              const Parallel& parallel) { return run_conv2d(tile, width, shape, x, packed, y, parallel); }};

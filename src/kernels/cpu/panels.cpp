@@ -67,11 +67,13 @@ int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
 
 }  // namespace
 
-PanelLayout::PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps)
+PanelLayout::PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps,
+                         bool tap_sums)
     : units((channels + tile.unit_codes - 1) / tile.unit_codes),
       panels((outputs + tile.nr - 1) / tile.nr),
-      panel_bytes(round_up(tile.nr * (4 + taps * units * tile.unit_bytes), 64)),
-      code_bytes(code_size(tile.code, units * tile.unit_codes)) {}
+      panel_bytes(round_up(tile.nr * (4 + taps * (units * tile.unit_bytes + (tap_sums ? 4 : 0))), 64)),
+      code_bytes(code_size(tile.code, units * tile.unit_codes)),
+      sums_offset(tap_sums ? tile.nr * (4 + taps * units * tile.unit_bytes) : 0) {}
 
 int zero_code(Code code) {
   switch (code) {
@@ -90,8 +92,8 @@ std::int64_t code_size(Code code, std::int64_t count) {
 }
 
 void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
-                 std::int64_t taps, void* packed, const Parallel& parallel) {
-  const PanelLayout layout(tile, outputs, channels, taps);
+                 std::int64_t taps, bool tap_sums, void* packed, const Parallel& parallel) {
+  const PanelLayout layout(tile, outputs, channels, taps, tap_sums);
   const std::int64_t depth = channels * taps;
   const std::int64_t row_size = row_bytes(width.code, depth);
   const std::int64_t padded = layout.units * tile.unit_codes;
@@ -105,12 +107,17 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
         const std::uint8_t* row = static_cast<const std::uint8_t*>(weight) + (p * tile.nr + column) * row_size;
         std::uint8_t* unit = panel + tile.nr * 4 + column * tile.unit_bytes;
         const std::int64_t stride = tile.nr * tile.unit_bytes;
-        std::int64_t sum = 0;  // of the codes; nobody asks for that of bits
-        if (width.code == Dtype::bits && taps == 1) {
+        std::int64_t sum = 0;  // of the codes
+        if (width.code == Dtype::bits && taps == 1 && !tap_sums) {
           copy_words(row, channels, stride, unit);
         } else {
           for (std::int64_t tap = 0; tap < taps; ++tap) {
-            sum += read_codes(row, width.code, channels, taps, tap, codes.data());
+            const std::int64_t tap_sum = read_codes(row, width.code, channels, taps, tap, codes.data());
+            sum += tap_sum;
+            if (tap_sums) {
+              const std::int32_t signs = static_cast<std::int32_t>(2 * tap_sum - channels);
+              std::memcpy(panel + layout.sums_offset + (tap * tile.nr + column) * 4, &signs, 4);
+            }
             for (std::int64_t u = 0; u < layout.units; ++u, unit += stride)
               write_unit(codes.data() + u * tile.unit_codes, width.code, tile.unit_codes, tile.unit_bytes, unit);
           }

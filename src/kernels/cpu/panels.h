@@ -1,7 +1,9 @@
 // Weight panels: the arrangement the CPU tiles read, derived from a checkpoint layout. Plain code.
 //
 // A panel holds `nr` outputs: nr start values (int32) and then, for every tap and unit, nr weight units side by side.
-// A GEMM has one tap; a convolution has kernel_h * kernel_w, each with in_c codes padded to whole units.
+// A GEMM has one tap; a convolution has kernel_h * kernel_w, each with its group's channels padded to whole units, and
+// its groups follow one another. Signs have no code for a zero beyond the image: where that is wanted a panel ends with
+// nr sums of weights (int32) a tap, which undo the -1 that is read there.
 #pragma once
 
 #include <cstddef>
@@ -28,19 +30,20 @@ inline constexpr Width int8_width = {Dtype::s8, -128, 127, max_k_s8, std::int64_
 inline constexpr Width int4_width = {Dtype::s4, -8, 7, max_k_s4, std::int64_t{1} << 22};
 
 struct PanelLayout {
-  PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps);
+  PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps, bool tap_sums = false);
 
   std::int64_t units;  ///< weight units a tap
   std::int64_t panels;
   std::int64_t panel_bytes;  ///< start values included, a multiple of 64
   std::int64_t code_bytes;   ///< activation codes of one tap, padded to whole units
+  std::int64_t sums_offset;  ///< bytes from the panel's begin to its tap sums; 0 where it has none
 
   std::size_t bytes() const { return static_cast<std::size_t>(panels * panel_bytes); }
 };
 
 /// weight: rows of channels * taps codes in the order [channel][tap], in the layout of `width`.
 void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
-                 std::int64_t taps, void* packed, const Parallel& parallel);
+                 std::int64_t taps, bool tap_sums, void* packed, const Parallel& parallel);
 
 /// The byte (or int16) that stands for the code 0 in an activation row of `code`.
 int zero_code(Code code);

@@ -30,6 +30,18 @@ struct EncodeArgs {
   void* out;  ///< exactly `count` codes; for bits whole words, pad bits 0
 };
 
+/// Signs of neighbouring pixels of planes, a word of 32 channels at a time: bit i of out[u * word_stride + p] is
+/// float(x[(32u+i) * plane + p]) + bias[32u+i] >= 0; the bits of channels that are not there are 0.
+struct SignPlanesArgs {
+  const void* x;
+  Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias ignored)
+  std::int64_t channels, pixels;
+  std::int64_t plane;  ///< elements from one channel to the next
+  const float* bias;   ///< [channels] or null
+  std::uint32_t* out;
+  std::int64_t word_stride;
+};
+
 /// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
 struct TileArgs {
   const void* const* rows;  ///< [taps][mr] pointers to activation codes
@@ -54,22 +66,63 @@ struct StoreArgs {
 struct Tile {
   Code code;
   int mr, nr;
-  int unit_codes;                     ///< elements of k in one weight unit of a panel
-  int unit_bytes;                     ///< bytes of one weight unit of a panel
-  bool (*encode)(const EncodeArgs&);  ///< false: a NaN or infinity was seen
+  int unit_codes;                              ///< elements of k in one weight unit of a panel
+  int unit_bytes;                              ///< bytes of one weight unit of a panel
+  bool (*encode)(const EncodeArgs&);           ///< false: a NaN or infinity was seen
+  bool (*sign_planes)(const SignPlanesArgs&);  ///< the same of planes; of tiles of bits alone
   void (*run)(const TileArgs&);
   void (*store)(const StoreArgs&);
+};
+
+/// Outputs that a pixel tile computes at most, pixels and filters.
+inline constexpr int pixel_lanes = 64, pixel_rows = 6;
+
+/// out[(t * units + u) * pixel_lanes + p] = planes[u * plane + taps[t] + pixels[p]], p < count; what lies beside count
+/// is undefined. 64 words behind the last one may be read.
+struct SignWindowsArgs {
+  const std::uint32_t* planes;
+  std::int64_t plane, units;
+  const std::int32_t* taps;
+  std::int64_t tap_count;
+  const std::int32_t* pixels;
+  int count;
+  std::uint32_t* out;  ///< 64-byte aligned
+};
+
+/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]).
+struct PixelTileArgs {
+  const std::uint32_t* windows;  ///< [words][pixel_lanes], 64-byte aligned
+  std::int64_t words;
+  int count;  ///< of pixels, 1 .. pixel_lanes
+  const void* weights;
+  std::int64_t weight_stride;  ///< bytes from weights[i] to weights[i + 1]; their rows lie side by side
+  int rows;                    ///< 1 .. pixel_rows
+  std::int32_t depth;
+  std::int32_t* acc;      ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
+  float* y;               ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
+  std::int64_t y_stride;  ///< elements
+  float scale;
+};
+
+/// A convolution of signs with pixels as lanes.
+struct PixelTile {
+  int lanes;  ///< of a vector
+  void (*gather)(const SignWindowsArgs&);
+  void (*run)(const PixelTileArgs&);
 };
 
 namespace avx2 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
+bool sign_planes(const SignPlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx2
 
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+extern const PixelTile b1xb1_pixel_tile;
 bool encode(const EncodeArgs& args);
+bool sign_planes(const SignPlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx512
 

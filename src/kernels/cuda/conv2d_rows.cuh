@@ -10,8 +10,10 @@ namespace bie::kernels::cuda {
 template <class Product, Status (*product)(const TileArgs<WindowRows>&, const Queue&), std::int64_t max_k>
 Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
                   const Queue& queue) {
-  const Status checked = check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1}, max_k);
+  const Status checked =
+      check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1}, Dtype::s8, max_k);
   if (checked != Status::ok) return checked;
+  if (s.groups != 1) return Status::bad_shape;  // the windows read all channels of a pixel
   const std::int64_t out_plane = s.out_h() * s.out_w(), pixels = s.batch * out_plane;
   if (pixels == 0 || s.out_c == 0) return Status::ok;
   const std::int64_t pixel_chunks = row_chunks(Product::a_format, s.in_c);

@@ -1,5 +1,5 @@
 // The dull loops that define every GEMM and convolution, once for each way of reading a code. Never optimised.
-// Code: dtype, max_k, at(row, i) of packed codes, of(xs, step) of a float.
+// Code: dtype, max_k, at(row, i) of packed codes, of(xs, step) of a float, from(code) of an int8 activation.
 #pragma once
 
 #include "bie/kernels/binary_gemm.h"
@@ -15,6 +15,7 @@ struct Binary {
   static constexpr std::int64_t max_k = max_k_b1;
   static int at(const void* row, std::int64_t i) { return sign_at(row, i); }
   static int of(float xs, float) { return xs >= 0 ? 1 : -1; }
+  static int from(int code) { return code >= 0 ? 1 : -1; }
 };
 
 struct Int8 {
@@ -22,6 +23,7 @@ struct Int8 {
   static constexpr std::int64_t max_k = max_k_s8;
   static int at(const void* row, std::int64_t i) { return s8_at(row, i); }
   static int of(float xs, float step) { return quantize(xs, step, -128, 127); }
+  static int from(int code) { return code; }
 };
 
 struct Int4 {
@@ -29,6 +31,7 @@ struct Int4 {
   static constexpr std::int64_t max_k = max_k_s4;
   static int at(const void* row, std::int64_t i) { return s4_at(row, i); }
   static int of(float xs, float step) { return quantize(xs, step, -8, 7); }
+  static int from(int code) { return code; }
 };
 
 inline void copy_bytes(const void* from, std::size_t bytes, void* to) {
@@ -75,13 +78,13 @@ template <class Code>
 struct Conv2d {
   static int pixel(const Conv2dShape& s, const Conv2dInput& x, std::int64_t n, std::int64_t c, std::int64_t iy,
                    std::int64_t ix) {
-    if (x.dtype == Dtype::s8) return s8_at(x.data, in_index(s, x.layout, n, c, iy, ix));
-    return Code::of(pixel_value(s, x, n, c, iy, ix), x.step);
+    if (x.dtype != Dtype::s8) return Code::of(pixel_value(s, x, n, c, iy, ix), x.step);
+    return Code::from(s8_at(x.data, in_index(s, x.layout, n, c, iy, ix)));
   }
 
   static Status run(const Conv2dShape& s, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
                     const Parallel&) {
-    const Status checked = check_conv2d(s, x, y, Code::max_k);
+    const Status checked = check_conv2d(s, x, y, Code::dtype, Code::max_k);
     if (checked != Status::ok) return checked;
     if (s.out_c > 0 && s.out_h() * s.out_w() > 0 && !all_finite(s, x)) return Status::not_finite;
     const std::int64_t weight_row = row_bytes(Code::dtype, s.depth());
@@ -92,13 +95,14 @@ struct Conv2d {
             const char* weight = static_cast<const char*>(packed) + o * weight_row;
             std::int32_t acc = 0;
             std::int64_t i = 0;
-            for (std::int64_t c = 0; c < s.in_c; ++c)
+            const std::int64_t first = o / s.group_out() * s.group_in();
+            for (std::int64_t c = first; c < first + s.group_in(); ++c)
               for (std::int64_t ky = 0; ky < s.kernel_h; ++ky)
                 for (std::int64_t kx = 0; kx < s.kernel_w; ++kx, ++i) {
                   const std::int64_t iy = oy * s.stride_h - s.pad_h + ky * s.dil_h;
                   const std::int64_t ix = ox * s.stride_w - s.pad_w + kx * s.dil_w;
-                  if (iy < 0 || iy >= s.in_h || ix < 0 || ix >= s.in_w) continue;
-                  acc += pixel(s, x, n, c, iy, ix) * Code::at(weight, i);
+                  const bool inside = iy >= 0 && iy < s.in_h && ix >= 0 && ix < s.in_w;
+                  acc += (inside ? pixel(s, x, n, c, iy, ix) : s.pad_code) * Code::at(weight, i);
                 }
             store_scaled(acc, y.scale, y.data, y.dtype, out_index(s, y.layout, n, o, oy, ox));
           }

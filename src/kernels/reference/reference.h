@@ -15,7 +15,7 @@
 namespace bie::kernels::reference {
 
 extern const GemmKernel b1xb1_gemm, s8xs8_gemm, s4xs4_gemm;
-extern const Conv2dKernel s8xs8_conv2d, s4xs4_conv2d;
+extern const Conv2dKernel b1xb1_conv2d, s8xs8_conv2d, s4xs4_conv2d;
 extern const SignPackKernel sign_pack;
 extern const Int4PackKernel int4_pack;
 extern const QuantizeKernel quantize_rows;

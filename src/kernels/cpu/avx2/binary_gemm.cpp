@@ -32,6 +32,7 @@ struct Product {
 
 }  // namespace
 
-const Tile b1xb1_tile = {Code::bits, Product::rows, 2 * Product::lanes, 32, 4, encode, run_tile<Product>, store};
+const Tile b1xb1_tile = {Code::bits, Product::rows, 2 * Product::lanes, 32,   4,
+                         encode,     sign_planes,   run_tile<Product>,  store};
 
 }  // namespace bie::kernels::cpu::avx2

@@ -121,7 +121,47 @@ bool encode_dtype(const EncodeArgs& a) {
   return false;
 }
 
+/// Eight pixels at a time. The sign bit of a sum is that of v >= 0 once no -0 is left in it, which adding +0 sees to.
+template <Dtype D>
+bool sign_planes_as(const SignPlanesArgs& a) {
+  const __m256 zero = _mm256_setzero_ps();
+  __m256 odd = zero;  // sum of x * 0: NaN once a NaN or infinity was seen
+  for (std::int64_t first = 0; first < a.channels; first += 32) {
+    const int channels = static_cast<int>(a.channels - first < 32 ? a.channels - first : 32);
+    std::uint32_t* out = a.out + first / 32 * a.word_stride;
+    for (std::int64_t p = 0; p < a.pixels; p += 8) {
+      const std::int64_t left = a.pixels - p;
+      const char* x = static_cast<const char*>(a.x) + (first * a.plane + p) * element_bytes<D>;
+      __m256i word = _mm256_setzero_si256();
+      for (int c = 0; c < channels; ++c, x += a.plane * element_bytes<D>) {
+        char tail[32] = {};
+        if (left < 8) std::memcpy(tail, x, static_cast<std::size_t>(left * element_bytes<D>));
+        const __m256 bias =
+            D == Dtype::s8 || a.bias == nullptr ? zero : _mm256_add_ps(_mm256_set1_ps(a.bias[first + c]), zero);
+        const __m256 xs = _mm256_add_ps(load8<D>(left < 8 ? tail : x), bias);
+        odd = _mm256_fmadd_ps(xs, zero, odd);
+        const __m256i negative = _mm256_srai_epi32(_mm256_castps_si256(xs), 31);
+        const __m256i bit = _mm256_set1_epi32(static_cast<int>(1u << c));
+        word = _mm256_or_si256(word, _mm256_andnot_si256(negative, bit));
+      }
+      std::uint32_t words[8];
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), word);
+      std::memcpy(out + p, words, static_cast<std::size_t>(4 * (left < 8 ? left : 8)));
+    }
+  }
+  return _mm256_movemask_ps(_mm256_cmp_ps(odd, odd, _CMP_UNORD_Q)) == 0;
+}
+
 }  // namespace
+
+bool sign_planes(const SignPlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return sign_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return sign_planes_as<Dtype::f16>(a);
+    case Dtype::s8: return sign_planes_as<Dtype::s8>(a);
+    default: return sign_planes_as<Dtype::f32>(a);
+  }
+}
 
 bool encode(const EncodeArgs& a) {
   switch (a.dtype) {

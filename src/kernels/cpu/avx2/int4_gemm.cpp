@@ -31,6 +31,7 @@ struct Product {
 
 }  // namespace
 
-const Tile s4xs4_tile = {Code::u8_s4, Product::rows, 2 * Product::lanes, 4, 2, encode, run_tile<Product>, store};
+const Tile s4xs4_tile = {Code::u8_s4, Product::rows, 2 * Product::lanes, 4,    2,
+                         encode,      nullptr,       run_tile<Product>,  store};
 
 }  // namespace bie::kernels::cpu::avx2

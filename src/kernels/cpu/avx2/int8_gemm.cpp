@@ -25,6 +25,7 @@ struct Product {
 
 }  // namespace
 
-const Tile s8xs8_tile = {Code::s16_s8, Product::rows, 2 * Product::lanes, 2, 2, encode, run_tile<Product>, store};
+const Tile s8xs8_tile = {Code::s16_s8, Product::rows, 2 * Product::lanes, 2,    2,
+                         encode,       nullptr,       run_tile<Product>,  store};
 
 }  // namespace bie::kernels::cpu::avx2

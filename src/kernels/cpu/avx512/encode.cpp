@@ -84,7 +84,54 @@ bool encode_dtype(const EncodeArgs& a) {
   return false;
 }
 
+/// 64 pixels at a time, so that a channel is read in whole cache lines. The sign bit of a sum is that of v >= 0 once no
+/// -0 is left in it, which adding +0 sees to.
+template <Dtype D>
+bool sign_planes_as(const SignPlanesArgs& a) {
+  constexpr std::int64_t bytes = D == Dtype::f32 ? 4 : D == Dtype::s8 ? 1 : 2;
+  constexpr int vectors = 4;
+  const __m512 zero = _mm512_setzero_ps();
+  __m512 odd = zero;  // sum of x * 0: NaN once a NaN or infinity was seen
+  for (std::int64_t first = 0; first < a.channels; first += 32) {
+    const int channels = static_cast<int>(a.channels - first < 32 ? a.channels - first : 32);
+    std::uint32_t* out = a.out + first / 32 * a.word_stride;
+    for (std::int64_t p = 0; p < a.pixels; p += 16 * vectors) {
+      __mmask16 mask[vectors];
+      __m512i word[vectors];
+      for (int v = 0; v < vectors; ++v) {
+        const std::int64_t left = a.pixels - p - 16 * v;
+        mask[v] = left >= 16 ? __mmask16(0xffff) : left <= 0 ? __mmask16(0) : __mmask16((1u << left) - 1);
+        word[v] = _mm512_setzero_si512();
+      }
+      const char* x = static_cast<const char*>(a.x) + (first * a.plane + p) * bytes;
+      for (int c = 0; c < channels; ++c, x += a.plane * bytes) {
+        const __m512i bit = _mm512_set1_epi32(static_cast<int>(1u << c));
+        const __m512 bias =
+            D == Dtype::s8 || a.bias == nullptr ? zero : _mm512_add_ps(_mm512_set1_ps(a.bias[first + c]), zero);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          const __m512 xs = _mm512_add_ps(load<D>(x, 16 * v, mask[v]), bias);
+          odd = _mm512_fmadd_ps(xs, zero, odd);
+          const __m512i negative = _mm512_srai_epi32(_mm512_castps_si512(xs), 31);
+          word[v] = _mm512_ternarylogic_epi32(word[v], negative, bit, 0xf2);  // word | (bit & ~negative)
+        }
+      }
+      for (int v = 0; v < vectors; ++v) _mm512_mask_storeu_epi32(out + p + 16 * v, mask[v], word[v]);
+    }
+  }
+  return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
+}
+
 }  // namespace
+
+bool sign_planes(const SignPlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return sign_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return sign_planes_as<Dtype::f16>(a);
+    case Dtype::s8: return sign_planes_as<Dtype::s8>(a);
+    default: return sign_planes_as<Dtype::f32>(a);
+  }
+}
 
 bool encode(const EncodeArgs& a) {
   switch (a.dtype) {

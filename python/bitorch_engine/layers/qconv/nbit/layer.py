@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor
 from bitorch_engine._operators import ops
 from bitorch_engine.layers.codes_layer import CodesLayer
 from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.qconv.geometry import pair
-from bitorch_engine.layers.quant_layer import QuantLayer
+from bitorch_engine.layers.qconv.conv_layer import ConvLayer
 from bitorch_engine.layers.update_rules import CODES
 
 
@@ -22,7 +20,7 @@ class nBitConvParameter(QuantParameter):
     rule = CODES
 
 
-class nBitConv2dBase(QuantLayer):
+class nBitConv2dBase(ConvLayer):
     """Common to all n-bit convolutions: sizes and the float weight ``[out, in, kh, kw]``. See :class:`QuantLayer`.
 
     Args:
@@ -37,7 +35,6 @@ class nBitConv2dBase(QuantLayer):
         compat: ``"none"`` or ``"bie-0.2.6"``.
     """
 
-    _feature_axis = 1
     _integer_parameter = nBitConvParameter
 
     def __init__(
@@ -58,14 +55,13 @@ class nBitConv2dBase(QuantLayer):
         grad_mode: str = "exact",
         compat: str = "none",
     ) -> None:
-        self._geometry = {
-            "kernel_size": pair("kernel_size", kernel_size, 1),
-            "stride": pair("stride", stride, 1),
-            "padding": pair("padding", padding, 0),
-            "dilation": pair("dilation", dilation, 1),
-        }
         super().__init__(
-            (out_channels, in_channels, *self._geometry["kernel_size"]),
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
             device=device,
             dtype=dtype,
             weight_dtype=torch.float32,
@@ -74,19 +70,7 @@ class nBitConv2dBase(QuantLayer):
             grad_mode=grad_mode,
             compat=compat,
         )
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
         self.a_bit, self.w_bit = a_bit, w_bit
-
-    def _check_forward(self, x: Tensor) -> None:
-        self._check_tensor(x)
-        if x.dim() != 4 or x.shape[1] != self.in_channels:
-            raise self._shape_error(x, f"[batch, {self.in_channels}, height, width] is wanted")
-
-    def _sizes(self) -> str:
-        usual = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
-        shown = [f"{name}={value}" for name, value in self._geometry.items() if value != usual.get(name)]
-        return ", ".join([f"{self.in_channels}, {self.out_channels}", *shown])
 
 
 class CodesConv2d(CodesLayer, nBitConv2dBase):
@@ -96,35 +80,13 @@ class CodesConv2d(CodesLayer, nBitConv2dBase):
         super().__init__(*args, **kwargs)
         self._register_activation(scale_w_is_parameter=False, eps=True)
 
-    def _packed_shape(self) -> tuple[int, ...]:
-        kernel = self._geometry["kernel_size"]
-        if self.in_channels % 2 == 0:
-            return (self.out_channels, *kernel, self.in_channels // 2)
-        return (self.out_channels, (self.in_channels * math.prod(kernel) + 1) // 2)
-
-    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
-        """The shape is a label: the same bytes as flat rows, or flat, are known too."""
-        width = (self.in_channels * math.prod(self._geometry["kernel_size"]) + 1) // 2
-        shape = tuple(packed.shape)
-        known = (self._packed_shape(), (self.out_channels, width), (self.out_channels * width,))
-        if packed.dtype != self._packed_type or shape not in known:
-            return None
-        return packed.reshape(self._packed_shape())
-
     def _check_forward(self, x: Tensor) -> None:
-        super()._check_forward(x)
+        self._check_image(x)
         self._check_dtype(x)
-        g = self._geometry
-        for i, size in enumerate(x.shape[2:]):
-            span = g["dilation"][i] * (g["kernel_size"][i] - 1) + 1
-            if size + 2 * g["padding"][i] < span:
-                raise self._shape_error(x, f"smaller than the kernel {g['kernel_size']} with padding {g['padding']}")
+        self._check_window(x)
 
     def _prepack(self, packed: Tensor) -> Tensor:
         return ops.q4_conv2d_prepack(packed, self.in_channels, self._geometry["kernel_size"])
-
-    def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
-        return super()._options(panels, anchor) | self._geometry
 
     def _operator(
         self, x: Tensor, bias_a: Tensor | None, weight: Tensor, scale_w: Tensor | None, options: dict[str, Any]

@@ -11,6 +11,7 @@ from bitorch_engine._operators import ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.quant_layer import QuantLayer
+from bitorch_engine.layers.signs_layer import SignsLayer, TrainedSignsLayer
 from bitorch_engine.layers.update_rules import SIGNS
 
 _binary_linear = ops.binary_linear.default
@@ -121,21 +122,11 @@ class BinaryLinearBase(QuantLayer):
             raise self._shape_error(x, "float32, float16, bfloat16 or packed signs in uint8 are wanted")
 
 
-class PackedSigns(BinaryLinearBase):
+class PackedSigns(SignsLayer, BinaryLinearBase):
     """What all 1-bit linear layers share that compute something."""
-
-    def _pack(self) -> tuple[Tensor, Tensor | None]:
-        weight = self.weight.detach()
-        return ops.pack_signs(weight), self._training_scale() if weight.is_floating_point() else self.scale_w
 
     def _prepack(self, packed: Tensor) -> Tensor:
         return ops.binary_prepack(packed, self.input_features, self._kernel_id())
-
-    def _training_scale(self) -> Tensor | None:
-        return self.weight.detach().abs().mean(dtype=torch.float64).float()
-
-    def _first_batch_factor(self) -> float:
-        return 2.0 if self.symmetric else 4.0
 
     def _kernel_id(self) -> int:
         return 0
@@ -154,7 +145,7 @@ class PackedSigns(BinaryLinearBase):
         return _binary_linear(x, weight, self._parameters["scale_a"], scale_w, bias_a, **options)
 
 
-class TrainedSigns(PackedSigns):
+class TrainedSigns(TrainedSignsLayer, PackedSigns):
     """A 1-bit linear layer with ``bias_a`` and scales, trained as int8 by ``DiodeMix`` or as a latent float.
 
     ``y = scale_a * scale_w * (k - 2 * popcount(bit(x + bias_a) XOR bit(w)))``, ``bit(v) = v >= 0``; x is ``[..., k]``
@@ -166,19 +157,3 @@ class TrainedSigns(PackedSigns):
 
     A layer used unprepared prepares itself in its first training forward, unless it is ``latent``.
     """
-
-    def prepare_params(self) -> None:
-        """``scale_w = mean|w|`` and the weight as int8 that is never 0; acts on a float weight that is not latent."""
-        weight = self.weight
-        if weight is None:
-            return
-        if not weight.is_floating_point():
-            self._share_scale()
-        elif not self._latent:
-            with torch.no_grad():
-                self._make_integer(*ops.binary_init(weight.detach()))
-
-    def set_weight_data(self, x: Tensor) -> None:
-        """As the base's, then ``prepare_params``."""
-        super().set_weight_data(x)
-        self.prepare_params()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 from torch import Tensor
 
 from bitorch_engine._operators import ANCHOR, ops
@@ -69,9 +67,4 @@ class Q4Conv2dCutlass(CodesConv2d):
         self._prepare_codes()
 
     def _warn_of_old_files(self, version: int | None) -> None:
-        if version == 1 and self._geometry["kernel_size"] != (1, 1):
-            warnings.warn(
-                "the weights of a Q4Conv2dCutlass trained by BITorch Engine were loaded, but its GPU kernel computes "
-                "no convolution: the accuracy does not carry over (docs/migration.md)",
-                stacklevel=4,
-            )
+        self._warn_of_old_gpu_files(version)

@@ -1,0 +1,31 @@
+// The convolution of signs with pixels as lanes, for images and outputs in planes. Plain code.
+#pragma once
+
+#include "bie/kernels/conv2d.h"
+#include "kernels/cpu/conv2d_driver.h"
+
+namespace bie::kernels::cpu {
+
+/// Whether image and output are planes whose pixels fill vectors of `lanes` at least as well as a group's outputs do.
+/// No for what is refused.
+bool suits_pixels(const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y, int lanes);
+
+/// As run_conv2d with the panels of `tile`, for what suits_pixels. The image becomes planes of words, 32 channels a
+/// word, with the padding around them; the windows of up to pixel_lanes outputs are copied side by side and meet every
+/// filter.
+Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dShape& shape, const Conv2dInput& x,
+                        const void* packed, const Conv2dOutput& y, const Parallel& parallel);
+
+/// A table row for a tile that has both forms: outputs as lanes, or pixels where they fill more of them.
+template <const Tile& tile, const PixelTile& pixels>
+constexpr Conv2dKernel sign_conv2d_row(const char* name, Isa isa) {
+  Conv2dKernel row = conv2d_row<tile, binary_width>(name, isa);
+  row.run = [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+               const Parallel& parallel) {
+    return suits_pixels(shape, x, y, pixels.lanes) ? run_pixel_conv2d(tile, pixels, shape, x, packed, y, parallel)
+                                                   : run_conv2d(tile, binary_width, shape, x, packed, y, parallel);
+  };
+  return row;
+}
+
+}  // namespace bie::kernels::cpu
