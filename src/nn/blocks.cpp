@@ -10,9 +10,15 @@
 namespace bie::nn {
 namespace {
 
+// A layer without a bias has a BatchNorm behind it, which can hold scales of channels too.
+
 std::shared_ptr<QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
   const bool latent = c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
-  const QLinearOptions options{l.in, l.out, latent, bias};
+  const QLinearOptions options{.in_features = l.in,
+                               .out_features = l.out,
+                               .latent = latent,
+                               .bias = bias,
+                               .channel_scales = c.channel_scales && bias};
   if (l.bits == 8) return std::make_shared<Q8LinearImpl>(options);
   if (l.bits == 4) return std::make_shared<Q4LinearImpl>(options);
   return std::make_shared<BinaryLinearImpl>(BinaryLinearOptions{l.in, l.out, latent, bias});
@@ -24,6 +30,7 @@ std::shared_ptr<QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l
   options.padding = {l.padding, l.padding};
   options.latent = c.weights != WeightForm::integer;
   options.bias = bias;
+  options.channel_scales = c.channel_scales && bias;
   if (l.bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
   return std::make_shared<Q4Conv2dImpl>(options);
 }

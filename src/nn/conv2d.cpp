@@ -30,7 +30,7 @@ std::string geometry(const QConv2dOptions& o) {
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
     : NbitLayer({bits == 8 ? "Q8Conv2d" : "Q4Conv2d", bits, filter_shape(o), packed_shape(bits, o), at::kChar, 1,
-                 o.latent, o.bias, geometry(o)}),
+                 o.latent, o.bias, geometry(o), o.channel_scales}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }
@@ -57,9 +57,9 @@ at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
   const Activation a = activation(x);
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
-  return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                     {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
-                      grad_mode(), w.anchor, w.panels}));
+  return finish(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                   {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
+                    grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn
