@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Row: data set, options of bie train, seeds.
 NETS = {
     "digits MLP": ("digits", "--hidden 1024 --depth 3 --epochs 10", 3),
-    "digits MLP without BatchNorm": ("digits", "--hidden 1024 --depth 3 --epochs 10 --no-norm", 3),
+    "digits MLP without BatchNorm": ("digits", "--hidden 256 --depth 3 --epochs 10 --no-norm", 3),
     "MNIST MLP": ("mnist", "--hidden 256 --depth 2 --epochs 10", 1),
     "MNIST LeNet": ("mnist", "--arch lenet --epochs 4", 1),
 }
