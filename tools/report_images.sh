@@ -3,7 +3,7 @@
 #
 # Usage: tools/report_images.sh RUN.html COMPARISON.html. Needs Chromium; with fonts-roboto the pictures look as on a
 # phone. Those that are there show the pages of
-#   bie train --data mnist:data/mnist --bits 1 --hidden 512 --epochs 12 --run runs/mnist-1-bit
+#   bie train --data mnist:data/mnist --bits 1 --hidden 256 --depth 2 --epochs 10 --run runs/mnist-1-bit
 #   bie demo --seeds 3 --report demo.html
 set -eu
 [ $# = 2 ] || { echo "usage: tools/report_images.sh RUN.html COMPARISON.html" >&2; exit 2; }

@@ -15,7 +15,6 @@
 #include "cli/commands.h"
 #include "cli/result.h"
 #include "cli/session.h"
-#include "cli/text.h"
 
 namespace bie::cli {
 namespace {
@@ -68,14 +67,14 @@ void bench(const Arguments& a, const Global& global) {
     print_json("bench", {{"device", device.str()}, {"threads", at::get_num_threads()}, {"models", list}});
     return;
   }
-  std::printf("%10s %11s %11s %9s  %s\n", "batch", "us/image", "images/s", "bytes", "model");
+  std::printf("%6s %9s %9s %9s %7s  %s\n", "batch", "us/image", "images/s", "bytes", "speed", "model");
   for (std::size_t b = 0; b < a.batches.size(); ++b)
     for (const Json& model : list) {
       const double seconds = model["times"][b]["seconds_an_image"].get<double>();
       const double first = list[0]["times"][b]["seconds_an_image"].get<double>();
-      std::printf("%10lld %11.2f %11.0f %9lld  %s%s\n", static_cast<long long>(a.batches[b]), 1e6 * seconds,
-                  1 / seconds, model["file_bytes"].get<long long>(), model["model"].get<std::string>().c_str(),
-                  models.size() > 1 ? format(" (%.2fx)", first / seconds).c_str() : "");
+      std::printf("%6lld %9.2f %9.0f %9lld %6.2fx  %s\n", static_cast<long long>(a.batches[b]), 1e6 * seconds,
+                  1 / seconds, model["file_bytes"].get<long long>(), first / seconds,
+                  model["model"].get<std::string>().c_str());
     }
 }
 
@@ -88,13 +87,13 @@ void add_bench(CLI::App& app, const Global& global) {
   command->add_option("--batch", arguments->batches, "images in a call; several are separated by commas")
       ->check(CLI::Range(1, 1 << 16))
       ->delimiter(',')
-      ->capture_default_str();
+      ->default_str("1,64,256");
   command->add_option("--repeats", arguments->repeats, "calls in each of five rounds")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   add_device(*command, arguments->device);
   command->footer(
-      "The factors in brackets compare with the first model. The kernels of a GPU are timed by bie tune.\n"
+      "The speed is in times of the first model's. The kernels of a GPU are timed by bie tune.\n"
       "Examples:\n"
       "  bie --threads 1 bench float.safetensors eight.safetensors four.safetensors\n"
       "  bie bench mnist4.safetensors --batch 1 --device cuda --json");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/help_text.h"
 
 namespace bie::cli {
 namespace {
@@ -154,10 +155,10 @@ std::string roff(const std::string& text) {
   return result;
 }
 
-/// What an option takes, from its help: "TEXT", "INT:{1,2}"; its default.
+/// What an option takes, and its default.
 std::string value_of(const CLI::Option& option) {
-  std::string text;
-  if (option.get_items_expected_max() > 0) text += " " + option.get_type_name();
+  std::string text = value_name(option);
+  if (!text.empty()) text.insert(0, " ");
   if (!option.get_default_str().empty()) text += " [" + option.get_default_str() + "]";
   return text;
 }

@@ -24,7 +24,7 @@ void add_eval(CLI::App& app, const Global& global) {
   command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
   add_data(*command, arguments->data);
   add_device(*command, arguments->device);
-  command->add_option("--logits", arguments->logits, "where to save the test images' logits (safetensors)");
+  takes_file(command->add_option("--logits", arguments->logits, "where to save the test images' logits (safetensors)"));
   command->footer(
       "Examples:\n"
       "  bie eval mnist4.safetensors --data mnist:data/mnist\n"

@@ -221,7 +221,7 @@ void add_inspect(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("inspect", "What a file holds, layer by layer; how two files differ");
   command->add_option("file", arguments->file, "a model, a training checkpoint or any safetensors file")->required();
-  CLI::Option* diff = command->add_option("--diff", arguments->other, "another file to compare with");
+  CLI::Option* diff = takes_file(command->add_option("--diff", arguments->other, "another file to compare with"));
   add_data(*command, arguments->data)
       ->description("measure the share of activations that are clipped, on the test images of this data set")
       ->excludes(diff);
@@ -230,7 +230,7 @@ void add_inspect(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie inspect mnist4.safetensors --data mnist:data/mnist\n"
       "  bie inspect mnist8.safetensors --diff mnist4.safetensors\n"
-      "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, bits, compression}'");
+      "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, compression}'");
   command->callback([arguments, &global] {
     if (arguments->other.empty())
       inspect_one(*arguments, global);

@@ -6,11 +6,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "bie/train/device.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/help_text.h"
 #include "cli/interrupt.h"
 #include "cli/log.h"
 #include "cli/result.h"
@@ -30,7 +32,8 @@ class Warnings : public c10::WarningHandler {
 };
 
 int run(CLI::App& app, Global& global, int argc, char** argv) {
-  app.set_version_flag("--version", bie::cli::version_text);
+  bie::cli::use_help_text(app);
+  app.set_version_flag("--version", bie::cli::version_text, "print the version and what it was built with");
   app.require_subcommand(1);
   app.add_option("--threads", global.threads, "CPU threads (default: all cores)")->check(CLI::Range(1, 1024));
   app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
@@ -38,8 +41,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   app.fallthrough();
   app.footer(
       "Results go to stdout, logs and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data or "
-      "file,\n"
-      "4 no such device, 130 interrupted.\n"
+      "file, 4 no such device, 130 interrupted.\n"
       "Examples:\n"
       "  bie train --bits 4 -o digits4.safetensors\n"
       "  bie train --help");
@@ -64,6 +66,14 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
     return app.exit(error) == 0 ? bie::cli::ok : bie::cli::usage;
   }
   return bie::cli::ok;
+}
+
+/// A sentence where torch tells of its allocator.
+std::string readable(const std::string& error) {
+  const std::size_t size = error.find("you tried to allocate ");
+  if (size == std::string::npos) return error;
+  const std::string bytes = error.substr(size + 22, error.find(' ', size + 22) - size - 22);
+  return "there is not enough memory: " + bytes + " bytes more were wanted";
 }
 
 /// The sentence on stderr, and with --json an object on stdout too.
@@ -97,7 +107,9 @@ int main(int argc, char** argv) {
   } catch (const c10::ValueError& error) {
     return report(app, global, bie::cli::bad_data, error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    return report(app, global, bie::cli::failed, error.what_without_backtrace());
+    return report(app, global, bie::cli::failed, readable(error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    return report(app, global, bie::cli::failed, "there is not enough memory");
   } catch (const std::exception& error) {
     return report(app, global, bie::cli::failed, error.what());
   }

@@ -106,7 +106,7 @@ void add_predict(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie predict mnist4.safetensors three.png seven.png\n"
       "  bie predict mnist4.safetensors t10k-images-idx3-ubyte.gz --top 1\n"
-      "  bie predict iris8.safetensors flowers.csv --json | jq '.predictions[].guesses[0]'");
+      "  bie predict iris8.safetensors flowers.csv --json | jq '.predictions[].guesses'");
   command->callback([arguments, &global] { predict(*arguments, global); });
 }
 

@@ -96,7 +96,7 @@ void add_quantize(CLI::App& app, const Global& global) {
   Arguments& a = *arguments;
   CLI::App* command = app.add_subcommand("quantize", "Turn a trained float net into 8 or 4 bits without training");
   command->add_option("model", a.model, "a float net: bie train --bits 32 -o FILE")->required();
-  command->add_option("-o,--out", a.out, "where to save the quantised model (safetensors)");
+  takes_file(command->add_option("-o,--out", a.out, "where to save the quantised model (safetensors)"));
   command->add_option("--bits", a.options.bits, "8 or 4, of all layers but the first and the last")
       ->capture_default_str();
   command->add_option("--first", a.first, "bits of the first layer (default: 32)");
@@ -107,6 +107,7 @@ void add_quantize(CLI::App& app, const Global& global) {
   command
       ->add_option("--calib,--data", a.calibration,
                    "the data set whose training images set the step sizes and whose test images are counted")
+      ->type_name("DATA")
       ->capture_default_str();
   command->add_option("--calib-images", a.images, "how many training images to look at")
       ->check(CLI::Range(1, 1 << 20))
@@ -114,16 +115,16 @@ void add_quantize(CLI::App& app, const Global& global) {
   command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile")->capture_default_str();
   command->add_option("--percentile", a.options.percentile, "share of the values that is not clipped, in per cent")
       ->capture_default_str();
-  command->add_flag("--per-channel", a.options.per_channel,
-                    "a weight scale an output channel, kept in the BatchNorm behind the layer");
+  command->add_flag("--per-channel", a.options.per_channel, "a weight scale for each output channel, not one a layer");
   command->add_flag("--fold", a.options.fold, "fold the BatchNorms into weights and biases");
   command->footer(
-      "An error is the root mean square of a layer's output that changed, over that of the output, on the float net's\n"
-      "activations.\n"
+      "An error is the root mean square of what changed in a layer's output over that of the output, on the float "
+      "net's activations.\n"
       "Examples:\n"
       "  bie quantize digits32.safetensors --bits 8 -o digits8.safetensors\n"
-      "  bie quantize lenet32.safetensors --bits 4 --per-channel --calib mnist:data/mnist -o lenet4.safetensors\n"
-      "  bie quantize lenet32.safetensors --bits 4 --bits-of conv2=8 --calib mnist:data/mnist --json");
+      "  bie quantize lenet32.safetensors --bits 4 --per-channel \\\n"
+      "      --calib mnist:data/mnist -o lenet4.safetensors\n"
+      "  bie quantize lenet32.safetensors --bits-of conv2=4 --calib mnist:data/mnist");
   command->callback([arguments, &global] { quantize(*arguments, global); });
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "bie/nn/nbit_layer.h"
@@ -20,7 +21,7 @@ namespace bie::cli {
 namespace {
 
 constexpr std::int64_t most_mistakes = 12;
-constexpr std::int64_t most_classes = 50;  // of a confusion table that can be read
+constexpr std::int64_t most_classes = 1000;  // of a table of counts, which is their square
 
 std::vector<report::Fact> facts_of(const Json& object) {
   std::vector<report::Fact> facts;
@@ -114,17 +115,30 @@ void add_predictions(nn::Classifier& model, const io::Dataset& data, report::Run
 }
 
 void add_results(const train::TrainResult& result, const nn::Classifier& model, report::RunReport& report) {
-  report.results.push_back({"test accuracy", format("%.2f %%", 100 * result.test_accuracy)});
+  if (result.end != train::End::interrupted)
+    report.results.push_back({"test accuracy", format("%.2f %%", 100 * result.test_accuracy)});
+  else if (!result.history.empty())
+    report.results.push_back({c10::str("test accuracy after epoch ", result.history.back().epoch),
+                              format("%.2f %%", 100 * result.history.back().test_accuracy)});
   if (!std::isnan(result.flipped))
     report.results.push_back({"binary weights flipped", format("%.1f %%", 100 * result.flipped)});
   report.results.push_back(
       {"weights quantised", format("%.1f %%", 100.0 * static_cast<double>(model.quantised_count()) /
                                                   static_cast<double>(model.weight_count()))});
   report.results.push_back({"time", duration(result.seconds)});
-  if (result.end == train::End::patience)
-    report.notes.emplace_back(
-        "Stopped early: the test accuracy got no better. The test images chose the moment, so the "
-        "accuracy flatters.");
+}
+
+/// Share of all binary weights whose sign is not the start's; unknown where there are none.
+double flipped_of(const train::Epoch& epoch, const std::vector<nn::ProductLayer>& products) {
+  double flipped = 0, all = 0;
+  for (const nn::ProductLayer& product : products) {
+    const auto found = epoch.flipped.find(product.name);
+    const auto* low = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+    if (found == epoch.flipped.end() || low == nullptr) continue;
+    flipped += found->second * static_cast<double>(low->weight_count());
+    all += static_cast<double>(low->weight_count());
+  }
+  return all > 0 ? flipped / all : report::unknown;
 }
 
 }  // namespace
@@ -135,29 +149,37 @@ std::vector<report::Fact> machine_facts() {
   return facts;
 }
 
-std::string run_page(const Session& session, const io::Dataset& data, const Json& config) {
+std::string run_page(const Session& session, const io::Dataset& data, const Json& config,
+                     const std::vector<std::string>& notes) {
   nn::Classifier& model = *session.model;
   report::RunReport report;
   report.title = format("%d-bit %s on %s", model.config().bits, model.config().arch.c_str(), data.name.c_str());
   report.when = config["started"].get<std::string>();
   report.command = config["command"].get<std::string>();
+  report.notes = notes;
   add_results(session.result, model, report);
+  const std::vector<nn::ProductLayer> products = model.products();
   for (const train::Epoch& e : session.result.history) {
     report::Epoch epoch;
     epoch.number = e.epoch;
     epoch.loss = e.loss;
+    epoch.train_accuracy = e.train_accuracy;
     epoch.test_accuracy = e.test_accuracy;
     epoch.rate = e.rate;
+    epoch.integer_rate = e.integer_rate;
+    epoch.flipped = flipped_of(e, products);
     epoch.seconds = e.seconds;
     report.epochs.push_back(epoch);
   }
-  for (const nn::ProductLayer& product : model.products()) {
+  for (const nn::ProductLayer& product : products) {
     report.layers.push_back(layer_of(product));
     add_epochs(session.result.history, &report.layers.back());
   }
-  add_predictions(model, data, report);
+  if (session.result.end != train::End::interrupted) add_predictions(model, data, report);
+  std::set<std::string> told{"format_version"};  // and the classes, which data and model both have
   for (const char* part : {"data", "model", "recipe"})
-    for (report::Fact& fact : facts_of(config[part])) report.configuration.push_back(std::move(fact));
+    for (report::Fact& fact : facts_of(config[part]))
+      if (told.insert(fact.name).second) report.configuration.push_back(std::move(fact));
   report.machine = machine_facts();
   return report::html(report);
 }

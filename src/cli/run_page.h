@@ -1,4 +1,4 @@
-// A finished run as the page of a run folder.
+// A run, finished or interrupted, as the page of a run folder.
 #pragma once
 
 #include <string>
@@ -11,8 +11,11 @@
 
 namespace bie::cli {
 
+/// An interrupted run has no confusion table and no mistakes: they would take another pass over the test images.
 /// @param config  what went into config.json.
-std::string run_page(const Session& session, const io::Dataset& data, const Json& config);
+/// @param notes   sentences that stand at the top.
+std::string run_page(const Session& session, const io::Dataset& data, const Json& config,
+                     const std::vector<std::string>& notes);
 
 /// The program and the processor as lines of a report.
 std::vector<report::Fact> machine_facts();

@@ -4,7 +4,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <limits>
+#include <charconv>
 
 #include "cli/interrupt.h"
 #include "cli/log.h"
@@ -72,10 +72,25 @@ Session train_with_bar(const std::string& label, const nn::ModelConfig& config, 
   return session;
 }
 
+namespace {
+
+std::string empty_name(const std::string& name) { return name.empty() ? "the name is empty" : ""; }
+
+/// CLI11 takes a number beyond all bounds for the largest one.
+std::string bad_seed(const std::string& text) {
+  std::int64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, seed);
+  return error == std::errc() && rest == end && seed >= 0 ? "" : text + " is no whole number from 0 to 2^63 - 1";
+}
+
+}  // namespace
+
+CLI::Option* takes_file(CLI::Option* option) { return option->type_name("FILE")->check(empty_name); }
+CLI::Option* takes_folder(CLI::Option* option) { return option->type_name("DIR")->check(empty_name); }
+
 CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what) {
-  return command.add_option("--seed", seed, what)
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max(), "NONNEGATIVE"))
-      ->capture_default_str();
+  return command.add_option("--seed", seed, what)->type_name("INT")->check(bad_seed)->capture_default_str();
 }
 
 CLI::Option* add_data(CLI::App& command, std::string& data) {
@@ -83,6 +98,7 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
       .add_option("--data", data,
                   "digits (built in), mnist:DIR (IDX files, .gz or not), cifar10:DIR (binary files), csv:FILE or "
                   "images:DIR (DIR/CLASS/*.png)")
+      ->type_name("DATA")
       ->capture_default_str();
 }
 

@@ -34,6 +34,11 @@ nn::ModelConfig fitted(nn::ModelConfig config, const io::Dataset& data);
 Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const io::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks = {});
 
+/// An option that takes the name of a file or a folder: an empty one, as of a shell's variable that is not set, is
+/// refused.
+CLI::Option* takes_file(CLI::Option* option);
+CLI::Option* takes_folder(CLI::Option* option);
+
 /// --seed of train and demo.
 CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
 /// --data of the commands that read a data set, --device of those that run a model.

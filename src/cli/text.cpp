@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <ctime>
+#include <sstream>
 #include <string_view>
 
 namespace bie::cli {
@@ -31,6 +32,23 @@ std::string utc_now() {
   char text[32] = "";
   if (::gmtime_r(&now, &parts) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
   return text;
+}
+
+std::string wrapped(const std::string& text, std::size_t indent) {
+  constexpr std::size_t columns = 80;
+  std::istringstream words(text);
+  std::string result, word;
+  std::size_t column = indent;
+  while (words >> word) {
+    if (column > indent && column + 1 + word.size() > columns) {
+      result.append(1, '\n').append(indent, ' ');
+      column = indent;
+    }
+    if (column > indent) result += ' ';
+    column += word.size() + (column > indent ? 1 : 0);
+    result += word;
+  }
+  return result;
 }
 
 std::string shell_line(const std::vector<std::string>& words) {

@@ -18,4 +18,8 @@ std::string utc_now();
 /// Words as a shell takes them, quoted where they have to be.
 std::string shell_line(const std::vector<std::string>& words);
 
+/// The words of the text in lines of at most 80 columns; the first begins at column `indent`, the others are moved
+/// there.
+std::string wrapped(const std::string& text, std::size_t indent = 0);
+
 }  // namespace bie::cli

@@ -61,12 +61,28 @@ Json run_config(const TrainArguments& a, const nn::Classifier& model, const io::
           {"program", build_info()}};
 }
 
-/// Ends the command after Ctrl-C with the sentence that says what is kept.
-[[noreturn]] void interrupted_after(const TrainArguments& a, const train::TrainResult& result, const Global& global) {
+/// What is kept of a run that Ctrl-C ended.
+std::string interrupted_sentence(const TrainArguments& a, const train::TrainResult& result, const Global& global) {
   const std::string when = format("interrupted after step %lld", static_cast<long long>(result.steps));
-  if (a.options.checkpoints.empty())
-    throw Interrupted(when + "; nothing was kept, --run DIR or --checkpoints DIR would keep it");
-  throw Interrupted(when + ", kept in " + a.options.checkpoints + "; go on with: " + command_line(global, true));
+  if (a.options.checkpoints.empty()) return when + "; nothing was kept, --run DIR or --checkpoints DIR would keep it";
+  return when + ", kept in " + a.options.checkpoints + "; go on with: " + command_line(global, true);
+}
+
+void write_page(const train::RunFolder& run, const Session& session, const io::Dataset& data, const Json& config,
+                const std::vector<std::string>& notes) {
+  run.write_report(run_page(session, data, config, notes));
+  log::info("the run's page is " + run.report());
+}
+
+/// Ends the command. The page shows what there is; without it the run still goes on.
+[[noreturn]] void end_interrupted(const std::string& sentence, const std::optional<train::RunFolder>& run,
+                                  const Session& session, const io::Dataset& data, const Json& config) {
+  try {
+    if (run) write_page(*run, session, data, config, {"The run was " + sentence});
+  } catch (const c10::ValueError& error) {
+    log::warn(error.what_without_backtrace());
+  }
+  throw Interrupted(sentence);
 }
 
 const char* name_of(train::End end) {
@@ -126,10 +142,15 @@ void train_and_save(TrainArguments& a, const Global& global) {
   };
   const Session session = train_with_bar("train", a.config, data, a.options, hooks);
   const train::TrainResult& result = session.result;
-  if (result.end == train::End::interrupted) interrupted_after(a, result, global);
-  if (result.end == train::End::patience)
+  if (result.end == train::End::interrupted)
+    end_interrupted(interrupted_sentence(a, result, global), run, session, data, config);
+  std::vector<std::string> notes;
+  if (result.end == train::End::patience) {
+    notes.emplace_back(
+        "Stopped early: the test accuracy got no better. The test images chose the moment, so the accuracy flatters.");
     log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
                        result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
+  }
   log::info(c10::str("the optimizer held ", result.optimizer_bytes, " bytes for ", session.model->weight_count(),
                      " weights"));
   std::vector<std::string> saved;
@@ -139,10 +160,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
     nn::save_model(*session.model, path, a.form);
     log::info("saved to " + path);
   }
-  if (run) {
-    run->write_report(run_page(session, data, config));
-    log::info("the run's page is " + run->report());
-  }
+  if (run) write_page(*run, session, data, config, notes);
   if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
   if (global.json)
     print_json("train", result_json(a, session, data, saved));
@@ -159,8 +177,9 @@ void add_train(CLI::App& app, const Global& global) {
   command->footer(
       "Examples:\n"
       "  bie train --bits 4 -o digits4.safetensors\n"
-      "  bie train --data mnist:data/mnist --arch lenet --bits 4 --epochs 8 --run runs/lenet4\n"
-      "  bie train --data images:photos --arch vgg-small --bits 8 --first 8 --optimizer sgd --augment crop-flip\n"
+      "  bie train --data mnist:data/mnist --arch lenet --bits 4 --run runs/lenet4\n"
+      "  bie train --data images:photos --arch vgg-small --width 32 --bits 8 \\\n"
+      "      --first 8 --optimizer sgd --augment crop-flip --run runs/photos\n"
       "  bie train --data csv:iris.csv --hidden 64 --bits 8 --patience 5 --json");
   command->callback([arguments, &global] { train_and_save(*arguments, global); });
 }

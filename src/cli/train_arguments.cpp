@@ -2,6 +2,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <utility>
 
 #include "bie/nn/net_description.h"
 #include "bie/train/device.h"
@@ -40,7 +41,8 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   auto& c = a.config;
   auto& w = a.words;
   CLI::Option* arch = group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
-  group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch")->excludes(arch);
+  takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
+      ->excludes(arch);
   group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
   group.add_unset("--first", w.first, "bits of the first layer");
   group.add_unset("--last", w.last, "bits of the last layer");
@@ -49,8 +51,13 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
       ->allow_extra_args(false);
   group.add("--linear-bits", c.linear_bits,
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
-  group.add("--hidden,--width", c.hidden, "width of the inner layers");
-  group.add("--depth", c.depth, "number of inner layers (mlp)");
+  group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024)");
+  group.add_unset("--width", c.width,
+                  "channels of the first stage; the next ones have 2 and 4 times as many (default: lenet 32, vgg-small "
+                  "128, resnet20 16). Of an mlp the same as --hidden");
+  group.add_unset("--depth", c.depth,
+                  "inner linears of an mlp (default: 3), convolutions a stage of vgg-small (2), residual blocks a "
+                  "stage of resnet20 (3; 5 make it ResNet-32)");
   group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
   group.flag("--quantise-first", c.quantise_first, "quantise the first layer too: all but the last one then");
   group.add("--weights", w.weights, "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)");
@@ -88,12 +95,12 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
 void add_output_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "What is kept");
   auto& o = a.options;
-  group.add_unset("-o,--out", a.out, "where to save the model (safetensors)");
-  CLI::Option* run = group.add_unset(
-      "--run", a.run, "a folder for the whole run: config, log, TensorBoard events, checkpoints, model, report");
+  takes_file(group.add_unset("-o,--out", a.out, "where to save the model (safetensors)"));
+  CLI::Option* run = takes_folder(group.add_unset(
+      "--run", a.run, "a folder for the whole run: config, log, TensorBoard events, checkpoints, model, report"));
   group.flag("--training-form", a.words.training_form, "save the weights as they train, not packed");
-  group.add_unset("--logits", a.logits, "where to save the test images' logits (safetensors)");
-  group.add_unset("--checkpoints", o.checkpoints, "folder for training checkpoints alone")->excludes(run);
+  takes_file(group.add_unset("--logits", a.logits, "where to save the test images' logits (safetensors)"));
+  takes_folder(group.add_unset("--checkpoints", o.checkpoints, "folder for training checkpoints alone"))->excludes(run);
   group.add("--checkpoint-every", o.checkpoint_every, "steps between them; 0: once an epoch");
   group.flag("--resume", o.resume, "go on from the newest good checkpoint in the folder");
 }
@@ -103,6 +110,18 @@ int bits_in(const std::string& word, std::size_t equals) {
   for (const int bits : {32, 8, 4, 1})
     if (digits == std::to_string(bits)) return bits;
   TORCH_CHECK_VALUE(false, "--bits-of ", word, ": 32, 8, 4 or 1 bits are wanted");
+}
+
+/// --hidden, and --width where it is the same.
+void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden) {
+  const bool deep = c.arch == "vgg-small" || c.arch == "resnet20";
+  TORCH_CHECK_VALUE(!hidden || c.arch != "custom", "--hidden ", *hidden, ": the net's description says its sizes");
+  TORCH_CHECK_VALUE(!hidden || !deep || c.linear_bits != 0, "--hidden ", *hidden, ": ", c.arch,
+                    " has an inner linear only where --linear-bits gives it one");
+  TORCH_CHECK_VALUE(!hidden || !c.width || c.arch != "mlp", "--hidden ", *hidden, " and --width ", *c.width,
+                    ": they are the same size of an mlp, one of them is wanted");
+  if (hidden) c.hidden = *hidden;
+  if (c.arch == "mlp" && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
 
 }  // namespace
@@ -135,6 +154,7 @@ void resolve(TrainArguments& a) {
   a.options.augment = train::augmentation_of(w.augment);
   if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);
   TORCH_CHECK_VALUE(!a.net.empty() || a.config.arch != "custom", "--arch custom: --net FILE describes such a net");
+  resolve_sizes(a.config, w.hidden);
   a.config.norm = !w.no_norm;
   a.config.weights = nn::weight_form_of(w.weights);
   a.options.optimizer = train::optimizer_of(w.optimizer);

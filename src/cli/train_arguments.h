@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct TrainArguments {
     std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none";
     std::vector<std::string> bits_of;
     std::optional<int> first, last;
+    std::optional<std::int64_t> hidden;
     bool no_norm = false, bfloat16_moments = false, training_form = false;
   } words;
 };

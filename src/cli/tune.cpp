@@ -13,6 +13,7 @@
 #include "bie/train/device.h"
 #include "cli/commands.h"
 #include "cli/result.h"
+#include "cli/session.h"
 
 namespace bie::cli {
 namespace {
@@ -64,7 +65,7 @@ void add_tune(CLI::App& app, const Global& global) {
   CLI::App* command = app.add_subcommand("tune", "Time a GPU's GEMM kernels and remember the fastest");
   command->add_option("--device", arguments->device, "cuda or cuda:N")->capture_default_str();
   command->add_option("--gemm", arguments->gemms, "BITS,M,N,K: M rows, N outputs, K inputs; may be repeated");
-  command->add_option("--model", arguments->model, "the linear layers of a model written by bie train");
+  takes_file(command->add_option("--model", arguments->model, "the linear layers of a model written by bie train"));
   command->add_option("--batch", arguments->batch, "rows for --model")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

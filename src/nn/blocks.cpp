@@ -14,9 +14,15 @@ bool is_latent(const ModelConfig& c, const PlannedLayer& l) {
   return c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
 }
 
+// A layer without a bias has a BatchNorm behind it, which can hold scales of channels too.
+
 std::shared_ptr<QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
   const bool latent = is_latent(c, l);
-  const QLinearOptions options{l.in, l.out, latent, bias};
+  const QLinearOptions options{.in_features = l.in,
+                               .out_features = l.out,
+                               .latent = latent,
+                               .bias = bias,
+                               .channel_scales = c.channel_scales && bias};
   if (l.bits == 8) return std::make_shared<Q8LinearImpl>(options);
   if (l.bits == 4) return std::make_shared<Q4LinearImpl>(options);
   return std::make_shared<BinaryLinearImpl>(BinaryLinearOptions{l.in, l.out, latent, bias});
@@ -32,7 +38,8 @@ std::shared_ptr<QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l
   };
   if (l.bits == 1)
     return std::make_shared<BinaryConv2dImpl>(fill(BinaryConv2dOptions{l.in, l.out, {l.kernel, l.kernel}}));
-  const QConv2dOptions options = fill(QConv2dOptions{l.in, l.out, {l.kernel, l.kernel}});
+  QConv2dOptions options = fill(QConv2dOptions{l.in, l.out, {l.kernel, l.kernel}});
+  options.channel_scales = c.channel_scales && bias;
   if (l.bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
   return std::make_shared<Q4Conv2dImpl>(options);
 }

@@ -66,7 +66,7 @@ void check_window(const Options& o, const at::Tensor& x) {
 
 BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
     : BinaryLayer({"BinaryConv2d", 1, filter_shape(o), packed_shape(o), at::kByte, 1, o.latent, o.bias,
-                   binary_geometry(o), o.groups},
+                   binary_geometry(o), /*has_channel_scale=*/false, o.groups},
                   o.symmetric),
       options_(o) {
   TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
@@ -99,7 +99,7 @@ at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
     : NbitLayer({bits == 8 ? "Q8Conv2d" : "Q4Conv2d", bits, filter_shape(o), packed_shape(bits, o), at::kChar, 1,
-                 o.latent, o.bias, geometry(o)}),
+                 o.latent, o.bias, geometry(o), o.channel_scales}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }
@@ -120,9 +120,9 @@ at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
   const Activation a = activation(x);
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
-  return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                     {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
-                      grad_mode(), w.anchor, w.panels}));
+  return finish(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                   {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
+                    grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

@@ -43,8 +43,8 @@ at::Tensor BinaryLinearImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
   const Activation a = activation(x);
   const Operand w = operand();
-  return add_bias(ops::binary_linear(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                                     {options_.in_features, w.anchor, w.panels, gemm_kernel_id_}));
+  return finish(ops::binary_linear(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                                   {options_.in_features, w.anchor, w.panels, gemm_kernel_id_}));
 }
 
 QLinearImpl::QLinearImpl(int bits, const QLinearOptions& o)
@@ -56,7 +56,8 @@ QLinearImpl::QLinearImpl(int bits, const QLinearOptions& o)
                  -1,
                  o.latent,
                  o.bias,
-                 {}}),
+                 {},
+                 o.channel_scales}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }
@@ -70,8 +71,8 @@ at::Tensor QLinearImpl::forward(const at::Tensor& x) {
   const Activation a = activation(x);
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_linear : ops::q4_linear;
-  return add_bias(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                     {options_.in_features, smallest_step(), grad_mode(), w.anchor, w.panels}));
+  return finish(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                   {options_.in_features, smallest_step(), grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

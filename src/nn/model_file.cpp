@@ -2,19 +2,22 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bie/io/checksum.h"
 #include "bie/io/safetensors.h"
 #include "bie/nn/net_description.h"
 #include "bie/nn/state_dict.h"
+#include "nn/model_plan.h"
 #include "nn/unfilled.h"
 
 namespace bie::nn {
 namespace {
 
-// 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise.
-constexpr int format_version = 4;
+// 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise; 4: without
+// width and channel_scales, and depth is that of an mlp alone.
+constexpr int format_version = 5;
 
 /// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
 /// allocate terabytes.
@@ -47,21 +50,24 @@ T field(const nlohmann::json& json, const char* name, const T& otherwise, bool o
 }  // namespace
 
 std::string config_json(const ModelConfig& c) {
-  const bool newest = !c.bits_of.empty() || c.normalise || !c.layers.empty();
   // The oldest version that describes the model, so that older builds read what they can run.
-  nlohmann::json json = {{"format_version", newest ? format_version : 3},
+  const int version = (c.arch != "mlp" && !has_own_sizes(c)) || c.channel_scales ? 5
+                      : !c.bits_of.empty() || c.normalise || !c.layers.empty()   ? 4
+                                                                                 : 3;
+  nlohmann::json json = {{"format_version", version},
                          {"arch", c.arch},
                          {"bits", c.bits},
                          {"image", c.image},
                          {"classes", c.classes},
                          {"hidden", c.hidden},
-                         {"depth", c.depth},
+                         {"depth", std::max<std::int64_t>(depth_of(c), 1)},  // older builds want one
                          {"norm", c.norm},
                          {"quantise_first", c.quantise_first},
                          {"weights", name(c.weights)},
                          {"linear_bits", c.linear_bits}};
   if (!c.layers.empty()) json["layers"] = nlohmann::json::parse(layers_json(c.layers));
-  if (newest) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
+  if (version >= 4) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
+  if (version >= 5) json.update({{"width", width_of(c)}, {"channel_scales", c.channel_scales}});
   if (!c.class_names.empty()) json["class_names"] = c.class_names;  // older builds pass over it
   return json.dump();
 }
@@ -69,6 +75,8 @@ std::string config_json(const ModelConfig& c) {
 ModelConfig parse_config(const std::string& text, const std::string& path) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
+  TORCH_CHECK_VALUE(json.value("kind", nlohmann::json()) != "training", path,
+                    ": this is a training checkpoint, a model is wanted");
   try {
     const int version = field(json, "format_version", 0, false);
     TORCH_CHECK_VALUE(version >= 1 && version <= format_version, path, ": format version ", version,
@@ -79,12 +87,16 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
     c.image = field(json, "image", c.image, false);
     c.classes = field(json, "classes", c.classes, false);
     c.hidden = field(json, "hidden", c.hidden, false);
-    c.depth = field(json, "depth", c.depth, false);
+    const auto depth = field(json, "depth", std::int64_t{0}, false),
+               width = field(json, "width", std::int64_t{0}, version < 5);
+    if (c.arch == "mlp" || (version >= 5 && depth_of(c) > 0)) c.depth = depth;
+    if (width != 0) c.width = width;
     c.norm = field(json, "norm", c.norm, version < 2);
     c.quantise_first = field(json, "quantise_first", c.quantise_first, version < 2);
     c.linear_bits = field(json, "linear_bits", c.linear_bits, version < 3);
     c.bits_of = field(json, "bits_of", c.bits_of, version < 4);
     c.normalise = field(json, "normalise", c.normalise, version < 4);
+    c.channel_scales = field(json, "channel_scales", c.channel_scales, version < 5);
     if (json.contains("layers")) c.layers = parse_layers(json["layers"].dump(), path + ": the metadata entry 'bie'");
     c.class_names = field(json, "class_names", c.class_names, true);
     TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes, path,

@@ -3,12 +3,40 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <string_view>
 
 namespace bie::nn {
 namespace {
 
 void check_width(const std::string& name, int bits) {
   TORCH_CHECK_VALUE(bits == 32 || bits == 8 || bits == 4 || bits == 1, name, " is ", bits, ", 32, 8, 4 or 1 is wanted");
+}
+
+/// An architecture's own sizes; 0 where it has no such size.
+struct Arch {
+  std::string_view name;
+  std::int64_t depth, width;
+};
+constexpr Arch archs[] = {
+    {"mlp", 3, 0}, {"lenet", 0, 32}, {"vgg-small", 2, 128}, {"resnet20", 3, 16}, {"custom", 0, 0}};
+
+Arch arch_of(const ModelConfig& c) {
+  const Arch* const found = std::find_if(std::begin(archs), std::end(archs), [&](auto& a) { return a.name == c.arch; });
+  return found == std::end(archs) ? Arch{c.arch, 0, 0} : *found;
+}
+
+/// A size that is given must be one that the architecture has.
+void check_size(const char* name, const ModelConfig& c, const std::optional<std::int64_t>& size,
+                std::int64_t Arch::*own, std::int64_t most) {
+  if (!size) return;
+  std::string others;
+  for (const Arch& arch : archs)
+    if (arch.*own > 0) others += (others.empty() ? "" : ", ") + std::string(arch.name);
+  TORCH_CHECK_VALUE(arch_of(c).*own > 0, name, " is ", *size, ", but ", c.arch, " has no ", name,
+                    "; these have one: ", others);
+  TORCH_CHECK_VALUE(*size >= 1 && *size <= most, name, " is ", *size, ", 1 to ", most, " is wanted");
 }
 
 void check_sizes(const ModelConfig& c) {
@@ -20,11 +48,15 @@ void check_sizes(const ModelConfig& c) {
     TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size is ", size, ", 1 to 4096 is wanted");
   // The third may be the features of a table, of which there can be more.
   TORCH_CHECK_VALUE(c.image[2] > 0 && c.image[2] <= 1 << 16, "an image size is ", c.image[2], ", 1 to 65536 is wanted");
-  TORCH_CHECK_VALUE(c.depth >= 1 && c.depth <= 1000, "depth is ", c.depth, ", 1 to 1000 is wanted");
+  check_size("depth", c, c.depth, &Arch::depth, 1000);
+  check_size("width", c, c.width, &Arch::width, 1 << 14);
 }
 
 /// The bits of the linear between the features of a convolutional net and its head; 0 where there is none.
 int inner_bits(const ModelConfig& c) { return c.linear_bits == 0 && c.arch == "lenet" ? c.bits : c.linear_bits; }
+
+/// Channels of the three stages of vgg-small and resnet20.
+std::array<std::int64_t, 3> stages(const ModelConfig& c) { return {width_of(c), 2 * width_of(c), 4 * width_of(c)}; }
 
 // Each of these adds the layers of an architecture and returns the features of an image behind them.
 
@@ -32,7 +64,7 @@ std::int64_t add_mlp(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
   TORCH_CHECK_VALUE(c.linear_bits == 0, "linear_bits is ", c.linear_bits,
                     ", but all layers of an mlp are linear: bits is their width");
   std::int64_t in = c.image[0] * c.image[1] * c.image[2];
-  for (std::int64_t i = 0; i <= c.depth; ++i) {
+  for (std::int64_t i = 0; i <= depth_of(c); ++i) {
     layers.push_back({.name = "block" + std::to_string(i), .in = in, .out = c.hidden, .bits = c.bits});
     in = c.hidden;
   }
@@ -42,35 +74,37 @@ std::int64_t add_mlp(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
 std::int64_t add_lenet(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
   const std::int64_t h = ((c.image[1] - 4) / 2 - 4) / 2, w = ((c.image[2] - 4) / 2 - 4) / 2;
   TORCH_CHECK_VALUE(h > 0 && w > 0, "lenet wants images of at least 16x16, these are ", c.image[1], "x", c.image[2]);
-  layers.push_back({.name = "conv1", .in = c.image[0], .out = 32, .kernel = 5, .bits = c.bits});
-  layers.push_back({.name = "conv2", .in = 32, .out = 64, .kernel = 5, .bits = c.bits});
-  return 64 * h * w;
+  const std::int64_t width = width_of(c);
+  layers.push_back({.name = "conv1", .in = c.image[0], .out = width, .kernel = 5, .bits = c.bits});
+  layers.push_back({.name = "conv2", .in = width, .out = 2 * width, .kernel = 5, .bits = c.bits});
+  return 2 * width * h * w;
 }
 
 std::int64_t add_vgg(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
   TORCH_CHECK_VALUE(c.image[1] >= 8 && c.image[2] >= 8, "vgg-small wants images of at least 8x8, these are ",
                     c.image[1], "x", c.image[2]);
   std::int64_t in = c.image[0];
-  for (const std::int64_t out : {128, 128, 256, 256, 512, 512}) {
-    const std::string name = "conv" + std::to_string(layers.size());
-    layers.push_back({.name = name, .in = in, .out = out, .kernel = 3, .padding = 1, .bits = c.bits});
-    in = out;
-  }
-  return 512 * (c.image[1] / 8) * (c.image[2] / 8);
+  for (const std::int64_t out : stages(c))
+    for (std::int64_t i = 0; i < depth_of(c); ++i) {
+      const std::string name = "conv" + std::to_string(layers.size());
+      layers.push_back({.name = name, .in = in, .out = out, .kernel = 3, .padding = 1, .bits = c.bits});
+      in = out;
+    }
+  return in * (c.image[1] / 8) * (c.image[2] / 8);
 }
 
 std::int64_t add_resnet(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
-  layers.push_back({.name = "conv", .in = c.image[0], .out = 16, .kernel = 3, .padding = 1, .bits = c.bits});
-  std::int64_t in = 16, block = 0;
-  for (const std::int64_t out : {16, 32, 64})
-    for (int i = 0; i < 3; ++i, ++block) {
+  std::int64_t in = width_of(c), block = 0;
+  layers.push_back({.name = "conv", .in = c.image[0], .out = in, .kernel = 3, .padding = 1, .bits = c.bits});
+  for (const std::int64_t out : stages(c))
+    for (std::int64_t i = 0; i < depth_of(c); ++i, ++block) {
       const std::string name = "block" + std::to_string(block);
       const std::int64_t stride = in == out ? 1 : 2;
       layers.push_back({name + ".conv1", in, out, 3, stride, 1, c.bits});
       layers.push_back({name + ".conv2", out, out, 3, 1, 1, c.bits});
       in = out;
     }
-  return 64;
+  return in;
 }
 
 std::int64_t add_conv_net(const ModelConfig& c, std::vector<PlannedLayer>& layers) {
@@ -131,11 +165,19 @@ std::string names_of(const std::vector<PlannedLayer>& layers) {
 
 }  // namespace
 
+std::int64_t depth_of(const ModelConfig& c) { return c.depth.value_or(arch_of(c).depth); }
+std::int64_t width_of(const ModelConfig& c) { return c.width.value_or(arch_of(c).width); }
+
+bool has_own_sizes(const ModelConfig& c) {
+  const Arch arch = arch_of(c);
+  return depth_of(c) == arch.depth && width_of(c) == arch.width;
+}
+
 std::vector<PlannedLayer> plan(const ModelConfig& c) {
-  check_sizes(c);
   TORCH_CHECK_VALUE(
       c.arch == "mlp" || c.arch == "lenet" || c.arch == "vgg-small" || c.arch == "resnet20" || c.arch == "custom",
       "the architecture is '", c.arch, "', mlp, lenet, vgg-small or resnet20 is wanted");
+  check_sizes(c);
   std::vector<PlannedLayer> layers;
   const std::int64_t features = c.arch == "mlp"      ? add_mlp(c, layers)
                                 : c.arch == "custom" ? add_custom(c, layers)

@@ -24,6 +24,12 @@ struct PlannedLayer {
 /// architecture, layer name or bit width, and for sizes that cannot be.
 std::vector<PlannedLayer> plan(const ModelConfig& config);
 
+/// `depth` and `width` as they are, given or the architecture's own; 0 where it has none, and for an unknown one.
+std::int64_t depth_of(const ModelConfig& config);
+std::int64_t width_of(const ModelConfig& config);
+/// Whether each of them is the architecture's own.
+bool has_own_sizes(const ModelConfig& config);
+
 /// Whether the net begins with a BatchNorm, and whether that one has learned numbers.
 bool normalises_input(const ModelConfig& config, const PlannedLayer& first);
 bool learns_input_norm(const ModelConfig& config, const PlannedLayer& first);

@@ -125,9 +125,10 @@ class VggSmall : public ConvNet {
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = normalised(images);
+    const std::size_t stage = convs_.size() / 3;
     for (std::size_t i = 0; i < convs_.size(); ++i) {
       x = convs_[i]->forward(x);
-      if (i % 2 == 1) x = at::max_pool2d(x, 2);
+      if ((i + 1) % stage == 0) x = at::max_pool2d(x, 2);
     }
     return linears(x.flatten(1));
   }

@@ -40,6 +40,7 @@ QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {
   scale_w = register_buffer("scale_w", at::ones({}));
   if (traits_.bits > 1) eps = register_buffer("eps", at::full({}, 1e-5));
   if (traits_.has_bias) bias = register_parameter("bias", at::empty({shape[0]}).uniform_(-bound, bound));
+  if (traits_.has_channel_scale) channel_scale = register_buffer("channel_scale", at::ones({shape[0]}));
   anchor_ = at::empty({0}).requires_grad_();
 }
 
@@ -147,8 +148,9 @@ void QuantLayer::train(bool on) {
 void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
   // Module::to casts everything; scales and integers keep their dtype.
   std::vector<std::pair<at::Tensor, at::Tensor>> kept;
-  for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w, eps})
-    if (tensor.defined() && (tensor.dim() == 0 || !at::isFloatingType(tensor.scalar_type())))
+  for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w, eps, channel_scale})
+    if (tensor.defined() &&
+        (tensor.dim() == 0 || tensor.is_same(channel_scale) || !at::isFloatingType(tensor.scalar_type())))
       kept.emplace_back(tensor, tensor.detach());
   torch::nn::Module::to(device, dtype, non_blocking);
   for (auto& [tensor, value] : kept) tensor.set_data(value.to(device));
@@ -180,6 +182,7 @@ void QuantLayer::pretty_print(std::ostream& stream) const {
   stream << traits_.kind << '(' << bias_a.size(0) << ", " << traits_.weight_shape[0] << traits_.geometry << ", "
          << weight_form() << " weight";
   if (traits_.has_bias) stream << ", bias";
+  if (traits_.has_channel_scale) stream << ", scales of channels";
   if (compat_ == Compat::bie_0_2_6)
     stream << ", compat=bie-0.2.6";
   else if (grad_mode_ == ops::GradMode::reference)
@@ -261,10 +264,13 @@ QuantLayer::Activation QuantLayer::activation(const at::Tensor& x) {
   return {x + bias_a.to(x.scalar_type()).view(shape), {}};
 }
 
-at::Tensor QuantLayer::add_bias(const at::Tensor& y) const {
-  if (!bias.defined()) return y;
-  if (traits_.feature_axis < 0) return y + bias.to(y.scalar_type());
-  return y + bias.to(y.scalar_type()).view({1, -1, 1, 1});
+at::Tensor QuantLayer::finish(const at::Tensor& y) const {
+  const auto along = [&](const at::Tensor& channels) {
+    const at::Tensor same = channels.to(y.scalar_type());
+    return traits_.feature_axis < 0 ? same : same.view({1, -1, 1, 1});
+  };
+  const at::Tensor scaled = channel_scale.defined() ? y * along(channel_scale) : y;
+  return bias.defined() ? scaled + along(bias) : scaled;
 }
 
 StateDict QuantLayer::state(bool packed) const {
@@ -307,15 +313,16 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
     return tensor;
   };
   const auto name = [&](const char* key) { return "the entry '" + prefix + key + "'"; };
-  const auto vector = [&](const char* key, std::int64_t size, bool wanted) {
+  const auto vector = [&](const char* key, std::int64_t size, bool wanted, at::ScalarType type) {
     const at::Tensor tensor = take(key);
     if (!tensor.defined() && !wanted) return tensor;
     TORCH_CHECK_VALUE(tensor.defined(), name(key), " is missing");
     TORCH_CHECK_VALUE(tensor.dim() == 1 && tensor.size(0) == size && at::isFloatingType(tensor.scalar_type()),
                       name(key), " is ", tensor.sizes(), " of ", tensor.scalar_type(), ", [", size,
                       "] of a floating-point type is wanted");
-    return finite(tensor.to(bias_a.scalar_type()), name(key));
+    return finite(tensor.to(type), name(key));
   };
+  const at::ScalarType type = bias_a.scalar_type();
   const auto scalar = [&](const char* key, bool wanted, float least) {
     const at::Tensor tensor = take(key);
     if (!tensor.defined() && !wanted) return tensor;
@@ -331,12 +338,13 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
   const bool has_scales = entries.count(prefix + "scale_a") + entries.count(prefix + "scale_w") > 0;
   const bool plain = traits_.bits == 1 && !has_scales;  // a CPP class: neither scales nor bias_a
   Staged s;
-  s.bias_a = vector("bias_a", bias_a.size(0), !plain);
+  s.bias_a = vector("bias_a", bias_a.size(0), !plain, type);
   if (!s.bias_a.defined()) s.bias_a = at::zeros_like(bias_a);
   s.scale_a = plain ? at::ones({}) : scalar("scale_a", true, -std::numeric_limits<float>::max());
   s.scale_w = plain ? at::ones({}) : scalar("scale_w", true, 0);
   s.eps = scalar("eps", false, 1e-30f);
-  if (bias.defined()) s.bias = vector("bias", bias.size(0), true);
+  if (bias.defined()) s.bias = vector("bias", bias.size(0), true, type);
+  if (channel_scale.defined()) s.channel_scale = vector("channel_scale", channel_scale.size(0), true, at::kFloat);
   s.prepared = s.scale_w.item<float>() != 1;  // BITorch Engine's value of a layer that nobody prepared
 
   s.weight = take("weight");
@@ -351,7 +359,7 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
     if (traits_.bits == 4 && !is_float)
       TORCH_CHECK_VALUE(s.weight.ge(-8).logical_and_(s.weight.le(7)).all().item<bool>(), name("weight"),
                         " holds codes outside [-8, 7]");
-    s.weight = (is_float ? finite(s.weight.to(bias_a.scalar_type()), name("weight")) : s.weight).contiguous();
+    s.weight = (is_float ? finite(s.weight.to(type), name("weight")) : s.weight).contiguous();
     if (plain && is_float)  // as floats it would be scaled
       s.qweight = ops::pack_signs(std::exchange(s.weight, {}).flatten(1)).view(traits_.packed_shape);
     return s;
@@ -374,6 +382,7 @@ void QuantLayer::take_state(const Staged& s) {
   scale_w.copy_(s.scale_w);
   if (eps.defined() && s.eps.defined()) eps.copy_(s.eps);
   if (bias.defined()) bias.copy_(s.bias);
+  if (channel_scale.defined()) channel_scale.copy_(s.channel_scale);
   set_prepared(s.prepared);
   set_guarded_scale(0);
 }

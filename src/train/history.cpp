@@ -6,8 +6,37 @@
 
 namespace bie::train {
 
-// Found by the JSON library beside Epoch.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Epoch, epoch, step, loss, test_accuracy, rate, seconds, step_sizes, flipped)
+// The two functions that the JSON library finds beside Epoch.
+
+static void to_json(nlohmann::json& json, const Epoch& e) {
+  json = {{"epoch", e.epoch},
+          {"step", e.step},
+          {"loss", e.loss},
+          {"train_accuracy", e.train_accuracy},
+          {"test_accuracy", e.test_accuracy},
+          {"rate", e.rate},
+          {"integer_rate", e.integer_rate},
+          {"seconds", e.seconds},
+          {"step_sizes", e.step_sizes},
+          {"flipped", e.flipped}};
+}
+
+static void from_json(const nlohmann::json& json, Epoch& e) {
+  const auto read = [&](const char* key, auto& value) { json.at(key).get_to(value); };
+  const auto read_known = [&](const char* key, double& value) {
+    if (const auto found = json.find(key); found != json.end() && !found->is_null()) found->get_to(value);
+  };
+  read("epoch", e.epoch);
+  read("step", e.step);
+  read("loss", e.loss);
+  read("test_accuracy", e.test_accuracy);
+  read("rate", e.rate);
+  read("seconds", e.seconds);
+  read("step_sizes", e.step_sizes);
+  read("flipped", e.flipped);
+  read_known("train_accuracy", e.train_accuracy);
+  read_known("integer_rate", e.integer_rate);
+}
 
 std::string epoch_json(const Epoch& epoch) { return nlohmann::json(epoch).dump(); }
 

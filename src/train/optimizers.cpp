@@ -74,6 +74,7 @@ Optimizers::Optimizers(nn::Classifier& model, const TrainOptions& o, const Recip
     if (param.tensor.scalar_type() == at::kChar) {
       param.tensor.mutable_grad().reset();  // of an earlier run, perhaps of the other dtype
       param.tensor.set_grad_dtype(o.wide_gradients ? at::kFloat : at::kChar);
+      moves_integers_ = true;
     }
     groups[group_of(param, scales)].params.push_back(std::move(param));
   }

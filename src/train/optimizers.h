@@ -26,6 +26,8 @@ class Optimizers {
   /// Moments go where their parameters are.
   void load_state(const nn::StateDict& state);
   std::int64_t state_bytes() const;
+  /// Whether int8 weights are among the parameters.
+  bool moves_integers() const { return moves_integers_; }
 
  private:
   struct Named {
@@ -37,6 +39,7 @@ class Optimizers {
   std::unique_ptr<optim::DiodeMix> diode_;
   std::unique_ptr<torch::optim::Optimizer> torch_;
   std::vector<Named> torch_params_;
+  bool moves_integers_ = false;
 };
 
 }  // namespace bie::train

@@ -14,6 +14,7 @@
 
 #include "bie/nn/nbit_layer.h"
 #include "bie/nn/state_dict.h"
+#include "nn/model_plan.h"
 
 namespace bie::train {
 namespace {
@@ -67,6 +68,7 @@ nn::ModelConfig quantised_config(const nn::ModelConfig& config, const PostTraini
   c.quantise_first = false;
   c.bits_of = o.bits_of;
   c.norm = config.norm && !o.fold;
+  c.channel_scales = o.per_channel && (!c.norm || nn::plan(c).back().bits < 32);  // where a layer is to have them
   return c;
 }
 
@@ -76,10 +78,7 @@ void check(const nn::Classifier& model, const at::Tensor& calibration, const Pos
   TORCH_CHECK_VALUE(o.bits == 8 || o.bits == 4, "bits is ", o.bits, ", 8 or 4 is wanted: 1 bit has to be trained");
   for (const auto& [name, bits] : o.bits_of)
     TORCH_CHECK_VALUE(bits != 1, "layer '", name, "' is to have 1 bit, which has to be trained");
-  TORCH_CHECK_VALUE(c.norm || !(o.fold || o.per_channel), "the model has no BatchNorm to ",
-                    o.fold ? "fold" : "take scales of channels in");
-  TORCH_CHECK_VALUE(!(o.fold && o.per_channel),
-                    "scales of channels are kept in the BatchNorms, which cannot be folded then");
+  TORCH_CHECK_VALUE(c.norm || !o.fold, "the model has no BatchNorm to fold");
   TORCH_CHECK_VALUE(
       calibration.dim() == 4 && calibration.size(0) > 0 && calibration.sizes().slice(1) == at::IntArrayRef(c.image),
       "the calibration images are ", calibration.sizes(), ", the model wants ", at::IntArrayRef(c.image), " each");
@@ -139,7 +138,8 @@ class Converter {
     }
     const at::Tensor wanted = product(x, weight, bias, *from_[i].layer);
 
-    const bool channels = options_.per_channel && to_[i].norm;
+    // Behind the layer the scales of its channels go into the norm, where there is one.
+    const bool channels = options_.per_channel, in_norm = channels && to_[i].norm;
     at::Tensor steps = channels ? step_sizes(weight, bits, options_.rule, options_.percentile)
                                 : at::full({1}, step_size(weight, bits, options_.rule, options_.percentile));
     const double scale_w = std::exp(steps.log().mean().item<double>());
@@ -151,14 +151,15 @@ class Converter {
     layer->scale_a.fill_(scale_a);
     layer->eval();
     if (layer->bias.defined()) layer->bias.copy_(bias);
+    if (layer->channel_scale.defined()) layer->channel_scale.copy_(ratio);
 
     at::Tensor found = layer->forward(x);
-    if (channels) found = found * along(ratio, found, 1);
+    if (in_norm) found = found * along(ratio, found, 1);
     const at::Tensor shift = channel_means(found - wanted);
     if (to_[i].norm) {
       const Norm norm(*to_[i].norm);
       norm.mean.add_(shift);
-      if (channels) norm.divide_input(ratio);
+      if (in_norm) norm.divide_input(ratio);
     } else {
       layer->bias.sub_(shift);
     }

@@ -100,7 +100,12 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
     if (note) note(options_.checkpoints + " holds no checkpoint yet: training starts from the beginning");
     return {};
   }
-  const std::string differs = run_difference(nlohmann::json::parse(json_), nlohmann::json::parse(checkpoint->run));
+  nlohmann::json theirs = nlohmann::json::parse(checkpoint->run);
+  // As this build would write it: an older one may have named sizes that the model does not have.
+  if (theirs.contains("model"))
+    theirs["model"] =
+        nlohmann::json::parse(nn::config_json(nn::parse_config(theirs["model"].dump(), options_.checkpoints)));
+  const std::string differs = run_difference(nlohmann::json::parse(json_), theirs);
   TORCH_CHECK_VALUE(differs.empty(), options_.checkpoints, ": a checkpoint of another run: ", differs);
   nn::StateDict parts[3];
   const char* const prefixes[] = {"model.", "optimizer.", "guard."};

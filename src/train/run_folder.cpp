@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -66,6 +67,8 @@ void RunFolder::add(const Epoch& epoch) {
   events.add_scalar("loss", epoch.step, epoch.loss);
   events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);
   events.add_scalar("rate", epoch.step, epoch.rate);
+  if (std::isfinite(epoch.train_accuracy)) events.add_scalar("train_accuracy", epoch.step, epoch.train_accuracy);
+  if (std::isfinite(epoch.integer_rate)) events.add_scalar("integer_rate", epoch.step, epoch.integer_rate);
   for (const auto& [layer, size] : epoch.step_sizes) events.add_scalar("step_size/" + layer, epoch.step, size);
   for (const auto& [layer, share] : epoch.flipped) events.add_scalar("flipped/" + layer, epoch.step, share);
   events.flush();

@@ -60,6 +60,8 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
   // A GPU's loss is looked at now and then: each look waits until the GPU has caught up.
   const std::int64_t look_every = o.device.is_cuda() ? 20 : 1;
   const at::Tensor loss_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
+  const at::Tensor right_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kLong));
+  const bool watched = listener.epoch || o.patience > 0;
   std::int64_t step = first, summed = 0;
   const Clock::time_point first_step = Clock::now();
   Clock::time_point epoch_start = first_step;
@@ -68,6 +70,7 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     const std::int64_t epoch = step / per_epoch;
     if (step % per_epoch == 0) {
       loss_sum.zero_();
+      right_sum.zero_();
       summed = 0;
     }
     const auto [images, labels] = batches.batch(step);
@@ -81,6 +84,7 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     }
     const at::Tensor loss = at::cross_entropy_loss(outputs, labels);
     loss_sum.add_(loss.detach());
+    if (watched) right_sum.add_(outputs.detach().argmax(1).eq(labels).sum());
     ++summed;
     ++step;
     const bool epoch_ends = step % per_epoch == 0, look = epoch_ends || step % look_every == 0;
@@ -93,11 +97,15 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
     if (look && listener.progress)
       listener.progress(
           {epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
-    if (epoch_ends && (listener.epoch || o.patience > 0)) {
-      const double right = accuracy(model, data.test_images, data.test_labels);
+    if (epoch_ends && watched) {
+      Epoch ended{epoch + 1, step, mean_loss, accuracy(model, data.test_images, data.test_labels), recipe.lr * factor};
       model.train();
-      history.push_back({epoch + 1, step, mean_loss, right, recipe.lr * factor, seconds_since(epoch_start),
-                         step_sizes(model), signs.flipped(model)});
+      ended.step_sizes = step_sizes(model);
+      ended.flipped = signs.flipped(model);
+      ended.train_accuracy = right_sum.item<double>() / static_cast<double>(summed * batch);
+      if (optimizers.moves_integers()) ended.integer_rate = recipe.integer_lr * factor;
+      ended.seconds = seconds_since(epoch_start);
+      history.push_back(std::move(ended));
       if (listener.epoch) listener.epoch(history.back());
       epoch_start = Clock::now();
     }

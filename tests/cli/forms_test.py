@@ -7,7 +7,7 @@ import struct
 import pytest
 
 TINY = ["--hidden", "48", "--depth", "2", "--epochs", "2"]
-DEEP = ["--hidden", "16", "--epochs", "1", "--batch", "16", "--optimizer", "sgd", "--augment", "crop-flip"]
+DEEP = ["--epochs", "1", "--batch", "16", "--optimizer", "sgd", "--augment", "crop-flip"]
 LENET = ["--arch", "lenet", "--hidden", "16", "--epochs", "2", "--batch", "16"]
 
 FORMS = [
@@ -20,8 +20,14 @@ FORMS = [
     [*LENET, "--bits", "4", "--no-norm", "--quantise-first", "--weights", "int8"],
     [*LENET, "--bits", "8", "--linear-bits", "4"],
     *([*DEEP, "--arch", "resnet20", "--bits", bits] for bits in ("32", "8", "4")),
-    [*DEEP, "--arch", "resnet20", "--bits", "8", "--linear-bits", "8", "--weights", "int8", "--quantise-first"],
+    [
+        *(*DEEP, "--arch", "resnet20", "--bits", "8", "--linear-bits", "8", "--hidden", "16"),
+        *("--weights", "int8", "--quantise-first"),
+    ],
+    [*DEEP, "--arch", "resnet20", "--bits", "4", "--width", "5", "--depth", "1"],
     [*DEEP, "--arch", "vgg-small", "--bits", "4"],
+    [*DEEP, "--arch", "vgg-small", "--bits", "8", "--width", "3", "--depth", "1"],
+    [*LENET, "--bits", "4", "--width", "5"],
 ]
 
 
@@ -69,7 +75,8 @@ def test_what_is_saved_is_what_was_trained(program, tmp_path, small_mnist, small
 
 def test_a_binary_linear_behind_codes(program, tmp_path, small_cifar):
     path, data = tmp_path / "model", ["--data", small_cifar]
-    process = program.run("train", *data, *DEEP, "--arch", "resnet20", "--bits", "4", "--linear-bits", "1", "-o", path)
+    options = [*DEEP, "--arch", "resnet20", "--bits", "4", "--linear-bits", "1", "--hidden", "16"]
+    process = program.run("train", *data, *options, "-o", path)
     accuracy = program.accuracy(process)
     assert "binary weights flipped" in process.stdout
     assert program.accuracy(program.run("eval", path, *data)) == accuracy

@@ -102,4 +102,4 @@ def test_a_gpu_that_is_not_there(program, gpu):
 def test_demo_prints_its_table(program, gpu):
     done = program.run("demo", "--epochs", "3", *CUDA)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^ +(\S+) .* %.*x\)$", done.stdout, re.MULTILINE) == ["32", "8", "4", "1", "1*"]
+    assert re.findall(r"^ *(\S+) .* %.*x$", done.stdout, re.MULTILINE) == ["32", "8", "4", "1", "1*"]

@@ -133,6 +133,8 @@ def test_inspect_reads_checkpoints_and_other_files(program, tmp_path):
     (tensor,) = program.json("inspect", tmp_path / "logits")["tensors"]
     assert tensor["shape"] == [360, 10]
     program.refused(program.run("inspect", newest, "--data", "digits"), "no model")
+    for command in (["eval"], ["quantize"], ["bench"]):
+        program.refused(program.run(*command, newest), str(newest), "this is a training checkpoint, a model is wanted")
     program.refused(program.run("inspect", tmp_path), str(tmp_path))
 
 
@@ -162,11 +164,45 @@ def test_bench_times_models(program, digits):
         assert [time["batch"] for time in model["times"]] == [1, 16]
         assert all(time["seconds_an_image"] > 0 for time in model["times"])
     text = program.run("bench", *paths, "--batch", "4", "--repeats", "1").stdout
-    assert "(1.00x)" in text
+    head, first, second = text.splitlines()
+    assert head.split() == ["batch", "us/image", "images/s", "bytes", "speed", "model"]
+    assert first.split()[-2:] == ["1.00x", str(paths[0])]
+    assert second.split()[-1] == str(paths[1])
     assert program.run("bench", *paths, "--batch", "0").returncode == 2
 
 
-@pytest.mark.parametrize("options", [[], ["--fold"], ["--per-channel"], ["--method", "percentile"]], ids=" ".join)
+@pytest.mark.parametrize(("arch", "depth"), [("vgg-small", "1"), ("resnet20", "2")])
+def test_nets_of_another_width_and_depth(program, tmp_path, small_cifar, arch, depth):
+    """What train makes of --width and --depth is what the file holds."""
+    path, eight, data = tmp_path / "model", tmp_path / "eight", ["--data", small_cifar]
+    options = ["--arch", arch, "--width", "5", "--depth", depth, "--epochs", "1", "--batch", "8"]
+    document = program.json("train", *data, *options, "-o", path)
+    assert program.json("eval", path, *data)["test_accuracy"] == document["test_accuracy"]
+    convolutions = [layer for layer in program.json("inspect", path)["layers"] if len(layer["shape"]) == 4]
+    assert [layer["shape"][0] for layer in convolutions] == (
+        [5, 10, 20] if arch == "vgg-small" else [5] * 5 + [10] * 4 + [20] * 4
+    )
+    usual = program.json("train", *data, "--arch", arch, "--epochs", "1", "--batch", "8")
+    assert usual["weights"] > 10 * document["weights"]
+    write_png(tmp_path / "i.png", [[(x, y, 0) for x in range(32)] for y in range(32)])
+    (prediction,) = program.json("predict", path, tmp_path / "i.png")["predictions"]
+    assert len(prediction["guesses"]) == 3
+    quantised = program.json("quantize", path, "--calib", small_cifar, "-o", eight)
+    assert program.json("eval", eight, *data)["test_accuracy"] == quantised["test_accuracy"]
+
+
+def test_width_is_another_word_for_the_hidden_size_of_an_mlp(program, tmp_path):
+    files = []
+    for option in ("--hidden", "--width"):
+        files.append(tmp_path / option.lstrip("-"))
+        program.accuracy(program.run("train", option, "33", "--depth", "1", "--epochs", "1", "-o", files[-1]))
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+PTQ = [[], ["--fold"], ["--per-channel"], ["--fold", "--per-channel"], ["--method", "percentile"]]
+
+
+@pytest.mark.parametrize("options", PTQ, ids=" ".join)
 def test_eight_bits_without_training(program, tmp_path, options):
     whole, path = tmp_path / "float", tmp_path / "eight"
     trained = program.run("train", "--hidden", "256", "--depth", "2", "--epochs", "12", "-o", whole)
@@ -178,6 +214,20 @@ def test_eight_bits_without_training(program, tmp_path, options):
     assert all(0 < layer["error"] < 0.05 for layer in document["layers"])
     assert document["file_bytes"] == path.stat().st_size < 0.5 * whole.stat().st_size
     assert program.json("eval", path)["test_accuracy"] == document["test_accuracy"]
+
+
+@pytest.mark.parametrize("train", [["--no-norm"], []], ids=["without norm", "with norm"])
+def test_scales_of_channels_in_every_layer(program, digits, tmp_path, train):
+    """The head has no BatchNorm, nor has any layer of a net without: their errors fall too."""
+    path, four = digits(*train), tmp_path / "four"
+    words = ["quantize", path, "--bits", "4", "--first", "4", "--last", "4"]
+    whole = {layer["name"]: layer["error"] for layer in program.json(*words)["layers"]}
+    document = program.json(*words, "--per-channel", "-o", four)
+    errors = {layer["name"]: layer["error"] for layer in document["layers"]}
+    assert whole.keys() == errors.keys() == {"block0", "block1", "head"}
+    assert errors["head"] < whole["head"]
+    assert sum(errors.values()) < sum(whole.values())
+    assert program.json("eval", four)["test_accuracy"] == document["test_accuracy"]
 
 
 def test_quantize_prints_a_table(program, digits):
@@ -197,7 +247,6 @@ def test_quantize_refuses_what_it_cannot_do(program, tmp_path, digits, small_mni
         ([path, "--method", "percentile", "--percentile", "0"], ["percentile is 0"]),
         ([path, "--calib", small_mnist], ["[1, 17, 17]", "[1, 8, 8]"]),
         ([path, "--bits-of", "conv9=8"], ["'conv9'"]),
-        ([path, "--fold", "--per-channel"], ["cannot be folded"]),
         ([path, "-o", path], ["--out"]),
         ([tmp_path / "none"], ["none"]),
     ]:

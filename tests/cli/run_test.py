@@ -1,5 +1,6 @@
 """Run folders, runs that are interrupted or stop early, and what --json prints."""
 
+import html
 import json
 import os
 import shutil
@@ -42,6 +43,11 @@ def test_a_run_folder_holds_the_run(program, tmp_path):
     assert "4-bit mlp on digits" in page
     assert "Step size of the activations, by epoch" in page
     assert log[-1]["step_sizes"].keys() == {"block1"}
+    assert 0.5 < log[-1]["train_accuracy"] <= 1
+    assert log[-1]["integer_rate"] is None, "there are no int8 weights"
+    assert "training accuracy" in page
+    assert page.count(">classes<") == 1
+    assert "Learning rate of the int8 weights" not in page
     assert "http" not in page.replace("http://www.w3.org/", ""), "no network"
     for layer in ("block0", "block1", "head"):
         assert layer in page
@@ -52,7 +58,11 @@ def test_a_run_of_one_bit_shows_its_flips(program, tmp_path):
     document = program.json("train", *TINY, "--bits", "1", "--run", run)
     assert document["epochs"][-1]["flipped"] == {"block1": pytest.approx(document["flipped"])}
     assert document["flipped"] > 0
-    assert "Weights flipped since the start, by epoch" in (run / "report.html").read_text()
+    assert document["epochs"][0]["integer_rate"] > document["epochs"][-1]["integer_rate"] > 0
+    page = (run / "report.html").read_text()
+    assert "Weights flipped since the start, by epoch" in page
+    assert "Binary weights flipped since the start" in page
+    assert "Learning rate of the int8 weights" in page
 
 
 def test_a_run_is_not_written_over(program, tmp_path):
@@ -101,6 +111,12 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(program, tmp_path, sent):
     assert (run / "checkpoints" / f"step-{step:012}.safetensors").exists()
     assert not (run / "model.safetensors").exists()
     line = last.split("go on with: ")[1]
+    page = html.unescape((run / "report.html").read_text())
+    assert f"The run was interrupted after step {step}, " in page
+    assert line in page
+    assert f"test accuracy after epoch {len(log_of(run))}" in page
+    assert "Loss" in page
+    assert "Worst mistakes" not in page
     assert line.endswith(f"--run '{run}' --resume")
     # The line is one that a shell takes, and the run goes on: it is interrupted again.
     environment = os.environ | {"PATH": f"{program.path.parent}:{os.environ['PATH']}"}
@@ -116,6 +132,37 @@ def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(program, tmp_path, sent):
     assert f"info: resumed after step {step}\n" in err
     epochs = [line["epoch"] for line in log_of(run)]
     assert epochs == list(range(1, len(epochs) + 1)), "no epoch is logged twice"
+
+
+def test_ctrl_c_before_the_first_epoch_ends(program, tmp_path, small_mnist):
+    """The page holds the layers as they are, and no curves."""
+    run = tmp_path / "run"
+    options = ["--data", small_mnist, "--arch", "lenet", "--hidden", "16", "--batch", "2", "--epochs", "1000"]
+    started = run / "config.json"
+    process = interrupted(program, signal.SIGINT, "train", *options, "--run", run, after=started.exists)
+    assert process.returncode == 130
+    page = (run / "report.html").read_text()
+    assert "The run was interrupted after step " in page
+    assert "conv2" in page
+    assert f"the run's page is {run}/report.html" in process.stderr
+
+
+def test_a_page_that_cannot_be_written_is_no_reason_to_lose_the_run(program, tmp_path):
+    run = tmp_path / "run"
+    options = ["--hidden", "64", "--depth", "1", "--epochs", "400", "--run", run]
+
+    def ready():
+        if not (run / "log.jsonl").exists() or not log_of(run):
+            return False
+        (run / "report.html").mkdir(exist_ok=True)  # what a page cannot replace
+        return True
+
+    process = interrupted(program, signal.SIGINT, "train", *options, after=ready)
+    assert process.returncode == 130
+    page, last = process.stderr.splitlines()[-2:]
+    assert page.startswith("warning: ")
+    assert "report.html" in page
+    assert "go on with: " in last
 
 
 def test_ctrl_c_without_a_folder_says_what_would_keep_the_run(program, tmp_path):
@@ -175,6 +222,9 @@ def test_a_net_of_ones_own(program, tmp_path):
     program.refused(program.run("train", "--net", net), str(net), "line 4: layers[0].kernel is 0")
     net.write_text(NET.replace("]", ""))
     program.refused(program.run("train", "--net", net), str(net), "line 8: this is no JSON")
+    net.write_text(NET)
+    program.refused(program.run("train", "--net", net, "--hidden", "9"), "--hidden 9", "description")
+    program.refused(program.run("train", "--net", net, "--width", "9"), "width is 9", "custom has no width")
     program.refused(program.run("train", "--arch", "custom"), "--net FILE")
     assert program.run("train", "--net", net, "--arch", "mlp").returncode == 2
 
@@ -219,7 +269,7 @@ def test_tensorboard_reads_the_events(program, tmp_path):
     epochs = program.json("train", *TINY, "--run", run)["epochs"]
     events = accumulator.EventAccumulator(str(run))
     events.Reload()
-    for tag in ("loss", "test_accuracy", "rate"):
+    for tag in ("loss", "train_accuracy", "test_accuracy", "rate"):
         scalars = events.Scalars(tag)
         assert [scalar.step for scalar in scalars] == [epoch["step"] for epoch in epochs]
         assert [scalar.value for scalar in scalars] == pytest.approx([epoch[tag] for epoch in epochs])

@@ -130,11 +130,12 @@ def test_demo_compares_the_widths(program, tmp_path):
     assert [row.split()[0] for row in rows] == [*map(str, WIDTHS), "1*"]
     accuracies = [float(re.findall(r"(\d+\.\d\d) %", row)[0]) for row in rows]
     assert min(accuracies) > 70
-    sizes = [int(found) for row in rows for found in re.findall(r" (\d{6,})  ", row)]
+    assert max(map(len, process.stdout.splitlines())) <= 80
+    sizes = [int(found) for row in rows for found in re.findall(r" (\d{6,}) ", row)]
     assert len(sizes) == 5
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[3] == sizes[4], "the frozen twin is the same net"
-    flipped = [re.findall(r"\)\s+(-|\d+\.\d %)\s", row)[0] for row in rows]
+    flipped = [re.findall(r"(-|\d+\.\d %) +\d{6,} ", row)[0] for row in rows]
     assert flipped[:3] == ["-"] * 3
     assert flipped[4] == "0.0 %" != flipped[3]
     assert list(tmp_path.iterdir()) == [], "the files it measured are gone"
@@ -150,14 +151,14 @@ def mnist(root) -> Path:
 
 def trained_on(program, data, path, *options) -> float:
     """The accuracy of one epoch at 8 bits, which eval confirms."""
-    options = ["--hidden", "32", "--depth", "1", "--epochs", "1", "--bits", "8", *options]
+    options = ["--hidden", "32", "--epochs", "1", "--bits", "8", *options]
     accuracy = program.accuracy(program.run("train", "--data", data, *options, "-o", path))
     assert program.accuracy(program.run("eval", path, "--data", data)) == accuracy
     return float(accuracy)
 
 
 def test_mnist_mlp(program, mnist, tmp_path):
-    options = ["--batch", "256", "--lr", "4e-3"]
+    options = ["--depth", "1", "--batch", "256", "--lr", "4e-3"]
     assert trained_on(program, f"mnist:{mnist}", tmp_path / "model", *options) > 90
 
 

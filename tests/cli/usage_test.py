@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_help(program, command):
         assert process.stderr == ""
         assert "--help" in process.stdout
         assert "Examples:" in process.stdout
+        assert max(map(len, process.stdout.splitlines())) <= 80
+        assert not re.search(r"INT:|TEXT:|Excludes|\n\n\n", process.stdout)
     if not command:
         for name in SUBCOMMANDS:
             assert name in process.stdout
@@ -52,6 +55,13 @@ WRONG_USE = [
     ["train", "--device"],
     ["train", "--linear-bits", "few"],
     ["train", "--checkpoints"],
+    ["train", "--seed", "9223372036854775808"],
+    ["train", "--seed", "1.0"],
+    ["train", "--out", ""],
+    ["train", "--run", ""],
+    ["train", "--checkpoints", ""],
+    ["quantize", "model", "--out", ""],
+    ["demo", "--report", ""],
     ["demo", "--seed", "-1"],
     ["eval"],
     ["eval", "a", "b"],
@@ -96,7 +106,15 @@ REFUSED = {
     "unknown linear bits": (["train", "--arch", "resnet20", "--linear-bits", "3"], ["linear_bits is 3"]),
     "a deep net without norm": (["train", "--arch", "resnet20", "--no-norm"], ["resnet20", "BatchNorm"]),
     "no cifar10": (["train", "--data", "cifar10:no/such/folder"], ["no/such/folder/test_batch.bin"]),
-    "lenet on small images": (["train", "--arch", "lenet", *TINY], ["8x8"]),
+    "lenet on small images": (["train", "--arch", "lenet", "--epochs", "1"], ["8x8"]),
+    "depth of lenet": (["train", "--arch", "lenet", "--depth", "2"], ["depth is 2", "lenet has no depth", "vgg-small"]),
+    "no width": (["train", "--arch", "vgg-small", "--width", "0"], ["width is 0, 1 to 16384 is wanted"]),
+    "depth beyond all bounds": (["train", "--arch", "resnet20", "--depth", "1001"], ["depth is 1001, 1 to 1000"]),
+    "hidden of a net without an inner linear": (
+        ["train", "--arch", "resnet20", "--hidden", "16"],
+        ["--hidden 16", "resnet20", "--linear-bits"],
+    ),
+    "hidden and width of an mlp": (["train", "--hidden", "16", "--width", "8"], ["--hidden 16", "--width 8", "mlp"]),
     "no hidden": (["train", "--hidden", "0"], ["0"]),
     "no depth": (["train", "--depth", "0"], ["depth is 0"]),
     "no epochs": (["train", "--hidden", "16", "--epochs", "0"], ["epochs is 0"]),
@@ -158,6 +176,14 @@ def test_a_gpu_too_many(program):
 def test_what_does_not_fit_exits_3(program, name):
     arguments, parts = REFUSED[name]
     program.refused(program.run(*arguments), *parts)
+
+
+def test_a_net_that_no_memory_holds(program):
+    """4 TiB for one weight."""
+    if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1":
+        pytest.skip("this machine promises memory that it does not have")
+    process = program.run("train", "--hidden", "1048576", "--depth", "1")
+    program.refused(process, "there is not enough memory: 4398046511104 bytes", code=1)
 
 
 def test_quiet_keeps_errors_alone(program):

@@ -105,8 +105,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   }
   with("image", {1, 7});
   expect_refused("incomplete");
-  with("format_version", 5);
-  expect_refused("format version 5, this build reads up to 4");
+  with("format_version", 6);
+  expect_refused("format version 6, this build reads up to 5");
   for (const char* key : {"bits_of", "normalise"}) {
     with("format_version", 4);
     with("bits_of", nlohmann::json::object());
@@ -114,6 +114,17 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
     with(key, nullptr);
     expect_refused(key);
   }
+  for (const char* key : {"width", "channel_scales"}) {
+    with("format_version", 5);
+    with("bits_of", nlohmann::json::object());
+    with("normalise", false);
+    with("width", 0);
+    with("channel_scales", false);
+    with(key, nullptr);
+    expect_refused(key);
+  }
+  with("width", 64);
+  expect_refused("width is 64, but mlp has no width");
   with("class_names", {"one", "two"});
   expect_refused("class_names");
   with("layers", {{{"type", "cone"}}});

@@ -119,7 +119,9 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
   const Scratch scratch;
   for (const char* arch : {"mlp", "lenet"})
     for (const int bits : {8, 4}) {
-      const auto model = trained({arch, bits, {2, 17, 20}, 4, 33, 2});
+      ModelConfig config{arch, bits, {2, 17, 20}, 4, 33};
+      if (config.arch == "mlp") config.depth = 2;
+      const auto model = trained(config);
       save_model(*model, scratch.path("m"));
       auto file = io::load_safetensors(scratch.path("m"));
       file.metadata = {{"bie", nlohmann::json{{"format_version", 1},
@@ -138,7 +140,7 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
 
 TEST(ModelFile, AFileOfTheSecondVersionLoads) {
   const Scratch scratch;
-  const auto model = trained({"lenet", 4, {2, 17, 20}, 4, 33, 2});
+  const auto model = trained({"lenet", 4, {2, 17, 20}, 4, 33});
   save_model(*model, scratch.path("m"));
   auto file = io::load_safetensors(scratch.path("m"));
   auto json = nlohmann::json::parse(file.metadata.at("bie"));
@@ -170,6 +172,9 @@ TEST(ModelFile, ConfigurationsAreReadBack) {
     EXPECT_EQ(read.quantise_first, config.quantise_first);
     EXPECT_EQ(read.image, config.image);
     EXPECT_EQ(read.linear_bits, config.linear_bits);
+    EXPECT_EQ(layer_names(read), layer_names(config));
+    EXPECT_EQ(weight_count(read), weight_count(config));
+    EXPECT_EQ(read.channel_scales, config.channel_scales);
   }
 }
 
@@ -186,6 +191,27 @@ TEST(ModelFile, TheOldestVersionThatDescribesAModelIsWritten) {
   const ModelConfig read = parse_config(config_json(config), "f");
   EXPECT_EQ(read.bits_of, config.bits_of);
   EXPECT_TRUE(read.normalise);
+  config.channel_scales = true;
+  EXPECT_EQ(version(), 5);
+  config = {.arch = "vgg-small", .image = {3, 8, 8}, .depth = 2, .width = 128};
+  EXPECT_EQ(version(), 3) << "its own sizes";
+  config.width = 64;
+  EXPECT_EQ(version(), 5);
+  config = {.arch = "resnet20", .image = {3, 8, 8}, .depth = 5};
+  EXPECT_EQ(version(), 5);
+}
+
+// Older builds wrote the depth of an mlp into the files of all nets.
+TEST(ModelFile, TheDepthOfAnOldFileIsThatOfAnMlp) {
+  for (const auto& [arch, depth] : {std::pair<const char*, int>{"mlp", 7}, {"vgg-small", 2}, {"resnet20", 3}}) {
+    const ModelConfig config{.arch = arch, .image = {3, 8, 8}};
+    auto json = nlohmann::json::parse(config_json(config));
+    ASSERT_EQ(json["format_version"], 3);
+    json["depth"] = 7;
+    ModelConfig wanted = config;
+    wanted.depth = depth;
+    EXPECT_EQ(layer_names(parse_config(json.dump(), "f")), layer_names(wanted)) << arch;
+  }
 }
 
 TEST(ModelFile, WeightsArePackedOnDisk) {
@@ -214,11 +240,11 @@ TEST(ModelFile, WeightsArePackedOnDisk) {
 
 TEST(ModelFile, MetadataSayWhatTheModelIs) {
   const Scratch scratch;
-  save_model(*make_model({"lenet", 4, {2, 17, 20}, 4, 33, 7}), scratch.path("m"));
+  save_model(*make_model({"lenet", 4, {2, 17, 20}, 4, 33}), scratch.path("m"));
   const auto file = io::load_safetensors(scratch.path("m"));
   ASSERT_EQ(file.metadata.count("bie"), 1u);
   EXPECT_EQ(nlohmann::json::parse(file.metadata.at("bie")), nlohmann::json::parse(R"({
-    "format_version": 3, "arch": "lenet", "bits": 4, "image": [2, 17, 20], "classes": 4, "hidden": 33, "depth": 7,
+    "format_version": 3, "arch": "lenet", "bits": 4, "image": [2, 17, 20], "classes": 4, "hidden": 33, "depth": 1,
     "norm": true, "quantise_first": false, "weights": "usual",
     "linear_bits": 0})"));
   EXPECT_EQ(file.metadata.at("crc32"), std::to_string(io::checksum(file.tensors, file.metadata.at("bie"))));

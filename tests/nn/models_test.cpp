@@ -15,7 +15,7 @@ namespace {
 using io::test::refusal;
 
 ModelConfig mlp(int bits) { return {"mlp", bits, {1, 7, 5}, 3, 33, 2}; }
-ModelConfig lenet(int bits) { return {"lenet", bits, {2, 17, 20}, 4, 33, 1}; }
+ModelConfig lenet(int bits) { return {"lenet", bits, {2, 17, 20}, 4, 33}; }
 
 ModelConfig vgg(int bits, int linear_bits = 0) {
   return {
@@ -88,6 +88,27 @@ TEST(Models, ResNet20Counts) {
   }
 }
 
+TEST(Models, WidthAndDepthAreThoseOfTheStages) {
+  ModelConfig config = vgg(8);
+  config.width = 5;
+  config.depth = 3;
+  // Images of 19 x 8: 2 x 1 behind three pools.
+  expect_counts(config, 9 * (3 * 5 + 2 * 5 * 5 + 5 * 10 + 2 * 10 * 10 + 10 * 20 + 2 * 20 * 20) + 2 * 20 * 4,
+                9 * (2 * 5 * 5 + 5 * 10 + 2 * 10 * 10 + 10 * 20 + 2 * 20 * 20));
+  EXPECT_EQ(layer_names(config).size(), 3u * 3 + 1);
+  config = resnet(4);
+  config.width = 5;
+  config.depth = 2;
+  const std::int64_t inner = 9 * (4 * 5 * 5 + 5 * 10 + 3 * 10 * 10 + 10 * 20 + 3 * 20 * 20);
+  expect_counts(config, 9 * 3 * 5 + inner + 20 * 4, inner);
+  EXPECT_EQ(layer_names(config).size(), 6u * 2 + 2);
+  config.depth = 5;
+  EXPECT_EQ(layer_names(config).size(), 32u) << "ResNet-32";
+  config = lenet(8);
+  config.width = 3;
+  expect_counts(config, 3 * 2 * 25 + 6 * 3 * 25 + 6 * 2 * 33 + 33 * 4, 6 * 3 * 25 + 6 * 2 * 33);
+}
+
 /// A float model's tensors and the layers that read them.
 struct Formula {
   StateDict state;
@@ -118,13 +139,28 @@ TEST(Models, VggSmallIsItsFormula) {
   EXPECT_FALSE(f.state.at("input_norm.running_mean").allclose(at::zeros({3}), 0, 1e-3)) << "of the images";
 }
 
-TEST(Models, ResNet20IsItsFormula) {
-  const auto model = trained(resnet(32));
+TEST(Models, AVggSmallOfAnotherSizeIsItsFormula) {
+  ModelConfig config = vgg(32);
+  config.width = 5;
+  config.depth = 3;
+  const auto model = trained(config);
+  const Formula f{state(*model)};
+  at::Tensor x = f.norm("input_norm", images(config, 9));
+  for (const std::string stage : {"012", "345", "678"}) {
+    for (const char conv : stage) x = f.conv(std::string("conv") + conv, x).relu();
+    x = at::max_pool2d(x, 2);
+  }
+  EXPECT_TRUE(logits(*model).allclose(f.head(x.flatten(1)), 1e-4, 1e-5));
+}
+
+/// He et al.'s net with `depth` blocks in a stage.
+void expect_resnet(const ModelConfig& config, int depth) {
+  const auto model = trained(config);
   const Formula f{state(*model)};
   at::Tensor x = f.conv("conv", f.norm("input_norm", images(model->config(), 9))).relu();
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < 3 * depth; ++i) {
     const std::string name = "block" + std::to_string(i);
-    const std::int64_t stride = i == 3 || i == 6 ? 2 : 1;
+    const std::int64_t stride = i == depth || i == 2 * depth ? 2 : 1;
     at::Tensor around = x;
     if (stride == 2) {
       const at::Tensor fewer = at::avg_pool2d(x, 1, 2);
@@ -133,6 +169,15 @@ TEST(Models, ResNet20IsItsFormula) {
     x = (f.conv(name + ".conv2", f.conv(name + ".conv1", x, stride).relu()) + around).relu();
   }
   EXPECT_TRUE(logits(*model).allclose(f.head(x.mean({2, 3})), 1e-4, 1e-5));
+}
+
+TEST(Models, ResNet20IsItsFormula) { expect_resnet(resnet(32), 3); }
+
+TEST(Models, AResNetOfAnotherSizeIsItsFormula) {
+  ModelConfig config = resnet(32);
+  config.width = 5;
+  config.depth = 1;
+  expect_resnet(config, 1);
 }
 
 TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {
@@ -202,7 +247,9 @@ TEST(Models, EveryParameterTrainsInEveryForm) {
       const bool is_float =
           config.weights == WeightForm::floating || (config.weights == WeightForm::usual && layer->weight_bits() > 1);
       EXPECT_STREQ(layer->weight_form(), is_float ? "float" : "int8");
-      EXPECT_EQ(layer->bias.defined(), !config.norm) << "a norm has its own";
+      const bool is_head = layer == model->products().back().layer;
+      EXPECT_EQ(layer->bias.defined(), !config.norm || is_head) << "a norm has its own";
+      EXPECT_EQ(layer->channel_scale.defined(), config.channel_scales && layer->bias.defined());
     }
   }
 }
@@ -319,6 +366,12 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   config = mlp(8);
   config.linear_bits = 4;
   expect(config, "linear_bits is 4, but all layers of an mlp are linear");
+  config.linear_bits = 0;
+  config.width = 64;
+  expect(config, "width is 64, but mlp has no width; these have one: lenet, vgg-small, resnet20");
+  config = lenet(8);
+  config.depth = 2;
+  expect(config, "depth is 2, but lenet has no depth; these have one: mlp, vgg-small, resnet20");
   config = vgg(8);
   config.image = {3, 8, 7};
   expect(config, "at least 8x8, these are 8x7");
@@ -331,10 +384,15 @@ TEST(Models, WhatCannotBeBuiltIsRefused) {
   EXPECT_EQ(refusal([&] { make_model(config); }), "");
   for (const std::int64_t size :
        {std::int64_t{0}, std::int64_t{-5}, (std::int64_t{1} << 20) + 1, std::numeric_limits<std::int64_t>::max()}) {
-    for (std::int64_t ModelConfig::*member : {&ModelConfig::classes, &ModelConfig::hidden, &ModelConfig::depth}) {
+    for (std::int64_t ModelConfig::*member : {&ModelConfig::classes, &ModelConfig::hidden}) {
       config = mlp(4);
       config.*member = size;
       expect(config, std::to_string(size));
+    }
+    for (std::optional<std::int64_t> ModelConfig::*member : {&ModelConfig::depth, &ModelConfig::width}) {
+      config = vgg(4);
+      config.*member = size;
+      expect(config, " is " + std::to_string(size) + ", 1 to ");
     }
     for (std::size_t i = 0; i < 3; ++i) {
       config = mlp(4);

@@ -6,11 +6,12 @@
 
 namespace bie::nn::test {
 
-/// Every width and form of every architecture but vgg-small, whose layers are resnet20's and many times as large.
+/// Every width and form of every architecture; vgg-small has resnet20's layers, many times as large unless its width
+/// is given.
 inline std::vector<ModelConfig> every_model() {
   std::vector<ModelConfig> configs;
   for (const int bits : {32, 8, 4, 1}) configs.push_back({"mlp", bits, {1, 7, 5}, 3, 33, 2});
-  for (const int bits : {32, 8, 4}) configs.push_back({"lenet", bits, {2, 17, 20}, 4, 33, 1});
+  for (const int bits : {32, 8, 4}) configs.push_back({"lenet", bits, {2, 17, 20}, 4, 33});
   for (const int bits : {8, 1})
     configs.push_back(
         {.arch = "lenet", .bits = 4, .image = {2, 17, 20}, .classes = 4, .hidden = 33, .linear_bits = bits});
@@ -39,13 +40,33 @@ inline std::vector<ModelConfig> every_model() {
                          .hidden = 33,
                          .quantise_first = linear_bits == 1,
                          .linear_bits = linear_bits});
+  for (const std::int64_t depth : {1, 2})
+    for (const char* arch : {"resnet20", "vgg-small"})
+      configs.push_back({.arch = arch,
+                         .bits = depth == 1 ? 8 : 4,
+                         .image = {3, 9, 8},
+                         .classes = 4,
+                         .depth = depth,
+                         .width = 2 + depth});
+  configs.push_back({.arch = "lenet", .bits = 4, .image = {2, 17, 20}, .classes = 4, .hidden = 33, .width = 5});
+  for (const int bits : {8, 4})
+    configs.push_back({.arch = "lenet",
+                       .bits = bits,
+                       .image = {2, 17, 20},
+                       .classes = 4,
+                       .hidden = 33,
+                       .norm = bits == 4,
+                       .bits_of = {{"head", bits}},
+                       .channel_scales = true});
   return configs;
 }
 
 inline std::string describe(const ModelConfig& c) {
   return c.arch + " of " + std::to_string(c.bits) + " bits, weights " + name(c.weights) + (c.norm ? "" : ", no norm") +
          (c.quantise_first ? ", first too" : "") +
-         (c.linear_bits == 0 ? "" : ", linear of " + std::to_string(c.linear_bits));
+         (c.linear_bits == 0 ? "" : ", linear of " + std::to_string(c.linear_bits)) +
+         (c.depth ? ", depth " + std::to_string(*c.depth) : "") +
+         (c.width ? ", width " + std::to_string(*c.width) : "") + (c.channel_scales ? ", scales of channels" : "");
 }
 
 inline at::Tensor images(const ModelConfig& c, std::uint64_t seed = 1) {

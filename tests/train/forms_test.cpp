@@ -107,6 +107,7 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
     const io::Dataset data = arch == "mlp" ? data_ : arch == "lenet" ? separable({16, 17}) : few({8, 9});
     nn::ModelConfig config = small_config(form.bits);
     config.arch = form.arch;
+    if (arch != "mlp") config.depth.reset();
     config.image = {1, data.train_images.size(2), data.train_images.size(3)};
     config.norm = form.norm;
     config.quantise_first = form.quantise_first;

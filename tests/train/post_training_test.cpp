@@ -115,6 +115,47 @@ TEST_F(PostTrainingTest, ChannelsOfTheirOwnKeepWhatOneScaleLoses) {
   EXPECT_LT(moved(*model, *many.model), 0.5 * moved(*model, *one.model));
 }
 
+// The same where there is no BatchNorm that could hold the scales: in nets without, behind a fold and in the head.
+TEST_F(PostTrainingTest, ChannelsOfTheirOwnWithoutANorm) {
+  for (const bool fold : {true, false}) {
+    SCOPED_TRACE(fold);
+    const auto model = lenet(fold);
+    {
+      const at::NoGradGuard no_grad;
+      model->named_parameters()["conv2.product.weight"][0].mul_(100);
+      model->named_parameters()["head.weight"][0].mul_(100);
+    }
+    PostTraining o;
+    o.bits = 4;
+    o.fold = fold;
+    o.bits_of = {{"head", 4}};
+    const PostTrained one = quantize(*model, data_.train_images, o);
+    o.per_channel = true;
+    const PostTrained many = quantize(*model, data_.train_images, o);
+    EXPECT_TRUE(many.model->config().channel_scales);
+    EXPECT_FALSE(many.model->config().norm);
+    for (std::size_t i = 0; i < one.layers.size(); ++i) {
+      const std::string& name = one.layers[i].name;
+      if (name == "inner") continue;  // its weights are as they were
+      EXPECT_LT(many.layers[i].error, one.layers[i].error) << name;
+    }
+    auto* head = nn::quant_layers(*many.model).at("head");
+    EXPECT_GT(head->channel_scale[0].item<float>(), 20 * head->channel_scale[1].item<float>());
+  }
+}
+
+TEST_F(PostTrainingTest, ScalesGoIntoANormWhereThereIsOne) {
+  const auto model = lenet();
+  PostTraining o{.bits = 4, .per_channel = true};
+  EXPECT_FALSE(quantize(*model, data_.train_images, o).model->config().channel_scales) << "all layers have one";
+  o.bits_of = {{"head", 4}};
+  const PostTrained result = quantize(*model, data_.train_images, o);
+  EXPECT_TRUE(result.model->config().channel_scales);
+  const auto layers = nn::quant_layers(*result.model);
+  EXPECT_TRUE(layers.at("head")->channel_scale.defined());
+  EXPECT_FALSE(layers.at("conv2.product")->channel_scale.defined());
+}
+
 TEST_F(PostTrainingTest, TheFileIsTheModel) {
   const io::test::Scratch scratch;
   for (const bool per_channel : {false, true})
@@ -177,11 +218,9 @@ TEST_F(PostTrainingTest, WhatCannotBeIsRefused) {
   for (const int bits : {1, 32, 3}) expect({.bits = bits}, "bits is " + std::to_string(bits), *model);
   expect({.bits_of = {{"conv2", 1}}}, "'conv2' is to have 1 bit", *model);
   expect({.bits_of = {{"conv9", 8}}}, "there is no layer 'conv9'", *model);
-  expect({.fold = true, .per_channel = true}, "cannot be folded", *model);
   expect({.bits_of = {{"conv2", 32}, {"inner", 32}}}, "no layer is to be quantised", *model);
   const auto bare = lenet(false);
   expect({.fold = true}, "no BatchNorm", *bare);
-  expect({.per_channel = true}, "no BatchNorm", *bare);
   expect({}, "is quantised already", *quantize(*model, data_.train_images, {}).model);
   EXPECT_NE(refusal([&] { quantize(*model, data_.train_images.slice(0, 0, 0), {}); }), "");
 }

@@ -86,11 +86,13 @@ std::vector<Way> every_way() {
   for (const WeightForm weights : {WeightForm::floating, WeightForm::integer})
     add(way(OptimizerKind::diodemix, 4, weights), "lenet", [](Way& w) {
       w.config.arch = "lenet";
+      w.config.depth.reset();
       w.config.image = {1, 16, 16};
       w.options.epochs = 2;
     });
   add(way(OptimizerKind::sgd, 4, WeightForm::integer), "augmented_lenet_with_a_binary_linear", [](Way& w) {
     w.config.arch = "lenet";
+    w.config.depth.reset();
     w.config.image = {1, 16, 16};
     w.config.linear_bits = 1;
     w.options.epochs = 2;

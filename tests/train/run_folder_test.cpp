@@ -1,7 +1,11 @@
 // Epochs that are counted, runs that end before their last one, and the folder that a run leaves.
 #include "bie/train/run_folder.h"
 
+#include <ATen/ATen.h>
+
+#include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bie/train/evaluation.h"
@@ -23,7 +27,7 @@ class RunEnd : public OneThread {
 
 TEST(History, JsonAndBack) {
   const std::vector<Epoch> history = {{1, 12, 0.75, 0.5, 1e-3, 0.25},
-                                      {2, 24, 0.125, 1, 0, 1e9, {{"block1", 0.5}}, {{"block2", 0.25}}}};
+                                      {2, 24, 0.125, 1, 0, 1e9, {{"block1", 0.5}}, {{"block2", 0.25}}, 0.75, 2e-3}};
   const std::vector<Epoch> back = parse_history(history_json(history));
   ASSERT_EQ(back.size(), 2u);
   EXPECT_EQ(history_json(back), history_json(history));
@@ -31,6 +35,13 @@ TEST(History, JsonAndBack) {
   EXPECT_EQ(back[1].loss, 0.125);
   EXPECT_EQ(back[1].step_sizes.at("block1"), 0.5);
   EXPECT_EQ(back[1].flipped.at("block2"), 0.25);
+  EXPECT_EQ(back[1].train_accuracy, 0.75);
+  EXPECT_EQ(back[1].integer_rate, 2e-3);
+  EXPECT_TRUE(std::isnan(back[0].train_accuracy));
+  EXPECT_TRUE(std::isnan(back[0].integer_rate));
+  nlohmann::json old = nlohmann::json::parse(history_json(history));
+  for (const char* key : {"train_accuracy", "integer_rate"}) ASSERT_EQ(old[1].erase(key), 1u);
+  EXPECT_TRUE(std::isnan(parse_history(old.dump())[1].train_accuracy)) << "of a build that did not count";
   EXPECT_TRUE(parse_history("[]").empty());
   for (const char* bad : {"", "{}", "[1]", "[{\"epoch\": 1}]"})
     EXPECT_NE(refusal([&] { parse_history(bad); }), "") << bad;
@@ -157,6 +168,43 @@ TEST_F(RunEnd, EpochsKnowStepSizesAndFlips) {
     EXPECT_NEAR(flipped / weights, result.flipped, 1e-12);
     EXPECT_LE(result.history.front().flipped.begin()->second, 1);
   }
+}
+
+TEST_F(RunEnd, TheTrainingAccuracyIsThatOfTheImagesTrainedOn) {
+  TrainOptions o = short_run(6);
+  o.batch = 400;  // a step an epoch: what its forward pass answers is counted
+  Listener listener;
+  listener.epoch = [](const Epoch&) {};
+  const auto model = small_model(32), twin = small_model(32);
+  twin->train();
+  const at::NoGradGuard no_grad;
+  const double wanted =
+      twin->forward(data_.train_images).argmax(1).eq(data_.train_labels).to(at::kDouble).mean().item<double>();
+  const at::AutoGradMode grad(true);
+  const TrainResult result = fit(*model, data_, o, listener);
+  EXPECT_EQ(result.history[0].train_accuracy, wanted);
+  EXPECT_GT(result.history[5].train_accuracy, wanted);
+  o.batch = 33;  // 12 steps an epoch: 4 images are left out
+  const double share = fit(*small_model(32), data_, o, listener).history[0].train_accuracy;
+  EXPECT_NEAR(share * 396, std::round(share * 396), 1e-9);
+}
+
+TEST_F(RunEnd, TheRateOfIntegersIsKnownWhereTheyAreTrained) {
+  Listener listener;
+  listener.epoch = [](const Epoch&) {};
+  for (const int bits : {8, 1}) {
+    TrainOptions o = short_run(2);
+    o.schedule = optim::ScheduleKind::constant;
+    if (bits == 1) o.integer_lr = 3e-3;
+    const TrainResult result = fit(*small_model(bits), data_, o, listener);
+    if (bits == 1)
+      EXPECT_EQ(result.history.back().integer_rate, 3e-3);
+    else
+      EXPECT_TRUE(std::isnan(result.history.back().integer_rate)) << "float masters";
+  }
+  TrainOptions frozen = short_run(1);
+  frozen.freeze_binary = true;
+  EXPECT_TRUE(std::isnan(fit(*small_model(1), data_, frozen, listener).history.back().integer_rate));
 }
 
 TEST(RunFolder, TheLogIsThatOfTheHistory) {

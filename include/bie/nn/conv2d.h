@@ -44,6 +44,7 @@ struct QConv2dOptions {
   bool latent = true;  ///< as in QLinearOptions
   bool bias = false;   ///< an output bias
   ops::GradMode grad_mode = ops::GradMode::exact;
+  bool channel_scales = false;  ///< as in QLinearOptions, for each output channel
 };
 
 /// 8- or 4-bit weights and activations, zero padding; see ops::q8_conv2d and ops::q4_conv2d.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,10 @@ struct ModelConfig {
   int bits = 32;                               ///< of inner layers, weights and activations: 32 (float), 8, 4 or 1
   std::array<std::int64_t, 3> image{1, 8, 8};  ///< channels, height, width
   std::int64_t classes = 10;
-  std::int64_t hidden = 1024;   ///< width of the inner fully connected layers
-  std::int64_t depth = 3;       ///< their number (mlp)
+  std::int64_t hidden = 1024;  ///< outputs of the inner linears
+  /// Inner linears of an mlp (3 unless given), convolutions of a stage of vgg-small (2), blocks of a stage of
+  /// resnet20 (3). The others have none.
+  std::optional<std::int64_t> depth = {};
   bool norm = true;             ///< BatchNorm after each layer but the last; without it layers have an output bias
   bool quantise_first = false;  ///< the first layer is quantised too, its input normalised; all but the last layer then
   WeightForm weights = WeightForm::usual;
@@ -53,6 +56,11 @@ struct ModelConfig {
   bool normalise = false;  ///< the input goes through a BatchNorm without learned numbers; vgg-small's always does
   std::vector<LayerSpec> layers = {};         ///< of a custom net; a linear for the logits follows them
   std::vector<std::string> class_names = {};  ///< empty where the classes are numbers
+  /// Channels of the first stage, of which the next ones have 2 and 4 times as many: lenet (32 unless given), vgg-small
+  /// (128), resnet20 (16). The others have none.
+  std::optional<std::int64_t> width = {};
+  /// 8- and 4-bit layers without a BatchNorm behind them have a scale for each output channel.
+  bool channel_scales = false;
 };
 
 /// The names of the linears and convolutions, first to last: "conv1", "block3.conv2", "head". A ValueError as
@@ -106,13 +114,13 @@ class Classifier : public torch::nn::Module {
   std::vector<std::shared_ptr<QuantLayer>> quant_layers_;
 };
 
-/// mlp:       linear, then `depth` inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
-/// lenet:     5x5 conv 32, pool, inner 5x5 conv 64, pool, inner linear, Linear.
-/// vgg-small: 3x3 convs 128 128 pool 256 256 pool 512 512 pool with BatchNorm and ReLU, Linear.
-/// resnet20:  3x3 conv 16, nine residual blocks of two 3x3 convs of width 16, 32 and 64 with BatchNorm and ReLU, the
-/// mean
-///            of each channel, Linear. Shortcuts have no weights: where a block halves the map, every other pixel and
-///            channels of zeros (He et al. 2016, option A).
+/// With w for `width` and d for `depth`:
+/// mlp:       linear, then d inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
+/// lenet:     5x5 conv w, pool, inner 5x5 conv 2w, pool, inner linear, Linear.
+/// vgg-small: d 3x3 convs of w, pool, d of 2w, pool, d of 4w, pool, with BatchNorm and ReLU, Linear.
+/// resnet20:  3x3 conv w, d residual blocks of two 3x3 convs of each of w, 2w and 4w with BatchNorm and ReLU, the mean
+///            of each channel, Linear: 6d + 2 layers. Shortcuts have no weights: where a block halves the map, every
+///            other pixel and channels of zeros (He et al. 2016, option A).
 /// custom:    ModelConfig::layers, Linear.
 /// vgg-small and resnet20 normalise their input, train with `norm` alone, and have an inner linear of `hidden` before
 /// the last where linear_bits is given. A binary convolution, and a binary linear behind convolutions, reads normalised

@@ -37,6 +37,8 @@ using StateDict = std::map<std::string, at::Tensor>;
 ///   scale_w  0-dim float32, not learned
 ///   eps      0-dim float32, the smallest step size (8- and 4-bit layers)
 ///   bias     [out] added to the output, where the layer was made with one (ours: BITorch Engine has none)
+///   channel_scale  [out] float32, the output is multiplied by it before the bias, where the layer was made with one
+///            (ours): weight[o] = channel_scale[o] * scale_w * code. Not learned; ones until it is set.
 /// Scales stay float32 whatever `to` is asked for.
 ///
 /// Training uses `weight`. Evaluation uses the packed form of the current weight: packed on first use, packed anew
@@ -44,7 +46,7 @@ using StateDict = std::map<std::string, at::Tensor>;
 /// evaluation cannot be seen: call repack().
 class QuantLayer : public torch::nn::Module {
  public:
-  at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias;
+  at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias, channel_scale;
 
   virtual at::Tensor forward(const at::Tensor& x) = 0;
   /// Makes the weight ready for training; acts once, on a float weight.
@@ -66,7 +68,7 @@ class QuantLayer : public torch::nn::Module {
   StateDict state(bool packed) const;
   /// A state that has been checked and can be taken without an error.
   struct Staged {
-    at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias;
+    at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias, channel_scale;
     bool prepared;
   };
   /// Takes the layer's entries ("<prefix>weight" and so on) out of `entries` in whichever form they are: float, int8,
@@ -121,7 +123,8 @@ class QuantLayer : public torch::nn::Module {
     std::int64_t feature_axis;  ///< of x
     bool latent;                ///< the weight is trained as a float
     bool has_bias;
-    std::string geometry;     ///< further sizes for the description, ", stride=[2, 2]"
+    std::string geometry;  ///< further sizes for the description, ", stride=[2, 2]"
+    bool has_channel_scale = false;
     std::int64_t groups = 1;  ///< of a convolution: x has groups times the channels of the weight
   };
 
@@ -157,8 +160,8 @@ class QuantLayer : public torch::nn::Module {
     at::Tensor weight, scale_w, panels, anchor;
   };
   Operand operand();
-  /// y + bias, along the feature axis.
-  at::Tensor add_bias(const at::Tensor& y) const;
+  /// y * channel_scale + bias, along the feature axis, of a product y.
+  at::Tensor finish(const at::Tensor& y) const;
   /// Puts integer codes or signs in place of a float weight.
   void make_integer(const at::Tensor& codes, const at::Tensor& scale);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,12 +16,17 @@ struct Epoch {
   double loss;           ///< mean over the epoch's steps; where a run was resumed inside it, over those since
   double test_accuracy;  ///< share of the test images
   double rate;           ///< of the float parameters, in its last step
-  double seconds;        ///< this process spent on it, the test included
+  double seconds = 0;    ///< this process spent on it, the test included
   std::map<std::string, double> step_sizes = {};  ///< of the activations at its end, by layer
   std::map<std::string, double> flipped = {};     ///< share of a layer's binary weights whose sign is not the start's
+  /// Share of the training images that were right when they were trained on, counted as the loss is; NaN in histories
+  /// of builds that did not count.
+  double train_accuracy = std::numeric_limits<double>::quiet_NaN();
+  /// Of the int8 weights, in its last step; NaN where none are trained.
+  double integer_rate = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// One epoch as a JSON object, and the history as an array of them.
+/// One epoch as a JSON object, NaN as null, and the history as an array of them.
 std::string epoch_json(const Epoch& epoch);
 std::string history_json(const std::vector<Epoch>& history);
 /// A ValueError for text that history_json has not written.

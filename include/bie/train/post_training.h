@@ -27,7 +27,8 @@ struct PostTraining {
   StepRule rule = StepRule::mse;
   double percentile = 99.9;  ///< of the magnitudes, for StepRule::percentile
   bool fold = false;         ///< BatchNorms go into weights and biases, and the net is left without
-  /// A scale an output channel instead of one a layer, where a BatchNorm follows to take them in.
+  /// A scale an output channel instead of one a layer: in the BatchNorm behind the layer where there is one, else in
+  /// the layer (QuantLayer::channel_scale).
   bool per_channel = false;
 };
 
