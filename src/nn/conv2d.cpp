@@ -92,9 +92,9 @@ at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
   if (is_training()) prepare_params();
   const Activation a = activation(x);
   const Operand w = operand();
-  return add_bias(ops::binary_conv2d(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                                     {options_.stride, options_.padding, options_.dilation, options_.groups,
-                                      options_.padding_value, options_.kernel_size, w.anchor, w.panels}));
+  return finish(ops::binary_conv2d(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                                   {options_.stride, options_.padding, options_.dilation, options_.groups,
+                                    options_.padding_value, options_.kernel_size, w.anchor, w.panels}));
 }
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
