@@ -4,8 +4,8 @@ python bench/gpu_mlp_step.py [--json FILE] [--markdown]
 
 Forward, loss, backward and optimizer of 1024 inputs, hidden layers of one width with BatchNorm and PReLU between them,
 10 classes. All layers but the last are BinaryLinear with int8 weights stepped by DiodeMix, the last is nn.Linear. Both
-run under autocast to bfloat16 and get bfloat16 inputs. Milliseconds of a step: the median of five intervals of 20, in turns. Memory: the most
-that torch had allocated during steps, weights and optimizer included.
+run under autocast to bfloat16 and get bfloat16 inputs. Milliseconds of a step: the median of five intervals of 20, in
+turns. Memory: the most that torch had allocated during steps, weights and optimizer included.
 """
 
 from __future__ import annotations

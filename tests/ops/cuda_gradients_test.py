@@ -21,7 +21,8 @@ def test_gradients(operators, layer, dtype, scale_a, k):
     if scale_a == 0:
         x.zero_()
     for weight, is_codes in ((numbers(1, k, dtype=dtype, seed=2), False), (codes(1, k, bits=4, seed=3), True)):
-        arguments = [numbers(5, 1, seed=4).bfloat16().float(), x, weight, torch.tensor(scale_a), torch.tensor(0.5), None]
+        g = numbers(5, 1, seed=4).bfloat16().float()
+        arguments = [g, x, weight, torch.tensor(scale_a), torch.tensor(0.5), None]
         keywords = {"want_weight": True}
         if layer != "binary":
             keywords |= {"eps": 1e-5, "reference_grad": layer.endswith("reference"), "plain_codes": is_codes}
