@@ -43,7 +43,7 @@ def test_an_id_of_a_row_arranges_its_own_panels(library):
     script = """
 packed = torch.randint(0, 256, (5, 9)).to(torch.uint8)
 panels = op.binary_prepack(packed, 70, 102)
-print(bytes(panels[24:64].tolist()).split(b"\\0")[0].decode(), torch.equal(panels[64:], packed.flatten()))
+print(bytes(panels[32:64].tolist()).split(b"\\0")[0].decode(), torch.equal(panels[64:], packed.flatten()))
 """
     done = run(library, script)
     assert done.stdout.split() == ["b1xb1_gemm_reference", "True"]

@@ -71,11 +71,19 @@ struct ImageArgs {
   int* flags;
 };
 
+/// The channel of element j of a unit of eight that become neighbouring words, or one word of nibbles.
+template <Format format>
+__device__ std::int64_t channel_of(std::int64_t unit, int j) {
+  if (format == Format::nibbles) return unit / 4 * 32 + unit % 4 * 4 + j % 4 + 16 * (j / 4);
+  return 8 * unit + j;
+}
+
 /// Channel-major images: a block turns 32 pixels x 32 words at a time, so that reads and writes are both in order.
 template <class R, Format format>
 __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a) {
   __shared__ unsigned tile[tile_pixels][tile_words + 1];
-  const float step = R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1;
+  constexpr int unit_words = format == Format::nibbles ? 1 : 2;
+  const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
   const std::int64_t across = (a.words + tile_words - 1) / tile_words;
   const std::int64_t tiles = (a.pixels + tile_pixels - 1) / tile_pixels * across;
   const int low = threadIdx.x % 32, high = threadIdx.x / 32;
@@ -84,17 +92,38 @@ __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a) {
     const std::int64_t first_pixel = t / across * tile_pixels, first_word = t % across * tile_words;
     const std::int64_t pixel = first_pixel + low;
     const std::int64_t base = pixel / a.plane * a.channels * a.plane + pixel % a.plane;
-    for (int w = high; w < tile_words; w += warps) {
+#pragma unroll 2
+    for (int w = unit_words * high; w < tile_words; w += unit_words * warps) {
       if (pixel >= a.pixels || first_word + w >= a.words) continue;
-      tile[low][w] = word_of<format>(first_word + w, [&](std::int64_t c) {
-        if (c >= a.channels) return 0;
-        float value = R::get(a.data, base + c * a.plane);
-        if (R::quantises) {
-          if (a.bias != nullptr) value += a.bias[c];
-          finite = finite && isfinite(value);
+      const std::int64_t unit = (first_word + w) / unit_words;
+      float xs[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const std::int64_t c = channel_of<format>(unit, j);
+        xs[j] = c < a.channels ? R::get(a.data, base + c * a.plane) : 0.0f;
+      }
+      int codes[8];
+      if (R::quantises) {
+        float zero = 0;  // stays so unless an element is NaN or infinite
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const std::int64_t c = channel_of<format>(unit, j);
+          if (a.bias != nullptr && c < a.channels) xs[j] += a.bias[c];
+          zero = __fmaf_rn(xs[j], 0.0f, zero);
         }
-        return code<R>(value, step, a.range);
-      });
+        finite = finite && zero == 0;
+        quantiser.codes(xs, codes);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) codes[j] = code<R>(xs[j], 1, a.range);
+      }
+      const int front[4] = {codes[0], codes[1], codes[2], codes[3]}, back[4] = {codes[4], codes[5], codes[6], codes[7]};
+      if constexpr (format == Format::nibbles) {
+        tile[low][w] = (pack_bytes(front) & 0x0f0f0f0fu) | (pack_bytes(back) & 0x0f0f0f0fu) << 4;
+      } else {
+        tile[low][w] = pack_bytes(front);
+        tile[low][w + 1] = pack_bytes(back);
+      }
     }
     __syncthreads();
     for (int p = high; p < tile_pixels; p += warps)
