@@ -9,12 +9,11 @@ turns, the median of nine rounds; a result of ours is checked against the convol
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import torch
-from gpu_timing import CACHE_BYTES, Call, race, write_json
+from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, report
 
 import bitorch_engine  # noqa: F401  loads the operators
 
@@ -28,17 +27,12 @@ def shapes() -> list[tuple[int, ...]]:
     return [tuple(map(int, line.split()[:7])) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def codes_of(t: torch.Tensor, step: torch.Tensor, bits: int) -> torch.Tensor:
-    bound = 2 ** (bits - 1)
-    return (t.float() / step.to(t.device)).round().clamp(-bound, bound - 1)
-
-
 def conv_of(bits: int, images: list[torch.Tensor], weight: torch.Tensor, stride: int, padding: int) -> Call:
     """A call of our layer on image number i, checked."""
     ops = torch.ops.bie
     scale_a, scale_w = STEP.cuda(), SCALE.cuda()
     out_c, in_c, kernel, _ = weight.shape
-    codes = codes_of(weight, SCALE, bits).to(torch.int8)
+    codes = codes_of(weight, scale_w, bits).to(torch.int8)
     if bits == 8:
         stored, panels, op = codes, ops.q8_conv2d_prepack(codes), ops.q8_conv2d
     else:
@@ -51,7 +45,7 @@ def conv_of(bits: int, images: list[torch.Tensor], weight: torch.Tensor, stride:
     def call(i: int) -> torch.Tensor:
         return op(images[i % len(images)], stored, scale_a, scale_w, **more)
 
-    few = codes_of(images[0][:2], STEP, bits).double()
+    few = codes_of(images[0][:2], scale_a, bits).double()
     sums = torch.nn.functional.conv2d(few.cpu(), codes.double().cpu(), stride=stride, padding=padding)
     expected = (sums.float() * (STEP * SCALE)).half()
     if not torch.equal(call(0)[:2].cpu(), expected):
@@ -104,15 +98,8 @@ def markdown(results: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE", help="where to write every number")
-    parser.add_argument("--markdown", action="store_true", help="print a table")
-    arguments = parser.parse_args()
-    results = [measure(batch, *shape) for batch in BATCHES for shape in shapes()]
-    if arguments.markdown:
-        print(markdown(results))
-    if arguments.json:
-        write_json(arguments.json, results)
+    arguments = options(__doc__).parse_args()
+    report(arguments, [measure(batch, *shape) for batch in BATCHES for shape in shapes()], markdown)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 
 import torch
-from gpu_timing import CACHE_BYTES, Call, race, write_json
+from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, report
 
 import bitorch_engine  # noqa: F401  loads the operators
 
@@ -33,14 +31,6 @@ SHAPES = [
     (128, 1024, 1024),
 ]
 OURS = {"1 bit": 1, "8 bit": 8, "4 bit": 4}
-
-
-def codes_of(t: torch.Tensor, step: float, bits: int) -> torch.Tensor:
-    """What the layers multiply: signs, or t / step rounded and clamped."""
-    if bits == 1:
-        return torch.where(t >= 0, 1.0, -1.0)
-    bound = 2 ** (bits - 1)
-    return (t.float() / step).round().clamp(-bound, bound - 1)
 
 
 def linear_of(bits: int, x: torch.Tensor, weights: list[torch.Tensor]) -> Call:
@@ -113,21 +103,11 @@ def markdown(results: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("shapes", nargs="*", metavar="M,N,K")
-    parser.add_argument("--json", metavar="FILE", help="where to write every number")
-    parser.add_argument("--markdown", action="store_true", help="print a table instead of JSON lines")
     arguments = parser.parse_args()
     shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes] or SHAPES
-    results = []
-    for shape in shapes:
-        results.append(measure(*shape))
-        if not arguments.markdown:
-            print(json.dumps(results[-1]), flush=True)
-    if arguments.markdown:
-        print(markdown(results))
-    if arguments.json:
-        write_json(arguments.json, results)
+    report(arguments, [measure(*shape) for shape in shapes], markdown)
 
 
 if __name__ == "__main__":

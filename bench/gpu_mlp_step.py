@@ -10,14 +10,13 @@ turns. Memory: the most that torch had allocated during steps, weights and optim
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
 import torch
-from gpu_timing import write_json
+from gpu_timing import options, report
 from torch import nn
 
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
@@ -102,15 +101,8 @@ def markdown(results: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE", help="where to write every number")
-    parser.add_argument("--markdown", action="store_true", help="print a table")
-    arguments = parser.parse_args()
-    results = [measure(*shape) for shape in SHAPES]
-    if arguments.markdown:
-        print(markdown(results))
-    if arguments.json:
-        write_json(arguments.json, results)
+    arguments = options(__doc__).parse_args()
+    report(arguments, [measure(*shape) for shape in SHAPES], markdown)
 
 
 if __name__ == "__main__":

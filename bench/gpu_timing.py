@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections.abc import Callable
@@ -11,6 +12,14 @@ import torch
 CACHE_BYTES = 200 << 20  # what no GPU's cache holds: as many weights take turns
 ROUNDS = 9
 Call = Callable[[int], object]
+
+
+def codes_of(t: torch.Tensor, step: float | torch.Tensor, bits: int) -> torch.Tensor:
+    """What a layer multiplies: signs, or t / step rounded and clamped."""
+    if bits == 1:
+        return torch.where(t >= 0, 1.0, -1.0)
+    bound = 2 ** (bits - 1)
+    return (t.float() / step).round().clamp(-bound, bound - 1)
 
 
 def replay_of(call: Call, calls: int) -> torch.cuda.CUDAGraph:
@@ -46,7 +55,17 @@ def race(every: dict[str, Call], calls: int) -> tuple[dict[str, float], dict[str
     return median, {name: (max(us) - min(us)) / median[name] for name, us in times.items()}
 
 
-def write_json(path: str, results: list[dict]) -> None:
-    versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
-    with open(path, "w") as file:
-        json.dump({"device": torch.cuda.get_device_name(), **versions, "results": results}, file, indent=1)
+def options(doc: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="where to write every number")
+    parser.add_argument("--markdown", action="store_true", help="print a table instead of JSON lines")
+    return parser
+
+
+def report(arguments: argparse.Namespace, results: list[dict], markdown: Callable[[list[dict]], str]) -> None:
+    """Prints and writes what the arguments of `options` ask for."""
+    print(markdown(results) if arguments.markdown else "\n".join(map(json.dumps, results)))
+    if arguments.json:
+        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+        with open(arguments.json, "w") as file:
+            json.dump({"device": torch.cuda.get_device_name(), **versions, "results": results}, file, indent=1)

@@ -55,9 +55,8 @@ TORCH_LIBRARY(bie, m) {
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
   m.def(
-      "binary_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size, int groups=1, int padding_value=-1) "
-      "-> "
-      "Tensor");
+      "binary_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size, int groups=1, "
+      "int padding_value=-1) -> Tensor");
   m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");
   m.def("q4_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size) -> Tensor");
 
