@@ -1,4 +1,4 @@
-"""8- and 4-bit convolutions on a GPU against cuDNN in float16, in one run: from float16 images to float16 images.
+"""1-, 8- and 4-bit convolutions on a GPU against cuDNN in float16, in one run: from float16 images to float16 images.
 
 python bench/gpu_convs.py [--json FILE] [--markdown]
 
@@ -33,20 +33,24 @@ def conv_of(bits: int, images: list[torch.Tensor], weight: torch.Tensor, stride:
     scale_a, scale_w = STEP.cuda(), SCALE.cuda()
     out_c, in_c, kernel, _ = weight.shape
     codes = codes_of(weight, scale_w, bits).to(torch.int8)
-    if bits == 8:
+    if bits == 1:
+        stored = ops.pack_signs(codes.reshape(out_c, -1))
+        panels, op = ops.binary_conv2d_prepack(stored, in_c, [kernel, kernel]), ops.binary_conv2d
+    elif bits == 8:
         stored, panels, op = codes, ops.q8_conv2d_prepack(codes), ops.q8_conv2d
     else:
         stored = ops.pack_int4(codes.reshape(out_c, -1))
         panels, op = ops.q4_conv2d_prepack(stored, in_c, [kernel, kernel]), ops.q4_conv2d
     more = {"stride": [stride] * 2, "padding": [padding] * 2, "panels": panels}
-    if bits == 4:
+    if bits != 8:
         more["kernel_size"] = [kernel, kernel]
 
     def call(i: int) -> torch.Tensor:
         return op(images[i % len(images)], stored, scale_a, scale_w, **more)
 
     few = codes_of(images[0][:2], scale_a, bits).double()
-    sums = torch.nn.functional.conv2d(few.cpu(), codes.double().cpu(), stride=stride, padding=padding)
+    padded = torch.nn.functional.pad(few.cpu(), [padding] * 4, value=-1.0 if bits == 1 else 0.0)
+    sums = torch.nn.functional.conv2d(padded, codes.double().cpu(), stride=stride)
     expected = (sums.float() * (STEP * SCALE)).half()
     if not torch.equal(call(0)[:2].cpu(), expected):
         raise SystemExit(f"{bits} bit, {tuple(images[0].shape)}: results differ from the formula's")
@@ -63,7 +67,7 @@ def measure(batch: int, in_c: int, height: int, width: int, out_c: int, kernel: 
     every: dict[str, Call] = {
         "fp16": lambda i: torch.nn.functional.conv2d(pixels[i % count], last, stride=stride, padding=padding)
     }
-    for bits in (8, 4):
+    for bits in (1, 8, 4):
         every[f"{bits} bit"] = conv_of(bits, pixels, weight, stride, padding)
         every[f"{bits} bit NCHW"] = conv_of(bits, planes, weight, stride, padding)
     median, spread = race(every, max(count, 40))

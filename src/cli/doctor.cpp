@@ -76,6 +76,7 @@ Gpus gpus() {
     add(cuda::b1xb1_gemm_table());
     add(cuda::s8xs8_gemm_table());
     add(cuda::s4xs4_gemm_table());
+    add(cuda::b1xb1_conv2d_table());
     add(cuda::s8xs8_conv2d_table());
     add(cuda::s4xs4_conv2d_table());
     gpus.found.push_back(std::move(found));

@@ -81,9 +81,10 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
   if (act_ == Activation::prelu) prelu_ = register_module("act", torch::nn::PReLU());
 }
 
-at::Tensor Block::forward(const at::Tensor& x) {
+at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut) {
   const at::Tensor product = product_->forward(signs_norm_ ? signs_norm_->forward(x) : x);
-  const at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
+  at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
+  if (shortcut.defined()) y = y + shortcut;
   return act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
 }
 

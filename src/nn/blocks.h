@@ -33,12 +33,12 @@ class Product {
   Probe probe_;
 };
 
-/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function. A
-/// binary convolution of such a model reads normalised features.
+/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function, in
+/// front of which a shortcut may be added. A binary convolution of such a model reads normalised features.
 class Block : public torch::nn::Module {
  public:
   Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& shortcut = {});
   const std::shared_ptr<Product>& product() const { return product_; }
   std::shared_ptr<torch::nn::Module> norm() const { return norm_.is_empty() ? nullptr : norm_.ptr(); }
 

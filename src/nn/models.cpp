@@ -142,25 +142,30 @@ class ResNet20 : public ConvNet {
   explicit ResNet20(const ModelConfig& c) : ConvNet(c) {
     conv_ = add(layers()[0], Activation::relu);
     for (std::size_t i = 1; i + 1 < layers().size() && layers()[i].is_conv(); i += 2) {
-      const PlannedLayer& layer = layers()[i];
+      const PlannedLayer &first = layers()[i], &second = layers()[i + 1];
       const auto parent =
-          register_module(layer.name.substr(0, layer.name.find('.')), std::make_shared<torch::nn::Module>("Residual"));
-      blocks_.push_back(
-          {layer, add(layer, Activation::relu, parent.get()), add(layers()[i + 1], Activation::none, parent.get())});
+          register_module(first.name.substr(0, first.name.find('.')), std::make_shared<torch::nn::Module>("Residual"));
+      const bool binary = first.bits == 1 && second.bits == 1;
+      const Activation act = binary ? Activation::prelu : Activation::relu;
+      blocks_.push_back({first, binary, add(first, act, parent.get()), add(second, act, parent.get())});
     }
     add_linears();
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = conv_->forward(normalised(images));
-    for (const Residual& block : blocks_)
-      x = (block.second->forward(block.first->forward(x)) + shortcut(x, block.shape)).relu();
+    for (const Residual& block : blocks_) {
+      const at::Tensor past = shortcut(x, block.shape);
+      const at::Tensor y = block.first->forward(x, block.each ? past : at::Tensor());
+      x = block.second->forward(y, block.each ? y : past);
+    }
     return linears(x.mean({2, 3}));
   }
 
  private:
   struct Residual {
     PlannedLayer shape;
+    bool each;  ///< a shortcut round each convolution, whose signs lose how large its input was (Liu et al. 2018)
     std::shared_ptr<Block> first, second;
   };
 

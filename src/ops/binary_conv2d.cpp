@@ -21,9 +21,19 @@ namespace {
 constexpr const char* op_name = "binary_conv2d";
 constexpr std::int64_t signs_a_byte = 8;
 
-Conv2dTables tables() { return {kernels::b1xb1_conv2d_table(), {}}; }
+Conv2dTables tables() {
+  if constexpr (with_cuda)
+    return {kernels::b1xb1_conv2d_table(), kernels::cuda::b1xb1_conv2d_table()};
+  else
+    return {kernels::b1xb1_conv2d_table(), {}};
+}
 
-/// What runs on CUDA, where no row multiplies the bits of an image: signs as 8-bit codes.
+/// Whether it runs on codes: CUDA's rows of bits take one group and pad with -1.
+bool runs_on_codes(const at::Tensor& weight, std::int64_t groups, std::int64_t padding_value) {
+  return weight.is_cuda() && (groups != 1 || padding_value != -1);
+}
+
+/// Signs as 8-bit codes.
 Conv2dTables code_tables() {
   if constexpr (with_cuda)
     return {kernels::s8xs8_conv2d_table(), kernels::cuda::s8xs8_conv2d_table()};
@@ -108,7 +118,7 @@ at::Tensor dense_codes(const at::Tensor& weight, const Geometry& g, std::int64_t
   return dense;
 }
 
-/// Writes y on CUDA: every element NaN where x or the bias holds NaN or infinity.
+/// Writes y on CUDA, by products of codes: every element NaN where x or the bias holds NaN or infinity.
 void run_codes(const ConvArgs& a, const Geometry& g, Quantiser q, const at::Tensor& y) {
   at::Tensor xs = a.x.to(at::kFloat);
   if (q.bias.defined()) xs = xs.add(q.bias.view({1, -1, 1, 1}));
@@ -145,11 +155,16 @@ at::Tensor forward(const ConvArgs& a) {
   w.dtype = kernels::Dtype::bits;
   if (g.packed) w.panels = value_or_none(a.panels);
   check_one_device(op_name, {a.x, a.weight, q.bias, w.panels});
-  if (a.x.is_cuda()) {
+  if (runs_on_codes(a.weight, a.groups, a.padding_value)) {
     run_codes(a, g, q, y);
     return y;
   }
-  if (!w.panels.defined()) w.values = g.packed ? a.weight.contiguous() : pack_signs(a.weight.flatten(1));
+  if (!w.panels.defined() && !g.packed && a.weight.is_cuda()) {
+    w.values = a.weight.contiguous();
+    w.dtype = kernel_dtype(op_name, "the weight", a.weight);
+  } else if (!w.panels.defined()) {
+    w.values = g.packed ? a.weight.contiguous() : pack_signs(a.weight.flatten(1));
+  }
   kernels::Conv2dShape shape = kernel_shape(a.x, g, movement(a));
   shape.pad_code = static_cast<int>(a.padding_value);
   run_conv2d(op_name, tables(), shape, a.x.contiguous(a.x.suggest_memory_format()), q, w, y);
@@ -250,7 +265,7 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_channels, at::IntAr
                    ", packed signs (uint8) are wanted");
   kernels::Conv2dShape shape = packed_filter_shape(op, weight, signs_a_byte, in_channels, kernel_size, groups);
   shape.pad_code = pad_code(op, padding_value);
-  if (weight.is_cuda()) {
+  if (runs_on_codes(weight, groups, padding_value)) {
     const Geometry g{shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, /*packed=*/true};
     shape.groups = 1;
     shape.pad_code = 0;

@@ -20,8 +20,9 @@ Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer) {
   const bool deep = config.arch == "vgg-small" || config.arch == "resnet20";
   r.lr = sgd ? (deep ? 0.1 : config.norm ? 0.05 : 0.01) : config.bits == 1 ? 5e-3 : 1e-3;
   r.weight_decay = sgd ? 5e-4 : 0;
-  r.integer_lr = 1e-3;
-  r.integer_memory = 0.3;
+  const bool narrow_signs = config.arch == "resnet20" && config.bits == 1;  // few weights, which have to flip sooner
+  r.integer_lr = narrow_signs ? 1e-2 : 1e-3;
+  r.integer_memory = narrow_signs ? 0.1 : 0.3;
   r.schedule = {optim::ScheduleKind::cosine, sgd ? 0.02 : 0.0};
   return r;
 }

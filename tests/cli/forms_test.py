@@ -19,13 +19,14 @@ FORMS = [
     *([*LENET, "--bits", bits] for bits in ("32", "8", "4")),
     [*LENET, "--bits", "4", "--no-norm", "--quantise-first", "--weights", "int8"],
     [*LENET, "--bits", "8", "--linear-bits", "4"],
-    *([*DEEP, "--arch", "resnet20", "--bits", bits] for bits in ("32", "8", "4")),
+    *([*DEEP, "--arch", "resnet20", "--bits", bits] for bits in ("32", "8", "4", "1")),
     [
         *(*DEEP, "--arch", "resnet20", "--bits", "8", "--linear-bits", "8", "--hidden", "16"),
         *("--weights", "int8", "--quantise-first"),
     ],
     [*DEEP, "--arch", "resnet20", "--bits", "4", "--width", "5", "--depth", "1"],
     [*DEEP, "--arch", "vgg-small", "--bits", "4"],
+    [*DEEP, "--arch", "vgg-small", "--bits", "1", "--width", "8"],
     [*DEEP, "--arch", "vgg-small", "--bits", "8", "--width", "3", "--depth", "1"],
     [*LENET, "--bits", "4", "--width", "5"],
 ]

@@ -124,6 +124,14 @@ struct Formula {
   at::Tensor conv(const std::string& name, const at::Tensor& x, std::int64_t stride = 1) const {
     return norm(name + ".norm", at::conv2d(x, state.at(name + ".product.weight"), {}, stride, 1));
   }
+  /// A binary convolution of normalised features, padded with -1.
+  at::Tensor sign_conv(const std::string& name, const at::Tensor& x, std::int64_t stride = 1) const {
+    const auto of = [&](const char* key) { return state.at(name + ".product." + key); };
+    const at::Tensor xs = norm(name + ".signs_norm", x) + of("bias_a").view({1, -1, 1, 1});
+    const at::Tensor signs = at::constant_pad_nd(at::where(xs.ge(0), 1.0f, -1.0f), {1, 1, 1, 1}, -1);
+    const at::Tensor sums = at::conv2d(signs, at::where(of("weight").ge(0), 1.0f, -1.0f), {}, stride);
+    return norm(name + ".norm", sums * (of("scale_a") * of("scale_w")));
+  }
   at::Tensor head(const at::Tensor& x) const { return at::linear(x, state.at("head.weight"), state.at("head.bias")); }
 };
 
@@ -153,6 +161,13 @@ TEST(Models, AVggSmallOfAnotherSizeIsItsFormula) {
   EXPECT_TRUE(logits(*model).allclose(f.head(x.flatten(1)), 1e-4, 1e-5));
 }
 
+/// What goes round a convolution: where that halves the map, every other pixel and channels of zeros.
+at::Tensor around(const at::Tensor& x, std::int64_t stride) {
+  if (stride == 1) return x;
+  const at::Tensor fewer = at::avg_pool2d(x, 1, 2);
+  return at::cat({fewer, at::zeros_like(fewer)}, 1);
+}
+
 /// He et al.'s net with `depth` blocks in a stage.
 void expect_resnet(const ModelConfig& config, int depth) {
   const auto model = trained(config);
@@ -161,12 +176,7 @@ void expect_resnet(const ModelConfig& config, int depth) {
   for (int i = 0; i < 3 * depth; ++i) {
     const std::string name = "block" + std::to_string(i);
     const std::int64_t stride = i == depth || i == 2 * depth ? 2 : 1;
-    at::Tensor around = x;
-    if (stride == 2) {
-      const at::Tensor fewer = at::avg_pool2d(x, 1, 2);
-      around = at::cat({fewer, at::zeros_like(fewer)}, 1);
-    }
-    x = (f.conv(name + ".conv2", f.conv(name + ".conv1", x, stride).relu()) + around).relu();
+    x = (f.conv(name + ".conv2", f.conv(name + ".conv1", x, stride).relu()) + around(x, stride)).relu();
   }
   EXPECT_TRUE(logits(*model).allclose(f.head(x.mean({2, 3})), 1e-4, 1e-5));
 }
@@ -178,6 +188,25 @@ TEST(Models, AResNetOfAnotherSizeIsItsFormula) {
   config.width = 5;
   config.depth = 1;
   expect_resnet(config, 1);
+}
+
+TEST(Models, ABinaryResNetHasAShortcutRoundEachConvolution) {
+  ModelConfig config = resnet(1);
+  config.width = 5;
+  config.depth = 1;
+  const auto model = trained(config);
+  const Formula f{state(*model)};
+  at::Tensor x = f.conv("conv", f.norm("input_norm", images(config, 9))).relu();
+  for (int i = 0; i < 3; ++i) {
+    const std::string name = "block" + std::to_string(i);
+    const std::int64_t stride = i == 0 ? 1 : 2;
+    const auto act = [&](const char* conv, const at::Tensor& y) {
+      return at::prelu(y, f.state.at(name + "." + conv + ".act.weight"));
+    };
+    const at::Tensor y = act("conv1", f.sign_conv(name + ".conv1", x, stride) + around(x, stride));
+    x = act("conv2", f.sign_conv(name + ".conv2", y) + y);
+  }
+  EXPECT_TRUE(logits(*model).allclose(f.head(x.mean({2, 3})), 1e-4, 1e-5));
 }
 
 TEST(Models, InnerLayersHaveTheBitsOthersAreFloat) {

@@ -42,6 +42,14 @@ TEST(Recipe, DeepNetsTakeTheUsualRateOfSgd) {
     }
 }
 
+TEST(Recipe, ABinaryResNetFlipsSooner) {
+  for (const int bits : {8, 4, 1}) {
+    const Recipe r = default_recipe({.arch = "resnet20", .bits = bits}, OptimizerKind::diodemix);
+    EXPECT_EQ(r.integer_lr, bits == 1 ? 1e-2 : 1e-3);
+    EXPECT_EQ(r.integer_memory, bits == 1 ? 0.1 : 0.3);
+  }
+}
+
 TEST(Recipe, OptimizersHaveNames) {
   for (const OptimizerKind kind : kinds) EXPECT_EQ(optimizer_of(name(kind)), kind);
   EXPECT_STREQ(name(OptimizerKind::diodemix), "diodemix");

@@ -120,7 +120,8 @@ class Classifier : public torch::nn::Module {
 /// vgg-small: d 3x3 convs of w, pool, d of 2w, pool, d of 4w, pool, with BatchNorm and ReLU, Linear.
 /// resnet20:  3x3 conv w, d residual blocks of two 3x3 convs of each of w, 2w and 4w with BatchNorm and ReLU, the mean
 ///            of each channel, Linear: 6d + 2 layers. Shortcuts have no weights: where a block halves the map, every
-///            other pixel and channels of zeros (He et al. 2016, option A).
+///            other pixel and channels of zeros (He et al. 2016, option A). A block of binary convolutions has a
+///            shortcut round each and PReLU behind it (Bi-Real Net, Liu et al. 2018).
 /// custom:    ModelConfig::layers, Linear.
 /// vgg-small and resnet20 normalise their input, train with `norm` alone, and have an inner linear of `hidden` before
 /// the last where linear_bits is given. A binary convolution, and a binary linear behind convolutions, reads normalised

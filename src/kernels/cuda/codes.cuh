@@ -41,10 +41,11 @@ constexpr std::int64_t row_stride(Format format, std::int64_t k) {
   return bytes < worth_it ? bytes : (bytes + line - 1) / line * line;
 }
 
+/// Bytes of a row's number of ones.
+constexpr std::int64_t ones_bytes(Format format) { return format == Format::bits ? std::int64_t{sizeof(int)} : 0; }
+
 /// Bytes that a row takes, its number of ones included.
-constexpr std::int64_t whole_row(Format format, std::int64_t k) {
-  return row_stride(format, k) + (format == Format::bits ? std::int64_t{sizeof(int)} : 0);
-}
+constexpr std::int64_t whole_row(Format format, std::int64_t k) { return row_stride(format, k) + ones_bytes(format); }
 
 /// Whether data, and rows that far apart, begin at multiples of so many bytes.
 inline bool aligned(const void* data, std::int64_t stride, std::int64_t bytes) {

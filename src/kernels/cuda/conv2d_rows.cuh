@@ -10,10 +10,12 @@ namespace bie::kernels::cuda {
 template <class Product, Status (*product)(const TileArgs<WindowRows>&, const Queue&), std::int64_t max_k>
 Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
                   const Queue& queue) {
-  const Status checked =
-      check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1}, Dtype::s8, max_k);
+  const Status checked = check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1},
+                                      Product::counts ? Dtype::bits : Dtype::s8, max_k);
   if (checked != Status::ok) return checked;
   if (s.groups != 1) return Status::bad_shape;  // the windows read all channels of a pixel
+  const bool pads = s.pad_h > 0 || s.pad_w > 0;
+  if (Product::counts && pads && s.pad_code == 0) return Status::bad_shape;  // what is outside has code bits 0: -1
   const std::int64_t out_plane = s.out_h() * s.out_w(), pixels = s.batch * out_plane;
   if (pixels == 0 || s.out_c == 0) return Status::ok;
   const std::int64_t pixel_chunks = row_chunks(Product::a_format, s.in_c);
@@ -29,6 +31,7 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
       encode_image(s, x, Product::a_format, codes, static_cast<int*>(workspace), &flags.count, queue);
   if (encoded != Status::ok) return encoded;
   if (!is_float(x.dtype)) flags.count = 0;
+  const std::int64_t panel_stride = panel_chunks * chunk_bytes;
   const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
   const std::int64_t element = row_bytes(y.dtype, 1);
   const bool rows = y.layout == ImageLayout::nhwc || out_plane == 1;
@@ -38,19 +41,22 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
                         cut(out_plane),
                         y.scale_a,
                         y.scale_w,
-                        rows && aligned(y.data, s.out_c * element, 2 * element)};
+                        rows && aligned(y.data, s.out_c * element, 2 * element),
+                        rows && writes_eights(y.data, s.out_c * element, element)};
   return product({{codes, cut(s.taps() * pixel_chunks), cut(pixel_chunks), cut(s.in_h), cut(s.in_w), cut(s.out_h()),
                    cut(s.out_w()), cut(s.kernel_w), cut(s.stride_h), cut(s.stride_w), cut(s.pad_h), cut(s.pad_w),
                    cut(s.dil_h), cut(s.dil_w)},
                   static_cast<const char*>(panels.data),
-                  panel_chunks * chunk_bytes,
+                  panel_stride,
                   cut(panel_chunks),
                   cut(pixels),
                   cut(s.out_c),
                   cut(s.depth()),
                   results,
                   flags,
-                  {panels.flags, panels.flag_count}},
+                  {panels.flags, panels.flag_count},
+                  /*ones=*/nullptr,
+                  reinterpret_cast<const int*>(static_cast<const char*>(panels.data) + s.out_c * panel_stride)},
                  queue);
 }
 
@@ -72,7 +78,7 @@ bool has_window_map(const Conv2dShape& s) {
 }
 
 /// Which windows the TMA reads faster than threads copy them: it takes as long for a pixel of few channels as for one
-/// of 128 bytes.
+/// of 128 bytes. Measured at 64 and 128 channels and batches 1 and 128 (docs/benchmarks.md); the bounds lie between.
 template <Format format, class Tiles, class Shape>
 bool suits_window_map(const Conv2dShape& s, const Gpu& gpu) {
   constexpr std::int64_t few = 64, little_work = 1 << 18;
@@ -83,7 +89,7 @@ bool suits_window_map(const Conv2dShape& s, const Gpu& gpu) {
 
 template <Format format>
 std::int64_t conv2d_panel_row(const Conv2dShape& s) {
-  return s.taps() * row_chunks(format, s.in_c) * chunk_bytes;
+  return s.taps() * row_chunks(format, s.in_c) * chunk_bytes + ones_bytes(format);
 }
 
 template <Format format>

@@ -1,6 +1,7 @@
 #include "kernels/cuda/encode.cuh"
 
 #include "kernels/cuda/encode_row.cuh"
+#include "kernels/cuda/product.cuh"
 
 namespace bie::kernels::cuda {
 namespace {
@@ -18,7 +19,7 @@ struct RowArgs {
   std::int64_t m, k;
   char* out;
   std::int64_t out_stride;
-  int* ones;  ///< of bits: one number a row
+  int* ones;  ///< of bits: one number a row, or null where nobody asks
   int* flags;
   bool whole;  ///< every row starts at a multiple of 16 bytes
 };
@@ -52,10 +53,66 @@ __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int
         for (int i = 1; i < row_threads / 32 && t == 0; ++i) ones += counts[threadIdx.x / 32 + i];
         __syncthreads();
       }
-      if (t == 0 && row < a.m) a.ones[row] = ones;
+      if (t == 0 && row < a.m && a.ones != nullptr) a.ones[row] = ones;
     }
   }
   put_flag(a.flags, finite);
+}
+
+/// Short rows of signs that follow one another: 32, 64, 128 or 256 of them, so that 4 to 32 lanes share a row.
+template <class R>
+__global__ void __launch_bounds__(threads) encode_short_rows(const RowArgs a, int row_lanes) {
+  let_next_start();
+  constexpr int batch = 4;
+  const int lane = threadIdx.x % 32, t = lane % row_lanes, writers = min(row_lanes, 16);
+  const std::int64_t warp = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const int rows = 32 / row_lanes;  // of a warp at a time
+  float bias[8] = {};
+  if (R::quantises && a.bias != nullptr)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) bias[j] = a.bias[8 * t + j];
+  bool finite = true;
+  for (std::int64_t first = warp * batch * rows; first < a.m; first += std::int64_t{gridDim.x} * warps * batch * rows) {
+    typename R::Eight eights[batch];
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      const std::int64_t row = first + b * rows + lane / row_lanes;
+      eights[b] = R::load_eight(a.data, (row < a.m ? row : 0) * a.k + 8 * t);
+    }
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      const std::int64_t row = first + b * rows + lane / row_lanes;
+      float xs[8];
+      R::open(eights[b], xs);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = __fadd_rn(xs[j], bias[j]);
+      finite = finite && all_finite(xs);
+      unsigned negative = 0;
+#pragma unroll
+      for (int j = 7; j >= 0; --j)  // + 0 makes +0 of -0
+        negative = __funnelshift_l(__float_as_uint(__fadd_rn(xs[j], 0.0f)), negative, 1);
+      unsigned word = (~negative & 255u) << 8 * (lane % 4);
+      word |= __shfl_xor_sync(0xffffffffu, word, 1);
+      word |= __shfl_xor_sync(0xffffffffu, word, 2);
+      const unsigned y = __shfl_down_sync(0xffffffffu, word, 4), z = __shfl_down_sync(0xffffffffu, word, 8),
+                     w = __shfl_down_sync(0xffffffffu, word, 12);
+      const uint4 chunk = make_uint4(word, row_lanes > 4 ? y : 0, row_lanes > 8 ? z : 0, row_lanes > 8 ? w : 0);
+      int ones = ones_of(chunk);
+      if (row_lanes == 32) ones += __shfl_xor_sync(0xffffffffu, ones, 16);
+      if (row >= a.m) continue;
+      if (t % writers == 0) *reinterpret_cast<uint4*>(a.out + row * a.out_stride + (t & 16)) = chunk;
+      if (t == 0 && a.ones != nullptr) a.ones[row] = ones;
+    }
+  }
+  put_flag(a.flags, finite);
+}
+
+/// How many lanes share a row there; 0 where the rows are not like that.
+int short_row_lanes(const Rows& x, const RowArgs& a) {
+  const std::int64_t lanes = a.k / 8;
+  const bool dense = a.whole && x.row_stride == row_bytes(x.dtype, a.k) && x.dtype != Dtype::bits;
+  const bool fits = lanes * 8 == a.k && (lanes == 4 || lanes == 8 || lanes == 16 || lanes == 32);
+  return dense && fits ? static_cast<int>(lanes) : 0;
 }
 
 constexpr int tile_pixels = 32, tile_words = 32;
@@ -102,21 +159,16 @@ __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a) {
         const std::int64_t c = channel_of<format>(unit, j);
         xs[j] = c < a.channels ? R::get(a.data, base + c * a.plane) : 0.0f;
       }
-      int codes[8];
-      if (R::quantises) {
-        float zero = 0;  // stays so unless an element is NaN or infinite
+      if (R::quantises && a.bias != nullptr) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           const std::int64_t c = channel_of<format>(unit, j);
-          if (a.bias != nullptr && c < a.channels) xs[j] += a.bias[c];
-          zero = __fmaf_rn(xs[j], 0.0f, zero);
+          if (c < a.channels) xs[j] += a.bias[c];
         }
-        finite = finite && zero == 0;
-        quantiser.codes(xs, codes);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) codes[j] = code<R>(xs[j], 1, a.range);
       }
+      if (R::quantises) finite = finite && all_finite(xs);
+      int codes[8];
+      codes_of<R>(quantiser, xs, codes);
       const int front[4] = {codes[0], codes[1], codes[2], codes[3]}, back[4] = {codes[4], codes[5], codes[6], codes[7]};
       if constexpr (format == Format::nibbles) {
         tile[low][w] = (pack_bytes(front) & 0x0f0f0f0fu) | (pack_bytes(back) & 0x0f0f0f0fu) << 4;
@@ -130,6 +182,39 @@ __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a) {
       if (first_pixel + p < a.pixels && first_word + low < a.words)
         a.out[(first_pixel + p) * a.words + first_word + low] = tile[p][low];
     __syncthreads();
+  }
+  put_flag(a.flags, finite);
+}
+
+/// Signs of channel-major images: a lane has a pixel, and `sharing` warps, a power of two, the words of its channels.
+template <class R>
+__global__ void __launch_bounds__(threads, 4) encode_sign_planes(const ImageArgs a, int sharing) {
+  constexpr int batch = 16;  // loads under way
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = warp % sharing;
+  const std::int64_t step = std::int64_t{warps} / sharing * 32, tiles = (a.pixels + step - 1) / step;
+  bool finite = true;
+  for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const std::int64_t pixel = t * step + warp / sharing * 32 + lane;
+    if (pixel >= a.pixels) continue;
+    const std::int64_t base = pixel / a.plane * a.channels * a.plane + pixel % a.plane;
+    for (std::int64_t w = share; w < a.words; w += sharing) {
+      unsigned word = 0;
+#pragma unroll 1
+      for (int half = 0; half < 32; half += batch) {
+        const std::int64_t first = 32 * w + half, left = a.channels - first;
+        float xs[batch];
+#pragma unroll
+        for (int j = 0; j < batch; ++j) xs[j] = j < left ? R::get(a.data, base + (first + j) * a.plane) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < batch; ++j) {
+          if (j >= left) continue;
+          if (R::quantises && a.bias != nullptr) xs[j] += a.bias[first + j];
+          if (R::quantises) finite = finite && isfinite(xs[j]);
+          word |= static_cast<unsigned>(xs[j] >= 0) << (half + j);
+        }
+      }
+      a.out[pixel * a.words + w] = word;
+    }
   }
   put_flag(a.flags, finite);
 }
@@ -162,6 +247,37 @@ __global__ void __launch_bounds__(threads, 4) encode_taps(const FilterArgs a) {
   put_flag(a.flags, finite);
 }
 
+/// Signs of a filter: a block for each of its rows.
+template <class R>
+__global__ void __launch_bounds__(threads) encode_sign_taps(const FilterArgs a, int* ones) {
+  __shared__ int counts[warps];
+  const std::int64_t words = a.taps * a.tap_words;
+  bool finite = true;
+  for (std::int64_t row = blockIdx.x; row < a.out_c; row += gridDim.x) {
+    const std::int64_t dense = a.in_row == 0 ? row * a.in_c * a.taps : 0;
+    int mine = 0;
+    for (std::int64_t i = threadIdx.x; i < words; i += threads) {
+      const std::int64_t tap = i / a.tap_words, first = i % a.tap_words * 32;
+      unsigned word = 0;
+      for (int j = 0; j < 32 && first + j < a.in_c; ++j) {
+        const std::int64_t at = dense + (first + j) * a.taps + tap;
+        word |= static_cast<unsigned>(read<R>(a.data + row * a.in_row, at, nullptr, &finite) >= 0) << j;
+      }
+      a.out[row * words + i] = word;
+      mine += __popc(word);
+    }
+    for (int by = 16; by > 0; by /= 2) mine += __shfl_xor_sync(0xffffffffu, mine, by);
+    if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = mine;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int i = 1; i < warps; ++i) mine += counts[i];
+      ones[row] = mine;
+    }
+    __syncthreads();
+  }
+  put_flag(a.flags, finite);
+}
+
 Range range_of(Format format) { return format == Format::bytes ? range_s8 : range_s4; }
 
 /// body(format as a constant) for the formats of whole words.
@@ -178,21 +294,25 @@ Status with_format(Format format, const Body& body) {
 
 }  // namespace
 
-Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
-                   int* flags, int* count, const Queue& queue) {
-  const bool whole = aligned(x.data, x.row_stride, 16);
-  if (k > INT32_MAX / 2) return Status::bad_shape;
-  char* const to = static_cast<char*>(out);
-  const RowArgs a{
-      static_cast<const char*>(x.data),        x.row_stride, x.bias, x.scale, x.eps, range_of(format), m, k, to, stride,
-      reinterpret_cast<int*>(to + m * stride), flags,        whole};
-  const std::int64_t groups = row_groups(format, k);
+namespace {
+
+Status start_rows(const Rows& x, Format format, const RowArgs& a, int* count, const Queue& queue) {
+  if (a.k > INT32_MAX / 2) return Status::bad_shape;
+  if (const int lanes = short_row_lanes(x, a); format == Format::bits && lanes > 0) {
+    constexpr int batch_groups = 4;
+    const std::int64_t blocks = blocks_for(a.m * lanes, threads * batch_groups, most_flags);
+    *count = static_cast<int>(blocks);
+    return with_reader<void>(x.dtype, [&](auto reader) {
+      return launch(encode_short_rows<decltype(reader)>, blocks, threads, 0, queue, a, lanes);
+    });
+  }
+  const std::int64_t groups = row_groups(format, a.k);
   int row_threads = format == Format::bits ? 16 : format == Format::nibbles ? 4 : 2;
   // A warp a row waits for nobody; more only where there are too few rows to keep the GPU's memory busy.
   constexpr std::int64_t enough_threads = 1 << 17;
-  while (row_threads < threads && 2 * row_threads < groups && (row_threads < 32 || m * row_threads < enough_threads))
+  while (row_threads < threads && 2 * row_threads < groups && (row_threads < 32 || a.m * row_threads < enough_threads))
     row_threads *= 2;
-  const std::int64_t blocks = blocks_for(m, threads / row_threads, most_flags);
+  const std::int64_t blocks = blocks_for(a.m, threads / row_threads, most_flags);
   *count = static_cast<int>(blocks);
   if (format == Format::bits)
     return with_reader<PackedBits>(x.dtype, [&](auto reader) {
@@ -206,16 +326,52 @@ Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format,
   });
 }
 
+RowArgs row_args(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
+                 int* ones, int* flags) {
+  return {static_cast<const char*>(x.data),
+          x.row_stride,
+          x.bias,
+          x.scale,
+          x.eps,
+          range_of(format),
+          m,
+          k,
+          static_cast<char*>(out),
+          stride,
+          ones,
+          flags,
+          aligned(x.data, x.row_stride, 16)};
+}
+
+}  // namespace
+
+Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
+                   int* flags, int* count, const Queue& queue) {
+  int* const ones = reinterpret_cast<int*>(static_cast<char*>(out) + m * stride);
+  return start_rows(x, format, row_args(x, m, k, format, out, stride, ones, flags), count, queue);
+}
+
 Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,
                     const Queue& queue) {
   const std::int64_t plane = s.in_h * s.in_w, pixels = s.batch * plane;
-  if (x.layout == ImageLayout::nhwc || plane == 1)
-    return encode_rows({x.data, x.dtype, row_bytes(x.dtype, s.in_c), x.bias, x.scale, x.eps}, pixels, s.in_c, format,
-                       out, row_chunks(format, s.in_c) * chunk_bytes, flags, count, queue);
+  if (x.layout == ImageLayout::nhwc || plane == 1) {
+    const Rows rows{x.data, x.dtype, row_bytes(x.dtype, s.in_c), x.bias, x.scale, x.eps};
+    const std::int64_t stride = row_chunks(format, s.in_c) * chunk_bytes;
+    return start_rows(rows, format, row_args(rows, pixels, s.in_c, format, out, stride, nullptr, flags), count, queue);
+  }
   const std::int64_t words = row_chunks(format, s.in_c) * 4;
   const ImageArgs a{x.data, x.bias, x.scale, x.eps, range_of(format),
                     pixels, plane,  s.in_c,  words, static_cast<unsigned*>(out),
                     flags};
+  if (format == Format::bits) {
+    int sharing = 1;
+    while (sharing < warps && 32 * sharing < s.in_c) sharing *= 2;
+    const std::int64_t blocks = blocks_for(pixels, threads / sharing, most_flags);
+    *count = static_cast<int>(blocks);
+    return with_reader<void>(x.dtype, [&](auto reader) {
+      return launch(encode_sign_planes<decltype(reader)>, blocks, threads, 0, queue, a, sharing);
+    });
+  }
   const std::int64_t tiles = (pixels + tile_pixels - 1) / tile_pixels * ((words + tile_words - 1) / tile_words);
   const std::int64_t blocks = tiles < most_flags ? tiles : most_flags;
   *count = static_cast<int>(blocks);
@@ -230,7 +386,7 @@ Status encode_filter(const Filter& weight, const Conv2dShape& s, Format format, 
                      const Queue& queue) {
   const std::int64_t tap_words = row_chunks(format, s.in_c) * 4;
   const FilterArgs a{static_cast<const char*>(weight.data),
-                     weight.dtype == Dtype::s4 ? row_bytes(Dtype::s4, s.depth()) : 0,
+                     weight.dtype == Dtype::s4 || weight.dtype == Dtype::bits ? row_bytes(weight.dtype, s.depth()) : 0,
                      weight.scale,
                      weight.eps,
                      range_of(format),
@@ -240,6 +396,14 @@ Status encode_filter(const Filter& weight, const Conv2dShape& s, Format format, 
                      tap_words,
                      static_cast<unsigned*>(out),
                      flags};
+  if (format == Format::bits) {
+    const std::int64_t blocks = blocks_for(s.out_c, 1, most_flags);
+    *count = static_cast<int>(blocks);
+    int* const ones = reinterpret_cast<int*>(a.out + s.out_c * s.taps() * tap_words);
+    return with_reader<PackedBits>(weight.dtype, [&](auto reader) {
+      return launch(encode_sign_taps<decltype(reader)>, blocks, threads, 0, queue, a, ones);
+    });
+  }
   const std::int64_t blocks = blocks_for(s.out_c * s.taps() * tap_words, threads, most_flags);
   *count = static_cast<int>(blocks);
   return with_reader<PackedS4>(weight.dtype, [&](auto reader) {

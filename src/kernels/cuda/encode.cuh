@@ -10,11 +10,11 @@ namespace bie::kernels::cuda {
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
                    int* flags, int* count, const Queue& queue);
 
-/// An image to [batch, in_h, in_w] rows of in_c elements.
+/// An image to [batch, in_h, in_w] rows of in_c elements; the ones of rows of bits are not counted.
 Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,
                     const Queue& queue);
 
-/// A filter to out_c rows of taps, each tap a row of in_c elements.
+/// A filter to out_c rows of taps, each tap a row of in_c elements, and behind them the ones of rows of bits.
 Status encode_filter(const Filter& weight, const Conv2dShape& s, Format format, void* out, int* flags, int* count,
                      const Queue& queue);
 

@@ -39,6 +39,24 @@ class Quantiser {
   Range range_;
 };
 
+/// The codes of eight elements; those that are codes already are taken as they are.
+template <class R>
+__device__ void codes_of(const Quantiser& quantiser, const float (&xs)[8], int (&codes)[8]) {
+  if constexpr (R::quantises) {
+    quantiser.codes(xs, codes);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) codes[j] = code<R>(xs[j], 1, quantiser.range());
+  }
+}
+
+__device__ inline bool all_finite(const float (&xs)[8]) {
+  float zero = 0;  // stays so unless an element is NaN or infinite
+#pragma unroll
+  for (int j = 0; j < 8; ++j) zero = __fmaf_rn(xs[j], 0.0f, zero);
+  return zero == 0;
+}
+
 /// A row to encode. `whole`: it starts at a multiple of 16 bytes, so that eight elements are read at once.
 struct RowSource {
   const char* data;
@@ -73,10 +91,7 @@ __device__ int encode_group(const RowSource& row, const Quantiser& quantiser, in
         for (int j = 0; j < 4; ++j) xs[4 * half + j] += bias.at[j];
       }
     }
-    float zero = 0;  // stays so unless an element is NaN or infinite
-#pragma unroll
-    for (int j = 0; j < 8; ++j) zero = __fmaf_rn(xs[j], 0.0f, zero);
-    *finite = *finite && zero == 0;
+    *finite = *finite && all_finite(xs);
   }
   const auto inside = [&](int j) { return whole || first + j < row.k; };
   const int lane = threadIdx.x % 32;
@@ -92,12 +107,7 @@ __device__ int encode_group(const RowSource& row, const Quantiser& quantiser, in
     return __popc(bits);
   } else {
     int codes[8];
-    if (R::quantises) {
-      quantiser.codes(xs, codes);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) codes[j] = code<R>(xs[j], 1, quantiser.range());
-    }
+    codes_of<R>(quantiser, xs, codes);
 #pragma unroll
     for (int j = 0; j < 8; ++j) codes[j] = inside(j) ? codes[j] : 0;
     if constexpr (format == Format::nibbles) {

@@ -7,8 +7,15 @@
 namespace bie::kernels::cuda {
 
 inline Results results_of(const GemmOutput& y) {
-  return {
-      y.data, y.dtype, y.row_stride, 1, y.scale_a, y.scale_w, aligned(y.data, y.row_stride, 2 * row_bytes(y.dtype, 1))};
+  const std::int64_t element = row_bytes(y.dtype, 1);
+  return {y.data,
+          y.dtype,
+          y.row_stride,
+          1,
+          y.scale_a,
+          y.scale_w,
+          aligned(y.data, y.row_stride, 2 * element),
+          writes_eights(y.data, y.row_stride, element)};
 }
 
 /// The preconditions of the contract that can be seen without the device.

@@ -8,9 +8,10 @@
 
 namespace bie::kernels::cuda {
 
-template <class Product, class Shape>
+template <class Product, class Shape, class Source>
 constexpr std::size_t tile_shared() {
-  return std::size_t{Shape::stages} * Shape::steps * (Shape::rows * 32 + Shape::columns * Product::b_step);
+  return std::size_t{Shape::stages} * Shape::steps * (Shape::rows * 32 + Shape::columns * Product::b_step) +
+         (counts_rows<Product, Source> ? Shape::rows * sizeof(int) : 0);
 }
 
 /// Where a 16-byte chunk of a row lies, so that eight rows are read without a bank conflict.
@@ -32,6 +33,14 @@ __device__ inline void commit_copies() {
 #endif
 }
 
+__device__ inline uint4 load_chunk(unsigned from) {
+  uint4 chunk;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(chunk.x), "=r"(chunk.y), "=r"(chunk.z), "=r"(chunk.w)
+               : "r"(from));
+  return chunk;
+}
+
 template <int pending>
 __device__ void wait_copies() {
 #if __CUDA_ARCH__ >= 800
@@ -47,6 +56,20 @@ __device__ inline void load_matrices(unsigned (&r)[4], unsigned from) {
 #endif
 }
 
+/// Four neighbouring lanes hand each other words: lane t of them ends up with word t of each.
+__device__ inline void transpose_four(unsigned (&words)[4], int lane) {
+  const unsigned four_lanes = 0xfu << (lane & ~3);
+  const auto trade = [&](int first, int second, int by) {
+    const bool upper = (lane & by) != 0;
+    const unsigned got = __shfl_xor_sync(four_lanes, upper ? words[first] : words[second], by);
+    (upper ? words[first] : words[second]) = got;
+  };
+  trade(0, 1, 1);
+  trade(2, 3, 1);
+  trade(0, 2, 2);
+  trade(1, 3, 2);
+}
+
 template <class Product, class Shape, class Source>
 __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_constant__ TileArgs<Source> p) {
   constexpr int a_chunks = Shape::steps * 2, b_chunks = Shape::steps * Product::b_step / 16;
@@ -57,6 +80,7 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
   static_assert(a_copies * threads == Shape::rows * a_chunks && b_copies * threads == Shape::columns * b_chunks);
   static_assert(threads % a_chunks == 0 && threads % b_chunks == 0);
   constexpr int m_tiles = Shape::warp_rows / 16, n_tiles = Shape::warp_columns / 8;
+  static_assert(n_tiles % 4 == 0);
 
   extern __shared__ __align__(128) char shared[];
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -112,6 +136,8 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
     if (i < stages) load_stage(i);
     commit_copies();
   }
+  constexpr bool counts = counts_rows<Product, Source>;
+  int seen[a_copies] = {};  // ones of the chunks that this thread has copied
   const int warp_row = warp / Shape::column_warps * Shape::warp_rows;
   const int warp_column = warp % Shape::column_warps * Shape::warp_columns;
   for (int stage = 0; stage < stages; ++stage) {
@@ -120,6 +146,12 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
     if (stage + Shape::stages - 1 < stages) load_stage(stage + Shape::stages - 1);
     commit_copies();
     const unsigned a_base = base + stage % Shape::stages * stage_bytes, b_base = a_base + a_bytes;
+    if constexpr (counts) {
+#pragma unroll
+      for (int i = 0; i < a_copies; ++i)
+        seen[i] += ones_of(load_chunk(
+            a_base + 16 * swizzled<a_chunks>(thread / a_chunks + i * (threads / a_chunks), thread % a_chunks)));
+    }
 #pragma unroll
     for (int step = 0; step < Shape::steps; ++step) {
       unsigned a[m_tiles][4], b[n_tiles][2];
@@ -155,26 +187,56 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
   }
   wait_copies<0>();
 
-  const Writer writer(p.y, p.n, poisoned(p));
+  int* const row_ones = reinterpret_cast<int*>(shared + Shape::stages * stage_bytes);
+  if constexpr (counts) {
+#pragma unroll
+    for (int i = 0; i < a_copies; ++i) {
+#pragma unroll
+      for (int by = 1; by < a_chunks; by *= 2) seen[i] += __shfl_xor_sync(0xffffffffu, seen[i], by);
+      if (thread % a_chunks == 0) row_ones[thread / a_chunks + i * (threads / a_chunks)] = seen[i];
+    }
+  }
+  const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
+  const int across_lane = lane % 4;
+  int column_ones[n_tiles][2] = {};
+  if constexpr (Product::counts) {
+#pragma unroll
+    for (int j = 0; j < n_tiles; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int column = first_column + warp_column + 8 * j + 2 * across_lane + c;
+        if (column < p.n) column_ones[j][c] = p.panel_ones[column];
+      }
+  }
 #pragma unroll
   for (int i = 0; i < m_tiles; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = first_row + warp_row + 16 * i + 8 * half + lane / 4;
+      const int tile_row = warp_row + 16 * i + 8 * half + lane / 4, row = first_row + tile_row;
       if (row >= p.m) continue;
       char* const to = writer.row(row);
       int a_ones = 0;
-      if constexpr (Product::counts) a_ones = p.ones[row];
+      if constexpr (Product::counts) a_ones = counts ? row_ones[tile_row] : p.ones[row];
+      const auto result = [&](int j, int c) {
+        return Product::finish(acc[i][j][2 * half + c], p.k, a_ones, column_ones[j][c]);
+      };
+      if (p.y.eights && p.n % 8 == 0) {
 #pragma unroll
-      for (int j = 0; j < n_tiles; ++j) {
-        const int column = first_column + warp_column + 8 * j + lane % 4 * 2;
-        int ones[2] = {};
-        if constexpr (Product::counts)
-          for (int c = 0; c < 2; ++c)
-            if (column + c < p.n) ones[c] = p.panel_ones[column + c];
-        writer.put_pair(to, column, Product::finish(acc[i][j][2 * half], p.k, a_ones, ones[0]),
-                        Product::finish(acc[i][j][2 * half + 1], p.k, a_ones, ones[1]));
+        for (int j = 0; j < n_tiles; j += 4) {
+          unsigned words[4];
+#pragma unroll
+          for (int t = 0; t < 4; ++t)
+            words[t] = pack_pair(p.y.dtype, writer.scaled(result(j + t, 0)), writer.scaled(result(j + t, 1)));
+          transpose_four(words, lane);
+          const int column = first_column + warp_column + 8 * (j + across_lane);
+          if (column < p.n)
+            *reinterpret_cast<uint4*>(to + 2 * column) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+        continue;
       }
+#pragma unroll
+      for (int j = 0; j < n_tiles; ++j)
+        writer.put_pair(to, first_column + warp_column + 8 * j + 2 * across_lane, result(j, 0), result(j, 1));
     }
 }
 
@@ -182,7 +244,8 @@ template <class Product, class Shape, class Source>
 Status launch_mma(const TileArgs<Source>& args, const Queue& queue) {
   const std::int64_t blocks = (std::int64_t{args.m} + Shape::rows - 1) / Shape::rows *
                               ((std::int64_t{args.n} + Shape::columns - 1) / Shape::columns);
-  return launch(mma_kernel<Product, Shape, Source>, blocks, Shape::threads, tile_shared<Product, Shape>(), queue, args);
+  return launch(mma_kernel<Product, Shape, Source>, blocks, Shape::threads, tile_shared<Product, Shape, Source>(),
+                queue, args);
 }
 
 }  // namespace bie::kernels::cuda

@@ -29,6 +29,9 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
   const bool column_inside = b_place < side && first_column + b_place < p.n;
 
   typename Source::Cursor place = p.a.cursor(thread % a_chunks);
+  constexpr bool counts = counts_rows<Product, Source>;
+  __shared__ int row_ones[counts ? side : 1];
+  int seen = 0;  // ones of the chunks that this thread has copied
   int acc[per_thread][per_thread] = {};
   const int stages = (p.panel_chunks + b_chunks - 1) / b_chunks;
   for (int stage = 0; stage < stages; ++stage) {
@@ -42,6 +45,7 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
         column_inside && bc < p.panel_chunks
             ? *reinterpret_cast<const uint4*>(p.panels + (first_column + b_place) * p.panel_stride + bc * chunk_bytes)
             : zero;
+    if constexpr (counts) seen += ones_of(a);
     __syncthreads();
     unsigned* to = &a_tile[a_place][thread % a_chunks * 4];
     to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
@@ -76,14 +80,18 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
       }
   }
 
-  const Writer writer(p.y, p.n, poisoned(p));
+  if constexpr (counts) {
+    for (int by = 1; by < a_chunks; by *= 2) seen += __shfl_xor_sync(0xffffffffu, seen, by);
+    if (thread % a_chunks == 0) row_ones[a_place] = seen;
+  }
+  const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
 #pragma unroll
   for (int i = 0; i < per_thread; ++i) {
     const int r = first_row + ty + 16 * i;
     if (r >= p.m) continue;
     char* const to = writer.row(r);
     int a_ones = 0;
-    if constexpr (Product::counts) a_ones = p.ones[r];
+    if constexpr (Product::counts) a_ones = counts ? row_ones[ty + 16 * i] : p.ones[r];
 #pragma unroll
     for (int j = 0; j < per_thread; ++j) {
       const int column = first_column + tx + 16 * j;

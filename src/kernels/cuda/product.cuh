@@ -9,6 +9,14 @@
 
 namespace bie::kernels::cuda {
 
+__device__ inline int ones_of(const uint4& chunk) {
+  return __popc(chunk.x) + __popc(chunk.y) + __popc(chunk.z) + __popc(chunk.w);
+}
+
+/// Whether a product on such rows has to count their ones.
+template <class Product, class Source>
+constexpr bool counts_rows = Product::counts && !Source::counted;
+
 /// Signs: ones in common. XOR is emulated on sm_90 and AND is not, and popc(a ^ w) = popc(a) + popc(w) - 2 popc(a & w).
 struct B1 {
   static constexpr Format a_format = Format::bits, b_format = Format::bits;

@@ -8,6 +8,7 @@ namespace bie::kernels::cuda {
 
 /// Rows of a matrix of codes.
 struct MatrixRows {
+  static constexpr bool counted = true;  ///< TileArgs::ones has the ones of each row
   const char* data;
   std::int64_t stride;
   int chunks;  ///< of a row
@@ -32,6 +33,7 @@ struct MatrixRows {
 /// The windows of an image of code rows, one a pixel: a row for each output pixel, taps one behind the other. Outside
 /// of the image the code is 0.
 struct WindowRows {
+  static constexpr bool counted = false;  ///< a product counts the ones of its rows as it reads them
   const char* data;
   int chunks;        ///< of a row: taps * pixel_chunks
   int pixel_chunks;  ///< of one pixel
@@ -82,8 +84,14 @@ struct Results {
   std::int64_t stride;  ///< bytes from row to row; 0: planes
   int plane;
   Scalar scale_a, scale_w;
-  bool pairs;  ///< two neighbours of a row can be written at once
+  bool pairs;   ///< two neighbours of a row can be written at once
+  bool eights;  ///< eight neighbours of 16 bits can
 };
+
+/// Whether rows of such elements can be written in pieces of eight.
+inline bool writes_eights(const void* data, std::int64_t stride, std::int64_t element) {
+  return element == 2 && aligned(data, stride, 16);
+}
 
 template <class Source>
 struct TileArgs {
@@ -101,6 +109,16 @@ struct TileArgs {
 __device__ inline float scale_of(const Results& y) {
   const float a = value_of(y.scale_a), w = value_of(y.scale_w);
   return isfinite(a) && isfinite(w) ? __fmul_rn(a, w) : __int_as_float(0x7fc00000);
+}
+
+/// Two neighbours as 16-bit floats in one register.
+__device__ inline unsigned pack_pair(Dtype dtype, float first, float second) {
+  if (dtype == Dtype::bf16) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
 }
 
 /// Converts and writes results.

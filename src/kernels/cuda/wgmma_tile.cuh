@@ -97,16 +97,6 @@ __device__ void multiply(int (&acc)[registers], std::uint64_t left, std::uint64_
     wgmma_s8(acc, left, right, keep);
 }
 
-/// Two neighbours as 16-bit floats in one register.
-__device__ inline unsigned pack_pair(Dtype dtype, float first, float second) {
-  if (dtype == Dtype::bf16) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  }
-  const __half2 pair = __floats2half2_rn(first, second);
-  return *reinterpret_cast<const unsigned*>(&pair);
-}
-
 /// One block's work. Threads 0 ... 127 are the producer, of which one works; the others are consumers.
 template <class Product, class Shape, class Source>
 class Block {

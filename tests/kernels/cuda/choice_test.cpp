@@ -93,7 +93,8 @@ TEST(CudaChoice, TablesEndWithARowThatRunsEverywhere) {
   std::set<std::string> names;
   for (const auto& table : {cuda::b1xb1_gemm_table(), cuda::s8xs8_gemm_table(), cuda::s4xs4_gemm_table()})
     expect_sound(table, &names);
-  for (const auto& table : {cuda::s8xs8_conv2d_table(), cuda::s4xs4_conv2d_table()}) expect_sound(table, &names);
+  for (const auto& table : {cuda::b1xb1_conv2d_table(), cuda::s8xs8_conv2d_table(), cuda::s4xs4_conv2d_table()})
+    expect_sound(table, &names);
 }
 
 TEST(CudaChoice, ADeviceThatIsNotThereIsAStatus) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "tests/kernels/conv2d_sweep.h"
@@ -18,6 +19,7 @@ struct CudaWidth {
   cuda::Conv2dTable (*table)();
 };
 const CudaWidth widths[] = {
+    {{"b1xb1", Dtype::bits, -1, 1, max_k_b1, b1xb1_conv2d_table, -1}, cuda::b1xb1_conv2d_table},
     {{"s8xs8", Dtype::s8, -128, 127, max_k_s8, s8xs8_conv2d_table}, cuda::s8xs8_conv2d_table},
     {{"s4xs4", Dtype::s4, -8, 7, max_k_s4, s4xs4_conv2d_table}, cuda::s4xs4_conv2d_table},
 };
@@ -167,7 +169,8 @@ TEST_P(CudaConv2d, FloatFiltersBecomePanels) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
   const Conv2dWidth& width = GetParam().host;
-  const Conv2dShape s = {1, 21, 5, 5, 18, 3, 2, 1, 1, 1, 1};
+  Conv2dShape s = {1, 21, 5, 5, 18, 3, 2, 1, 1, 1, 1};
+  s.pad_code = width.pad_code;
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8}) {
     // One image per filter, of the filter's own values, tells their codes.
     const Conv2dProblem source = random_conv2d(width, {{18, 21, 3, 2, 1, 1, 1}, dtype}, rng);

@@ -31,7 +31,7 @@ struct Conv2dKernel {
 };
 
 /// The weight of a convolution: float [out_c, in_c, kernel_h, kernel_w] of dtype f32, bf16, f16, codes s8 of that
-/// shape, or packed int4 rows.
+/// shape, or packed rows of int4 or, of a binary convolution, of bits.
 struct Filter {
   const void* data;
   Dtype dtype;
@@ -51,6 +51,8 @@ struct Conv2dTable {
   const Conv2dKernel& back() const { return rows[count - 1]; }
 };
 
+/// One group, and padding with -1 alone: Status::bad_shape for others.
+Conv2dTable b1xb1_conv2d_table();
 Conv2dTable s8xs8_conv2d_table();
 Conv2dTable s4xs4_conv2d_table();
 

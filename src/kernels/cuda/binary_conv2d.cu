@@ -1,0 +1,29 @@
+// The rows of b1xb1_conv2d on CUDA, best first.
+#include "bie/kernels/binary_conv2d.h"
+
+#include "kernels/cuda/conv2d_rows.cuh"
+
+namespace bie::kernels::cuda {
+
+Conv2dTable b1xb1_conv2d_table() {
+  static const Conv2dKernel rows[] = {
+      {"b1xb1_conv2d_mma_and_128x256", 80, 90, nullptr, fills<LargeTile>,
+       run_conv2d<B1, launch_mma<B1, LargeTile, WindowRows>, max_k_b1>},
+      {"b1xb1_conv2d_mma_and_128x128", 80, 90, nullptr, fills<MediumTile>,
+       run_conv2d<B1, launch_mma<B1, MediumTile, WindowRows>, max_k_b1>},
+      {"b1xb1_conv2d_mma_and_128x64", 80, 90, nullptr, fills<TallTile>,
+       run_conv2d<B1, launch_mma<B1, TallTile, WindowRows>, max_k_b1>},
+      {"b1xb1_conv2d_mma_and_64x64", 80, 90, nullptr, nullptr,
+       run_conv2d<B1, launch_mma<B1, SmallTile, WindowRows>, max_k_b1>},
+      {"b1xb1_conv2d_portable", 75, newest_sm, nullptr, nullptr,
+       run_conv2d<B1, launch_portable<B1, WindowRows>, max_k_b1>},
+  };
+  return {rows,
+          static_cast<int>(sizeof rows / sizeof *rows),
+          max_k_b1,
+          conv2d_panel_row<Format::bits>,
+          conv2d_workspace<Format::bits>,
+          prepack_conv2d<Format::bits>};
+}
+
+}  // namespace bie::kernels::cuda

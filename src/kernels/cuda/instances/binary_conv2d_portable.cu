@@ -1,0 +1,7 @@
+#include "kernels/cuda/portable_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_portable<B1, WindowRows>(const TileArgs<WindowRows>&, const Queue&);
+
+}  // namespace bie::kernels::cuda
