@@ -152,6 +152,34 @@ BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QConv2dOptions& options = {});
 
+/// out[..., i, j] = fl(x_clip * y_clip) * (k - 2 * popcount(bit(x[..., i, :]) XOR bit(y[..., j, :]))): the product of
+/// two activations, neither of which is prepared beforehand.
+/// @param x        [..., m, k] float; batch axes broadcast against those of y as torch.matmul's do.
+/// @param y        [..., n, k] of x's dtype.
+/// @param x_clip   one element, the scale of x: learned, init_scale_(x_clip, x, 2); y_clip likewise. 0 as scale_a.
+/// @return [..., m, n] in x's dtype. @throws x or y of fewer than three axes, or with k = 0.
+/// On CUDA NaN in x or y makes the products that read them NaN.
+/// Backward, for each side v with the other side u: grad_v = (g . sgn(u)) * u_clip inside |v / v_clip| <= 1, else 0;
+/// grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v)).
+/// Source: BITorch Engine 0.2.6 `BinaryMatMul` (which counts padding and scales twice; this is exact).
+BIE_API at::Tensor binary_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                                 const at::Tensor& y_clip);
+
+struct QMatMulOptions {
+  double eps = 1e-5;  ///< smallest step size
+  GradMode grad_mode = GradMode::exact;
+};
+
+/// out = (q8(x, x_clip) . q8(y, y_clip)^T) * fl(x_clip * y_clip); shapes as binary_matmul, q8 and the gradients of each
+/// side as those of x in q8_linear, the other side being the weight.
+BIE_API at::Tensor q8_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                             const at::Tensor& y_clip, const QMatMulOptions& options = {});
+
+/// The same with codes in [-8, 7]. Source: BITorch Engine 0.2.6 `Q4MatMul` (which takes y_clip from x, clips the
+/// gradient at 8 bits and quantises it).
+BIE_API at::Tensor q4_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                             const at::Tensor& y_clip, const QMatMulOptions& options = {});
+
 /// The arrangement of a weight that the fastest kernel of this machine reads: derived, never stored. A packed weight
 /// ([n, ceil(k/8)] uint8, [n, k] int8, [n, ceil(k/2)] int8) goes in, an opaque 1-d uint8 tensor comes out.
 BIE_API at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id = 0);

@@ -176,7 +176,7 @@ Grads backward(const ConvBackwardArgs& a) {
   const Geometry g = check_backward(a);
   const Scale sa = scale_of(op_name, "scale_a", a.scale_a, a.x.device());
   const Scale sw = scale_of(op_name, "scale_w", a.scale_w, a.x.device());
-  if (!a.x.is_cuda()) check_initialised(op_name, a.x, sa.value);
+  if (!a.x.is_cuda()) check_initialised(op_name, "scale_a", a.x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(a.bias_a), g.in_c);
   check_one_device(op_name, {a.x, a.g, a.weight, bias});
   const at::MemoryFormat layout = a.x.suggest_memory_format();

@@ -11,6 +11,27 @@ import torch
 SA, SW = torch.tensor(0.1), torch.tensor(0.2)
 
 
+def matmul_samples(o):
+    """Those of the products of two activations, with batches that are equal, broadcast and of other ranks."""
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(2, 3, 4, 17, generator=g), torch.randn(2, 3, 5, 17, generator=g)
+    gy, both = torch.randn(2, 3, 4, 5, generator=g), {"want_x": True, "want_y": True}
+    nbit = both | {"eps": 1e-5, "reference_grad": False}
+    return [
+        (o.binary_matmul, (x, y, SA, SW), {}),
+        (o.binary_matmul, (x.clone().requires_grad_(), y[:, :1].clone().requires_grad_(), SA, SW), {}),
+        (o.q8_matmul, (x.bfloat16(), y[0].bfloat16(), SA, SW), {}),
+        (o.q8_matmul, (x[:1].clone().requires_grad_(), y.clone().requires_grad_(), SA, SW), {"reference_grad": True}),
+        (o.q4_matmul, (x.mT.contiguous().mT, y, SA, SW), {"eps": 1e-3}),
+        (o.q4_matmul, (x.clone().requires_grad_(), y, SA, SW), {}),
+        (o.binary_matmul_backward, (gy, x, y, SA, SW), both),
+        (o.binary_matmul_backward, (gy, x.bfloat16(), y[:1].bfloat16(), SA, SW), both | {"want_x": False}),
+        (o.q8_matmul_backward, (gy, x, y[0], SA, SW), nbit | {"want_y": False}),
+        (o.q8_matmul_backward, (gy, x[:, :1], y.mT.contiguous().mT, SA, SW), nbit),
+        (o.q4_matmul_backward, (gy.half(), x, y, SA, SW), nbit | {"reference_grad": True}),
+    ]
+
+
 def samples(operators):
     """(operator, arguments, keywords) of every operator, forward and backward, in every form of x and the weight."""
     g = torch.Generator().manual_seed(0)
@@ -73,6 +94,7 @@ def samples(operators):
         (o.binary_conv2d, (image, three_bits, SA, SW, torch.zeros(3)), {"groups": 3, "kernel_size": (3, 2)}),
         (o.q8_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
         (o.q4_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {}),
+        *matmul_samples(o),
         (o.pack_signs, (x,), {}),
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
         (o.pack_int4, (codes4,), {}),
