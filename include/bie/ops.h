@@ -127,6 +127,7 @@ BIE_API at::Tensor binary_conv2d(const at::Tensor& x, const at::Tensor& weight, 
 
 struct QConv2dOptions {
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::int64_t groups = 1;                                 ///< divides in_c and out_c
   std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
   double eps = 1e-5;
   GradMode grad_mode = GradMode::exact;
@@ -134,9 +135,9 @@ struct QConv2dOptions {
   at::Tensor panels;
 };
 
-/// Cross-correlation of the quantised values with zero padding; scales and gradients as q8_linear.
+/// Cross-correlation of the quantised values with zero padding; scales and gradients as q8_linear, groups as torch's.
 /// @param x        [batch, in_c, h, w] float (contiguous or channels_last, neither is copied), or int8 codes.
-/// @param weight   [out_c, in_c, kh, kw] float or int8 codes.
+/// @param weight   [out_c, in_c/groups, kh, kw] float or int8 codes.
 /// @param bias_a   [in_c] or undefined; padding is the code 0, bias_a is not added there.
 /// @return [batch, out_c, h', w'] in x's memory format.
 BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
@@ -144,10 +145,10 @@ BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
                              const QConv2dOptions& options = {});
 
 /// As q8_conv2d with 4-bit codes.
-/// @param weight   [out_c, in_c, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
-///                 [out_c, kh, kw, in_c/2] or flat [out_c, ceil(in_c*kh*kw/2)] (then kernel_size is needed), or plain
-///                 codes [out_c, in_c, kh, kw], one a byte. An anchored weight is plain; without an anchor it is packed
-///                 where that form fits. With kernel_size only one form fits; pass it.
+/// @param weight   [out_c, in_c/groups, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
+///                 [out_c, kh, kw, in_c/groups/2] or flat [out_c, ceil(in_c/groups*kh*kw/2)] (then kernel_size is
+///                 needed), or plain codes of the float's shape, one a byte. An anchored weight is plain; without an
+///                 anchor it is packed where that form fits. With kernel_size only one form fits; pass it.
 BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QConv2dOptions& options = {});
@@ -188,9 +189,9 @@ BIE_API at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features
 BIE_API at::Tensor binary_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
                                          std::array<std::int64_t, 2> kernel_size, std::int64_t groups = 1,
                                          std::int64_t padding_value = -1);
-BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight);
+BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight, std::int64_t groups = 1);
 BIE_API at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
-                                     std::array<std::int64_t, 2> kernel_size);
+                                     std::array<std::int64_t, 2> kernel_size, std::int64_t groups = 1);
 
 /// Signs of [..., k] float or int8 (after adding bias [k] to a float) as [..., ceil(k/8)] uint8; NaN packs as 0.
 BIE_API at::Tensor pack_signs(const at::Tensor& x, const at::Tensor& bias = {});

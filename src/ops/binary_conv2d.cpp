@@ -4,7 +4,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -95,17 +94,13 @@ bool has_rim(std::int64_t padding_value, at::IntArrayRef padding) {
   return padding_value == -1 && (padding[0] > 0 || padding[1] > 0);
 }
 
-/// A filter of any form as 8-bit codes of one group: [out_c, in_c, kh, kw] with zeros between the groups.
+/// A filter of any form as 8-bit codes of one group.
 at::Tensor dense_codes(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
-  const std::int64_t in = g.in_c / groups, out = g.out_c / groups, depth = g.depth(groups);
+  const std::int64_t depth = g.depth(groups);
   const at::Tensor signs =
       (g.packed ? unpack_signs(weight.reshape({g.out_c, (depth + 7) / 8}), depth) : sign_codes(weight.flatten(1)))
-          .view({g.out_c, in, g.kernel_h, g.kernel_w});
-  if (groups == 1) return signs.contiguous();
-  at::Tensor dense = at::zeros({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, signs.options());
-  for (std::int64_t i = 0; i < groups; ++i)
-    dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(signs.narrow(0, i * out, out));
-  return dense;
+          .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
+  return one_group(signs, groups);
 }
 
 /// Writes y on CUDA: every element NaN where x or the bias holds NaN or infinity.

@@ -46,7 +46,7 @@ def samples(operators):
     gy, bits, rows = torch.randn(3, 5, generator=g), o.pack_signs(w), o.pack_int4(codes4)
     nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": False, "want_weight": True}
     g_image, last = torch.randn(2, 4, 3, 6, generator=g), torch.channels_last
-    conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "kernel_size": (3, 2)} | {
+    conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "groups": 1, "kernel_size": (3, 2)} | {
         name: nbit[name] for name in ("eps", "reference_grad", "want_weight")
     }
     signs = {name: conv[name] for name in ("stride", "padding", "dilation", "kernel_size", "want_weight")}
@@ -64,6 +64,7 @@ def samples(operators):
         (o.binary_conv2d_prepack, (three_bits, 3, (3, 2), 3, 0), {}),
         (o.q8_conv2d_prepack, (kernel8,), {}),
         (o.q4_conv2d_prepack, (o.pack_int4(kernel4.flatten(1)), 3, (3, 2)), {}),
+        (o.q8_conv2d_prepack, (kernel8[:, :1].contiguous(), 4), {}),
         (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"want_weight": True}),
         (o.binary_linear_backward, (gy, x.bfloat16(), bits, SA, SW, None), {"want_weight": False}),
         (o.binary_linear_backward, (gy, o.pack_signs(x), codes8, SA, SW, None), {"want_weight": True}),
@@ -83,6 +84,7 @@ def samples(operators):
         (o.q8_conv2d_backward, (g_image, image.to(memory_format=last), kernel8, SA, SW, None), conv),
         (o.q4_conv2d_backward, (g_image, image, kernel.to(memory_format=last), SA, None, None), conv),
         (o.q4_conv2d_backward, (g_image, image, kernel4, SA, SW, None), conv | {"reference_grad": True}),
+        (o.q8_conv2d_backward, (g_image[:, :3], image, three, SA, SW, torch.zeros(3)), conv | {"groups": 3}),
         (o.binary_linear, (x, w, SA, SW, torch.zeros(17)), {}),
         (o.binary_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
         (o.q8_linear, (x, w, SA, None), {}),
@@ -94,6 +96,11 @@ def samples(operators):
         (o.binary_conv2d, (image, three_bits, SA, SW, torch.zeros(3)), {"groups": 3, "kernel_size": (3, 2)}),
         (o.q8_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
         (o.q4_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {}),
+        (
+            o.q4_conv2d,
+            (image, o.pack_int4(o.q4_quantize(three)[0].flatten(1)), SA, SW),
+            {"groups": 3, "kernel_size": (3, 2)},
+        ),
         *matmul_samples(o),
         (o.pack_signs, (x,), {}),
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
