@@ -252,3 +252,15 @@ def test_attention_learns(cls):
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@every_class
+def test_cuda_computes_what_the_cpu_does(cls):
+    layer, (x, y) = cls(), operands()
+    out = layer(x, y)
+    assert torch.equal(layer.cuda()(x.cuda(), y.cuda()).cpu(), out)
+    fresh = cls().cuda()
+    fresh(x.cuda(), y.cuda()).square().sum().backward()
+    assert fresh.x_clip.is_cuda and fresh.x_clip.grad.isfinite()
+    torch.testing.assert_close(fresh.x_clip.detach().cpu(), layer.x_clip.detach().cpu(), rtol=1e-6, atol=0)
