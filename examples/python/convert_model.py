@@ -42,12 +42,12 @@ def main() -> None:
     train(model, data, arguments.epochs, lr=1e-3)
     print(f"float: test accuracy {100 * accuracy(model, test):.2f} %")
 
-    # The first and the last layer stay float; every other linear layer becomes 8-bit, weights and biases with it.
+    # The first and the last layer stay float; all others become 8-bit, with their weights and biases.
     inner = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)][1:-1]
     report = convert(model, "q8", filter=lambda name, module: name in inner, inplace=False)
     print(report)
     report.model(data.tensors[0][:256])  # one batch sets the activations' scales
-    print(f"8-bit linear layers: test accuracy {100 * accuracy(report.model, test):.2f} %")
+    print(f"8-bit linear and convolution layers: test accuracy {100 * accuracy(report.model, test):.2f} %")
 
     report = convert(model, "q4", filter=lambda name, module: name in inner)
     train(report.model, data, 2, lr=3e-4)

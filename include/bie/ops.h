@@ -127,6 +127,7 @@ BIE_API at::Tensor binary_conv2d(const at::Tensor& x, const at::Tensor& weight, 
 
 struct QConv2dOptions {
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::int64_t groups = 1;                                 ///< divides in_c and out_c
   std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
   double eps = 1e-5;
   GradMode grad_mode = GradMode::exact;
@@ -134,9 +135,9 @@ struct QConv2dOptions {
   at::Tensor panels;
 };
 
-/// Cross-correlation of the quantised values with zero padding; scales and gradients as q8_linear.
+/// Cross-correlation of the quantised values with zero padding; scales and gradients as q8_linear, groups as torch's.
 /// @param x        [batch, in_c, h, w] float (contiguous or channels_last, neither is copied), or int8 codes.
-/// @param weight   [out_c, in_c, kh, kw] float or int8 codes.
+/// @param weight   [out_c, in_c/groups, kh, kw] float or int8 codes.
 /// @param bias_a   [in_c] or undefined; padding is the code 0, bias_a is not added there.
 /// @return [batch, out_c, h', w'] in x's memory format.
 BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
@@ -144,13 +145,41 @@ BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
                              const QConv2dOptions& options = {});
 
 /// As q8_conv2d with 4-bit codes.
-/// @param weight   [out_c, in_c, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
-///                 [out_c, kh, kw, in_c/2] or flat [out_c, ceil(in_c*kh*kw/2)] (then kernel_size is needed), or plain
-///                 codes [out_c, in_c, kh, kw], one a byte. An anchored weight is plain; without an anchor it is packed
-///                 where that form fits. With kernel_size only one form fits; pass it.
+/// @param weight   [out_c, in_c/groups, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
+///                 [out_c, kh, kw, in_c/groups/2] or flat [out_c, ceil(in_c/groups*kh*kw/2)] (then kernel_size is
+///                 needed), or plain codes of the float's shape, one a byte. An anchored weight is plain; without an
+///                 anchor it is packed where that form fits. With kernel_size only one form fits; pass it.
 BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QConv2dOptions& options = {});
+
+/// out[..., i, j] = fl(x_clip * y_clip) * (k - 2 * popcount(bit(x[..., i, :]) XOR bit(y[..., j, :]))): the product of
+/// two activations, neither of which is prepared beforehand.
+/// @param x        [..., m, k] float; batch axes broadcast against those of y as torch.matmul's do.
+/// @param y        [..., n, k] of x's dtype.
+/// @param x_clip   one element, the scale of x: learned, init_scale_(x_clip, x, 2); y_clip likewise. 0 as scale_a.
+/// @return [..., m, n] in x's dtype. @throws x or y of fewer than three axes, or with k = 0.
+/// On CUDA NaN in x or y makes the products that read them NaN.
+/// Backward, for each side v with the other side u: grad_v = (g . sgn(u)) * u_clip inside |v / v_clip| <= 1, else 0;
+/// grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v)).
+/// Source: BITorch Engine 0.2.6 `BinaryMatMul` (which counts padding and scales twice; this is exact).
+BIE_API at::Tensor binary_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                                 const at::Tensor& y_clip);
+
+struct QMatMulOptions {
+  double eps = 1e-5;  ///< smallest step size
+  GradMode grad_mode = GradMode::exact;
+};
+
+/// out = (q8(x, x_clip) . q8(y, y_clip)^T) * fl(x_clip * y_clip); shapes as binary_matmul, q8 and the gradients of each
+/// side as those of x in q8_linear, the other side being the weight.
+BIE_API at::Tensor q8_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                             const at::Tensor& y_clip, const QMatMulOptions& options = {});
+
+/// The same with codes in [-8, 7]. Source: BITorch Engine 0.2.6 `Q4MatMul` (which takes y_clip from x, clips the
+/// gradient at 8 bits and quantises it).
+BIE_API at::Tensor q4_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
+                             const at::Tensor& y_clip, const QMatMulOptions& options = {});
 
 /// The arrangement of a weight that the fastest kernel of this machine reads: derived, never stored. A packed weight
 /// ([n, ceil(k/8)] uint8, [n, k] int8, [n, ceil(k/2)] int8) goes in, an opaque 1-d uint8 tensor comes out.
@@ -160,9 +189,9 @@ BIE_API at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features
 BIE_API at::Tensor binary_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
                                          std::array<std::int64_t, 2> kernel_size, std::int64_t groups = 1,
                                          std::int64_t padding_value = -1);
-BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight);
+BIE_API at::Tensor q8_conv2d_prepack(const at::Tensor& weight, std::int64_t groups = 1);
 BIE_API at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
-                                     std::array<std::int64_t, 2> kernel_size);
+                                     std::array<std::int64_t, 2> kernel_size, std::int64_t groups = 1);
 
 /// Signs of [..., k] float or int8 (after adding bias [k] to a float) as [..., ceil(k/8)] uint8; NaN packs as 0.
 BIE_API at::Tensor pack_signs(const at::Tensor& x, const at::Tensor& bias = {});

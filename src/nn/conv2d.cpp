@@ -5,27 +5,24 @@
 namespace bie::nn {
 namespace {
 
-std::vector<std::int64_t> filter_shape(const BinaryConv2dOptions& o) {
-  TORCH_CHECK_VALUE(o.groups >= 1 && o.in_channels % o.groups == 0 && o.out_channels % o.groups == 0,
-                    "BinaryConv2d: ", o.groups, " groups do not divide ", o.in_channels, " and ", o.out_channels,
-                    " channels");
+template <class Options>
+std::vector<std::int64_t> filter_shape(const char* kind, const Options& o) {
+  TORCH_CHECK_VALUE(o.groups >= 1 && o.in_channels % o.groups == 0 && o.out_channels % o.groups == 0, kind, ": ",
+                    o.groups, " groups do not divide ", o.in_channels, " and ", o.out_channels, " channels");
   return {o.out_channels, o.in_channels / o.groups, o.kernel_size[0], o.kernel_size[1]};
 }
 
-std::vector<std::int64_t> packed_shape(const BinaryConv2dOptions& o) {
-  const std::vector<std::int64_t> shape = filter_shape(o);
-  if (shape[1] % 8 == 0) return {shape[0], shape[2], shape[3], shape[1] / 8};
-  return {shape[0], (shape[1] * shape[2] * shape[3] + 7) / 8};
+/// Of rows with several codes a byte.
+std::vector<std::int64_t> packed_shape(const std::vector<std::int64_t>& filter, std::int64_t codes_a_byte) {
+  if (filter[1] % codes_a_byte == 0) return {filter[0], filter[2], filter[3], filter[1] / codes_a_byte};
+  return {filter[0], (filter[1] * filter[2] * filter[3] + codes_a_byte - 1) / codes_a_byte};
 }
 
-std::vector<std::int64_t> filter_shape(const QConv2dOptions& o) {
-  return {o.out_channels, o.in_channels, o.kernel_size[0], o.kernel_size[1]};
-}
+const char* nbit_kind(int bits) { return bits == 8 ? "Q8Conv2d" : "Q4Conv2d"; }
 
-std::vector<std::int64_t> packed_shape(int bits, const QConv2dOptions& o) {
-  if (bits == 8) return filter_shape(o);
-  if (o.in_channels % 2 == 0) return {o.out_channels, o.kernel_size[0], o.kernel_size[1], o.in_channels / 2};
-  return {o.out_channels, (o.in_channels * o.kernel_size[0] * o.kernel_size[1] + 1) / 2};
+std::vector<std::int64_t> nbit_packed_shape(int bits, const QConv2dOptions& o) {
+  const std::vector<std::int64_t> filter = filter_shape(nbit_kind(bits), o);
+  return bits == 8 ? filter : packed_shape(filter, 2);
 }
 
 template <class Options>
@@ -37,12 +34,12 @@ std::string geometry(const Options& o) {
   add("stride", o.stride, 1);
   add("padding", o.padding, 0);
   add("dilation", o.dilation, 1);
+  if (o.groups > 1) text += c10::str(", groups=", o.groups);
   return text;
 }
 
 std::string binary_geometry(const BinaryConv2dOptions& o) {
   std::string text = geometry(o);
-  if (o.groups > 1) text += c10::str(", groups=", o.groups);
   if (o.padding_value != -1) text += c10::str(", padding_value=", o.padding_value);
   return text;
 }
@@ -65,8 +62,8 @@ void check_window(const Options& o, const at::Tensor& x) {
 }  // namespace
 
 BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
-    : BinaryLayer({"BinaryConv2d", 1, filter_shape(o), packed_shape(o), at::kByte, 1, o.latent, o.bias,
-                   binary_geometry(o), /*has_channel_scale=*/false, o.groups},
+    : BinaryLayer({"BinaryConv2d", 1, filter_shape("BinaryConv2d", o), packed_shape(filter_shape("BinaryConv2d", o), 8),
+                   at::kByte, 1, o.latent, o.bias, binary_geometry(o), /*has_channel_scale=*/false, o.groups},
                   o.symmetric),
       options_(o) {
   TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
@@ -98,15 +95,15 @@ at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
 }
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
-    : NbitLayer({bits == 8 ? "Q8Conv2d" : "Q4Conv2d", bits, filter_shape(o), packed_shape(bits, o), at::kChar, 1,
-                 o.latent, o.bias, geometry(o), o.channel_scales}),
+    : NbitLayer({nbit_kind(bits), bits, filter_shape(nbit_kind(bits), o), nbit_packed_shape(bits, o), at::kChar, 1,
+                 o.latent, o.bias, geometry(o), o.channel_scales, o.groups}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }
 
 at::Tensor QConv2dImpl::prepack(const at::Tensor& packed) const {
-  if (weight_bits() == 8) return ops::q8_conv2d_prepack(packed);
-  return ops::q4_conv2d_prepack(packed, options_.in_channels, options_.kernel_size);
+  if (weight_bits() == 8) return ops::q8_conv2d_prepack(packed, options_.groups);
+  return ops::q4_conv2d_prepack(packed, options_.in_channels, options_.kernel_size, options_.groups);
 }
 
 void QConv2dImpl::check_input(const at::Tensor& x) const {
@@ -121,8 +118,8 @@ at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
   const Operand w = operand();
   const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
   return finish(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
-                   {options_.stride, options_.padding, options_.dilation, options_.kernel_size, smallest_step(),
-                    grad_mode(), w.anchor, w.panels}));
+                   {options_.stride, options_.padding, options_.dilation, options_.groups, options_.kernel_size,
+                    smallest_step(), grad_mode(), w.anchor, w.panels}));
 }
 
 }  // namespace bie::nn

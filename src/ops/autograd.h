@@ -51,11 +51,11 @@ inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntAr
                     weight.sym_sizes(), ", for which g is ", sizes);
 }
 
-/// A scale_a of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
+/// A scale of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
 /// initialised.
-inline void check_initialised(const char* op, const at::Tensor& x, float scale_a) {
-  TORCH_CHECK_VALUE(scale_a != 0 || (at::isFloatingType(x.scalar_type()) && !x.any().item<bool>()), op,
-                    ": scale_a is 0, training wants it initialised (init_scale_)");
+inline void check_initialised(const char* op, const char* name, const at::Tensor& x, float scale) {
+  TORCH_CHECK_VALUE(scale != 0 || (at::isFloatingType(x.scalar_type()) && !x.any().item<bool>()), op, ": ", name,
+                    " is 0, training wants it initialised (init_scale_)");
 }
 
 /// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).

@@ -4,7 +4,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -105,17 +104,13 @@ bool has_rim(std::int64_t padding_value, at::IntArrayRef padding) {
   return padding_value == -1 && (padding[0] > 0 || padding[1] > 0);
 }
 
-/// A filter of any form as 8-bit codes of one group: [out_c, in_c, kh, kw] with zeros between the groups.
+/// A filter of any form as 8-bit codes of one group.
 at::Tensor dense_codes(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
-  const std::int64_t in = g.in_c / groups, out = g.out_c / groups, depth = g.depth(groups);
+  const std::int64_t depth = g.depth(groups);
   const at::Tensor signs =
       (g.packed ? unpack_signs(weight.reshape({g.out_c, (depth + 7) / 8}), depth) : sign_codes(weight.flatten(1)))
-          .view({g.out_c, in, g.kernel_h, g.kernel_w});
-  if (groups == 1) return signs.contiguous();
-  at::Tensor dense = at::zeros({g.out_c, g.in_c, g.kernel_h, g.kernel_w}, signs.options());
-  for (std::int64_t i = 0; i < groups; ++i)
-    dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(signs.narrow(0, i * out, out));
-  return dense;
+          .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
+  return one_group(signs, groups);
 }
 
 /// Writes y on CUDA, by products of codes: every element NaN where x or the bias holds NaN or infinity.
@@ -191,7 +186,7 @@ Grads backward(const ConvBackwardArgs& a) {
   const Geometry g = check_backward(a);
   const Scale sa = scale_of(op_name, "scale_a", a.scale_a, a.x.device());
   const Scale sw = scale_of(op_name, "scale_w", a.scale_w, a.x.device());
-  if (!a.x.is_cuda()) check_initialised(op_name, a.x, sa.value);
+  if (!a.x.is_cuda()) check_initialised(op_name, "scale_a", a.x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(a.bias_a), g.in_c);
   check_one_device(op_name, {a.x, a.g, a.weight, bias});
   const at::MemoryFormat layout = a.x.suggest_memory_format();

@@ -1,6 +1,4 @@
 // binary_linear: checks, shapes, forward and backward (numerics.md section 3).
-#include "bie/kernels/binary_gemm.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -20,12 +18,7 @@ using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Ten
                              const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&,
                              std::int64_t);
 
-GemmTables tables() {
-  if constexpr (with_cuda)
-    return {kernels::b1xb1_gemm_table(), kernels::cuda::b1xb1_gemm_table()};
-  else
-    return {kernels::b1xb1_gemm_table(), {}};
-}
+GemmTables tables() { return gemm_tables(kernels::Dtype::bits); }
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
@@ -126,7 +119,7 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
   const std::int64_t k = check_backward(g, x, weight, want_weight);
   const Scale sa = scale_of(op_name, "scale_a", scale_a, x.device());
   const Scale sw = scale_of(op_name, "scale_w", scale_w, x.device());
-  if (!x.is_cuda()) check_initialised(op_name, x, sa.value);
+  if (!x.is_cuda()) check_initialised(op_name, "scale_a", x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   check_one_device(op_name, {x, g, weight, bias});
   Grads grads;

@@ -8,6 +8,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/int4_gemm.h"
+#include "bie/kernels/int8_gemm.h"
 #include "ops/cuda_products.h"
 
 namespace bie::ops {
@@ -209,6 +212,17 @@ Rows rows_of(const at::Tensor& x) {
   const at::Tensor dense = x.contiguous();
   const std::int64_t last = x.size(-1);
   return {dense, last == 0 ? 0 : dense.numel() / last, last * static_cast<std::int64_t>(x.element_size())};
+}
+
+GemmTables gemm_tables(kernels::Dtype code) {
+  const auto pick = [code](const auto& bits, const auto& s8, const auto& s4) {
+    return code == kernels::Dtype::bits ? bits() : code == kernels::Dtype::s8 ? s8() : s4();
+  };
+  GemmTables tables{pick(kernels::b1xb1_gemm_table, kernels::s8xs8_gemm_table, kernels::s4xs4_gemm_table), {}};
+  if constexpr (with_cuda)
+    tables.cuda =
+        pick(kernels::cuda::b1xb1_gemm_table, kernels::cuda::s8xs8_gemm_table, kernels::cuda::s4xs4_gemm_table);
+  return tables;
 }
 
 const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,

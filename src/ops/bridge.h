@@ -123,6 +123,9 @@ struct GemmTables {
   kernels::GemmTable cpu;
   kernels::cuda::GemmTable cuda;
 };
+/// Those of operands in codes of this type: bits, s8 or s4.
+GemmTables gemm_tables(kernels::Dtype code);
+
 struct Conv2dTables {
   kernels::Conv2dTable cpu;
   kernels::cuda::Conv2dTable cuda;

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <mutex>
@@ -134,6 +135,15 @@ kernels::Conv2dShape kernel_shape(const at::Tensor& x, const Geometry& g, const 
   return {x.size(0),       g.in_c,           x.size(2),        x.size(3),      g.out_c,
           g.kernel_h,      g.kernel_w,       move.stride[0],   move.stride[1], move.padding[0],
           move.padding[1], move.dilation[0], move.dilation[1], move.groups};
+}
+
+at::Tensor one_group(const at::Tensor& filter, std::int64_t groups) {
+  if (groups == 1) return filter.contiguous();
+  const std::int64_t out = filter.size(0) / groups, in = filter.size(1);
+  at::Tensor dense = at::zeros({filter.size(0), in * groups, filter.size(2), filter.size(3)}, filter.options());
+  for (std::int64_t i = 0; i < groups; ++i)
+    dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(filter.narrow(0, i * out, out));
+  return dense;
 }
 
 std::tuple<at::Tensor, at::Tensor> convolution_grads(const at::Tensor& grad, const at::Tensor& values,

@@ -47,6 +47,10 @@ std::array<c10::SymInt, 4> output_sizes(const char* op, const at::Tensor& x, con
 at::Tensor empty_output(const char* op, const at::Tensor& x, const Geometry& g, const Movement& move);
 kernels::Conv2dShape kernel_shape(const at::Tensor& x, const Geometry& g, const Movement& move);
 
+/// A filter [out_c, in_c/groups, kh, kw] of floats or codes as one of a single group: zeros between the groups. For the
+/// rows of CUDA, whose windows read all channels of a pixel.
+at::Tensor one_group(const at::Tensor& filter, std::int64_t groups);
+
 /// Gradients of the image and of the filter, products of g with `values` and `filter`, undefined where not wanted. On
 /// CUDA both are codes, which TF32 holds exactly: where it is allowed a float32 gradient goes through the tensor cores
 /// in two parts, which hold it to 2^-23.

@@ -1,6 +1,7 @@
 // q8_conv2d and q4_conv2d: checks, shapes, forward and backward (numerics.md section 7).
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <tuple>
@@ -17,6 +18,7 @@ namespace {
 struct Width8 {
   static constexpr const char* op_name = "q8_conv2d";
   static constexpr const CodeRange& range = q8_range;
+  static constexpr kernels::Dtype code = kernels::Dtype::s8;
   static constexpr bool packs = false;
   static Conv2dTables tables() {
     if constexpr (with_cuda)
@@ -29,6 +31,7 @@ struct Width8 {
 struct Width4 {
   static constexpr const char* op_name = "q4_conv2d";
   static constexpr const CodeRange& range = q4_range;
+  static constexpr kernels::Dtype code = kernels::Dtype::s4;
   static constexpr bool packs = true;
   static Conv2dTables tables() {
     if constexpr (with_cuda)
@@ -42,31 +45,34 @@ struct ConvArgs {
   at::Tensor x, weight, scale_a;
   OptTensor scale_w, bias_a;
   at::IntArrayRef stride, padding, dilation;
+  std::int64_t groups;
   OptPair kernel_size;
   double eps;
   bool reference_grad;
   OptTensor anchor, panels;
 };
 using Forward = Kernel<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
-                                  const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, OptPair, double,
-                                  bool, const OptTensor&, const OptTensor&),
+                                  const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t,
+                                  OptPair, double, bool, const OptTensor&, const OptTensor&),
                        ConvArgs>;
 
 struct ConvBackwardArgs {
   at::Tensor g, x, weight, scale_a;
   OptTensor scale_w, bias_a;
-  at::IntArrayRef stride, padding, dilation, kernel_size;
+  at::IntArrayRef stride, padding, dilation;
+  std::int64_t groups;
+  at::IntArrayRef kernel_size;
   double eps;
   bool reference_grad, want_weight;
 };
 using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                              at::IntArrayRef, double, bool, bool),
+                              std::int64_t, at::IntArrayRef, double, bool, bool),
                         ConvBackwardArgs>;
 
 template <class Args>
 Movement movement(const Args& a) {
-  return {a.stride, a.padding, a.dilation};
+  return {a.stride, a.padding, a.dilation, a.groups};
 }
 
 /// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
@@ -81,7 +87,7 @@ Geometry check_geometry(const Args& a, bool anchored) {
   if (!is_codes(weight)) check_float(op, "the weight", weight);
   bool packed = W::packs && is_codes(weight);
   if (packed && weight.dim() == 4) {
-    const std::int64_t in_c = fixed_size(x, 1);
+    const std::int64_t in_c = fixed_size(x, 1) / std::max<std::int64_t>(1, a.groups);
     const auto is_kernel = [&](int axis) {
       return !kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == fixed_size(weight, axis) &&
                               (*kernel_size)[1] == fixed_size(weight, axis + 1));
@@ -102,16 +108,38 @@ at::Tensor forward_meta(const ConvArgs& a) {
   return empty_output(W::op_name, a.x, check_geometry<W>(a, is_there(a.anchor)), movement(a));
 }
 
+/// The codes of packed int4 rows, [out_c, in_c/groups, kh, kw].
+at::Tensor unpacked(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
+  const std::int64_t depth = g.depth(groups);
+  return unpack_int4(weight.reshape({g.out_c, (depth + 1) / 2}), depth)
+      .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
+}
+
+/// Makes one group of what CUDA is to arrange.
+void join_groups(Weight& w, const Geometry& g, std::int64_t groups) {
+  if (w.panels.defined()) return;
+  if (w.dtype == kernels::Dtype::s4) {
+    w.values = unpacked(w.values, g, groups);
+    w.dtype = kernels::Dtype::s8;
+  }
+  w.values = one_group(w.values, groups);
+}
+
 template <class W>
 at::Tensor forward(const ConvArgs& a) {
   const char* op = W::op_name;
   const Geometry g = check_geometry<W>(a, is_there(a.anchor));
   if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
-  const Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
+  Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
   at::Tensor y = empty_output(op, a.x, g, movement(a));
   if (y.numel() == 0) return y;
-  run_conv2d(op, W::tables(), kernel_shape(a.x, g, movement(a)), a.x.contiguous(a.x.suggest_memory_format()),
-             o.quantiser, o.weight, y);
+  Movement move = movement(a);
+  if (a.x.is_cuda() && move.groups > 1) {
+    join_groups(o.weight, g, move.groups);
+    move.groups = 1;
+  }
+  run_conv2d(op, W::tables(), kernel_shape(a.x, g, move), a.x.contiguous(a.x.suggest_memory_format()), o.quantiser,
+             o.weight, y);
   return y;
 }
 
@@ -135,13 +163,10 @@ Grads backward_meta(const ConvBackwardArgs& a) {
 
 template <class W>
 Grads backward(const ConvBackwardArgs& a) {
-  const auto [out_c, in_c, kh, kw, packed] = check_backward<W>(a);
-  at::Tensor codes = a.weight;
-  if (packed)
-    codes =
-        unpack_int4(a.weight.reshape({out_c, (in_c * kh * kw + 1) / 2}), in_c * kh * kw).view({out_c, in_c, kh, kw});
+  const Geometry geometry = check_backward<W>(a);
+  const at::Tensor codes = geometry.packed ? unpacked(a.weight, geometry, a.groups) : a.weight;
   const Scale scale = backward_scale<W>(a);
-  const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), in_c);
+  const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
   const bool want_x = !is_codes(a.x);
@@ -179,8 +204,8 @@ struct Conv2d {
 
   static at::Tensor call(const Args& a) {
     static const auto op = find_layer_op<W, Forward::Signature>();
-    return op.call(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.stride, a.padding, a.dilation, a.kernel_size, a.eps,
-                   a.reference_grad, a.anchor, a.panels);
+    return op.call(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.stride, a.padding, a.dilation, a.groups,
+                   a.kernel_size, a.eps, a.reference_grad, a.anchor, a.panels);
   }
 
   static void save(SavedData& to, const Args& a) {
@@ -188,6 +213,7 @@ struct Conv2d {
     to["stride"] = a.stride.vec();
     to["padding"] = a.padding.vec();
     to["dilation"] = a.dilation.vec();
+    to["groups"] = a.groups;
     to["kernel_size"] = std::vector<std::int64_t>{g.kernel_h, g.kernel_w};
     to["eps"] = a.eps;
     to["reference_grad"] = a.reference_grad;
@@ -198,35 +224,48 @@ struct Conv2d {
     static const auto op = find_layer_op<W, Backward::Signature>("_backward");
     return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
                    from["stride"].toIntVector(), from["padding"].toIntVector(), from["dilation"].toIntVector(),
-                   from["kernel_size"].toIntVector(), from["eps"].toDouble(), from["reference_grad"].toBool(),
-                   want_weight);
+                   from["groups"].toInt(), from["kernel_size"].toIntVector(), from["eps"].toDouble(),
+                   from["reference_grad"].toBool(), want_weight);
   }
 };
 
-at::Tensor q8_prepack_any(const at::Tensor& weight) {
+/// Panels of a filter of codes [out_c, in_c/groups, kh, kw], or packed.
+template <class W>
+at::Tensor prepack(const char* op, const at::Tensor& weight, kernels::Conv2dShape shape) {
+  if (!weight.is_cuda() || shape.groups == 1) return prepack_conv2d(op, W::tables(), weight, W::code, shape);
+  Weight w{weight, W::code, {}, 1, {}};
+  join_groups(w, {shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, W::packs}, shape.groups);
+  shape.groups = 1;
+  return prepack_conv2d(op, W::tables(), w.values, w.dtype, shape);
+}
+
+at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
   const char* op = "q8_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
   TORCH_CHECK_VALUE(weight.dim() == 4 && weight.sym_numel() > 0, op, ": the weight is ", weight.sym_sizes(),
                     ", four axes, none empty, are wanted");
-  const kernels::Conv2dShape shape{
-      1, fixed_size(weight, 1), 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
-  return prepack_conv2d(op, Width8::tables(), weight, kernels::Dtype::s8, shape);
+  kernels::Conv2dShape shape{
+      1, fixed_size(weight, 1) * groups, 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
+  TORCH_CHECK_VALUE(groups >= 1 && shape.out_c % groups == 0, op, ": ", groups, " groups do not divide ", shape.out_c,
+                    " outputs");
+  shape.groups = groups;
+  return prepack<Width8>(op, weight, shape);
 }
 
-at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size) {
+at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size,
+                          std::int64_t groups) {
   const char* op = "q4_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", packed int4 (int8) is wanted");
-  const kernels::Conv2dShape shape = packed_filter_shape(op, weight, 2, in_channels, kernel_size);
-  return prepack_conv2d(op, Width4::tables(), weight, kernels::Dtype::s4, shape);
+  return prepack<Width4>(op, weight, packed_filter_shape(op, weight, 2, in_channels, kernel_size, groups));
 }
 
 template <class W>
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
                   const at::Tensor& bias_a, const QConv2dOptions& o) {
-  return Conv2d<W>::call({x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.stride,
-                          o.padding, o.dilation, o.kernel_size ? OptPair(at::IntArrayRef(*o.kernel_size)) : OptPair(),
-                          o.eps, o.grad_mode == GradMode::reference, none_if_undefined(o.anchor),
-                          none_if_undefined(o.panels)});
+  return Conv2d<W>::call(
+      {x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.stride, o.padding, o.dilation,
+       o.groups, o.kernel_size ? OptPair(at::IntArrayRef(*o.kernel_size)) : OptPair(), o.eps,
+       o.grad_mode == GradMode::reference, none_if_undefined(o.anchor), none_if_undefined(o.panels)});
 }
 
 }  // namespace
@@ -241,16 +280,16 @@ at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Te
   return conv2d<Width4>(x, weight, scale_a, scale_w, bias_a, options);
 }
 
-at::Tensor q8_conv2d_prepack(const at::Tensor& weight) {
-  static const auto op = find_op<at::Tensor(const at::Tensor&)>("bie::q8_conv2d_prepack");
-  return op.call(weight);
+at::Tensor q8_conv2d_prepack(const at::Tensor& weight, std::int64_t groups) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::q8_conv2d_prepack");
+  return op.call(weight, groups);
 }
 
 at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
-                             std::array<std::int64_t, 2> kernel_size) {
+                             std::array<std::int64_t, 2> kernel_size, std::int64_t groups) {
   static const auto op =
-      find_op<at::Tensor(const at::Tensor&, std::int64_t, at::IntArrayRef)>("bie::q4_conv2d_prepack");
-  return op.call(weight, in_channels, kernel_size);
+      find_op<at::Tensor(const at::Tensor&, std::int64_t, at::IntArrayRef, std::int64_t)>("bie::q4_conv2d_prepack");
+  return op.call(weight, in_channels, kernel_size, groups);
 }
 
 }  // namespace bie::ops

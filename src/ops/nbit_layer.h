@@ -90,7 +90,7 @@ template <class W, class Args>
 Scale backward_scale(const Args& a) {
   check_eps(W::op_name, a.eps);
   const Scale scale = scale_of(W::op_name, "scale_a", a.scale_a, a.x.device());
-  if (!a.x.is_cuda()) check_initialised(W::op_name, a.x, scale.value);
+  if (!a.x.is_cuda()) check_initialised(W::op_name, "scale_a", a.x, scale.value);
   return scale;
 }
 

@@ -2,8 +2,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "bie/kernels/int4_gemm.h"
-#include "bie/kernels/int8_gemm.h"
 #include "bie/ops.h"
 #include "ops/nbit_layer.h"
 #include "ops/output_grad.h"
@@ -16,12 +14,6 @@ struct Width8 {
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
   static constexpr bool packs = false;
-  static GemmTables tables() {
-    if constexpr (with_cuda)
-      return {kernels::s8xs8_gemm_table(), kernels::cuda::s8xs8_gemm_table()};
-    else
-      return {kernels::s8xs8_gemm_table(), {}};
-  }
 };
 
 struct Width4 {
@@ -29,12 +21,6 @@ struct Width4 {
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
   static constexpr bool packs = true;
-  static GemmTables tables() {
-    if constexpr (with_cuda)
-      return {kernels::s4xs4_gemm_table(), kernels::cuda::s4xs4_gemm_table()};
-    else
-      return {kernels::s4xs4_gemm_table(), {}};
-  }
 };
 
 struct LinearArgs {
@@ -129,7 +115,7 @@ at::Tensor forward(const LinearArgs& a) {
   at::Tensor y = empty_output(a.x, a.weight);
   if (y.numel() == 0) return y;
   const Rows rows = rows_of(a.x);
-  run_gemm(op, W::tables(), {rows.count, a.weight.size(0), k}, rows,
+  run_gemm(op, gemm_tables(W::code), {rows.count, a.weight.size(0), k}, rows,
            is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), o.quantiser, o.weight, y);
   return y;
 }
@@ -215,7 +201,7 @@ void check_prepack(const char* op, const at::Tensor& weight) {
 
 at::Tensor q8_prepack_any(const at::Tensor& weight) {
   check_prepack("q8_prepack", weight);
-  return prepack_gemm("q8_prepack", Width8::tables(), weight, kernels::Dtype::s8, fixed_size(weight, 0),
+  return prepack_gemm("q8_prepack", gemm_tables(Width8::code), weight, kernels::Dtype::s8, fixed_size(weight, 0),
                       fixed_size(weight, 1));
 }
 
@@ -223,7 +209,8 @@ at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_features) {
   check_prepack("q4_prepack", weight);
   TORCH_CHECK_VALUE(weight.sym_size(1) == (in_features + 1) / 2, "q4_prepack: the weight is ", weight.sym_sizes(),
                     ", in_features = ", in_features, " wants [n, ", (in_features + 1) / 2, "]");
-  return prepack_gemm("q4_prepack", Width4::tables(), weight, kernels::Dtype::s4, fixed_size(weight, 0), in_features);
+  return prepack_gemm("q4_prepack", gemm_tables(Width4::code), weight, kernels::Dtype::s4, fixed_size(weight, 0),
+                      in_features);
 }
 
 template <class W>

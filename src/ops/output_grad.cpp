@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
 #include "ops/cuda_products.h"
@@ -39,13 +41,16 @@ at::Tensor OutputGrad::scaled(at::Tensor product, const Scale& scale) const {
 }
 
 at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
-  const auto side = [&](const at::Tensor& part) { return transposed ? part.t() : part; };
+  const auto side = [&](const at::Tensor& part) { return transposed ? part.mT() : part; };
+  const bool batched = codes.dim() == 3;
   if (!exact()) {
     const at::NoTF32Guard float32_products;
-    return at::mm(side(parts_[0]), codes);
+    return batched ? at::bmm(side(parts_[0]), codes) : at::mm(side(parts_[0]), codes);
   }
-  at::Tensor sum = at::mm(side(parts_[0]), codes, at::kFloat);
-  for (std::size_t i = 1; i < parts_.size(); ++i) sum = at::addmm(sum, side(parts_[i]), codes, at::kFloat);
+  at::Tensor sum = batched ? at::bmm(side(parts_[0]), codes, at::kFloat) : at::mm(side(parts_[0]), codes, at::kFloat);
+  for (std::size_t i = 1; i < parts_.size(); ++i)
+    sum = batched ? at::baddbmm(sum, side(parts_[i]), codes, at::kFloat)
+                  : at::addmm(sum, side(parts_[i]), codes, at::kFloat);
   return sum;
 }
 

@@ -1,4 +1,4 @@
-// The gradient of a linear layer's output in the two products of its backward pass.
+// The gradient of a linear layer's or a batched product's output in the two products of its backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,8 @@
 
 namespace bie::ops {
 
-/// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32.
+/// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32. With a batch axis in front of
+/// g and of the codes each entry is a product of its own.
 ///
 /// On the CPU float32 is multiplied. On CUDA the tensor cores multiply 16-bit floats, which hold codes exactly, and add
 /// in float32: a 16-bit g as it is, a float32 one as the sum of three bfloat16 parts, 24 bits, one product each. GPUs

@@ -17,7 +17,8 @@ void refuse_cuda(const c10::OperatorHandle& op, torch::jit::Stack*) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {
-  for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d"})
+  for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d",
+                           "binary_matmul", "q8_matmul", "q4_matmul"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_transforms>());
 }
 
@@ -29,12 +30,18 @@ TORCH_LIBRARY_IMPL(bie, CUDA, m) {
                            "binary_conv2d",
                            "q8_conv2d",
                            "q4_conv2d",
+                           "binary_matmul",
+                           "q8_matmul",
+                           "q4_matmul",
                            "binary_linear_backward",
                            "q8_linear_backward",
                            "q4_linear_backward",
                            "binary_conv2d_backward",
                            "q8_conv2d_backward",
                            "q4_conv2d_backward",
+                           "binary_matmul_backward",
+                           "q8_matmul_backward",
+                           "q4_matmul_backward",
                            "binary_prepack",
                            "q8_prepack",
                            "q4_prepack",

@@ -19,12 +19,20 @@ TORCH_LIBRARY(bie, m) {
       "anchor=None, Tensor? panels=None) -> Tensor");
   m.def(
       "q8_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
-      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+      "int[2] padding=0, int[2] dilation=1, int groups=1, int[2]? kernel_size=None, float eps=1e-5, "
+      "bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> Tensor");
   m.def(
       "q4_conv2d(Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a=None, *, int[2] stride=1, "
-      "int[2] padding=0, int[2] dilation=1, int[2]? kernel_size=None, float eps=1e-5, bool reference_grad=False, "
-      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+      "int[2] padding=0, int[2] dilation=1, int groups=1, int[2]? kernel_size=None, float eps=1e-5, "
+      "bool reference_grad=False, Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+
+  m.def("binary_matmul(Tensor x, Tensor y, Tensor x_clip, Tensor y_clip) -> Tensor");
+  m.def(
+      "q8_matmul(Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, float eps=1e-5, bool reference_grad=False) -> "
+      "Tensor");
+  m.def(
+      "q4_matmul(Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, float eps=1e-5, bool reference_grad=False) -> "
+      "Tensor");
 
   // Backward passes: gradients of x, the weight (not yet quantised), scale_a and bias_a; undefined where not wanted.
   m.def(
@@ -42,12 +50,22 @@ TORCH_LIBRARY(bie, m) {
       "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q8_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
-      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, int[2] kernel_size, float eps, bool reference_grad, "
+      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q4_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "int[2] stride, int[2] padding, int[2] dilation, int[2] kernel_size, float eps, bool reference_grad, bool "
-      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, int[2] kernel_size, float eps, bool reference_grad, "
+      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+  // Those of the products of two activations: gradients of x, y, x_clip and y_clip.
+  m.def(
+      "binary_matmul_backward(Tensor g, Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, bool want_x, "
+      "bool want_y) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q8_matmul_backward(Tensor g, Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, bool want_x, bool want_y, "
+      "float eps, bool reference_grad) -> (Tensor, Tensor, Tensor, Tensor)");
+  m.def(
+      "q4_matmul_backward(Tensor g, Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, bool want_x, bool want_y, "
+      "float eps, bool reference_grad) -> (Tensor, Tensor, Tensor, Tensor)");
 
   m.def("binary_prepack(Tensor weight, int in_features, int kernel_id=0) -> Tensor");
   m.def("select_binary_kernel(int m, int n, int k, Device? device=None) -> int");
@@ -57,8 +75,8 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "binary_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size, int groups=1, "
       "int padding_value=-1) -> Tensor");
-  m.def("q8_conv2d_prepack(Tensor weight) -> Tensor");
-  m.def("q4_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size) -> Tensor");
+  m.def("q8_conv2d_prepack(Tensor weight, int groups=1) -> Tensor");
+  m.def("q4_conv2d_prepack(Tensor weight, int in_channels, int[2] kernel_size, int groups=1) -> Tensor");
 
   m.def("pack_signs(Tensor x, Tensor? bias=None) -> Tensor");
   m.def("unpack_signs(Tensor packed, int k) -> Tensor");

@@ -23,6 +23,8 @@ const ConvCase conv_cases[] = {
     {{3, 5, {3, 2}, {2, 1}, {1, 0}, {1, 2}}, {2, 3, 7, 6}},
     {{8, 33, {5, 5}, {1, 1}, {2, 2}}, {2, 8, 5, 9}},
     {{7, 4, {1, 3}, {1, 3}, {0, 4}, {2, 2}}, {3, 7, 4, 11}},
+    {{12, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2}, {2, 12, 5, 5}},
+    {{6, 9, {3, 2}, {1, 2}, {1, 1}, {1, 1}, 3}, {1, 6, 5, 7}},
 };
 
 std::shared_ptr<QuantLayer> make(int bits, const QConv2dOptions& options) {
@@ -51,7 +53,7 @@ TEST(QConv2d, OutputsAreTheConvolutionOfTheCodes) {
       // The padding is the code 0: the bias is not added there.
       const at::Tensor a = codes(x.add(layer->bias_a.detach().view({1, -1, 1, 1})), sa, hi);
       const at::Tensor wanted =
-          at::conv2d(a.to(at::kDouble), codes(w, sw, hi).to(at::kDouble), {}, o.stride, o.padding, o.dilation)
+          at::conv2d(a.to(at::kDouble), codes(w, sw, hi).to(at::kDouble), {}, o.stride, o.padding, o.dilation, o.groups)
               .mul(sa * sw)
               .to(at::kFloat);
       const at::Tensor y = run_training(*layer, x);
@@ -190,6 +192,14 @@ TEST(QConv2d, PackedShapesAreTheDocumentedOnes) {
   EXPECT_EQ(shape_of(8, 3), (Shape{5, 3, 3, 2}));
   EXPECT_EQ(shape_of(4, 4), (Shape{5, 3, 2, 2}));
   EXPECT_EQ(shape_of(4, 3), (Shape{5, 9}));
+  const auto grouped = [](int bits) {
+    const auto layer = make(bits, {8, 6, {3, 2}, {1, 1}, {0, 0}, {1, 1}, 2});
+    EXPECT_EQ(layer->bias_a.sizes(), at::IntArrayRef{8});
+    layer->generate_quantized_weight(true);
+    return layer->qweight.sizes().vec();
+  };
+  EXPECT_EQ(grouped(8), (Shape{6, 4, 3, 2}));
+  EXPECT_EQ(grouped(4), (Shape{6, 3, 2, 2}));
 }
 
 // Packed bytes are in the order [in][kh][kw] whatever the shape says: one weight, one nibble.
@@ -233,6 +243,10 @@ TEST(QConv2d, WhatIsNoImageIsRefused) {
     EXPECT_NE(rank.find("[3, 8]"), std::string::npos) << rank;
     const std::string small = refusal([&] { layer->forward(numbers({1, 3, 2, 8}, 1)); });
     EXPECT_NE(small.find("kernel"), std::string::npos) << small;
+  }
+  for (const std::int64_t groups : {-1, 0, 3, 4}) {
+    const std::string sentence = refusal([&] { Q8Conv2dImpl({4, 6, {3, 3}, {1, 1}, {0, 0}, {1, 1}, groups}); });
+    EXPECT_EQ(sentence, "Q8Conv2d: " + std::to_string(groups) + " groups do not divide 4 and 6 channels");
   }
   EXPECT_NE(refusal([] { Q8Conv2dImpl({3, 5, {0, 3}}); }), "");
   EXPECT_NE(refusal([] { Q4Conv2dImpl({3, 5, {3, -1}}); }), "");

@@ -146,6 +146,23 @@ def test_conv_forward_is_the_cpus(operators, layer, dtype, case):
         on_both(op, getattr(operators, f"{layer}_quantize")(images, sa)[0], packed, sa, scale, **keys)
 
 
+@CONV
+@pytest.mark.parametrize("form", ["float", "codes", "packed", "panels"])
+def test_grouped_convolutions_are_the_cpus(operators, layer, form):
+    x, weight, sa, _, bias = conv_operands(layer, (2, 6, 9, 7), (9, 2, 3, 2), F32)
+    op, keys = getattr(operators, f"{layer}_conv2d"), {"groups": 3, "padding": 1, "kernel_size": (3, 2)}
+    codes, scale = getattr(operators, f"{layer}_quantize")(weight)
+    packed = codes if layer == "q8" else operators.pack_int4(codes.flatten(1))
+    given = {"float": weight, "codes": codes}.get(form, packed)
+    if form != "panels":
+        on_both(op, x, given, sa, scale, bias, **keys)
+        return
+    size = (3,) if layer == "q8" else (6, (3, 2), 3)
+    panels = getattr(operators, f"{layer}_conv2d_prepack")(packed.cuda(), *size)
+    wanted = op(x, packed, sa, scale, bias, **keys)
+    equal(op(x.cuda(), packed.cuda(), sa, scale, bias.cuda(), panels=panels, **keys), wanted)
+
+
 def binary_conv_operands(case, dtype=F32):
     """(x, weight, scales, bias, how the window moves) with groups where the channels allow three."""
     x_shape, w_shape, *geometry = GEOMETRIES[case]

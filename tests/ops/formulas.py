@@ -119,6 +119,39 @@ def nbit_backward(x, weight, scale_a, scale_w, bias, g, width, reference):
     return grad_xs.reshape(x.shape), grad_w, grad_scale, grad_xs.sum(0), size
 
 
+def matmul_codes(v, clip, width):
+    """The integers that an operand of a matmul is multiplied as: signs where width is None."""
+    return bits(v.to(F32)) if width is None else codes(v, activation_step(clip), width).to(F64)
+
+
+def matmul_forward(x, y, x_clip, y_clip, width):
+    acc = matmul_codes(x, x_clip, width) @ matmul_codes(y, y_clip, width).mT
+    return scaled(acc, x_clip, y_clip, x.dtype)
+
+
+def matmul_backward(x, y, x_clip, y_clip, g, width, reference):
+    """(gradient, size of the terms of its sum or None) of x, y, x_clip and y_clip."""
+
+    def side(v, clip, other, other_clip, g):
+        """The other operand is the weight of a layer whose input is v."""
+        if width is None:
+            factors = torch.sign(other.to(F64)) * other_clip.to(F64)
+        else:
+            factors = matmul_codes(other, other_clip, width) * other_clip.to(F64)
+        up = (g.to(F64) @ factors).sum_to_size(v.shape)
+        if width is not None:
+            return step_backward(v, up, clip, width, reference)
+        grad = up * ((v.to(F32) / clip.to(F32)).abs() <= 1)
+        terms = grad * torch.sign(v.to(F64)) / math.sqrt(v.numel())
+        return grad, terms.sum(), terms.abs().sum()
+
+    (grad_x, grad_x_clip, x_size), (grad_y, grad_y_clip, y_size) = (
+        side(x, x_clip, y, y_clip, g),
+        side(y, y_clip, x, x_clip, g.mT),
+    )
+    return (grad_x, None), (grad_y, None), (grad_x_clip, x_size), (grad_y_clip, y_size)
+
+
 def conv_forward(x, weight, scale_a, scale_w, bias, width, **geometry):
     scale_w, step = weight_step(weight, scale_w, width)
     q_a = codes(biased(x, bias, axis=1), activation_step(scale_a), width).to(F64)

@@ -6,15 +6,18 @@ import torch
 from formulas import Q4, Q8
 
 WIDTHS = pytest.mark.parametrize("width", [Q8, Q4], ids=["q8", "q4"])
-# batch, in_c, h, w, out_c, kernel, stride, padding, dilation
+# batch, in_c, h, w, out_c, kernel, stride, padding, dilation, groups
 CASES = [
-    (1, 1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
-    (2, 3, 9, 7, 5, (3, 3), (1, 1), (1, 1), (1, 1)),
-    (1, 16, 8, 8, 33, (3, 3), (2, 2), (1, 1), (1, 1)),
-    (2, 7, 11, 6, 4, (2, 5), (2, 1), (1, 2), (1, 1)),
-    (1, 5, 13, 12, 65, (3, 2), (1, 3), (0, 2), (3, 2)),
-    (3, 64, 5, 5, 64, (1, 1), (1, 1), (0, 0), (1, 1)),
-    (1, 2, 4, 4, 3, (4, 4), (1, 1), (3, 3), (1, 1)),
+    (1, 1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    (2, 3, 9, 7, 5, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    (1, 16, 8, 8, 33, (3, 3), (2, 2), (1, 1), (1, 1), 1),
+    (2, 7, 11, 6, 4, (2, 5), (2, 1), (1, 2), (1, 1), 1),
+    (1, 5, 13, 12, 65, (3, 2), (1, 3), (0, 2), (3, 2), 1),
+    (3, 64, 5, 5, 64, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    (1, 2, 4, 4, 3, (4, 4), (1, 1), (3, 3), (1, 1), 1),
+    (2, 6, 7, 5, 9, (3, 2), (1, 2), (1, 0), (1, 1), 3),
+    (1, 12, 5, 6, 4, (1, 3), (1, 1), (0, 1), (1, 2), 2),
+    (2, 5, 6, 6, 10, (3, 3), (2, 1), (1, 1), (1, 1), 5),
 ]
 
 
@@ -23,13 +26,13 @@ def op(operators, width):
 
 
 def make(case, width, dtype=torch.float32):
-    n, c, h, w, o, kernel, stride, padding, dilation = case
+    n, c, h, w, o, kernel, stride, padding, dilation, groups = case
     g = torch.Generator().manual_seed(n + 31 * c + 977 * o)
     x = torch.randn(n, c, h, w, generator=g).to(dtype)
-    weight = torch.randn(o, c, *kernel, generator=g)
+    weight = torch.randn(o, c // groups, *kernel, generator=g)
     bias = 0.3 * torch.randn(c, generator=g)
     scale_a = torch.tensor(0.013 if width is Q8 else 0.21)
-    return x, weight, scale_a, bias, {"stride": stride, "padding": padding, "dilation": dilation}
+    return x, weight, scale_a, bias, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
 def packed_weight(operators, weight, width, flat=False):
@@ -62,11 +65,11 @@ def test_every_form_gives_the_same_numbers(operators, case, width):
     wanted = call(x, weight, sa, sw, bias, **geometry)
     assert torch.equal(call(x, packed, sa, sw, bias, **geometry, kernel_size=kernel), wanted)
     if width is Q8:
-        panels = operators.q8_conv2d_prepack(packed)
+        panels = operators.q8_conv2d_prepack(packed, case[9])
     else:
         flat, _ = packed_weight(operators, weight, width, flat=True)
         assert torch.equal(call(x, flat, sa, sw, bias, **geometry, kernel_size=kernel), wanted)
-        panels = operators.q4_conv2d_prepack(packed, case[1], kernel)
+        panels = operators.q4_conv2d_prepack(packed, case[1], kernel, case[9])
     assert torch.equal(call(x, packed, sa, sw, bias, **geometry, kernel_size=kernel, panels=panels), wanted)
     codes, _ = (operators.q8_quantize if width is Q8 else operators.q4_quantize)(x + bias.view(1, -1, 1, 1), sa)
     assert torch.equal(call(codes, weight, sa, sw, **geometry), wanted)
@@ -224,6 +227,9 @@ def test_refusals(operators, width):
         call(x, weight, sa, None, bias[:2])
     with pytest.raises(ValueError, match="scale_w is missing"):
         call(x, packed, sa, None, kernel_size=(3, 3))
+    for groups, sentence in ((0, "0 groups do not divide"), (2, "2 groups do not divide"), (3, r"the weight is \[5")):
+        with pytest.raises(ValueError, match=sentence):
+            call(x, weight, sa, None, groups=groups)
     with pytest.raises(ValueError, match="at least one channel"):
         call(torch.ones(1, 0, 3, 3), torch.ones(5, 0, 3, 3), sa, None)
     bad = x.clone()
@@ -262,6 +268,11 @@ def test_prepack_refusals(operators):
         operators.q8_conv2d_prepack(torch.ones(4, 2, dtype=torch.int8))
     with pytest.raises(ValueError, match="none empty"):
         operators.q8_conv2d_prepack(torch.ones(0, 2, 3, 3, dtype=torch.int8))
+    for groups in (0, 3):
+        with pytest.raises(ValueError, match=f"{groups} groups do not divide 4 outputs"):
+            operators.q8_conv2d_prepack(torch.ones(4, 2, 3, 3, dtype=torch.int8), groups)
+        with pytest.raises(ValueError, match=f"{groups} groups do not divide"):
+            operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.int8), 2, (3, 3), groups)
     with pytest.raises(TypeError, match="the weight is Byte"):
         operators.q4_conv2d_prepack(torch.ones(4, 9, dtype=torch.uint8), 2, (3, 3))
     with pytest.raises(ValueError, match="want rows of 9 bytes"):

@@ -11,6 +11,27 @@ import torch
 SA, SW = torch.tensor(0.1), torch.tensor(0.2)
 
 
+def matmul_samples(o):
+    """Those of the products of two activations, with batches that are equal, broadcast and of other ranks."""
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(2, 3, 4, 17, generator=g), torch.randn(2, 3, 5, 17, generator=g)
+    gy, both = torch.randn(2, 3, 4, 5, generator=g), {"want_x": True, "want_y": True}
+    nbit = both | {"eps": 1e-5, "reference_grad": False}
+    return [
+        (o.binary_matmul, (x, y, SA, SW), {}),
+        (o.binary_matmul, (x.clone().requires_grad_(), y[:, :1].clone().requires_grad_(), SA, SW), {}),
+        (o.q8_matmul, (x.bfloat16(), y[0].bfloat16(), SA, SW), {}),
+        (o.q8_matmul, (x[:1].clone().requires_grad_(), y.clone().requires_grad_(), SA, SW), {"reference_grad": True}),
+        (o.q4_matmul, (x.mT.contiguous().mT, y, SA, SW), {"eps": 1e-3}),
+        (o.q4_matmul, (x.clone().requires_grad_(), y, SA, SW), {}),
+        (o.binary_matmul_backward, (gy, x, y, SA, SW), both),
+        (o.binary_matmul_backward, (gy, x.bfloat16(), y[:1].bfloat16(), SA, SW), both | {"want_x": False}),
+        (o.q8_matmul_backward, (gy, x, y[0], SA, SW), nbit | {"want_y": False}),
+        (o.q8_matmul_backward, (gy, x[:, :1], y.mT.contiguous().mT, SA, SW), nbit),
+        (o.q4_matmul_backward, (gy.half(), x, y, SA, SW), nbit | {"reference_grad": True}),
+    ]
+
+
 def samples(operators):
     """(operator, arguments, keywords) of every operator, forward and backward, in every form of x and the weight."""
     g = torch.Generator().manual_seed(0)
@@ -25,7 +46,7 @@ def samples(operators):
     gy, bits, rows = torch.randn(3, 5, generator=g), o.pack_signs(w), o.pack_int4(codes4)
     nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": False, "want_weight": True}
     g_image, last = torch.randn(2, 4, 3, 6, generator=g), torch.channels_last
-    conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "kernel_size": (3, 2)} | {
+    conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "groups": 1, "kernel_size": (3, 2)} | {
         name: nbit[name] for name in ("eps", "reference_grad", "want_weight")
     }
     signs = {name: conv[name] for name in ("stride", "padding", "dilation", "kernel_size", "want_weight")}
@@ -43,6 +64,7 @@ def samples(operators):
         (o.binary_conv2d_prepack, (three_bits, 3, (3, 2), 3, 0), {}),
         (o.q8_conv2d_prepack, (kernel8,), {}),
         (o.q4_conv2d_prepack, (o.pack_int4(kernel4.flatten(1)), 3, (3, 2)), {}),
+        (o.q8_conv2d_prepack, (kernel8[:, :1].contiguous(), 4), {}),
         (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"want_weight": True}),
         (o.binary_linear_backward, (gy, x.bfloat16(), bits, SA, SW, None), {"want_weight": False}),
         (o.binary_linear_backward, (gy, o.pack_signs(x), codes8, SA, SW, None), {"want_weight": True}),
@@ -62,6 +84,7 @@ def samples(operators):
         (o.q8_conv2d_backward, (g_image, image.to(memory_format=last), kernel8, SA, SW, None), conv),
         (o.q4_conv2d_backward, (g_image, image, kernel.to(memory_format=last), SA, None, None), conv),
         (o.q4_conv2d_backward, (g_image, image, kernel4, SA, SW, None), conv | {"reference_grad": True}),
+        (o.q8_conv2d_backward, (g_image[:, :3], image, three, SA, SW, torch.zeros(3)), conv | {"groups": 3}),
         (o.binary_linear, (x, w, SA, SW, torch.zeros(17)), {}),
         (o.binary_linear, (x.clone().requires_grad_(), w.clone().requires_grad_(), SA, SW), {}),
         (o.q8_linear, (x, w, SA, None), {}),
@@ -73,6 +96,12 @@ def samples(operators):
         (o.binary_conv2d, (image, three_bits, SA, SW, torch.zeros(3)), {"groups": 3, "kernel_size": (3, 2)}),
         (o.q8_conv2d, (image, kernel, SA, SW), {"stride": (2, 1), "padding": (1, 0)}),
         (o.q4_conv2d, (image.clone().requires_grad_(), kernel.clone().requires_grad_(), SA, SW), {}),
+        (
+            o.q4_conv2d,
+            (image, o.pack_int4(o.q4_quantize(three)[0].flatten(1)), SA, SW),
+            {"groups": 3, "kernel_size": (3, 2)},
+        ),
+        *matmul_samples(o),
         (o.pack_signs, (x,), {}),
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
         (o.pack_int4, (codes4,), {}),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
 from bitorch_engine.layers.qlinear.binary import BinaryLinear
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
@@ -237,7 +237,7 @@ def test_the_report_is_a_table():
     [
         ("binary", BinaryLinear, BinaryConv2dCutlass),
         ("q4", Q4LinearCutlass, Q4Conv2dCutlass),
-        ("q8", Q8LinearCutlass, nn.Conv2d),
+        ("q8", Q8LinearCutlass, Q8Conv2d),
         (Q4Conv2dCutlass, nn.Linear, Q4Conv2dCutlass),
         (Q8LinearCutlass, Q8LinearCutlass, nn.Conv2d),
         ({nn.Linear: BinaryLinearCPP, nn.Conv2d: Q4Conv2dCutlass}, BinaryLinearCPP, Q4Conv2dCutlass),
@@ -272,10 +272,11 @@ def test_targets_that_are_refused(target, error):
         {"kernel_size": 3, "padding": 1},
         {"kernel_size": (3, 1), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)},
         {"kernel_size": 2, "padding": "valid"},
+        {"kernel_size": 3, "padding": 1, "groups": 3},
     ],
 )
 def test_convolutions(options, bias):
-    model = nn.Sequential(nn.Conv2d(3, 5, bias=bias, **options)).to(memory_format=torch.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 6, bias=bias, **options)).to(memory_format=torch.channels_last)
     before = copy.deepcopy(model)
     x = torch.randn(16, 3, 9, 8)
     convert(model, Q4Conv2dCutlass)
@@ -289,7 +290,6 @@ def test_convolutions(options, bias):
 @pytest.mark.parametrize(
     ("conv", "words"),
     [
-        (nn.Conv2d(4, 4, 3, groups=2), "groups is 2, 1 is wanted"),
         (nn.Conv2d(4, 4, 3, padding="same"), "padding is 'same'"),
         (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), "padding_mode is 'reflect'"),
         (nn.Conv2d(4, 4, 3).double(), "float64"),
@@ -299,6 +299,22 @@ def test_convolutions_that_stay(conv, words):
     model = nn.Sequential(conv)
     report = convert(model, Q4Conv2dCutlass)
     assert model[0] is conv and words in report.skipped[0].reason and not report.swapped
+
+
+def test_channels_of_different_sizes_keep_their_precision():
+    """With a scale of its own no channel is rounded by the largest one's step."""
+    errors = []
+    for channel_scale in (False, True):
+        torch.manual_seed(0)
+        conv = nn.Conv2d(4, 6, 3, bias=False)
+        with torch.no_grad():
+            conv.weight *= torch.logspace(-2, 0, 6).view(-1, 1, 1, 1)
+        layer = convert(nn.Sequential(conv), "q8", channel_scale=channel_scale).model[0]
+        x = torch.randn(8, 4, 9, 9)
+        wanted = conv(x)
+        error = (layer(x) - wanted).square().mean((0, 2, 3)) / wanted.square().mean((0, 2, 3))
+        errors.append(float(error[0]))
+    assert errors[1] < 1e-2 and errors[0] > 0.5
 
 
 @pytest.mark.parametrize("groups", [1, 2])

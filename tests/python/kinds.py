@@ -10,13 +10,14 @@ import torch
 
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
 CONV = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+CHANNELS = {"channel_scale": True}
 GROUPED = CONV | {"groups": 3, "padding_value": 0}
 
 
@@ -45,12 +46,18 @@ def formula(layer, x):
         elif layer._bits == 8 or not layer._prepared:
             scale_w = None
         if weight.dim() == 4:
-            y = formulas.conv_forward(x, weight, scale_a, scale_w, layer.bias_a, width, **CONV)
+            moves = CONV | {"groups": layer.groups}
+            y = formulas.conv_forward(x, weight, scale_a, scale_w, layer.bias_a, width, **moves)
         else:
             y = formulas.nbit_forward(x, weight, scale_a, scale_w, layer.bias_a, width)
-    if layer.bias is None:
-        return y
-    return y + (layer.bias.view(-1, 1, 1) if weight.dim() == 4 else layer.bias).to(y.dtype)
+    if layer.channel_scale is not None:
+        y = y * along(layer.channel_scale, weight).to(y.dtype)
+    return y if layer.bias is None else y + along(layer.bias, weight).to(y.dtype)
+
+
+def along(channels, weight):
+    """A vector of output channels as it meets an output."""
+    return channels.view(-1, 1, 1) if weight.dim() == 4 else channels
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,9 @@ class Kind:
         """A layer whose scales are set and whose bias_a is not zero, in training."""
         torch.manual_seed(seed)
         layer = self.make()
+        if layer.channel_scale is not None:  # channels of different sizes, as a trained float net has them
+            sizes = torch.linspace(0.2, 3, layer.weight.shape[0])
+            layer.set_weight_data(layer.weight.detach() * sizes.view(-1, *[1] * (layer.weight.dim() - 1)))
         layer(self.batch(seed))
         if layer.bias_a is not None:
             with torch.no_grad():
@@ -92,10 +102,17 @@ KINDS = [
     Kind("binary_conv_cpp", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
     Kind("q8", lambda **k: Q8LinearCutlass(37, 13, **k), (2, 3, 37), False),
     Kind("q8_codes", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
+    Kind("q8_channels", lambda **k: Q8LinearCutlass(33, 7, **CHANNELS, **k), (4, 33), False),
     Kind("q4", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),
     Kind("q4_codes", lambda **k: Q4LinearCutlass(63, 1, latent=False, **k), (5, 63), True),
+    Kind("q4_channels", lambda **k: Q4LinearCutlass(37, 5, latent=False, **CHANNELS, **k), (2, 2, 37), True),
+    Kind("q8_conv", lambda **k: Q8Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
+    Kind("q8_conv_codes", lambda **k: Q8Conv2d(4, 6, 3, groups=2, latent=False, **CONV, **k), (2, 4, 7, 7), True),
+    Kind("q8_conv_channels", lambda **k: Q8Conv2d(3, 4, 2, **CONV, **CHANNELS, **k), (2, 3, 6, 5), False),
     Kind("q4_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
     Kind("q4_conv_even", lambda **k: Q4Conv2dCutlass(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False),
+    Kind("q4_conv_grouped", lambda **k: Q4Conv2dCutlass(6, 9, (2, 3), groups=3, **CONV, **k), (2, 6, 5, 9), False),
+    Kind("q4_conv_channels", lambda **k: Q4Conv2dCutlass(4, 5, 3, **CONV, **CHANNELS, **k), (2, 4, 7, 7), False),
     Kind("q4_conv_codes", lambda **k: Q4Conv2dCutlass(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
 ]
 INTEGER = [kind for kind in KINDS if kind.integer]

@@ -106,6 +106,8 @@ def test_assigned_weights_are_used(kind):
         layer.scale_w.data.copy_(other.scale_w)
         layer.scale_a.data.copy_(other.scale_a)
         layer.bias_a.data.copy_(other.bias_a)
+    if layer.channel_scale is not None:
+        layer.channel_scale.copy_(other.channel_scale)
     assert torch.equal(layer(x), other(x))
     assert isinstance(layer.qweight, nn.Parameter)
 

@@ -3,11 +3,13 @@
 import copy
 import math
 
+import formulas
 import pytest
 import torch
 
 from bitorch_engine import ShapeError
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass, BinaryMatMul
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4MatMul, Q8MatMul
 from bitorch_engine.layers.qmha import BMHA, LearnableBias
 
 
@@ -51,6 +53,32 @@ def test_scores_and_output(s, d, h, heads):
     clear = ((context + layer.out.bias_a).abs() > 1e-4).all(-1)
     assert clear.any()
     assert torch.allclose(output[clear], layer.out(context.float())[clear], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("matmul", "width"), [(BinaryMatMul, None), (Q8MatMul, formulas.Q8), (Q4MatMul, formulas.Q4)])
+def test_products_of_a_class(matmul, width):
+    """Both products quantised, to the bit; the clips learn and are saved."""
+    torch.manual_seed(0)
+    layer, x = BMHA(11, 12, 3, scores_matmul=matmul, context_matmul=matmul), torch.randn(2, 5, 11)
+    layer(x)
+    layer.eval()
+    output, scores = layer(x)
+    q, k, v = (
+        linear(x).view(2, 5, 3, 4).transpose(1, 2) for linear in (layer.q_linear, layer.k_linear, layer.v_linear)
+    )
+    clips = [layer.scores_matmul.x_clip.detach(), layer.scores_matmul.y_clip.detach()]
+    raw = formulas.matmul_forward(q, k, *clips, width) / math.sqrt(4)
+    assert torch.equal(scores, torch.softmax(raw, -1))
+    clips = [layer.context_matmul.x_clip.detach(), layer.context_matmul.y_clip.detach()]
+    context = formulas.matmul_forward(scores, v.mT, *clips, width).transpose(1, 2).reshape(2, 5, 12)
+    assert torch.equal(output, layer.out(context))
+    layer.train()(x)[0].square().sum().backward()
+    assert layer.context_matmul.y_clip.grad is not None
+    twin = BMHA(11, 12, 3, scores_matmul=matmul, context_matmul=matmul)
+    twin.load_state_dict(layer.state_dict())
+    assert torch.equal(twin.eval()(x)[0], layer.eval()(x)[0])
+    plain = set(BMHA(11, 12, 3).state_dict())
+    assert {key.split(".")[0] for key in set(layer.state_dict()) - plain} == {"scores_matmul", "context_matmul"}
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 5), (2, 1, 5)])

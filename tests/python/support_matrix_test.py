@@ -17,8 +17,15 @@ def test_the_page_has_every_name_once():
     assert {(f"bitorch_engine.{name}", operator) for name, operator in rows} >= set(missing())
     assert len(rows) == len(set(rows)) == len(missing()) + len(support_matrix._classes())
     computing = {name for name, _ in support_matrix._classes()}
-    assert {"BinaryLinearCutlass", "BinaryLinearCPP", "Q4Conv2dCutlass", "BMHA", "Q8LinearFunction"} <= computing
-    assert not computing & {"BinaryMatMul", "BinaryLinearBase", "MPQLinearBase", "MPQLinearCuda"}
+    assert {
+        "BinaryLinearCutlass",
+        "BinaryLinearCPP",
+        "Q4Conv2dCutlass",
+        "BMHA",
+        "Q8LinearFunction",
+        "Q4MatMul",
+    } <= computing
+    assert not computing & {"BinaryEmbeddingCuda", "BinaryLinearBase", "MPQLinearBase", "MPQLinearCuda"}
 
 
 def test_devices_are_asked_of_the_operators():

@@ -3,7 +3,7 @@
 import formulas
 import pytest
 import torch
-from kinds import CONV, INTEGER, KINDS, binary_options
+from kinds import CONV, INTEGER, KINDS, along, binary_options
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -27,7 +27,9 @@ ONE = torch.tensor(1.0)
 
 def wanted_gradients(layer, x, g):
     """(x, weight, scale_a, bias_a, size of scale_a's terms) by the formulas, for layers without an output bias."""
-    weight, scale_w = layer.weight.detach(), layer.scale_w
+    weight, scale_w, reference = layer.weight.detach(), layer.scale_w, layer.grad_mode == "reference"
+    if layer.channel_scale is not None:
+        g = g * along(layer.channel_scale, weight)
     if layer._bits == 1:
         backward = formulas.binary_conv_backward if weight.dim() == 4 else formulas.binary_backward
         options = binary_options(layer)
@@ -42,8 +44,9 @@ def wanted_gradients(layer, x, g):
     if codes:
         weight = weight.float() * scale_w
     if weight.dim() == 4:
-        return formulas.conv_backward(x, weight, *scales, g, width, False, **CONV)
-    return formulas.nbit_backward(x, weight, *scales, g, width, False)
+        moves = CONV | {"groups": layer.groups}
+        return formulas.conv_backward(x, weight, *scales, g, width, reference, **moves)
+    return formulas.nbit_backward(x, weight, *scales, g, width, reference)
 
 
 def weight_gradient(layer, grad):
@@ -51,8 +54,10 @@ def weight_gradient(layer, grad):
 
 
 @every_kind
-def test_every_gradient_is_the_formula(kind):
+@pytest.mark.parametrize("mode", ["exact", "reference"])
+def test_every_gradient_is_the_formula(kind, mode):
     layer, x = kind.trained(), kind.batch(1).requires_grad_()
+    layer.grad_mode = mode
     y = layer(x)
     g = torch.randn(y.shape, generator=torch.Generator().manual_seed(7))
     y.backward(g)

@@ -41,8 +41,9 @@ struct QConv2dOptions {
   std::int64_t in_channels, out_channels;
   std::array<std::int64_t, 2> kernel_size;
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
-  bool latent = true;  ///< as in QLinearOptions
-  bool bias = false;   ///< an output bias
+  std::int64_t groups = 1;  ///< divides both numbers of channels
+  bool latent = true;       ///< as in QLinearOptions
+  bool bias = false;        ///< an output bias
   ops::GradMode grad_mode = ops::GradMode::exact;
   bool channel_scales = false;  ///< as in QLinearOptions, for each output channel
 };
@@ -60,14 +61,15 @@ class QConv2dImpl : public NbitLayer {
   QConv2dOptions options_;
 };
 
-/// qweight is [out, in, kh, kw] int8.
+/// qweight is [out, in/groups, kh, kw] int8.
 class Q8Conv2dImpl : public QConv2dImpl {
  public:
   explicit Q8Conv2dImpl(const QConv2dOptions& options) : QConv2dImpl(8, options) {}
 };
 TORCH_MODULE(Q8Conv2d);
 
-/// qweight is [out, kh, kw, in/2] where in is even, else flat rows; its bytes are in the order [in][kh][kw] either way.
+/// qweight is [out, kh, kw, in/groups/2] where that divides, else flat rows; its bytes are in the order [in][kh][kw]
+/// either way.
 class Q4Conv2dImpl : public QConv2dImpl {
  public:
   explicit Q4Conv2dImpl(const QConv2dOptions& options) : QConv2dImpl(4, options) {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import torch
@@ -10,10 +9,7 @@ from torch import Tensor
 
 from bitorch_engine._operators import ops
 from bitorch_engine.layers.quant_layer import QuantLayer
-
-# First-batch scale_a = factor * mean|x|; mean|w| likewise.
-_FACTOR = {8: 2 / 11.269, 4: 2 / 5.6345}
-_EPS = struct.unpack("f", struct.pack("f", 1e-5))[0]  # in float32; the default of the operators too
+from bitorch_engine.layers.step_size import EPS, code_factor, smallest_step
 
 
 class CodesLayer(QuantLayer):
@@ -27,12 +23,11 @@ class CodesLayer(QuantLayer):
 
     def _forget(self) -> None:
         super()._forget()
-        eps = self.__dict__.get("_buffers", {}).get("eps")
-        self._smallest_step = _EPS if eps is None or eps.is_meta else float(eps)
+        self._smallest_step = smallest_step(self.__dict__.get("_buffers", {}).get("eps"))
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
         options = super()._options(panels, anchor)
-        if (eps := self._smallest_step) != _EPS:
+        if (eps := self._smallest_step) != EPS:
             options["eps"] = eps
         if self.grad_mode == "reference":
             options["reference_grad"] = True
@@ -80,7 +75,7 @@ class CodesLayer(QuantLayer):
         return None if self._bits == 8 else self.scale_w
 
     def _first_batch_factor(self) -> float:
-        return _FACTOR[8] if self._compat != "none" else _FACTOR[self._bits]
+        return code_factor(self._bits, self._compat)
 
     def _pack(self) -> tuple[Tensor, Tensor | None]:
         codes, scale = self.weight.detach(), self.scale_w

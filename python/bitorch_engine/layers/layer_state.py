@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
+from bitorch_engine.layers.step_size import kept_float32
 from bitorch_engine.layers.weight_state import STATE_KEYS, check_state, take_state
 
 # Every layer alive: how DiodeMix finds integer weights that it was not given.
@@ -40,6 +41,7 @@ class LayerState(nn.Module):
     scale_a: Tensor | None
     scale_w: Tensor | None
     bias: Tensor | None
+    channel_scale: Tensor | None
 
     def __init__(
         self,
@@ -48,7 +50,8 @@ class LayerState(nn.Module):
         device: torch.device | str | None,
         dtype: torch.dtype,
         weight_dtype: torch.dtype,
-        bias: bool,
+        bias: bool = False,
+        channel_scale: bool = False,
     ) -> None:
         super().__init__()
         if any(size <= 0 for size in weight_shape):
@@ -65,6 +68,8 @@ class LayerState(nn.Module):
             self.register_parameter(name, None)
         if bias:
             self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype))
+        scales = torch.ones(weight_shape[0], device=device, dtype=torch.float32) if channel_scale else None
+        self.register_buffer("channel_scale", scales)
         self.reset_parameters()
         alive.add(self)
 
@@ -125,21 +130,31 @@ class LayerState(nn.Module):
                 self.bias.uniform_(-bound, bound)
             if self.bias_a is not None:
                 self.bias_a.zero_()
-            for name, value in (("scale_a", 0.0), ("scale_w", 1.0), ("eps", 1e-5)):
+            for name, value in (("scale_a", 0.0), ("scale_w", 1.0), ("eps", 1e-5), ("channel_scale", 1.0)):
                 if getattr(self, name, None) is not None:
                     getattr(self, name).fill_(value)
         self._scale_ready, self._guarded_scale = False, 0.0
         self._forget()
 
     def set_weight_data(self, x: Tensor) -> None:
-        """Replaces the weight by a float one of the layer's shape; ``ShapeError`` for another shape or an integer."""
+        """Replaces the weight by a float one of the layer's shape; ``ShapeError`` for another shape or an integer.
+
+        With ``channel_scale`` it is split: ``channel_scale[o] = mean|x[o]| / mean|x|`` (1 for a row of zeros), and the
+        weight is ``x[o] / channel_scale[o]``.
+        """
         if not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__}: the weight is a {type(x).__name__}, a tensor is wanted")
         if x.shape != self._weight_shape or not x.is_floating_point():
             wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
             raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")
         self.qweight = None
-        self._set_weight(x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous())
+        weight = x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous()
+        if self.channel_scale is not None:
+            sizes = weight.abs().mean(tuple(range(1, weight.dim())), dtype=torch.float64)
+            ratios = torch.where(sizes > 0, sizes / sizes.mean(), 1).float()
+            self.channel_scale.copy_(ratios)
+            weight /= ratios.to(weight.dtype).view(-1, *[1] * (weight.dim() - 1))
+        self._set_weight(weight)
         self._set_prepared(False)
 
     def set_quantized_weight_data(self, x: Tensor) -> None:
@@ -265,7 +280,8 @@ class LayerState(nn.Module):
         return None
 
     def _scales(self) -> list[str]:
-        return [name for name in ("scale_a", "scale_w", "eps") if getattr(self, name, None) is not None]
+        names = ("scale_a", "scale_w", "eps", "channel_scale")
+        return [name for name in names if getattr(self, name, None) is not None]
 
     # What torch does to modules.
 
@@ -298,12 +314,8 @@ class LayerState(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
         before = key_of(self.weight)
-        scales = {name: getattr(self, name).detach().clone() for name in self._scales()}
-        super()._apply(fn, recurse)
-        for name, scale in scales.items():
-            tensor = getattr(self, name)
-            if tensor.dtype != torch.float32:  # a conversion: scales keep their dtype
-                tensor.data = tensor.data.float() if scale.is_meta else scale.to(tensor.device)
+        with kept_float32(self, self._scales()):
+            super()._apply(fn, recurse)
         self._weight_dtype = self._float_dtype()
         self._forget()
         self._adopt()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +11,17 @@ from torch import Tensor, nn
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.layer_state import LayerState, key_of
+from bitorch_engine.layers.step_size import (
+    COMPATS,
+    GRAD_MODES,
+    StepSizeOptions,
+    first_batch,
+    one_of,
+    set_compat,
+    set_grad_mode,
+)
 
-GRAD_MODES = ("exact", "reference")
-COMPATS = ("none", "bie-0.2.6")
+__all__ = ["COMPATS", "GRAD_MODES", "QuantLayer", "quant_layers", "set_compat", "set_grad_mode"]
 
 
 class _Ready(NamedTuple):
@@ -31,26 +38,21 @@ class _Ready(NamedTuple):
     storage: Tensor  # keeps the source's address from being used again
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
-    return value
-
-
-class QuantLayer(LayerState):
+class QuantLayer(StepSizeOptions, LayerState):
     """Base of all layers with low-bit weights. Source: numerics.md sections 3 to 7.
 
     State, by the keys of BITorch Engine 0.2.6:
 
-    ========  ===============================================================================================
-    weight    float, or int8 once prepared for an integer optimizer; ``None`` once only ``qweight`` is kept
-    qweight   the packed weight, where ``generate_quantized_weight`` made it or a file held it; else ``None``
-    bias_a    ``[in]`` zeros, learnable, added to the activation before it is quantised
-    scale_a   0-dim float32, learnable; 0 means that the first batch sets it
-    scale_w   0-dim float32, not learned
-    eps       0-dim, the smallest step size (8- and 4-bit layers)
-    bias      ``[out]`` added to the output, where the layer was made with ``bias=True`` (ours)
-    ========  ===============================================================================================
+    =============  =====================================================================================================
+    weight         float, or int8 once prepared for an integer optimizer; ``None`` once only ``qweight`` is kept
+    qweight        the packed weight, where ``generate_quantized_weight`` made it or a file held it; else ``None``
+    bias_a         ``[in]`` zeros, learnable, added to the activation before it is quantised
+    scale_a        0-dim float32, learnable; 0 means that the first batch sets it
+    scale_w        0-dim float32, not learned
+    eps            0-dim, the smallest step size (8- and 4-bit layers)
+    bias           ``[out]`` added to the output, where the layer was made with ``bias=True`` (ours)
+    channel_scale  ``[out]`` float32, not learned, where the layer was made with ``channel_scale=True`` (ours)
+    =============  =====================================================================================================
 
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
 
@@ -59,12 +61,15 @@ class QuantLayer(LayerState):
     pickled. A write through ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into
     ``eps``: call ``repack()``.
 
-    Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``) are ours:
+    Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
+    ours:
 
     * ``latent``: keep the weight as a float that any optimizer trains (default of 8- and 4-bit layers), or make it int8
       for ``DiodeMix`` (default of 1-bit layers).
     * ``grad_mode``: ``"exact"`` (learned step size quantization, Esser et al. 2020) or ``"reference"`` (what BITorch
       Engine computes); 8- and 4-bit layers only.
+    * ``channel_scale``: the output is multiplied by one scale a channel before the bias, so that the weight is
+      ``channel_scale[o] * scale_w * code`` (8- and 4-bit layers). ``set_weight_data`` chooses it.
     * ``compat="bie-0.2.6"``: the values of BITorch Engine where ours differ on purpose (docs/migration.md).
 
     Training runs outside ``torch.compile`` graphs; FSDP, ``DataParallel`` and ``torch.func`` transforms are refused.
@@ -79,15 +84,13 @@ class QuantLayer(LayerState):
         latent: bool,
         grad_mode: str = "exact",
         compat: str = "none",
-        bias: bool = False,
         **tensors: Any,
     ) -> None:
         self._forget()
-        super().__init__(weight_shape, bias=bias, **tensors)
+        super().__init__(weight_shape, **tensors)
         self._latent = latent
-        self._grad_mode = _one_of("grad_mode", grad_mode, GRAD_MODES)
-        self._compat = _one_of("compat", compat, COMPATS)
-        self._step_size_floor = 0.03
+        self._grad_mode = one_of("grad_mode", grad_mode, GRAD_MODES)
+        self._compat = one_of("compat", compat, COMPATS)
 
     # What distinguishes one kind of layer from the others.
 
@@ -159,23 +162,14 @@ class QuantLayer(LayerState):
         self._check_forward(x)
         if self.scale_a is None or not x.is_floating_point():
             return
-        fresh = float(self.scale_a.detach()) == 0
-        if fresh and not self.training:
-            warnings.warn(
-                f"{type(self).__name__} takes its activation scale from a batch of the evaluation: it was not trained",
-                stacklevel=4,
-            )
-        ops.init_scale_(self.scale_a.detach(), x.detach(), self._first_batch_factor())
-        value = float(self.scale_a.detach())
+        value, fresh = first_batch(self, self.scale_a, x, self._first_batch_factor())
         self._scale_ready = value != 0
         if fresh:
             self._guarded_scale = value
 
     def _guard_scale(self) -> None:
-        """Keeps a learned step size from crossing zero, whatever the optimizer did; docs/training.md says why."""
-        if self._guarded_scale > 0 and self._step_size_floor > 0:
-            # .data: the scale may have been saved by an earlier call in the same graph.
-            self.scale_a.data.clamp_min_(self._step_size_floor * self._guarded_scale)
+        if self._guarded_scale > 0:
+            self._guard(self.scale_a, self._guarded_scale)
 
     def _check_tensor(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
@@ -224,6 +218,8 @@ class QuantLayer(LayerState):
         if self._compat != "none" and bias_a is not None and x.dtype in (torch.float16, torch.bfloat16):
             x, bias_a = x + self._along_features(bias_a.to(x.dtype), x), None
         y = self._operator(x, bias_a, weight, scale_w, options)
+        if (channel_scale := self._buffers.get("channel_scale")) is not None:
+            y = y * self._along_features(channel_scale.to(y.dtype), y)
         return y if bias is None else y + self._along_features(bias.to(y.dtype), y)
 
     def _make_ready(self, source: Tensor | None, scale_w: Tensor | None) -> _Ready:
@@ -304,48 +300,13 @@ class QuantLayer(LayerState):
         self._prepare_evaluation()
         return self
 
-    # Options.
-
-    @property
-    def grad_mode(self) -> str:
-        """``"exact"`` or ``"reference"``."""
-        return self._grad_mode if self._compat == "none" else "reference"
-
-    @grad_mode.setter
-    def grad_mode(self, value: str) -> None:
-        self._grad_mode = _one_of("grad_mode", value, GRAD_MODES)
-        self._forget()
-
-    @property
-    def compat(self) -> str:
-        """``"none"`` or ``"bie-0.2.6"``."""
-        return self._compat
-
-    @compat.setter
-    def compat(self, value: str) -> None:
-        self._compat = _one_of("compat", value, COMPATS)
-        self._forget()
-
-    @property
-    def step_size_floor(self) -> float:
-        """In training ``scale_a`` stays above this share of its first-batch value; 0 turns the guard off."""
-        return self._step_size_floor
-
-    @step_size_floor.setter
-    def step_size_floor(self, value: float) -> None:
-        if not 0 <= value <= 1:
-            raise ValueError(f"step_size_floor is {value}, a number in [0, 1] is wanted")
-        self._step_size_floor = value
-
     def extra_repr(self) -> str:
         parts = [self._sizes(), f"{self.weight_form} weight"]
         if self.bias is not None:
             parts.append("bias")
-        if self._compat != "none":
-            parts.append(f"compat={self._compat}")
-        elif self._grad_mode != "exact":
-            parts.append(f"grad_mode={self._grad_mode}")
-        return ", ".join(parts)
+        if self.channel_scale is not None:
+            parts.append("scales of channels")
+        return ", ".join([*parts, *self._mode_of()])
 
     def _sizes(self) -> str:
         return ", ".join(str(size) for size in reversed(self._weight_shape))
@@ -356,17 +317,3 @@ def quant_layers(module: nn.Module) -> Iterator[tuple[str, QuantLayer]]:
     for name, layer in module.named_modules():
         if isinstance(layer, QuantLayer):
             yield name, layer
-
-
-def set_grad_mode(module: nn.Module, mode: str) -> None:
-    """``grad_mode`` of every quantised layer inside a module."""
-    _one_of("grad_mode", mode, GRAD_MODES)
-    for _, layer in quant_layers(module):
-        layer.grad_mode = mode
-
-
-def set_compat(module: nn.Module, compat: str) -> None:
-    """``compat`` of every quantised layer inside a module."""
-    _one_of("compat", compat, COMPATS)
-    for _, layer in quant_layers(module):
-        layer.compat = compat

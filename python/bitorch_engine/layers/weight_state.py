@@ -12,7 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from bitorch_engine.layers.layer_state import LayerState
 
-_VECTORS = ("bias_a", "bias")
+_VECTORS = ("bias_a", "bias", "channel_scale")
 _SCALES = ("scale_a", "scale_w", "eps")
 STATE_KEYS = ("weight", "qweight", *_VECTORS, *_SCALES)
 
@@ -42,10 +42,13 @@ def _vector(entry: str, tensor: Tensor, like: Tensor) -> Tensor:
     return _finite(entry, tensor)
 
 
-def _scale(entry: str, name: str, tensor: Tensor) -> Tensor:
+def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
+    """The 0-dim float32 of an entry for the scale ``name``; ``ValueError`` for what cannot be one."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
     if tensor.numel() != 1 or not tensor.is_floating_point():
         raise _refuse(entry, tensor, "one floating-point number is wanted")
-    least = {"scale_a": -math.inf, "scale_w": 0.0, "eps": 1e-30}[name]
+    least = {"scale_w": 0.0, "eps": 1e-30}.get(name, -math.inf)  # a learned one may have crossed zero
     if not tensor.is_meta and not (math.isfinite(value := float(tensor)) and value >= least):
         raise ValueError(f"the entry '{entry}' is {value}")
     return tensor.reshape(()).float()
@@ -79,7 +82,7 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         elif name in _VECTORS:
             staged.values[name] = _vector(entry, tensor.detach(), place)
         elif name in _SCALES:
-            staged.values[name] = _scale(entry, name, tensor.detach())
+            staged.values[name] = check_scale(entry, name, tensor.detach())
         elif name == "weight":
             staged.values[name] = _weight(layer, entry, tensor.detach())
         else:

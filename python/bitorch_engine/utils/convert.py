@@ -106,7 +106,7 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     """A new layer of class ``target`` with the weight, bias, device, dtype and mode of an nn.Linear or nn.Conv2d.
 
     ``options`` are further arguments of ``target``. Raises what the class does, and ``ShapeError`` for a convolution
-    that our layers do not have (groups at 4 bits, padding other than zeros or by name). A binary convolution pads with
+    that our layers do not have (padding other than zeros or by name). A binary convolution pads with
     zeros as its source did, unless ``padding_value`` says otherwise.
     """
     from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
@@ -119,10 +119,10 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     if not issubclass(target, BinaryLinearCPP):  # whose output is float32 whatever comes in
         place["dtype"] = weight.dtype
     if isinstance(source, nn.Conv2d):
+        usual: dict[str, Any] = {"groups": source.groups}
         if issubclass(target, BinaryConv2dBase):
-            place = {"groups": source.groups, "padding_value": 0} | place
-        elif source.groups != 1:
-            raise ShapeError(f"groups is {source.groups}, 1 is wanted")
+            usual["padding_value"] = 0
+        place = usual | place
         _check_conv(source)
         layer = target(
             source.in_channels,
@@ -253,13 +253,13 @@ def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
 
     if isinstance(target, str):
         from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-        from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+        from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
         from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
         named = {
             "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2dCutlass},
             "q4": {nn.Linear: Q4LinearCutlass, nn.Conv2d: Q4Conv2dCutlass},
-            "q8": {nn.Linear: Q8LinearCutlass},
+            "q8": {nn.Linear: Q8LinearCutlass, nn.Conv2d: Q8Conv2d},
         }
         if target not in named:
             raise ValueError(f"convert: target is {target!r}, {', '.join(named)} or a class is wanted")

@@ -41,7 +41,7 @@ class ConvLayer(QuantLayer):
             "dilation": pair("dilation", dilation, 1),
         }
         super().__init__((out_channels, in_channels // groups, *self._geometry["kernel_size"]), **options)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
 
     def _row_bytes(self) -> int:
@@ -82,7 +82,8 @@ class ConvLayer(QuantLayer):
         self._check_image(x)
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
-        return super()._options(panels, anchor) | self._geometry
+        options = super()._options(panels, anchor) | self._geometry
+        return options if self.groups == 1 else options | {"groups": self.groups}
 
     def _sizes(self) -> str:
         usual = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}

@@ -77,7 +77,7 @@ class BinaryConv2dBase(ConvLayer):
             bias=bias,
             compat=compat,
         )
-        self.groups, self.padding_value = groups, padding_value
+        self.padding_value = padding_value
         self.symmetric = symmetric
         self.bits_binary_word = 8
 
@@ -110,8 +110,6 @@ class SignsConv2d(SignsLayer, BinaryConv2dBase):
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
         options = super()._options(panels, anchor)
-        if self.groups != 1:
-            options["groups"] = self.groups
         if self.padding_value != -1:
             options["padding_value"] = self.padding_value
         return options

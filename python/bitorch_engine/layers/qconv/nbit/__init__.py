@@ -1,4 +1,4 @@
-"""4-bit convolutions."""
+"""8- and 4-bit convolutions."""
 
 from bitorch_engine.layers.qconv.nbit.layer import nBitConv2dBase, nBitConvParameter
 

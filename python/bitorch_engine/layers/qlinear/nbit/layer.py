@@ -38,6 +38,7 @@ class nBitLinearBase(QuantLayer):
         bias: add a learnable bias ``[out_channels]`` to the output.
         grad_mode: ``"exact"`` or ``"reference"``.
         compat: ``"none"`` or ``"bie-0.2.6"``.
+        channel_scale: a scale for each output channel, beside ``scale_w``.
     """
 
     _integer_parameter = nBitLinearParameter
@@ -55,6 +56,7 @@ class nBitLinearBase(QuantLayer):
         latent: bool = True,
         grad_mode: str = "exact",
         compat: str = "none",
+        channel_scale: bool = False,
     ) -> None:
         super().__init__(
             (out_channels, in_channels),
@@ -65,6 +67,7 @@ class nBitLinearBase(QuantLayer):
             bias=bias,
             grad_mode=grad_mode,
             compat=compat,
+            channel_scale=channel_scale,
         )
         self.in_channels, self.out_channels = in_channels, out_channels
         self.a_bit, self.w_bit = a_bit, w_bit

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.matmul_layer import MatMulLayer
 from bitorch_engine.layers.qlinear.binary.cutlass.layer import BinaryLinearCutlass
 
 
@@ -26,12 +27,16 @@ class LearnableBias(nn.Module):
 
 
 class BMHA(nn.Module):
-    """``out(dropout(softmax(q . k^T / sqrt(head_dim))) . v)``; q, k, v and out are binary linears, the rest is float.
+    """``out(dropout(softmax(q . k^T / sqrt(head_dim))) . v)``; q, k, v and out are binary linears.
+
+    Both products are float unless a class of products is given for them (ours). A softmax has no signs, so
+    ``BinaryMatMul`` sees of the scores nothing but ones; ``Q8MatMul`` and ``Q4MatMul`` see their sizes.
 
     Args:
         input_dim: features of the input and the output.
         hidden_dim: features of q, k and v, a multiple of ``num_heads``, else ``ValueError``.
         dtype: of the linears' parameters and of the input.
+        scores_matmul, context_matmul: the classes of ``q . k^T`` and of the product with v, float where None.
 
     Source: BITorch Engine 0.2.6 ``BMHA``; Vaswani et al. 2017, section 3.2.
     """
@@ -43,6 +48,8 @@ class BMHA(nn.Module):
         num_heads: int,
         dtype: torch.dtype = torch.float,
         *args: Any,
+        scores_matmul: type[MatMulLayer] | None = None,
+        context_matmul: type[MatMulLayer] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -58,6 +65,8 @@ class BMHA(nn.Module):
         self.k_linear = BinaryLinearCutlass(input_dim, hidden_dim, dtype=dtype)
         self.dropout = nn.Dropout(0.1)
         self.out = BinaryLinearCutlass(hidden_dim, input_dim, dtype=dtype)
+        self.scores_matmul = None if scores_matmul is None else scores_matmul(dtype)
+        self.context_matmul = None if context_matmul is None else context_matmul(dtype)
 
     def forward(self, hidden_states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """
@@ -79,12 +88,17 @@ class BMHA(nn.Module):
             linear(hidden_states).view(b, s, self.num_heads, self.head_dim).transpose(1, 2)
             for linear in (self.q_linear, self.k_linear, self.v_linear)
         )
-        scores = q @ k.mT / math.sqrt(self.head_dim)
+        scores = self._product(self.scores_matmul, q, k) / math.sqrt(self.head_dim)
         if mask is not None:
             scores = scores.masked_fill(self._hidden(mask, scores.shape), self._least(scores.dtype))
         scores = self.dropout(torch.softmax(scores, dim=-1))
-        context = (scores @ v).transpose(1, 2).reshape(b, s, self.hidden_dim)
+        context = self._product(self.context_matmul, scores, v.mT).transpose(1, 2).reshape(b, s, self.hidden_dim)
         return self.out(context), scores
+
+    @staticmethod
+    def _product(matmul: MatMulLayer | None, x: Tensor, y: Tensor) -> Tensor:
+        """x . y^T"""
+        return x @ y.mT if matmul is None else matmul(x, y)
 
     @staticmethod
     def _least(dtype: torch.dtype) -> float:

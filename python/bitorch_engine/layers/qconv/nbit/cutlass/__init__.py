@@ -1,3 +1,3 @@
-from bitorch_engine.layers.qconv.nbit.cutlass.layer import Q4Conv2dCutlass, Q4Conv2dCutlassForward
+from bitorch_engine.layers.qconv.nbit.cutlass.layer import Q4Conv2dCutlass, Q4Conv2dCutlassForward, Q8Conv2d
 
-__all__ = ["Q4Conv2dCutlass", "Q4Conv2dCutlassForward"]
+__all__ = ["Q4Conv2dCutlass", "Q4Conv2dCutlassForward", "Q8Conv2d"]

@@ -1,4 +1,4 @@
-"""``Q4Conv2dCutlass`` and its function form."""
+"""``Q4Conv2dCutlass`` with its function form, and ``Q8Conv2d``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Q4Conv2dCutlass(CodesConv2d):
     is copied). ``prepare_params`` (or the first training forward) sets ``scale_w`` once.
 
     ``qweight`` is int8: row o holds ``weight[o]`` in [in][kh][kw] order, two codes a byte, the even one in the high
-    nibble; its shape ``[out, kh, kw, in/2]`` (``[out, ceil(in*kh*kw/2)]`` where in is odd) is a label.
+    nibble; its shape ``[out, kh, kw, in/2]`` (``[out, ceil(in*kh*kw/2)]`` where in is odd) is a label. With ``groups``
+    in is that of a group.
 
     Backward: ``grad_x = conv2d_input(q_w * scale_w, g)``, 0 where ``x / scale_a`` is outside [-8, 7];
     ``grad_w = conv2d_weight(q_a * scale_a, g)``, 0 where the weight's quantiser clips; ``grad_scale_a`` as
@@ -62,9 +63,21 @@ class Q4Conv2dCutlass(CodesConv2d):
 
     _bits = 4
 
-    def prepare_params(self) -> None:
-        """``scale_w = max(2 * mean|w| / 5.6345, eps)``, once; int8 codes where the layer is not ``latent``."""
-        self._prepare_codes()
-
     def _warn_of_old_files(self, version: int | None) -> None:
         self._warn_of_old_gpu_files(version)
+
+
+class Q8Conv2d(CodesConv2d):
+    """Convolution with 8-bit weights and activations, NCHW in and out, exact in int32. BITorch Engine has none.
+
+    ``y = conv2d(q_a, q_w) * scale_a * scale_w``; ``q_a = clamp(rint((x + bias_a) / max(scale_a, eps)), -128, 127)``,
+    zero padding is the code 0. x is ``[batch, in, h, w]`` float32, float16 or bfloat16, contiguous or channels_last
+    (neither is copied), or int8 codes. In training a float weight has ``scale_w = 2 * mean|w| / 11.269`` anew in each
+    forward, the first batch sets ``scale_a`` likewise. ``qweight`` is ``[out, in/groups, kh, kw]`` int8.
+
+    Constructor, state-dict keys and the gradient of the image and the filter are those of :class:`Q4Conv2dCutlass` with
+    codes in [-128, 127]; the weight's scale and ``grad_scale_a`` those of :class:`Q8LinearCutlass`.
+    Source: numerics.md sections 5 and 7.
+    """
+
+    _bits = 8

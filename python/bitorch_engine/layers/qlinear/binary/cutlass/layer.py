@@ -1,4 +1,4 @@
-"""``BinaryLinearCutlass`` and its function form."""
+"""``BinaryLinearCutlass``, ``BinaryMatMul`` and their function forms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitorch_engine._missing import awaits
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.layers.function import OperatorFunction, in_training
+from bitorch_engine.layers.matmul_layer import MatMulLayer
 from bitorch_engine.layers.qlinear.binary.layer import TrainedSigns
 
 
@@ -54,18 +54,30 @@ class BinaryLinearCutlass(TrainedSigns):
         return self.gemm_kernel_id
 
 
-@awaits("binary_matmul")
-class BinaryMatMulFunction(torch.autograd.Function):
-    """``apply(x, y, x_clip, y_clip)``: the product of two binarised activations."""
+class BinaryMatMulFunction(OperatorFunction):
+    """:class:`BinaryMatMul` as a function of its tensors: ``apply(x, y, x_clip, y_clip)``, a gradient for each."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor) -> Tensor:
-        raise NotImplementedError
+    def call(x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor) -> Tensor:
+        return ops.binary_matmul(x, y, x_clip, y_clip)
 
 
-@awaits("binary_matmul")
-class BinaryMatMul(torch.nn.Module):
-    """Product of two binarised activations ``[..., m, k]`` and ``[..., n, k]`` with learned clips."""
+class BinaryMatMul(MatMulLayer):
+    __doc__ = f"""``out = (k - 2*popcount(bit(x) XOR bit(y))) * x_clip * y_clip``: the product of two activations.
 
-    def __init__(self, dtype: torch.dtype = torch.float) -> None:
-        super().__init__()
+    The first batch sets ``x_clip = 2*mean|x|`` and ``y_clip = 2*mean|y|``. BITorch Engine counts the zeros that it pads
+    with as bits and scales twice; this is exact.
+
+    Backward, for each side v with the other side u: ``grad_v = (g . sgn(u)) * u_clip`` inside ``|v / v_clip| <= 1``,
+    else 0; ``grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v))``. Source: numerics.md section 3.
+
+    {MatMulLayer.__doc__}"""
+
+    def __init__(self, dtype: torch.dtype = torch.float, *, device: torch.device | str | None = None) -> None:
+        super().__init__(dtype, device)
+
+    def _first_batch_factor(self) -> float:
+        return 2.0
+
+    def _operator(self, x: Tensor, y: Tensor) -> Tensor:
+        return ops.binary_matmul.default(x, y, self.x_clip, self.y_clip)

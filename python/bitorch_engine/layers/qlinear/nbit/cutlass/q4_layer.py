@@ -1,15 +1,12 @@
-"""``Q4LinearCutlass`` and its function form."""
+"""``Q4LinearCutlass``, ``Q4MatMul`` and their function forms."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from bitorch_engine._missing import awaits
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.layers.function import OperatorFunction, in_training
+from bitorch_engine.layers.matmul_layer import CodesMatMul, MatMulLayer
 from bitorch_engine.layers.qlinear.nbit.layer import CodesLinear
 
 
@@ -50,18 +47,30 @@ class Q4LinearCutlass(CodesLinear):
         self._prepare_codes()
 
 
-@awaits("q4_matmul")
-class Q4MatMulFunction(torch.autograd.Function):
-    """``apply(x, y, x_clip, y_clip, eps, is_train)``: the product of two 4-bit activations."""
+class Q4MatMulFunction(OperatorFunction):
+    """:class:`Q4MatMul` as a function of its tensors.
+
+    ``apply(x, y, x_clip, y_clip, eps, is_train)``, ``eps`` a 0-dim tensor; gradients ``(x, y, x_clip, y_clip, None,
+    None)``. With ``is_train=False`` nothing is saved.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor, eps: Tensor, is_train: bool) -> Tensor:
-        raise NotImplementedError
+    def call(x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor, eps: Tensor, is_train: bool) -> Tensor:
+        with in_training(is_train):
+            return ops.q4_matmul(x, y, x_clip, y_clip, eps=float(eps))
 
 
-@awaits("q4_matmul")
-class Q4MatMul(torch.nn.Module):
-    """Product of two 4-bit activations ``[..., m, k]`` and ``[..., n, k]`` with learned clips."""
+class Q4MatMul(CodesMatMul):
+    __doc__ = f"""``out = (q_x . q_y^T) * x_clip * y_clip``, exact in int32: the product of two 4-bit activations.
 
-    def __init__(self, dtype: torch.dtype = torch.float, device: torch.device | str | None = None) -> None:
-        super().__init__()
+    ``q_x = clamp(rint(x / max(x_clip, eps)), -8, 7)``, ``q_y`` likewise; the first batch sets
+    ``x_clip = 2*mean|x| / 5.6345`` and ``y_clip`` from y.
+    BITorch Engine takes ``y_clip`` from x too, clips the gradient at 8 bits and
+    quantises it; here it is the float one.
+
+    Backward: each side as the activation of :class:`Q4LinearCutlass`, the other one being its weight.
+    Source: numerics.md section 6.
+
+    {MatMulLayer.__doc__}"""
+
+    _bits = 4

@@ -1,4 +1,4 @@
-"""``Q8LinearCutlass`` and its function form."""
+"""``Q8LinearCutlass``, ``Q8MatMul`` and their function forms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.layers.function import OperatorFunction, in_training
+from bitorch_engine.layers.matmul_layer import CodesMatMul, MatMulLayer
 from bitorch_engine.layers.qlinear.nbit.layer import CodesLinear
 
 
@@ -42,3 +43,31 @@ class Q8LinearCutlass(CodesLinear):
     def prepare_params(self) -> None:
         """Makes int8 codes of the weight where the layer is not ``latent``; else does nothing."""
         self._prepare_codes()
+
+
+class Q8MatMulFunction(OperatorFunction):
+    """:class:`Q8MatMul` as a function of its tensors.
+
+    ``apply(x, y, x_clip, y_clip, eps, is_train)``, ``eps`` a 0-dim tensor; gradients ``(x, y, x_clip, y_clip, None,
+    None)``. With ``is_train=False`` nothing is saved.
+    """
+
+    @staticmethod
+    def call(x: Tensor, y: Tensor, x_clip: Tensor, y_clip: Tensor, eps: Tensor, is_train: bool) -> Tensor:
+        with in_training(is_train):
+            return ops.q8_matmul(x, y, x_clip, y_clip, eps=float(eps))
+
+
+class Q8MatMul(CodesMatMul):
+    __doc__ = f"""``out = (q_x . q_y^T) * x_clip * y_clip``, exact in int32: the product of two 8-bit activations.
+
+    ``q_x = clamp(rint(x / max(x_clip, eps)), -128, 127)``, ``q_y`` likewise; the first batch sets
+    ``x_clip = 2*mean|x| / 11.269`` and ``y_clip`` from y.
+    BITorch Engine has none.
+
+    Backward: each side as the activation of :class:`Q8LinearCutlass`, the other one being its weight.
+    Source: numerics.md sections 5 and 6.
+
+    {MatMulLayer.__doc__}"""
+
+    _bits = 8

@@ -1,0 +1,196 @@
+"""Products of two activations with learned step sizes: what ``BinaryMatMul``, ``Q8MatMul`` and ``Q4MatMul`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bitorch_engine._operators import ops
+from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.step_size import (
+    COMPATS,
+    EPS,
+    GRAD_MODES,
+    StepSizeOptions,
+    code_factor,
+    first_batch,
+    kept_float32,
+    one_of,
+    smallest_step,
+)
+from bitorch_engine.layers.weight_state import check_scale
+
+_CLIPS = ("x_clip", "y_clip")
+
+
+class MatMulLayer(StepSizeOptions, nn.Module):
+    """``[..., m, k]`` times ``[..., n, k]`` to ``[..., m, n]``; batch axes broadcast as those of ``torch.matmul``.
+
+    State: ``x_clip`` and ``y_clip``, 0-dim float32, learnable, whatever a module is converted to; 0 means that the
+    first batch sets them. In training they stay above ``step_size_floor`` of that value; a loaded one has no floor.
+
+    Args:
+        dtype: of the operands, kept as an attribute: they may be float32, float16 or bfloat16, both the same.
+        device: where the scales are made.
+
+    Raises:
+        ShapeError: operands of fewer than three axes, of other dtypes, or that do not fit each other.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device | str | None) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self._first: dict[str, float] = {}  # first-batch values of the clips that are set; 0 where there is no floor
+        for name in _CLIPS:
+            self.register_parameter(name, nn.Parameter(torch.zeros((), dtype=torch.float32, device=device)))
+
+    def _first_batch_factor(self) -> float:
+        """First-batch clip / mean|v|."""
+        raise NotImplementedError
+
+    def _operator(self, x: Tensor, y: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def set_activation_scale(self, x: Tensor, y: Tensor) -> None:
+        """Sets ``x_clip`` from x and ``y_clip`` from y where they are 0."""
+        self._check_forward(x, y)
+        for name, v in zip(_CLIPS, (x, y), strict=True):
+            if name in self._first:
+                continue
+            value, fresh = first_batch(self, getattr(self, name), v, self._first_batch_factor())
+            if value != 0:
+                self._first[name] = value if fresh else 0.0
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            return self._run(x, y)
+        return self._train_outside_the_graph(x, y) if self.training else self._trace(x, y)
+
+    def _run(self, x: Tensor, y: Tensor) -> Tensor:
+        if len(self._first) < len(_CLIPS):
+            self.set_activation_scale(x, y)
+        self._guard_clips()
+        try:
+            return self._operator(x, y)
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            self._check_forward(x, y)
+            raise
+
+    @torch.compiler.disable(reason="quantised layers train outside the graph")
+    def _train_outside_the_graph(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._run(x, y)
+
+    def _trace(self, x: Tensor, y: Tensor) -> Tensor:
+        for name, v in zip(_CLIPS, (x, y), strict=True):
+            if name not in self._first:
+                with torch.no_grad():
+                    ops.init_scale_(getattr(self, name).detach(), v.detach(), self._first_batch_factor())
+        return self._operator(x, y)
+
+    def _guard_clips(self) -> None:
+        if self.training:
+            for name, first in self._first.items():
+                self._guard(getattr(self, name), first)
+
+    def train(self, mode: bool = True) -> MatMulLayer:
+        self._guard_clips()  # the optimizer's last step was not followed by a forward pass
+        return super().train(mode)
+
+    def _check_forward(self, x: Tensor, y: Tensor) -> None:
+        for name, v in (("x", x), ("y", y)):
+            if not isinstance(v, Tensor):
+                raise TypeError(f"{type(self).__name__}: {name} is a {type(v).__name__}, a tensor is wanted")
+        fits = x.dim() >= 3 and y.dim() >= 3 and x.shape[-1] == y.shape[-1] > 0
+        if not fits or any(1 != a != b != 1 for a, b in zip(x.shape[-3::-1], y.shape[-3::-1], strict=False)):
+            raise self._shape_error(x, y, "[..., m, k] and [..., n, k] of at least three axes, k > 0, are wanted")
+        if x.dtype != y.dtype or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise self._shape_error(x, y, "float32, float16 or bfloat16, the same for both, is wanted")
+
+    def _shape_error(self, x: Tensor, y: Tensor, wanted: str) -> ShapeError:
+        shapes = f"x is {list(x.shape)} of {x.dtype}, y is {list(y.shape)} of {y.dtype}"
+        return ShapeError(f"{type(self).__name__}: {shapes}; {wanted}")
+
+    # What torch does to modules.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _CLIPS:
+            self._first.pop(name, None)
+        elif name == "eps":
+            self._forget()
+
+    def _scales(self) -> list[str]:
+        return [name for name in (*_CLIPS, "eps") if getattr(self, name, None) is not None]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MatMulLayer:
+        with kept_float32(self, self._scales()):
+            super()._apply(fn, recurse)
+        self._forget()
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        try:
+            checked = {
+                prefix + name: check_scale(prefix + name, name, state_dict[prefix + name])
+                for name in self._scales()
+                if prefix + name in state_dict
+            }
+        except ValueError as error:
+            error_msgs.append(str(error))
+            return
+        super()._load_from_state_dict(
+            {**state_dict, **checked}, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        for name in _CLIPS:
+            if prefix + name in checked:
+                self._first.pop(name, None)
+        self._forget()
+
+    def extra_repr(self) -> str:
+        return ", ".join(self._mode_of())
+
+
+class CodesMatMul(MatMulLayer):
+    """What the products of 8- and 4-bit codes share: the smallest step size ``eps``, a buffer, and the gradient mode.
+
+    A write into ``eps`` is seen once it is assigned, loaded or moved.
+    """
+
+    _bits: ClassVar[int]
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.float,
+        device: torch.device | str | None = None,
+        *,
+        grad_mode: str = "exact",
+        compat: str = "none",
+    ) -> None:
+        super().__init__(dtype, device)
+        self._grad_mode = one_of("grad_mode", grad_mode, GRAD_MODES)
+        self._compat = one_of("compat", compat, COMPATS)
+        self.register_buffer("eps", torch.full((), EPS, dtype=torch.float32, device=device))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._smallest_step = smallest_step(self._buffers.get("eps"))
+
+    def _first_batch_factor(self) -> float:
+        return code_factor(self._bits, self._compat)
+
+    def _operator(self, x: Tensor, y: Tensor) -> Tensor:
+        op = ops.q8_matmul.default if self._bits == 8 else ops.q4_matmul.default
+        reference = self.grad_mode == "reference"
+        return op(x, y, self.x_clip, self.y_clip, eps=self._smallest_step, reference_grad=reference)

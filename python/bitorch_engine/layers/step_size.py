@@ -1,0 +1,134 @@
+"""What all learned step sizes share: the first batch sets them, training keeps them positive, they stay float32."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import warnings
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+
+from bitorch_engine._operators import ops
+
+GRAD_MODES = ("exact", "reference")
+COMPATS = ("none", "bie-0.2.6")
+
+#: The smallest step size, in float32; the default of the operators too.
+EPS = struct.unpack("f", struct.pack("f", 1e-5))[0]
+
+# First-batch step size = factor * mean|x|; mean|w| likewise.
+_FACTOR = {8: 2 / 11.269, 4: 2 / 5.6345}
+
+
+def code_factor(bits: int, compat: str = "none") -> float:
+    """Step size / mean|x| of 8- or 4-bit codes; BITorch Engine takes the 8-bit one for activations of 4 bits too."""
+    return _FACTOR[8 if compat != "none" else bits]
+
+
+def smallest_step(eps: Tensor | None) -> float:
+    """The value of a layer's buffer ``eps``."""
+    return EPS if eps is None or eps.is_meta else float(eps)
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
+    return value
+
+
+def first_batch(owner: nn.Module, scale: Tensor, x: Tensor, factor: float) -> tuple[float, bool]:
+    """``scale = factor * mean|x|`` where it is 0; its value, and whether it was 0.
+
+    Warns where a batch of the evaluation has to serve.
+    """
+    fresh = float(scale.detach()) == 0
+    if fresh and not owner.training:
+        warnings.warn(
+            f"{type(owner).__name__} takes its activation scale from a batch of the evaluation: it was not trained",
+            stacklevel=5,
+        )
+    ops.init_scale_(scale.detach(), x.detach(), factor)
+    return float(scale.detach()), fresh
+
+
+@contextlib.contextmanager
+def kept_float32(module: nn.Module, names: Iterable[str]) -> Iterator[None]:
+    """Around ``nn.Module._apply``: these tensors change their device and not their dtype."""
+    before: dict[str, Tensor] = {name: getattr(module, name).detach().clone() for name in names}
+    yield
+    for name, scale in before.items():
+        tensor = getattr(module, name)
+        if tensor.dtype != scale.dtype:
+            tensor.data = tensor.data.to(scale.dtype) if scale.is_meta else scale.to(tensor.device)
+
+
+class StepSizeOptions:
+    """Mixin: how step sizes are learned. A subclass forgets in ``_forget`` what it derived from the options."""
+
+    _grad_mode, _compat, _step_size_floor = "exact", "none", 0.03
+
+    def _forget(self) -> None:
+        """Forgets what was derived from the options."""
+
+    @property
+    def grad_mode(self) -> str:
+        """``"exact"`` or ``"reference"``."""
+        return self._grad_mode if self._compat == "none" else "reference"
+
+    @grad_mode.setter
+    def grad_mode(self, value: str) -> None:
+        self._grad_mode = one_of("grad_mode", value, GRAD_MODES)
+        self._forget()
+
+    @property
+    def compat(self) -> str:
+        """``"none"`` or ``"bie-0.2.6"``."""
+        return self._compat
+
+    @compat.setter
+    def compat(self, value: str) -> None:
+        self._compat = one_of("compat", value, COMPATS)
+        self._forget()
+
+    @property
+    def step_size_floor(self) -> float:
+        """In training a step size stays above this share of its first-batch value; 0 turns the guard off."""
+        return self._step_size_floor
+
+    @step_size_floor.setter
+    def step_size_floor(self, value: float) -> None:
+        if not 0 <= value <= 1:
+            raise ValueError(f"step_size_floor is {value}, a number in [0, 1] is wanted")
+        self._step_size_floor = value
+
+    def _guard(self, scale: Tensor, first: float) -> None:
+        """Keeps a learned step size from crossing zero, whatever the optimizer did; docs/training.md says why."""
+        if first > 0 and self._step_size_floor > 0:
+            # .data: the scale may have been saved by an earlier call in the same graph.
+            scale.data.clamp_min_(self._step_size_floor * first)
+
+    def _mode_of(self) -> list[str]:
+        """For ``extra_repr``: what is not the default."""
+        if self._compat != "none":
+            return [f"compat={self._compat}"]
+        return [f"grad_mode={self._grad_mode}"] if self._grad_mode != "exact" else []
+
+
+def step_size_layers(module: nn.Module) -> Iterator[StepSizeOptions]:
+    """Every layer inside a module that has these options, itself included."""
+    return (layer for layer in module.modules() if isinstance(layer, StepSizeOptions))
+
+
+def set_grad_mode(module: nn.Module, mode: str) -> None:
+    """``grad_mode`` of every quantised layer inside a module."""
+    one_of("grad_mode", mode, GRAD_MODES)
+    for layer in step_size_layers(module):
+        layer.grad_mode = mode
+
+
+def set_compat(module: nn.Module, compat: str) -> None:
+    """``compat`` of every quantised layer inside a module."""
+    one_of("compat", compat, COMPATS)
+    for layer in step_size_layers(module):
+        layer.compat = compat
