@@ -22,9 +22,9 @@ def options(name, reference=False, want_weight=True):
     if name in ("q8_linear", "q4_linear"):
         chosen |= {"plain_codes": False}
     if name in CONV:
-        chosen |= {"stride": (2, 1), "padding": (1, 0), "dilation": 1, "kernel_size": (3, 2)}
+        chosen |= {"stride": (2, 1), "padding": (1, 0), "dilation": 1, "groups": 1, "kernel_size": (3, 2)}
     if name == "binary_conv2d":
-        chosen |= {"groups": 1, "padding_value": -1}
+        chosen |= {"padding_value": -1}
     return chosen
 
 
@@ -115,14 +115,15 @@ for _ in range(3000):
     m, n, k = (r.choice(sizes) for _ in range(3))
     more = {"want_weight": r.random() < 0.7}
     if not name.startswith("binary"): more |= {"eps": 1e-5, "reference_grad": r.random() < 0.5}
-    if name == "binary_conv2d": more |= {"groups": r.choice((1, 1, 1, 2, 0)), "padding_value": r.choice((-1, 0))}
+    if name == "binary_conv2d": more |= {"padding_value": r.choice((-1, 0))}
     if name.endswith("conv2d"):
         h, w, kh, kw = (r.choice((1, 2, 3)) for _ in range(4))
         stride, padding = (r.choice((1, 2)), 1), (r.choice((0, 1)), 0)
         h, w = h + kh, w + kw
         out = [(h + 2 * padding[0] - kh) // stride[0] + 1, w - kw + 1]
         g, x, weight = tensor([m, n, *out]), tensor([m, k, h, w]), tensor([n, k, kh, kw])
-        more |= {"stride": stride, "padding": padding, "dilation": 1, "kernel_size": (kh, kw)}
+        groups = r.choice((1, 1, 1, 2, 0))
+        more |= {"stride": stride, "padding": padding, "dilation": 1, "groups": groups, "kernel_size": (kh, kw)}
     else:
         g, x, weight = tensor([m, n]), tensor([m, k]), tensor([n, k])
         if not name.startswith("binary"): more |= {"plain_codes": r.random() < 0.5}

@@ -315,7 +315,14 @@ def calls(operators):
         op = getattr(operators, f"{layer}_conv2d")
         out.append((f"{layer}_conv2d", lambda op=op, a=(x, w, sa, sw, bias): op(*a, padding=(1, 1))))
         back = getattr(operators, f"{layer}_conv2d_backward")
-        keys = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "kernel_size": (3, 3), "eps": 1e-5}
+        keys = {
+            "stride": (1, 1),
+            "padding": (1, 1),
+            "dilation": (1, 1),
+            "groups": 1,
+            "kernel_size": (3, 3),
+            "eps": 1e-5,
+        }
         arguments = (torch.randn(2, 30, 9, 9, device="cuda"), x, w, sa, sw, bias)
         out.append(
             (
