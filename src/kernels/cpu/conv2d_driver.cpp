@@ -89,6 +89,11 @@ bool encode_nchw(const Tile& tile, const Width& width, const Conv2dShape& s, con
         finite &= encode_sign_planes(tile, x, from, bias, channels, plane, count, pixel_bytes, planes.data(), out);
         continue;
       }
+      if (tile.code_planes != nullptr) {
+        finite &= tile.code_planes({from, x.dtype, channels, count, plane, bias, x.step, width.lo, width.hi, tile.code,
+                                    out, pixel_bytes, group_bytes});
+        continue;
+      }
       for (std::int64_t c = 0; c < channels; ++c)
         finite &=
             tile.encode({from + row_bytes(x.dtype, c * plane), x.dtype, count, bias == nullptr ? nullptr : bias + c, 0,
@@ -182,6 +187,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t item_work = std::min(plane, block_pixels) * tile.nr * std::max<std::int64_t>(1, s.depth());
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1);
+  // Written by the tile itself.
+  const bool direct = y.dtype == Dtype::f32 && y.layout == ImageLayout::nhwc && layout.sums_offset == 0;
   parallel_for(parallel, s.batch * blocks * group_panels, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_block];
     std::int32_t column_run[64];
@@ -196,23 +203,29 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const char* panel = static_cast<const char*>(packed) + item % group_panels * layout.panel_bytes;
       const std::int64_t column = item % layout.panels * tile.nr, channel = group * s.group_out() + column;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, s.group_out() - column));
+      char* out = static_cast<char*>(y.data);
+      if (y.layout == ImageLayout::nhwc)
+        out += ((batch * plane + first) * s.out_c + channel) * element;
+      else
+        out += ((batch * s.out_c + channel) * plane + first) * element;
       for (std::int64_t done = 0; done < pixels; done += tile.mr)
         tile.run({rows.data() + done * s.taps(), s.taps(), layout.units,
                   static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done)), columns,
-                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr});
+                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr,
+                  direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
+      if (direct) continue;
       if (layout.sums_offset != 0)
         add_tap_sums(rows.data(), image.zero, s.taps(), pixels, tile.mr, tile.nr,
                      reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset), acc);
-      char* out = static_cast<char*>(y.data);
       if (y.layout == ImageLayout::nhwc) {
         for (std::int64_t i = 0; i < pixels; ++i)
-          tile.store({acc + i * tile.nr, columns, y.scale, y.dtype,
-                      out + ((batch * plane + first + i) * s.out_c + channel) * element});
+          tile.store({acc + i * tile.nr, columns, y.scale, y.dtype, out + i * s.out_c * element});
+      } else if (tile.store_planes != nullptr) {
+        tile.store_planes({acc, tile.nr, pixels, columns, y.scale, y.dtype, out, plane});
       } else {
         for (int c = 0; c < columns; ++c) {
           for (std::int64_t i = 0; i < pixels; ++i) column_run[i] = acc[i * tile.nr + c];
-          tile.store({column_run, pixels, y.scale, y.dtype,
-                      out + ((batch * s.out_c + channel + c) * plane + first) * element});
+          tile.store({column_run, pixels, y.scale, y.dtype, out + c * plane * element});
         }
       }
     }

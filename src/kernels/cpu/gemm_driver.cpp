@@ -74,6 +74,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1);
+  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
   parallel_for(parallel, layout.panels * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
     for (std::int64_t item = begin; item < end; ++item) {
@@ -87,11 +88,12 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
         const void* pointers[16];
         for (int r = 0; r < rows; ++r) pointers[r] = codes + (row + r) * layout.code_bytes;
+        char* out = static_cast<char*>(y.data) + row * y.row_stride + column * element;
+        float* at_once = direct ? reinterpret_cast<float*>(out) : nullptr;
         tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
-                  panel + tile.nr * 4, acc});
-        for (int r = 0; r < rows; ++r)
-          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype,
-                      static_cast<char*>(y.data) + (row + r) * y.row_stride + column * element});
+                  panel + tile.nr * 4, acc, at_once, y.row_stride / 4, y.scale});
+        for (int r = 0; r < rows && !direct; ++r)
+          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
       }
     }
   });
