@@ -116,6 +116,7 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
   const std::int64_t element = row_bytes(y.dtype, 1);
   parallel_for(parallel, images * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[pixel_rows * pixel_lanes];
+    alignas(64) std::int32_t back[pixel_rows * pixel_lanes] = {};  // what a -1 outside the image took, by row and lane
     alignas(64) std::int32_t offsets[pixel_lanes] = {};
     std::vector<Outside> outside;
     std::vector<std::uint32_t> memory(static_cast<std::size_t>(words * pixel_lanes + 16));
@@ -128,7 +129,7 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
       pixels.gather({buffer + image * layout.units * planes.plane(), planes.plane(), layout.units, tap_offsets.data(),
                      taps, offsets, count, windows});
       const std::int64_t group = image % s.groups;
-      const bool at_once = y.dtype == Dtype::f32 && outside.empty();
+      const bool at_once = y.dtype == Dtype::f32;
       const char* panels = static_cast<const char*>(packed) + group * static_cast<std::int64_t>(layout.bytes());
       int rows = 0;
       for (std::int64_t row = 0; row < s.group_out(); row += rows) {
@@ -136,15 +137,15 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
         rows = static_cast<int>(std::min<std::int64_t>({pixel_rows, s.group_out() - row, tile.nr - column}));
         const char* panel = panels + row / tile.nr * layout.panel_bytes;
         char* out = static_cast<char*>(y.data) + ((image * s.group_out() + row) * out_plane + first) * element;
+        const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset) + column;
+        for (const Outside& at : outside)
+          for (int r = 0; r < rows; ++r) back[r * pixel_lanes + at.lane] += sums[at.tap * tile.nr + r];
         pixels.run({windows, words, count, panel + tile.nr * 4 + column * tile.unit_bytes, tile.nr * tile.unit_bytes,
-                    rows, static_cast<std::int32_t>(s.depth()), acc, at_once ? reinterpret_cast<float*>(out) : nullptr,
-                    out_plane, y.scale});
+                    rows, static_cast<std::int32_t>(s.depth()), outside.empty() ? nullptr : back, acc,
+                    at_once ? reinterpret_cast<float*>(out) : nullptr, out_plane, y.scale});
+        for (const Outside& at : outside)
+          for (int r = 0; r < rows; ++r) back[r * pixel_lanes + at.lane] = 0;
         if (at_once) continue;
-        if (layout.sums_offset != 0) {
-          const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset) + column;
-          for (const Outside& at : outside)
-            for (int r = 0; r < rows; ++r) acc[r * pixel_lanes + at.lane] += sums[at.tap * tile.nr + r];
-        }
         for (int r = 0; r < rows; ++r)
           tile.store({acc + r * pixel_lanes, count, y.scale, y.dtype, out + r * out_plane * element});
       }

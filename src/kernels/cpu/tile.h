@@ -17,17 +17,20 @@ enum class Code : std::uint8_t {
   s8,      ///< q itself, for callers that want codes and no product
 };
 
-/// Codes of a contiguous run of activations: out[i] = code(float(x[i]) + bias).
+/// Codes of rows of activations: out[i] = code(float(x[i]) + bias[i]), and zeros from code `count` to byte `row_bytes`.
 struct EncodeArgs {
   const void* x;
   Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias and step ignored)
   std::int64_t count;
-  const float* bias;  ///< null, or one value an element (bias_step 1) or one for the whole run (bias_step 0)
-  std::int64_t bias_step;
+  const float* bias;       ///< null, or one value an element (bias_step 1) or one for all (bias_step 0)
+  std::int64_t bias_step;  // the same biases in every row
   float step;
   int lo, hi;
   Code code;
-  void* out;  ///< exactly `count` codes; for bits whole words, pad bits 0
+  void* out;
+  std::int64_t row_bytes;  ///< of `out`: whole words for bits
+  std::int64_t rows = 1;
+  std::int64_t x_stride = 0, out_stride = 0;  ///< bytes from one row to the next
 };
 
 /// Signs of neighbouring pixels of planes, a word of 32 channels at a time: bit i of out[u * word_stride + p] is
@@ -55,6 +58,8 @@ struct CodePlanesArgs {
   Code code;  ///< u8_s8 or u8_s4
   void* out;
   std::int64_t pixel_bytes, row_bytes;  ///< row_bytes: a multiple of 4
+  // Pixel p lies `gap` bytes further for each time that column + p passes a multiple of `width`.
+  std::int64_t column, width, gap;
 };
 
 /// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
@@ -121,7 +126,7 @@ struct SignWindowsArgs {
   std::uint32_t* out;  ///< 64-byte aligned
 };
 
-/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]).
+/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]) + addend[r][p].
 struct PixelTileArgs {
   const std::uint32_t* windows;  ///< [words][pixel_lanes], 64-byte aligned
   std::int64_t words;
@@ -130,9 +135,10 @@ struct PixelTileArgs {
   std::int64_t weight_stride;  ///< bytes from weights[i] to weights[i + 1]; their rows lie side by side
   int rows;                    ///< 1 .. pixel_rows
   std::int32_t depth;
-  std::int32_t* acc;      ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
-  float* y;               ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
-  std::int64_t y_stride;  ///< elements
+  const std::int32_t* addend;  ///< null for 0, or [pixel_rows][pixel_lanes], 64-byte aligned
+  std::int32_t* acc;           ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
+  float* y;                    ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
+  std::int64_t y_stride;       ///< elements
   float scale;
 };
 

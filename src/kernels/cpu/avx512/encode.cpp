@@ -126,11 +126,9 @@ std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantise
   return i;
 }
 
+/// One row; `odd` as above.
 template <Dtype D, Code C>
-bool encode_as(const EncodeArgs& a) {
-  const Quantiser quantiser(a);
-  const Bias bias(a);
-  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+void encode_row(const EncodeArgs& a, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
   std::int64_t i = 0;
   if constexpr (C != Code::s16_s8) i = encode_blocks<D, C>(a, bias, quantiser, odd);
   std::uint16_t* halfwords = static_cast<std::uint16_t*>(a.out);
@@ -153,8 +151,20 @@ bool encode_as(const EncodeArgs& a) {
       store<C>(q[0], i, mask, a.out);
     }
   }
-  if constexpr (C == Code::bits)
-    if (((a.count + 15) / 16) % 2 != 0) halfwords[(a.count + 15) / 16] = 0;
+  const std::int64_t written = C == Code::bits ? (a.count + 15) / 16 * 2 : C == Code::s16_s8 ? 2 * a.count : a.count;
+  for (std::int64_t byte = written; byte < a.row_bytes; ++byte) static_cast<char*>(a.out)[byte] = 0;
+}
+
+template <Dtype D, Code C>
+bool encode_as(EncodeArgs a) {
+  const Quantiser quantiser(a);
+  const Bias bias(a);
+  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    encode_row<D, C>(a, bias, quantiser, odd);
+    a.x = static_cast<const char*>(a.x) + a.x_stride;
+    a.out = static_cast<char*>(a.out) + a.out_stride;
+  }
   return !is_nan(odd);
 }
 
@@ -217,7 +227,11 @@ bool code_planes_as(const CodePlanesArgs& a) {
   const Quantiser quantiser(a);
   const int offset = offset_of(a.code);
   __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+  char* out = static_cast<char*>(a.out);
+  std::int64_t column = a.column;
   for (std::int64_t p = 0; p < a.pixels; p += together) {
+    std::int64_t next_column = column;
+    char* next = out;
     const int pixels = static_cast<int>(a.pixels - p < together ? a.pixels - p : together);
     const __mmask16 mask = static_cast<__mmask16>(0xffff >> (together - pixels));
     for (std::int64_t c = 0; c < a.row_bytes; c += together) {
@@ -255,10 +269,21 @@ bool code_planes_as(const CodePlanesArgs& a) {
                                      _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
       const std::int64_t left = (a.row_bytes - c) / 4;
       const __mmask8 words = static_cast<__mmask8>(left >= 4 ? 15 : (1 << left) - 1);
-      char* out = static_cast<char*>(a.out) + p * a.pixel_bytes + c;
-      for (int i = 0; i < pixels; ++i, out += a.pixel_bytes)  // lane i / 4 of rows[i % 4]
-        _mm_mask_storeu_epi32(out, words, _mm_load_si128(reinterpret_cast<const __m128i*>(rows + i % 4) + i / 4));
+      char* to = out + c;
+      std::int64_t at = column;
+      for (int i = 0; i < pixels; ++i) {  // lane i / 4 of rows[i % 4]
+        _mm_mask_storeu_epi32(to, words, _mm_load_si128(reinterpret_cast<const __m128i*>(rows + i % 4) + i / 4));
+        to += a.pixel_bytes;
+        if (++at == a.width) {
+          to += a.gap;
+          at = 0;
+        }
+      }
+      next = to - c;
+      next_column = at;
     }
+    out = next;
+    column = next_column;
   }
   return !is_nan(odd);
 }
