@@ -126,7 +126,7 @@ struct SignWindowsArgs {
   std::uint32_t* out;  ///< 64-byte aligned
 };
 
-/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]) + addend[r][p].
+/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]).
 struct PixelTileArgs {
   const std::uint32_t* windows;  ///< [words][pixel_lanes], 64-byte aligned
   std::int64_t words;
@@ -135,10 +135,9 @@ struct PixelTileArgs {
   std::int64_t weight_stride;  ///< bytes from weights[i] to weights[i + 1]; their rows lie side by side
   int rows;                    ///< 1 .. pixel_rows
   std::int32_t depth;
-  const std::int32_t* addend;  ///< null for 0, or [pixel_rows][pixel_lanes], 64-byte aligned
-  std::int32_t* acc;           ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
-  float* y;                    ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
-  std::int64_t y_stride;       ///< elements
+  std::int32_t* acc;      ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
+  float* y;               ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
+  std::int64_t y_stride;  ///< elements
   float scale;
 };
 

@@ -60,13 +60,6 @@ void tile(const PixelTileArgs& a) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = _mm512_sub_epi32(depth, _mm512_slli_epi32(sum[r][v], 1));
-  if (a.addend != nullptr) {
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        sum[r][v] = _mm512_add_epi32(sum[r][v], _mm512_load_si512(a.addend + r * pixel_lanes + v * lanes));
-  }
   if (a.y == nullptr) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)

@@ -29,6 +29,7 @@ void tile(const TileArgs& a) {
     for (std::int64_t u = 0; u < a.units; ++u, panel += tile_cols * 4) {
 #pragma GCC unroll 2
       for (int part = 0; part < Product::parts; ++part) {
+        asm volatile("" ::: "memory");  // weights are loaded again for the next part: kept, they would push sums out
         __m512i w[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * 64, part);
