@@ -14,6 +14,7 @@
 #include "bench/race.h"
 #include "bench/torch_rivals.h"
 #include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/huge_pages.h"
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 
@@ -28,6 +29,7 @@ struct Operands {
 at::Tensor prepacked(const kernels::GemmKernel& row, const Operands& o) {
   const auto bytes = static_cast<std::int64_t>(row.packed_bytes(o.shape.n, o.shape.k));
   at::Tensor panels = at::empty({bytes}, at::kByte);
+  kernels::prefer_huge_pages(panels.mutable_data_ptr(), static_cast<std::size_t>(bytes));
   row.prepack(o.weight.const_data_ptr(), o.shape.n, o.shape.k, panels.mutable_data_ptr(), kernels::serial());
   return panels;
 }
