@@ -23,7 +23,7 @@ inline constexpr int units = 6;
 /// What a row of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);
 
-/// Products a second, from one burst of about 20 microseconds. The processor has to have the instructions.
+/// Products a second, from one burst of 0.1 to 0.5 ms. The processor has to have the instructions.
 double burst(Unit unit);
 
 /// What a call cannot do without: products, and reading its panels (64-byte aligned) once.

@@ -12,6 +12,8 @@ namespace {
 constexpr int max_tile = 512;             // mr * nr of the largest tile
 constexpr std::int64_t block_tiles = 16;  // tiles of rows that meet one panel after the other
 
+constexpr std::int64_t prefetch_tiles = 8;  // fewer are too short for a panel to arrive meanwhile
+
 /// Asks for part `tile` of `tiles` of what will be read next.
 void prefetch_part(const char* next, std::int64_t bytes, std::int64_t tile, std::int64_t tiles) {
   const std::int64_t lines = bytes / 64, last = (tile + 1) * lines / tiles;
@@ -92,7 +94,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
       const std::int64_t tiles = (last - first + tile.mr - 1) / tile.mr;
       for (std::int64_t row = first; row < last; row += tile.mr) {
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
-        if (tiles > 1 && p + 1 < layout.panels)
+        if (tiles >= prefetch_tiles && p + 1 < layout.panels)
           prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
         const void* pointers[16];
         for (int r = 0; r < rows; ++r) pointers[r] = codes + (row + r) * layout.code_bytes;
