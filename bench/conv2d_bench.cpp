@@ -1,4 +1,4 @@
-// The integer convolutions, every row, batch 1, float32 NCHW in and out (bias and quantising included).
+// The integer convolutions, every row, batch 1, float32 in and out (bias and quantising included), in both layouts.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -6,12 +6,12 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-
 #include <c10/util/StringUtil.h>
 
 #include <stdexcept>
 
 #include "bench/race.h"
+#include "bench/torch_rivals.h"
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
@@ -25,48 +25,64 @@ at::Tensor prepacked(const kernels::Conv2dKernel& row, const kernels::Conv2dShap
   return panels;
 }
 
+/// x and y in one memory format, which is the layout that runs.
 void run_row(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape, const at::Tensor& x,
              const at::Tensor& bias, const at::Tensor& panels, const at::Tensor& y) {
   const kernels::Dtype out = y.scalar_type() == at::kInt ? kernels::Dtype::s32 : kernels::Dtype::f32;
-  const kernels::Status status = row.run(
-      shape, {x.const_data_ptr(), kernels::Dtype::f32, kernels::ImageLayout::nchw, bias.const_data_ptr<float>(), 0.05f},
-      panels.const_data_ptr(), {y.mutable_data_ptr(), out, kernels::ImageLayout::nchw, 0.01f}, kernels::serial());
+  const auto layout = x.is_contiguous() ? kernels::ImageLayout::nchw : kernels::ImageLayout::nhwc;
+  const kernels::Status status =
+      row.run(shape, {x.const_data_ptr(), kernels::Dtype::f32, layout, bias.const_data_ptr<float>(), 0.05f},
+              panels.const_data_ptr(), {y.mutable_data_ptr(), out, layout, 0.01f}, kernels::serial());
   if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
 }
 
 }  // namespace
 
-void bench_conv2d(double seconds, nlohmann::json& results) {
+void bench_conv2d(const Settings& settings, nlohmann::json& results) {
   const at::NoGradGuard no_grad;
-  for (const auto& s : read_shapes("conv2d.txt", 7)) {
+  for (const auto& [s, source] : read_shapes("conv2d.txt", 7)) {
     const std::int64_t c = s[0], o = s[3], kernel = s[4], stride = s[5], pad = s[6];
+    const std::string title = c10::str("conv2d ", kernel, "x", kernel, " ", c, " to ", o, " channels, image ", s[1],
+                                       "x", s[2], ", stride ", stride);
+    if (title.find(settings.filter) == std::string::npos) continue;
     const kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, kernel, kernel, stride, stride, pad, pad};
     const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, kernel, kernel});
     const at::Tensor codes = at::randint(0, 256, {o, c, kernel, kernel}, at::kByte);
     kernels::Conv2dShape padded_with_minus_one = padded_with_zero;  // as layers of signs do
     padded_with_minus_one.pad_code = -1;
     const at::Tensor y = at::empty({1, o, padded_with_zero.out_h(), padded_with_zero.out_w()});
-    std::vector<Contender> contenders{{"torch float32 conv2d", [&] { at::conv2d(x, w, {}, stride, pad); }}};
+    std::vector<Contender> contenders{{"torch float32", [&] { at::conv2d(x, w, {}, stride, pad); }}};
+    add_conv2d_rivals(x, w, stride, pad, contenders);
     const struct {
       kernels::Conv2dTable table;
+      kernels::Dtype code;
       const kernels::Conv2dShape& shape;
-    } widths[] = {{kernels::b1xb1_conv2d_table(), padded_with_minus_one},
-                  {kernels::s8xs8_conv2d_table(), padded_with_zero},
-                  {kernels::s4xs4_conv2d_table(), padded_with_zero}};
-    for (const auto& [table, shape] : widths) {
-      const at::Tensor wanted = at::empty(y.sizes(), at::kInt), mine = at::empty_like(wanted);
-      run_row(table.back(), shape, x, bias, prepacked(table.back(), shape, codes), wanted);
-      for (const kernels::Conv2dKernel& row : table) {
-        if (row.isa > kernels::host().isa || row.isa == kernels::Isa::reference) continue;
-        const at::Tensor panels = prepacked(row, shape, codes);
-        run_row(row, shape, x, bias, panels, mine);
-        if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
-        contenders.push_back({row.name, [&, &padded = shape, panels] { run_row(row, padded, x, bias, panels, y); }});
+      const char* note;
+    } widths[] = {{kernels::b1xb1_conv2d_table(), kernels::Dtype::bits, padded_with_minus_one, ""},
+                  {kernels::b1xb1_conv2d_table(), kernels::Dtype::bits, padded_with_zero, " pad 0"},
+                  {kernels::s8xs8_conv2d_table(), kernels::Dtype::s8, padded_with_zero, ""},
+                  {kernels::s4xs4_conv2d_table(), kernels::Dtype::s4, padded_with_zero, ""}};
+    for (const auto& [table, code, shape, note] : widths) {
+      if (pad == 0 && *note != 0) continue;
+      for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+        const at::Tensor image = x.contiguous(format), out = at::empty_like(y, y.options(), format);
+        const at::Tensor wanted = at::empty_like(out, at::kInt), mine = at::empty_like(wanted);
+        run_row(table.back(), shape, image, bias, prepacked(table.back(), shape, codes), wanted);
+        for (const kernels::Conv2dKernel& row : table) {
+          if (!kernels::fits(row, shape, kernels::host().isa) || row.isa == kernels::Isa::reference) continue;
+          const at::Tensor panels = prepacked(row, shape, codes);
+          run_row(row, shape, image, bias, panels, mine);
+          if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
+          contenders.push_back({c10::str(row.name, note, format == at::MemoryFormat::Contiguous ? "" : " NHWC"),
+                                [=, &row, &shape] { run_row(row, shape, image, bias, panels, out); },
+                                {unit_of(row.isa, code), static_cast<double>(y.numel() * shape.depth()),
+                                 panels.const_data_ptr(), panels.numel()}});
+        }
       }
     }
-    const std::string name = c10::str("conv2d ", kernel, "x", kernel, " ", c, " to ", o, " channels, image ", s[1], "x",
-                                      s[2], ", stride ", stride);
-    for (const auto& line : report(name, race(contenders, seconds))) results.push_back(line);
+    const nlohmann::json sizes = {{"in_c", c},        {"height", s[1]},   {"width", s[2]}, {"out_c", o},
+                                  {"kernel", kernel}, {"stride", stride}, {"pad", pad},    {"source", source}};
+    results.push_back(report(sizes, title, contenders, race(contenders, settings.seconds)));
   }
 }
 

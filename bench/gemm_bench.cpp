@@ -6,12 +6,15 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <c10/util/StringUtil.h>
 
 #include <memory>
 #include <stdexcept>
 
 #include "bench/race.h"
+#include "bench/torch_rivals.h"
 #include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/huge_pages.h"
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 
@@ -26,6 +29,7 @@ struct Operands {
 at::Tensor prepacked(const kernels::GemmKernel& row, const Operands& o) {
   const auto bytes = static_cast<std::int64_t>(row.packed_bytes(o.shape.n, o.shape.k));
   at::Tensor panels = at::empty({bytes}, at::kByte);
+  kernels::prefer_huge_pages(panels.mutable_data_ptr(), static_cast<std::size_t>(bytes));
   row.prepack(o.weight.const_data_ptr(), o.shape.n, o.shape.k, panels.mutable_data_ptr(), kernels::serial());
   return panels;
 }
@@ -51,24 +55,34 @@ void check(const kernels::GemmTable& table, const kernels::GemmKernel& row, cons
 
 }  // namespace
 
-void bench_gemm(double seconds, nlohmann::json& results) {
+void bench_gemm(const Settings& settings, nlohmann::json& results) {
   const at::NoGradGuard no_grad;
-  for (const auto& s : read_shapes("gemm.txt", 3)) {
+  for (const auto& [s, source] : read_shapes("gemm.txt", 3)) {
+    const std::string title = c10::str("linear m=", s[0], " k=", s[1], " n=", s[2]);
+    if (title.find(settings.filter) == std::string::npos) continue;
     const Operands o{
         {s[0], s[2], s[1]}, at::randn({s[0], s[1]}), at::randn({s[1]}), at::randint(0, 256, {s[2], s[1]}, at::kByte)};
     const at::Tensor w = at::randn({s[2], s[1]}), y = at::empty({s[0], s[2]});
-    std::vector<Contender> contenders{{"torch float32 linear", [&] { at::linear(o.x, w); }}};
-    for (const kernels::GemmTable& table :
-         {kernels::b1xb1_gemm_table(), kernels::s8xs8_gemm_table(), kernels::s4xs4_gemm_table()})
+    std::vector<Contender> contenders{{"torch float32", [&] { at::linear(o.x, w); }}};
+    add_linear_rivals(o.x, w, contenders);
+    const struct {
+      kernels::GemmTable table;
+      kernels::Dtype code;
+    } widths[] = {{kernels::b1xb1_gemm_table(), kernels::Dtype::bits},
+                  {kernels::s8xs8_gemm_table(), kernels::Dtype::s8},
+                  {kernels::s4xs4_gemm_table(), kernels::Dtype::s4}};
+    for (const auto& [table, code] : widths)
       for (const kernels::GemmKernel& row : table) {
-        if (row.isa > kernels::host().isa || row.isa == kernels::Isa::reference) continue;
+        if (!kernels::fits(row, o.shape, kernels::host().isa) || row.isa == kernels::Isa::reference) continue;
         check(table, row, o);
-        contenders.push_back(
-            {row.name, [&o, &row, &y, panels = prepacked(row, o)] { run_row(row, o, panels, y, o.shape.m); }});
+        const at::Tensor panels = prepacked(row, o);
+        contenders.push_back({row.name,
+                              [&o, &row, &y, panels] { run_row(row, o, panels, y, o.shape.m); },
+                              {unit_of(row.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),
+                               panels.numel()}});
       }
-    const std::string name =
-        "linear m=" + std::to_string(s[0]) + " k=" + std::to_string(s[1]) + " n=" + std::to_string(s[2]);
-    for (const auto& line : report(name, race(contenders, seconds))) results.push_back(line);
+    const nlohmann::json shape = {{"m", s[0]}, {"k", s[1]}, {"n", s[2]}, {"source", source}};
+    results.push_back(report(shape, title, contenders, race(contenders, settings.seconds)));
   }
 }
 

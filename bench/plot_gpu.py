@@ -12,7 +12,14 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
-COLORS = {"1 bit": "#d1495b", "4 bit": "#edae49", "8 bit": "#00798c", "fp8": "#8d96a3", "_int_mm": "#c3c9d1"}
+COLORS = {
+    "1 bit": "#d1495b",
+    "4 bit": "#edae49",
+    "8 bit": "#00798c",
+    "fp8": "#8d96a3",
+    "_int_mm": "#c3c9d1",
+    "fastest of torch": "#8d96a3",
+}
 
 
 def draw(labels: list[str], times: list[dict[str, float]], names: list[str], rival: str, path: Path) -> None:

@@ -30,8 +30,10 @@ struct Row {
 
 template <class KernelRow>
 void add_rows(const kernels::Table<KernelRow>& table, std::vector<Row>& rows) {
-  for (const KernelRow& row : table)
-    rows.push_back({row.name, row.isa <= kernels::host().isa ? "available" : "not on this machine"});
+  for (const KernelRow& row : table) {
+    const char* reason = kernels::why_not(row.isa);
+    rows.push_back({row.name, reason == nullptr ? "available" : reason});
+  }
 }
 
 std::vector<Row> cpu_rows() {

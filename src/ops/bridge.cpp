@@ -9,9 +9,11 @@
 #include <cstring>
 
 #include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/huge_pages.h"
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 #include "ops/cuda_products.h"
+#include "ops/dispatch_log.h"
 
 namespace bie::ops {
 namespace {
@@ -40,8 +42,11 @@ PanelHeader header_of(const kernels::Conv2dShape& s) {
   return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, {}};
 }
 
+/// Asks for huge pages where panels fill some: few rows read them all, and 4 KiB pages miss the TLB.
 at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes) {
-  return at::empty({header_bytes + static_cast<std::int64_t>(bytes)}, weight.options().dtype(at::kByte));
+  at::Tensor panels = at::empty({header_bytes + static_cast<std::int64_t>(bytes)}, weight.options().dtype(at::kByte));
+  if (!panels.is_meta()) kernels::prefer_huge_pages(panels.mutable_data_ptr(), bytes);
+  return panels;
 }
 
 /// Writes the header; the pointer behind it.
@@ -247,10 +252,12 @@ void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape
     const kernels::GemmKernel& row =
         row_of_panels(op, tables.cpu, weight.panels, header_of(shape.n, shape.k), host_isa(op));
     check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
+    log_dispatch(op, tables.cpu, row, shape, "its panels were given");
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
   }
   const kernels::GemmKernel& row = gemm_row(op, tables.cpu, shape, kernel_id);
+  log_dispatch(op, tables.cpu, row, shape, kernel_id >= first_kernel_id ? "kernel_id" : "the first that fits");
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
   row.prepack(weight.values.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
   check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
@@ -268,10 +275,12 @@ void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2
   if (weight.panels.defined()) {
     const kernels::Conv2dKernel& row = row_of_panels(op, tables.cpu, weight.panels, header_of(shape), isa);
     check_panel_size(op, weight.panels, row.packed_bytes(shape));
+    log_dispatch(op, tables.cpu, row, shape, "its panels were given");
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
   }
   const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, isa);
+  log_dispatch(op, tables.cpu, row, shape, "the first that fits");
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
   row.prepack(weight.values.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
   check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));

@@ -36,4 +36,7 @@ struct Host {
 };
 const Host& host();
 
+/// Why this process runs no rows of `isa`, in a few words; null where it does.
+const char* why_not(Isa isa);
+
 }  // namespace bie::kernels

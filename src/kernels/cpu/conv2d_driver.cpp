@@ -14,11 +14,6 @@ constexpr int tiles_a_block = 8;
 constexpr int max_block = tiles_a_block * 512;  // accumulators of the largest tile times tiles_a_block
 constexpr std::int64_t run_pixels = 64;         // pixels quantised at once from an NCHW plane
 
-/// The code 0 in every place of a pixel row.
-void fill_zero_pixel(Code code, std::int64_t bytes, char* out) {
-  std::memset(out, zero_code(code), static_cast<std::size_t>(bytes));  // s16 has the zero byte 0
-}
-
 /// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
 /// channels beyond the last are read from `zeros`.
 template <class T>
@@ -37,103 +32,205 @@ void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels
   }
 }
 
+/// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
+/// groups one after another.
 struct Image {
-  const char* codes;  ///< [batch][in_h][in_w] pixel rows, each with the codes of its groups one after another
-  const char* zero;   ///< a group's codes of what lies outside
-  std::int64_t group_bytes, pixel_bytes;
+  std::int64_t height, width, group_bytes, pixel_bytes;
+
+  Image(const Conv2dShape& s, std::int64_t code_bytes)
+      : height(s.in_h + 2 * s.pad_h),
+        width(s.in_w + 2 * s.pad_w),
+        group_bytes(code_bytes),
+        pixel_bytes(s.groups * code_bytes) {}
+  std::int64_t row_bytes() const { return width * pixel_bytes; }
+  /// Pixels of taps that follow one another in a row of a window follow one another in memory.
+  bool whole_rows(const Conv2dShape& s) const { return s.groups == 1 && s.dil_w == 1; }
 };
 
-bool encode_nhwc(const Tile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x, std::int64_t begin,
-                 std::int64_t end, std::int64_t group_bytes, char* codes) {
-  bool finite = true;
-  const std::int64_t channels = s.group_in(), row = row_bytes(x.dtype, channels);
-  const std::int64_t written = code_size(tile.code, channels);
-  for (std::int64_t p = begin * s.groups; p < end * s.groups; ++p) {
-    char* out = codes + p * group_bytes;
-    const float* bias = x.bias == nullptr ? nullptr : x.bias + p % s.groups * channels;
-    finite &= tile.encode({static_cast<const char*>(x.data) + p * row, x.dtype, channels, bias, 1, x.step, width.lo,
-                           width.hi, tile.code, out});
-    std::memset(out + written, 0, static_cast<std::size_t>(group_bytes - written));
+/// What the encoders share: pixels of image row `row`, which counts batches and rows, to `out`.
+struct RowEncoder {
+  const Tile& tile;
+  const Width& width;
+  const Conv2dShape& s;
+  const Conv2dInput& x;
+  const Image& image;
+
+  bool nhwc(std::int64_t row, char* out) const {
+    const std::int64_t channels = s.group_in(), bytes = row_bytes(x.dtype, channels);
+    const char* from = static_cast<const char*>(x.data) + row * s.in_w * s.groups * bytes;
+    bool finite = true;
+    for (std::int64_t g = 0; g < s.groups; ++g)
+      finite &=
+          tile.encode({from + g * bytes, x.dtype, channels, group_bias(g), 1, x.step, width.lo, width.hi, tile.code,
+                       out + g * image.group_bytes, image.group_bytes, s.in_w, s.groups * bytes, image.pixel_bytes});
+    return finite;
   }
-  return finite;
-}
 
-/// Signs of up to run_pixels neighbours of one group's planes, [channels][in_h][in_w] from `x` on, to pixel rows.
-bool encode_sign_planes(const Tile& tile, const Conv2dInput& x, const char* from, const float* bias,
-                        std::int64_t channels, std::int64_t plane, std::int64_t count, std::int64_t pixel_bytes,
-                        std::uint32_t* words, char* out) {
-  const bool finite = tile.sign_planes({from, x.dtype, channels, count, plane, bias, words, run_pixels});
-  for (std::int64_t u = 0; u < (channels + 31) / 32; ++u)
-    for (std::int64_t p = 0; p < count; ++p) std::memcpy(out + p * pixel_bytes + 4 * u, words + u * run_pixels + p, 4);
-  return finite;
-}
-
-bool encode_nchw(const Tile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x, std::int64_t begin,
-                 std::int64_t end, std::int64_t group_bytes, char* codes) {
-  bool finite = true;
-  const std::int64_t plane = s.in_h * s.in_w, channels = s.group_in(), pixel_bytes = s.groups * group_bytes;
-  const std::int64_t code_width = code_size(tile.code, 1);
-  const std::int64_t plane_bytes = run_pixels * code_width;
-  std::vector<std::uint32_t> planes(static_cast<std::size_t>(std::max(channels * plane_bytes / 4, 2 * run_pixels)));
-  char* bytes = reinterpret_cast<char*>(planes.data());
-  for (std::int64_t p = begin; p < end;) {
-    const std::int64_t image = p / plane, offset = p % plane;
-    const std::int64_t count = std::min({run_pixels, end - p, plane - offset});
-    for (std::int64_t g = 0; g < s.groups; ++g) {
-      const std::int64_t first = g * channels;
-      const char* from =
-          static_cast<const char*>(x.data) + row_bytes(x.dtype, (image * s.in_c + first) * plane + offset);
-      const float* bias = x.bias == nullptr ? nullptr : x.bias + first;
-      char* out = codes + p * pixel_bytes + g * group_bytes;
-      if (tile.code == Code::bits) {
-        finite &= encode_sign_planes(tile, x, from, bias, channels, plane, count, pixel_bytes, planes.data(), out);
-        continue;
+  /// Rows `first` to `last` - 1 of one image.
+  bool nchw(std::int64_t first, std::int64_t last, char* out, std::vector<std::uint32_t>& scratch) const {
+    const std::int64_t plane = s.in_h * s.in_w, channels = s.group_in();
+    const std::int64_t begin = first * s.in_w, end = last * s.in_w, gap = 2 * s.pad_w * image.pixel_bytes;
+    const std::int64_t code_width = code_size(tile.code, 1), plane_bytes = run_pixels * code_width;
+    scratch.resize(static_cast<std::size_t>(std::max(channels * plane_bytes / 4, 2 * run_pixels)));
+    bool finite = true;
+    for (std::int64_t p = begin; p < end;) {
+      const std::int64_t offset = p % plane, column = p % s.in_w;
+      // The encoder of planes skips the padding between rows, the others stop before it.
+      const std::int64_t count = tile.code_planes != nullptr ? end - p : std::min(run_pixels, s.in_w - column);
+      for (std::int64_t g = 0; g < s.groups; ++g) {
+        const std::int64_t from = row_bytes(x.dtype, (p / plane * s.in_c + g * channels) * plane + offset);
+        const char* planes = static_cast<const char*>(x.data) + from;
+        char* to = out + g * image.group_bytes;
+        if (tile.code_planes != nullptr)
+          finite &=
+              tile.code_planes({planes, x.dtype, channels, count, plane, group_bias(g), x.step, width.lo, width.hi,
+                                tile.code, to, image.pixel_bytes, image.group_bytes, column, s.in_w, gap});
+        else if (tile.code == Code::bits)
+          finite &= encode_signs(planes, group_bias(g), count, scratch, to);
+        else
+          finite &= encode_codes(planes, group_bias(g), count, scratch, to);
       }
-      for (std::int64_t c = 0; c < channels; ++c)
-        finite &=
-            tile.encode({from + row_bytes(x.dtype, c * plane), x.dtype, count, bias == nullptr ? nullptr : bias + c, 0,
-                         x.step, width.lo, width.hi, tile.code, bytes + c * plane_bytes});
-      if (code_width == 1)
-        transpose_codes(reinterpret_cast<const std::uint8_t*>(bytes), channels, count, pixel_bytes, out);
-      else
-        transpose_codes(reinterpret_cast<const std::uint16_t*>(bytes), channels, count, pixel_bytes, out);
-      const std::int64_t written = (channels * code_width + 3) / 4 * 4;
-      for (std::int64_t i = 0; i < count && written < group_bytes; ++i)
-        std::memset(out + i * pixel_bytes + written, 0, static_cast<std::size_t>(group_bytes - written));
+      p += count;
+      out += count * image.pixel_bytes + (p % s.in_w == 0 ? gap : 0);
     }
-    p += count;
+    return finite;
+  }
+
+ private:
+  const float* group_bias(std::int64_t group) const {
+    return x.bias == nullptr ? nullptr : x.bias + group * s.group_in();
+  }
+
+  bool encode_signs(const char* planes, const float* bias, std::int64_t count, std::vector<std::uint32_t>& words,
+                    char* out) const {
+    const std::int64_t channels = s.group_in();
+    const bool finite =
+        tile.sign_planes({planes, x.dtype, channels, count, s.in_h * s.in_w, bias, words.data(), run_pixels});
+    for (std::int64_t u = 0; u < (channels + 31) / 32; ++u)
+      for (std::int64_t p = 0; p < count; ++p)
+        std::memcpy(out + p * image.pixel_bytes + 4 * u, words.data() + u * run_pixels + p, 4);
+    return finite;
+  }
+
+  bool encode_codes(const char* planes, const float* bias, std::int64_t count, std::vector<std::uint32_t>& scratch,
+                    char* out) const {
+    const std::int64_t channels = s.group_in(), plane = s.in_h * s.in_w;
+    const std::int64_t code_width = code_size(tile.code, 1), plane_bytes = run_pixels * code_width;
+    char* bytes = reinterpret_cast<char*>(scratch.data());
+    bool finite = true;
+    for (std::int64_t c = 0; c < channels; ++c)
+      finite &=
+          tile.encode({planes + row_bytes(x.dtype, c * plane), x.dtype, count, bias == nullptr ? nullptr : bias + c, 0,
+                       x.step, width.lo, width.hi, tile.code, bytes + c * plane_bytes, count * code_width});
+    if (code_width == 1)
+      transpose_codes(reinterpret_cast<const std::uint8_t*>(bytes), channels, count, image.pixel_bytes, out);
+    else
+      transpose_codes(reinterpret_cast<const std::uint16_t*>(bytes), channels, count, image.pixel_bytes, out);
+    const std::int64_t written = (channels * code_width + 3) / 4 * 4;
+    for (std::int64_t i = 0; i < count && written < image.group_bytes; ++i)
+      std::memset(out + i * image.pixel_bytes + written, 0, static_cast<std::size_t>(image.group_bytes - written));
+    return finite;
+  }
+};
+
+/// Padded rows begin ... end - 1, which count batches and rows; false where NaN or infinity was seen.
+bool encode_image(const RowEncoder& encoder, std::int64_t begin, std::int64_t end, char* codes) {
+  const Conv2dShape& s = encoder.s;
+  const Image& image = encoder.image;
+  const int zero = zero_code(encoder.tile.code);  // of 16 bits it is 0
+  const auto fill = [zero](char* at, std::int64_t bytes) { std::memset(at, zero, static_cast<std::size_t>(bytes)); };
+  const std::int64_t left = s.pad_w * image.pixel_bytes;
+  std::vector<std::uint32_t> scratch;
+  bool finite = true;
+  for (std::int64_t row = begin; row < end;) {
+    char* out = codes + row * image.row_bytes();
+    const std::int64_t y = row % image.height - s.pad_h;
+    if (y < 0 || y >= s.in_h) {
+      fill(out, image.row_bytes());
+      ++row;
+      continue;
+    }
+    const std::int64_t rows = encoder.x.layout == ImageLayout::nhwc ? 1 : std::min(end - row, s.in_h - y);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      fill(out + r * image.row_bytes(), left);
+      fill(out + (r + 1) * image.row_bytes() - left, left);
+    }
+    const std::int64_t from = row / image.height * s.in_h + y;
+    finite &= encoder.x.layout == ImageLayout::nhwc ? encoder.nhwc(from, out + left)
+                                                    : encoder.nchw(from, from + rows, out + left, scratch);
+    row += rows;
   }
   return finite;
 }
 
-/// rows[tile][tap][r]: where the window of output pixel first + tile * mr + r finds the codes of a group.
-void window_pointers(const Conv2dShape& s, const Image& image, std::int64_t batch, std::int64_t group,
-                     std::int64_t first, std::int64_t pixels, int mr, const void** rows) {
-  const std::int64_t taps = s.taps(), out_w = s.out_w();
-  for (std::int64_t p = 0; p < pixels; ++p) {
-    const std::int64_t top = (first + p) / out_w * s.stride_h - s.pad_h;
-    const std::int64_t left = (first + p) % out_w * s.stride_w - s.pad_w;
-    const void** row = rows + p / mr * taps * mr + p % mr;
-    for (std::int64_t i = 0; i < s.kernel_h; ++i) {
-      const std::int64_t y = top + i * s.dil_h;
-      for (std::int64_t j = 0; j < s.kernel_w; ++j, row += mr) {
-        const std::int64_t x = left + j * s.dil_w;
-        const bool inside = y >= 0 && y < s.in_h && x >= 0 && x < s.in_w;
-        const std::int64_t pixel = (batch * s.in_h + y) * s.in_w + x;
-        *row = inside ? image.codes + pixel * image.pixel_bytes + group * image.group_bytes : image.zero;
+/// A tap of a pixel's window that lies outside the image.
+struct Outside {
+  std::int64_t pixel, tap;
+};
+
+/// The windows of some output pixels: rows[tile][tap][r] is where output pixel first + tile * mr + r finds the codes of
+/// a group at tap. Where the image has whole rows a tap is a row of the window.
+struct Windows {
+  std::vector<std::int64_t> tap_offsets;
+  std::vector<const void*> rows;
+  std::vector<Outside> outside;  ///< by pixel, and only where signs have to be taken back
+
+  Windows(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
+    for (std::int64_t i = 0; i < s.kernel_h; ++i)
+      for (std::int64_t j = 0; j < (image.whole_rows(s) ? 1 : s.kernel_w); ++j)
+        tap_offsets.push_back(i * s.dil_h * image.row_bytes() + j * s.dil_w * image.pixel_bytes);
+    rows.resize(static_cast<std::size_t>(pixels) * tap_offsets.size());
+  }
+  std::int64_t taps() const { return static_cast<std::int64_t>(tap_offsets.size()); }
+  std::vector<Outside>::const_iterator first_outside(std::int64_t pixel) const {
+    return std::lower_bound(outside.begin(), outside.end(), pixel,
+                            [](const Outside& at, std::int64_t p) { return at.pixel < p; });
+  }
+  bool all_inside(std::int64_t from, std::int64_t to) const {
+    const auto at = first_outside(from);
+    return at == outside.end() || at->pixel >= to;
+  }
+
+  /// `codes` are those of the group in the batch.
+  void find(const Conv2dShape& s, const Image& image, const char* codes, std::int64_t first, std::int64_t pixels,
+            int mr, bool take_back) {
+    const std::int64_t out_w = s.out_w(), step = s.stride_w * image.pixel_bytes;
+    std::int64_t y = first / out_w, x = first % out_w;
+    const char* window = codes + y * s.stride_h * image.row_bytes() + x * step;
+    outside.clear();
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      const void** row = rows.data() + p / mr * taps() * mr + p % mr;
+      for (const std::int64_t offset : tap_offsets) {
+        *row = window + offset;
+        row += mr;
+      }
+      if (take_back) find_outside(s, y * s.stride_h - s.pad_h, x * s.stride_w - s.pad_w, p);
+      window += step;
+      if (++x == out_w) {
+        x = 0;
+        window = codes + ++y * s.stride_h * image.row_bytes();
       }
     }
   }
-}
 
-/// Takes back the signs -1 that windows read outside the image: acc[pixel][c] += sums[tap][c] for every such tap.
-void add_tap_sums(const void* const* rows, const void* zero, std::int64_t taps, std::int64_t pixels, int mr, int nr,
-                  const std::int32_t* sums, std::int32_t* acc) {
-  for (std::int64_t p = 0; p < pixels; ++p)
-    for (std::int64_t tap = 0; tap < taps; ++tap) {
-      if (rows[(p / mr * taps + tap) * mr + p % mr] != zero) continue;
-      for (int c = 0; c < nr; ++c) acc[p * nr + c] += sums[tap * nr + c];
-    }
+ private:
+  void find_outside(const Conv2dShape& s, std::int64_t top, std::int64_t left, std::int64_t pixel) {
+    if (top >= 0 && left >= 0 && top + s.dil_h * (s.kernel_h - 1) < s.in_h &&
+        left + s.dil_w * (s.kernel_w - 1) < s.in_w)
+      return;
+    for (std::int64_t i = 0; i < s.kernel_h; ++i)
+      for (std::int64_t j = 0; j < s.kernel_w; ++j) {
+        const std::int64_t y = top + i * s.dil_h, x = left + j * s.dil_w;
+        if (y < 0 || y >= s.in_h || x < 0 || x >= s.in_w) outside.push_back({pixel, i * s.kernel_w + j});
+      }
+  }
+};
+
+/// Takes back the signs -1 that pixels `from` to `to` - 1 read outside the image: acc[pixel][c] += sums[tap][c].
+void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, int nr, const std::int32_t* sums,
+                  std::int32_t* acc) {
+  for (auto at = windows.first_outside(from); at != windows.outside.end() && at->pixel < to; ++at)
+    for (int c = 0; c < nr; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
 }
 
 }  // namespace
@@ -159,20 +256,16 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t plane = s.out_h() * s.out_w();
   if (s.batch == 0 || s.out_c == 0 || plane == 0) return Status::ok;
   const PanelLayout layout = conv2d_layout(tile, s);
-  const std::int64_t in_pixels = s.batch * s.in_h * s.in_w, pixel_bytes = s.groups * layout.code_bytes;
-  char* buffer =
-      static_cast<char*>(workspace(static_cast<std::size_t>(layout.code_bytes + in_pixels * pixel_bytes + 64)));
-  if (buffer == nullptr) return Status::out_of_memory;
-  char* codes = buffer + layout.code_bytes;
-  fill_zero_pixel(tile.code, layout.code_bytes, buffer);
-  const Image image = {codes, buffer, layout.code_bytes, pixel_bytes};
+  const Image image(s, layout.code_bytes);
+  const std::int64_t image_bytes = image.height * image.row_bytes();
+  char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + 64)));
+  if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true};
-  const auto encode = x.layout == ImageLayout::nhwc ? encode_nhwc : encode_nchw;
-  const std::int64_t encode_grain = std::max<std::int64_t>(run_pixels, 32768 / std::max<std::int64_t>(1, s.in_c));
-  parallel_for(parallel, in_pixels, encode_grain, [&](std::int64_t begin, std::int64_t end) {
-    if (!encode(tile, width, s, x, begin, end, layout.code_bytes, codes))
-      finite.store(false, std::memory_order_relaxed);
+  const RowEncoder encoder{tile, width, s, x, image};
+  const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
+  parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
+    if (!encode_image(encoder, begin, end, codes)) finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 
@@ -182,37 +275,55 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t item_work = std::min(plane, block_pixels) * tile.nr * std::max<std::int64_t>(1, s.depth());
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1);
+  const bool take_back = layout.sums_offset != 0, nhwc = y.layout == ImageLayout::nhwc;
+  const bool fetch_output = s.batch * plane * s.out_c * element >= large_output;
   parallel_for(parallel, s.batch * blocks * group_panels, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_block];
     std::int32_t column_run[64];
-    std::vector<const void*> rows(static_cast<std::size_t>(block_pixels * s.taps()));
+    Windows windows(s, image, block_pixels);
+    const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
     std::int64_t known = -1;
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t block = item / group_panels, group = item % group_panels / layout.panels;
       const std::int64_t batch = block / blocks, first = block % blocks * block_pixels;
       const std::int64_t pixels = std::min(block_pixels, plane - first);
-      if (item / layout.panels != known) window_pointers(s, image, batch, group, first, pixels, tile.mr, rows.data());
+      if (item / layout.panels != known)
+        windows.find(s, image, codes + batch * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
+                     take_back);
       known = item / layout.panels;
       const char* panel = static_cast<const char*>(packed) + item % group_panels * layout.panel_bytes;
       const std::int64_t column = item % layout.panels * tile.nr, channel = group * s.group_out() + column;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, s.group_out() - column));
-      for (std::int64_t done = 0; done < pixels; done += tile.mr)
-        tile.run({rows.data() + done * s.taps(), s.taps(), layout.units,
-                  static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done)), columns,
-                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr});
-      if (layout.sums_offset != 0)
-        add_tap_sums(rows.data(), image.zero, s.taps(), pixels, tile.mr, tile.nr,
-                     reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset), acc);
+      const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
       char* out = static_cast<char*>(y.data);
-      if (y.layout == ImageLayout::nhwc) {
-        for (std::int64_t i = 0; i < pixels; ++i)
-          tile.store({acc + i * tile.nr, columns, y.scale, y.dtype,
-                      out + ((batch * plane + first + i) * s.out_c + channel) * element});
+      if (nhwc)
+        out += ((batch * plane + first) * s.out_c + channel) * element;
+      else
+        out += ((batch * s.out_c + channel) * plane + first) * element;
+      for (std::int64_t done = 0; done < pixels; done += tile.mr) {
+        const int rows_here = static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done));
+        if (fetch_output && nhwc) {
+          prefetch_output(out + done * s.out_c * element, rows_here, s.out_c * element, columns * element);
+        } else if (fetch_output) {
+          const std::int64_t c = done * columns / pixels, next = (done + rows_here) * columns / pixels;
+          prefetch_output(out + c * plane * element, next - c, plane * element, pixels * element);
+        }
+        const bool inside = windows.all_inside(done, done + rows_here);
+        const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
+        tile.run({windows.rows.data() + done * taps, taps, units, rows_here, columns,
+                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr,
+                  direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
+        if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
+        for (std::int64_t i = done; i < done + rows_here && nhwc && !direct; ++i)
+          tile.store({acc + i * tile.nr, columns, y.scale, y.dtype, out + i * s.out_c * element});
+      }
+      if (nhwc) continue;
+      if (tile.store_planes != nullptr) {
+        tile.store_planes({acc, tile.nr, pixels, columns, y.scale, y.dtype, out, plane});
       } else {
         for (int c = 0; c < columns; ++c) {
           for (std::int64_t i = 0; i < pixels; ++i) column_run[i] = acc[i * tile.nr + c];
-          tile.store({column_run, pixels, y.scale, y.dtype,
-                      out + ((batch * s.out_c + channel + c) * plane + first) * element});
+          tile.store({column_run, pixels, y.scale, y.dtype, out + c * plane * element});
         }
       }
     }

@@ -10,7 +10,15 @@ namespace bie::kernels::cpu {
 namespace {
 
 constexpr int max_tile = 512;             // mr * nr of the largest tile
-constexpr std::int64_t block_tiles = 16;  // tiles of rows that a task takes per panel
+constexpr std::int64_t block_tiles = 16;  // tiles of rows that meet one panel after the other
+
+constexpr std::int64_t prefetch_tiles = 8;  // fewer are too short for a panel to arrive meanwhile
+
+/// Asks for part `tile` of `tiles` of what will be read next.
+void prefetch_part(const char* next, std::int64_t bytes, std::int64_t tile, std::int64_t tiles) {
+  const std::int64_t lines = bytes / 64, last = (tile + 1) * lines / tiles;
+  for (std::int64_t line = tile * lines / tiles; line < last; ++line) __builtin_prefetch(next + line * 64, 0, 2);
+}
 
 /// Packed sign bits of a row, pad bits cleared.
 void copy_bits(const void* row, std::int64_t k, void* out, std::int64_t out_bytes) {
@@ -20,31 +28,31 @@ void copy_bits(const void* row, std::int64_t k, void* out, std::int64_t out_byte
   if (k % 8 != 0) static_cast<std::uint8_t*>(out)[bytes - 1] &= static_cast<std::uint8_t>((1 << (k % 8)) - 1);
 }
 
-/// Packed nibbles of a row to bytes q + 8.
-void expand_int4(const void* row, std::int64_t k, std::uint8_t* out) {
+/// Packed nibbles of a row to bytes q + 8. Codes beyond k meet zero weights; they are only kept defined.
+void expand_int4(const void* row, std::int64_t k, char* out, std::int64_t out_bytes) {
   const std::uint8_t* packed = static_cast<const std::uint8_t*>(row);
   for (std::int64_t i = 0; i < k; ++i) {
     const int nibble = i % 2 == 0 ? packed[i / 2] >> 4 : packed[i / 2] & 15;
-    out[i] = static_cast<std::uint8_t>(nibble ^ 8);
+    out[i] = static_cast<char>(nibble ^ 8);
   }
+  std::memset(out + k, 0, static_cast<std::size_t>(out_bytes - k));
 }
 
-bool encode_row(const Tile& tile, const Width& width, std::int64_t k, const GemmInput& x, std::int64_t row,
-                std::int64_t code_bytes, char* out) {
-  const char* from = static_cast<const char*>(x.data) + row * x.row_stride;
-  if (x.dtype == Dtype::bits) {
-    copy_bits(from, k, out, code_bytes);
-    return true;
+/// Codes of rows begin ... end - 1; false where NaN or infinity was seen.
+bool encode_rows(const Tile& tile, const Width& width, std::int64_t k, const GemmInput& x, std::int64_t begin,
+                 std::int64_t end, std::int64_t code_bytes, char* codes) {
+  const char* from = static_cast<const char*>(x.data) + begin * x.row_stride;
+  char* out = codes + begin * code_bytes;
+  if (is_float(x.dtype) || x.dtype == Dtype::s8)
+    return tile.encode({from, x.dtype, k, x.bias, 1, x.step, width.lo, width.hi, tile.code, out, code_bytes,
+                        end - begin, x.row_stride, code_bytes});
+  for (std::int64_t row = begin; row < end; ++row, from += x.row_stride, out += code_bytes) {
+    if (x.dtype == Dtype::bits)
+      copy_bits(from, k, out, code_bytes);
+    else
+      expand_int4(from, k, out, code_bytes);
   }
-  bool finite = true;
-  if (x.dtype == Dtype::s4)
-    expand_int4(from, k, reinterpret_cast<std::uint8_t*>(out));
-  else
-    finite = tile.encode({from, x.dtype, k, x.bias, 1, x.step, width.lo, width.hi, tile.code, out});
-  // Codes beyond k meet zero weights; they are only kept defined. Sign words are padded by the encoder.
-  const std::int64_t written = tile.code == Code::bits ? (k + 31) / 32 * 4 : code_size(tile.code, k);
-  std::memset(out + written, 0, static_cast<std::size_t>(code_bytes - written));
-  return finite;
+  return true;
 }
 
 }  // namespace
@@ -62,10 +70,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, shape.k));
   const std::int64_t encoded = shape.k == 0 ? 0 : m;  // empty rows may lie nowhere: x and codes can be null
   parallel_for(parallel, encoded, encode_grain, [&](std::int64_t begin, std::int64_t end) {
-    bool all = true;
-    for (std::int64_t row = begin; row < end; ++row)
-      all &= encode_row(tile, width, shape.k, x, row, layout.code_bytes, codes + row * layout.code_bytes);
-    if (!all) finite.store(false, std::memory_order_relaxed);
+    if (!encode_rows(tile, width, shape.k, x, begin, end, layout.code_bytes, codes))
+      finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 
@@ -74,24 +80,31 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1);
+  const bool fetch_output = m * shape.n * element >= large_output;
+  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
   parallel_for(parallel, layout.panels * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
     for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t p = item / blocks;
+      const std::int64_t p = item % layout.panels;
       const char* panel = static_cast<const char*>(packed) + p * layout.panel_bytes;
       const std::int64_t column = p * tile.nr;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, shape.n - column));
-      const std::int64_t first = item % blocks * block_rows;
+      const std::int64_t first = item / layout.panels * block_rows;
       const std::int64_t last = std::min(m, first + block_rows);
+      const std::int64_t tiles = (last - first + tile.mr - 1) / tile.mr;
       for (std::int64_t row = first; row < last; row += tile.mr) {
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
+        if (tiles >= prefetch_tiles && p + 1 < layout.panels)
+          prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
         const void* pointers[16];
         for (int r = 0; r < rows; ++r) pointers[r] = codes + (row + r) * layout.code_bytes;
+        char* out = static_cast<char*>(y.data) + row * y.row_stride + column * element;
+        if (fetch_output) prefetch_output(out, rows, y.row_stride, columns * element);
+        float* at_once = direct ? reinterpret_cast<float*>(out) : nullptr;
         tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
-                  panel + tile.nr * 4, acc});
-        for (int r = 0; r < rows; ++r)
-          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype,
-                      static_cast<char*>(y.data) + (row + r) * y.row_stride + column * element});
+                  panel + tile.nr * 4, acc, at_once, y.row_stride / 4, y.scale});
+        for (int r = 0; r < rows && !direct; ++r)
+          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
       }
     }
   });

@@ -63,4 +63,10 @@ const Host& host() {
   return once;
 }
 
+const char* why_not(Isa isa) {
+  if (isa <= host().isa) return nullptr;
+  static const Isa best = best_isa(detect_cpu());
+  return isa <= best ? "left out by BIE_MAX_ISA" : "not on this machine";
+}
+
 }  // namespace bie::kernels

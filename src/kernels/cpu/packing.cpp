@@ -27,7 +27,8 @@ Status pack_signs(const RowsShape& shape, const void* x, Dtype dtype, std::int64
       for (std::int64_t i = 0; i < shape.k; i += chunk) {
         const std::int64_t count = std::min(chunk, shape.k - i);
         const char* from = static_cast<const char*>(x) + row * row_stride + row_bytes(dtype, i);
-        encode({from, dtype, count, bias == nullptr ? nullptr : bias + i, 1, 1.0f, 0, 1, cpu::Code::bits, words});
+        encode({from, dtype, count, bias == nullptr ? nullptr : bias + i, 1, 1.0f, 0, 1, cpu::Code::bits, words,
+                (count + 31) / 32 * 4});
         std::memcpy(packed + row * bytes + i / 8, words, static_cast<std::size_t>(row_bytes(Dtype::bits, count)));
       }
   });

@@ -129,6 +129,11 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
   });
 }
 
+void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes) {
+  for (std::int64_t row = 0; row < rows; ++row, out += row_stride)
+    for (std::int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(out + at, 1);
+}
+
 void* workspace(std::size_t bytes) {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }

@@ -51,6 +51,11 @@ int zero_code(Code code);
 /// Bytes of `count` activation codes; bits count whole bytes.
 std::int64_t code_size(Code code, std::int64_t count);
 
+/// Bytes of a result that caches near the core do not hold: its lines are fetched while a tile multiplies, because
+/// stores would wait for them.
+inline constexpr std::int64_t large_output = std::int64_t{1} << 19;
+void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes);
+
 /// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned. Contents are lost on
 /// the next call.
 void* workspace(std::size_t bytes);

@@ -20,11 +20,9 @@ Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t
   if (!(std::isfinite(step) && step > 0)) return Status::bad_scale;
   std::atomic<bool> finite{true};
   parallel_for(parallel, shape.rows, 1 + 65536 / (shape.k + 1), [&](std::int64_t begin, std::int64_t end) {
-    bool all = true;
-    for (std::int64_t row = begin; row < end; ++row)
-      all &= encode({static_cast<const char*>(x) + row * row_stride, dtype, shape.k, bias, 1, step, lo, hi,
-                     cpu::Code::s8, q + row * shape.k});
-    if (!all) finite.store(false, std::memory_order_relaxed);
+    if (!encode({static_cast<const char*>(x) + begin * row_stride, dtype, shape.k, bias, 1, step, lo, hi, cpu::Code::s8,
+                 q + begin * shape.k, shape.k, end - begin, row_stride, shape.k}))
+      finite.store(false, std::memory_order_relaxed);
   });
   return finite.load() ? Status::ok : Status::not_finite;
 }

@@ -17,17 +17,20 @@ enum class Code : std::uint8_t {
   s8,      ///< q itself, for callers that want codes and no product
 };
 
-/// Codes of a contiguous run of activations: out[i] = code(float(x[i]) + bias).
+/// Codes of rows of activations: out[i] = code(float(x[i]) + bias[i]), and zeros from code `count` to byte `row_bytes`.
 struct EncodeArgs {
   const void* x;
   Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias and step ignored)
   std::int64_t count;
-  const float* bias;  ///< null, or one value an element (bias_step 1) or one for the whole run (bias_step 0)
-  std::int64_t bias_step;
+  const float* bias;       ///< null, or one value an element (bias_step 1) or one for all (bias_step 0)
+  std::int64_t bias_step;  // the same biases in every row
   float step;
   int lo, hi;
   Code code;
-  void* out;  ///< exactly `count` codes; for bits whole words, pad bits 0
+  void* out;
+  std::int64_t row_bytes;  ///< of `out`: whole words for bits
+  std::int64_t rows = 1;
+  std::int64_t x_stride = 0, out_stride = 0;  ///< bytes from one row to the next
 };
 
 /// Signs of neighbouring pixels of planes, a word of 32 channels at a time: bit i of out[u * word_stride + p] is
@@ -42,16 +45,36 @@ struct SignPlanesArgs {
   std::int64_t word_stride;
 };
 
+/// Codes of neighbouring pixels of planes as rows of pixels: byte c of out + p * pixel_bytes is the code of
+/// float(x[c * plane + p]) + bias[c]; bytes from `channels` to `row_bytes` are 0.
+struct CodePlanesArgs {
+  const void* x;
+  Dtype dtype;  ///< f32, bf16, f16, or s8 (codes; bias and step ignored)
+  std::int64_t channels, pixels;
+  std::int64_t plane;  ///< elements from one channel to the next
+  const float* bias;   ///< [channels] or null
+  float step;
+  int lo, hi;
+  Code code;  ///< u8_s8 or u8_s4
+  void* out;
+  std::int64_t pixel_bytes, row_bytes;  ///< row_bytes: a multiple of 4
+  // Pixel p lies `gap` bytes further for each time that column + p passes a multiple of `width`.
+  std::int64_t column, width, gap;
+};
+
 /// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
 struct TileArgs {
   const void* const* rows;  ///< [taps][mr] pointers to activation codes
   std::int64_t taps;
-  std::int64_t units;        ///< units a tap
-  int row_count;             ///< 1 .. mr
-  int col_count;             ///< 1 .. nr: columns beyond it may be left uncomputed
-  const std::int32_t* init;  ///< [nr] start values that undo the code's offset
-  const void* panel;         ///< [taps][units][nr] weight units, 64-byte aligned
-  std::int32_t* acc;         ///< [mr][nr], 64-byte aligned
+  std::int64_t units;         ///< units a tap
+  int row_count;              ///< 1 .. mr
+  int col_count;              ///< 1 .. nr: columns beyond it may be left uncomputed
+  const std::int32_t* init;   ///< [nr] start values that undo the code's offset
+  const void* panel;          ///< [taps][units][nr] weight units, 64-byte aligned
+  std::int32_t* acc;          ///< [mr][nr], 64-byte aligned; undefined afterwards where y is not null
+  float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
+  std::int64_t y_stride = 0;  ///< elements
+  float scale = 0;
 };
 
 /// out[i] = float(acc[i]) * scale in `dtype`, i < count.
@@ -63,6 +86,17 @@ struct StoreArgs {
   void* out;
 };
 
+/// out[c * plane + p] = float(acc[p * acc_stride + c]) * scale in `dtype`, p < pixels, c < columns. Rows of acc up to
+/// the next multiple of 16 pixels, and columns likewise, may be read.
+struct StorePlanesArgs {
+  const std::int32_t* acc;
+  std::int64_t acc_stride, pixels, columns;
+  float scale;
+  Dtype dtype;
+  void* out;
+  std::int64_t plane;  ///< elements
+};
+
 struct Tile {
   Code code;
   int mr, nr;
@@ -72,6 +106,9 @@ struct Tile {
   bool (*sign_planes)(const SignPlanesArgs&);  ///< the same of planes; of tiles of bits alone
   void (*run)(const TileArgs&);
   void (*store)(const StoreArgs&);
+  // Null where a tile has none of its own and the driver turns pixels into planes.
+  bool (*code_planes)(const CodePlanesArgs&) = nullptr;  ///< false: a NaN or infinity was seen
+  void (*store_planes)(const StorePlanesArgs&) = nullptr;
 };
 
 /// Outputs that a pixel tile computes at most, pixels and filters.
@@ -123,6 +160,7 @@ extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 extern const PixelTile b1xb1_pixel_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
+bool code_planes(const CodePlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx512
 

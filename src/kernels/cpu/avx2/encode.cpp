@@ -73,7 +73,7 @@ bool encode8(const char* x, __m256 bias, const Rounding& rounding, char* out) {
 }
 
 template <Dtype D, Code C>
-bool encode_as(const EncodeArgs& a) {
+bool encode_row(const EncodeArgs& a) {
   constexpr std::int64_t out_bytes = C == Code::s16_s8 ? 16 : C == Code::bits ? 1 : 8;  // of eight codes
   const Rounding rounding = {_mm256_set1_ps(a.step), _mm256_set1_ps(static_cast<float>(a.lo)),
                              _mm256_set1_ps(static_cast<float>(a.hi))};
@@ -104,8 +104,18 @@ bool encode_as(const EncodeArgs& a) {
     else
       std::memcpy(out + i / 8 * out_bytes, codes, left * (out_bytes / 8));
   }
-  if constexpr (C == Code::bits)
-    for (std::int64_t byte = (a.count + 7) / 8; byte % 4 != 0; ++byte) out[byte] = 0;
+  for (std::int64_t byte = (a.count * out_bytes + 7) / 8; byte < a.row_bytes; ++byte) out[byte] = 0;
+  return finite;
+}
+
+template <Dtype D, Code C>
+bool encode_as(EncodeArgs a) {
+  bool finite = true;
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    finite &= encode_row<D, C>(a);
+    a.x = static_cast<const char*>(a.x) + a.x_stride;
+    a.out = static_cast<char*>(a.out) + a.out_stride;
+  }
   return finite;
 }
 

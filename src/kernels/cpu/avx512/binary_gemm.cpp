@@ -15,6 +15,7 @@ struct Product {
 
 }  // namespace
 
-const Tile b1xb1_tile = {Code::bits, tile_rows, tile_cols, 32, 4, encode, sign_planes, run_tile<Product>, store};
+const Tile b1xb1_tile = {Code::bits,  tile_rows,         tile_cols, 32,      4,           encode,
+                         sign_planes, run_tile<Product>, store,     nullptr, store_planes};
 
 }  // namespace bie::kernels::cpu::avx512

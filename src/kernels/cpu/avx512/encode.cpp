@@ -1,4 +1,4 @@
-// Activations to codes, sixteen at a time.
+// Activations to codes, 64 at a time and a tail of sixteens.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 
 namespace bie::kernels::cpu::avx512 {
 namespace {
-
-constexpr int nan_or_infinity = 0x01 | 0x08 | 0x10 | 0x80;  // fpclass bits: QNaN, +inf, -inf, SNaN
 
 template <Dtype D>
 __m512 load(const void* x, std::int64_t i, __mmask16 mask) {
@@ -25,51 +23,149 @@ __m512 load(const void* x, std::int64_t i, __mmask16 mask) {
   }
 }
 
+constexpr int offset_of(Code code) { return code == Code::u8_s8 ? 128 : code == Code::u8_s4 ? 8 : 0; }
+
 template <Code C>
 void store(__m512i q, std::int64_t i, __mmask16 mask, void* out) {
   if constexpr (C == Code::s16_s8) {
     _mm256_mask_storeu_epi16(static_cast<std::int16_t*>(out) + i, mask, _mm512_cvtepi32_epi16(q));
   } else {
-    const __m512i offset = _mm512_set1_epi32(C == Code::u8_s8 ? 128 : C == Code::u8_s4 ? 8 : 0);
-    const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(q, offset));
+    const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(q, _mm512_set1_epi32(offset_of(C))));
     _mm_mask_storeu_epi8(static_cast<std::uint8_t*>(out) + i, mask, bytes);
   }
 }
 
+/// clamp(rint(x / step), lo, hi) of float32 division. A product with 1 / step differs from the quotient by less than
+/// 3 * 2^-24 of it, that is by less than 2^-14 below 2^8, and beyond both are clamped: only where it is that near to a
+/// half do the divisions run. A step whose reciprocal is no normal number makes every quotient one of those.
+struct Quantiser {
+  __m512 step, reciprocal, lo, hi;
+
+  template <class Args>
+  explicit Quantiser(const Args& a)
+      : step(_mm512_set1_ps(a.step)),
+        reciprocal(_mm512_set1_ps(a.step > 0x1p-100f && a.step < 0x1p100f ? 1.0f / a.step : __builtin_nanf(""))),
+        lo(_mm512_set1_ps(static_cast<float>(a.lo))),
+        hi(_mm512_set1_ps(static_cast<float>(a.hi))) {}
+
+  void codes(const __m512 (&x)[4], __m512i (&q)[4]) const {
+    __m512 rounded[4];
+    __mmask16 near_half = 0;
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      const __m512 quotient = _mm512_mul_ps(x[v], reciprocal);
+      rounded[v] = round(quotient);
+      const __m512 off = _mm512_abs_ps(_mm512_sub_ps(quotient, rounded[v]));
+      near_half |= _mm512_cmp_ps_mask(off, _mm512_set1_ps(0.5f - 0x1p-14f), _CMP_NLT_UQ);
+    }
+    if (near_half != 0)
+      for (int v = 0; v < 4; ++v) rounded[v] = round(_mm512_div_ps(x[v], step));
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) q[v] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(rounded[v], lo), hi));
+  }
+
+ private:
+  static __m512 round(__m512 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+};
+
+/// 64 codes as bytes.
+__m512i bytes_of(const __m512i (&q)[4], int offset) {
+  const __m512i pairs =
+      _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));  // four by four, interleaved
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_add_epi8(_mm512_permutexvar_epi32(order, pairs), _mm512_set1_epi8(static_cast<char>(offset)));
+}
+
+/// The biases of a run: one an element, or the same for all.
+struct Bias {
+  const float* elements;
+  __m512 same;
+
+  explicit Bias(const EncodeArgs& a)
+      : elements(a.bias_step == 0 ? nullptr : a.bias),
+        same(_mm512_set1_ps(a.bias != nullptr && a.bias_step == 0 ? *a.bias : 0.0f)) {}
+  __m512 at(std::int64_t i, __mmask16 mask) const {
+    return elements == nullptr ? same : _mm512_maskz_loadu_ps(mask, elements + i);
+  }
+};
+
+bool is_nan(__m512 x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
+
+/// The elements done, a multiple of 64. `odd` becomes NaN where one of them is NaN or infinite.
 template <Dtype D, Code C>
-bool encode_as(const EncodeArgs& a) {
-  const __m512 step = _mm512_set1_ps(a.step);
-  const __m512 lo = _mm512_set1_ps(static_cast<float>(a.lo));
-  const __m512 hi = _mm512_set1_ps(static_cast<float>(a.hi));
-  const bool whole_run = a.bias != nullptr && a.bias_step == 0;
-  const __m512 run_bias = _mm512_set1_ps(whole_run ? *a.bias : 0.0f);
-  const float* element_bias = whole_run ? nullptr : a.bias;
-  __mmask16 bad = 0;
+std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
+  constexpr __mmask16 all = 0xffff;
+  __m512 sums[4] = {odd, odd, odd, odd};
+  std::int64_t i = 0;
+  for (; i + 64 <= a.count; i += 64) {
+    __m512 x[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      x[v] = load<D>(a.x, i + 16 * v, all);
+      if constexpr (D == Dtype::s8) continue;
+      x[v] = _mm512_add_ps(x[v], bias.at(i + 16 * v, all));
+      sums[v] = _mm512_fmadd_ps(x[v], _mm512_setzero_ps(), sums[v]);
+    }
+    if constexpr (C == Code::bits) {
+      std::uint64_t bits = 0;
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v)
+        bits |= static_cast<std::uint64_t>(_mm512_cmp_ps_mask(x[v], _mm512_setzero_ps(), _CMP_GE_OQ)) << (16 * v);
+      __builtin_memcpy(static_cast<char*>(a.out) + i / 8, &bits, sizeof bits);
+    } else {
+      __m512i q[4];
+      if constexpr (D == Dtype::s8) {
+        for (int v = 0; v < 4; ++v) q[v] = _mm512_cvtps_epi32(x[v]);
+      } else {
+        quantiser.codes(x, q);
+      }
+      _mm512_storeu_si512(static_cast<char*>(a.out) + i, bytes_of(q, offset_of(C)));
+    }
+  }
+  odd = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+  return i;
+}
+
+/// One row; `odd` as above.
+template <Dtype D, Code C>
+void encode_row(const EncodeArgs& a, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
+  std::int64_t i = 0;
+  if constexpr (C != Code::s16_s8) i = encode_blocks<D, C>(a, bias, quantiser, odd);
   std::uint16_t* halfwords = static_cast<std::uint16_t*>(a.out);
-  for (std::int64_t i = 0; i < a.count; i += 16) {
+  for (; i < a.count; i += 16) {
     const std::int64_t left = a.count - i;
     const __mmask16 mask = left >= 16 ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
     __m512 x = load<D>(a.x, i, mask);
     if constexpr (D != Dtype::s8) {
-      if (element_bias != nullptr)
-        x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(mask, element_bias + i));
-      else if (whole_run)
-        x = _mm512_add_ps(x, run_bias);
-      bad |= _mm512_mask_fpclass_ps_mask(mask, x, nan_or_infinity);
+      x = _mm512_maskz_add_ps(mask, x, bias.at(i, mask));
+      odd = _mm512_fmadd_ps(x, _mm512_setzero_ps(), odd);
     }
     if constexpr (C == Code::bits) {
       halfwords[i / 16] = _mm512_mask_cmp_ps_mask(mask, x, _mm512_setzero_ps(), _CMP_GE_OQ);
     } else if constexpr (D == Dtype::s8) {
       store<C>(_mm512_cvtps_epi32(x), i, mask, a.out);
     } else {
-      const __m512 rounded =
-          _mm512_roundscale_ps(_mm512_div_ps(x, step), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      store<C>(_mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(rounded, lo), hi)), i, mask, a.out);
+      const __m512 alone[4] = {x, _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+      __m512i q[4];
+      quantiser.codes(alone, q);
+      store<C>(q[0], i, mask, a.out);
     }
   }
-  if constexpr (C == Code::bits)
-    if (((a.count + 15) / 16) % 2 != 0) halfwords[(a.count + 15) / 16] = 0;
-  return bad == 0;
+  const std::int64_t written = C == Code::bits ? (a.count + 15) / 16 * 2 : C == Code::s16_s8 ? 2 * a.count : a.count;
+  for (std::int64_t byte = written; byte < a.row_bytes; ++byte) static_cast<char*>(a.out)[byte] = 0;
+}
+
+template <Dtype D, Code C>
+bool encode_as(EncodeArgs a) {
+  const Quantiser quantiser(a);
+  const Bias bias(a);
+  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    encode_row<D, C>(a, bias, quantiser, odd);
+    a.x = static_cast<const char*>(a.x) + a.x_stride;
+    a.out = static_cast<char*>(a.out) + a.out_stride;
+  }
+  return !is_nan(odd);
 }
 
 template <Dtype D>
@@ -119,10 +215,89 @@ bool sign_planes_as(const SignPlanesArgs& a) {
       for (int v = 0; v < vectors; ++v) _mm512_mask_storeu_epi32(out + p + 16 * v, mask[v], word[v]);
     }
   }
-  return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
+  return !is_nan(odd);
+}
+
+/// Sixteen pixels of up to sixteen channels: four channels become the bytes of one unit, and units change places so
+/// that a pixel's bytes lie side by side.
+template <Dtype D>
+bool code_planes_as(const CodePlanesArgs& a) {
+  constexpr std::int64_t bytes = D == Dtype::f32 ? 4 : D == Dtype::s8 ? 1 : 2;
+  constexpr int together = 16;
+  const Quantiser quantiser(a);
+  const int offset = offset_of(a.code);
+  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+  char* out = static_cast<char*>(a.out);
+  std::int64_t column = a.column;
+  for (std::int64_t p = 0; p < a.pixels; p += together) {
+    std::int64_t next_column = column;
+    char* next = out;
+    const int pixels = static_cast<int>(a.pixels - p < together ? a.pixels - p : together);
+    const __mmask16 mask = static_cast<__mmask16>(0xffff >> (together - pixels));
+    for (std::int64_t c = 0; c < a.row_bytes; c += together) {
+      __m512i unit[4];
+      for (int u = 0; u < 4; ++u) {
+        const std::int64_t first = c + 4 * u;
+        const int channels = static_cast<int>(first >= a.channels      ? 0
+                                              : a.channels - first < 4 ? a.channels - first
+                                                                       : 4);
+        __m512 x[4];
+        for (int i = 0; i < 4; ++i) {
+          x[i] = _mm512_setzero_ps();
+          if (i >= channels) continue;
+          x[i] = load<D>(static_cast<const char*>(a.x) + ((first + i) * a.plane + p) * bytes, 0, mask);
+          if constexpr (D == Dtype::s8) continue;
+          if (a.bias != nullptr) x[i] = _mm512_maskz_add_ps(mask, x[i], _mm512_set1_ps(a.bias[first + i]));
+          odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
+        }
+        __m512i q[4];
+        if constexpr (D == Dtype::s8) {
+          for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(x[i]);
+        } else {
+          quantiser.codes(x, q);
+        }
+        unit[u] = _mm512_setzero_si512();
+        for (int i = 0; i < channels; ++i) {
+          const __m512i code =
+              _mm512_and_si512(_mm512_add_epi32(q[i], _mm512_set1_epi32(offset)), _mm512_set1_epi32(255));
+          unit[u] = _mm512_or_si512(unit[u], _mm512_slli_epi32(code, 8 * static_cast<unsigned>(i)));
+        }
+      }
+      const __m512i low01 = _mm512_unpacklo_epi32(unit[0], unit[1]), high01 = _mm512_unpackhi_epi32(unit[0], unit[1]);
+      const __m512i low23 = _mm512_unpacklo_epi32(unit[2], unit[3]), high23 = _mm512_unpackhi_epi32(unit[2], unit[3]);
+      alignas(64) __m512i rows[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                                     _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+      const std::int64_t left = (a.row_bytes - c) / 4;
+      const __mmask8 words = static_cast<__mmask8>(left >= 4 ? 15 : (1 << left) - 1);
+      char* to = out + c;
+      std::int64_t at = column;
+      for (int i = 0; i < pixels; ++i) {  // lane i / 4 of rows[i % 4]
+        _mm_mask_storeu_epi32(to, words, _mm_load_si128(reinterpret_cast<const __m128i*>(rows + i % 4) + i / 4));
+        to += a.pixel_bytes;
+        if (++at == a.width) {
+          to += a.gap;
+          at = 0;
+        }
+      }
+      next = to - c;
+      next_column = at;
+    }
+    out = next;
+    column = next_column;
+  }
+  return !is_nan(odd);
 }
 
 }  // namespace
+
+bool code_planes(const CodePlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return code_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return code_planes_as<Dtype::f16>(a);
+    case Dtype::s8: return code_planes_as<Dtype::s8>(a);
+    default: return code_planes_as<Dtype::f32>(a);
+  }
+}
 
 bool sign_planes(const SignPlanesArgs& a) {
   switch (a.dtype) {

@@ -21,6 +21,7 @@ struct Product {
 
 }  // namespace
 
-const Tile s4xs4_tile = {Code::u8_s4, tile_rows, tile_cols, 8, 4, encode, nullptr, run_tile<Product>, store};
+const Tile s4xs4_tile = {Code::u8_s4, tile_rows,         tile_cols, 8,           4,           encode,
+                         nullptr,     run_tile<Product>, store,     code_planes, store_planes};
 
 }  // namespace bie::kernels::cpu::avx512

@@ -16,25 +16,74 @@ __m256i to_bf16(__m512 value) {
 }
 
 template <Dtype D>
+constexpr std::int64_t element_bytes = D == Dtype::f32 || D == Dtype::s32 ? 4 : 2;
+
+template <Dtype D>
+void store16(__m512i acc, __m512 scale, __mmask16 mask, void* out) {
+  if constexpr (D == Dtype::s32) {
+    _mm512_mask_storeu_epi32(out, mask, acc);
+    return;
+  }
+  const __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(acc), scale);
+  if constexpr (D == Dtype::f32)
+    _mm512_mask_storeu_ps(out, mask, y);
+  else if constexpr (D == Dtype::bf16)
+    _mm256_mask_storeu_epi16(out, mask, to_bf16(y));
+  else if constexpr (D == Dtype::f16)
+    _mm256_mask_storeu_epi16(out, mask, _mm512_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+__mmask16 first_lanes(std::int64_t count) { return count >= 16 ? __mmask16(0xffff) : __mmask16((1u << count) - 1); }
+
+template <Dtype D>
 void store_as(const StoreArgs& a) {
   const __m512 scale = _mm512_set1_ps(a.scale);
   for (std::int64_t i = 0; i < a.count; i += 16) {
-    const std::int64_t left = a.count - i;
-    const __mmask16 mask = left >= 16 ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
-    const __m512i acc = _mm512_maskz_loadu_epi32(mask, a.acc + i);
-    if constexpr (D == Dtype::s32) {
-      _mm512_mask_storeu_epi32(static_cast<std::int32_t*>(a.out) + i, mask, acc);
-      continue;
-    }
-    const __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(acc), scale);
-    if constexpr (D == Dtype::f32)
-      _mm512_mask_storeu_ps(static_cast<float*>(a.out) + i, mask, y);
-    else if constexpr (D == Dtype::bf16)
-      _mm256_mask_storeu_epi16(static_cast<std::uint16_t*>(a.out) + i, mask, to_bf16(y));
-    else if constexpr (D == Dtype::f16)
-      _mm256_mask_storeu_epi16(static_cast<std::uint16_t*>(a.out) + i, mask,
-                               _mm512_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    const __mmask16 mask = first_lanes(a.count - i);
+    store16<D>(_mm512_maskz_loadu_epi32(mask, a.acc + i), scale, mask,
+               static_cast<char*>(a.out) + i * element_bytes<D>);
   }
+}
+
+/// Rows to columns.
+void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {  // within lanes: lane l of t[i + j] is column 4l + j of rows i to i + 3
+    const __m512i low01 = _mm512_unpacklo_epi32(r[i], r[i + 1]), high01 = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), high23 = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
+    t[i] = _mm512_unpacklo_epi64(low01, low23);
+    t[i + 1] = _mm512_unpackhi_epi64(low01, low23);
+    t[i + 2] = _mm512_unpacklo_epi64(high01, high23);
+    t[i + 3] = _mm512_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {  // lanes l of the four t[4i + j] are column 4l + j
+    const __m512i a = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88), b = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xdd);
+    const __m512i c = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xdd);
+    r[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+    r[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    r[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+    r[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
+  }
+}
+
+template <Dtype D>
+void store_planes_as(const StorePlanesArgs& a) {
+  const __m512 scale = _mm512_set1_ps(a.scale);
+  for (std::int64_t c = 0; c < a.columns; c += 16)
+    for (std::int64_t p = 0; p < a.pixels; p += 16) {
+      __m512i block[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) block[i] = _mm512_loadu_si512(a.acc + (p + i) * a.acc_stride + c);
+      transpose(block);
+      const __mmask16 mask = first_lanes(a.pixels - p);
+      char* out = static_cast<char*>(a.out) + (c * a.plane + p) * element_bytes<D>;
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i, out += a.plane * element_bytes<D>)
+        if (i < a.columns - c) store16<D>(block[i], scale, mask, out);
+    }
 }
 
 }  // namespace
@@ -45,6 +94,15 @@ void store(const StoreArgs& a) {
     case Dtype::f16: return store_as<Dtype::f16>(a);
     case Dtype::s32: return store_as<Dtype::s32>(a);
     default: return store_as<Dtype::f32>(a);
+  }
+}
+
+void store_planes(const StorePlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return store_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return store_planes_as<Dtype::f16>(a);
+    case Dtype::s32: return store_planes_as<Dtype::s32>(a);
+    default: return store_planes_as<Dtype::f32>(a);
   }
 }
 

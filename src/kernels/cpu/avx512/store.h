@@ -6,5 +6,6 @@
 namespace bie::kernels::cpu::avx512 {
 
 void store(const StoreArgs& args);
+void store_planes(const StorePlanesArgs& args);
 
 }  // namespace bie::kernels::cpu::avx512

@@ -29,6 +29,7 @@ void tile(const TileArgs& a) {
     for (std::int64_t u = 0; u < a.units; ++u, panel += tile_cols * 4) {
 #pragma GCC unroll 2
       for (int part = 0; part < Product::parts; ++part) {
+        asm volatile("" ::: "memory");  // weights are loaded again for the next part: kept, they would push sums out
         __m512i w[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * 64, part);
@@ -44,9 +45,22 @@ void tile(const TileArgs& a) {
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = Product::finish(sum[r][v], _mm512_load_si512(a.init + v * 16));
+  if (a.y == nullptr) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) _mm512_store_si512(a.acc + r * tile_cols + v * 16, sum[r][v]);
+    return;
+  }
+  const __m512 scale = _mm512_set1_ps(a.scale);
+  const __mmask16 last = static_cast<__mmask16>(0xffff >> (16 * V - a.col_count));
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
-      _mm512_store_si512(a.acc + r * tile_cols + v * 16,
-                         Product::finish(sum[r][v], _mm512_load_si512(a.init + v * 16)));
+      _mm512_mask_storeu_ps(a.y + r * a.y_stride + v * 16, v + 1 < V ? __mmask16(0xffff) : last,
+                            _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale));
 }
 
 template <class Product, int R>

@@ -1,0 +1,89 @@
+"""What the compiler made of the CPU tiles: hot loops without calls, spills or moves, and the instructions meant."""
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FULL_TILES = {  # object to (what multiplies, how many of it a turn of the full tile's loop has, its share at least)
+    "avx512/binary_gemm": ("vpopcntd", 24, 0.27),
+    "avx512/binary_conv2d": ("vpopcntd", 24, 0.27),
+    "avx512/int8_gemm": ("vpdpbusd", 24, 0.6),
+    "avx512/int4_gemm": ("vpdpbusd", 48, 0.6),
+    "avx2/binary_gemm": ("vpshufb", 16, 0.2),
+    "avx2/int8_gemm": ("vpmaddwd", 12, 0.3),
+    "avx2/int4_gemm": ("vpmaddubsw", 16, 0.25),
+}
+REGISTER_MOVE = re.compile(r"vmov\S+\s+%[xyz]mm\d+,%[xyz]mm\d+$")
+
+
+def run(*words) -> str:
+    return subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def objects(build):
+    """The tiles' object files, by ISA folder and stem, as clang made them."""
+    if shutil.which("objdump") is None:
+        pytest.skip("there is no objdump (Debian: binutils)")
+    found = {name: next(build.glob(f"src/kernels/**/cpu/{name}.cpp.o"), None) for name in FULL_TILES}
+    if all(path is None for path in found.values()):
+        pytest.skip("this build has no x86 tiles")
+    missing = [name for name, path in found.items() if path is None]
+    assert not missing, f"no object files of {missing}"
+    comments = [run("objdump", "-s", "-j", ".comment", path) for path in found.values()]
+    if not all("clang" in re.sub(r"(?m)^ \S+ .{36}|\n", "", text) for text in comments):
+        pytest.skip("the ISA folders were not compiled with clang: g++ 12 spends registers and moves on these loops")
+    return found
+
+
+@cache
+def loops(path: Path) -> list[list[str]]:
+    """The instructions of every innermost loop: between a branch back and its target, without another such branch."""
+    code = []
+    for line in run("objdump", "-d", "--no-show-raw-insn", path).splitlines():
+        if match := re.match(r"\s*([0-9a-f]+):\s+(\S.*?)\s*(?:#.*)?$", line):
+            code.append((int(match[1], 16), match[2]))
+    places = {address: place for place, (address, _) in enumerate(code)}
+    spans = []
+    for place, (address, text) in enumerate(code):
+        match = re.match(r"j\w+\s+([0-9a-f]+)", text)
+        if match and (target := int(match[1], 16)) <= address and target in places:
+            spans.append((places[target], place))
+    inner = [s for s in spans if not any(s != o and s[0] <= o[0] and o[1] <= s[1] for o in spans)]
+    return [[text for _, text in code[first : last + 1]] for first, last in inner]
+
+
+def hot_loops(name: str, path: Path) -> list[list[str]]:
+    return [body for body in loops(path) if any(text.startswith(FULL_TILES[name][0]) for text in body)]
+
+
+def multiplies(name: str, body: list[str]) -> int:
+    return sum(text.split()[0] == FULL_TILES[name][0] for text in body)
+
+
+def test_the_loop_of_a_full_tile_has_the_instructions_that_were_meant(objects):
+    for name, path in objects.items():
+        _, wanted, share = FULL_TILES[name]
+        fullest = max(hot_loops(name, path), key=lambda body, name=name: multiplies(name, body))
+        assert multiplies(name, fullest) == wanted, name
+        assert wanted / len(fullest) >= share, f"{name}: {len(fullest)} instructions a turn\n" + "\n".join(fullest)
+
+
+def test_no_hot_loop_calls_spills_or_moves_vectors(objects):
+    for name, path in objects.items():
+        hot = hot_loops(name, path)
+        assert hot, f"{name} has no loop with {FULL_TILES[name][0]}"
+        for body in hot:
+            bad = [t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)]
+            assert not bad, f"{name}: {bad}\n" + "\n".join(body)
+
+
+def test_tiles_of_every_number_of_rows_have_a_loop(objects):
+    """A tile that had lost its template instance would run as another one."""
+    for name, path in objects.items():
+        sizes = {multiplies(name, body) for body in hot_loops(name, path)}
+        assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
