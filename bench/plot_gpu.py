@@ -55,7 +55,7 @@ def main(layers_file: str, convs_file: str) -> None:
         f"{r['batch']} x {r['height']}x{r['width']}, {r['in_c']} to {r['out_c']}, {r['kernel']}x{r['kernel']}"
         for r in convs["results"]
     ]
-    draw(labels, [r["us"] for r in convs["results"]], ["4 bit", "8 bit"], "fp16", IMAGES / "gpu-convs.svg")
+    draw(labels, [r["us"] for r in convs["results"]], ["1 bit", "4 bit", "8 bit"], "fp16", IMAGES / "gpu-convs.svg")
 
 
 if __name__ == "__main__":
