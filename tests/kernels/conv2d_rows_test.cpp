@@ -1,5 +1,6 @@
 // Every row of the convolution tables computes the formula: geometry, channels, groups, layouts, dtypes, weights,
 // threads.
+#include <limits>
 #include <thread>
 
 #include "conv2d_sweep.h"
@@ -160,6 +161,28 @@ TEST_P(Conv2dRows, PaddingIsItsCodeWhateverTheBias) {
     p.bias.assign(p.bias.size(), 3.0f);
     p.weight.assign(p.weight.size(), signs ? 0xff : 0x11);
     expect_every_row(p, std::vector<std::int32_t>(17, 5 * weight * (inside + 8 * GetParam().pad_code)));
+  }
+}
+
+TEST_P(Conv2dRows, PaddingThatNoMemoryHolds) {
+  ReplayableRng rng;
+  constexpr std::int64_t huge = std::numeric_limits<std::int32_t>::max();
+  for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
+    const Conv2dShape s = {1, 3, 1, 1, 2, 1, 1, huge, huge, huge, huge};
+    const Conv2dProblem p = random_conv2d(GetParam(), {s, Dtype::f32, Dtype::s32, layout, layout}, rng);
+    ASSERT_EQ(p.out_elements(), 2 * 9);
+    for (const Conv2dKernel& row : GetParam().table()) {
+      if (row.isa > host().isa) continue;
+      const PackedMemory packed(row.packed_bytes(p.c.shape));
+      row.prepack(p.weight.data(), p.c.shape, packed.get(), serial());
+      std::vector<std::int32_t> y(18);
+      const Status status =
+          row.run(p.c.shape, p.input(), packed.get(), {y.data(), Dtype::s32, layout, p.scale}, serial());
+      if (status == Status::ok)
+        expect_row(row, p, expected_sums(p));
+      else
+        EXPECT_EQ(status, Status::out_of_memory) << row.name;
+    }
   }
 }
 

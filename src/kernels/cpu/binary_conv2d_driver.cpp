@@ -64,7 +64,7 @@ bool suits_pixels(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput
   // What a -1 outside the image took is given back lane by lane here, pixel by pixel there, which is faster.
   if (s.pad_code == 0 && s.pad_h + s.pad_w > 0) return false;
   // Offsets into a plane are int32.
-  if ((s.in_h + 2 * s.pad_h) * (s.in_w + 2 * s.pad_w) > INT32_MAX / 2) return false;
+  if (padded_plane(s) > INT32_MAX / 2) return false;
   const auto filled = [lanes](std::int64_t count) { return (count + lanes - 1) / lanes * lanes; };
   // Outputs as lanes pay about a tenth for turning the results into planes.
   return 10 * filled(plane) * outputs <= 11 * filled(outputs) * plane;

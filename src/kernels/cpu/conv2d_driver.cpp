@@ -13,6 +13,7 @@ namespace {
 constexpr int tiles_a_block = 8;
 constexpr int max_block = tiles_a_block * 512;  // accumulators of the largest tile times tiles_a_block
 constexpr std::int64_t run_pixels = 64;         // pixels quantised at once from an NCHW plane
+constexpr double most_image_bytes = 0x1p46;     // sizes and places below it do not overflow
 
 /// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
 /// channels beyond the last are read from `zeros`.
@@ -256,6 +257,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t plane = s.out_h() * s.out_w();
   if (s.batch == 0 || s.out_c == 0 || plane == 0) return Status::ok;
   const PanelLayout layout = conv2d_layout(tile, s);
+  const double pixels = static_cast<double>(s.batch) * padded_plane(s);
+  if (pixels * static_cast<double>(s.groups * layout.code_bytes) > most_image_bytes) return Status::out_of_memory;
   const Image image(s, layout.code_bytes);
   const std::int64_t image_bytes = image.height * image.row_bytes();
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + 64)));

@@ -6,6 +6,14 @@
 
 namespace bie::kernels::cpu {
 
+/// Pixels of an image and the padding around it; as a float, because paddings can be of any size.
+inline double padded_plane(const Conv2dShape& s) {
+  const auto padded = [](std::int64_t in, std::int64_t pad) {
+    return static_cast<double>(in) + 2 * static_cast<double>(pad);
+  };
+  return padded(s.in_h, s.pad_h) * padded(s.in_w, s.pad_w);
+}
+
 /// The panels of one group.
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& shape);
 void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, const Conv2dShape& shape, void* packed,
