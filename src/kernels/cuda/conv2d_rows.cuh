@@ -19,7 +19,7 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
   const std::int64_t out_plane = s.out_h() * s.out_w(), pixels = s.batch * out_plane;
   if (pixels == 0 || s.out_c == 0) return Status::ok;
   const std::int64_t pixel_chunks = row_chunks(Product::a_format, s.in_c);
-  if (pixels > most_rows) return Status::bad_shape;
+  if (pixels > most_rows || s.batch * s.in_h * s.in_w > most_rows) return Status::bad_shape;
   const std::int64_t panel_chunks = s.taps() * row_chunks(Product::b_format, s.in_c);
   for (const std::int64_t size : {s.in_h, s.in_w, out_plane, s.out_c, s.in_h * s.in_w, s.pad_h, s.pad_w, s.stride_h,
                                   s.stride_w, s.dil_h, s.dil_w, s.dil_h * s.kernel_h, s.dil_w * s.kernel_w,

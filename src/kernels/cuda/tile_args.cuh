@@ -41,13 +41,13 @@ struct WindowRows {
   int stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
 
   struct Row {
-    std::int64_t image;  ///< its first pixel
+    int image;  ///< its first pixel
     int y, x;
   };
   __device__ Row row(int r) const {
     const int plane = out_h * out_w;
     const int n = r / plane, p = r - n * plane;
-    return {std::int64_t{n} * in_h * in_w, p / out_w * stride_h - pad_h, p % out_w * stride_w - pad_w};
+    return {n * in_h * in_w, p / out_w * stride_h - pad_h, p % out_w * stride_w - pad_w};
   }
   struct Cursor {
     int chunk, part, i, j;  ///< chunk = (i * kernel_w + j) * pixel_chunks + part
