@@ -257,8 +257,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t plane = s.out_h() * s.out_w();
   if (s.batch == 0 || s.out_c == 0 || plane == 0) return Status::ok;
   const PanelLayout layout = conv2d_layout(tile, s);
-  const double pixels = static_cast<double>(s.batch) * padded_plane(s);
-  if (pixels * static_cast<double>(s.groups * layout.code_bytes) > most_image_bytes) return Status::out_of_memory;
+  const auto padded_pixel = static_cast<double>(s.groups * layout.code_bytes);
+  if (static_cast<double>(s.batch) * padded_plane(s) * padded_pixel > most_image_bytes) return Status::out_of_memory;
   const Image image(s, layout.code_bytes);
   const std::int64_t image_bytes = image.height * image.row_bytes();
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + 64)));
