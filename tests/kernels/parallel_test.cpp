@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/panels.h"
 #include "thread_watch.h"
 
 namespace bie::kernels::test {
@@ -113,6 +115,26 @@ TEST(Parallel, TwoCallersShareAPool) {
   std::thread other(sum_often);
   sum_often();
   other.join();
+}
+
+// Every block meets every panel once, and of few blocks each thread has as many as the others.
+TEST(WorkOrder, IsAPermutationThatThreadsShareEvenly) {
+  for (std::int64_t blocks = 1; blocks <= 9; ++blocks)
+    for (std::int64_t panels = 1; panels <= 9; ++panels)
+      for (std::int64_t threads = 1; threads <= 4; ++threads) {
+        const cpu::WorkOrder order(blocks, panels, threads);
+        ASSERT_EQ(order.count(), blocks * panels);
+        std::set<std::pair<std::int64_t, std::int64_t>> met;
+        std::vector<std::int64_t> last_blocks(static_cast<std::size_t>(threads));
+        for (std::int64_t i = 0; i < order.count(); ++i) {
+          const auto [block, panel] = order.item(i);
+          ASSERT_TRUE(block >= 0 && block < blocks && panel >= 0 && panel < panels);
+          EXPECT_TRUE(met.insert({block, panel}).second) << block << ", " << panel;
+          if (block == blocks - 1) ++last_blocks[static_cast<std::size_t>(i * threads / order.count())];
+        }
+        if (panels % threads != 0 || blocks >= 4 * threads) continue;
+        for (const std::int64_t count : last_blocks) EXPECT_EQ(count, panels / threads) << blocks << ", " << threads;
+      }
 }
 
 }  // namespace

@@ -280,22 +280,24 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t element = row_bytes(y.dtype, 1);
   const bool take_back = layout.sums_offset != 0, nhwc = y.layout == ImageLayout::nhwc;
   const bool fetch_output = s.batch * plane * s.out_c * element >= large_output;
-  parallel_for(parallel, s.batch * blocks * group_panels, grain, [&](std::int64_t begin, std::int64_t end) {
+  const WorkOrder order(s.batch * blocks, group_panels, parallel.threads);
+  parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_block];
     std::int32_t column_run[64];
     Windows windows(s, image, block_pixels);
     const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
     std::int64_t known = -1;
     for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t block = item / group_panels, group = item % group_panels / layout.panels;
+      const auto [block, panel_number] = order.item(item);
+      const std::int64_t group = panel_number / layout.panels;
       const std::int64_t batch = block / blocks, first = block % blocks * block_pixels;
       const std::int64_t pixels = std::min(block_pixels, plane - first);
-      if (item / layout.panels != known)
+      if (block * s.groups + group != known)
         windows.find(s, image, codes + batch * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
                      take_back);
-      known = item / layout.panels;
-      const char* panel = static_cast<const char*>(packed) + item % group_panels * layout.panel_bytes;
-      const std::int64_t column = item % layout.panels * tile.nr, channel = group * s.group_out() + column;
+      known = block * s.groups + group;
+      const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
+      const std::int64_t column = panel_number % layout.panels * tile.nr, channel = group * s.group_out() + column;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, s.group_out() - column));
       const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
       char* out = static_cast<char*>(y.data);

@@ -82,14 +82,15 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t element = row_bytes(y.dtype, 1);
   const bool fetch_output = m * shape.n * element >= large_output;
   const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
-  parallel_for(parallel, layout.panels * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
+  const WorkOrder order(blocks, layout.panels, parallel.threads);
+  parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
     for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t p = item % layout.panels;
+      const auto [block, p] = order.item(item);
       const char* panel = static_cast<const char*>(packed) + p * layout.panel_bytes;
       const std::int64_t column = p * tile.nr;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, shape.n - column));
-      const std::int64_t first = item / layout.panels * block_rows;
+      const std::int64_t first = block * block_rows;
       const std::int64_t last = std::min(m, first + block_rows);
       const std::int64_t tiles = (last - first + tile.mr - 1) / tile.mr;
       for (std::int64_t row = first; row < last; row += tile.mr) {

@@ -25,9 +25,32 @@ struct Width {
   std::int64_t task_work;  ///< products that make a task worth a thread
 };
 
-inline constexpr Width binary_width = {Dtype::bits, 0, 1, max_k_b1, std::int64_t{1} << 25};
+inline constexpr Width binary_width = {Dtype::bits, 0, 1, max_k_b1, std::int64_t{1} << 22};
 inline constexpr Width int8_width = {Dtype::s8, -128, 127, max_k_s8, std::int64_t{1} << 22};
 inline constexpr Width int4_width = {Dtype::s4, -8, 7, max_k_s4, std::int64_t{1} << 22};
+
+/// The order in which blocks of rows meet panels. Threads take neighbouring items: where there are few blocks, of which
+/// the last may be small, they share the panels instead.
+class WorkOrder {
+ public:
+  WorkOrder(std::int64_t blocks, std::int64_t panels, std::int64_t threads) : blocks_(blocks), panels_(panels) {
+    const std::int64_t shares = blocks < 4 * threads && threads <= panels ? threads : 1;
+    share_ = (panels + shares - 1) / shares;
+  }
+  std::int64_t count() const { return blocks_ * panels_; }
+
+  struct Item {
+    std::int64_t block, panel;
+  };
+  Item item(std::int64_t number) const {
+    const std::int64_t first = number / (blocks_ * share_) * share_, inside = number - first * blocks_;
+    const std::int64_t here = share_ < panels_ - first ? share_ : panels_ - first;
+    return {inside / here, first + inside % here};
+  }
+
+ private:
+  std::int64_t blocks_, panels_, share_;
+};
 
 struct PanelLayout {
   PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps, bool tap_sums = false);
