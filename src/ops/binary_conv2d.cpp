@@ -1,6 +1,4 @@
 // binary_conv2d: checks, shapes, forward and backward (numerics.md section 4).
-#include "bie/kernels/binary_conv2d.h"
-
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
@@ -8,7 +6,6 @@
 
 #include <limits>
 
-#include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
 #include "ops/conv2d_geometry.h"
 #include "ops/layer_function.h"
@@ -20,24 +17,9 @@ namespace {
 constexpr const char* op_name = "binary_conv2d";
 constexpr std::int64_t signs_a_byte = 8;
 
-Conv2dTables tables() {
-  if constexpr (with_cuda)
-    return {kernels::b1xb1_conv2d_table(), kernels::cuda::b1xb1_conv2d_table()};
-  else
-    return {kernels::b1xb1_conv2d_table(), {}};
-}
-
 /// Whether it runs on codes: CUDA's rows of bits take one group and pad with -1.
 bool runs_on_codes(const at::Tensor& weight, std::int64_t groups, std::int64_t padding_value) {
   return weight.is_cuda() && (groups != 1 || padding_value != -1);
-}
-
-/// Signs as 8-bit codes.
-Conv2dTables code_tables() {
-  if constexpr (with_cuda)
-    return {kernels::s8xs8_conv2d_table(), kernels::cuda::s8xs8_conv2d_table()};
-  else
-    return {kernels::s8xs8_conv2d_table(), {}};
 }
 
 struct ConvArgs {
@@ -131,7 +113,7 @@ void run_codes(const ConvArgs& a, const Geometry& g, Quantiser q, const at::Tens
   w.dtype = kernels::Dtype::s8;
   if (g.packed) w.panels = value_or_none(a.panels);
   if (!w.panels.defined()) w.values = dense_codes(a.weight, g, a.groups);
-  run_conv2d(op_name, code_tables(), kernel_shape(codes, g, move), codes, q, w, y);
+  run_conv2d(op_name, conv2d_tables(kernels::Dtype::s8), kernel_shape(codes, g, move), codes, q, w, y);
 }
 
 at::Tensor forward_meta(const ConvArgs& a) {
@@ -162,7 +144,7 @@ at::Tensor forward(const ConvArgs& a) {
   }
   kernels::Conv2dShape shape = kernel_shape(a.x, g, movement(a));
   shape.pad_code = static_cast<int>(a.padding_value);
-  run_conv2d(op_name, tables(), shape, a.x.contiguous(a.x.suggest_memory_format()), q, w, y);
+  run_conv2d(op_name, conv2d_tables(kernels::Dtype::bits), shape, a.x.contiguous(a.x.suggest_memory_format()), q, w, y);
   return y;
 }
 
@@ -264,9 +246,10 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_channels, at::IntAr
     const Geometry g{shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, /*packed=*/true};
     shape.groups = 1;
     shape.pad_code = 0;
-    return prepack_conv2d(op, code_tables(), dense_codes(weight, g, groups), kernels::Dtype::s8, shape);
+    return prepack_conv2d(op, conv2d_tables(kernels::Dtype::s8), dense_codes(weight, g, groups), kernels::Dtype::s8,
+                          shape);
   }
-  return prepack_conv2d(op, tables(), weight, kernels::Dtype::bits, shape);
+  return prepack_conv2d(op, conv2d_tables(kernels::Dtype::bits), weight, kernels::Dtype::bits, shape);
 }
 
 }  // namespace

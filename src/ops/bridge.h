@@ -130,6 +130,7 @@ struct Conv2dTables {
   kernels::Conv2dTable cpu;
   kernels::cuda::Conv2dTable cuda;
 };
+Conv2dTables conv2d_tables(kernels::Dtype code);  ///< As gemm_tables.
 
 /// Ids below this one leave the choice to the table; this one names its first row, the next the second.
 inline constexpr std::int64_t first_kernel_id = 100;

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <tuple>
 
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int8_conv2d.h"
 #include "bie/ops.h"
 #include "ops/conv2d_geometry.h"
 #include "ops/nbit_layer.h"
@@ -20,12 +18,6 @@ struct Width8 {
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
   static constexpr bool packs = false;
-  static Conv2dTables tables() {
-    if constexpr (with_cuda)
-      return {kernels::s8xs8_conv2d_table(), kernels::cuda::s8xs8_conv2d_table()};
-    else
-      return {kernels::s8xs8_conv2d_table(), {}};
-  }
 };
 
 struct Width4 {
@@ -33,12 +25,6 @@ struct Width4 {
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
   static constexpr bool packs = true;
-  static Conv2dTables tables() {
-    if constexpr (with_cuda)
-      return {kernels::s4xs4_conv2d_table(), kernels::cuda::s4xs4_conv2d_table()};
-    else
-      return {kernels::s4xs4_conv2d_table(), {}};
-  }
 };
 
 struct ConvArgs {
@@ -138,8 +124,8 @@ at::Tensor forward(const ConvArgs& a) {
     join_groups(o.weight, g, move.groups);
     move.groups = 1;
   }
-  run_conv2d(op, W::tables(), kernel_shape(a.x, g, move), a.x.contiguous(a.x.suggest_memory_format()), o.quantiser,
-             o.weight, y);
+  run_conv2d(op, conv2d_tables(W::code), kernel_shape(a.x, g, move), a.x.contiguous(a.x.suggest_memory_format()),
+             o.quantiser, o.weight, y);
   return y;
 }
 
@@ -232,11 +218,11 @@ struct Conv2d {
 /// Panels of a filter of codes [out_c, in_c/groups, kh, kw], or packed.
 template <class W>
 at::Tensor prepack(const char* op, const at::Tensor& weight, kernels::Conv2dShape shape) {
-  if (!weight.is_cuda() || shape.groups == 1) return prepack_conv2d(op, W::tables(), weight, W::code, shape);
+  if (!weight.is_cuda() || shape.groups == 1) return prepack_conv2d(op, conv2d_tables(W::code), weight, W::code, shape);
   Weight w{weight, W::code, {}, 1, {}};
   join_groups(w, {shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, W::packs}, shape.groups);
   shape.groups = 1;
-  return prepack_conv2d(op, W::tables(), w.values, w.dtype, shape);
+  return prepack_conv2d(op, conv2d_tables(W::code), w.values, w.dtype, shape);
 }
 
 at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
