@@ -59,9 +59,11 @@ def main() -> None:
                 trained = bie("train", "--data", source, *options.split(), "--seed", str(seed), "-o", net)
                 columns["float32"].append(trained["test_accuracy"])
                 for way, words in WAYS.items():
+                    if "--fold" in words and "--no-norm" in options:
+                        continue  # there is nothing to fold
                     quantised = bie("quantize", net, "--calib", source, *words.split())
                     columns[way].append(quantised["test_accuracy"])
-            means = (f"{100 * sum(values) / len(values):.2f}" for values in columns.values())
+            means = (f"{100 * sum(values) / len(values):.2f}" if values else "-" for values in columns.values())
             print(f"| {name} |", " | ".join(means), "|", flush=True)
 
 
