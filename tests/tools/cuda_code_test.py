@@ -11,10 +11,10 @@ import pytest
 import torch
 
 EXPECTED = {  # file name to (instruction, architectures)
-    r"binary_gemm_mma_\d": ("BMMA.168256.AND.POPC", {"sm_80", "sm_90a"}),
+    r"binary_(gemm|conv2d)_(mma|halo)_\d": ("BMMA.168256.AND.POPC", {"sm_80", "sm_90a"}),
     r"binary_gemm_wgmma_": ("BGMMA", {"sm_90a"}),
     r"int[48]_(gemm|conv2d)_wgmma_": ("IGMMA", {"sm_90a"}),
-    r"int[48]_(gemm|conv2d)_mma_\d": ("IMMA.16832.S8.S8", {"sm_80", "sm_90a"}),
+    r"int[48]_(gemm|conv2d)_(mma|halo)_\d": ("IMMA.16832.S8.S8", {"sm_80", "sm_90a"}),
     r"int4_(gemm|conv2d)_mma_s4_": ("IMMA.16864.S4.S4", {"sm_80"}),
     r"int[48]_(gemm|conv2d)_portable": ("IDP.4A", {"sm_80", "sm_90a"}),
     r"binary_gemm_portable": ("POPC", {"sm_80", "sm_90a"}),
@@ -81,7 +81,7 @@ def test_the_expected_instructions_are_there(objects):
 def test_no_loop_around_a_matrix_instruction_calls_a_routine(objects):
     checked = 0
     for stem, path in objects.items():
-        if not re.search("_(wg)?mma_", stem):
+        if not re.search("_((wg)?mma|halo)_", stem):
             continue
         for arch, name, body in functions(path):
             hot = [loop for loop in loops(body) if any("MMA" in text for text in loop)]

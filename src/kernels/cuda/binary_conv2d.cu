@@ -1,12 +1,16 @@
 // The rows of b1xb1_conv2d on CUDA, best first.
 #include "bie/kernels/binary_conv2d.h"
 
-#include "kernels/cuda/conv2d_rows.cuh"
+#include "kernels/cuda/halo_rows.cuh"
 
 namespace bie::kernels::cuda {
 
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel rows[] = {
+      {"b1xb1_conv2d_halo_128x128", 80, 90, has_halo<B1, HaloWideTile>, suits_halo<B1, HaloWideTile>,
+       run_halo<B1, HaloWideTile, max_k_b1>},
+      {"b1xb1_conv2d_halo_128x64", 80, 90, has_halo<B1, HaloTile>, suits_halo<B1, HaloTile>,
+       run_halo<B1, HaloTile, max_k_b1>},
       {"b1xb1_conv2d_mma_and_128x256", 80, 90, nullptr, fills<LargeTile>,
        run_conv2d<B1, launch_mma<B1, LargeTile, WindowRows>, max_k_b1>},
       {"b1xb1_conv2d_mma_and_128x128", 80, 90, nullptr, fills<MediumTile>,

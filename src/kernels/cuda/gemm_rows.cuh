@@ -15,7 +15,7 @@ inline Results results_of(const GemmOutput& y) {
           y.scale_a,
           y.scale_w,
           aligned(y.data, y.row_stride, 2 * element),
-          writes_eights(y.data, y.row_stride, element)};
+          aligned(y.data, y.row_stride, 16)};
 }
 
 /// The preconditions of the contract that can be seen without the device.

@@ -1,7 +1,7 @@
 // The rows of s4xs4_conv2d on CUDA, best first.
 #include "bie/kernels/int4_conv2d.h"
 
-#include "kernels/cuda/conv2d_rows.cuh"
+#include "kernels/cuda/halo_rows.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -10,6 +10,10 @@ Conv2dTable s4xs4_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
   constexpr auto maps = has_window_map<Format::wide>;
   static const Conv2dKernel rows[] = {
+      {"s4xs4_conv2d_halo_128x128", 80, newest_sm, has_halo<S4, HaloWideTile>, suits_halo<S4, HaloWideTile>,
+       run_halo<S4, HaloWideTile, max_k_s4>},
+      {"s4xs4_conv2d_halo_128x64", 80, newest_sm, has_halo<S4, HaloTile>, suits_halo<S4, HaloTile>,
+       run_halo<S4, HaloTile, max_k_s4>},
       {"s4xs4_conv2d_wgmma_weight_64x64", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightSmall>,
        run_conv2d<S4, launch_wgmma<S4, WgmmaWeightSmall, WindowRows>, max_k_s4>},
       {"s4xs4_conv2d_wgmma_weight_64x128", 90, 90, maps, suits_window_map<Format::wide, Tiles, WgmmaWeightHalf>,

@@ -1,7 +1,7 @@
 // The rows of s8xs8_conv2d on CUDA, best first.
 #include "bie/kernels/int8_conv2d.h"
 
-#include "kernels/cuda/conv2d_rows.cuh"
+#include "kernels/cuda/halo_rows.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -9,6 +9,10 @@ Conv2dTable s8xs8_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaTall, WgmmaMedium, WgmmaLarge>;
   constexpr auto maps = has_window_map<Format::bytes>;
   static const Conv2dKernel rows[] = {
+      {"s8xs8_conv2d_halo_128x128", 80, newest_sm, has_halo<S8, HaloWideTile>, suits_halo<S8, HaloWideTile>,
+       run_halo<S8, HaloWideTile, max_k_s8>},
+      {"s8xs8_conv2d_halo_128x64", 80, newest_sm, has_halo<S8, HaloTile>, suits_halo<S8, HaloTile>,
+       run_halo<S8, HaloTile, max_k_s8>},
       {"s8xs8_conv2d_wgmma_weight_64x64", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaWeightSmall>,
        run_conv2d<S8, launch_wgmma<S8, WgmmaWeightSmall, WindowRows>, max_k_s8>},
       {"s8xs8_conv2d_wgmma_128x64", 90, 90, maps, suits_window_map<Format::bytes, Tiles, WgmmaTall>,

@@ -27,6 +27,14 @@ __device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
 #endif
 }
 
+/// Eight bytes.
+__device__ inline void copy_half(unsigned to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  const int bytes = inside ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes));
+#endif
+}
+
 __device__ inline void commit_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;");
@@ -56,18 +64,81 @@ __device__ inline void load_matrices(unsigned (&r)[4], unsigned from) {
 #endif
 }
 
-/// Four neighbouring lanes hand each other words: lane t of them ends up with word t of each.
-__device__ inline void transpose_four(unsigned (&words)[4], int lane) {
-  const unsigned four_lanes = 0xfu << (lane & ~3);
-  const auto trade = [&](int first, int second, int by) {
-    const bool upper = (lane & by) != 0;
-    const unsigned got = __shfl_xor_sync(four_lanes, upper ? words[first] : words[second], by);
-    (upper ? words[first] : words[second]) = got;
-  };
-  trade(0, 1, 1);
-  trade(2, 3, 1);
-  trade(0, 2, 2);
-  trade(1, 3, 2);
+/// Which row of a stage holds a column's panel, so that the results of four neighbouring 16x8 tiles that a lane has in
+/// one row are of eight neighbouring columns: 8t ... 8t+7 of 32, t = lane % 4.
+__device__ inline int stage_row(int column) {
+  return (column & ~31) | column % 8 / 2 * 8 | column % 32 / 8 * 2 | column % 2;
+}
+
+/// The right operands of a warp's columns for one step of a stage.
+template <class Product, class Shape, int n_tiles>
+__device__ void load_columns(unsigned (&b)[n_tiles][2], unsigned stage, int warp_column, int step, int lane) {
+  constexpr int chunks = Shape::steps * Product::b_step / 16;
+  static_assert(n_tiles % 4 == 0);
+  if constexpr (Product::b_step == 32) {
+#pragma unroll
+    for (int j = 0; j < n_tiles; j += 2) {
+      unsigned r[4];
+      const int row = warp_column + 8 * j + lane % 8 + lane / 16 * 8;
+      load_matrices(r, stage + 16 * swizzled<chunks>(row, 2 * step + lane / 8 % 2));
+      b[j][0] = r[0];
+      b[j][1] = r[1];
+      b[j + 1][0] = r[2];
+      b[j + 1][1] = r[3];
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < n_tiles; j += 4) {
+      unsigned r[4];
+      load_matrices(r, stage + 16 * swizzled<chunks>(warp_column + 8 * j + lane, step));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) Product::widen_word(r[i], b[j + i]);
+    }
+  }
+}
+
+/// Writes a warp's tiles of n columns and depth k. row_at(r) is the result row of the warp's row r, -1 where there is
+/// none. Of bits, row_ones(r) and column_ones(column < n) are what the operands hold. Changes the accumulators.
+template <class Product, int m_tiles, int n_tiles, class RowAt, class RowOnes, class ColumnOnes>
+__device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int n, int k, int first_column,
+                            int lane, const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
+  static_assert(n_tiles % 4 == 0);
+  const auto column_of = [&](int eight) { return first_column + 32 * eight + 8 * (lane % 4); };
+  if constexpr (Product::counts) {  // what a column's ones add, in place; a row's are taken off below
+#pragma unroll
+    for (int eight = 0; eight < n_tiles / 4; ++eight)
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int column = column_of(eight) + c, ones = column < n ? column_ones(column) : 0;
+#pragma unroll
+        for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            int& sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
+            sum = Product::finish(sum, k, 0, ones);
+          }
+      }
+  }
+#pragma unroll
+  for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int warp_row = 16 * i + 8 * half + lane / 4, row = row_at(warp_row);
+      if (row < 0) continue;
+      char* const to = writer.row(row);
+      int row_part = 0;
+      if constexpr (Product::counts) row_part = 2 * row_ones(warp_row);
+#pragma unroll
+      for (int eight = 0; eight < n_tiles / 4; ++eight) {
+        int sums[8];
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const int sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
+          sums[c] = Product::counts ? sum - row_part : Product::finish(sum, k, 0, 0);
+        }
+        writer.put_eight(to, column_of(eight), sums);
+      }
+    }
 }
 
 template <class Product, class Shape, class Source>
@@ -80,7 +151,6 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
   static_assert(a_copies * threads == Shape::rows * a_chunks && b_copies * threads == Shape::columns * b_chunks);
   static_assert(threads % a_chunks == 0 && threads % b_chunks == 0);
   constexpr int m_tiles = Shape::warp_rows / 16, n_tiles = Shape::warp_columns / 8;
-  static_assert(n_tiles % 4 == 0);
 
   extern __shared__ __align__(128) char shared[];
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
@@ -124,7 +194,8 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
     for (int i = 0; i < b_copies; ++i) {
       const bool inside = column_inside[i] && bc < p.panel_chunks;
       copy_chunk(
-          to + a_bytes + 16 * swizzled<b_chunks>(thread / b_chunks + i * (threads / b_chunks), thread % b_chunks),
+          to + a_bytes +
+              16 * swizzled<b_chunks>(stage_row(thread / b_chunks + i * (threads / b_chunks)), thread % b_chunks),
           inside ? columns[i] + bc * chunk_bytes : p.panels, inside);
     }
   };
@@ -158,27 +229,7 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
 #pragma unroll
       for (int i = 0; i < m_tiles; ++i)
         load_matrices(a[i], a_base + 16 * swizzled<a_chunks>(warp_row + 16 * i + lane % 16, 2 * step + lane / 16));
-      if constexpr (Product::b_step == 32) {
-#pragma unroll
-        for (int j = 0; j < n_tiles; j += 2) {
-          unsigned r[4];
-          const int row = warp_column + 8 * j + lane % 8 + lane / 16 * 8;
-          load_matrices(r, b_base + 16 * swizzled<b_chunks>(row, 2 * step + lane / 8 % 2));
-          b[j][0] = r[0];
-          b[j][1] = r[1];
-          b[j + 1][0] = r[2];
-          b[j + 1][1] = r[3];
-        }
-      } else {
-        static_assert(n_tiles % 4 == 0);
-#pragma unroll
-        for (int j = 0; j < n_tiles; j += 4) {
-          unsigned r[4];
-          load_matrices(r, b_base + 16 * swizzled<b_chunks>(warp_column + 8 * j + lane, step));
-#pragma unroll
-          for (int i = 0; i < 4; ++i) Product::widen_word(r[i], b[j + i]);
-        }
-      }
+      load_columns<Product, Shape>(b, b_base, warp_column, step, lane);
 #pragma unroll
       for (int i = 0; i < m_tiles; ++i)
 #pragma unroll
@@ -197,47 +248,14 @@ __global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_consta
     }
   }
   const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
-  const int across_lane = lane % 4;
-  int column_ones[n_tiles][2] = {};
-  if constexpr (Product::counts) {
-#pragma unroll
-    for (int j = 0; j < n_tiles; ++j)
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int column = first_column + warp_column + 8 * j + 2 * across_lane + c;
-        if (column < p.n) column_ones[j][c] = p.panel_ones[column];
-      }
-  }
-#pragma unroll
-  for (int i = 0; i < m_tiles; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int tile_row = warp_row + 16 * i + 8 * half + lane / 4, row = first_row + tile_row;
-      if (row >= p.m) continue;
-      char* const to = writer.row(row);
-      int a_ones = 0;
-      if constexpr (Product::counts) a_ones = counts ? row_ones[tile_row] : p.ones[row];
-      const auto result = [&](int j, int c) {
-        return Product::finish(acc[i][j][2 * half + c], p.k, a_ones, column_ones[j][c]);
-      };
-      if (p.y.eights && p.n % 8 == 0) {
-#pragma unroll
-        for (int j = 0; j < n_tiles; j += 4) {
-          unsigned words[4];
-#pragma unroll
-          for (int t = 0; t < 4; ++t)
-            words[t] = pack_pair(p.y.dtype, writer.scaled(result(j + t, 0)), writer.scaled(result(j + t, 1)));
-          transpose_four(words, lane);
-          const int column = first_column + warp_column + 8 * (j + across_lane);
-          if (column < p.n)
-            *reinterpret_cast<uint4*>(to + 2 * column) = make_uint4(words[0], words[1], words[2], words[3]);
-        }
-        continue;
-      }
-#pragma unroll
-      for (int j = 0; j < n_tiles; ++j)
-        writer.put_pair(to, first_column + warp_column + 8 * j + 2 * across_lane, result(j, 0), result(j, 1));
-    }
+  write_tiles<Product>(
+      acc, writer, p.n, p.k, first_column + warp_column, lane,
+      [&](int r) {
+        const int row = first_row + warp_row + r;
+        return row < p.m ? row : -1;
+      },
+      [&](int r) { return counts ? row_ones[warp_row + r] : p.ones[first_row + warp_row + r]; },
+      [&](int column) { return p.panel_ones[column]; });
 }
 
 template <class Product, class Shape, class Source>

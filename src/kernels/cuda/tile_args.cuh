@@ -85,13 +85,8 @@ struct Results {
   int plane;
   Scalar scale_a, scale_w;
   bool pairs;   ///< two neighbours of a row can be written at once
-  bool eights;  ///< eight neighbours of 16 bits can
+  bool eights;  ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
 };
-
-/// Whether rows of such elements can be written in pieces of eight.
-inline bool writes_eights(const void* data, std::int64_t stride, std::int64_t element) {
-  return element == 2 && aligned(data, stride, 16);
-}
 
 template <class Source>
 struct TileArgs {
@@ -164,6 +159,32 @@ class Writer {
       case Dtype::bf16: *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(v, w); break;
       case Dtype::f16: *reinterpret_cast<__half2*>(at) = __floats2half2_rn(v, w); break;
       default: *reinterpret_cast<float2*>(at) = make_float2(v, w); break;
+    }
+  }
+
+  /// Eight columns from a multiple of eight on.
+  __device__ void put_eight(char* row, int column, const int (&sums)[8]) const {
+    if (column >= columns_) return;
+    if (!y_.eights || column + 8 > columns_) {
+#pragma unroll
+      for (int c = 0; c < 8; c += 2) put_pair(row, column + c, sums[c], sums[c + 1]);
+      return;
+    }
+    uint4* const at = reinterpret_cast<uint4*>(row + column * step_);
+    if (size_ == 2) {
+      unsigned words[4];
+#pragma unroll
+      for (int c = 0; c < 8; c += 2) words[c / 2] = pack_pair(y_.dtype, scaled(sums[c]), scaled(sums[c + 1]));
+      *at = make_uint4(words[0], words[1], words[2], words[3]);
+      return;
+    }
+#pragma unroll
+    for (int c = 0; c < 8; c += 4) {
+      unsigned words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        words[j] = y_.dtype == Dtype::s32 ? static_cast<unsigned>(sums[c + j]) : __float_as_uint(scaled(sums[c + j]));
+      at[c / 4] = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
 

@@ -134,6 +134,12 @@ TEST_P(CudaConv2d, GeometryAtTheEdges) {
       {1, 300, 2, 2, 3, 2, 2},                    // deep
       {3, 260, 7, 9, 70, 3, 2, 2, 1, 1, 1},       // deep, its boxes begin within lines and images
       {5, 3, 1, 1, 70, 1, 1, 1, 1, 0, 0, 9, 9},   // dilation without a second tap
+      {2, 64, 19, 41, 66, 3, 3, 1, 1, 1, 1},      // tiles beside and below one another
+      {5, 64, 7, 6, 64, 3, 3, 1, 1, 1, 1},        // several images in a tile
+      {1, 48, 20, 33, 65, 3, 4, 1, 1, 2, 2, 2, 2},
+      {3, 64, 15, 15, 130, 3, 3, 2, 2, 1, 1},
+      {2, 96, 17, 20, 130, 1, 1, 2, 2},  // pixels that no window reads
+      {2, 40, 9, 70, 5, 1, 3, 3, 1, 1, 0},
   };
   for (const Conv2dShape& shape : shapes)
     for (int i = 0; i < 4; ++i) {

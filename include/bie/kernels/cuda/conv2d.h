@@ -1,4 +1,5 @@
-// The integer convolutions on CUDA: the arithmetic of bie/kernels/conv2d.h under the rules of cuda/gemm.h.
+// The integer convolutions on CUDA: the arithmetic of bie/kernels/conv2d.h under the rules of cuda/gemm.h. NaN and
+// infinity in a pixel that no window reads may go unnoticed.
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,0 +1,97 @@
+// Every row of the CUDA convolution tables on one GPU: what a call takes from float images to float results, their
+// quantising included. Device time from CUDA-graph replays with images that are not in the cache. bench/gpu_convs.py
+// has the rivals.
+//
+// bie_cuda_conv2d_bench [nhwc|nchw] [f16|f32] [bias] [BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING]...: a line of JSON
+// for each row and shape.
+#include <cstring>
+
+#include "bench/cuda_timing.h"
+#include "bie/kernels/cuda/conv2d.h"
+
+namespace {
+
+using namespace bie::bench;
+using namespace bie::kernels;
+
+struct Form {
+  ImageLayout layout = ImageLayout::nhwc;
+  Dtype dtype = Dtype::f16;
+  bool bias = false;
+};
+
+void bench(int bits, const cuda::Conv2dTable& table, Conv2dShape s, const Form& form, const cuda::Gpu& gpu,
+           cudaStream_t stream) {
+  constexpr std::int64_t beyond_the_cache = 200 << 20;
+  s.pad_code = bits == 1 ? -1 : 0;
+  const std::int64_t element = row_bytes(form.dtype, 1), in_bytes = element * s.batch * s.in_c * s.in_h * s.in_w;
+  const int copies = static_cast<int>(std::clamp<std::int64_t>(beyond_the_cache / in_bytes, 1, 20));
+  const Filled x(in_bytes * copies, 0xbbffbbffu), panels(s.out_c * table.panel_row(s), ~0u);
+  const Filled workspace(table.workspace(s), 0), y(element * s.batch * s.out_c * s.out_h() * s.out_w(), 0);
+  const Filled bias(4 * s.in_c, 0);
+  const cuda::Queue queue{stream, 0};
+  for (const cuda::Conv2dKernel& row : table) {
+    if (!cuda::fits(row, s, gpu)) continue;
+    const double us = time_calls(std::max(copies, 10), stream, [&](int i) {
+      const Status status =
+          row.run(s,
+                  {x.get() + i % copies * in_bytes,
+                   form.dtype,
+                   form.layout,
+                   form.bias ? reinterpret_cast<const float*>(bias.get()) : nullptr,
+                   {nullptr, 0.01f},
+                   1e-5f},
+                  {panels.get()}, {y.get(), form.dtype, form.layout, {nullptr, 0.01f}, {nullptr, 0.01f}},
+                  workspace.get(), queue);
+      if (status == Status::ok) return;
+      std::fprintf(stderr, "%s: %s\n", row.name, describe(status));
+      std::exit(1);
+    });
+    std::printf(
+        "{\"bits\": %d, \"batch\": %lld, \"in_c\": %lld, \"size\": %lld, \"out_c\": %lld, \"kernel\": %lld, "
+        "\"stride\": %lld, \"layout\": \"%s\", \"dtype\": \"%s\", \"bias\": %s, \"row\": \"%s\", \"us\": %.2f, "
+        "\"chosen\": %s}\n",
+        bits, static_cast<long long>(s.batch), static_cast<long long>(s.in_c), static_cast<long long>(s.in_h),
+        static_cast<long long>(s.out_c), static_cast<long long>(s.kernel_h), static_cast<long long>(s.stride_h),
+        form.layout == ImageLayout::nhwc ? "nhwc" : "nchw", form.dtype == Dtype::f16 ? "f16" : "f32",
+        form.bias ? "true" : "false", row.name, us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cuda::Gpu* gpu = nullptr;
+  const Status status = cuda::gpu(0, &gpu);
+  if (status != Status::ok) {
+    std::fprintf(stderr, "%s\n", describe(status));
+    return 1;
+  }
+  Form form;
+  std::vector<Conv2dShape> shapes;
+  for (int i = 1; i < argc; ++i) {
+    const auto is = [&](const char* word) { return std::strcmp(argv[i], word) == 0; };
+    if (is("nhwc") || is("nchw")) form.layout = is("nhwc") ? ImageLayout::nhwc : ImageLayout::nchw;
+    if (is("f16") || is("f32")) form.dtype = is("f16") ? Dtype::f16 : Dtype::f32;
+    if (is("bias")) form.bias = true;
+    if (is("nhwc") || is("nchw") || is("f16") || is("f32") || is("bias")) continue;
+    long long batch = 0, in_c = 0, size = 0, out_c = 0, kernel = 0, stride = 0, padding = 0;
+    if (std::sscanf(argv[i], "%lld,%lld,%lld,%lld,%lld,%lld,%lld", &batch, &in_c, &size, &out_c, &kernel, &stride,
+                    &padding) != 7 ||
+        batch <= 0 || in_c <= 0 || out_c <= 0 || kernel <= 0 || stride <= 0 || padding < 0 ||
+        size + 2 * padding < kernel) {
+      std::fprintf(stderr, "%s: BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING is wanted\n", argv[i]);
+      return 2;
+    }
+    shapes.push_back({batch, in_c, size, size, out_c, kernel, kernel, stride, stride, padding, padding});
+  }
+  if (shapes.empty()) shapes = {{128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1}, {128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}};
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreate(&stream));
+  for (const Conv2dShape& shape : shapes) {
+    bench(1, cuda::b1xb1_conv2d_table(), shape, form, *gpu, stream);
+    bench(8, cuda::s8xs8_conv2d_table(), shape, form, *gpu, stream);
+    bench(4, cuda::s4xs4_conv2d_table(), shape, form, *gpu, stream);
+  }
+}

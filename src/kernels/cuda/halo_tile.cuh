@@ -1,0 +1,606 @@
+// A convolution in one pass over the image (mma.sync, sm_80 and later): a block quantises the input pixels of a tile of
+// output pixels, halo included, into shared memory, multiplies their windows there with panels that come through a ring
+// of stages, and goes on to the next tile. No codes lie in device memory, and an input pixel is fetched from there
+// about once, however many windows hold it.
+//
+// A row of the left operand is the window of an output pixel in chunks of 16 bytes, a pixel's at `pitch` from the
+// next's. Where a pixel has half a chunk of signs, the other half holds its right neighbour's: a chunk is two taps.
+#pragma once
+
+#include "kernels/cuda/encode_row.cuh"
+#include "kernels/cuda/halo_rows.cuh"
+#include "kernels/cuda/mma_tile.cuh"
+
+namespace bie::kernels::cuda {
+namespace halo {
+
+// What a kernel reads and writes. Decided when it is compiled for the case worth it, float16 or bfloat16 pixels of
+// whole groups of 16 channels to such pixels: the branches of the others would take most of its time.
+struct AnyIo {
+  static constexpr bool halves = false;
+  static __device__ Dtype dtype(const HaloArgs& p) { return p.dtype; }
+};
+template <class T, Dtype dtype_>
+struct HalfIo {
+  static constexpr bool halves = true;
+  using Element = T;
+  static __device__ constexpr Dtype dtype(const HaloArgs&) { return dtype_; }
+};
+using Float16Io = HalfIo<__half, Dtype::f16>;
+using Bfloat16Io = HalfIo<__nv_bfloat16, Dtype::bf16>;
+
+/// A pixel's place in a tile in one word: image, line and column.
+__device__ inline int pack_spot(int image, int line, int column) { return image << 24 | line << 12 | column; }
+
+/// The tile that a block is at: its first image and output pixel.
+struct Place {
+  int image, out_y, out_x;
+  __device__ Place(const HaloArgs& p, int tile) {
+    const int across = tile % p.cut.across, rest = tile / p.cut.across;
+    out_x = across * p.cut.w;
+    out_y = rest % p.cut.down * p.cut.h;
+    image = rest / p.cut.down * p.cut.images;
+  }
+  /// Goes on by as many tiles as another place is from the first.
+  __device__ void advance(const HaloArgs& p, const Place& by) {
+    out_x += by.out_x;
+    out_y += by.out_y;
+    image += by.image;
+    if (out_x >= p.cut.across * p.cut.w) out_x -= p.cut.across * p.cut.w, out_y += p.cut.h;
+    if (out_y >= p.cut.down * p.cut.h) out_y -= p.cut.down * p.cut.h, image += p.cut.images;
+  }
+  /// The number of an input pixel among all of them, -1 where it is outside of its image.
+  __device__ int input(const HaloArgs& p, int spot) const {
+    const int n = image + (spot >> 24);
+    const int y = (out_y * p.stride_h + (spot >> 12 & 4095)) * p.gap_h - p.pad_h;
+    const int x = (out_x * p.stride_w + (spot & 4095)) * p.gap_w - p.pad_w;
+    const bool inside = n < p.batch && static_cast<unsigned>(y) < static_cast<unsigned>(p.in_h) &&
+                        static_cast<unsigned>(x) < static_cast<unsigned>(p.in_w);
+    return inside ? (n * p.in_h + y) * p.in_w + x : -1;
+  }
+  /// The same for an output pixel.
+  __device__ int output(const HaloArgs& p, int spot) const {
+    const int n = image + (spot >> 24), y = out_y + (spot >> 12 & 4095), x = out_x + (spot & 4095);
+    return spot >= 0 && n < p.batch && y < p.out_h && x < p.out_w ? (n * p.out_h + y) * p.out_w + x : -1;
+  }
+};
+
+/// Elements as they lie in memory, one code for all dtypes: a kernel for each would be compiled four times.
+class Elements {
+ public:
+  __device__ Elements(const void* data, Dtype dtype) : data_(static_cast<const char*>(data)), dtype_(dtype) {
+    size_ = dtype == Dtype::f32 ? 4 : dtype == Dtype::s8 ? 1 : 2;
+  }
+  /// Eight neighbours, the first at a multiple of eight: in eight words those of 32 bits, in four the others.
+  template <int words>
+  __device__ void load_eight(std::int64_t first, unsigned (&raw)[words]) const {
+    const char* const from = data_ + first * size_;
+    if (size_ == 1) {
+      const uint2 eight = __ldg(reinterpret_cast<const uint2*>(from));
+      raw[0] = eight.x, raw[1] = eight.y;
+      return;
+    }
+#pragma unroll
+    for (int w = 0; w < words; w += 4) {
+      const uint4 piece = __ldg(reinterpret_cast<const uint4*>(from) + w / 4);
+      raw[w] = piece.x, raw[w + 1] = piece.y, raw[w + 2] = piece.z, raw[w + 3] = piece.w;
+    }
+  }
+  template <int words>
+  __device__ void open_eight(const unsigned (&raw)[words], float (&xs)[8]) const {
+    if constexpr (words == 8) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = __uint_as_float(raw[j]);
+    } else {
+      open(xs, [&](int size, int j) { return size == 2 ? raw[j / 2] >> 16 * (j % 2) : raw[j / 4] >> 8 * (j % 4); });
+    }
+  }
+  /// Of halves that load_eight() gave: bit j says whether element j >= 0; `*zero` stays so unless one is NaN or
+  /// infinite.
+  __device__ unsigned signs_of(const unsigned (&raw)[4], __half2* zero) const {
+    unsigned bits = 0;  // those of even elements low, those of odd ones high
+    if (dtype_ == Dtype::f16) {
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const __half2 xs = reinterpret_cast<const __half2&>(raw[pair]), none = __float2half2_rn(0);
+        bits |= __hge2_mask(xs, none) & 0x00020001u << 2 * pair;
+        *zero = __hfma2(xs, none, *zero);
+      }
+    } else {
+      __nv_bfloat162& sum = reinterpret_cast<__nv_bfloat162&>(*zero);
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const __nv_bfloat162 xs = reinterpret_cast<const __nv_bfloat162&>(raw[pair]), none = __float2bfloat162_rn(0);
+        bits |= __hge2_mask(xs, none) & 0x00020001u << 2 * pair;
+        sum = __hfma2(xs, none, sum);
+      }
+    }
+    return (bits | bits >> 16) & 255;
+  }
+  /// The first `count` of eight that lie `apart` elements apart, 0 for the others.
+  __device__ void load_apart(std::int64_t first, std::int64_t apart, int count, unsigned (&raw)[8]) const {
+    const char* from = data_ + first * size_;
+    const std::int64_t step = apart * size_;
+    const auto load = [&](auto element) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j, from += step)
+        raw[j] = j < count ? __ldg(reinterpret_cast<const decltype(element)*>(from)) : 0;
+    };
+    if (size_ == 2) {
+      load(std::uint16_t{});
+    } else if (size_ == 4) {
+      load(0u);
+    } else {
+      load(std::uint8_t{});
+    }
+  }
+  __device__ void open_apart(const unsigned (&raw)[8], float (&xs)[8]) const {
+    if (size_ == 4) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = __uint_as_float(raw[j]);
+    } else {
+      open(xs, [&](int, int j) { return raw[j]; });
+    }
+  }
+
+ private:
+  /// Elements of 16 and 8 bits from the low ones of at(bytes of an element, number).
+  template <class At>
+  __device__ void open(float (&xs)[8], const At& at) const {
+    if (dtype_ == Dtype::f16) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = __half2float(__ushort_as_half(static_cast<unsigned short>(at(2, j))));
+    } else if (dtype_ == Dtype::bf16) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = __uint_as_float(at(2, j) << 16);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) xs[j] = static_cast<float>(static_cast<signed char>(at(1, j)));
+    }
+  }
+
+  const char* data_;
+  Dtype dtype_;
+  int size_;
+};
+
+/// Writes signs of a pixel of the tile, a byte or two of them.
+template <class Bits>
+__device__ void put_signs(const HaloArgs& p, char* image, int index, int column, int group, Bits bits) {
+  char* const to = image + index * p.cut.pitch + group;
+  *reinterpret_cast<Bits*>(to) = bits;
+  if (p.paired && column >= p.dil_w) *reinterpret_cast<Bits*>(to + 8 - p.dil_w * p.cut.pitch) = bits;
+}
+
+/// Writes the codes of eight channels of a pixel of the tile, all 0 outside of the image and behind the last channel.
+template <class Product, class Io>
+__device__ void put_eight(const HaloArgs& p, const Quantiser& quantiser, char* image, int index, int column,
+                          bool inside, int group, float (&xs)[8], bool* finite) {
+  const int first = 8 * group;
+  const bool codes_already = Io::dtype(p) == Dtype::s8;
+  if (!codes_already) {
+    if (p.bias != nullptr) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (first + j < p.in_c) xs[j] += __ldg(p.bias + first + j);
+    }
+    *finite = *finite && (!inside || all_finite(xs));
+  }
+  const int channels = inside ? p.in_c - first : 0;
+  if constexpr (Product::a_format == Format::bits) {
+    unsigned byte = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) byte |= xs[j] >= 0 ? 1u << j : 0u;
+    if (channels < 8) byte &= (1u << max(channels, 0)) - 1;
+    put_signs(p, image, index, column, group, static_cast<std::uint8_t>(byte));
+  } else {
+    int codes[8];
+    if (codes_already) {
+      codes_of<Reader<std::int8_t>>(quantiser, xs, codes);
+    } else {
+      quantiser.codes(xs, codes);
+    }
+    if (channels < 8) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) codes[j] = j < channels ? codes[j] : 0;
+    }
+    const int front[4] = {codes[0], codes[1], codes[2], codes[3]}, back[4] = {codes[4], codes[5], codes[6], codes[7]};
+    *reinterpret_cast<uint2*>(image + index * p.cut.pitch + first) = make_uint2(pack_bytes(front), pack_bytes(back));
+  }
+}
+
+/// threadIdx.x, read anew: what follows from it is not kept in registers from one tile to the next.
+__device__ inline int thread_anew() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+/// What encoding a tile needs beside the arguments.
+struct Encoder {
+  const HaloArgs& p;
+  const Quantiser quantiser;
+  const int* spots;    ///< of the tile's input pixels
+  char* image;         ///< where their codes go
+  bool finite = true;  ///< until one holds NaN or infinity
+
+  /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups.
+  template <class Product, class Shape, class Io, int words>
+  __device__ void side_by_side(const Place& place) {
+    constexpr int batch = words == 8 ? 2 : Io::halves ? 5 : 3;  // loads under way, of two groups each
+    const Elements x(p.x, Io::dtype(p));
+    const int thread = thread_anew();
+    const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
+    __half2 zero = __float2half2_rn(0);
+#pragma unroll 1
+    for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
+      const int left = p.in_c / 8 - group, real = Io::halves ? (left > 0 ? 2 : 0) : min(max(left, 0), 2);
+#pragma unroll 1
+      for (int first = thread / lanes; first < p.cut.halo_pixels; first += batch * step) {
+        unsigned raw[batch][2][words];
+        int columns[batch];
+        bool inside[batch];
+#pragma unroll
+        for (int b = 0; b < batch; ++b) {
+          const int spot = spots[min(first + b * step, p.cut.halo_pixels - 1)], pixel = place.input(p, spot);
+          columns[b] = spot & 4095;
+          inside[b] = pixel >= 0;
+#pragma unroll
+          for (int g = 0; g < 2; ++g) {
+#pragma unroll
+            for (int w = 0; w < words; ++w) raw[b][g][w] = 0;
+            if (inside[b] && g < real) x.load_eight(std::int64_t{pixel} * p.in_c + 8 * (group + g), raw[b][g]);
+          }
+        }
+#pragma unroll
+        for (int b = 0; b < batch; ++b) {
+          const int index = first + b * step;
+          if (index >= p.cut.halo_pixels) break;
+          if constexpr (Product::a_format == Format::bits && Io::halves) {
+            if (p.bias == nullptr) {  // what was not loaded is 0 and finite, but no sign
+              const unsigned front = x.signs_of(raw[b][0], &zero), back = x.signs_of(raw[b][1], &zero);
+              const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
+              put_signs(p, image, index, columns[b], group, static_cast<std::uint16_t>(signs));
+              continue;
+            }
+          }
+#pragma unroll
+          for (int g = 0; g < 2; ++g) {
+            float xs[8];
+            x.open_eight(raw[b][g], xs);
+            put_eight<Product, Io>(p, quantiser, image, index, columns[b], inside[b], group + g, xs, &finite);
+          }
+        }
+      }
+    }
+    finite = finite && (reinterpret_cast<const unsigned&>(zero) & 0x7fff7fffu) == 0;
+  }
+
+  /// Channels that lie apart, or side by side but not at multiples of 16 bytes: a lane has a pixel, so that lanes read
+  /// neighbours of a plane, and a warp the channels of so many groups.
+  template <class Product, class Shape>
+  __device__ void apart(const Place& place) {
+    constexpr int batch = 4;
+    const Elements x(p.x, p.dtype);
+    const int thread = thread_anew();
+    const int lane = thread % 32, plane = p.in_h * p.in_w;
+    const std::int64_t distance = p.pixels_first ? 1 : plane;
+    const int shares = (p.groups + batch - 1) / batch, units = (p.cut.halo_pixels + 31) / 32 * shares;
+#pragma unroll 1
+    for (int unit = thread / 32; unit < units; unit += Shape::threads / 32) {
+      const int index = unit / shares * 32 + lane, first = unit % shares * batch;
+      if (index >= p.cut.halo_pixels) continue;
+      const int spot = spots[index], pixel = place.input(p, spot);
+      const std::int64_t start =
+          p.pixels_first ? std::int64_t{pixel} * p.in_c : std::int64_t{pixel / plane} * plane * p.in_c + pixel % plane;
+      unsigned raw[batch][8];
+#pragma unroll
+      for (int b = 0; b < batch; ++b)
+        x.load_apart(start + 8 * (first + b) * distance, distance, pixel >= 0 ? p.in_c - 8 * (first + b) : 0, raw[b]);
+#pragma unroll
+      for (int b = 0; b < batch; ++b) {
+        if (first + b >= p.groups) break;
+        float xs[8];
+        x.open_apart(raw[b], xs);
+        put_eight<Product, AnyIo>(p, quantiser, image, index, spot & 4095, pixel >= 0, first + b, xs, &finite);
+      }
+    }
+  }
+};
+
+/// Starts copying stage number `stage` of a block's panel rows.
+template <class Product, class Shape>
+__device__ void load_panels(const HaloArgs& p, const int* taps, int first_column, int stage, unsigned to) {
+  constexpr int b_chunks = Shape::steps * Product::b_step / 16, threads = Shape::threads;
+  constexpr int copies = Shape::columns * b_chunks / threads;
+  static_assert(copies * threads == Shape::columns * b_chunks && threads % b_chunks == 0);
+  const int thread = thread_anew();
+  const int chunk = stage * b_chunks + thread % b_chunks;
+#pragma unroll
+  for (int i = 0; i < copies; ++i) {
+    const int column = thread / b_chunks + i * (threads / b_chunks);
+    const bool inside = first_column + column < p.n && chunk < p.panel_chunks;
+    const char* const row = p.panels + (inside ? first_column + column : 0) * p.panel_stride;
+    const unsigned at = to + 16 * swizzled<b_chunks>(stage_row(column), thread % b_chunks);
+    if (Product::a_format == Format::bits && p.paired) {
+      const int tap = inside ? taps[chunk] : 0;  // twice the first one, and one more where there is a second
+      copy_half(at, row + tap / 2 * chunk_bytes, inside);
+      copy_half(at + 8, row + (tap / 2 + tap % 2) * chunk_bytes, inside && tap % 2 != 0);
+    } else {
+      copy_chunk(at, row + (inside ? chunk : 0) * chunk_bytes, inside);
+    }
+  }
+}
+
+/// Shared memory: tables of a fixed size, stages of panels, the image, and the tables that HaloArgs has the places of.
+template <class Product, class Shape>
+struct Layout {
+  static constexpr int b_chunks = Shape::steps * Product::b_step / 16, stage_bytes = Shape::columns * b_chunks * 16;
+  static constexpr int row_ones = Shape::rows, column_ones = 2 * Shape::rows;  // behind the rows' spots; in ints
+  static constexpr int panels = 4 * (Product::counts ? 2 * Shape::rows + Shape::columns : Shape::rows);
+  static_assert(panels % 16 == 0);
+
+  /// Sets the places in `p`; returns the bytes in all.
+  static std::int64_t place(HaloArgs* p) {
+    const std::int64_t image = panels + std::int64_t{p->ring} * stage_bytes;
+    const std::int64_t spots = image + std::int64_t{p->cut.halo_pixels} * p->cut.pitch;
+    const std::int64_t offsets = spots + 4 * p->cut.halo_pixels, taps = offsets + 4 * p->chunks;
+    const std::int64_t pixel_ones = taps + (p->paired ? 4 * p->chunks : 0);
+    p->image_at = cut_to_int(image), p->spots_at = cut_to_int(spots), p->offsets_at = cut_to_int(offsets);
+    p->taps_at = cut_to_int(taps), p->ones_at = cut_to_int(pixel_ones);
+    return pixel_ones + (Product::counts ? 4 * p->cut.halo_pixels : 0);
+  }
+};
+
+/// Writes a warp's tiles of halves, as write_tiles() does. The columns are a multiple of eight.
+template <class Product, class Io, int m_tiles, int n_tiles, class RowAt>
+__device__ void write_halves(int (&acc)[m_tiles][n_tiles][4], const HaloArgs& p, float scale, int first_column,
+                             int lane, const RowAt& row_at, const int* row_ones, const int* column_ones) {
+  // A sum with it keeps its low bits: the integer, below 2^22 where bits are counted.
+  constexpr float round_to_whole = 0x1.8p23f;
+  constexpr int bits_of_it = 0x4b400000;
+  const int first = first_column + 8 * (lane % 4);
+  if constexpr (Product::counts) {
+#pragma unroll
+    for (int eight = 0; eight < n_tiles / 4; ++eight)
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const int part = Product::finish(0, p.k, 0, column_ones[8 * (lane % 4) + 32 * eight + c]) + bits_of_it;
+#pragma unroll
+        for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            int& sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
+            sum = Product::finish(sum, part, 0, 0);
+          }
+      }
+  }
+#pragma unroll
+  for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int warp_row = 16 * i + 8 * half + lane / 4, row = row_at(warp_row);
+      if (row < 0) continue;
+      auto* const to = static_cast<typename Io::Element*>(p.y.data) + std::int64_t{row} * p.n;
+      const int row_part = Product::counts ? 2 * row_ones[warp_row] : 0;
+#pragma unroll
+      for (int eight = 0; eight < n_tiles / 4; ++eight) {
+        float values[8];
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const int sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
+          const float whole = Product::counts ? __fsub_rn(__int_as_float(sum - row_part), round_to_whole)
+                                              : static_cast<float>(Product::finish(sum, p.k, 0, 0));
+          values[c] = __fmul_rn(whole, scale);
+        }
+        unsigned words[4];
+#pragma unroll
+        for (int c = 0; c < 8; c += 2) words[c / 2] = pack_pair(Io::dtype(p), values[c], values[c + 1]);
+        if (first + 32 * eight < p.n)
+          *reinterpret_cast<uint4*>(to + first + 32 * eight) = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+}
+
+template <class Product, class Shape, class Io>
+__global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
+    halo_kernel(const __grid_constant__ HaloArgs p) {
+  using L = Layout<Product, Shape>;
+  constexpr int m_tiles = Shape::warp_rows / 16, n_tiles = Shape::warp_columns / 8;
+  extern __shared__ __align__(128) char shared[];
+  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  char* const image = shared + p.image_at;
+  int* const row_spots = reinterpret_cast<int*>(shared);               // of the output pixels, or -1
+  int* const spots = reinterpret_cast<int*>(shared + p.spots_at);      // of the input pixels
+  int* const offsets = reinterpret_cast<int*>(shared + p.offsets_at);  // of a window's chunks
+  int* const taps = reinterpret_cast<int*>(shared + p.taps_at);        // of the panels of pairs
+  int* const pixel_ones = reinterpret_cast<int*>(shared + p.ones_at);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_row = warp / Shape::column_warps * Shape::warp_rows;
+  const int warp_column = warp % Shape::column_warps * Shape::warp_columns;
+  // The grid is a multiple of the tiles across: a block keeps its columns.
+  const int across = (p.n + Shape::columns - 1) / Shape::columns;
+  const int first_column = static_cast<int>(blockIdx.x) % across * Shape::columns;
+
+  for (int q = threadIdx.x; q < p.chunks; q += Shape::threads) {
+    const int parts = p.paired ? 1 : p.pixel_chunks, wide = p.paired ? (p.kernel_w + 1) / 2 : p.kernel_w;
+    const int tap = q / parts, i = tap / wide, j = tap % wide * (p.paired ? 2 : 1);
+    const bool real = i < p.kernel_h;
+    offsets[q] = real ? (i * p.dil_h * p.cut.halo_w + j * p.dil_w) * p.cut.pitch + q % parts * 16 : 0;
+    if (p.paired) taps[q] = 2 * (i * p.kernel_w + j) + (j + 1 < p.kernel_w);
+  }
+  for (int r = threadIdx.x; r < p.cut.halo_pixels; r += Shape::threads) {
+    const int plane = p.cut.halo_h * p.cut.halo_w, rest = r % plane;
+    spots[r] = pack_spot(r / plane, rest / p.cut.halo_w, rest % p.cut.halo_w);
+  }
+  for (int r = threadIdx.x; r < Shape::rows; r += Shape::threads) {
+    const int plane = p.cut.h * p.cut.w, rest = r % plane;
+    row_spots[r] = r / plane < p.cut.images ? pack_spot(r / plane, rest / p.cut.w, rest % p.cut.w) : -1;
+  }
+  if constexpr (Product::counts) {
+    for (int c = threadIdx.x; c < Shape::columns; c += Shape::threads)
+      row_spots[L::column_ones + c] = first_column + c < p.n ? p.panel_ones[first_column + c] : 0;
+  }
+  const float scale = __syncthreads_or(own_flag(p.panel_flags)) != 0 ? __int_as_float(0x7fc00000) : scale_of(p.y);
+  const auto first_pixel = [&](int row) {  // of its window, in the tile
+    const int spot = max(row_spots[row], 0);
+    return ((spot >> 24) * p.cut.halo_h + (spot >> 12 & 4095) * p.stride_h) * p.cut.halo_w + (spot & 4095) * p.stride_w;
+  };
+  unsigned windows[m_tiles];
+#pragma unroll
+  for (int i = 0; i < m_tiles; ++i)
+    windows[i] = base + p.image_at + first_pixel(warp_row + 16 * i + lane % 16) * p.cut.pitch;
+
+  const int stages = (p.panel_chunks + L::b_chunks - 1) / L::b_chunks;
+  const bool stays = stages <= p.ring;  // the panels, from one tile to the next
+  const auto load_stage = [&](int stage) {
+    load_panels<Product, Shape>(p, taps, first_column, stage, base + L::panels + stage % p.ring * L::stage_bytes);
+  };
+  if (stays) {
+    for (int stage = 0; stage < stages; ++stage) load_stage(stage);
+    commit_copies();
+    wait_copies<0>();
+  }
+  Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image};
+  const int tiles_on = gridDim.x / across;
+  const Place stride(p, tiles_on);
+  Place place(p, blockIdx.x / across);
+#pragma unroll 1
+  for (int tile = blockIdx.x / across; tile < p.cut.tiles; tile += tiles_on, place.advance(p, stride)) {
+    if (!stays) {
+#pragma unroll 1
+      for (int stage = 0; stage < Shape::stages - 1; ++stage) {  // fewer than there are, or they would stay
+        load_stage(stage);
+        commit_copies();
+      }
+    }
+    if constexpr (Io::halves) {
+      encoder.template side_by_side<Product, Shape, Io, 4>(place);
+    } else if (p.whole && p.dtype == Dtype::f32) {
+      encoder.template side_by_side<Product, Shape, Io, 8>(place);
+    } else if (p.whole) {
+      encoder.template side_by_side<Product, Shape, Io, 4>(place);
+    } else {
+      encoder.template apart<Product, Shape>(place);
+    }
+    __syncthreads();
+    if constexpr (Product::counts) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < p.cut.halo_pixels; i += Shape::threads) {
+        int ones = 0;
+        for (int part = 0; part < p.pixel_chunks; ++part) {
+          const uint4 chunk = *reinterpret_cast<const uint4*>(image + i * p.cut.pitch + 16 * part);
+          ones += p.paired ? __popc(chunk.x) + __popc(chunk.y) : ones_of(chunk);
+        }
+        pixel_ones[i] = ones;
+      }
+      __syncthreads();
+#pragma unroll 1
+      for (int r = threadIdx.x; r < Shape::rows; r += Shape::threads) {
+        const int* const first = pixel_ones + first_pixel(r);
+        int ones = 0;
+#pragma unroll 1
+        for (int i = 0; i < p.kernel_h; ++i)
+          for (int j = 0; j < p.kernel_w; ++j) ones += first[i * p.dil_h * p.cut.halo_w + j * p.dil_w];
+        row_spots[L::row_ones + r] = ones;
+      }
+      __syncthreads();
+    }
+
+    int acc[m_tiles][n_tiles][4] = {};
+#pragma unroll 1
+    for (int stage = 0; stage < stages; ++stage) {
+      if (!stays) {
+        wait_copies<Shape::stages - 2>();
+        __syncthreads();
+        if (stage + Shape::stages - 1 < stages) load_stage(stage + Shape::stages - 1);
+        commit_copies();
+      }
+      const unsigned b_base = base + L::panels + (stays ? stage : stage % p.ring) * L::stage_bytes;
+#pragma unroll
+      for (int step = 0; step < Shape::steps; ++step) {
+        unsigned a[m_tiles][4], b[n_tiles][2];
+        const int offset = offsets[2 * (stage * Shape::steps + step) + lane / 16];
+#pragma unroll
+        for (int i = 0; i < m_tiles; ++i) load_matrices(a[i], windows[i] + offset);
+        load_columns<Product, Shape>(b, b_base, warp_column, step, lane);
+#pragma unroll
+        for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+          for (int j = 0; j < n_tiles; ++j) Product::mma(acc[i][j], a[i], b[j]);
+      }
+    }
+    wait_copies<0>();
+    const int thread = thread_anew();  // the places of results are not worth registers while others are quantised
+    const int column = thread / 32 % Shape::column_warps * Shape::warp_columns;
+    const auto row_at = [&](int r) { return place.output(p, row_spots[warp_row + r]); };
+    const int* const row_ones = row_spots + L::row_ones + warp_row;
+    if constexpr (Io::halves) {
+      write_halves<Product, Io>(acc, p, scale, first_column + column, thread % 32, row_at, row_ones,
+                                row_spots + L::column_ones + column);
+    } else {
+      write_tiles<Product>(
+          acc, Writer(p.y, p.n, scale, false), p.n, p.k, first_column + column, thread % 32, row_at,
+          [&](int r) { return row_ones[r]; }, [&](int at) { return row_spots[L::column_ones + at - first_column]; });
+    }
+    __syncthreads();  // before the next tile takes this one's place
+  }
+  const int bad = __syncthreads_or(!encoder.finite);
+  if (threadIdx.x == 0 && p.flags != nullptr) p.flags[blockIdx.x] = bad;
+  let_next_start();
+}
+
+constexpr int poison_threads = 256;
+
+/// Where a block met NaN or infinity, every result becomes NaN.
+template <class T>
+__global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64_t count, Flags flags) {
+  wait_for_previous_kernel();
+  if (__syncthreads_or(own_flag(flags)) == 0) return;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * blockDim.x)
+    y[i] = narrow<T>(__int_as_float(0x7fc00000));
+}
+
+}  // namespace halo
+
+template <class Product, class Shape>
+Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
+  using L = halo::Layout<Product, Shape>;
+  const Gpu* facts = nullptr;
+  const Status known = gpu(queue.device, &facts);
+  if (known != Status::ok) return known;
+  const int stages = (p.panel_chunks + L::b_chunks - 1) / L::b_chunks;
+  p.chunks = stages * Shape::steps * 2;
+  p.ring = stages * L::stage_bytes <= most_resident_bytes ? stages : Shape::stages;
+  const std::int64_t shared = L::place(&p);
+  // Blocks that a multiprocessor holds at once, each with as many tiles as the others.
+  const std::int64_t resident =
+      std::clamp<std::int64_t>(shared_of_multiprocessor / (shared + 1024), 1, 512 / Shape::threads);
+  const std::int64_t across = (p.n + Shape::columns - 1) / Shape::columns;
+  const std::int64_t most = std::min<std::int64_t>(most_flags, resident * facts->multiprocessors) / across;
+  if (most == 0) return Status::bad_shape;
+  const std::int64_t rounds = (p.cut.tiles + most - 1) / most, blocks = (p.cut.tiles + rounds - 1) / rounds * across;
+  const bool asks = is_float(p.dtype);
+  p.flags = asks ? flags : nullptr;
+  const auto start = [&](auto io) {
+    return launch(halo::halo_kernel<Product, Shape, decltype(io)>, blocks, Shape::threads,
+                  static_cast<std::size_t>(shared), queue, p);
+  };
+  const bool halves = p.whole && p.in_c % 16 == 0 && p.y.dtype == p.dtype && p.y.eights;
+  const Status status = halves && p.dtype == Dtype::f16    ? start(halo::Float16Io{})
+                        : halves && p.dtype == Dtype::bf16 ? start(halo::Bfloat16Io{})
+                                                           : start(halo::AnyIo{});
+  if (status != Status::ok || !asks || !is_float(p.y.dtype)) return status;
+  const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;
+  return with_float(p.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const Flags met{flags, static_cast<int>(blocks)};
+    T* const y = static_cast<T*>(p.y.data);
+    const std::int64_t few = blocks_for(count, halo::poison_threads, 64);
+    return facts->sm >= 90 ? launch_beside(halo::poison_kernel<T>, few, halo::poison_threads, 0, queue, y, count, met)
+                           : launch(halo::poison_kernel<T>, few, halo::poison_threads, 0, queue, y, count, met);
+  });
+}
+
+}  // namespace bie::kernels::cuda
