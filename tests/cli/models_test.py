@@ -170,6 +170,18 @@ def test_bench_times_models(program, digits):
     assert second.split()[-1] == str(paths[1])
     assert program.run("bench", *paths, "--batch", "0").returncode == 2
 
+    profiled = program.json("bench", *paths, "--batch", "8", "--repeats", "2", "--profile")
+    for model in profiled["models"]:
+        (time,) = model["times"]
+        names = [part["operator"] for part in time["profile"]]
+        assert "outside of operators" in names
+        assert any(name.startswith("bie::") for name in names) == (model["bits"] < 32)
+        assert all(part["seconds"] >= 0 and part["calls"] >= 0 for part in time["profile"])
+    assert " us a pass" in program.run("bench", paths[0], "--batch", "8", "--repeats", "2", "--profile").stdout
+    refused = program.run("bench", paths[0], "--profile", "--device", "cuda")
+    assert refused.returncode == 2
+    assert "is for the CPU" in refused.stderr
+
 
 @pytest.mark.parametrize(("arch", "depth"), [("vgg-small", "1"), ("resnet20", "2")])
 def test_nets_of_another_width_and_depth(program, tmp_path, small_cifar, arch, depth):

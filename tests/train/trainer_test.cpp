@@ -13,6 +13,7 @@
 
 #include "bie/nn/model_file.h"
 #include "bie/train/evaluation.h"
+#include "bie/train/profile.h"
 #include "tests/io/scratch.h"
 #include "tests/train/small_runs.h"
 
@@ -442,6 +443,21 @@ TEST_F(Trainer, LatencyIsPositiveAndRepeatsImages) {
   EXPECT_NE(refusal([&] { latency(*model, data_.test_images, -1, 5); }), "");
   EXPECT_NE(refusal([&] { latency(*model, data_.test_images, 1, 0); }), "");
   EXPECT_NE(refusal([&] { latency(*model, data_.test_images.slice(0, 0, 0), 1, 5); }), "");
+}
+
+TEST_F(Trainer, OperatorTimesTellWhereAPassGoes) {
+  const auto model = small_model(1);
+  const std::vector<OperatorTime> times = operator_times(*model, data_.test_images, 3, 4);
+  double calls = 0;
+  for (const OperatorTime& time : times) {
+    EXPECT_GE(time.seconds, 0) << time.name;
+    if (time.name == "aten::prelu") calls = time.calls;
+  }
+  EXPECT_EQ(calls, static_cast<double>(model->products().size() - 1));  // each layer but the last
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end(),
+                             [](const OperatorTime& a, const OperatorTime& b) { return a.seconds > b.seconds; }));
+  EXPECT_NE(refusal([&] { operator_times(*model, data_.test_images.slice(0, 0, 0), 1, 5); }), "");
+  EXPECT_NE(refusal([&] { operator_times(*model, data_.test_images, 0, 5); }), "");
 }
 
 TEST_F(Trainer, DigitsAreLearntAtEveryWidth) {
