@@ -84,6 +84,8 @@ def test_no_loop_around_a_matrix_instruction_calls_a_routine(objects):
         if not re.search("_((wg)?mma|halo)_", stem):
             continue
         for arch, name, body in functions(path):
+            if "poison_kernel" in name:
+                continue  # it multiplies nothing
             hot = [loop for loop in loops(body) if any("MMA" in text for text in loop)]
             assert hot, f"{name} ({arch}) has no loop around its matrix instructions"
             for loop in hot:

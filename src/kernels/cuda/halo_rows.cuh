@@ -27,6 +27,7 @@ struct HaloArgs {
   Dtype dtype;
   bool pixels_first;  ///< channels are neighbours
   bool whole;         ///< and eight of them can be read at once
+  bool whole_bias;    ///< four of the bias can be read at once
   bool paired;        ///< half of a chunk is the right neighbour's
   int batch, in_c, in_h, in_w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, dil_h, dil_w;  ///< in pixels of the tile
@@ -38,9 +39,9 @@ struct HaloArgs {
   const char* panels;
   std::int64_t panel_stride;
   int panel_chunks;
-  int chunks;                                            ///< of a window, in whole stages
-  int ring;                                              ///< stages of panels in shared memory
-  int image_at, spots_at, offsets_at, taps_at, ones_at;  ///< places in shared memory
+  int chunks;                                                      ///< of a window, in whole stages
+  int ring;                                                        ///< stages of panels in shared memory
+  int image_at, spots_at, offsets_at, taps_at, ones_at, least_at;  ///< places in shared memory; least_at may be 0
   int n, k;
   Results y;
   const int* panel_ones;
@@ -53,13 +54,16 @@ template <class Product, class Shape>
 Status launch_halo(HaloArgs args, int* flags, const Queue& queue);
 
 constexpr std::int64_t shared_of_multiprocessor = 224 << 10;  // of sm_90; smaller ones hold fewer blocks
-constexpr std::int64_t most_halo_bytes = 48 << 10;      // so that a block fits 99 KiB, which all from sm_80 on have
-constexpr std::int64_t most_resident_bytes = 40 << 10;  // of panels that stay from tile to tile
+// Together within 99 KiB, which every GPU from sm_80 on gives a block: an image, panels that stay from tile to tile,
+// and the tables of pixels and chunks.
+constexpr std::int64_t most_halo_bytes = 40 << 10, most_resident_bytes = 36 << 10;
+constexpr std::int64_t most_halo_pixels = 2048, most_chunks = 1024;
+constexpr std::int64_t most_least = 1024;  // channels with a bias of their own in a table of halves
 
 /// The cheapest cut into tiles of at most `rows` output pixels; no tiles where none fits.
 template <class Product>
 Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
-  constexpr std::int64_t most_pixels = 4096, most_across = 32, sector_pixels = 16;
+  constexpr std::int64_t most_across = 32, sector_pixels = 16, most_side = 4096;  // twelve bits each
   const std::int64_t out_h = s.out_h(), out_w = s.out_w();
   const std::int64_t chunks = row_chunks(Product::a_format, s.in_c), pitch = (chunks | 1) * chunk_bytes;
   const std::int64_t step_h = s.kernel_h == 1 ? 1 : s.stride_h, step_w = s.kernel_w == 1 ? 1 : s.stride_w;
@@ -72,10 +76,10 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
     const std::int64_t images = down == 1 && across == 1 ? std::min(s.batch, rows / (h * w)) : 1;
     const std::int64_t halo_h = (h - 1) * step_h + (s.kernel_h - 1) * s.dil_h + 1,
                        halo_w = (w - 1) * step_w + (s.kernel_w - 1) * s.dil_w + 1;
-    if (halo_h >= most_pixels || halo_w >= most_pixels) continue;  // twelve bits each
+    if (halo_h >= most_side || halo_w >= most_side) continue;
     const std::int64_t pixels = images * halo_h * halo_w;
     const std::int64_t tiles = (s.batch + images - 1) / images * down * across;
-    if (pixels > most_pixels || pixels * pitch > most_halo_bytes || tiles > INT32_MAX) continue;
+    if (pixels > most_halo_pixels || pixels * pitch > most_halo_bytes || tiles > INT32_MAX) continue;
     // Lines of a plane are fetched in sectors.
     const std::int64_t fetched =
         layout == ImageLayout::nhwc ? pixels : images * halo_h * ((halo_w - 2) / sector_pixels + 2) * sector_pixels;
@@ -92,7 +96,6 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
 /// Whether the row computes it: one group, and a tile of it fits shared memory.
 template <class Product, class Shape>
 bool has_halo(const Conv2dShape& s) {
-  constexpr std::int64_t most_chunks = 2048;  // of a window, whose places lie in shared memory too
   return s.groups == 1 && s.in_c > 0 && s.batch * s.in_h * s.in_w > 0 && s.batch * s.out_h() * s.out_w() > 0 &&
          s.taps() * row_chunks(Product::a_format, s.in_c) <= most_chunks &&
          (s.out_c + Shape::columns - 1) / Shape::columns <= most_flags / 16 &&
@@ -100,14 +103,17 @@ bool has_halo(const Conv2dShape& s) {
 }
 
 /// Which convolutions it is the fastest row for, by measured times (docs/benchmarks.md): of bits up to 256 channels,
-/// beyond which a tile's columns are too few for its halo; of codes where pixels are few channels, or most not used.
+/// beyond which a tile's columns are too few for its halo; of codes where pixels have few channels, or most are not
+/// used.
 template <class Product, class Shape>
 bool suits_halo(const Conv2dShape& s, const Gpu& gpu) {
+  constexpr std::int64_t few = 64, least = Product::a_format == Format::wide ? 32 : 1;  // of 4 bits 32 are a pixel
   const bool skips = s.taps() == 1 && s.stride_h * s.stride_w > 1;
-  const bool suits = Product::counts ? s.in_c <= 256 : skips || (s.in_c <= 64 && s.out_c <= 64);
+  const bool suits = Product::counts ? s.in_c <= 4 * few : skips || (s.in_c <= few && s.out_c <= few);
   const std::int64_t tiles = (s.batch * s.out_h() * s.out_w() + Shape::rows - 1) / Shape::rows;
   const bool wide = Shape::columns <= 64 || s.out_c > 64;
-  return suits && wide && tiles * ((s.out_c + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
+  return suits && s.in_c >= least && wide &&
+         tiles * ((s.out_c + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
 }
 
 template <class Product, class Shape, std::int64_t max_k>
@@ -129,6 +135,7 @@ Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, cons
   p.dtype = x.dtype;
   p.pixels_first = pixels_first;
   p.whole = pixels_first && s.in_c % 8 == 0 && aligned(x.data, 0, 16);
+  p.whole_bias = aligned(x.bias, 0, 16);
   p.paired = format == Format::bits && s.in_c <= 64;
   p.batch = cut(s.batch), p.in_c = cut(s.in_c), p.in_h = cut(s.in_h), p.in_w = cut(s.in_w);
   p.out_h = cut(s.out_h()), p.out_w = cut(s.out_w()), p.kernel_h = cut(s.kernel_h), p.kernel_w = cut(s.kernel_w);

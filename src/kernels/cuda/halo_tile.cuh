@@ -24,6 +24,13 @@ template <class T, Dtype dtype_>
 struct HalfIo {
   static constexpr bool halves = true;
   using Element = T;
+  static __device__ T rounded_up(float value) {
+    if constexpr (dtype_ == Dtype::f16) {
+      return __float2half_ru(value);
+    } else {
+      return __float2bfloat16_ru(value);
+    }
+  }
   static __device__ constexpr Dtype dtype(const HaloArgs&) { return dtype_; }
 };
 using Float16Io = HalfIo<__half, Dtype::f16>;
@@ -95,24 +102,25 @@ class Elements {
       open(xs, [&](int size, int j) { return size == 2 ? raw[j / 2] >> 16 * (j % 2) : raw[j / 4] >> 8 * (j % 4); });
     }
   }
-  /// Of halves that load_eight() gave: bit j says whether element j >= 0; `*zero` stays so unless one is NaN or
-  /// infinite.
-  __device__ unsigned signs_of(const unsigned (&raw)[4], __half2* zero) const {
+  /// Of halves that load_eight() gave: bit j says whether element j is at least least[j]; `*zero` stays so unless one
+  /// is NaN or infinite.
+  __device__ unsigned signs_of(const unsigned (&raw)[4], const uint4& least, __half2* zero) const {
+    const unsigned bounds[4] = {least.x, least.y, least.z, least.w};
     unsigned bits = 0;  // those of even elements low, those of odd ones high
     if (dtype_ == Dtype::f16) {
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        const __half2 xs = reinterpret_cast<const __half2&>(raw[pair]), none = __float2half2_rn(0);
-        bits |= __hge2_mask(xs, none) & 0x00020001u << 2 * pair;
-        *zero = __hfma2(xs, none, *zero);
+        const __half2 xs = reinterpret_cast<const __half2&>(raw[pair]);
+        bits |= __hge2_mask(xs, reinterpret_cast<const __half2&>(bounds[pair])) & 0x00020001u << 2 * pair;
+        *zero = __hfma2(xs, __float2half2_rn(0), *zero);
       }
     } else {
       __nv_bfloat162& sum = reinterpret_cast<__nv_bfloat162&>(*zero);
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        const __nv_bfloat162 xs = reinterpret_cast<const __nv_bfloat162&>(raw[pair]), none = __float2bfloat162_rn(0);
-        bits |= __hge2_mask(xs, none) & 0x00020001u << 2 * pair;
-        sum = __hfma2(xs, none, sum);
+        const __nv_bfloat162 xs = reinterpret_cast<const __nv_bfloat162&>(raw[pair]);
+        bits |= __hge2_mask(xs, reinterpret_cast<const __nv_bfloat162&>(bounds[pair])) & 0x00020001u << 2 * pair;
+        sum = __hfma2(xs, __float2bfloat162_rn(0), sum);
       }
     }
     return (bits | bits >> 16) & 255;
@@ -179,7 +187,12 @@ __device__ void put_eight(const HaloArgs& p, const Quantiser& quantiser, char* i
   const int first = 8 * group;
   const bool codes_already = Io::dtype(p) == Dtype::s8;
   if (!codes_already) {
-    if (p.bias != nullptr) {
+    if (p.bias != nullptr && p.whole_bias && first + 8 <= p.in_c) {
+      const float4 front = __ldg(reinterpret_cast<const float4*>(p.bias + first));
+      const float4 back = __ldg(reinterpret_cast<const float4*>(p.bias + first + 4));
+      xs[0] += front.x, xs[1] += front.y, xs[2] += front.z, xs[3] += front.w;
+      xs[4] += back.x, xs[5] += back.y, xs[6] += back.z, xs[7] += back.w;
+    } else if (p.bias != nullptr) {
 #pragma unroll
       for (int j = 0; j < 8; ++j)
         if (first + j < p.in_c) xs[j] += __ldg(p.bias + first + j);
@@ -222,12 +235,13 @@ struct Encoder {
   const Quantiser quantiser;
   const int* spots;    ///< of the tile's input pixels
   char* image;         ///< where their codes go
-  bool finite = true;  ///< until one holds NaN or infinity
+  const char* least;   ///< of each channel the least half whose sum with the bias is not negative, or null
+  bool finite = true;  ///< until a pixel holds NaN or infinity
 
   /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups.
   template <class Product, class Shape, class Io, int words>
   __device__ void side_by_side(const Place& place) {
-    constexpr int batch = words == 8 ? 2 : Io::halves ? 5 : 3;  // loads under way, of two groups each
+    constexpr int batch = words == 8 || !Io::halves ? 2 : 5;  // loads under way, of two groups each
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
     const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
@@ -257,8 +271,10 @@ struct Encoder {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
           if constexpr (Product::a_format == Format::bits && Io::halves) {
-            if (p.bias == nullptr) {  // what was not loaded is 0 and finite, but no sign
-              const unsigned front = x.signs_of(raw[b][0], &zero), back = x.signs_of(raw[b][1], &zero);
+            if (least != nullptr) {  // what was not loaded is 0 and finite, but no sign
+              const uint4* const bounds = reinterpret_cast<const uint4*>(least) + group;
+              const unsigned front = x.signs_of(raw[b][0], bounds[0], &zero),
+                             back = x.signs_of(raw[b][1], bounds[1], &zero);
               const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
               put_signs(p, image, index, columns[b], group, static_cast<std::uint16_t>(signs));
               continue;
@@ -347,8 +363,11 @@ struct Layout {
     const std::int64_t offsets = spots + 4 * p->cut.halo_pixels, taps = offsets + 4 * p->chunks;
     const std::int64_t pixel_ones = taps + (p->paired ? 4 * p->chunks : 0);
     p->image_at = cut_to_int(image), p->spots_at = cut_to_int(spots), p->offsets_at = cut_to_int(offsets);
+    const std::int64_t least = (pixel_ones + (Product::counts ? 4 * p->cut.halo_pixels : 0) + 15) / 16 * 16;
     p->taps_at = cut_to_int(taps), p->ones_at = cut_to_int(pixel_ones);
-    return pixel_ones + (Product::counts ? 4 * p->cut.halo_pixels : 0);
+    const bool has_least = Product::counts && 8 * p->groups <= most_least;
+    p->least_at = has_least ? cut_to_int(least) : 0;
+    return least + (has_least ? 16 * p->groups : 0);
   }
 };
 
@@ -461,7 +480,18 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     commit_copies();
     wait_copies<0>();
   }
-  Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image};
+  bool tame = p.least_at != 0;  // no bias is so large that a sum with it may overflow
+  if constexpr (Product::counts && Io::halves) {
+    auto* const least = reinterpret_cast<typename Io::Element*>(shared + p.least_at);
+    for (int c = threadIdx.x; p.least_at != 0 && c < 8 * p.groups; c += Shape::threads) {
+      const float bias = p.bias != nullptr && c < p.in_c ? p.bias[c] : 0;
+      tame = tame && fabsf(bias) < 0x1p100f;
+      least[c] = Io::rounded_up(-bias);
+    }
+  }
+  tame = __syncthreads_and(tame) != 0;
+  Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image,
+                  tame ? shared + p.least_at : nullptr};
   const int tiles_on = gridDim.x / across;
   const Place stride(p, tiles_on);
   Place place(p, blockIdx.x / across);

@@ -69,14 +69,23 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   const Conv2dShape deep{128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, wide{128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1};
   const Conv2dShape small{1, 64, 7, 7, 64, 3, 3, 1, 1, 1, 1};
   EXPECT_EQ(name(deep, 80), "s8xs8_conv2d_mma_128x256");
-  EXPECT_EQ(name(wide, 80), "s8xs8_conv2d_mma_128x64");
+  EXPECT_EQ(name(wide, 80), "s8xs8_conv2d_halo_128x64");
   EXPECT_EQ(name(small, 80), "s8xs8_conv2d_mma_64x64");
   EXPECT_EQ(name(deep, 90), "s8xs8_conv2d_wgmma_128x256");
-  EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_mma_128x64");
+  EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
+  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_wgmma_128x128");
+  // Most pixels of a 1x1 kernel with a stride are not read.
+  EXPECT_EQ(name({128, 256, 14, 14, 512, 1, 1, 2, 2}, 90), "s8xs8_conv2d_halo_128x128");
   EXPECT_EQ(name(small, 90), "s8xs8_conv2d_wgmma_weight_64x64");
   // The TMA knows strides up to 8.
   EXPECT_EQ(name({1, 64, 90, 90, 64, 3, 3, 9, 9, 1, 1}, 90), "s8xs8_conv2d_mma_64x64");
   EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 75), "s8xs8_conv2d_portable");
+  const auto binary = [&](const Conv2dShape& s) {
+    return std::string(cuda::choose(cuda::b1xb1_conv2d_table(), s, pretended(90)).name);
+  };
+  EXPECT_EQ(binary(wide), "b1xb1_conv2d_halo_128x64");
+  EXPECT_EQ(binary(deep), "b1xb1_conv2d_halo_128x128");
+  EXPECT_EQ(binary(small), "b1xb1_conv2d_mma_and_64x64");
 }
 
 template <class Table>
