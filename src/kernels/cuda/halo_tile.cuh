@@ -245,10 +245,16 @@ struct Encoder {
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
     const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
+    const bool packed = p.bias == nullptr || least != nullptr;
     __half2 zero = __float2half2_rn(0);
 #pragma unroll 1
     for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
       const int left = p.in_c / 8 - group, real = Io::halves ? (left > 0 ? 2 : 0) : min(max(left, 0), 2);
+      uint4 bounds[2] = {};
+      if (Io::halves && least != nullptr) {
+        bounds[0] = reinterpret_cast<const uint4*>(least)[group];
+        bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
+      }
 #pragma unroll 1
       for (int first = thread / lanes; first < p.cut.halo_pixels; first += batch * step) {
         unsigned raw[batch][2][words];
@@ -271,8 +277,7 @@ struct Encoder {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
           if constexpr (Product::a_format == Format::bits && Io::halves) {
-            if (least != nullptr) {  // what was not loaded is 0 and finite, but no sign
-              const uint4* const bounds = reinterpret_cast<const uint4*>(least) + group;
+            if (packed) {  // what was not loaded is 0 and finite, but no sign
               const unsigned front = x.signs_of(raw[b][0], bounds[0], &zero),
                              back = x.signs_of(raw[b][1], bounds[1], &zero);
               const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
@@ -480,18 +485,21 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     commit_copies();
     wait_copies<0>();
   }
-  bool tame = p.least_at != 0;  // no bias is so large that a sum with it may overflow
+  const char* least = nullptr;
   if constexpr (Product::counts && Io::halves) {
-    auto* const least = reinterpret_cast<typename Io::Element*>(shared + p.least_at);
-    for (int c = threadIdx.x; p.least_at != 0 && c < 8 * p.groups; c += Shape::threads) {
-      const float bias = p.bias != nullptr && c < p.in_c ? p.bias[c] : 0;
-      tame = tame && fabsf(bias) < 0x1p100f;
-      least[c] = Io::rounded_up(-bias);
+    if (p.bias != nullptr && p.least_at != 0) {
+      bool tame = true;  // no bias is so large that a sum with it may overflow
+      auto* const bounds = reinterpret_cast<typename Io::Element*>(shared + p.least_at);
+      for (int c = threadIdx.x; c < 8 * p.groups; c += Shape::threads) {
+        const float bias = c < p.in_c ? p.bias[c] : 0;
+        tame = tame && fabsf(bias) < 0x1p100f;
+        bounds[c] = Io::rounded_up(-bias);
+      }
+      if (__syncthreads_and(tame) != 0) least = shared + p.least_at;
     }
   }
-  tame = __syncthreads_and(tame) != 0;
   Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image,
-                  tame ? shared + p.least_at : nullptr};
+                  least};
   const int tiles_on = gridDim.x / across;
   const Place stride(p, tiles_on);
   Place place(p, blockIdx.x / across);

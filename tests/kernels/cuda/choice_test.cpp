@@ -73,7 +73,7 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(name(small, 80), "s8xs8_conv2d_mma_64x64");
   EXPECT_EQ(name(deep, 90), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
-  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_wgmma_128x128");
+  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_mma_128x128");
   // Most pixels of a 1x1 kernel with a stride are not read.
   EXPECT_EQ(name({128, 256, 14, 14, 512, 1, 1, 2, 2}, 90), "s8xs8_conv2d_halo_128x128");
   EXPECT_EQ(name(small, 90), "s8xs8_conv2d_wgmma_weight_64x64");
