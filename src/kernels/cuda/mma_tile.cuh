@@ -103,7 +103,8 @@ template <class Product, int m_tiles, int n_tiles, class RowAt, class RowOnes, c
 __device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int n, int k, int first_column,
                             int lane, const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
   static_assert(n_tiles % 4 == 0);
-  const auto column_of = [&](int eight) { return first_column + 32 * eight + 8 * (lane % 4); };
+  const int lane_column = first_column + 8 * (lane % 4);
+  const auto column_of = [&](int eight) { return lane_column + 32 * eight; };
   if constexpr (Product::counts) {  // what a column's ones add, in place; a row's are taken off below
 #pragma unroll
     for (int eight = 0; eight < n_tiles / 4; ++eight)
@@ -141,8 +142,13 @@ __device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& write
     }
 }
 
+/// Blocks that a multiprocessor has to hold, 0 where ptxas decides. Of small tiles it aims at seven, and spills.
+template <class Shape>
+constexpr int mma_blocks = Shape::rows* Shape::columns <= 64 * 64 ? 5 : 0;
+
 template <class Product, class Shape, class Source>
-__global__ void __launch_bounds__(Shape::threads) mma_kernel(const __grid_constant__ TileArgs<Source> p) {
+__global__ void __launch_bounds__(Shape::threads, mma_blocks<Shape>)
+    mma_kernel(const __grid_constant__ TileArgs<Source> p) {
   constexpr int a_chunks = Shape::steps * 2, b_chunks = Shape::steps * Product::b_step / 16;
   constexpr int a_bytes = Shape::rows * a_chunks * 16, b_bytes = Shape::columns * b_chunks * 16;
   constexpr int stage_bytes = a_bytes + b_bytes;

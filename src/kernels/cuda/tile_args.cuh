@@ -170,7 +170,7 @@ class Writer {
       for (int c = 0; c < 8; c += 2) put_pair(row, column + c, sums[c], sums[c + 1]);
       return;
     }
-    uint4* const at = reinterpret_cast<uint4*>(row + column * step_);
+    uint4* const at = reinterpret_cast<uint4*>(row + column * size_);
     if (size_ == 2) {
       unsigned words[4];
 #pragma unroll
