@@ -53,6 +53,7 @@ def main(layers_file: str, convs_file: str) -> None:
     convs = json.loads(Path(convs_file).read_text())
     labels = [
         f"{r['batch']} x {r['height']}x{r['width']}, {r['in_c']} to {r['out_c']}, {r['kernel']}x{r['kernel']}"
+        + (f" stride {r['stride']}" if r["stride"] > 1 else "")
         for r in convs["results"]
     ]
     draw(labels, [r["us"] for r in convs["results"]], ["1 bit", "4 bit", "8 bit"], "fp16", IMAGES / "gpu-convs.svg")
