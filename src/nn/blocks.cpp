@@ -1,11 +1,13 @@
 #include "nn/blocks.h"
 
+#include <ATen/ops/max_pool2d.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include "bie/nn/conv2d.h"
 #include "bie/nn/linear.h"
+#include "nn/block_tail.h"
 
 namespace bie::nn {
 namespace {
@@ -44,7 +46,30 @@ std::shared_ptr<QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l
   return std::make_shared<Q4Conv2dImpl>(options);
 }
 
+template <class Impl>
+bool read_numbers(const torch::nn::Module& module, NormNumbers* numbers) {
+  const auto* norm = dynamic_cast<const Impl*>(&module);
+  if (norm == nullptr) return false;
+  *numbers = {norm->running_mean, norm->running_var, norm->weight, norm->bias, norm->options.eps()};
+  return true;
+}
+
+/// Whether a BatchNorm, or none, has fixed numbers: in evaluation.
+bool has_numbers(const torch::nn::AnyModule& norm, NormNumbers* numbers) {
+  if (norm.is_empty()) return true;
+  const std::shared_ptr<torch::nn::Module> module = norm.ptr();
+  return !module->is_training() && (read_numbers<torch::nn::BatchNorm1dImpl>(*module, numbers) ||
+                                    read_numbers<torch::nn::BatchNorm2dImpl>(*module, numbers));
+}
+
 }  // namespace
+
+at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x) {
+  if (norm.is_empty()) return x;
+  NormNumbers numbers;
+  if (has_numbers(norm, &numbers) && has_block_tail(x, numbers, {}, {})) return block_tail(x, numbers, {}, {}, 1);
+  return norm.forward(x);
+}
 
 Product::Product(const ModelConfig& c, const PlannedLayer& l, bool bias) : name_(l.name) {
   if (l.bits < 32)
@@ -70,9 +95,10 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
   register_module("product", product_->module());
   // A ReLU or a pool leaves a binary convolution no signs. Without learned numbers, which bias_a and scale_a would only
   // repeat.
-  if (c.norm && l.is_conv() && l.bits == 1)
-    signs_norm_ =
-        register_module("signs_norm", torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(l.in).affine(false)));
+  if (c.norm && l.is_conv() && l.bits == 1) {
+    signs_norm_ = torch::nn::AnyModule(torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(l.in).affine(false)));
+    register_module("signs_norm", signs_norm_.ptr());
+  }
   if (c.norm) {
     norm_ = l.is_conv() ? torch::nn::AnyModule(torch::nn::BatchNorm2d(l.out))
                         : torch::nn::AnyModule(torch::nn::BatchNorm1d(l.out));
@@ -81,11 +107,17 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
   if (act_ == Activation::prelu) prelu_ = register_module("act", torch::nn::PReLU());
 }
 
-at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut) {
-  const at::Tensor product = product_->forward(signs_norm_ ? signs_norm_->forward(x) : x);
+at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut, std::int64_t pool) {
+  const at::Tensor product = product_->forward(normalised(signs_norm_, x));
+  NormNumbers numbers;
+  const TailActivation act{act_, prelu_ ? prelu_->weight : at::Tensor()};
+  const bool pools = pool == 1 || (product.dim() == 4 && product.size(2) >= pool && product.size(3) >= pool);
+  if (!is_training() && pools && has_numbers(norm_, &numbers) && has_block_tail(product, numbers, shortcut, act))
+    return block_tail(product, numbers, shortcut, act, pool);
   at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
   if (shortcut.defined()) y = y + shortcut;
-  return act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
+  y = act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
+  return pool == 1 ? y : at::max_pool2d(y, pool);
 }
 
 }  // namespace bie::nn

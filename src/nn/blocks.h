@@ -33,19 +33,22 @@ class Product {
   Probe probe_;
 };
 
+/// BatchNorm, in evaluation in one pass.
+at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x);
+
 /// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function, in
 /// front of which a shortcut may be added. A binary convolution of such a model reads normalised features.
 class Block : public torch::nn::Module {
  public:
   Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& shortcut = {});
+  /// @param pool  the largest of each pool x pool square of the result is kept, 1: all.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& shortcut = {}, std::int64_t pool = 1);
   const std::shared_ptr<Product>& product() const { return product_; }
   std::shared_ptr<torch::nn::Module> norm() const { return norm_.is_empty() ? nullptr : norm_.ptr(); }
 
  private:
   std::shared_ptr<Product> product_;
-  torch::nn::BatchNorm2d signs_norm_{nullptr};
-  torch::nn::AnyModule norm_;
+  torch::nn::AnyModule signs_norm_, norm_;
   Activation act_;
   torch::nn::PReLU prelu_{nullptr};
 };

@@ -28,7 +28,7 @@ class Net : public Classifier {
     register_module("input_norm", input_norm_.ptr());
   }
 
-  at::Tensor normalised(const at::Tensor& x) { return input_norm_.is_empty() ? x : input_norm_.forward(x); }
+  at::Tensor normalised(const at::Tensor& x) { return nn::normalised(input_norm_, x); }
 
   std::shared_ptr<Block> add(const PlannedLayer& layer, Activation act, torch::nn::Module* parent = nullptr) {
     const auto block = std::make_shared<Block>(config(), layer, act);
@@ -80,21 +80,22 @@ class ConvNet : public Net {
     const PlannedLayer& inner = layers()[layers().size() - 2];
     if (!inner.is_conv()) {
       // Without learned numbers, which the layer's bias_a and scale_a would only repeat.
-      if (inner.bits == 1 && config().norm)
-        inner_norm_ =
-            register_module("inner_norm", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(inner.in).affine(false)));
+      if (inner.bits == 1 && config().norm) {
+        inner_norm_ = torch::nn::AnyModule(torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(inner.in).affine(false)));
+        register_module("inner_norm", inner_norm_.ptr());
+      }
       inner_ = add(inner, Activation::prelu);
     }
     add_head();
   }
 
   at::Tensor linears(const at::Tensor& features) {
-    const at::Tensor x = inner_norm_ ? inner_norm_->forward(features) : features;
+    const at::Tensor x = nn::normalised(inner_norm_, features);
     return head(inner_ ? inner_->forward(x) : x);
   }
 
  private:
-  torch::nn::BatchNorm1d inner_norm_{nullptr};
+  torch::nn::AnyModule inner_norm_;
   std::shared_ptr<Block> inner_;
 };
 
@@ -107,8 +108,8 @@ class LeNet : public ConvNet {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    const at::Tensor x = at::max_pool2d(conv1_->forward(normalised(images)), 2);
-    return linears(at::max_pool2d(conv2_->forward(x), 2).flatten(1));
+    const at::Tensor x = conv1_->forward(normalised(images), /*shortcut=*/{}, /*pool=*/2);
+    return linears(conv2_->forward(x, /*shortcut=*/{}, /*pool=*/2).flatten(1));
   }
 
  private:
@@ -126,10 +127,8 @@ class VggSmall : public ConvNet {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = normalised(images);
     const std::size_t stage = convs_.size() / 3;
-    for (std::size_t i = 0; i < convs_.size(); ++i) {
-      x = convs_[i]->forward(x);
-      if ((i + 1) % stage == 0) x = at::max_pool2d(x, 2);
-    }
+    for (std::size_t i = 0; i < convs_.size(); ++i)
+      x = convs_[i]->forward(x, /*shortcut=*/{}, /*pool=*/(i + 1) % stage == 0 ? 2 : 1);
     return linears(x.flatten(1));
   }
 
@@ -196,11 +195,17 @@ class CustomNet : public Net {
   at::Tensor forward(const at::Tensor& images) override {
     const std::vector<LayerSpec>& specs = config().layers;
     at::Tensor x = normalised(specs.front().type == LayerSpec::Type::linear ? images.flatten(1) : images);
-    for (std::size_t i = 0; i < specs.size(); ++i)
-      if (specs[i].type == LayerSpec::Type::pool)
+    const auto is = [&](std::size_t i, LayerSpec::Type type) { return i < specs.size() && specs[i].type == type; };
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (is(i, LayerSpec::Type::pool)) {
         x = at::max_pool2d(x, specs[i].size);
-      else
-        x = blocks_[i]->forward(specs[i].type == LayerSpec::Type::linear ? x.flatten(1) : x);
+      } else if (is(i, LayerSpec::Type::conv) && is(i + 1, LayerSpec::Type::pool)) {
+        x = blocks_[i]->forward(x, /*shortcut=*/{}, specs[i + 1].size);
+        ++i;
+      } else {
+        x = blocks_[i]->forward(is(i, LayerSpec::Type::linear) ? x.flatten(1) : x);
+      }
+    }
     return head(x.flatten(1));
   }
 
