@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -189,6 +190,7 @@ bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tens
 
 at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                       const TailActivation& act, std::int64_t pool) {
+  RECORD_FUNCTION("bie::block_tail", {});
   std::vector<float> scale, shift;
   affine_of(norm, x.size(1), &scale, &shift);
   const bool last = channels_last(x);
