@@ -12,6 +12,7 @@
 
 namespace bie::kernels::cuda {
 namespace halo {
+
 /// Starts copying stage number `stage` of a block's panel rows.
 template <class Product, class Shape>
 __device__ void load_panels(const HaloArgs& p, const int* taps, int first_column, int stage, unsigned to) {
