@@ -3,7 +3,7 @@
 python bench/gpu_convs.py [--json FILE] [--markdown]
 
 Shapes: bench/shapes/conv2d.txt at batches 1 and 128. The rival is F.conv2d of channels_last float16 with
-cudnn.benchmark; ours takes channels_last and, beside it, the default layout. Device time from CUDA-graph replays, in
+cudnn.benchmark, and the same in the default layout; ours takes both too. Device time from CUDA-graph replays, in
 turns, the median of nine rounds; a result of ours is checked against the convolution of its codes before it is timed.
 """
 
@@ -65,7 +65,8 @@ def measure(batch: int, in_c: int, height: int, width: int, out_c: int, kernel: 
     weight = torch.randn(out_c, in_c, kernel, kernel, device="cuda", dtype=torch.half) * 0.5
     last = weight.contiguous(memory_format=torch.channels_last)
     every: dict[str, Call] = {
-        "fp16": lambda i: torch.nn.functional.conv2d(pixels[i % count], last, stride=stride, padding=padding)
+        "fp16": lambda i: torch.nn.functional.conv2d(pixels[i % count], last, stride=stride, padding=padding),
+        "fp16 NCHW": lambda i: torch.nn.functional.conv2d(planes[i % count], weight, stride=stride, padding=padding),
     }
     for bits in (1, 8, 4):
         every[f"{bits} bit"] = conv_of(bits, pixels, weight, stride, padding)
@@ -86,18 +87,18 @@ def measure(batch: int, in_c: int, height: int, width: int, out_c: int, kernel: 
 
 
 def markdown(results: list[dict]) -> str:
-    ours = [name for name in results[0]["us"] if name != "fp16"]
-    lines = [
-        f"| batch, channels, image, kernel | fp16 | {' | '.join(f'{name} (of fp16)' for name in ours)} |",
-        "| --- " * (2 + len(ours)) + "|",
-    ]
+    """Ours against cuDNN's in channels_last, and in the default layout against cuDNN's in that."""
+    rivals = {"": "fp16", " NCHW": "fp16 NCHW"}
+    columns = [(f"{bits} bit{layout}", rivals[layout]) for layout in rivals for bits in (1, 8, 4)]
+    names = ["batch, channels, image, kernel", *rivals.values(), *(name for name, _ in columns)]
+    lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for r in results:
         us = r["us"]
-        cells = [f"{us[name]:.1f} ({us['fp16'] / us[name]:.2f}x)" for name in ours]
+        cells = [f"{us[name]:.1f} ({us[rival] / us[name]:.2f}x)" for name, rival in columns]
         stride = f" stride {r['stride']}" if r["stride"] != 1 else ""
         image = f"{r['in_c']} to {r['out_c']}, {r['height']}x{r['width']}"
         name = f"{r['batch']}, {image}, {r['kernel']}x{r['kernel']}{stride}"
-        lines.append(f"| {name} | {us['fp16']:.1f} | {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join([name, *(f'{us[rival]:.1f}' for rival in rivals.values()), *cells])} |")
     return "\n".join(lines)
 
 

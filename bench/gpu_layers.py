@@ -2,8 +2,9 @@
 
 python bench/gpu_layers.py [--json FILE] [--markdown] [M,N,K ...]
 
-Device time of one call from CUDA-graph replays, the rivals taking turns, the median of nine rounds; as many weights as
-do not fit the cache take turns too. A result of ours is checked against the product of its codes before it is timed.
+Shapes, unless named: bench/shapes/gemm.txt and larger ones. Device time of one call from CUDA-graph replays, the rivals
+taking turns, the median of nine rounds; as many weights as do not fit the cache take turns too. A result of ours is
+checked against the product of its codes before it is timed.
 The rivals: F.linear in float16, torch._int_mm (int32 results of int8 tensors that somebody else quantised), and
 torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda_gemm_bench.cpp times our rows alone.
 """
@@ -11,26 +12,32 @@ torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, report
 
 import bitorch_engine  # noqa: F401  loads the operators
 
-SHAPES = [
+GOALS = [  # m, n, k
     (1, 4096, 4096),
     (16, 4096, 4096),
     (128, 4096, 4096),
-    (1024, 4096, 4096),
     (4096, 4096, 4096),
     (1, 8192, 8192),
     (4096, 8192, 8192),
-    (1, 11008, 4096),
     (128, 11008, 4096),
     (4096, 11008, 4096),
     (128, 1024, 1024),
 ]
 OURS = {"1 bit": 1, "8 bit": 8, "4 bit": 4}
+
+
+def shapes() -> list[tuple[int, int, int]]:
+    """m, n, k of bench/shapes/gemm.txt and of GOALS, those of one weight beside one another."""
+    lines = (Path(__file__).parent / "shapes" / "gemm.txt").read_text().splitlines()
+    listed = [tuple(map(int, line.split()[:3])) for line in lines if line.strip() and not line.startswith("#")]
+    return sorted({(m, n, k) for m, k, n in listed} | set(GOALS), key=lambda s: (s[1] * s[2], s[1], s[0]))
 
 
 def linear_of(bits: int, x: torch.Tensor, weights: list[torch.Tensor]) -> Call:
@@ -106,8 +113,8 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("shapes", nargs="*", metavar="M,N,K")
     arguments = parser.parse_args()
-    shapes = [tuple(map(int, text.split(","))) for text in arguments.shapes] or SHAPES
-    report(arguments, [measure(*shape) for shape in shapes], markdown)
+    wanted = [tuple(map(int, text.split(","))) for text in arguments.shapes] or shapes()
+    report(arguments, [measure(*shape) for shape in wanted], markdown)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,11 @@ inline Results results_of(const Conv2dShape& s, const Conv2dOutput& y) {
           y.scale_a,
           y.scale_w,
           rows && aligned(y.data, s.out_c * element, 2 * element),
-          rows && aligned(y.data, s.out_c * element, 16)};
+          rows && aligned(y.data, s.out_c * element, 16),
+          rows || element != 2                   ? 0
+          : aligned(y.data, plane * element, 16) ? 8
+          : aligned(y.data, plane * element, 4)  ? 2
+                                                 : 0};
 }
 
 template <class Product, Status (*product)(const TileArgs<WindowRows>&, const Queue&), std::int64_t max_k>

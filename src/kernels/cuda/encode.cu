@@ -115,105 +115,145 @@ int short_row_lanes(const Rows& x, const RowArgs& a) {
   return dense && fits ? static_cast<int>(lanes) : 0;
 }
 
-constexpr int tile_pixels = 32, tile_words = 32;
-
 struct ImageArgs {
   const void* data;
   const float* bias;
   Scalar scale;
   float eps;
   Range range;
-  std::int64_t pixels, plane, channels, words;  ///< plane: pixels of one image
+  int pixels, plane, channels, words;  ///< plane: pixels of one image
   unsigned* out;
   int* flags;
+
+  /// The first channel's element of a pixel.
+  __device__ std::int64_t first_element(int pixel) const {
+    const int image = pixel / plane;
+    return std::int64_t{image} * (channels - 1) * plane + pixel;
+  }
+};
+
+/// Elements of `side` neighbouring pixels in one channel: one, or two of 16 bits that are read at once.
+template <class R, int side>
+struct Neighbours {
+  float at[1] = {};
+  __device__ void load(const void* data, std::int64_t i) { at[0] = R::get(data, i); }
+  __device__ float operator[](int) const { return at[0]; }
+};
+template <class T>
+struct Neighbours<Reader<T>, 2> {
+  unsigned both = 0;
+  __device__ void load(const void* data, std::int64_t i) {
+    both = __ldg(reinterpret_cast<const unsigned*>(static_cast<const T*>(data) + i));
+  }
+  __device__ float operator[](int k) const { return widen(reinterpret_cast<const T*>(&both)[k]); }
 };
 
 /// The channel of element j of a unit of eight that become neighbouring words, or one word of nibbles.
 template <Format format>
-__device__ std::int64_t channel_of(std::int64_t unit, int j) {
+__device__ int channel_of(int unit, int j) {
   if (format == Format::nibbles) return unit / 4 * 32 + unit % 4 * 4 + j % 4 + 16 * (j / 4);
   return 8 * unit + j;
 }
 
-/// Channel-major images: a block turns 32 pixels x 32 words at a time, so that reads and writes are both in order.
-template <class R, Format format>
-__global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a) {
-  __shared__ unsigned tile[tile_pixels][tile_words + 1];
+constexpr int plane_tile_words = 2048, most_tile_width = 32;
+
+/// Channel-major images: a block turns a tile of pixels, each 2^width_log words, so that reads and writes are both in
+/// order. A lane has `side` pixels.
+template <class R, Format format, int side>
+__global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, int width_log) {
+  __shared__ unsigned tile[plane_tile_words / 4 * 5];  // four words a pixel at least, and one more
   constexpr int unit_words = format == Format::nibbles ? 1 : 2;
   const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
-  const std::int64_t across = (a.words + tile_words - 1) / tile_words;
-  const std::int64_t tiles = (a.pixels + tile_pixels - 1) / tile_pixels * across;
-  const int low = threadIdx.x % 32, high = threadIdx.x / 32;
+  const int width = 1 << width_log, height = plane_tile_words >> width_log;
+  const int across = (a.words + width - 1) >> width_log, tiles = (a.pixels + height - 1) / height * across;
+  const int lane = threadIdx.x % 32, row_units = width / unit_words;
   bool finite = true;
-  for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const std::int64_t first_pixel = t / across * tile_pixels, first_word = t % across * tile_words;
-    const std::int64_t pixel = first_pixel + low;
-    const std::int64_t base = pixel / a.plane * a.channels * a.plane + pixel % a.plane;
-#pragma unroll 2
-    for (int w = unit_words * high; w < tile_words; w += unit_words * warps) {
+  for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const int first_pixel = t / across * height, first_word = t % across * width;
+#pragma unroll(3 - side)
+    for (int u = threadIdx.x / 32; u < row_units * (height / (32 * side)); u += warps) {
+      const int w = u % row_units * unit_words, row = (u / row_units * 32 + lane) * side, pixel = first_pixel + row;
       if (pixel >= a.pixels || first_word + w >= a.words) continue;
-      const std::int64_t unit = (first_word + w) / unit_words;
-      float xs[8];
+      const int unit = (first_word + w) / unit_words;
+      const std::int64_t base = a.first_element(pixel);
+      Neighbours<R, side> read[8];
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const std::int64_t c = channel_of<format>(unit, j);
-        xs[j] = c < a.channels ? R::get(a.data, base + c * a.plane) : 0.0f;
+        const int c = channel_of<format>(unit, j);
+        if (c < a.channels) read[j].load(a.data, base + std::int64_t{c} * a.plane);
       }
-      if (R::quantises && a.bias != nullptr) {
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          const std::int64_t c = channel_of<format>(unit, j);
-          if (c < a.channels) xs[j] += a.bias[c];
+      for (int k = 0; k < side; ++k) {
+        float xs[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) xs[j] = read[j][k];
+        if (R::quantises && a.bias != nullptr) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const int c = channel_of<format>(unit, j);
+            if (c < a.channels) xs[j] += a.bias[c];
+          }
         }
-      }
-      if (R::quantises) finite = finite && all_finite(xs);
-      int codes[8];
-      codes_of<R>(quantiser, xs, codes);
-      const int front[4] = {codes[0], codes[1], codes[2], codes[3]}, back[4] = {codes[4], codes[5], codes[6], codes[7]};
-      if constexpr (format == Format::nibbles) {
-        tile[low][w] = (pack_bytes(front) & 0x0f0f0f0fu) | (pack_bytes(back) & 0x0f0f0f0fu) << 4;
-      } else {
-        tile[low][w] = pack_bytes(front);
-        tile[low][w + 1] = pack_bytes(back);
+        if (R::quantises) finite = finite && all_finite(xs);
+        int codes[8];
+        codes_of<R>(quantiser, xs, codes);
+        const int front[4] = {codes[0], codes[1], codes[2], codes[3]},
+                  back[4] = {codes[4], codes[5], codes[6], codes[7]};
+        unsigned* const to = tile + (row + k) * (width + 1) + w;
+        if constexpr (format == Format::nibbles) {
+          to[0] = (pack_bytes(front) & 0x0f0f0f0fu) | (pack_bytes(back) & 0x0f0f0f0fu) << 4;
+        } else {
+          to[0] = pack_bytes(front);
+          to[1] = pack_bytes(back);
+        }
       }
     }
     __syncthreads();
-    for (int p = high; p < tile_pixels; p += warps)
-      if (first_pixel + p < a.pixels && first_word + low < a.words)
-        a.out[(first_pixel + p) * a.words + first_word + low] = tile[p][low];
+    for (int i = threadIdx.x; i < plane_tile_words; i += threads) {
+      const int row = i >> width_log, w = i & (width - 1);
+      if (first_pixel + row < a.pixels && first_word + w < a.words)
+        a.out[std::int64_t{first_pixel + row} * a.words + first_word + w] = tile[row * (width + 1) + w];
+    }
     __syncthreads();
   }
   put_flag(a.flags, finite);
 }
 
-/// Signs of channel-major images: a lane has a pixel, and `sharing` warps, a power of two, the words of its channels.
-template <class R>
-__global__ void __launch_bounds__(threads, 4) encode_sign_planes(const ImageArgs a, int sharing) {
+/// Signs of channel-major images: a lane has `side` pixels, and `sharing` warps, a power of two, the words of their
+/// channels.
+template <class R, int side>
+__global__ void __launch_bounds__(threads, 3) encode_sign_planes(const ImageArgs a, int sharing) {
   constexpr int batch = 16;  // loads under way
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = warp % sharing;
-  const std::int64_t step = std::int64_t{warps} / sharing * 32, tiles = (a.pixels + step - 1) / step;
+  const int step = warps / sharing * 32 * side, tiles = (a.pixels + step - 1) / step;
   bool finite = true;
-  for (std::int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const std::int64_t pixel = t * step + warp / sharing * 32 + lane;
+  for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const int pixel = t * step + (warp / sharing * 32 + lane) * side;
     if (pixel >= a.pixels) continue;
-    const std::int64_t base = pixel / a.plane * a.channels * a.plane + pixel % a.plane;
-    for (std::int64_t w = share; w < a.words; w += sharing) {
-      unsigned word = 0;
+    const std::int64_t base = a.first_element(pixel);
+    for (int w = share; w < a.words; w += sharing) {
+      unsigned word[side] = {};
 #pragma unroll 1
       for (int half = 0; half < 32; half += batch) {
-        const std::int64_t first = 32 * w + half, left = a.channels - first;
-        float xs[batch];
+        const int first = 32 * w + half, left = a.channels - first;
+        Neighbours<R, side> read[batch];
 #pragma unroll
-        for (int j = 0; j < batch; ++j) xs[j] = j < left ? R::get(a.data, base + (first + j) * a.plane) : 0.0f;
+        for (int j = 0; j < batch; ++j)
+          if (j < left) read[j].load(a.data, base + std::int64_t{first + j} * a.plane);
 #pragma unroll
         for (int j = 0; j < batch; ++j) {
           if (j >= left) continue;
-          if (R::quantises && a.bias != nullptr) xs[j] += a.bias[first + j];
-          if (R::quantises) finite = finite && isfinite(xs[j]);
-          word |= static_cast<unsigned>(xs[j] >= 0) << (half + j);
+          const float bias = R::quantises && a.bias != nullptr ? a.bias[first + j] : 0;
+#pragma unroll
+          for (int k = 0; k < side; ++k) {
+            const float x = read[j][k] + bias;
+            if (R::quantises) finite = finite && isfinite(x);
+            word[k] |= static_cast<unsigned>(x >= 0) << (half + j);
+          }
         }
       }
-      a.out[pixel * a.words + w] = word;
+#pragma unroll
+      for (int k = 0; k < side; ++k) a.out[std::int64_t{pixel + k} * a.words + w] = word[k];
     }
   }
   put_flag(a.flags, finite);
@@ -292,9 +332,19 @@ Status with_format(Format format, const Body& body) {
   return Status::bad_dtype;
 }
 
-}  // namespace
+constexpr std::int64_t most_pixels = INT32_MAX - plane_tile_words;  // a tile may reach beyond the last one
 
-namespace {
+/// body(Reader, neighbours that a lane reads at once) for the dtype of an image; `pairs`: two of 16 bits can be.
+template <class Body>
+Status with_neighbours(Dtype dtype, bool pairs, const Body& body) {
+  return with_reader<void>(dtype, [&](auto reader) {
+    using R = decltype(reader);
+    if constexpr (std::is_same_v<R, Reader<__half>> || std::is_same_v<R, Reader<__nv_bfloat16>>) {
+      if (pairs) return body(reader, std::integral_constant<int, 2>{});
+    }
+    return body(reader, std::integral_constant<int, 1>{});
+  });
+}
 
 Status start_rows(const Rows& x, Format format, const RowArgs& a, int* count, const Queue& queue) {
   if (a.k > INT32_MAX / 2) return Status::bad_shape;
@@ -359,25 +409,39 @@ Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* o
     const std::int64_t stride = row_chunks(format, s.in_c) * chunk_bytes;
     return start_rows(rows, format, row_args(rows, pixels, s.in_c, format, out, stride, nullptr, flags), count, queue);
   }
-  const std::int64_t words = row_chunks(format, s.in_c) * 4;
-  const ImageArgs a{x.data, x.bias, x.scale, x.eps, range_of(format),
-                    pixels, plane,  s.in_c,  words, static_cast<unsigned*>(out),
+  if (pixels > most_pixels) return Status::bad_shape;
+  const int words = static_cast<int>(row_chunks(format, s.in_c) * 4);
+  const ImageArgs a{x.data,
+                    x.bias,
+                    x.scale,
+                    x.eps,
+                    range_of(format),
+                    static_cast<int>(pixels),
+                    static_cast<int>(plane),
+                    static_cast<int>(s.in_c),
+                    words,
+                    static_cast<unsigned*>(out),
                     flags};
+  const bool pairs = plane % 2 == 0 && aligned(x.data, 0, 4);
   if (format == Format::bits) {
     int sharing = 1;
     while (sharing < warps && 32 * sharing < s.in_c) sharing *= 2;
-    const std::int64_t blocks = blocks_for(pixels, threads / sharing, most_flags);
-    *count = static_cast<int>(blocks);
-    return with_reader<void>(x.dtype, [&](auto reader) {
-      return launch(encode_sign_planes<decltype(reader)>, blocks, threads, 0, queue, a, sharing);
+    return with_neighbours(x.dtype, pairs, [&](auto reader, auto side) {
+      const std::int64_t blocks = blocks_for(pixels, threads / sharing * side.value, most_flags);
+      *count = static_cast<int>(blocks);
+      return launch(encode_sign_planes<decltype(reader), side.value>, blocks, threads, 0, queue, a, sharing);
     });
   }
-  const std::int64_t tiles = (pixels + tile_pixels - 1) / tile_pixels * ((words + tile_words - 1) / tile_words);
+  int width_log = 2;
+  while (1 << width_log < (words < most_tile_width ? words : most_tile_width)) ++width_log;
+  const std::int64_t height = plane_tile_words >> width_log, width = std::int64_t{1} << width_log;
+  const std::int64_t tiles = (pixels + height - 1) / height * ((words + width - 1) / width);
   const std::int64_t blocks = tiles < most_flags ? tiles : most_flags;
   *count = static_cast<int>(blocks);
-  return with_reader<void>(x.dtype, [&](auto reader) {
+  return with_neighbours(x.dtype, pairs, [&](auto reader, auto side) {
     return with_format(format, [&](auto constant) {
-      return launch(encode_planes<decltype(reader), decltype(constant)::value>, blocks, threads, 0, queue, a);
+      return launch(encode_planes<decltype(reader), decltype(constant)::value, side.value>, blocks, threads, 0, queue,
+                    a, width_log);
     });
   });
 }

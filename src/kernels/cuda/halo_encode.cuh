@@ -6,27 +6,35 @@
 
 namespace bie::kernels::cuda::halo {
 
-// What a kernel reads and writes. Decided when it is compiled for the case worth it, float16 or bfloat16 pixels of
-// whole groups of 16 channels to such pixels: the branches of the others would take most of its time.
+// What a kernel reads and writes. Decided when it is compiled for the cases worth it, float16 or bfloat16 to the same:
+// pixels of whole groups of 16 channels, or planes whose pairs of neighbours are read and written at once. The branches
+// of the others would take most of its time.
 struct AnyIo {
-  static constexpr bool halves = false;
+  static constexpr bool halves = false, planes = false;
   static __device__ Dtype dtype(const HaloArgs& p) { return p.dtype; }
 };
-template <class T, Dtype dtype_>
+template <class T, bool planes_>
 struct HalfIo {
-  static constexpr bool halves = true;
+  static constexpr bool halves = true, planes = planes_;
   using Element = T;
+  static constexpr bool is_half = std::is_same_v<T, __half>;
   static __device__ T rounded_up(float value) {
-    if constexpr (dtype_ == Dtype::f16) {
+    if constexpr (is_half) {
       return __float2half_ru(value);
     } else {
       return __float2bfloat16_ru(value);
     }
   }
-  static __device__ constexpr Dtype dtype(const HaloArgs&) { return dtype_; }
+  /// Masks of the elements of a pair that are at least `least`; `*zero` stays so unless one is NaN or infinite.
+  static __device__ unsigned at_least(unsigned pair, unsigned least, unsigned* zero) {
+    using Pair = std::conditional_t<is_half, __half2, __nv_bfloat162>;
+    const Pair xs = reinterpret_cast<const Pair&>(pair), none = {T{0.0f}, T{0.0f}};
+    Pair& sum = reinterpret_cast<Pair&>(*zero);
+    sum = __hfma2(xs, none, sum);
+    return __hge2_mask(xs, reinterpret_cast<const Pair&>(least));
+  }
+  static __device__ constexpr Dtype dtype(const HaloArgs&) { return is_half ? Dtype::f16 : Dtype::bf16; }
 };
-using Float16Io = HalfIo<__half, Dtype::f16>;
-using Bfloat16Io = HalfIo<__nv_bfloat16, Dtype::bf16>;
 
 /// A pixel's place in a tile in one word: image, line and column.
 __device__ inline int pack_spot(int image, int line, int column) { return image << 24 | line << 12 | column; }
@@ -94,29 +102,6 @@ class Elements {
       open(xs, [&](int size, int j) { return size == 2 ? raw[j / 2] >> 16 * (j % 2) : raw[j / 4] >> 8 * (j % 4); });
     }
   }
-  /// Of halves that load_eight() gave: bit j says whether element j is at least least[j]; `*zero` stays so unless one
-  /// is NaN or infinite.
-  __device__ unsigned signs_of(const unsigned (&raw)[4], const uint4& least, __half2* zero) const {
-    const unsigned bounds[4] = {least.x, least.y, least.z, least.w};
-    unsigned bits = 0;  // those of even elements low, those of odd ones high
-    if (dtype_ == Dtype::f16) {
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        const __half2 xs = reinterpret_cast<const __half2&>(raw[pair]);
-        bits |= __hge2_mask(xs, reinterpret_cast<const __half2&>(bounds[pair])) & 0x00020001u << 2 * pair;
-        *zero = __hfma2(xs, __float2half2_rn(0), *zero);
-      }
-    } else {
-      __nv_bfloat162& sum = reinterpret_cast<__nv_bfloat162&>(*zero);
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        const __nv_bfloat162 xs = reinterpret_cast<const __nv_bfloat162&>(raw[pair]);
-        bits |= __hge2_mask(xs, reinterpret_cast<const __nv_bfloat162&>(bounds[pair])) & 0x00020001u << 2 * pair;
-        sum = __hfma2(xs, __float2bfloat162_rn(0), sum);
-      }
-    }
-    return (bits | bits >> 16) & 255;
-  }
   /// The first `count` of eight that lie `apart` elements apart, 0 for the others.
   __device__ void load_apart(std::int64_t first, std::int64_t apart, int count, unsigned (&raw)[8]) const {
     const char* from = data_ + first * size_;
@@ -164,7 +149,17 @@ class Elements {
   int size_;
 };
 
-/// Writes signs of a pixel of the tile, a byte or two of them.
+/// Of eight halves: bit j says whether element j is at least least[j].
+template <class Io>
+__device__ unsigned signs_of(const unsigned (&raw)[4], const uint4& least, unsigned* zero) {
+  const unsigned bounds[4] = {least.x, least.y, least.z, least.w};
+  unsigned bits = 0;  // those of even elements low, those of odd ones high
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) bits |= Io::at_least(raw[pair], bounds[pair], zero) & 0x00020001u << 2 * pair;
+  return (bits | bits >> 16) & 255;
+}
+
+/// Writes signs of a pixel of the tile, one to four bytes of them.
 template <class Bits>
 __device__ void put_signs(const HaloArgs& p, char* image, int index, int column, int group, Bits bits) {
   char* const to = image + index * p.cut.pitch + group;
@@ -230,20 +225,29 @@ struct Encoder {
   const char* least;   ///< of each channel the least half whose sum with the bias is not negative, or null
   bool finite = true;  ///< until a pixel holds NaN or infinity
 
-  /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups.
-  template <class Product, class Shape, class Io, int words>
+  /// Of signs without a bias, or with one that `least` has.
+  template <class Product, class Shape, class Io, bool bounded>
+  __device__ void halves(const Place& place) {
+    if constexpr (Io::planes) {
+      pairs_of_planes<Product, Shape, Io, bounded>(place);
+    } else {
+      side_by_side<Product, Shape, Io, 4, bounded>(place);
+    }
+  }
+
+  /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `bounded`: by `least`.
+  template <class Product, class Shape, class Io, int words, bool bounded>
   __device__ void side_by_side(const Place& place) {
     constexpr int batch = words == 8 || !Io::halves ? 2 : 5;  // loads under way, of two groups each
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
     const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
-    const bool packed = p.bias == nullptr || least != nullptr;
-    __half2 zero = __float2half2_rn(0);
+    unsigned zero = 0;
 #pragma unroll 1
     for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
       const int left = p.in_c / 8 - group, real = Io::halves ? (left > 0 ? 2 : 0) : min(max(left, 0), 2);
       uint4 bounds[2] = {};
-      if (Io::halves && least != nullptr) {
+      if constexpr (bounded) {
         bounds[0] = reinterpret_cast<const uint4*>(least)[group];
         bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
       }
@@ -269,24 +273,83 @@ struct Encoder {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
           if constexpr (Product::a_format == Format::bits && Io::halves) {
-            if (packed) {  // what was not loaded is 0 and finite, but no sign
-              const unsigned front = x.signs_of(raw[b][0], bounds[0], &zero),
-                             back = x.signs_of(raw[b][1], bounds[1], &zero);
-              const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
-              put_signs(p, image, index, columns[b], group, static_cast<std::uint16_t>(signs));
-              continue;
-            }
-          }
+            // What was not loaded is 0 and finite, but no sign.
+            const unsigned front = signs_of<Io>(raw[b][0], bounds[0], &zero),
+                           back = signs_of<Io>(raw[b][1], bounds[1], &zero);
+            const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
+            put_signs(p, image, index, columns[b], group, static_cast<std::uint16_t>(signs));
+          } else {
 #pragma unroll
-          for (int g = 0; g < 2; ++g) {
-            float xs[8];
-            x.open_eight(raw[b][g], xs);
-            put_eight<Product, Io>(p, quantiser, image, index, columns[b], inside[b], group + g, xs, &finite);
+            for (int g = 0; g < 2; ++g) {
+              float xs[8];
+              x.open_eight(raw[b][g], xs);
+              put_eight<Product, Io>(p, quantiser, image, index, columns[b], inside[b], group + g, xs, &finite);
+            }
           }
         }
       }
     }
-    finite = finite && (reinterpret_cast<const unsigned&>(zero) & 0x7fff7fffu) == 0;
+    finite = finite && (zero & 0x7fff7fffu) == 0;
+  }
+
+  /// Planes of halves: a lane has two neighbours of a line, and a warp so many of their channels. `spots` are those of
+  /// the pairs. `bounded`: by `least`.
+  template <class Product, class Shape, class Io, bool bounded>
+  __device__ void pairs_of_planes(const Place& place) {
+    constexpr bool bits = Product::a_format == Format::bits;
+    constexpr int batch = bits ? 32 : 16, batch_groups = batch / 8;
+    const int thread = thread_anew(), lane = thread % 32;
+    const int shares = (p.groups + batch_groups - 1) / batch_groups;
+    const int pairs = p.cut.images * p.cut.halo_h * pairs_of_line(p.cut.halo_w), units = (pairs + 31) / 32 * shares;
+    const int left = place.out_x * p.stride_w - p.pad_w;  // the input column of the tile's first one
+    const int plane = p.in_h * p.in_w;
+    unsigned zero = 0;
+#pragma unroll 1
+    for (int unit = thread / 32; unit < units; unit += Shape::threads / 32) {
+      const int at = unit / shares * 32 + lane, first = unit % shares * batch;
+      if (at >= pairs) continue;
+      const int spot = spots[at], line = spot >> 12 & 4095;
+      const int n = place.image + (spot >> 24), y = (place.out_y * p.stride_h + line) * p.gap_h - p.pad_h;
+      const int x = (left & ~1) + 2 * (spot & 4095), column = x - left;  // -1 ... halo_w
+      const bool inside = n < p.batch && static_cast<unsigned>(y) < static_cast<unsigned>(p.in_h) &&
+                          static_cast<unsigned>(x) < static_cast<unsigned>(p.in_w);
+      const int real = inside ? p.in_c - first : 0;
+      const char* from = p.x + 2 * ((std::int64_t{n} * p.in_c + first) * plane + (inside ? y * p.in_w + x : 0));
+      unsigned raw[batch];
+#pragma unroll
+      for (int c = 0; c < batch; ++c, from += 2 * plane)
+        raw[c] = c < real ? __ldg(reinterpret_cast<const unsigned*>(from)) : 0;
+      const int index = ((spot >> 24) * p.cut.halo_h + line) * p.cut.halo_w + column;
+      const bool has[2] = {column >= 0 && column < p.cut.halo_w, column + 1 < p.cut.halo_w};
+      if constexpr (bits) {      // what was not loaded is 0 and finite, but no sign
+        unsigned signs[2] = {};  // the first pixel's of 16 channels low, the second one's high
+#pragma unroll
+        for (int c = 0; c < batch; ++c) {
+          unsigned bound = 0;
+          if constexpr (bounded) bound = 0x00010001u * reinterpret_cast<const std::uint16_t*>(least)[first + c];
+          signs[c / 16] |= Io::at_least(raw[c], bound, &zero) & 0x00010001u << c % 16;
+        }
+        const unsigned keep = real >= batch ? ~0u : (1u << max(real, 0)) - 1;
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+          if (has[k])
+            put_signs(p, image, index + k, column + k, first / 8,
+                      __byte_perm(signs[0], signs[1], k == 0 ? 0x5410 : 0x7632) & keep);
+      } else {
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+#pragma unroll
+          for (int g = 0; g < batch_groups; ++g) {
+            float xs[8];
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+              xs[j] = widen(reinterpret_cast<const typename Io::Element*>(&raw[8 * g + j])[k]);
+            if (has[k] && first / 8 + g < p.groups)
+              put_eight<Product, Io>(p, quantiser, image, index + k, column + k, inside, first / 8 + g, xs, &finite);
+          }
+      }
+    }
+    finite = finite && (zero & 0x7fff7fffu) == 0;
   }
 
   /// Channels that lie apart, or side by side but not at multiples of 16 bytes: a lane has a pixel, so that lanes read

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/cuda/conv2d_rows.cuh"
 
@@ -29,6 +30,7 @@ struct HaloArgs {
   bool whole;         ///< and eight of them can be read at once
   bool whole_bias;    ///< four of the bias can be read at once
   bool paired;        ///< half of a chunk is the right neighbour's
+  bool plane_pairs;   ///< of planes: pairs of neighbours, the first even, can be read at once, and written
   int batch, in_c, in_h, in_w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, dil_h, dil_w;  ///< in pixels of the tile
   int gap_h, gap_w;                      ///< input pixels from one of the tile to the next
@@ -49,14 +51,18 @@ struct HaloArgs {
   int* flags;  ///< one a block, or null where nobody asks
 };
 
+/// Pairs of columns that hold a line of so many, wherever it begins.
+constexpr int pairs_of_line(int columns) { return columns / 2 + 1; }
+
 /// Defined in halo_tile.cuh, instantiated one a file in instances/. `flags` has room for most_flags.
 template <class Product, class Shape>
 Status launch_halo(HaloArgs args, int* flags, const Queue& queue);
 
 constexpr std::int64_t shared_of_multiprocessor = 224 << 10;  // of sm_90; smaller ones hold fewer blocks
-// Together within 99 KiB, which every GPU from sm_80 on gives a block: an image, panels that stay from tile to tile,
-// and the tables of pixels and chunks.
-constexpr std::int64_t most_halo_bytes = 40 << 10, most_resident_bytes = 36 << 10;
+constexpr std::int64_t shared_of_block = 99 << 10;            // of every GPU from sm_80 on
+// An image, a ring of panels and the tables of pixels and chunks fit it; where panels that stay from tile to tile do
+// not fit too, they come anew for each tile.
+constexpr std::int64_t most_halo_bytes = 40 << 10, most_resident_bytes = 40 << 10;
 constexpr std::int64_t most_halo_pixels = 2048, most_chunks = 1024;
 constexpr std::int64_t most_least = 1024;  // channels with a bias of their own in a table of halves
 
@@ -80,10 +86,13 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
     const std::int64_t pixels = images * halo_h * halo_w;
     const std::int64_t tiles = (s.batch + images - 1) / images * down * across;
     if (pixels > most_halo_pixels || pixels * pitch > most_halo_bytes || tiles > INT32_MAX) continue;
-    // Lines of a plane are fetched in sectors.
-    const std::int64_t fetched =
-        layout == ImageLayout::nhwc ? pixels : images * halo_h * ((halo_w - 2) / sector_pixels + 2) * sector_pixels;
-    const std::int64_t cost = tiles * (rows + fetched);
+    // Lines of a plane are fetched in sectors, and written in them where the tile is whole lines; codes of more than a
+    // bit take so long to make that the smallest halo is the fastest all the same.
+    const bool planes = layout == ImageLayout::nchw;
+    const std::int64_t fetched = planes ? images * halo_h * ((halo_w - 2) / sector_pixels + 2) * sector_pixels : pixels;
+    const bool whole_sectors = !planes || (across == 1 && h * w % 8 == 0);
+    const std::int64_t written = Product::counts && !whole_sectors ? 2 * rows : rows;
+    const std::int64_t cost = tiles * (written + fetched);
     if (cost >= least) continue;
     least = cost;
     const auto cut = cut_to_int;
@@ -154,6 +163,11 @@ Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, cons
   p.n = cut(s.out_c);
   p.k = cut(s.depth());
   p.y = results_of(s, y);
+  // Pixels of a tile lie side by side in whole lines of the image, or within a line.
+  const int side = p.cut.w == p.out_w ? p.cut.h * p.cut.w : std::gcd(p.cut.w, p.out_w);
+  if (p.y.plane_run != 0 && side % p.y.plane_run != 0) p.y.plane_run = side % 2 == 0 ? 2 : 0;
+  p.plane_pairs = p.y.plane_run != 0 && y.dtype == x.dtype && !pixels_first && p.in_w % 2 == 0 && p.gap_w == 1 &&
+                  aligned(x.data, 0, 4);
   p.panel_ones = panel_ones<Product>(s, panels);
   p.panel_flags = {panels.flags, panels.flag_count};
   return launch_halo<Product, Shape>(p, static_cast<int*>(workspace), queue);

@@ -60,55 +60,46 @@ struct Layout {
   }
 };
 
-/// Writes a warp's tiles of halves, as write_tiles() does. The columns are a multiple of eight.
-template <class Product, class Io, int m_tiles, int n_tiles, class RowAt>
-__device__ void write_halves(int (&acc)[m_tiles][n_tiles][4], const HaloArgs& p, float scale, int first_column,
-                             int lane, const RowAt& row_at, const int* row_ones, const int* column_ones) {
+/// Converts and writes results of 16 bits, to pixels of a multiple of eight columns or to planes of pairs.
+template <class Product, class Io>
+class HalfWriter {
   // A sum with it keeps its low bits: the integer, below 2^22 where bits are counted.
-  constexpr float round_to_whole = 0x1.8p23f;
-  constexpr int bits_of_it = 0x4b400000;
-  const int first = first_column + 8 * (lane % 4);
-  if constexpr (Product::counts) {
-#pragma unroll
-    for (int eight = 0; eight < n_tiles / 4; ++eight)
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const int part = Product::finish(0, p.k, 0, column_ones[8 * (lane % 4) + 32 * eight + c]) + bits_of_it;
-#pragma unroll
-        for (int i = 0; i < m_tiles; ++i)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            int& sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
-            sum = Product::finish(sum, part, 0, 0);
-          }
-      }
+  static constexpr float round_to_whole = 0x1.8p23f;
+  static constexpr int bits_of_it = 0x4b400000;
+
+ public:
+  using Element = typename Io::Element;
+  static constexpr int offset = bits_of_it;
+
+  __device__ HalfWriter(const HaloArgs& p, float scale) : p_(p), scale_(scale) {}
+  __device__ Element* row(int r) const {
+    Element* const data = static_cast<Element*>(p_.y.data);
+    if constexpr (!Io::planes) return data + std::int64_t{r} * p_.n;
+    const int image = r / p_.y.plane;
+    return data + std::int64_t{image} * (p_.n - 1) * p_.y.plane + r;
   }
+  __device__ unsigned word(int first, int second) const {
+    return pack_pair(Io::dtype(p_), scaled(first), scaled(second));
+  }
+  __device__ void put_eight(Element* row, int column, const int (&sums)[8]) const {
+    unsigned words[4];
 #pragma unroll
-  for (int i = 0; i < m_tiles; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int warp_row = 16 * i + 8 * half + lane / 4, row = row_at(warp_row);
-      if (row < 0) continue;
-      auto* const to = static_cast<typename Io::Element*>(p.y.data) + std::int64_t{row} * p.n;
-      const int row_part = Product::counts ? 2 * row_ones[warp_row] : 0;
-#pragma unroll
-      for (int eight = 0; eight < n_tiles / 4; ++eight) {
-        float values[8];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const int sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
-          const float whole = Product::counts ? __fsub_rn(__int_as_float(sum - row_part), round_to_whole)
-                                              : static_cast<float>(Product::finish(sum, p.k, 0, 0));
-          values[c] = __fmul_rn(whole, scale);
-        }
-        unsigned words[4];
-#pragma unroll
-        for (int c = 0; c < 8; c += 2) words[c / 2] = pack_pair(Io::dtype(p), values[c], values[c + 1]);
-        if (first + 32 * eight < p.n)
-          *reinterpret_cast<uint4*>(to + first + 32 * eight) = make_uint4(words[0], words[1], words[2], words[3]);
-      }
-    }
-}
+    for (int c = 0; c < 8; c += 2) words[c / 2] = word(sums[c], sums[c + 1]);
+    if (column < p_.n) *reinterpret_cast<uint4*>(row + column) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+  template <class Words>
+  __device__ void put_pixels(Element* pixel, int column, const Words& words) const {
+    *reinterpret_cast<Words*>(pixel + std::int64_t{column} * p_.y.plane) = words;
+  }
+
+ private:
+  __device__ float scaled(int sum) const {
+    const float whole = Product::counts ? __fsub_rn(__int_as_float(sum), round_to_whole) : static_cast<float>(sum);
+    return __fmul_rn(whole, scale_);
+  }
+  const HaloArgs& p_;
+  float scale_;
+};
 
 template <class Product, class Shape, class Io>
 __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
@@ -119,7 +110,7 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   char* const image = shared + p.image_at;
   int* const row_spots = reinterpret_cast<int*>(shared);               // of the output pixels, or -1
-  int* const spots = reinterpret_cast<int*>(shared + p.spots_at);      // of the input pixels
+  int* const spots = reinterpret_cast<int*>(shared + p.spots_at);      // of the input pixels, or pairs of them
   int* const offsets = reinterpret_cast<int*>(shared + p.offsets_at);  // of a window's chunks
   int* const taps = reinterpret_cast<int*>(shared + p.taps_at);        // of the panels of pairs
   int* const pixel_ones = reinterpret_cast<int*>(shared + p.ones_at);
@@ -137,9 +128,24 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     offsets[q] = real ? (i * p.dil_h * p.cut.halo_w + j * p.dil_w) * p.cut.pitch + q % parts * 16 : 0;
     if (p.paired) taps[q] = 2 * (i * p.kernel_w + j) + (j + 1 < p.kernel_w);
   }
-  for (int r = threadIdx.x; r < p.cut.halo_pixels; r += Shape::threads) {
-    const int plane = p.cut.halo_h * p.cut.halo_w, rest = r % plane;
-    spots[r] = pack_spot(r / plane, rest / p.cut.halo_w, rest % p.cut.halo_w);
+  const char* least = nullptr;
+  if constexpr (Product::counts && Io::halves) {
+    if (p.bias != nullptr && p.least_at != 0) {
+      bool tame = true;  // no bias is so large that a sum with it may overflow
+      auto* const bounds = reinterpret_cast<typename Io::Element*>(shared + p.least_at);
+      for (int c = threadIdx.x; c < 8 * p.groups; c += Shape::threads) {
+        const float bias = c < p.in_c ? p.bias[c] : 0;
+        tame = tame && fabsf(bias) < 0x1p100f;
+        bounds[c] = Io::rounded_up(-bias);
+      }
+      if (__syncthreads_and(tame) != 0) least = shared + p.least_at;
+    }
+  }
+  const bool knows_signs = Io::halves && (p.bias == nullptr || least != nullptr || !Product::counts);
+  const int line = Io::planes && knows_signs ? pairs_of_line(p.cut.halo_w) : p.cut.halo_w;
+  for (int r = threadIdx.x; r < p.cut.images * p.cut.halo_h * line; r += Shape::threads) {
+    const int plane = p.cut.halo_h * line, rest = r % plane;
+    spots[r] = pack_spot(r / plane, rest / line, rest % line);
   }
   for (int r = threadIdx.x; r < Shape::rows; r += Shape::threads) {
     const int plane = p.cut.h * p.cut.w, rest = r % plane;
@@ -169,19 +175,6 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     commit_copies();
     wait_copies<0>();
   }
-  const char* least = nullptr;
-  if constexpr (Product::counts && Io::halves) {
-    if (p.bias != nullptr && p.least_at != 0) {
-      bool tame = true;  // no bias is so large that a sum with it may overflow
-      auto* const bounds = reinterpret_cast<typename Io::Element*>(shared + p.least_at);
-      for (int c = threadIdx.x; c < 8 * p.groups; c += Shape::threads) {
-        const float bias = c < p.in_c ? p.bias[c] : 0;
-        tame = tame && fabsf(bias) < 0x1p100f;
-        bounds[c] = Io::rounded_up(-bias);
-      }
-      if (__syncthreads_and(tame) != 0) least = shared + p.least_at;
-    }
-  }
   Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image,
                   least};
   const int tiles_on = gridDim.x / across;
@@ -197,11 +190,17 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
       }
     }
     if constexpr (Io::halves) {
-      encoder.template side_by_side<Product, Shape, Io, 4>(place);
+      if (!knows_signs) {
+        encoder.template apart<Product, Shape>(place);
+      } else if (Product::counts && least != nullptr) {
+        encoder.template halves<Product, Shape, Io, Product::counts>(place);
+      } else {
+        encoder.template halves<Product, Shape, Io, false>(place);
+      }
     } else if (p.whole && p.dtype == Dtype::f32) {
-      encoder.template side_by_side<Product, Shape, Io, 8>(place);
+      encoder.template side_by_side<Product, Shape, Io, 8, false>(place);
     } else if (p.whole) {
-      encoder.template side_by_side<Product, Shape, Io, 4>(place);
+      encoder.template side_by_side<Product, Shape, Io, 4, false>(place);
     } else {
       encoder.template apart<Product, Shape>(place);
     }
@@ -256,14 +255,29 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     const int thread = thread_anew();  // the places of results are not worth registers while others are quantised
     const int column = thread / 32 % Shape::column_warps * Shape::warp_columns;
     const auto row_at = [&](int r) { return place.output(p, row_spots[warp_row + r]); };
-    const int* const row_ones = row_spots + L::row_ones + warp_row;
-    if constexpr (Io::halves) {
-      write_halves<Product, Io>(acc, p, scale, first_column + column, thread % 32, row_at, row_ones,
-                                row_spots + L::column_ones + column);
+    const auto ones_of_row = [&](int r) { return row_spots[L::row_ones + warp_row + r]; };
+    const auto ones_of_column = [&](int c) { return row_spots[L::column_ones + column + c]; };
+    const auto write = [&](const auto& writer) {
+      write_tiles<Product>(acc, writer, p.k, first_column + column, thread % 32, row_at, ones_of_row, ones_of_column);
+    };
+    const auto write_runs = [&](const auto& writer, auto run) {
+      write_planes<run.value, Product>(acc, writer, p.n, p.k, first_column + column, thread % 32, row_at, ones_of_row,
+                                       ones_of_column);
+    };
+    constexpr std::integral_constant<int, 2> pairs;
+    if constexpr (Io::planes) {
+      const HalfWriter<Product, Io> writer(p, scale);
+      if (p.y.plane_run == 8) {
+        write_runs(writer, std::integral_constant<int, 8>{});
+      } else {
+        write_runs(writer, pairs);
+      }
+    } else if constexpr (Io::halves) {
+      write(HalfWriter<Product, Io>(p, scale));
+    } else if (p.y.plane_run != 0) {
+      write_runs(Writer(p.y, p.n, scale, false), pairs);
     } else {
-      write_tiles<Product>(
-          acc, Writer(p.y, p.n, scale, false), p.n, p.k, first_column + column, thread % 32, row_at,
-          [&](int r) { return row_ones[r]; }, [&](int at) { return row_spots[L::column_ones + at - first_column]; });
+      write(Writer(p.y, p.n, scale, false));
     }
     __syncthreads();  // before the next tile takes this one's place
   }
@@ -295,7 +309,11 @@ Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
   const int stages = (p.panel_chunks + L::b_chunks - 1) / L::b_chunks;
   p.chunks = stages * Shape::steps * 2;
   p.ring = stages * L::stage_bytes <= most_resident_bytes ? stages : Shape::stages;
-  const std::int64_t shared = L::place(&p);
+  std::int64_t shared = L::place(&p);
+  if (shared > shared_of_block && p.ring > Shape::stages) {
+    p.ring = Shape::stages;
+    shared = L::place(&p);
+  }
   // Blocks that a multiprocessor holds at once, each with as many tiles as the others.
   const std::int64_t resident =
       std::clamp<std::int64_t>(shared_of_multiprocessor / (shared + 1024), 1, 512 / Shape::threads);
@@ -310,9 +328,14 @@ Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
                   static_cast<std::size_t>(shared), queue, p);
   };
   const bool halves = p.whole && p.in_c % 16 == 0 && p.y.dtype == p.dtype && p.y.eights;
-  const Status status = halves && p.dtype == Dtype::f16    ? start(halo::Float16Io{})
-                        : halves && p.dtype == Dtype::bf16 ? start(halo::Bfloat16Io{})
-                                                           : start(halo::AnyIo{});
+  const auto start_halves = [&](auto planes) {
+    return p.dtype == Dtype::f16 ? start(halo::HalfIo<__half, planes.value>{})
+                                 : start(halo::HalfIo<__nv_bfloat16, planes.value>{});
+  };
+  const bool is_half = p.dtype == Dtype::f16 || p.dtype == Dtype::bf16;
+  const Status status = halves && is_half ? start_halves(std::false_type{})
+                        : p.plane_pairs   ? start_halves(std::true_type{})
+                                          : start(halo::AnyIo{});
   if (status != Status::ok || !asks || !is_float(p.y.dtype)) return status;
   const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;
   return with_float(p.y.dtype, [&](auto type) {

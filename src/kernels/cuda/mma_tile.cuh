@@ -97,36 +97,42 @@ __device__ void load_columns(unsigned (&b)[n_tiles][2], unsigned stage, int warp
   }
 }
 
-/// Writes a warp's tiles of n columns and depth k. row_at(r) is the result row of the warp's row r, -1 where there is
-/// none. Of bits, row_ones(r) and column_ones(column < n) are what the operands hold. Changes the accumulators.
-template <class Product, int m_tiles, int n_tiles, class RowAt, class RowOnes, class ColumnOnes>
-__device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int n, int k, int first_column,
-                            int lane, const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
+/// The first of the eight neighbouring columns that a lane has in tiles 4 * eight and the next three.
+__device__ inline int lane_columns(int lane, int eight) { return 8 * (lane % 4) + 32 * eight; }
+
+/// Adds what the ones of the columns make of the sums, and `more`; a row's are taken off later.
+template <class Product, int m_tiles, int n_tiles, class ColumnOnes>
+__device__ void add_column_ones(int (&acc)[m_tiles][n_tiles][4], int k, int more, int lane,
+                                const ColumnOnes& column_ones) {
+#pragma unroll
+  for (int eight = 0; eight < n_tiles / 4; ++eight)
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      const int part = Product::finish(0, k, 0, column_ones(lane_columns(lane, eight) + c)) + more;
+#pragma unroll
+      for (int i = 0; i < m_tiles; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          int& sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
+          sum = Product::finish(sum, part, 0, 0);
+        }
+    }
+}
+
+/// Writes a warp's tiles of depth k. row_at(r) is the result row of the warp's row r, -1 where there is none. Of bits,
+/// row_ones(r) and column_ones(c) are what the operands of its row r and its column c hold. Changes the accumulators.
+template <class Product, int m_tiles, int n_tiles, class Writer, class RowAt, class RowOnes, class ColumnOnes>
+__device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int k, int first_column, int lane,
+                            const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
   static_assert(n_tiles % 4 == 0);
-  const int lane_column = first_column + 8 * (lane % 4);
-  const auto column_of = [&](int eight) { return lane_column + 32 * eight; };
-  if constexpr (Product::counts) {  // what a column's ones add, in place; a row's are taken off below
-#pragma unroll
-    for (int eight = 0; eight < n_tiles / 4; ++eight)
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const int column = column_of(eight) + c, ones = column < n ? column_ones(column) : 0;
-#pragma unroll
-        for (int i = 0; i < m_tiles; ++i)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            int& sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
-            sum = Product::finish(sum, k, 0, ones);
-          }
-      }
-  }
+  if constexpr (Product::counts) add_column_ones<Product>(acc, k, Writer::offset, lane, column_ones);
 #pragma unroll
   for (int i = 0; i < m_tiles; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int warp_row = 16 * i + 8 * half + lane / 4, row = row_at(warp_row);
       if (row < 0) continue;
-      char* const to = writer.row(row);
+      auto* const to = writer.row(row);
       int row_part = 0;
       if constexpr (Product::counts) row_part = 2 * row_ones(warp_row);
 #pragma unroll
@@ -137,9 +143,51 @@ __device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& write
           const int sum = acc[i][4 * eight + c / 2][2 * half + c % 2];
           sums[c] = Product::counts ? sum - row_part : Product::finish(sum, k, 0, 0);
         }
-        writer.put_eight(to, column_of(eight), sums);
+        writer.put_eight(to, first_column + lane_columns(lane, eight), sums);
       }
     }
+}
+
+/// The same of 16-bit planes: rows are pixels, of which `run`, as Results::plane_run has it, lie side by side where the
+/// first is a multiple. A lane writes so many pixels of one column.
+template <int run, class Product, int m_tiles, int n_tiles, class Writer, class RowAt, class RowOnes, class ColumnOnes>
+__device__ void write_planes(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int n, int k, int first_column,
+                             int lane, const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
+  static_assert(m_tiles % 2 == 0 && (run == 8 || run == 2));
+  if constexpr (Product::counts) add_column_ones<Product>(acc, k, Writer::offset, lane, column_ones);
+  constexpr int together = run == 8 ? 4 : 1;  // matrices of eight rows
+  const int column = first_column + lane / 8 * 8 + lane / 4 % 2;
+#pragma unroll
+  for (int first = 0; first < 2 * m_tiles; first += together) {
+    const int pixel = row_at(8 * first + run * (lane % 4));
+    auto* const to = writer.row(max(pixel, 0));
+    int row_part[together] = {};
+    if constexpr (Product::counts) {
+#pragma unroll
+      for (int m = 0; m < together; ++m) row_part[m] = 2 * row_ones(8 * (first + m) + lane / 4);
+    }
+#pragma unroll
+    for (int j = 0; j < n_tiles; ++j) {
+      unsigned words[together];
+#pragma unroll
+      for (int m = 0; m < together; ++m) {
+        int sums[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int sum = acc[(first + m) / 2][j][(first + m) % 2 * 2 + c];
+          sums[c] = Product::counts ? sum - row_part[m] : Product::finish(sum, k, 0, 0);
+        }
+        words[m] = transposed(writer.word(sums[0], sums[1]));
+      }
+      const int at = column + j / 4 * 32 + j % 4 * 2;
+      if constexpr (run == 8) {
+        const uint4 pixels = transposed_quad(words[0], words[1], words[2], words[3]);
+        if (pixel >= 0 && at < n) writer.put_pixels(to, at, pixels);
+      } else {
+        if (pixel >= 0 && at < n) writer.put_pixels(to, at, words[0]);
+      }
+    }
+  }
 }
 
 /// Blocks that a multiprocessor has to hold, 0 where ptxas decides. Of small tiles it aims at seven, and spills.
@@ -254,14 +302,24 @@ __global__ void __launch_bounds__(Shape::threads, mma_blocks<Shape>)
     }
   }
   const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
-  write_tiles<Product>(
-      acc, writer, p.n, p.k, first_column + warp_column, lane,
-      [&](int r) {
-        const int row = first_row + warp_row + r;
-        return row < p.m ? row : -1;
-      },
-      [&](int r) { return counts ? row_ones[warp_row + r] : p.ones[first_row + warp_row + r]; },
-      [&](int column) { return p.panel_ones[column]; });
+  const int column = first_column + warp_column;
+  const auto row_at = [&](int r) {
+    const int row = first_row + warp_row + r;
+    return row < p.m ? row : -1;
+  };
+  const auto ones_of_row = [&](int r) { return counts ? row_ones[warp_row + r] : p.ones[first_row + warp_row + r]; };
+  const auto ones_of_column = [&](int c) { return column + c < p.n ? p.panel_ones[column + c] : 0; };
+  if constexpr (std::is_same_v<Source, WindowRows>) {
+    if (p.y.plane_run == 8) {
+      write_planes<8, Product>(acc, writer, p.n, p.k, column, lane, row_at, ones_of_row, ones_of_column);
+      return;
+    }
+    if (p.y.plane_run == 2) {
+      write_planes<2, Product>(acc, writer, p.n, p.k, column, lane, row_at, ones_of_row, ones_of_column);
+      return;
+    }
+  }
+  write_tiles<Product>(acc, writer, p.k, column, lane, row_at, ones_of_row, ones_of_column);
 }
 
 template <class Product, class Shape, class Source>

@@ -84,8 +84,10 @@ struct Results {
   std::int64_t stride;  ///< bytes from row to row; 0: planes
   int plane;
   Scalar scale_a, scale_w;
-  bool pairs;   ///< two neighbours of a row can be written at once
-  bool eights;  ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
+  bool pairs;     ///< two neighbours of a row can be written at once
+  bool eights;    ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
+  int plane_run;  ///< of 16-bit planes: so many neighbouring pixels, the first a multiple, can be written at once: 8, 2
+                  ///< or, where that cannot be said, 0
 };
 
 template <class Source>
@@ -116,9 +118,36 @@ __device__ inline unsigned pack_pair(Dtype dtype, float first, float second) {
   return *reinterpret_cast<const unsigned*>(&pair);
 }
 
+/// The 8x8 matrix of 16-bit elements that a warp holds as tensor cores do, transposed: lane l has elements 2 (l % 4)
+/// and the next one of row l / 4.
+__device__ inline unsigned transposed(unsigned pair) {
+  unsigned turned = 0;
+#if __CUDA_ARCH__ >= 750
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+#endif
+  return turned;
+}
+
+/// Lane q of four neighbours gets word q of each of them, in their order.
+__device__ inline uint4 transposed_quad(unsigned a, unsigned b, unsigned c, unsigned d) {
+  const auto swap = [](unsigned& even, unsigned& odd,
+                       int by) {  // the odd one of a lane without the bit for its partner's
+    const bool upper = (threadIdx.x & by) != 0;
+    const unsigned other = __shfl_xor_sync(0xffffffffu, upper ? even : odd, by);
+    (upper ? even : odd) = other;
+  };
+  swap(a, b, 1);
+  swap(c, d, 1);
+  swap(a, c, 2);
+  swap(b, d, 2);
+  return make_uint4(a, b, c, d);
+}
+
 /// Converts and writes results.
 class Writer {
  public:
+  static constexpr int offset = 0;  ///< what put_eight() and word() take off a sum of bits
+
   __device__ Writer(const Results& y, int columns, bool poisoned) : Writer(y, columns, scale_of(y), poisoned) {}
   __device__ Writer(const Results& y, int columns, float scale, bool poisoned) : y_(y), columns_(columns) {
     scale_ = poisoned ? __int_as_float(0x7fc00000) : scale;
@@ -186,6 +215,14 @@ class Writer {
         words[j] = y_.dtype == Dtype::s32 ? static_cast<unsigned>(sums[c + j]) : __float_as_uint(scaled(sums[c + j]));
       at[c / 4] = make_uint4(words[0], words[1], words[2], words[3]);
     }
+  }
+
+  /// Two 16-bit results in one register.
+  __device__ unsigned word(int first, int second) const { return pack_pair(y_.dtype, scaled(first), scaled(second)); }
+  /// Neighbouring pixels as words of two; `pixel` is the place of the first one in column 0.
+  template <class Words>
+  __device__ void put_pixels(char* pixel, int column, const Words& words) const {
+    *reinterpret_cast<Words*>(pixel + column * step_) = words;
   }
 
   __device__ float scaled(int acc) const { return __fmul_rn(static_cast<float>(acc), scale_); }

@@ -165,7 +165,7 @@ class Block {
       if (p_.boxes)
         write_boxes(acc, ones, writer, first_left, first_right);
       else
-        write_directly(acc, ones, writer, first_left, first_right);
+        write(acc, ones, writer, first_left, first_right);
     }
     if (thread() == 0) hopper::wait_stores<0>();
   }
@@ -367,6 +367,15 @@ class Block {
     }
   }
 
+  __device__ void write(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer, int first_left,
+                        int first_right) const {
+    if constexpr (windows) {
+      if (p_.y.plane_run == 8) return write_planes<8>(acc, ones, writer, first_left, first_right);
+      if (p_.y.plane_run == 2) return write_planes<2>(acc, ones, writer, first_left, first_right);
+    }
+    write_directly(acc, ones, writer, first_left, first_right);
+  }
+
   /// Results of any kind and place.
   __device__ void write_directly(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
                                  int first_left, int first_right) const {
@@ -384,6 +393,45 @@ class Block {
           writer.put_pair(writer.row(row), column, pair.x, pair.y);
         }
       }
+  }
+
+  /// 16-bit planes, of which `run` pixels, as Results::plane_run has it, can be written at once.
+  template <int run>
+  __device__ void write_planes(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+                               int first_left, int first_right) const {
+    // Matrices of eight pixels by eight channels: where the weight is on the left, of both halves of its 16 rows in
+    // turn.
+    constexpr int matrices = Shape::right / 4;
+    const auto pixel_of = [&](int m) {
+      return Shape::weight_left ? first_right + 8 * (m % 4 + m / 8 * 4) : first_left + 16 * warp() + 8 * (m % 2);
+    };
+    const auto channel_of = [&](int m) {
+      return (Shape::weight_left ? first_left + 16 * warp() + 8 * (m / 4 % 2) : first_right + 8 * (m / 2)) + lane() / 4;
+    };
+    const auto word_of = [&](int m) {
+      const int j = Shape::weight_left ? m % 4 + m / 8 * 4 : m / 2, half = Shape::weight_left ? m / 4 % 2 : m % 2;
+      const int2 pair = results(acc, ones, j, half);
+      const unsigned word = writer.word(pair.x, pair.y);
+      return Shape::weight_left ? word : transposed(word);
+    };
+    const int q = lane() % 4;
+#pragma unroll
+    for (int m = 0; m < matrices; m += 4) {
+      unsigned words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = word_of(m + i);
+      if constexpr (run == 8) {
+        const uint4 pixels = transposed_quad(words[0], words[1], words[2], words[3]);
+        const int pixel = pixel_of(m + q), channel = channel_of(m + q);
+        if (pixel < p_.m && channel < p_.n) writer.put_pixels(writer.row(pixel), channel, pixels);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int pixel = pixel_of(m + i) + 2 * q, channel = channel_of(m + i);
+          if (pixel < p_.m && channel < p_.n) writer.put_pixels(writer.row(pixel), channel, words[i]);
+        }
+      }
+    }
   }
 
   const WgmmaArgs& p_;

@@ -218,6 +218,39 @@ TEST_P(CudaConv2d, HalvesWithAndWithoutABias) {
       }
 }
 
+TEST_P(CudaConv2d, HalvesInPlanes) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {3, 40, 12, 16, 72, 3, 3, 1, 1, 1, 1},  // eight pixels are written at once
+      {3, 64, 6, 10, 130, 3, 3, 1, 1, 1, 1},  // two, of several images in a tile
+      {2, 96, 14, 14, 66, 3, 3, 2, 2, 1, 1},  // an odd line of an odd plane
+      {2, 20, 9, 12, 24, 2, 2, 1, 1, 1, 0},   // an odd line of an even plane
+      {1, 272, 8, 40, 40, 1, 5, 2, 1, 0, 2},  // a deep one, its taps in one line
+      {2, 33, 4, 150, 9, 3, 3, 1, 2, 2, 1, 2},
+  };
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
+    for (const Conv2dShape& shape : shapes)
+      for (const bool with_bias : {false, true}) {
+        const Conv2dProblem p =
+            random_conv2d(GetParam().host, {shape, dtype, dtype, ImageLayout::nchw, ImageLayout::nchw, with_bias}, rng);
+        expect_rows(GetParam(), p, expected_sums(p));
+        if (HasFailure()) return;
+      }
+}
+
+/// Beyond 2^100 a sum might be infinite, which a table of bounds would not show.
+TEST_P(CudaConv2d, BiasTooLargeForATable) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
+    const Conv2dShape shape = {2, 48, 6, 8, 64, 3, 3, 1, 1, 1, 1};
+    Conv2dProblem p = random_conv2d(GetParam().host, {shape, Dtype::bf16, Dtype::bf16, layout, layout, true}, rng);
+    for (std::size_t c = 0; c < p.bias.size(); c += 3) p.bias[c] = c % 2 == 0 ? 0x1p101f : -0x1p101f;
+    expect_rows(GetParam(), p, expected_sums(p));
+  }
+}
+
 TEST_P(CudaConv2d, NanMakesEveryResultNan) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
