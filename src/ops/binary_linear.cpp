@@ -97,10 +97,8 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-/// sgn(t) * scale; `k` elements a row where t is packed.
-at::Tensor signs_of(const at::Tensor& t, std::int64_t k, const Scale& scale, at::ScalarType dtype) {
-  return sign_values(is_packed(t) ? unpack_signs(t, k) : t, scale, dtype);
-}
+/// A tensor whose signs count: `k` elements a row where t is packed.
+at::Tensor unpacked(const at::Tensor& t, std::int64_t k) { return is_packed(t) ? unpack_signs(t, k) : t; }
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
@@ -125,21 +123,20 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
   Grads grads;
   if (is_packed(x) && !want_weight) return grads;
   const OutputGrad g2(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
+  const auto signs = [](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
+    return sign_values(t, by, dtype);
+  };
   at::Tensor xs = x;  // [m, k], or packed
   if (!is_packed(x)) {
     xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    const auto weights = [&](at::ScalarType dtype, const Scale& by) { return signs_of(weight, k, by, dtype); };
-    at::Tensor grad_xs = g2.times(weights, unit_scale);
+    at::Tensor grad_xs = g2.times(unpacked(weight, k), signs, unit_scale);
     std::get<2>(grads) = sign_backward_(grad_xs, xs, scale_a, sa, sw);
     std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
     if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias_a->scalar_type());
   }
   if (want_weight) {
-    const auto activations = [&](at::ScalarType dtype, const Scale& by) {
-      return signs_of(xs, k, by, dtype).view({-1, k});
-    };
-    const at::Tensor grad_w = g2.transposed_times(activations, sa);
+    const at::Tensor grad_w = g2.transposed_times(unpacked(xs, k).view({-1, k}), signs, sa);
     std::get<1>(grads) = at::isFloatingType(weight.scalar_type()) ? grad_w.to(weight.scalar_type()) : grad_w;
   }
   return grads;

@@ -204,20 +204,20 @@ Grads backward(const MatMulBackwardArgs& a) {
   const GemmBatch batch(a.x, a.y);
   const at::Tensor xs = a.x.to(at::kFloat).contiguous(), ys = a.y.to(at::kFloat).contiguous();
   const OutputGrad g(op, a.g.reshape({batch.count(), batch.shape.m, batch.shape.n}));
-  const auto x_values = [&](at::ScalarType dtype, const Scale& by) {
-    return batch.entries(W::values(xs, x_clips, by, dtype), batch.x_sizes, batch.shape.m);
+  const auto x_values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
+    return batch.entries(W::values(x, x_clips, by, dtype), batch.x_sizes, batch.shape.m);
   };
-  const auto y_values = [&](at::ScalarType dtype, const Scale& by) {
-    return batch.entries(W::values(ys, y_clips, by, dtype), batch.y_sizes, batch.shape.n);
+  const auto y_values = [&](const at::Tensor& y, at::ScalarType dtype, const Scale& by) {
+    return batch.entries(W::values(y, y_clips, by, dtype), batch.y_sizes, batch.shape.n);
   };
   Grads grads;
   if (a.want_x) {
-    at::Tensor up = batch.reduced(g.times(y_values, W::gain(x_clips)), batch.x_sizes, a.x.sizes());
+    at::Tensor up = batch.reduced(g.times(ys, y_values, W::gain(x_clips)), batch.x_sizes, a.x.sizes());
     std::get<2>(grads) = W::finish(up, xs, a.x_clip, x_clips, mode);
     std::get<0>(grads) = up.to(a.x.scalar_type());
   }
   if (a.want_y) {
-    at::Tensor up = batch.reduced(g.transposed_times(x_values, W::gain(y_clips)), batch.y_sizes, a.y.sizes());
+    at::Tensor up = batch.reduced(g.transposed_times(xs, x_values, W::gain(y_clips)), batch.y_sizes, a.y.sizes());
     std::get<3>(grads) = W::finish(up, ys, a.y_clip, y_clips, mode);
     std::get<1>(grads) = up.to(a.y.scalar_type());
   }

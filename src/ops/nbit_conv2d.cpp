@@ -150,11 +150,11 @@ Grads backward_meta(const ConvBackwardArgs& a) {
 template <class W>
 Grads backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_backward<W>(a);
-  const at::Tensor codes = geometry.packed ? unpacked(a.weight, geometry, a.groups) : a.weight;
   const Scale scale = backward_scale<W>(a);
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
+  const at::Tensor weight = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
   const bool exact = a.x.is_cuda();  // products of codes, scaled afterwards
@@ -167,7 +167,7 @@ Grads backward(const ConvBackwardArgs& a) {
   } else {
     values = code_values(a.x, exact ? unit_scale : scale);
   }
-  auto [up, grad_w] = convolution_grads(a.g, values, w.values(codes, exact ? unit_scale : w.step.scale), movement(a),
+  auto [up, grad_w] = convolution_grads(a.g, values, w.values(weight, exact ? unit_scale : w.step.scale), movement(a),
                                         want_x, a.want_weight);
   Grads grads;
   if (want_x) {

@@ -11,6 +11,7 @@
 #include "bie/kernels/cuda/gradient.h"
 #include "ops/cuda_call.h"
 #include "ops/elementwise.h"
+#include "ops/vector_clones.h"
 
 namespace bie::ops {
 namespace {
@@ -19,6 +20,38 @@ constexpr const char* op_name = "backward";
 
 kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
   return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
+}
+
+/// What the gradient of the quantiser does beside the range of its codes.
+struct Estimator {
+  float divisor, lo, hi, gain;
+  bool exact;
+};
+
+/// g becomes the gradient of x, terms those of the step size.
+BIE_VECTOR_CLONES void quantizer_pass(const float* x, float* g, float* terms, std::int64_t count, Estimator e) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float v = x[i] / e.divisor;
+    const float inside = inside_range(v, e.lo, e.hi);
+    // Outside, the clamped value is the bound itself.
+    const float code = round_clamped(v, e.lo, e.hi);
+    const float grad = g[i] * e.gain * inside;
+    terms[i] = (code - v * inside) * (e.exact ? g[i] : grad);
+    g[i] = grad;
+  }
+}
+
+BIE_VECTOR_CLONES void quantized_pass(const float* x, float* to, std::int64_t count, float step, float lo, float hi,
+                                      float by) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = round_clamped(x[i] / step, lo, hi) * by;
+}
+
+BIE_VECTOR_CLONES void code_pass(const std::int8_t* codes, float* to, std::int64_t count, float by) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(codes[i]) * by;
+}
+
+BIE_VECTOR_CLONES void mask_pass(const float* w, float* g, std::int64_t count, float step, float lo, float hi) {
+  for (std::int64_t i = 0; i < count; ++i) g[i] *= inside_range(w[i] / step, lo, hi);
 }
 
 }  // namespace
@@ -46,16 +79,9 @@ at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::T
   const float gain = scaled ? step : 1.0f;
   const float* x = xs.const_data_ptr<float>();
   float* g = up.mutable_data_ptr<float>();
-  const double sum = sum_of_terms(xs.numel(), [&](std::int64_t begin, std::int64_t end, float* terms) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float v = x[i] / divisor;
-      const float inside = inside_range(v, lo, hi);
-      // Outside, the clamped value is the bound itself.
-      const float code = round_clamped(v, lo, hi);
-      const float grad = g[i] * gain * inside;
-      terms[i - begin] = (code - v * inside) * (exact ? g[i] : grad);
-      g[i] = grad;
-    }
+  const Estimator estimator{divisor, lo, hi, gain, exact};
+  const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
+    quantizer_pass(x + begin, g + begin, terms, end - begin, estimator);
   });
   return at::full(scale_a.sizes(), step == 0 ? 0 : sum / denominator, scale_a.options());
 }
@@ -85,7 +111,7 @@ at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float factor = by.value, step = std::max(scale.value, floor);
   for_ranges(x.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = round_clamped(from[i] / step, lo, hi) * factor;
+    quantized_pass(from + begin, to + begin, end - begin, step, lo, hi, factor);
   });
   return values;
 }
@@ -104,9 +130,8 @@ at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarTy
   }
   float* to = values.mutable_data_ptr<float>();
   const float by = scale.value;
-  for_ranges(codes.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]) * by;
-  });
+  for_ranges(codes.numel(),
+             [=](std::int64_t begin, std::int64_t end) { code_pass(from + begin, to + begin, end - begin, by); });
   return values;
 }
 
@@ -125,9 +150,8 @@ at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, const WeightS
   }
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float by = std::max(step.scale.value, step.floor);
-  for_ranges(grad.numel(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) g[i] *= inside_range(w[i] / by, lo, hi);
-  });
+  for_ranges(grad.numel(),
+             [=](std::int64_t begin, std::int64_t end) { mask_pass(w + begin, g + begin, end - begin, by, lo, hi); });
   return grad;
 }
 

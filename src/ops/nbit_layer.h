@@ -73,10 +73,12 @@ struct WeightValues {
       step = weight_step(W::op_name, a.weight, value_or_none(a.scale_w), a.eps, W::range);
     }
   }
-  /// q_w * by; `codes` are those of an int8 weight, unpacked.
-  at::Tensor values(const at::Tensor& codes, const Scale& by, at::ScalarType dtype = at::kFloat) const {
-    return is_codes(a.weight) ? code_values(codes, by, dtype)
-                              : quantized_values(weight, step.scale, step.floor, W::range, by, dtype);
+  /// What values() takes, where a weight of codes has one a byte.
+  const at::Tensor& operand() const { return is_codes(a.weight) ? a.weight : weight; }
+  /// q_w * by of codes, unpacked, or of a float weight; all of it or a part.
+  at::Tensor values(const at::Tensor& part, const Scale& by, at::ScalarType dtype = at::kFloat) const {
+    return is_codes(part) ? code_values(part, by, dtype)
+                          : quantized_values(part, step.scale, step.floor, W::range, by, dtype);
   }
   at::Tensor grad(const at::Tensor& unclipped) const {
     if (is_codes(a.weight)) return unclipped;

@@ -153,17 +153,19 @@ Grads backward(const LinearBackwardArgs& a) {
   if (!is_codes(a.x)) {
     xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
     if (bias.defined()) xs = xs.add(bias);
-    const auto values = [&](at::ScalarType dtype, const Scale& by) {
-      return w.values(packed ? unpack(a.weight) : a.weight, by, dtype);
+    const auto values = [&](const at::Tensor& weight, at::ScalarType dtype, const Scale& by) {
+      return w.values(weight, by, dtype);
     };
-    finish_input_grads<W>(grads, a, xs, scale, g.times(values, w.step.scale), {0});
+    const at::Tensor operand = packed ? unpack(a.weight) : w.operand();
+    finish_input_grads<W>(grads, a, xs, scale, g.times(operand, values, w.step.scale), {0});
   }
   if (a.want_weight) {
-    const auto values = [&](at::ScalarType dtype, const Scale& by) {
-      return is_codes(a.x) ? code_values(unpack(a.x), by, dtype).view({-1, k})
-                           : quantized_values(xs, scale, static_cast<float>(a.eps), W::range, by, dtype);
+    const auto values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
+      return is_codes(x) ? code_values(x, by, dtype)
+                         : quantized_values(x, scale, static_cast<float>(a.eps), W::range, by, dtype);
     };
-    std::get<1>(grads) = w.grad(g.transposed_times(values, scale));
+    const at::Tensor operand = is_codes(a.x) ? unpack(a.x).view({-1, k}) : xs;
+    std::get<1>(grads) = w.grad(g.transposed_times(operand, values, scale));
   }
   return grads;
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include "ops/cuda_products.h"
@@ -52,6 +53,20 @@ at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
     sum = batched ? at::baddbmm(sum, side(parts_[i]), codes, at::kFloat)
                   : at::addmm(sum, side(parts_[i]), codes, at::kFloat);
   return sum;
+}
+
+std::int64_t OutputGrad::columns_at_once(const at::Tensor& operand) const {
+  constexpr std::int64_t large = std::int64_t{4} << 20, block = std::int64_t{2} << 20, step = 64;  // elements
+  if (exact() || operand.is_cuda() || operand.dim() != 2 || operand.numel() <= large) return operand.size(-1);
+  return std::max(step, block / operand.size(0) / step * step);
+}
+
+at::Tensor OutputGrad::empty_product(std::int64_t columns, bool transposed) const {
+  return at::empty({parts_[0].size(transposed ? 1 : 0), columns}, parts_[0].options());
+}
+
+void OutputGrad::multiply_into(at::Tensor columns, const at::Tensor& codes, bool transposed) const {
+  at::mm_out(columns, transposed ? parts_[0].mT() : parts_[0], codes);
 }
 
 }  // namespace bie::ops

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "ops/bridge.h"
@@ -19,22 +20,40 @@ class OutputGrad {
  public:
   OutputGrad(const char* op, const at::Tensor& g);
 
-  /// (g . codes) * scale. values(dtype, by) makes codes * by, [n, k], with a `by` that leaves them exact in `dtype`.
+  /// (g . codes) * scale, codes = values(operand, dtype, by) / by of an operand [n, k], with a `by` that leaves
+  /// codes * by exact in `dtype`. values() may be asked for some columns of the operand at a time.
   template <class Values>
-  at::Tensor times(const Values& values, const Scale& scale) const {
-    return scaled(product(values(codes_, factor(scale)), false), scale);
+  at::Tensor times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
+    return multiplied(operand, values, scale, /*transposed=*/false);
   }
-  /// (g^T . codes) * scale, of codes [m, k].
+  /// (g^T . codes) * scale, of an operand [m, k].
   template <class Values>
-  at::Tensor transposed_times(const Values& values, const Scale& scale) const {
-    return scaled(product(values(codes_, factor(scale)), true), scale);
+  at::Tensor transposed_times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
+    return multiplied(operand, values, scale, /*transposed=*/true);
   }
 
  private:
+  template <class Values>
+  at::Tensor multiplied(const at::Tensor& operand, const Values& values, const Scale& scale, bool transposed) const {
+    const std::int64_t all = operand.size(-1), columns = columns_at_once(operand);
+    if (columns >= all)
+      return scaled(product(values(operand, codes_, exact() ? unit_scale : scale), transposed), scale);
+    const at::Tensor result = empty_product(all, transposed);
+    for (std::int64_t first = 0; first < all; first += columns) {
+      const std::int64_t count = std::min(columns, all - first);
+      const at::Tensor some = operand.narrow(-1, first, count).contiguous();
+      multiply_into(result.narrow(-1, first, count), values(some, codes_, scale), transposed);
+    }
+    return result;
+  }
+
   bool exact() const { return codes_ != at::kFloat; }
-  const Scale& factor(const Scale& scale) const { return exact() ? unit_scale : scale; }
   at::Tensor scaled(at::Tensor product, const Scale& scale) const;
   at::Tensor product(const at::Tensor& codes, bool transposed) const;
+  /// On the CPU a large operand is opened a few columns at a time, so that its float32 values stay near the core.
+  std::int64_t columns_at_once(const at::Tensor& operand) const;
+  at::Tensor empty_product(std::int64_t columns, bool transposed) const;
+  void multiply_into(at::Tensor columns, const at::Tensor& codes, bool transposed) const;
 
   at::ScalarType codes_ = at::kFloat;
   std::vector<at::Tensor> parts_;  ///< their sum is g

@@ -1,6 +1,5 @@
 #include "ops/sign_grad.h"
 
-#include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -11,13 +10,32 @@
 #include "bie/kernels/cuda/gradient.h"
 #include "ops/cuda_call.h"
 #include "ops/elementwise.h"
+#include "ops/vector_clones.h"
 
 namespace bie::ops {
 namespace {
 
 constexpr const char* op_name = "backward";
 
-float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 0); }
+inline float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 0); }
+
+BIE_VECTOR_CLONES void sign_pass(const float* from, float* to, std::int64_t count, float by) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = sign(from[i]) * by;
+}
+
+BIE_VECTOR_CLONES void sign_of_codes_pass(const std::int8_t* from, float* to, std::int64_t count, float by) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>((from[i] > 0) - (from[i] < 0)) * by;
+}
+
+/// The straight-through estimator; g becomes the gradient, terms those of the step size.
+BIE_VECTOR_CLONES void estimator_pass(const float* v, float* g, float* terms, std::int64_t count, float scale_w,
+                                      float divisor) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float grad = g[i] * scale_w * inside_range(v[i] / divisor, -1, 1);
+    terms[i] = grad * sign(v[i]);
+    g[i] = grad;
+  }
+}
 
 }  // namespace
 
@@ -35,12 +53,17 @@ at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType d
   }
   float* to = signs.mutable_data_ptr<float>();
   const float by = scale.value;
-  AT_DISPATCH_FLOATING_TYPES_AND3(at::kHalf, at::kBFloat16, at::kChar, dense.scalar_type(), "sign_values", [&] {
-    const scalar_t* from = dense.const_data_ptr<scalar_t>();
+  if (dense.scalar_type() == at::kChar) {
+    const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
     for_ranges(dense.numel(), [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) to[i] = sign(static_cast<float>(from[i])) * by;
+      sign_of_codes_pass(from + begin, to + begin, end - begin, by);
     });
-  });
+    return signs;
+  }
+  const at::Tensor floats = dense.to(at::kFloat);
+  const float* from = floats.const_data_ptr<float>();
+  for_ranges(floats.numel(),
+             [=](std::int64_t begin, std::int64_t end) { sign_pass(from + begin, to + begin, end - begin, by); });
   return signs;
 }
 
@@ -64,11 +87,7 @@ at::Tensor sign_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor
   }
   const float scale_w = sw.value, divisor = sa.value == 0 ? FLT_MIN : sa.value;
   const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float grad = g[i] * scale_w * inside_range(v[i] / divisor, -1, 1);
-      terms[i - begin] = grad * sign(v[i]);
-      g[i] = grad;
-    }
+    estimator_pass(v + begin, g + begin, terms, end - begin, scale_w, divisor);
   });
   return at::full(scale_a.sizes(), sum / denominator, scale_a.options());
 }
