@@ -84,10 +84,10 @@ struct Results {
   std::int64_t stride;  ///< bytes from row to row; 0: planes
   int plane;
   Scalar scale_a, scale_w;
-  bool pairs;     ///< two neighbours of a row can be written at once
-  bool eights;    ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
-  int plane_run;  ///< of 16-bit planes: so many neighbouring pixels, the first a multiple, can be written at once: 8, 2
-                  ///< or, where that cannot be said, 0
+  bool pairs;         ///< two neighbours of a row can be written at once
+  bool eights;        ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
+  int plane_run = 0;  ///< of 16-bit planes: so many neighbouring pixels, the first a multiple, can be written at once:
+                      ///< 8, 2 or, where that cannot be said, 0
 };
 
 template <class Source>
