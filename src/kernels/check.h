@@ -13,14 +13,18 @@ inline Status check_rows(const RowsShape& shape) {
   return shape.rows < 0 || shape.k < 0 ? Status::bad_shape : Status::ok;
 }
 
+/// Whether results of this dtype are codes of the next layer.
+inline bool is_code(Dtype dtype) { return dtype == Dtype::bits || dtype == Dtype::s8; }
+
 /// A GEMM on `code` activations (bits, s8 or s4) with a contraction of at most `max_k`.
 inline Status check_gemm(const GemmShape& shape, const GemmInput& x, const GemmOutput& y, Dtype code,
                          std::int64_t max_k) {
   if (shape.m < 0 || shape.n < 0 || shape.k < 0) return Status::bad_shape;
   if (shape.k > max_k) return Status::too_deep;
   if (!is_float(x.dtype) && x.dtype != code) return Status::bad_dtype;
-  if (!is_float(y.dtype) && y.dtype != Dtype::s32) return Status::bad_dtype;
+  if (!is_float(y.dtype) && y.dtype != Dtype::s32 && !is_code(y.dtype)) return Status::bad_dtype;
   if (code != Dtype::bits && is_float(x.dtype) && !(std::isfinite(x.step) && x.step > 0)) return Status::bad_scale;
+  if (y.dtype == Dtype::s8 && !(std::isfinite(y.step) && y.step > 0)) return Status::bad_scale;
   return Status::ok;
 }
 

@@ -181,7 +181,7 @@ Grads backward(const ConvBackwardArgs& a) {
     filter = unpack_signs(a.weight.reshape({g.out_c, (depth + 7) / 8}), depth)
                  .view({g.out_c, g.in_c / a.groups, g.kernel_h, g.kernel_w});
   }
-  filter = sign_values(filter, unit_scale);
+  filter = sign_values(filter.contiguous(layout), unit_scale);  // as the convolution wants it
 
   at::Tensor signs = sign_values(xs, unit_scale);
   Movement move = movement(a);

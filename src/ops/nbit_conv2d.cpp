@@ -154,9 +154,10 @@ Grads backward(const ConvBackwardArgs& a) {
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
-  const at::Tensor weight = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
+  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
+  const at::Tensor weight = filter.contiguous(layout);  // as the convolution wants it: codes are moved cheaply
   const bool exact = a.x.is_cuda();  // products of codes, scaled afterwards
   at::Tensor xs, values;
   if (want_x) {

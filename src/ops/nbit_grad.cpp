@@ -117,8 +117,9 @@ at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor
 }
 
 at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarType dtype) {
-  const at::Tensor dense = codes.contiguous();
-  at::Tensor values = at::empty(codes.sizes(), codes.options().dtype(dtype));
+  const at::MemoryFormat layout = codes.suggest_memory_format();
+  const at::Tensor dense = codes.contiguous(layout);
+  at::Tensor values = at::empty(codes.sizes(), codes.options().dtype(dtype), layout);
   const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
   if constexpr (with_cuda) {
     if (codes.is_cuda()) {

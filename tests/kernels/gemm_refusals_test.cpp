@@ -36,8 +36,13 @@ std::vector<Refusal> refusals(const GemmWidth& width) {
   for (const Dtype code : {Dtype::bits, Dtype::s8, Dtype::s4}) {
     if (code != width.code)
       all.push_back({std::string("x is ") + name(code), Status::bad_dtype, [code](Call& c) { c.x.dtype = code; }});
-    all.push_back({std::string("y is ") + name(code), Status::bad_dtype, [code](Call& c) { c.y.dtype = code; }});
   }
+  all.push_back({"y is s4", Status::bad_dtype, [](Call& c) { c.y.dtype = Dtype::s4; }});
+  for (const float step : {0.0f, -1.0f, infinity, nan})
+    all.push_back({"y is s8 of step " + std::to_string(step), Status::bad_scale, [step](Call& c) {
+                     c.y.dtype = Dtype::s8;
+                     c.y.step = step;
+                   }});
   const Status on_step = width.code == Dtype::bits ? Status::ok : Status::bad_scale;
   for (const float step : {0.0f, -0.0f, -1.0f, infinity, -infinity, nan})
     all.push_back({"step " + std::to_string(step), on_step, [step](Call& c) { c.x.step = step; }});
@@ -81,6 +86,20 @@ TEST_P(GemmRefusals, EveryRowNamesTheSameOfTwoFaults) {
             << first.what << " and " << second.what;
       });
     }
+}
+
+TEST_P(GemmRefusals, CodesOfWhatIsNotFinite) {
+  ReplayableRng rng;
+  for (const Dtype code : {Dtype::bits, Dtype::s8}) {
+    GemmProblem p = random_gemm(GetParam(), {{7, 70, 40}, Dtype::f32, code, /*with_bias=*/true}, rng);
+    p.out_bias[69] = infinity;
+    for_every_row(GetParam().table(), [&](const GemmKernel& row) {
+      const PackedMemory packed(row.packed_bytes(70, 40));
+      row.prepack(p.weight.data(), 70, 40, packed.get(), serial());
+      GuardedBytes y(p.y_bytes());
+      EXPECT_EQ(row.run(p.c.shape, p.input(), packed.get(), p.output(y.data()), serial()), Status::not_finite);
+    });
+  }
 }
 
 // Positions: every element of a row (so the first, the last and both sides of every vector's edge) in the first, a

@@ -51,7 +51,7 @@ TEST_P(GemmRows, TallFlatAndDeepShapes) {
 TEST_P(GemmRows, EveryMixOfDtypesBiasAndStrides) {
   ReplayableRng rng;
   for (const Dtype in : inputs())
-    for (const Dtype out : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32})
+    for (const Dtype out : every_output)
       for (const bool with_bias : {false, true})
         for (const std::int64_t gap : {0, 3})
           for (const GemmShape& shape : {GemmShape{7, 77, 83}, GemmShape{2, 9, 21}}) {

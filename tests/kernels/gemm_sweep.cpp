@@ -1,10 +1,15 @@
 #include "gemm_sweep.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "every_row.h"
 #include "formulas.h"
 
 namespace bie::kernels::test {
 namespace {
+
+bool is_code(Dtype dtype) { return dtype == Dtype::bits || dtype == Dtype::s8; }
 
 std::size_t strided(std::int64_t rows, std::int64_t stride, std::int64_t last) {
   return static_cast<std::size_t>(rows == 0 ? 0 : (rows - 1) * stride + last);
@@ -38,6 +43,10 @@ std::size_t GemmProblem::y_bytes() const { return strided(c.shape.m, y_stride(),
 
 GemmInput GemmProblem::input() const { return {x.data(), c.in, x_stride(), c.with_bias ? bias.data() : nullptr, step}; }
 
+GemmOutput GemmProblem::output(void* data) const {
+  return {data, c.out, y_stride(), scale, c.with_bias ? out_bias.data() : nullptr, out_step};
+}
+
 int GemmProblem::activation(std::int64_t row, std::int64_t i) const {
   const unsigned char* data = x.data() + row * x_stride();
   if (!is_float(c.in)) return read_code(data, c.in, i);
@@ -56,6 +65,7 @@ GemmProblem blank_gemm(const GemmWidth& width, const GemmCase& c) {
   p.x.resize(strided(c.shape.m, p.x_stride(), row_bytes(c.in, c.shape.k)));
   p.weight.resize(static_cast<std::size_t>(c.shape.n * row_bytes(width.code, c.shape.k)));
   p.bias.resize(static_cast<std::size_t>(c.shape.k));
+  p.out_bias.resize(static_cast<std::size_t>(c.shape.n));
   return p;
 }
 
@@ -90,6 +100,9 @@ GemmProblem random_gemm(const GemmWidth& width, const GemmCase& c, ReplayableRng
       for (std::int64_t i = 0; i < c.shape.k; ++i)
         write_float(p.x.data() + row * p.x_stride(), c.in, i, random_activation(width.lo, width.hi, p.step, c.in, rng));
   for (float& b : p.bias) b = random_bias(p.step, rng);
+  if (is_code(c.out) && p.scale > 1e30f) p.scale = 1;  // no code of what is infinite
+  p.out_step = std::fabs(p.scale) * rng.one_of({1.0f, 2.0f, 0.7f});  // sums of a few products meet both bounds and ties
+  for (float& b : p.out_bias) b = random_bias(p.out_step, rng);
   return p;
 }
 
@@ -111,19 +124,37 @@ std::vector<std::int32_t> expected_sums(const GemmProblem& p) {
   return sums;
 }
 
+std::vector<unsigned char> expected_bytes(const GemmProblem& p, const std::vector<std::int32_t>& sums) {
+  const GemmShape& shape = p.c.shape;
+  const bool codes = is_code(p.c.out);
+  std::vector<unsigned char> expected = GuardedBytes::blank(p.y_bytes());
+  for (std::int64_t i = 0; i < shape.m; ++i) {
+    unsigned char* const row = expected.data() + i * p.y_stride();
+    if (codes) std::fill_n(row, row_bytes(p.c.out, shape.n), static_cast<unsigned char>(0));
+    for (std::int64_t o = 0; o < shape.n; ++o) {
+      const std::int32_t sum = sums[static_cast<std::size_t>(i * shape.n + o)];
+      if (!codes) {
+        write_scaled(row, p.c.out, o, sum, p.scale);
+        continue;
+      }
+      const float y = static_cast<float>(sum) * p.scale;
+      const float xs = p.c.with_bias ? y + p.out_bias[static_cast<std::size_t>(o)] : y;
+      const bool bits = p.c.out == Dtype::bits;
+      write_code(row, p.c.out, o, bits ? sign_bit_of(xs) - 1 : quantized(xs, p.out_step, -128, 127));
+    }
+  }
+  return expected;
+}
+
 void expect_row(const GemmKernel& row, const GemmProblem& p, const std::vector<std::int32_t>& sums,
                 const Parallel& parallel) {
   const GemmShape& shape = p.c.shape;
   if (row.accepts != nullptr && !row.accepts(shape)) return;
   const PackedMemory packed(row.packed_bytes(shape.n, shape.k));
   row.prepack(p.weight.data(), shape.n, shape.k, packed.get(), parallel);
-  std::vector<unsigned char> expected = GuardedBytes::blank(p.y_bytes());
-  for (std::int64_t i = 0; i < shape.m; ++i)
-    for (std::int64_t o = 0; o < shape.n; ++o)
-      write_scaled(expected.data() + i * p.y_stride(), p.c.out, o, sums[static_cast<std::size_t>(i * shape.n + o)],
-                   p.scale);
+  const std::vector<unsigned char> expected = expected_bytes(p, sums);
   GuardedBytes y(p.y_bytes());
-  const Status status = row.run(shape, p.input(), packed.get(), {y.data(), p.c.out, p.y_stride(), p.scale}, parallel);
+  const Status status = row.run(shape, p.input(), packed.get(), p.output(y.data()), parallel);
   ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
   ASSERT_TRUE(same_bytes(expected, y)) << p.c << ", step " << p.step << ", scale " << p.scale << ", rows of "
                                        << p.y_stride() << " bytes";
@@ -136,7 +167,7 @@ void expect_every_row(const GemmProblem& problem, const std::vector<std::int32_t
 void expect_every_row(const GemmProblem& problem) { expect_every_row(problem, expected_sums(problem)); }
 
 GemmCase GemmRows::drawn_case(const GemmShape& shape, ReplayableRng& rng) const {
-  return {shape,      rng.one_of(inputs()),  rng.one_of({Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32}),
+  return {shape,      rng.one_of(inputs()),  rng.one_of(every_output),
           rng.coin(), rng.one_of({0, 1, 5}), rng.one_of({0, 1, 7})};
 }
 

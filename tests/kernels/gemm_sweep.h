@@ -35,11 +35,14 @@ struct GemmProblem {
   std::vector<unsigned char> x, weight;
   std::vector<float> bias;
   float step = 1, scale = 1;
+  std::vector<float> out_bias = {};  ///< of a result that is codes
+  float out_step = 1;
 
   std::int64_t x_stride() const;
   std::int64_t y_stride() const;
   std::size_t y_bytes() const;
   GemmInput input() const;
+  GemmOutput output(void* data) const;
   int activation(std::int64_t row, std::int64_t i) const;
   int weight_at(std::int64_t output, std::int64_t i) const;
 };
@@ -63,6 +66,9 @@ inline constexpr float scale_choices[] = {1.0f, 0.0123f, -0.5f, 1e-6f, 3e-9f, 70
 /// The sums of the formula, [m][n].
 std::vector<std::int32_t> expected_sums(const GemmProblem& problem);
 
+/// What the output's memory holds after a call, guards of other bytes between its rows.
+std::vector<unsigned char> expected_bytes(const GemmProblem& problem, const std::vector<std::int32_t>& sums);
+
 /// Prepacks and runs one row; everything but the output elements must stay as it was.
 void expect_row(const GemmKernel& row, const GemmProblem& problem, const std::vector<std::int32_t>& sums,
                 const Parallel& parallel = serial());
@@ -80,6 +86,8 @@ class GemmRows : public testing::TestWithParam<GemmWidth> {
   /// A case whose dtypes, bias and gaps are drawn.
   GemmCase drawn_case(const GemmShape& shape, ReplayableRng& rng) const;
 };
+/// Numbers, sums and codes.
+inline constexpr Dtype every_output[] = {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32, Dtype::bits, Dtype::s8};
 class GemmRefusals : public GemmRows {};
 
 inline std::ostream& operator<<(std::ostream& out, const GemmWidth& width) { return out << width.name; }

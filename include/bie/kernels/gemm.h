@@ -5,6 +5,10 @@
 //     acc = sum over k of q * w                  exact int32
 //     y   = float(acc) * scale                   float32, then one conversion to the output's dtype
 //
+// or, for the next low-bit layer, its codes at once:
+//
+//     q'  = code(y + bias')                      sign bit, or clamp(rint((y + bias') / step'), -128, 127)
+//
 // One call reads x once, adds the bias, quantises or packs, multiplies, scales and writes y once.
 #pragma once
 
@@ -33,12 +37,14 @@ struct GemmInput {
   float step;               ///< step size of the quantiser, > 0; ignored by the binary GEMM
 };
 
-/// Result [m, n].
+/// Result [m, n], as numbers or as codes. Codes are those of float32 results, whatever lies between the layers.
 struct GemmOutput {
   void* data;
-  Dtype dtype;              ///< f32, bf16, f16, or s32 for the bare accumulator
-  std::int64_t row_stride;  ///< bytes from one row to the next
-  float scale;              ///< ignored for s32
+  Dtype dtype;                  ///< f32, bf16, f16; s32 for the bare accumulator; bits or s8 for codes, pad bits 0
+  std::int64_t row_stride;      ///< bytes from one row to the next
+  float scale;                  ///< ignored for s32
+  const float* bias = nullptr;  ///< of codes: [n] or null, the next layer's
+  float step = 1;               ///< of s8: the next layer's step size, > 0
 };
 
 /// One implementation. Weights come in the checkpoint layout of the GEMM's header and are arranged once by `prepack`;

@@ -38,6 +38,21 @@ void expand_int4(const void* row, std::int64_t k, char* out, std::int64_t out_by
   std::memset(out + k, 0, static_cast<std::size_t>(out_bytes - k));
 }
 
+/// The next layer's codes of a tile of results [rows][tile.nr]; false where one is not finite. `out` is their place in
+/// y.
+bool store_codes(const Tile& tile, const GemmOutput& y, const float* results, int rows, std::int64_t column,
+                 int columns, char* out) {
+  const bool bits = y.dtype == Dtype::bits;
+  const std::int64_t stride = bits ? (tile.nr + 31) / 32 * 4 : tile.nr, wanted = row_bytes(y.dtype, columns);
+  alignas(64) char codes[max_tile];
+  if (!tile.encode({results, Dtype::f32, columns, y.bias == nullptr ? nullptr : y.bias + column, 1, y.step, -128, 127,
+                    bits ? Code::bits : Code::s8, codes, bits ? stride : columns, rows, tile.nr * 4, stride}))
+    return false;
+  for (int r = 0; r < rows; ++r)
+    std::memcpy(out + r * y.row_stride, codes + r * stride, static_cast<std::size_t>(wanted));
+  return true;
+}
+
 /// Codes of rows begin ... end - 1; false where NaN or infinity was seen.
 bool encode_rows(const Tile& tile, const Width& width, std::int64_t k, const GemmInput& x, std::int64_t begin,
                  std::int64_t end, std::int64_t code_bytes, char* codes) {
@@ -79,12 +94,13 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t blocks = (m + block_rows - 1) / block_rows;
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
-  const std::int64_t element = row_bytes(y.dtype, 1);
-  const bool fetch_output = m * shape.n * element >= large_output;
-  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
+  const bool coded = is_code(y.dtype), direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // by the tile itself
+  const bool fetch_output = m * row_bytes(y.dtype, shape.n) >= large_output;
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
+    alignas(64) float results[max_tile];  // that become codes
+    bool all_finite = true;
     for (std::int64_t item = begin; item < end; ++item) {
       const auto [block, p] = order.item(item);
       const char* panel = static_cast<const char*>(packed) + p * layout.panel_bytes;
@@ -99,17 +115,19 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
           prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
         const void* pointers[16];
         for (int r = 0; r < rows; ++r) pointers[r] = codes + (row + r) * layout.code_bytes;
-        char* out = static_cast<char*>(y.data) + row * y.row_stride + column * element;
-        if (fetch_output) prefetch_output(out, rows, y.row_stride, columns * element);
-        float* at_once = direct ? reinterpret_cast<float*>(out) : nullptr;
+        char* out = static_cast<char*>(y.data) + row * y.row_stride + row_bytes(y.dtype, column);
+        if (fetch_output) prefetch_output(out, rows, y.row_stride, row_bytes(y.dtype, columns));
+        float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? results : nullptr;
         tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
-                  panel + tile.nr * 4, acc, at_once, y.row_stride / 4, y.scale});
-        for (int r = 0; r < rows && !direct; ++r)
+                  panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale});
+        if (coded) all_finite = store_codes(tile, y, results, rows, column, columns, out) && all_finite;
+        for (int r = 0; r < rows && at_once == nullptr; ++r)
           tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
       }
     }
+    if (!all_finite) finite.store(false, std::memory_order_relaxed);
   });
-  return Status::ok;
+  return finite.load() ? Status::ok : Status::not_finite;
 }
 
 }  // namespace bie::kernels::cpu

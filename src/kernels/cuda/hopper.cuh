@@ -97,6 +97,23 @@ __device__ void take_registers() {
 }
 
 /// Registers that products read or add to are written before what follows.
+/// Registers have their values here: what computes them does not sink behind the fence that products need.
+template <int count>
+__device__ void pin(unsigned (&registers)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+template <int count>
+__device__ void pin(int (&registers)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(registers[i])::"memory");
+}
+template <int steps, int count>
+__device__ void pin(unsigned (&registers)[steps][count]) {
+#pragma unroll
+  for (int step = 0; step < steps; ++step) pin(registers[step]);
+}
+
 __device__ inline void fence_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int pending>

@@ -293,6 +293,8 @@ class Block {
             codes[step][half] = opened[0];
             codes[step][half + 2] = opened[1];
           }
+        hopper::pin(codes);
+        hopper::pin(acc);
         hopper::fence_products();
 #pragma unroll
         for (int step = 0; step < steps; ++step)

@@ -51,14 +51,32 @@ struct Gemm {
     if (checked != Status::ok) return checked;
     if (shape.n > 0 && !all_finite(shape, x)) return Status::not_finite;
     const std::int64_t weight_row = row_bytes(Code::dtype, shape.k);
+    bool finite = true;
     for (std::int64_t row = 0; row < shape.m; ++row)
       for (std::int64_t column = 0; column < shape.n; ++column) {
         const char* weight = static_cast<const char*>(packed) + column * weight_row;
         std::int32_t acc = 0;
         for (std::int64_t i = 0; i < shape.k; ++i) acc += activation(x, row, i) * Code::at(weight, i);
-        store_scaled(acc, y.scale, static_cast<char*>(y.data) + row * y.row_stride, y.dtype, column);
+        char* const to = static_cast<char*>(y.data) + row * y.row_stride;
+        if (is_code(y.dtype))
+          finite = store_code(acc, y, to, column) && finite;
+        else
+          store_scaled(acc, y.scale, to, y.dtype, column);
       }
-    return Status::ok;
+    return finite ? Status::ok : Status::not_finite;
+  }
+
+  /// False where the result that becomes a code is not finite.
+  static bool store_code(std::int32_t acc, const GemmOutput& y, char* row, std::int64_t column) {
+    const float xs = static_cast<float>(acc) * y.scale + (y.bias == nullptr ? 0.0f : y.bias[column]);
+    if (y.dtype == Dtype::s8) {
+      row[column] = static_cast<char>(quantize(xs, y.step, -128, 127));
+    } else {
+      const std::int64_t byte = column / 8, bit = column % 8;
+      if (bit == 0) row[byte] = 0;
+      row[byte] = static_cast<char>(row[byte] | (xs >= 0) << bit);
+    }
+    return std::isfinite(xs);
   }
 
   static std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
