@@ -1,6 +1,7 @@
 // Every row of the CUDA GEMM tables on one GPU: what a call takes from float16 activations to float16 results, their
-// quantising included ("us"), and from packed activations ("packed_us"). Device time from CUDA-graph replays with
-// weights that are not in the cache. bench/gpu_layers.py has the rivals.
+// quantising included ("us"); from packed activations ("packed_us"); from codes to the next layer's codes, bits or int8
+// ("codes_us"), as between layers of a chain. Device time from CUDA-graph replays with weights that are not in the
+// cache. bench/gpu_layers.py has the rivals.
 //
 // bie_cuda_gemm_bench [M,N,K]...: a line of JSON for each row and shape.
 #include "bench/cuda_timing.h"
@@ -23,23 +24,24 @@ void bench(int bits, const cuda::GemmTable& table, const GemmShape& s, const cud
   const Dtype packed = bits == 1 ? Dtype::bits : bits == 4 ? Dtype::s4 : Dtype::s8;
   for (const cuda::GemmKernel& row : table) {
     if (!cuda::fits(row, s, gpu)) continue;
-    const auto time = [&](Dtype dtype) {
+    const auto time = [&](Dtype dtype, Dtype out) {
       return time_calls(calls, stream, [&](int i) {
         const Status status =
             row.run(s, {x.get(), dtype, row_bytes(dtype, s.k), nullptr, {nullptr, 0.01f}, 1e-5f},
                     {panels.get() + i % copies * panel_bytes},
-                    {y.get(), Dtype::f16, 2 * s.n, {nullptr, 0.01f}, {nullptr, 0.01f}}, workspace.get(), queue);
+                    {y.get(), out, row_bytes(out, s.n), {nullptr, 0.01f}, {nullptr, 0.01f}}, workspace.get(), queue);
         if (status == Status::ok) return;
         std::fprintf(stderr, "%s: %s\n", row.name, describe(status));
         std::exit(1);
       });
     };
-    const double us = time(Dtype::f16), packed_us = time(packed);
+    const double us = time(Dtype::f16, Dtype::f16), packed_us = time(packed, Dtype::f16);
+    const double codes_us = time(packed, bits == 1 ? Dtype::bits : Dtype::s8);
     std::printf(
         "{\"bits\": %d, \"m\": %lld, \"n\": %lld, \"k\": %lld, \"row\": \"%s\", \"us\": %.2f, \"packed_us\": %.2f, "
-        "\"chosen\": %s}\n",
+        "\"codes_us\": %.2f, \"chosen\": %s}\n",
         bits, static_cast<long long>(s.m), static_cast<long long>(s.n), static_cast<long long>(s.k), row.name, us,
-        packed_us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
+        packed_us, codes_us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
     std::fflush(stdout);
   }
 }

@@ -15,13 +15,18 @@ inline Results results_of(const GemmOutput& y) {
           y.scale_a,
           y.scale_w,
           aligned(y.data, y.row_stride, 2 * element),
-          aligned(y.data, y.row_stride, 16)};
+          aligned(y.data, y.row_stride, y.dtype == Dtype::s8 ? 8 : 16),
+          /*plane_run=*/0,
+          y.bias,
+          y.next_scale,
+          y.next_eps};
 }
 
 /// The preconditions of the contract that can be seen without the device.
 inline Status check_call(const GemmShape& shape, const Rows& x, const GemmOutput& y, Dtype packed, std::int64_t max_k) {
-  const Status checked =
-      check_gemm(shape, {x.data, x.dtype, x.row_stride, x.bias, 1}, {y.data, y.dtype, y.row_stride, 1}, packed, max_k);
+  const float step = y.next_scale.device != nullptr ? 1 : fmaxf(y.next_scale.value, y.next_eps);
+  const Status checked = check_gemm(shape, {x.data, x.dtype, x.row_stride, x.bias, 1},
+                                    {y.data, y.dtype, y.row_stride, 1, y.bias, step}, packed, max_k);
   if (checked != Status::ok) return checked;
   return shape.m > most_rows || shape.n > most_rows ? Status::bad_shape : Status::ok;
 }

@@ -10,6 +10,7 @@ namespace bie::kernels::cuda {
 
 namespace gemv {
 constexpr int threads = 256, warps = threads / 32, most_rows = 4;
+static_assert(warps == 8);  // a byte of signs
 constexpr std::int64_t most_shared = 48 * 1024;
 }  // namespace gemv
 
@@ -68,7 +69,9 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
   const Writer writer(p.y, p.n, scale, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
 
   const int chunks = static_cast<int>(row_chunks(Product::a_format, p.k));
-  for (int column = column_0; column < p.n; column += gridDim.x * gemv::warps) {
+  const int warp = threadIdx.x / 32;
+  for (int first = column_0 - warp; first < p.n; first += gridDim.x * gemv::warps) {
+    const int column = first + warp;
     int acc[rows] = {};
     const auto add = [&](int c, const uint4& w) {
       const unsigned words[4] = {w.x, w.y, w.z, w.w};
@@ -94,20 +97,38 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
         }
       }
     };
-    int c = lane;
-    if (column == column_0) {
+    if (column < p.n) {
+      int c = lane;
+      if (column == column_0) {
 #pragma unroll
-      for (int i = 0; i < early_chunks; ++i, c += 32)
-        if (c < p.panel_chunks) add(c, early[i]);
-    }
-    const uint4* panel = panel_of(column);
+        for (int i = 0; i < early_chunks; ++i, c += 32)
+          if (c < p.panel_chunks) add(c, early[i]);
+      }
+      const uint4* panel = panel_of(column);
 #pragma unroll 2
-    for (; c < p.panel_chunks; c += 32) add(c, __ldg(panel + c));
+      for (; c < p.panel_chunks; c += 32) add(c, __ldg(panel + c));
+    }
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       for (int step = 16; step > 0; step /= 2) acc[r] += __shfl_xor_sync(0xffffffffu, acc[r], step);
-      if (lane == 0 && r < p.m)
-        writer.put(writer.row(r), column, Product::counts ? p.k - 2 * acc[r] : Product::finish(acc[r], p.k, 0, 0));
+      acc[r] = Product::counts ? p.k - 2 * acc[r] : Product::finish(acc[r], p.k, 0, 0);
+    }
+    if (p.y.dtype == Dtype::bits) {  // of eight columns, one a warp, a byte
+      __shared__ int signs[rows][gemv::warps];
+#pragma unroll
+      for (int r = 0; r < rows; ++r)
+        if (lane == 0) signs[r][warp] = writer.code(acc[r], column);
+      __syncthreads();
+      if (threadIdx.x < p.m) {
+        int byte = 0;
+        for (int i = 0; i < gemv::warps; ++i) byte |= signs[threadIdx.x][i] << i;
+        writer.row(static_cast<int>(threadIdx.x))[first / 8] = static_cast<char>(byte);
+      }
+      __syncthreads();
+    } else if (lane == 0 && column < p.n) {
+#pragma unroll
+      for (int r = 0; r < rows; ++r)
+        if (r < p.m) writer.put(writer.row(r), column, acc[r]);
     }
   }
 }

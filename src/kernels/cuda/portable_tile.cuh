@@ -85,20 +85,28 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
     if (thread % a_chunks == 0) row_ones[a_place] = seen;
   }
   const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
+  const bool signs = p.y.dtype == Dtype::bits;
 #pragma unroll
   for (int i = 0; i < per_thread; ++i) {
     const int r = first_row + ty + 16 * i;
-    if (r >= p.m) continue;
-    char* const to = writer.row(r);
+    const bool inside_row = r < p.m;
+    if (!inside_row && !signs) continue;
+    char* const to = writer.row(inside_row ? r : 0);
     int a_ones = 0;
-    if constexpr (Product::counts) a_ones = counts ? row_ones[ty + 16 * i] : p.ones[r];
+    if constexpr (Product::counts) a_ones = counts ? row_ones[ty + 16 * i] : inside_row ? p.ones[r] : 0;
 #pragma unroll
     for (int j = 0; j < per_thread; ++j) {
       const int column = first_column + tx + 16 * j;
       int b_ones = 0;
       if constexpr (Product::counts)
         if (column < p.n) b_ones = p.panel_ones[column];
-      writer.put(to, column, Product::finish(acc[i][j], p.k, a_ones, b_ones));
+      const int sum = Product::finish(acc[i][j], p.k, a_ones, b_ones);
+      if (!signs) {
+        writer.put(to, column, sum);
+        continue;
+      }
+      const unsigned of_warp = __ballot_sync(0xffffffffu, writer.code(sum, column) != 0);  // of two rows
+      if (inside_row && tx % 8 == 0 && column < p.n) to[column / 8] = static_cast<char>(of_warp >> thread % 32);
     }
   }
 }

@@ -88,6 +88,10 @@ struct Results {
   bool eights;        ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
   int plane_run = 0;  ///< of 16-bit planes: so many neighbouring pixels, the first a multiple, can be written at once:
                       ///< 8, 2 or, where that cannot be said, 0
+  // Of codes of the next layer.
+  const float* bias = nullptr;
+  Scalar next_scale = {nullptr, 1};
+  float next_eps = 0;
 };
 
 template <class Source>
@@ -151,7 +155,7 @@ class Writer {
   __device__ Writer(const Results& y, int columns, bool poisoned) : Writer(y, columns, scale_of(y), poisoned) {}
   __device__ Writer(const Results& y, int columns, float scale, bool poisoned) : y_(y), columns_(columns) {
     scale_ = poisoned ? __int_as_float(0x7fc00000) : scale;
-    size_ = y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
+    size_ = y.dtype == Dtype::s8 ? 1 : y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
     step_ = y.stride != 0 ? size_ : std::int64_t{y.plane} * size_;
   }
 
@@ -170,13 +174,14 @@ class Writer {
       case Dtype::s32: *reinterpret_cast<int*>(at) = acc; break;
       case Dtype::bf16: *reinterpret_cast<__nv_bfloat16*>(at) = narrow<__nv_bfloat16>(value); break;
       case Dtype::f16: *reinterpret_cast<__half*>(at) = narrow<__half>(value); break;
+      case Dtype::s8: *at = static_cast<char>(code(acc, column)); break;
       default: *reinterpret_cast<float*>(at) = value; break;
     }
   }
 
   /// Columns `column` and `column + 1`, the first of them even.
   __device__ void put_pair(char* row, int column, int first, int second) const {
-    if (!y_.pairs || column + 1 >= columns_) {
+    if (!y_.pairs || column + 1 >= columns_ || y_.dtype == Dtype::s8) {
       put(row, column, first);
       put(row, column + 1, second);
       return;
@@ -194,6 +199,13 @@ class Writer {
   /// Eight columns from a multiple of eight on.
   __device__ void put_eight(char* row, int column, const int (&sums)[8]) const {
     if (column >= columns_) return;
+    if (codes()) {
+      unsigned pairs[4];
+#pragma unroll
+      for (int c = 0; c < 8; c += 2) pairs[c / 2] = code_pair(sums[c], sums[c + 1], column + c, column + c + 1);
+      put_codes(row, column, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+      return;
+    }
     if (!y_.eights || column + 8 > columns_) {
 #pragma unroll
       for (int c = 0; c < 8; c += 2) put_pair(row, column + c, sums[c], sums[c + 1]);
@@ -214,6 +226,38 @@ class Writer {
       for (int j = 0; j < 4; ++j)
         words[j] = y_.dtype == Dtype::s32 ? static_cast<unsigned>(sums[c + j]) : __float_as_uint(scaled(sums[c + j]));
       at[c / 4] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+
+  /// Whether results are codes of the next layer.
+  __device__ bool codes() const { return y_.dtype == Dtype::bits || y_.dtype == Dtype::s8; }
+  /// The code of a result; of bits 1 or 0. 0 in columns that are not there.
+  __device__ int code(int acc, int column) const {
+    if (column >= columns_) return 0;
+    const float xs = y_.bias == nullptr ? scaled(acc) : __fadd_rn(scaled(acc), __ldg(y_.bias + column));
+    if (y_.dtype == Dtype::bits) return xs >= 0;
+    return quantize(xs, fmaxf(value_of(y_.next_scale), y_.next_eps), range_s8.lo, range_s8.hi);
+  }
+  /// Two of them in one register.
+  __device__ unsigned code_pair(int first, int second, int first_column, int second_column) const {
+    return (code(first, first_column) & 0xffff) | static_cast<unsigned>(code(second, second_column)) << 16;
+  }
+  /// Eight columns from a multiple of eight on, as such pairs.
+  __device__ void put_codes(char* row, int column, const uint4& pairs) const {
+    if (column >= columns_) return;
+    const unsigned words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+    if (y_.dtype == Dtype::bits) {
+      unsigned byte = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) byte |= ((words[i] & 1) | (words[i] >> 15 & 2)) << 2 * i;
+      row[column / 8] = static_cast<char>(byte);
+    } else if (y_.eights && column + 8 <= columns_) {
+      *reinterpret_cast<uint2*>(row + column) =
+          make_uint2(__byte_perm(words[0], words[1], 0x6420), __byte_perm(words[2], words[3], 0x6420));
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; ++c)
+        if (column + c < columns_) row[column + c] = static_cast<char>(words[c / 2] >> 16 * (c % 2));
     }
   }
 

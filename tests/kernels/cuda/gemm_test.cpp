@@ -28,8 +28,8 @@ const CudaWidth widths[] = {
 struct OnDevice {
   const GemmProblem& p;
   cuda::GemmTable table;
-  DeviceBytes x{p.x}, weight{p.weight}, bias{p.bias}, panels, workspace;
-  DeviceBytes scales{std::vector<float>{p.step, p.scale, 1.0f}};
+  DeviceBytes x{p.x}, weight{p.weight}, bias{p.bias}, out_bias{p.out_bias}, panels, workspace;
+  DeviceBytes scales{std::vector<float>{p.step, p.scale, 1.0f, p.out_step}};
 
   OnDevice(const GemmProblem& problem, const cuda::GemmTable& t)
       : p(problem),
@@ -47,7 +47,13 @@ struct OnDevice {
   }
   /// S = scale * 1, so that the step size can be any.
   cuda::GemmOutput output(void* data) const {
-    return {data, p.c.out, p.y_stride(), {scales.as<float>() + 1, 0}, {nullptr, 1}};
+    return {data,
+            p.c.out,
+            p.y_stride(),
+            {scales.as<float>() + 1, 0},
+            {nullptr, 1},
+            p.c.with_bias ? out_bias.as<float>() : nullptr,
+            {scales.as<float>() + 3, 0}};
   }
 };
 
@@ -60,11 +66,7 @@ void expect_row(const cuda::GemmKernel& row, const OnDevice& device, const std::
   const GemmProblem& p = device.p;
   const GemmShape& shape = p.c.shape;
   SCOPED_TRACE(row.name);
-  std::vector<unsigned char> expected = GuardedBytes::blank(p.y_bytes());
-  for (std::int64_t i = 0; i < shape.m; ++i)
-    for (std::int64_t o = 0; o < shape.n; ++o)
-      write_scaled(expected.data() + i * p.y_stride(), p.c.out, o, sums[static_cast<std::size_t>(i * shape.n + o)],
-                   p.scale);
+  const std::vector<unsigned char> expected = expected_bytes(p, sums);
   GuardedBytes y(p.y_bytes());
   run_guarded(&y, p.y_bytes(), [&](void* data) {
     const Status status = row.run(shape, device.rows(), {device.panels.get()}, device.output(data),
@@ -87,7 +89,7 @@ class CudaGemm : public testing::TestWithParam<CudaWidth> {
   GemmCase drawn_case(const GemmShape& shape, ReplayableRng& rng) const {
     return {shape,
             rng.one_of({Dtype::f32, Dtype::bf16, Dtype::f16, GetParam().host.code}),
-            rng.one_of({Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32}),
+            rng.one_of(every_output),
             rng.coin(),
             rng.one_of({0, 1, 5}),
             rng.one_of({0, 1, 7})};
@@ -112,7 +114,7 @@ TEST_P(CudaGemm, EveryMixOfDtypesBiasAndStrides) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
   for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16, GetParam().host.code})
-    for (const Dtype out : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s32})
+    for (const Dtype out : every_output)
       for (const bool with_bias : {false, true})
         for (const std::int64_t gap : {0, 3})
           for (const GemmShape& shape : {GemmShape{7, 77, 83}, GemmShape{2, 9, 21}}) {

@@ -31,11 +31,15 @@ struct Panels {
 };
 constexpr int most_flags = 1024;
 
+/// Codes of the next layer, bits or s8, are code((y + bias) / max(next_scale, next_eps)); of NaN the least one.
 struct GemmOutput {
   void* data;
-  Dtype dtype;              ///< f32, bf16, f16, or s32 for the bare accumulator
-  std::int64_t row_stride;  ///< bytes
-  Scalar scale_a, scale_w;  ///< ignored for s32
+  Dtype dtype;                       ///< f32, bf16, f16; s32 for the bare accumulator; bits or s8 for codes, pad bits 0
+  std::int64_t row_stride;           ///< bytes
+  Scalar scale_a, scale_w;           ///< ignored for s32
+  const float* bias = nullptr;       ///< of codes: [n] or null, the next layer's
+  Scalar next_scale = {nullptr, 1};  ///< of s8: the next layer's scale_a
+  float next_eps = 0;                ///< and its least step size
 };
 
 struct GemmKernel {
