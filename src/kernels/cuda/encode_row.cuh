@@ -3,41 +3,9 @@
 
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/quantiser.cuh"
 
 namespace bie::kernels::cuda {
-
-/// clamp(rint(xs / step), lo, hi) by true division, for many xs: a product with 1 / step decides, and where it comes so
-/// near to a half that its roundings could, the quotient does. Of codes within +-128 the product is off by less than
-/// 3 * 2^-24 * 129 < 2^-15.
-class Quantiser {
- public:
-  __device__ Quantiser(float step, const Range& range) : step_(step), range_(range) {
-    inverse_ = __fdiv_rn(1, step);
-    sure_ = step > 0x1p-100f && step < 0x1p100f ? 0.5f - 0x1p-15f : -1;
-  }
-
-  __device__ void codes(const float (&xs)[8], int (&codes)[8]) const {
-    constexpr float round_to_whole = 0x1.8p23f;  // a sum with it keeps no fraction, and its low bits are the integer
-    constexpr int bits_of_it = 0x4b400000;
-    bool near_half = false;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float value = fminf(fmaxf(__fmul_rn(xs[j], inverse_), range_.lo), range_.hi);
-      const float sum = __fadd_rn(value, round_to_whole);
-      near_half |= !(fabsf(__fsub_rn(value, __fsub_rn(sum, round_to_whole))) <= sure_);
-      codes[j] = __float_as_int(sum) - bits_of_it;
-    }
-    if (!near_half) return;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) codes[j] = quantize(xs[j], step_, range_.lo, range_.hi);
-  }
-  __device__ const Range& range() const { return range_; }
-
- private:
-  float step_, inverse_;
-  float sure_;  ///< as far from a whole number the product decides
-  Range range_;
-};
 
 /// The codes of eight elements; those that are codes already are taken as they are.
 template <class R>

@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
   const Writer writer(p.y, p.n, scale, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
 
   const int chunks = static_cast<int>(row_chunks(Product::a_format, p.k));
+  const CodeWriter codes_of_next(p.y, p.n, writer);
   const int warp = threadIdx.x / 32;
   for (int first = column_0 - warp; first < p.n; first += gridDim.x * gemv::warps) {
     const int column = first + warp;
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
       __shared__ int signs[rows][gemv::warps];
 #pragma unroll
       for (int r = 0; r < rows; ++r)
-        if (lane == 0) signs[r][warp] = writer.code(acc[r], column);
+        if (lane == 0) signs[r][warp] = codes_of_next.code(acc[r], column);
       __syncthreads();
       if (threadIdx.x < p.m) {
         int byte = 0;
@@ -128,7 +129,12 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
     } else if (lane == 0 && column < p.n) {
 #pragma unroll
       for (int r = 0; r < rows; ++r)
-        if (r < p.m) writer.put(writer.row(r), column, acc[r]);
+        if (r < p.m) {
+          if (p.y.dtype == Dtype::s8)
+            codes_of_next.put_code(writer.row(r), column, acc[r]);
+          else
+            writer.put(writer.row(r), column, acc[r]);
+        }
     }
   }
 }

@@ -319,6 +319,13 @@ __global__ void __launch_bounds__(Shape::threads, mma_blocks<Shape>)
       return;
     }
   }
+  if constexpr (std::is_same_v<Source, MatrixRows>) {
+    if (p.y.codes()) {
+      const CodeWriter codes(p.y, p.n, writer);
+      write_tiles<Product>(acc, codes, p.k, column, lane, row_at, ones_of_row, ones_of_column);
+      return;
+    }
+  }
   write_tiles<Product>(acc, writer, p.k, column, lane, row_at, ones_of_row, ones_of_column);
 }
 

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
     if (thread % a_chunks == 0) row_ones[a_place] = seen;
   }
   const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
+  const CodeWriter codes(p.y, p.n, writer);
   const bool signs = p.y.dtype == Dtype::bits;
 #pragma unroll
   for (int i = 0; i < per_thread; ++i) {
@@ -101,11 +102,15 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
       if constexpr (Product::counts)
         if (column < p.n) b_ones = p.panel_ones[column];
       const int sum = Product::finish(acc[i][j], p.k, a_ones, b_ones);
-      if (!signs) {
+      if (!p.y.codes()) {
         writer.put(to, column, sum);
         continue;
       }
-      const unsigned of_warp = __ballot_sync(0xffffffffu, writer.code(sum, column) != 0);  // of two rows
+      if (!signs) {
+        codes.put_code(to, column, sum);
+        continue;
+      }
+      const unsigned of_warp = __ballot_sync(0xffffffffu, codes.code(sum, column) != 0);  // of two rows
       if (inside_row && tx % 8 == 0 && column < p.n) to[column / 8] = static_cast<char>(of_warp >> thread % 32);
     }
   }

@@ -2,7 +2,7 @@
 // panels, and where the results go.
 #pragma once
 
-#include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/quantiser.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -92,6 +92,8 @@ struct Results {
   const float* bias = nullptr;
   Scalar next_scale = {nullptr, 1};
   float next_eps = 0;
+
+  __device__ bool codes() const { return dtype == Dtype::bits || dtype == Dtype::s8; }
 };
 
 template <class Source>
@@ -155,7 +157,7 @@ class Writer {
   __device__ Writer(const Results& y, int columns, bool poisoned) : Writer(y, columns, scale_of(y), poisoned) {}
   __device__ Writer(const Results& y, int columns, float scale, bool poisoned) : y_(y), columns_(columns) {
     scale_ = poisoned ? __int_as_float(0x7fc00000) : scale;
-    size_ = y.dtype == Dtype::s8 ? 1 : y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
+    size_ = y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
     step_ = y.stride != 0 ? size_ : std::int64_t{y.plane} * size_;
   }
 
@@ -174,14 +176,13 @@ class Writer {
       case Dtype::s32: *reinterpret_cast<int*>(at) = acc; break;
       case Dtype::bf16: *reinterpret_cast<__nv_bfloat16*>(at) = narrow<__nv_bfloat16>(value); break;
       case Dtype::f16: *reinterpret_cast<__half*>(at) = narrow<__half>(value); break;
-      case Dtype::s8: *at = static_cast<char>(code(acc, column)); break;
       default: *reinterpret_cast<float*>(at) = value; break;
     }
   }
 
   /// Columns `column` and `column + 1`, the first of them even.
   __device__ void put_pair(char* row, int column, int first, int second) const {
-    if (!y_.pairs || column + 1 >= columns_ || y_.dtype == Dtype::s8) {
+    if (!y_.pairs || column + 1 >= columns_) {
       put(row, column, first);
       put(row, column + 1, second);
       return;
@@ -199,13 +200,6 @@ class Writer {
   /// Eight columns from a multiple of eight on.
   __device__ void put_eight(char* row, int column, const int (&sums)[8]) const {
     if (column >= columns_) return;
-    if (codes()) {
-      unsigned pairs[4];
-#pragma unroll
-      for (int c = 0; c < 8; c += 2) pairs[c / 2] = code_pair(sums[c], sums[c + 1], column + c, column + c + 1);
-      put_codes(row, column, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
-      return;
-    }
     if (!y_.eights || column + 8 > columns_) {
 #pragma unroll
       for (int c = 0; c < 8; c += 2) put_pair(row, column + c, sums[c], sums[c + 1]);
@@ -229,38 +223,6 @@ class Writer {
     }
   }
 
-  /// Whether results are codes of the next layer.
-  __device__ bool codes() const { return y_.dtype == Dtype::bits || y_.dtype == Dtype::s8; }
-  /// The code of a result; of bits 1 or 0. 0 in columns that are not there.
-  __device__ int code(int acc, int column) const {
-    if (column >= columns_) return 0;
-    const float xs = y_.bias == nullptr ? scaled(acc) : __fadd_rn(scaled(acc), __ldg(y_.bias + column));
-    if (y_.dtype == Dtype::bits) return xs >= 0;
-    return quantize(xs, fmaxf(value_of(y_.next_scale), y_.next_eps), range_s8.lo, range_s8.hi);
-  }
-  /// Two of them in one register.
-  __device__ unsigned code_pair(int first, int second, int first_column, int second_column) const {
-    return (code(first, first_column) & 0xffff) | static_cast<unsigned>(code(second, second_column)) << 16;
-  }
-  /// Eight columns from a multiple of eight on, as such pairs.
-  __device__ void put_codes(char* row, int column, const uint4& pairs) const {
-    if (column >= columns_) return;
-    const unsigned words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
-    if (y_.dtype == Dtype::bits) {
-      unsigned byte = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) byte |= ((words[i] & 1) | (words[i] >> 15 & 2)) << 2 * i;
-      row[column / 8] = static_cast<char>(byte);
-    } else if (y_.eights && column + 8 <= columns_) {
-      *reinterpret_cast<uint2*>(row + column) =
-          make_uint2(__byte_perm(words[0], words[1], 0x6420), __byte_perm(words[2], words[3], 0x6420));
-    } else {
-#pragma unroll
-      for (int c = 0; c < 8; ++c)
-        if (column + c < columns_) row[column + c] = static_cast<char>(words[c / 2] >> 16 * (c % 2));
-    }
-  }
-
   /// Two 16-bit results in one register.
   __device__ unsigned word(int first, int second) const { return pack_pair(y_.dtype, scaled(first), scaled(second)); }
   /// Neighbouring pixels as words of two; `pixel` is the place of the first one in column 0.
@@ -276,6 +238,88 @@ class Writer {
   int columns_, size_;
   std::int64_t step_;
   float scale_;
+};
+
+/// Writes codes of the next layer to the rows of a matrix.
+class CodeWriter {
+ public:
+  static constexpr int offset = 0;
+
+  __device__ CodeWriter(const Results& y, int columns, const Writer& numbers)
+      : y_(y),
+        numbers_(numbers),
+        columns_(columns),
+        quantiser_(y.dtype == Dtype::s8 ? fmaxf(value_of(y.next_scale), y.next_eps) : 1, {range_s8.lo, range_s8.hi}) {}
+
+  __device__ char* row(int r) const { return static_cast<char*>(y_.data) + r * y_.stride; }
+
+  /// Codes of eight results, in pairs of 16 bits; of bits 1 and 0. What they are in columns that are not there does not
+  /// matter.
+  template <class ColumnOf>
+  __device__ void code_pairs(const int (&sums)[8], const ColumnOf& column_of, unsigned (&pairs)[4]) const {
+    float xs[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) xs[i] = numbers_.scaled(sums[i]);
+    if (y_.bias != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) xs[i] += __ldg(y_.bias + min(column_of(i), columns_ - 1));
+    }
+    int codes[8];
+    if (y_.dtype == Dtype::bits) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) codes[i] = xs[i] >= 0 ? 1 : 0;
+    } else {
+      quantiser_.codes(xs, codes);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) pairs[i / 2] = __byte_perm(codes[i], codes[i + 1], 0x5410);
+  }
+  /// Writes those of eight columns from a multiple of eight on.
+  __device__ void put_codes(char* row, int column, const uint4& pairs) const {
+    if (column >= columns_) return;
+    const unsigned words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+    if (y_.dtype == Dtype::bits) {
+      unsigned byte = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) byte |= ((words[i] & 1) | (words[i] >> 15 & 2)) << 2 * i;
+      if (column + 8 > columns_) byte &= (1u << (columns_ - column)) - 1;
+      row[column / 8] = static_cast<char>(byte);
+    } else if (y_.eights && column + 8 <= columns_) {
+      *reinterpret_cast<uint2*>(row + column) =
+          make_uint2(__byte_perm(words[0], words[1], 0x6420), __byte_perm(words[2], words[3], 0x6420));
+    } else {
+#pragma unroll
+      for (int c = 0; c < 8; ++c)
+        if (column + c < columns_) row[column + c] = static_cast<char>(words[c / 2] >> 16 * (c % 2));
+    }
+  }
+  __device__ void put_eight(char* row, int column, const int (&sums)[8]) const {
+    unsigned pairs[4];
+    code_pairs(
+        sums, [&](int c) { return column + c; }, pairs);
+    put_codes(row, column, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+  }
+
+  /// One code: of bits 1 or 0, and 0 in columns that are not there.
+  __device__ int code(int acc, int column) const {
+    if (column >= columns_) return 0;
+    const float xs = numbers_.scaled(acc) + (y_.bias == nullptr ? 0.0f : __ldg(y_.bias + column));
+    if (y_.dtype == Dtype::bits) return xs >= 0;
+    const float all[8] = {xs};
+    int codes[8];
+    quantiser_.codes(all, codes);
+    return codes[0];
+  }
+  /// Writes one as int8.
+  __device__ void put_code(char* row, int column, int acc) const {
+    if (column < columns_) row[column] = static_cast<char>(code(acc, column));
+  }
+
+ private:
+  const Results& y_;
+  const Writer& numbers_;
+  int columns_;
+  Quantiser quantiser_;
 };
 
 /// Whether this thread's share of the flags holds one.

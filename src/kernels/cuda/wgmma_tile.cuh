@@ -376,13 +376,13 @@ class Block {
       if (p_.y.plane_run == 2) return write_planes<2>(acc, ones, writer, first_left, first_right);
     }
     if constexpr (!windows) {
-      if (writer.codes()) return write_codes(acc, ones, writer, first_left, first_right);
+      if (p_.y.codes()) return write_codes(acc, ones, CodeWriter(p_.y, p_.n, writer), first_left, first_right);
     }
     write_directly(acc, ones, writer, first_left, first_right);
   }
 
   /// Codes of the next layer: a lane writes those of eight neighbouring columns of the result.
-  __device__ void write_codes(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+  __device__ void write_codes(const int (&acc)[2 * columns_a_thread], const Ones& ones, const CodeWriter& writer,
                               int first_left, int first_right) const {
     // Four matrices of eight by eight at a time: on the left the weight's two halves, on the right its four neighbours.
     const auto right_of = [](int m) { return Shape::weight_left ? m / 2 : m % 4 + m / 8 * 4; };
@@ -390,14 +390,21 @@ class Block {
     const auto left_of = [&](int m) { return first_left + 16 * warp() + 8 * half_of(m); };
 #pragma unroll
     for (int m = 0; m < Shape::right / 4; m += 4) {
-      unsigned pairs[4];
+      int sums[8];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int2 sums = results(acc, ones, right_of(m + i), half_of(m + i));
-        const int column =
-            Shape::weight_left ? left_of(m + i) + lane() / 4 : first_right + 8 * right_of(m + i) + lane() % 4 * 2;
-        pairs[i] = writer.code_pair(sums.x, sums.y, column, Shape::weight_left ? column : column + 1);
-        if constexpr (Shape::weight_left) pairs[i] = transposed(pairs[i]);
+        const int2 pair = results(acc, ones, right_of(m + i), half_of(m + i));
+        sums[2 * i] = pair.x, sums[2 * i + 1] = pair.y;
+      }
+      unsigned pairs[4];
+      const auto column_of = [&](int i) {
+        return Shape::weight_left ? left_of(m + i / 2) + lane() / 4
+                                  : first_right + 8 * right_of(m + i / 2) + lane() % 4 * 2 + i % 2;
+      };
+      writer.code_pairs(sums, column_of, pairs);
+      if constexpr (Shape::weight_left) {
+#pragma unroll
+        for (unsigned& pair : pairs) pair = transposed(pair);
       }
       const uint4 eight = transposed_quad(pairs[0], pairs[1], pairs[2], pairs[3]);
       const int mine = m + lane() % 4, right = first_right + 8 * right_of(mine);

@@ -309,7 +309,12 @@ TEST_P(CudaGemm, RefusesWhatTheContractRefuses) {
     EXPECT_EQ(run({-1, 1, 1}, Dtype::f32, Dtype::f32), Status::bad_shape) << row.name;
     EXPECT_EQ(run({1, 1, deep}, Dtype::f32, Dtype::f32), Status::too_deep) << row.name;
     EXPECT_EQ(run({1, 1, 1}, Dtype::s32, Dtype::f32), Status::bad_dtype) << row.name;
-    EXPECT_EQ(run({1, 1, 1}, Dtype::f32, Dtype::s8), Status::bad_dtype) << row.name;
+    EXPECT_EQ(run({1, 1, 1}, Dtype::f32, Dtype::s4), Status::bad_dtype) << row.name;
+    const cuda::GemmOutput stepless = {nullptr, Dtype::s8, 1, {nullptr, 1}, {nullptr, 1}, nullptr, {nullptr, 0}, 0};
+    EXPECT_EQ(row.run({1, 1, 1}, {nullptr, Dtype::f32, 4, nullptr, {nullptr, 1}, 1}, {nullptr}, stepless, nullptr,
+                      default_queue),
+              Status::bad_scale)
+        << row.name;
     EXPECT_EQ(run({0, 5, 1}, Dtype::f32, Dtype::f32), Status::ok) << row.name;
   }
 }

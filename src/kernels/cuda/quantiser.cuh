@@ -1,0 +1,42 @@
+// Many numbers to codes: the integers of a true division without one.
+#pragma once
+
+#include "kernels/cuda/codes.cuh"
+
+namespace bie::kernels::cuda {
+
+/// clamp(rint(xs / step), lo, hi) of eight xs by one division in all. With y = 1 / step rounded, q = xs * y is off by
+/// two units in its last place at most, and q + (xs - q * step) * y, whose remainder is found without rounding its
+/// product, rounds to the integer that the rounded quotient rounds to (Markstein 1990, "Computation of elementary
+/// functions on the IBM RISC System/6000 processor"; tests/kernels/quotient_test.cpp tries every step size). NaN gives
+/// lo.
+class Quantiser {
+ public:
+  __device__ Quantiser(float step, const Range& range) : range_(range) {
+    // A power of two that keeps remainders of the smallest and products of the largest steps in range.
+    scale_ = step < 0x1p-60f ? 0x1p80f : step > 0x1p60f ? 0x1p-80f : 1.0f;
+    step_ = __fmul_rn(step, scale_);
+    inverse_ = __fdiv_rn(1, step_);
+    least_ = __fmul_rn(range.lo, step_);
+    most_ = __fmul_rn(range.hi, step_);
+  }
+
+  __device__ void codes(const float (&xs)[8], int (&codes)[8]) const {
+    constexpr float round_to_whole = 0x1.8p23f;  // a sum with it keeps no fraction, and its low bits are the integer
+    constexpr int bits_of_it = 0x4b400000;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float x = fminf(fmaxf(__fmul_rn(xs[j], scale_), least_), most_);
+      const float quotient = __fmul_rn(x, inverse_);
+      const float nearer = __fmaf_rn(__fmaf_rn(-quotient, step_, x), inverse_, quotient);
+      codes[j] = __float_as_int(__fadd_rn(nearer, round_to_whole)) - bits_of_it;
+    }
+  }
+  __device__ const Range& range() const { return range_; }
+
+ private:
+  float step_, inverse_, scale_, least_, most_;
+  Range range_;
+};
+
+}  // namespace bie::kernels::cuda

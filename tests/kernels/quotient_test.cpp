@@ -1,0 +1,48 @@
+// The arithmetic of src/kernels/cuda/quantiser.cuh, on the host: a product with the inverse and one correction round to
+// the integer that the rounded quotient rounds to.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace bie::kernels::test {
+namespace {
+
+float float_of(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
+
+// A quotient can only round to another integer where it lies beside a half. Powers of two change nothing, so the steps
+// from 1 to 2 are all of them. A prime stride tries a hundredth; 1 tries every step in some seconds.
+TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
+  constexpr std::uint32_t first = 0x3f800000, last = 0x40000000, stride = 97;
+  std::int64_t wrong = 0, uncorrected = 0;
+  for (int k = 0; k <= 128; ++k) {
+    const float half = static_cast<float>(k) + 0.5f;
+    for (std::uint32_t bits = first; bits < last; bits += stride) {
+      const float step = float_of(bits), inverse = 1.0f / step;
+      for (int away = -3; away <= 3; ++away) {
+        const float x = float_of(bits_of(half * step) + static_cast<std::uint32_t>(away));
+        const float quotient = x * inverse;
+        const float nearer = std::fma(std::fma(-quotient, step, x), inverse, quotient);
+        const float wanted = std::nearbyint(x / step);
+        wrong += std::nearbyint(nearer) != wanted;
+        uncorrected += std::nearbyint(quotient) != wanted;
+      }
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(uncorrected, 0);  // else these were no hard cases
+}
+
+}  // namespace
+}  // namespace bie::kernels::test
