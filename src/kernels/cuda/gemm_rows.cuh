@@ -15,7 +15,10 @@ inline Results results_of(const GemmOutput& y) {
           y.scale_a,
           y.scale_w,
           aligned(y.data, y.row_stride, 2 * element),
-          aligned(y.data, y.row_stride, y.dtype == Dtype::s8 ? 8 : 16),
+          aligned(y.data, y.row_stride,
+                  y.dtype == Dtype::bits ? 4
+                  : y.dtype == Dtype::s8 ? 8
+                                         : 16),
           /*plane_run=*/0,
           y.bias,
           y.next_scale,

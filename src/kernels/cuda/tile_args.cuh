@@ -231,6 +231,8 @@ class Writer {
     *reinterpret_cast<Words*>(pixel + column * step_) = words;
   }
 
+  /// Whether larger sums give smaller results.
+  __device__ bool falls() const { return scale_ < 0; }
   __device__ float scaled(int acc) const { return __fmul_rn(static_cast<float>(acc), scale_); }
 
  private:
@@ -239,6 +241,23 @@ class Writer {
   std::int64_t step_;
   float scale_;
 };
+
+/// The least sum of `column` within +-k whose code is 1, or 0 where results fall; k + 1 where there is none. The code
+/// follows the sum up or down, because rounding keeps the order.
+__device__ inline int least_of_sign(const Results& y, const Writer& numbers, int column, int columns, int k) {
+  const float bias = y.bias == nullptr || column >= columns ? 0.0f : __ldg(y.bias + column);
+  const bool falls = numbers.falls();
+  const auto reached = [&](int sum) { return (__fadd_rn(numbers.scaled(sum), bias) >= 0) != falls; };
+  int low = -k, high = k + 1;  // of what is not reached or reached; both bounds may be the answer
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (reached(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
 
 /// Writes codes of the next layer to the rows of a matrix.
 class CodeWriter {

@@ -161,7 +161,7 @@ class Block {
       if (staggered() && tile == first_tile() && group() == 1) hopper::sync_block(stagger);
       multiply_stages(acc);
       if (staggered() && tile == first_tile() && group() == 0) hopper::arrive_block(stagger);
-      share_ones(ones);
+      share_ones(ones, first_right, writer);
       if (p_.boxes)
         write_boxes(acc, ones, writer, first_left, first_right);
       else
@@ -261,13 +261,23 @@ class Block {
     }
     return ones;
   }
+  /// Whether signs become signs: the right ones are then shared as what 4 acc - 2 ones of the left row is compared
+  /// with.
+  __device__ bool compares() const {
+    return !windows && Product::counts && !Shape::weight_left && p_.y.dtype == Dtype::bits;
+  }
   /// Every thread's right ones to where the warpgroup finds them.
-  __device__ void share_ones(const Ones& ones) const {
+  __device__ void share_ones(const Ones& ones, int first_right, const Writer& writer) const {
     if constexpr (Product::counts) {
       hopper::sync_warpgroup(barrier());  // the last tile's have been read
 #pragma unroll
-      for (int i = 0; i < asked; ++i)
-        if (thread() + 128 * i < Shape::right) ones_[group() * Shape::right + thread() + 128 * i] = ones.right[i];
+      for (int i = 0; i < asked; ++i) {
+        const int at = thread() + 128 * i;
+        if (at >= Shape::right) continue;
+        int shared = ones.right[i];
+        if (compares()) shared = least_of_sign(p_.y, writer, first_right + at, p_.n, p_.k) - p_.k + 2 * shared;
+        ones_[group() * Shape::right + at] = shared;
+      }
       hopper::sync_warpgroup(barrier());
     }
   }
@@ -376,9 +386,51 @@ class Block {
       if (p_.y.plane_run == 2) return write_planes<2>(acc, ones, writer, first_left, first_right);
     }
     if constexpr (!windows) {
+      if (compares()) return write_signs(acc, ones, writer, first_left, first_right);
       if (p_.y.codes()) return write_codes(acc, ones, CodeWriter(p_.y, p_.n, writer), first_left, first_right);
     }
     write_directly(acc, ones, writer, first_left, first_right);
+  }
+
+  /// Signs of the results of signs, 32 columns in a word.
+  __device__ void write_signs(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+                              int first_left, int first_right) const {
+    constexpr int words = Shape::right / 32;
+    const unsigned flip = writer.falls() ? ~0u : 0;
+    const int q = lane() % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_left + 16 * warp() + 8 * half + lane() / 4, of_row = 2 * ones.left[half];
+      unsigned mine = 0;
+#pragma unroll
+      for (int w = 0; w < words; ++w) {
+        unsigned word = 0;
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+          const int j = 4 * w + part;
+          const int2 least = *reinterpret_cast<const int2*>(ones_ + group() * Shape::right + 8 * j + 2 * q);
+          if (4 * acc[4 * j + 2 * half] - of_row >= least.x) word |= 1u << 8 * part;
+          if (4 * acc[4 * j + 2 * half + 1] - of_row >= least.y) word |= 2u << 8 * part;
+        }
+        word <<= 2 * q;
+        word |= __shfl_xor_sync(0xffffffffu, word, 1);
+        word |= __shfl_xor_sync(0xffffffffu, word, 2);
+        if (w % 4 == q) mine = word ^ flip;
+        if (w % 4 == 3 && row < p_.m) put_word(writer.row(row), first_right + 32 * (w - 3 + q), mine);
+      }
+    }
+  }
+  /// Signs of 32 columns, 0 behind the last one.
+  __device__ void put_word(char* row, int column, unsigned word) const {
+    const int left = p_.n - column;
+    if (left >= 32 && p_.y.eights) {
+      *reinterpret_cast<unsigned*>(row + column / 8) = word;
+      return;
+    }
+    if (left < 32) word &= (1u << max(left, 0)) - 1;
+#pragma unroll
+    for (int byte = 0; byte < 4; ++byte)
+      if (8 * byte < left) row[column / 8 + byte] = static_cast<char>(word >> 8 * byte);
   }
 
   /// Codes of the next layer: a lane writes those of eight neighbouring columns of the result.
