@@ -1,4 +1,5 @@
-// The three integer GEMMs, every row, float32 in and out (bias, quantising or packing included), weights prepacked.
+// The three integer GEMMs, every row, float32 in and out (bias, quantising or packing included), weights prepacked; and
+// rows "of codes" from bits or int8 to those of the next layer, as between the layers of a chain.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -23,7 +24,7 @@ namespace {
 
 struct Operands {
   kernels::GemmShape shape;
-  at::Tensor x, bias, weight;  // weight: bytes enough for every width
+  at::Tensor x, bias, next_bias, codes, weight;  // codes, weight: bytes enough for every width
 };
 
 at::Tensor prepacked(const kernels::GemmKernel& row, const Operands& o) {
@@ -44,6 +45,21 @@ void run_row(const kernels::GemmKernel& row, const Operands& o, const at::Tensor
   if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
 }
 
+/// Codes of x, bits or int8, to codes of the next layer.
+void run_chained(const kernels::GemmKernel& row, const Operands& o, kernels::Dtype code, const at::Tensor& panels,
+                 const at::Tensor& x, const at::Tensor& y) {
+  const kernels::GemmOutput out{y.mutable_data_ptr(),
+                                code,
+                                kernels::row_bytes(code, o.shape.n),
+                                0.01f,
+                                o.next_bias.const_data_ptr<float>(),
+                                0.05f};
+  const kernels::Status status =
+      row.run(o.shape, {x.const_data_ptr(), code, kernels::row_bytes(code, o.shape.k), nullptr, 1},
+              panels.const_data_ptr(), out, kernels::serial());
+  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+}
+
 /// The integers of the first rows equal the reference's.
 void check(const kernels::GemmTable& table, const kernels::GemmKernel& row, const Operands& o) {
   const std::int64_t rows = std::min<std::int64_t>(o.shape.m, 7);
@@ -60,9 +76,14 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
   for (const auto& [s, source] : read_shapes("gemm.txt", 3)) {
     const std::string title = c10::str("linear m=", s[0], " k=", s[1], " n=", s[2]);
     if (title.find(settings.filter) == std::string::npos) continue;
-    const Operands o{
-        {s[0], s[2], s[1]}, at::randn({s[0], s[1]}), at::randn({s[1]}), at::randint(0, 256, {s[2], s[1]}, at::kByte)};
-    const at::Tensor w = at::randn({s[2], s[1]}), y = at::empty({s[0], s[2]});
+    const Operands o{{s[0], s[2], s[1]},
+                     at::randn({s[0], s[1]}),
+                     at::randn({s[1]}),
+                     at::randn({s[2]}),
+                     at::randint(0, 256, {s[0], s[1]}, at::kByte),
+                     at::randint(0, 256, {s[2], s[1]}, at::kByte)};
+    const at::Tensor w = at::randn({s[2], s[1]}), y = at::empty({s[0], s[2]}),
+                     next = at::empty({s[0], s[2]}, at::kByte);
     std::vector<Contender> contenders{{"torch float32", [&] { at::linear(o.x, w); }}};
     add_linear_rivals(o.x, w, contenders);
     const struct {
@@ -76,10 +97,13 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
         if (!kernels::fits(row, o.shape, kernels::host().isa) || row.isa == kernels::Isa::reference) continue;
         check(table, row, o);
         const at::Tensor panels = prepacked(row, o);
-        contenders.push_back({row.name,
-                              [&o, &row, &y, panels] { run_row(row, o, panels, y, o.shape.m); },
-                              {unit_of(row.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),
-                               panels.numel()}});
+        const Work work{unit_of(row.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),
+                        panels.numel()};
+        contenders.push_back({row.name, [&o, &row, &y, panels] { run_row(row, o, panels, y, o.shape.m); }, work});
+        if (code == kernels::Dtype::s4) continue;  // no result is nibbles
+        contenders.push_back({std::string(row.name) + " of codes",
+                              [&o, &row, &next, panels, code] { run_chained(row, o, code, panels, o.codes, next); },
+                              work});
       }
     const nlohmann::json shape = {{"m", s[0]}, {"k", s[1]}, {"n", s[2]}, {"source", source}};
     results.push_back(report(shape, title, contenders, race(contenders, settings.seconds)));
