@@ -190,12 +190,20 @@ __device__ void write_planes(int (&acc)[m_tiles][n_tiles][4], const Writer& writ
   }
 }
 
-/// Blocks that a multiprocessor has to hold, 0 where ptxas decides. Of small tiles it aims at seven, and spills.
-template <class Shape>
-constexpr int mma_blocks = Shape::rows* Shape::columns <= 64 * 64 ? 5 : 0;
+/// Blocks that a multiprocessor has to hold, 0 where ptxas decides. Of small tiles it aims at seven, and spills; of the
+/// medium one on windows of signs it would give up the second block for registers that sm_90 code can do without.
+template <class Product, class Shape, class Source>
+constexpr int mma_blocks() {
+  constexpr int small = 64 * 64;
+  if (Shape::rows * Shape::columns <= small) return 5;
+#if __CUDA_ARCH__ >= 900
+  if (counts_rows<Product, Source> && std::is_same_v<Shape, MediumTile>) return 2;
+#endif
+  return 0;
+}
 
 template <class Product, class Shape, class Source>
-__global__ void __launch_bounds__(Shape::threads, mma_blocks<Shape>)
+__global__ void __launch_bounds__(Shape::threads, mma_blocks<Product, Shape, Source>())
     mma_kernel(const __grid_constant__ TileArgs<Source> p) {
   constexpr int a_chunks = Shape::steps * 2, b_chunks = Shape::steps * Product::b_step / 16;
   constexpr int a_bytes = Shape::rows * a_chunks * 16, b_bytes = Shape::columns * b_chunks * 16;
