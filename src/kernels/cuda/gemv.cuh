@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
   const Writer writer(p.y, p.n, scale, __syncthreads_or(!finite || own_flag(p.panel_flags)) != 0);
 
   const int chunks = static_cast<int>(row_chunks(Product::a_format, p.k));
-  const CodeWriter codes_of_next(p.y, p.n, writer);
   const int warp = threadIdx.x / 32;
   for (int first = column_0 - warp; first < p.n; first += gridDim.x * gemv::warps) {
     const int column = first + warp;
@@ -115,10 +114,11 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
       acc[r] = Product::counts ? p.k - 2 * acc[r] : Product::finish(acc[r], p.k, 0, 0);
     }
     if (p.y.dtype == Dtype::bits) {  // of eight columns, one a warp, a byte
+      const CodeWriter next(p.y, p.n, writer);
       __shared__ int signs[rows][gemv::warps];
 #pragma unroll
       for (int r = 0; r < rows; ++r)
-        if (lane == 0) signs[r][warp] = codes_of_next.code(acc[r], column);
+        if (lane == 0) signs[r][warp] = next.code(acc[r], column);
       __syncthreads();
       if (threadIdx.x < p.m) {
         int byte = 0;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
       for (int r = 0; r < rows; ++r)
         if (r < p.m) {
           if (p.y.dtype == Dtype::s8)
-            codes_of_next.put_code(writer.row(r), column, acc[r]);
+            CodeWriter(p.y, p.n, writer).put_code(writer.row(r), column, acc[r]);
           else
             writer.put(writer.row(r), column, acc[r]);
         }
