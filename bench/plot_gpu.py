@@ -1,4 +1,5 @@
-"""Draws docs/images/gpu-layers.svg and gpu-convs.svg from the numbers of bench/gpu_layers.py and bench/gpu_convs.py.
+"""Draws docs/images/gpu-layers.svg, gpu-convs.svg and gpu-convs-nchw.svg from the numbers of bench/gpu_layers.py and
+bench/gpu_convs.py.
 
 python bench/plot_gpu.py LAYERS.json CONVS.json
 """
@@ -56,7 +57,10 @@ def main(layers_file: str, convs_file: str) -> None:
         + (f" stride {r['stride']}" if r["stride"] > 1 else "")
         for r in convs["results"]
     ]
-    draw(labels, [r["us"] for r in convs["results"]], ["1 bit", "4 bit", "8 bit"], "fp16", IMAGES / "gpu-convs.svg")
+    names = ["1 bit", "4 bit", "8 bit"]
+    for layout, name in (("", "gpu-convs.svg"), (" NCHW", "gpu-convs-nchw.svg")):
+        times = [{column: r["us"][column + layout] for column in [*names, "fp16"]} for r in convs["results"]]
+        draw(labels, times, names, "fp16", IMAGES / name)
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ TEST_P(CudaConv2d, HalvesWithAndWithoutABias) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
-    for (const std::int64_t in_c : {16, 48, 64, 80, 128, 272})
+    for (const std::int64_t in_c : {16, 48, 64, 80, 272})
       for (const bool with_bias : {false, true}) {
         const Conv2dShape shape = {3, in_c, 11, 13, 72, 3, 3, 1, 2, 1, 1};
         const Conv2dProblem p =
