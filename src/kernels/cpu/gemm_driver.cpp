@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfloat>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/check.h"
@@ -36,6 +38,18 @@ void expand_int4(const void* row, std::int64_t k, char* out, std::int64_t out_by
     out[i] = static_cast<char>(nibble ^ 8);
   }
   std::memset(out + k, 0, static_cast<std::size_t>(out_bytes - k));
+}
+
+/// Whether every result is finite, bias included, whatever the codes are.
+bool surely_finite(const GemmOutput& y, const GemmShape& shape, const Width& width) {
+  const double largest = static_cast<double>(shape.k) * (width.code == Dtype::bits ? 1 : width.lo * width.lo);
+  double most = 0;
+  for (std::int64_t i = 0; i < shape.n && y.bias != nullptr; ++i) {
+    const double magnitude = std::fabs(static_cast<double>(y.bias[i]));
+    if (!(magnitude <= FLT_MAX)) return false;
+    most = std::max(most, magnitude);
+  }
+  return std::fabs(static_cast<double>(y.scale)) * largest + most < 0.5 * FLT_MAX;
 }
 
 /// The next layer's codes of a tile of results [rows][tile.nr]; false where one is not finite. `out` is their place in
@@ -94,7 +108,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t blocks = (m + block_rows - 1) / block_rows;
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
-  const bool coded = is_code(y.dtype), direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // by the tile itself
+  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
+  const bool coded = is_code(y.dtype) && !(y.dtype == Dtype::bits && surely_finite(y, shape, width));
   const bool fetch_output = m * row_bytes(y.dtype, shape.n) >= large_output;
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
@@ -122,7 +137,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
                   panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale});
         if (coded) all_finite = store_codes(tile, y, results, rows, column, columns, out) && all_finite;
         for (int r = 0; r < rows && at_once == nullptr; ++r)
-          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
+          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride,
+                      y.bias == nullptr ? nullptr : y.bias + column});
       }
     }
     if (!all_finite) finite.store(false, std::memory_order_relaxed);

@@ -77,13 +77,14 @@ struct TileArgs {
   float scale = 0;
 };
 
-/// out[i] = float(acc[i]) * scale in `dtype`, i < count.
+/// out[i] = float(acc[i]) * scale in `dtype`, i < count; as bits whether that + bias[i] >= 0, in whole bytes.
 struct StoreArgs {
   const std::int32_t* acc;
   std::int64_t count;
   float scale;
   Dtype dtype;
   void* out;
+  const float* bias = nullptr;  ///< of bits: [count] or null
 };
 
 /// out[c * plane + p] = float(acc[p * acc_stride + c]) * scale in `dtype`, p < pixels, c < columns. Rows of acc up to
