@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/float_bits.h"
 
 namespace bie::kernels::cpu {
 namespace {
@@ -42,14 +43,13 @@ void expand_int4(const void* row, std::int64_t k, char* out, std::int64_t out_by
 
 /// Whether every result is finite, bias included, whatever the codes are.
 bool surely_finite(const GemmOutput& y, const GemmShape& shape, const Width& width) {
-  const double largest = static_cast<double>(shape.k) * (width.code == Dtype::bits ? 1 : width.lo * width.lo);
-  double most = 0;
-  for (std::int64_t i = 0; i < shape.n && y.bias != nullptr; ++i) {
-    const double magnitude = std::fabs(static_cast<double>(y.bias[i]));
-    if (!(magnitude <= FLT_MAX)) return false;
-    most = std::max(most, magnitude);
-  }
-  return std::fabs(static_cast<double>(y.scale)) * largest + most < 0.5 * FLT_MAX;
+  constexpr std::int32_t magnitude = 0x7fffffff, infinite = 0x7f800000;
+  std::int32_t most = 0;  // magnitudes of floats have the order of their bits
+  for (std::int64_t i = 0; i < shape.n && y.bias != nullptr; ++i)
+    most = std::max(most, static_cast<std::int32_t>(bits_from_float(y.bias[i])) & magnitude);
+  const double largest_sum = static_cast<double>(shape.k) * (width.code == Dtype::bits ? 1 : width.lo * width.lo);
+  const double result = std::fabs(static_cast<double>(y.scale)) * largest_sum;
+  return most < infinite && result + float_from_bits(static_cast<std::uint32_t>(most)) < 0.5 * FLT_MAX;
 }
 
 /// The next layer's codes of a tile of results [rows][tile.nr]; false where one is not finite. `out` is their place in
@@ -108,13 +108,15 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const std::int64_t blocks = (m + block_rows - 1) / block_rows;
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
-  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;  // written by the tile itself
-  const bool coded = is_code(y.dtype) && !(y.dtype == Dtype::bits && surely_finite(y, shape, width));
+  const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;           // written by the tile itself
+  const bool signs = y.dtype == Dtype::bits && surely_finite(y, shape, width);  // by the tile too
+  const bool coded = is_code(y.dtype) && !signs;
   const bool fetch_output = m * row_bytes(y.dtype, shape.n) >= large_output;
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
     alignas(64) float results[max_tile];  // that become codes
+    std::uint64_t row_signs[16];
     bool all_finite = true;
     for (std::int64_t item = begin; item < end; ++item) {
       const auto [block, p] = order.item(item);
@@ -134,11 +136,16 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         if (fetch_output) prefetch_output(out, rows, y.row_stride, row_bytes(y.dtype, columns));
         float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? results : nullptr;
         tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
-                  panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale});
+                  panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale,
+                  signs ? row_signs : nullptr, y.bias == nullptr ? nullptr : y.bias + column});
+        if (signs) {
+          for (int r = 0; r < rows; ++r)
+            std::memcpy(out + r * y.row_stride, row_signs + r, static_cast<std::size_t>(row_bytes(y.dtype, columns)));
+          continue;
+        }
         if (coded) all_finite = store_codes(tile, y, results, rows, column, columns, out) && all_finite;
         for (int r = 0; r < rows && at_once == nullptr; ++r)
-          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride,
-                      y.bias == nullptr ? nullptr : y.bias + column});
+          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
       }
     }
     if (!all_finite) finite.store(false, std::memory_order_relaxed);

@@ -71,20 +71,24 @@ struct TileArgs {
   int col_count;              ///< 1 .. nr: columns beyond it may be left uncomputed
   const std::int32_t* init;   ///< [nr] start values that undo the code's offset
   const void* panel;          ///< [taps][units][nr] weight units, 64-byte aligned
-  std::int32_t* acc;          ///< [mr][nr], 64-byte aligned; undefined afterwards where y is not null
+  std::int32_t* acc;          ///< [mr][nr], 64-byte aligned; undefined afterwards where y or signs is not null
   float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
   std::int64_t y_stride = 0;  ///< elements
   float scale = 0;
+  /// Null, or where the signs of a row go and nothing else does: bit c of signs[r] is float(acc[r][c]) * scale +
+  /// bias[c]
+  /// >= 0, 0 from col_count on.
+  std::uint64_t* signs = nullptr;
+  const float* bias = nullptr;  ///< of signs: [col_count] or null
 };
 
-/// out[i] = float(acc[i]) * scale in `dtype`, i < count; as bits whether that + bias[i] >= 0, in whole bytes.
+/// out[i] = float(acc[i]) * scale in `dtype`, i < count.
 struct StoreArgs {
   const std::int32_t* acc;
   std::int64_t count;
   float scale;
   Dtype dtype;
   void* out;
-  const float* bias = nullptr;  ///< of bits: [count] or null
 };
 
 /// out[c * plane + p] = float(acc[p * acc_stride + c]) * scale in `dtype`, p < pixels, c < columns. Rows of acc up to

@@ -48,27 +48,10 @@ void store_as(const StoreArgs& a) {
 }
 
 /// A byte of signs.
-std::uint8_t signs8(__m256i acc, __m256 scale, __m256 bias) {
-  const __m256 y = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(acc), scale), bias);
-  return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GE_OQ)));
-}
-
-void store_signs(const StoreArgs& a) {
-  const __m256 scale = _mm256_set1_ps(a.scale);
-  std::uint8_t* out = static_cast<std::uint8_t*>(a.out);
-  std::int64_t i = 0;
-  for (; i + 8 <= a.count; i += 8)
-    out[i / 8] = signs8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(a.acc + i)), scale,
-                        a.bias == nullptr ? _mm256_setzero_ps() : _mm256_loadu_ps(a.bias + i));
-  if (i == a.count) return;
-  const std::int64_t left = a.count - i;
-  std::int32_t acc[8] = {};
-  float bias[8] = {};
-  std::memcpy(acc, a.acc + i, static_cast<std::size_t>(left) * 4);
-  if (a.bias != nullptr) std::memcpy(bias, a.bias + i, static_cast<std::size_t>(left) * 4);
-  const unsigned signs =
-      signs8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(acc)), scale, _mm256_loadu_ps(bias));
-  out[i / 8] = static_cast<std::uint8_t>(signs & ((1u << left) - 1));
+std::uint64_t signs8(const std::int32_t* acc, __m256 scale, const float* bias) {
+  __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(acc))), scale);
+  if (bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(bias));
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_GE_OQ)));
 }
 
 }  // namespace
@@ -78,9 +61,20 @@ void store(const StoreArgs& a) {
     case Dtype::bf16: return store_as<Dtype::bf16>(a);
     case Dtype::f16: return store_as<Dtype::f16>(a);
     case Dtype::s32: return store_as<Dtype::s32>(a);
-    case Dtype::bits: return store_signs(a);
     default: return store_as<Dtype::f32>(a);
   }
+}
+
+std::uint64_t signs_of(const std::int32_t* acc, int count, float scale, const float* bias) {
+  const __m256 by = _mm256_set1_ps(scale);
+  std::uint64_t bits = 0;
+  int i = 0;
+  for (; i + 8 <= count; i += 8) bits |= signs8(acc + i, by, bias == nullptr ? nullptr : bias + i) << i;
+  if (i == count) return bits;
+  float last[8] = {};
+  if (bias != nullptr) std::memcpy(last, bias + i, static_cast<std::size_t>(count - i) * 4);
+  bits |= signs8(acc + i, by, bias == nullptr ? nullptr : last) << i;  // a tile's sums go on to whole vectors
+  return bits & ((std::uint64_t{1} << count) - 1);
 }
 
 }  // namespace bie::kernels::cpu::avx2

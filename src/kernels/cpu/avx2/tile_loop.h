@@ -69,6 +69,10 @@ void tile(const TileArgs& a) {
       const __m256i init = _mm256_load_si256(reinterpret_cast<const __m256i*>(a.init + i));
       _mm256_store_si256(acc, Product::finish(_mm256_load_si256(acc), init));
     }
+  if (a.signs != nullptr) {
+    for (int r = 0; r < R; ++r) a.signs[r] = signs_of(a.acc + r * cols, a.col_count, a.scale, a.bias);
+    return;
+  }
   if (a.y == nullptr) return;
   for (int r = 0; r < R; ++r) store({a.acc + r * cols, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
 }

@@ -45,19 +45,6 @@ void store_as(const StoreArgs& a) {
   }
 }
 
-void store_signs(const StoreArgs& a) {
-  const __m512 scale = _mm512_set1_ps(a.scale);
-  std::uint8_t* out = static_cast<std::uint8_t*>(a.out);
-  for (std::int64_t i = 0; i < a.count; i += 16) {
-    const __mmask16 mask = first_lanes(a.count - i);
-    __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_maskz_loadu_epi32(mask, a.acc + i)), scale);
-    if (a.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(mask, a.bias + i));
-    const unsigned signs = _mm512_mask_cmp_ps_mask(mask, y, _mm512_setzero_ps(), _CMP_GE_OQ);
-    out[i / 8] = static_cast<std::uint8_t>(signs);
-    if (a.count - i > 8) out[i / 8 + 1] = static_cast<std::uint8_t>(signs >> 8);
-  }
-}
-
 /// Rows to columns.
 void transpose(__m512i (&r)[16]) {
   __m512i t[16];
@@ -106,7 +93,6 @@ void store(const StoreArgs& a) {
     case Dtype::bf16: return store_as<Dtype::bf16>(a);
     case Dtype::f16: return store_as<Dtype::f16>(a);
     case Dtype::s32: return store_as<Dtype::s32>(a);
-    case Dtype::bits: return store_signs(a);
     default: return store_as<Dtype::f32>(a);
   }
 }

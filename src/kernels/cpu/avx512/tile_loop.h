@@ -46,6 +46,23 @@ void tile(const TileArgs& a) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = Product::finish(sum[r][v], _mm512_load_si512(a.init + v * 16));
+  const __m512 scale = _mm512_set1_ps(a.scale);
+  const __mmask16 last = static_cast<__mmask16>(0xffff >> (16 * V - a.col_count));
+  if (a.signs != nullptr) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      std::uint64_t bits = 0;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        const __mmask16 columns = v + 1 < V ? __mmask16(0xffff) : last;
+        __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale);
+        if (a.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(columns, a.bias + v * 16));
+        bits |= std::uint64_t{_mm512_mask_cmp_ps_mask(columns, y, _mm512_setzero_ps(), _CMP_GE_OQ)} << (v * 16);
+      }
+      a.signs[r] = bits;
+    }
+    return;
+  }
   if (a.y == nullptr) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
@@ -53,8 +70,6 @@ void tile(const TileArgs& a) {
       for (int v = 0; v < V; ++v) _mm512_store_si512(a.acc + r * tile_cols + v * 16, sum[r][v]);
     return;
   }
-  const __m512 scale = _mm512_set1_ps(a.scale);
-  const __mmask16 last = static_cast<__mmask16>(0xffff >> (16 * V - a.col_count));
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
