@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
       acc[r] = Product::counts ? p.k - 2 * acc[r] : Product::finish(acc[r], p.k, 0, 0);
     }
     if (p.y.dtype == Dtype::bits) {  // of eight columns, one a warp, a byte
-      const CodeWriter next(p.y, p.n, writer);
+      const Quantiser quantiser = quantiser_of(p.y);
+      const CodeWriter next(p.y, p.n, writer, quantiser);
       __shared__ int signs[rows][gemv::warps];
 #pragma unroll
       for (int r = 0; r < rows; ++r)
@@ -130,10 +131,12 @@ __global__ void __launch_bounds__(gemv::threads, rows == 1 ? 4 : 3) gemv_kernel(
 #pragma unroll
       for (int r = 0; r < rows; ++r)
         if (r < p.m) {
-          if (p.y.dtype == Dtype::s8)
-            CodeWriter(p.y, p.n, writer).put_code(writer.row(r), column, acc[r]);
-          else
+          if (p.y.dtype == Dtype::s8) {
+            const Quantiser quantiser = quantiser_of(p.y);
+            CodeWriter(p.y, p.n, writer, quantiser).put_code(writer.row(r), column, acc[r]);
+          } else {
             writer.put(writer.row(r), column, acc[r]);
+          }
         }
     }
   }

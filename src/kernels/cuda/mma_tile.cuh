@@ -329,7 +329,8 @@ __global__ void __launch_bounds__(Shape::threads, mma_blocks<Product, Shape, Sou
   }
   if constexpr (std::is_same_v<Source, MatrixRows>) {
     if (p.y.codes()) {
-      const CodeWriter codes(p.y, p.n, writer);
+      const Quantiser quantiser = quantiser_of(p.y);
+      const CodeWriter codes(p.y, p.n, writer, quantiser);
       write_tiles<Product>(acc, codes, p.k, column, lane, row_at, ones_of_row, ones_of_column);
       return;
     }

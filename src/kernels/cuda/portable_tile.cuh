@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
     if (thread % a_chunks == 0) row_ones[a_place] = seen;
   }
   const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
-  const CodeWriter codes(p.y, p.n, writer);
+  const Quantiser quantiser = quantiser_of(p.y);
+  const CodeWriter codes(p.y, p.n, writer, quantiser);
   const bool signs = p.y.dtype == Dtype::bits;
 #pragma unroll
   for (int i = 0; i < per_thread; ++i) {

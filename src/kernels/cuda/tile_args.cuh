@@ -259,16 +259,18 @@ __device__ inline int least_of_sign(const Results& y, const Writer& numbers, int
   return low;
 }
 
+/// What makes int8 codes of the next layer, of other results nothing in particular. Divides: made outside of loops.
+__device__ inline Quantiser quantiser_of(const Results& y) {
+  return Quantiser(y.dtype == Dtype::s8 ? fmaxf(value_of(y.next_scale), y.next_eps) : 1, {range_s8.lo, range_s8.hi});
+}
+
 /// Writes codes of the next layer to the rows of a matrix.
 class CodeWriter {
  public:
   static constexpr int offset = 0;
 
-  __device__ CodeWriter(const Results& y, int columns, const Writer& numbers)
-      : y_(y),
-        numbers_(numbers),
-        columns_(columns),
-        quantiser_(y.dtype == Dtype::s8 ? fmaxf(value_of(y.next_scale), y.next_eps) : 1, {range_s8.lo, range_s8.hi}) {}
+  __device__ CodeWriter(const Results& y, int columns, const Writer& numbers, const Quantiser& quantiser)
+      : y_(y), numbers_(numbers), columns_(columns), quantiser_(quantiser) {}
 
   __device__ char* row(int r) const { return static_cast<char*>(y_.data) + r * y_.stride; }
 
@@ -338,7 +340,7 @@ class CodeWriter {
   const Results& y_;
   const Writer& numbers_;
   int columns_;
-  Quantiser quantiser_;
+  const Quantiser& quantiser_;
 };
 
 /// Whether this thread's share of the flags holds one.

@@ -152,6 +152,7 @@ class Block {
     wait_for_previous_kernel();
     const bool poisoned = hopper::any_of_warpgroup(barrier(), flagged(p_.flags) || flagged(p_.panel_flags));
     const Writer writer(p_.y, p_.n, poisoned);
+    const Quantiser quantiser = quantiser_of(p_.y);
     for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
       const Place place = place_of(tile, left_tiles_, right_tiles_);
       const int first_right = place.right * Shape::right;
@@ -165,7 +166,7 @@ class Block {
       if (p_.boxes)
         write_boxes(acc, ones, writer, first_left, first_right);
       else
-        write(acc, ones, writer, first_left, first_right);
+        write(acc, ones, writer, quantiser, first_left, first_right);
     }
     if (thread() == 0) hopper::wait_stores<0>();
   }
@@ -379,15 +380,16 @@ class Block {
     }
   }
 
-  __device__ void write(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer, int first_left,
-                        int first_right) const {
+  __device__ void write(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
+                        const Quantiser& quantiser, int first_left, int first_right) const {
     if constexpr (windows) {
       if (p_.y.plane_run == 8) return write_planes<8>(acc, ones, writer, first_left, first_right);
       if (p_.y.plane_run == 2) return write_planes<2>(acc, ones, writer, first_left, first_right);
     }
     if constexpr (!windows) {
       if (compares()) return write_signs(acc, ones, writer, first_left, first_right);
-      if (p_.y.codes()) return write_codes(acc, ones, CodeWriter(p_.y, p_.n, writer), first_left, first_right);
+      if (p_.y.codes())
+        return write_codes(acc, ones, CodeWriter(p_.y, p_.n, writer, quantiser), first_left, first_right);
     }
     write_directly(acc, ones, writer, first_left, first_right);
   }
