@@ -158,7 +158,7 @@ Grads backward(const ConvBackwardArgs& a) {
   const at::MemoryFormat layout = a.x.suggest_memory_format();
   const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
   const at::Tensor weight = filter.contiguous(layout);  // as the convolution wants it: codes are moved cheaply
-  const bool exact = a.x.is_cuda();  // products of codes, scaled afterwards
+  const bool exact = a.x.is_cuda();                     // products of codes, scaled afterwards
   at::Tensor xs, values;
   if (want_x) {
     xs = a.x.to(at::kFloat);

@@ -100,7 +100,7 @@ GemmProblem random_gemm(const GemmWidth& width, const GemmCase& c, ReplayableRng
       for (std::int64_t i = 0; i < c.shape.k; ++i)
         write_float(p.x.data() + row * p.x_stride(), c.in, i, random_activation(width.lo, width.hi, p.step, c.in, rng));
   for (float& b : p.bias) b = random_bias(p.step, rng);
-  if (is_code(c.out) && p.scale > 1e30f) p.scale = 1;  // no code of what is infinite
+  if (is_code(c.out) && p.scale > 1e30f) p.scale = 1;                // no code of what is infinite
   p.out_step = std::fabs(p.scale) * rng.one_of({1.0f, 2.0f, 0.7f});  // sums of a few products meet both bounds and ties
   for (float& b : p.out_bias) b = random_bias(p.out_step, rng);
   return p;
