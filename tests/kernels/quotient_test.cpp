@@ -44,5 +44,22 @@ TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
   EXPECT_GT(uncorrected, 0);  // else these were no hard cases
 }
 
+TEST(Quotient, TwoStepsInFloat64RoundToTheInverse) {
+  std::int64_t wrong = 0, first = 0;
+  for (std::uint32_t bits = 0x3f800000; bits < 0x40000000; ++bits) {
+    const float value = float_of(bits), wanted = 1.0f / value;
+    for (int away = -2; away <= 2; ++away) {  // the approximation is off by one unit in its last place at most
+      const float approximate = float_of(bits_of(wanted) + static_cast<std::uint32_t>(away));
+      const double by = value;
+      double inverse = approximate;
+      for (int step = 0; step < 2; ++step) inverse = std::fma(std::fma(-by, inverse, 1.0), inverse, inverse);
+      wrong += static_cast<float>(inverse) != wanted;
+      first += approximate != wanted;
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(first, 0);
+}
+
 }  // namespace
 }  // namespace bie::kernels::test
