@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     commit_copies();
     wait_copies<0>();
   }
-  Encoder encoder{p, Quantiser(p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range), spots, image,
-                  least};
+  Encoder encoder{p, Quantiser(Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range),
+                  spots, image, least};
   const int tiles_on = gridDim.x / across;
   const Place stride(p, tiles_on);
   Place place(p, blockIdx.x / across);
