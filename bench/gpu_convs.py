@@ -10,21 +10,14 @@ turns, the median of nine rounds; a result of ours is checked against the convol
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import torch
-from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, report
+from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, read_shapes, report
 
 import bitorch_engine  # noqa: F401  loads the operators
 
 BATCHES = [1, 128]
 STEP, SCALE = torch.tensor(0.02), torch.tensor(0.01)
-
-
-def shapes() -> list[tuple[int, ...]]:
-    """in_c, height, width, out_c, kernel, stride, padding."""
-    lines = (Path(__file__).parent / "shapes" / "conv2d.txt").read_text().splitlines()
-    return [tuple(map(int, line.split()[:7])) for line in lines if line.strip() and not line.startswith("#")]
 
 
 def conv_of(bits: int, images: list[torch.Tensor], weight: torch.Tensor, stride: int, padding: int) -> Call:
@@ -104,7 +97,7 @@ def markdown(results: list[dict]) -> str:
 
 def main() -> None:
     arguments = options(__doc__).parse_args()
-    report(arguments, [measure(batch, *shape) for batch in BATCHES for shape in shapes()], markdown)
+    report(arguments, [measure(batch, *shape) for batch in BATCHES for shape in read_shapes("conv2d.txt", 7)], markdown)
 
 
 if __name__ == "__main__":

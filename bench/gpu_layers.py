@@ -12,10 +12,9 @@ torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import torch
-from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, report
+from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, read_shapes, report
 
 import bitorch_engine  # noqa: F401  loads the operators
 
@@ -35,9 +34,9 @@ OURS = {"1 bit": 1, "8 bit": 8, "4 bit": 4}
 
 def shapes() -> list[tuple[int, int, int]]:
     """m, n, k of bench/shapes/gemm.txt and of GOALS, those of one weight beside one another."""
-    lines = (Path(__file__).parent / "shapes" / "gemm.txt").read_text().splitlines()
-    listed = [tuple(map(int, line.split()[:3])) for line in lines if line.strip() and not line.startswith("#")]
-    return sorted({(m, n, k) for m, k, n in listed} | set(GOALS), key=lambda s: (s[1] * s[2], s[1], s[0]))
+    return sorted(
+        {(m, n, k) for m, k, n in read_shapes("gemm.txt", 3)} | set(GOALS), key=lambda s: (s[1] * s[2], s[1], s[0])
+    )
 
 
 def linear_of(bits: int, x: torch.Tensor, weights: list[torch.Tensor]) -> Call:

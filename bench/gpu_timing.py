@@ -6,12 +6,19 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 CACHE_BYTES = 200 << 20  # what no GPU's cache holds: as many weights take turns
 ROUNDS = 9
 Call = Callable[[int], object]
+
+
+def read_shapes(name: str, integers: int) -> list[tuple[int, ...]]:
+    """The first integers of the lines of a file of bench/shapes."""
+    lines = (Path(__file__).parent / "shapes" / name).read_text().splitlines()
+    return [tuple(map(int, line.split()[:integers])) for line in lines if line.strip() and not line.startswith("#")]
 
 
 def codes_of(t: torch.Tensor, step: float | torch.Tensor, bits: int) -> torch.Tensor:

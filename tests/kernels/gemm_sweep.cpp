@@ -5,11 +5,10 @@
 
 #include "every_row.h"
 #include "formulas.h"
+#include "kernels/check.h"
 
 namespace bie::kernels::test {
 namespace {
-
-bool is_code(Dtype dtype) { return dtype == Dtype::bits || dtype == Dtype::s8; }
 
 std::size_t strided(std::int64_t rows, std::int64_t stride, std::int64_t last) {
   return static_cast<std::size_t>(rows == 0 ? 0 : (rows - 1) * stride + last);

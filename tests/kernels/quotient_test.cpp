@@ -4,34 +4,23 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
+
+#include "kernels/float_bits.h"
 
 namespace bie::kernels::test {
 namespace {
 
-float float_of(std::uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-std::uint32_t bits_of(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  return bits;
-}
-
 // A quotient can only round to another integer where it lies beside a half. Powers of two change nothing, so the steps
-// from 1 to 2 are all of them. A prime stride tries a hundredth; 1 tries every step in some seconds.
+// from 1 to 2 are all of them. A prime stride tries a hundredth of them.
 TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
   constexpr std::uint32_t first = 0x3f800000, last = 0x40000000, stride = 97;
   std::int64_t wrong = 0, uncorrected = 0;
   for (int k = 0; k <= 128; ++k) {
     const float half = static_cast<float>(k) + 0.5f;
     for (std::uint32_t bits = first; bits < last; bits += stride) {
-      const float step = float_of(bits), inverse = 1.0f / step;
+      const float step = float_from_bits(bits), inverse = 1.0f / step;
       for (int away = -3; away <= 3; ++away) {
-        const float x = float_of(bits_of(half * step) + static_cast<std::uint32_t>(away));
+        const float x = float_from_bits(bits_from_float(half * step) + static_cast<std::uint32_t>(away));
         const float quotient = x * inverse;
         const float nearer = std::fma(std::fma(-quotient, step, x), inverse, quotient);
         const float wanted = std::nearbyint(x / step);
@@ -47,9 +36,9 @@ TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
 TEST(Quotient, TwoStepsInFloat64RoundToTheInverse) {
   std::int64_t wrong = 0, first = 0;
   for (std::uint32_t bits = 0x3f800000; bits < 0x40000000; ++bits) {
-    const float value = float_of(bits), wanted = 1.0f / value;
+    const float value = float_from_bits(bits), wanted = 1.0f / value;
     for (int away = -2; away <= 2; ++away) {  // the approximation is off by one unit in its last place at most
-      const float approximate = float_of(bits_of(wanted) + static_cast<std::uint32_t>(away));
+      const float approximate = float_from_bits(bits_from_float(wanted) + static_cast<std::uint32_t>(away));
       const double by = value;
       double inverse = approximate;
       for (int step = 0; step < 2; ++step) inverse = std::fma(std::fma(-by, inverse, 1.0), inverse, inverse);

@@ -75,9 +75,8 @@ struct TileArgs {
   float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
   std::int64_t y_stride = 0;  ///< elements
   float scale = 0;
-  /// Null, or where the signs of a row go and nothing else does: bit c of signs[r] is float(acc[r][c]) * scale +
-  /// bias[c]
-  /// >= 0, 0 from col_count on.
+  /// Null, or where signs go and nothing else does: bit c of signs[r] says whether float(acc[r][c]) * scale + bias[c]
+  /// >= 0; it is 0 from col_count on.
   std::uint64_t* signs = nullptr;
   const float* bias = nullptr;  ///< of signs: [col_count] or null
 };

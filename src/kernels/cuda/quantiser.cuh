@@ -20,7 +20,8 @@ __device__ inline float inverse_of(float value) {
 /// clamp(rint(xs / step), lo, hi) of eight xs without dividing them. With y = 1 / step rounded, q = xs * y is off by
 /// two units in its last place at most, and q + (xs - q * step) * y, whose remainder is found without rounding its
 /// product, rounds to the integer that the rounded quotient rounds to (Markstein 1990, "Computation of elementary
-/// functions on the IBM RISC System/6000 processor"; tests/kernels/quotient_test.cpp tries every step size). NaN gives
+/// functions on the IBM RISC System/6000 processor"; tests/kernels/quotient_test.cpp tries a
+/// hundredth of the step sizes; all of them were tried once). NaN gives
 /// lo.
 class Quantiser {
  public:
