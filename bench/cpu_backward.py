@@ -32,10 +32,10 @@ def linears(m: int, k: int, n: int) -> dict[str, Call]:
     step, one = torch.tensor(0.05), torch.ones(())
     signs = torch.where(weight >= 0, 1, -1).to(torch.int8)
     codes = (2 * weight).round().clamp(-8, 7).to(torch.int8)
-    nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": True, "want_weight": True}
+    nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": True, "weight_grad": torch.float32}
     return {
         "float32": lambda: (g @ weight, g.T @ x),
-        "1 bit": lambda: ops.binary_linear_backward(g, x, signs, one, one, None, want_weight=True),
+        "1 bit": lambda: ops.binary_linear_backward(g, x, signs, one, one, None, weight_grad=torch.float32),
         "8 bit": lambda: ops.q8_linear_backward(g, x, codes, step, one, None, **nbit),
         "4 bit": lambda: ops.q4_linear_backward(g, x, codes, step, one, None, **nbit),
     }
@@ -51,13 +51,13 @@ def convs(batch: int, channels: int, side: int) -> dict[str, Call]:
     signs = torch.where(weight >= 0, 1, -1).to(torch.int8)
     codes = (2 * weight).round().clamp(-8, 7).to(torch.int8)
     size = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1, "kernel_size": [3, 3]}
-    nbit = {"eps": 1e-5, "reference_grad": False, "want_weight": True}
+    nbit = {"eps": 1e-5, "reference_grad": False, "weight_grad": torch.float32}
     backward = torch.ops.aten.convolution_backward
     same = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
     return {
         "float32": lambda: backward(g, x, rival_weight, None, *same),
         "1 bit": lambda: ops.binary_conv2d_backward(
-            g, x, signs, one, one, None, **size, padding_value=-1, want_weight=True
+            g, x, signs, one, one, None, **size, padding_value=-1, weight_grad=torch.float32
         ),
         "8 bit": lambda: ops.q8_conv2d_backward(g, x, codes, step, one, None, **size, **nbit),
         "4 bit": lambda: ops.q4_conv2d_backward(g, x, codes, step, one, None, **size, **nbit),

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <initializer_list>
+#include <optional>
 #include <tuple>
 
 #include "ops/bridge.h"
@@ -38,14 +39,19 @@ inline std::int64_t weight_edge(const char* op, const at::Tensor& x, const at::T
   return weight.scalar_type() == at::kChar && is_there(anchor) ? anchor_edge : -1;
 }
 
-inline bool wants_weight(const torch::autograd::AutogradContext* ctx) {
+/// The dtype that the weight's gradient is asked for in, if it is.
+inline std::optional<at::ScalarType> wanted_weight_grad(const torch::autograd::AutogradContext* ctx,
+                                                        const at::Tensor& weight) {
   const std::int64_t edge = ctx->saved_data.at("weight_edge").toInt();
-  return edge >= 0 && ctx->needs_input_grad(static_cast<std::size_t>(edge));
+  if (edge < 0 || !ctx->needs_input_grad(static_cast<std::size_t>(edge))) return std::nullopt;
+  return weight_grad_dtype(weight);
 }
 
-/// A sentence unless g is a float tensor of the output's `sizes`.
+/// A sentence unless g is a float tensor of the output's `sizes`, and the weight's gradient wanted in a dtype it has.
 inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntArrayRef sizes, const at::Tensor& x,
-                              const at::Tensor& weight) {
+                              const at::Tensor& weight, std::optional<at::ScalarType> weight_grad) {
+  TORCH_CHECK_TYPE(!weight_grad || at::isFloatingType(*weight_grad) || *weight_grad == at::kChar, op,
+                   ": weight_grad is ", weight_grad.value_or(at::kChar), ", a float type, int8 or None is wanted");
   check_float(op, "g", g);
   TORCH_CHECK_VALUE(g.sym_sizes() == sizes, op, ": g is ", g.sym_sizes(), ", x is ", x.sym_sizes(), ", the weight is ",
                     weight.sym_sizes(), ", for which g is ", sizes);
@@ -61,7 +67,7 @@ inline void check_initialised(const char* op, const char* name, const at::Tensor
 /// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> empty_grads(
     const char* op, const at::Tensor& x, at::MemoryFormat x_layout, bool want_x, const at::Tensor& weight,
-    const at::Tensor& scale_a, const at::Tensor& bias, bool want_weight) {
+    const at::Tensor& scale_a, const at::Tensor& bias, std::optional<at::ScalarType> weight_grad) {
   const auto like = [op](const char* name, const at::Tensor& t, at::ScalarType type,
                          at::MemoryFormat layout = at::MemoryFormat::Contiguous) {
     check_meta(op, name, t);
@@ -73,9 +79,7 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> empty_grads(
     std::get<2>(grads) = like("scale_a", scale_a, scale_a.scalar_type());
     if (bias.defined()) std::get<3>(grads) = like("bias_a", bias, bias.scalar_type());
   }
-  if (want_weight)
-    std::get<1>(grads) =
-        like("the weight", weight, at::isFloatingType(weight.scalar_type()) ? weight.scalar_type() : at::kFloat);
+  if (weight_grad) std::get<1>(grads) = like("the weight", weight, *weight_grad);
   return grads;
 }
 

@@ -41,11 +41,11 @@ struct ConvBackwardArgs {
   at::IntArrayRef stride, padding, dilation;
   std::int64_t groups, padding_value;
   at::IntArrayRef kernel_size;
-  bool want_weight;
+  std::optional<at::ScalarType> weight_grad;
 };
 using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const at::Tensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                              std::int64_t, std::int64_t, at::IntArrayRef, bool),
+                              std::int64_t, std::int64_t, at::IntArrayRef, std::optional<at::ScalarType>),
                         ConvBackwardArgs>;
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
@@ -153,15 +153,15 @@ Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry(a);
   TORCH_CHECK_VALUE(geometry.out_c > 0, op_name, ": the weight is ", a.weight.sym_sizes(),
                     ", at least one output channel is wanted");
-  TORCH_CHECK_VALUE(!a.want_weight || !geometry.packed, op_name, ": a weight of packed signs cannot be trained");
-  check_output_grad(op_name, a.g, output_sizes(op_name, a.x, geometry, movement(a)), a.x, a.weight);
+  TORCH_CHECK_VALUE(!a.weight_grad || !geometry.packed, op_name, ": a weight of packed signs cannot be trained");
+  check_output_grad(op_name, a.g, output_sizes(op_name, a.x, geometry, movement(a)), a.x, a.weight, a.weight_grad);
   return geometry;
 }
 
 Grads backward_meta(const ConvBackwardArgs& a) {
   check_backward(a);
   return empty_grads(op_name, a.x, a.x.suggest_memory_format(), /*want_x=*/true, a.weight, a.scale_a,
-                     value_or_none(a.bias_a), a.want_weight);
+                     value_or_none(a.bias_a), a.weight_grad);
 }
 
 Grads backward(const ConvBackwardArgs& a) {
@@ -190,19 +190,15 @@ Grads backward(const ConvBackwardArgs& a) {
     signs = padded(signs, a.padding);
     move.padding = no_padding;
   }
-  auto [up, grad_w] = convolution_grads(a.g, signs, filter, move, /*want_x=*/true, a.want_weight);
+  auto [up, grad_w] = convolution_grads(a.g, signs, filter, move, /*want_x=*/true, a.weight_grad.has_value());
   if (rim) up = up.narrow(2, a.padding[0], a.x.size(2)).narrow(3, a.padding[1], a.x.size(3));
   up = up.contiguous(layout);
 
   Grads grads;
-  std::get<2>(grads) = sign_backward_(up, xs, a.scale_a, sa, sw);
+  std::get<2>(grads) = sign_backward_({up, sw}, xs, a.scale_a, sa);
   if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
   std::get<0>(grads) = up.to(a.x.scalar_type());
-  if (a.want_weight) {
-    grad_w = grad_w.contiguous();
-    multiply_(grad_w, sa);
-    std::get<1>(grads) = at::isFloatingType(a.weight.scalar_type()) ? grad_w.to(a.weight.scalar_type()) : grad_w;
-  }
+  if (a.weight_grad) std::get<1>(grads) = weight_grad({grad_w.contiguous(), sa}, *a.weight_grad);
   return grads;
 }
 
@@ -227,11 +223,11 @@ struct BinaryConv2d {
   }
 
   static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
-                             bool want_weight) {
+                             std::optional<at::ScalarType> weight_grad) {
     static const auto op = find_layer_op<BinaryConv2d, Backward::Signature>("_backward");
     return op.call(g, saved[0], saved[1], saved[2], saved[3], none_if_undefined(saved[4]), from["stride"].toIntVector(),
                    from["padding"].toIntVector(), from["dilation"].toIntVector(), from["groups"].toInt(),
-                   from["padding_value"].toInt(), from["kernel_size"].toIntVector(), want_weight);
+                   from["padding_value"].toInt(), from["kernel_size"].toIntVector(), weight_grad);
   }
 };
 

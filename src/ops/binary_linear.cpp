@@ -102,51 +102,54 @@ at::Tensor unpacked(const at::Tensor& t, std::int64_t k) { return is_packed(t) ?
 
 using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                const at::Tensor&, const OptTensor&, bool);
+                                const at::Tensor&, const OptTensor&, std::optional<at::ScalarType>);
 
 /// k, once g, x and the weight are proved to fit.
-std::int64_t check_backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, bool want_weight) {
+std::int64_t check_backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight,
+                            std::optional<at::ScalarType> want_grad) {
   const std::int64_t k = check_features(x, weight, std::nullopt);
-  TORCH_CHECK_VALUE(!want_weight || !is_packed(weight), op_name, ": a weight of packed signs cannot be trained");
-  check_output_grad(op_name, g, output_sizes(x, weight), x, weight);
+  TORCH_CHECK_VALUE(!want_grad || !is_packed(weight), op_name, ": a weight of packed signs cannot be trained");
+  check_output_grad(op_name, g, output_sizes(x, weight), x, weight, want_grad);
   return k;
 }
 
 Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-               const at::Tensor& scale_w, const OptTensor& bias_a, bool want_weight) {
-  const std::int64_t k = check_backward(g, x, weight, want_weight);
+               const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<at::ScalarType> want_grad) {
+  const std::int64_t k = check_backward(g, x, weight, want_grad);
   const Scale sa = scale_of(op_name, "scale_a", scale_a, x.device());
   const Scale sw = scale_of(op_name, "scale_w", scale_w, x.device());
   if (!x.is_cuda()) check_initialised(op_name, "scale_a", x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   check_one_device(op_name, {x, g, weight, bias});
   Grads grads;
-  if (is_packed(x) && !want_weight) return grads;
+  if (is_packed(x) && !want_grad) return grads;
   const OutputGrad g2(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
   const auto signs = [](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
     return sign_values(t, by, dtype);
   };
-  at::Tensor xs = x;  // [m, k], or packed
-  if (!is_packed(x)) {
-    xs = x.to(at::kFloat).reshape({-1, k}).contiguous();
-    if (bias.defined()) xs = xs.add(bias);
-    at::Tensor grad_xs = g2.times(unpacked(weight, k), signs, unit_scale);
-    std::get<2>(grads) = sign_backward_(grad_xs, xs, scale_a, sa, sw);
-    std::get<0>(grads) = grad_xs.view(x.sizes()).to(x.scalar_type());
-    if (bias.defined()) std::get<3>(grads) = grad_xs.sum(0).to(bias_a->scalar_type());
+  at::Tensor operand;  // [m, k]; its signs count
+  if (is_packed(x)) {
+    operand = unpack_signs(x, k).view({-1, k});
+  } else {
+    const LinearInput in{x.contiguous(), bias, value_or_none(bias_a), scale_a, sa};
+    std::optional<at::ScalarType> codes;
+    if (want_grad) codes = g2.codes_dtype();
+    const InputGrads found = sign_input_grads(g2.times(unpacked(weight, k), signs, sw), in, codes);
+    grads = {found.x, {}, found.scale_a, found.bias_a};
+    operand = found.operand;
   }
-  if (want_weight) {
-    const at::Tensor grad_w = g2.transposed_times(unpacked(xs, k).view({-1, k}), signs, sa);
-    std::get<1>(grads) = at::isFloatingType(weight.scalar_type()) ? grad_w.to(weight.scalar_type()) : grad_w;
-  }
+  const auto opened = [&](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
+    return x.is_cuda() && !is_packed(x) ? t : signs(t, dtype, by);  // sign_input_grads has made signs of it
+  };
+  if (want_grad) std::get<1>(grads) = weight_grad(g2.transposed_times(operand, opened, sa), *want_grad);
   return grads;
 }
 
 Grads backward_meta(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
-                    const at::Tensor&, const OptTensor& bias_a, bool want_weight) {
-  check_backward(g, x, weight, want_weight);
+                    const at::Tensor&, const OptTensor& bias_a, std::optional<at::ScalarType> want_grad) {
+  check_backward(g, x, weight, want_grad);
   return empty_grads(op_name, x, at::MemoryFormat::Contiguous, !is_packed(x), weight, scale_a, value_or_none(bias_a),
-                     want_weight);
+                     want_grad);
 }
 
 using torch::autograd::AutogradContext;
@@ -170,9 +173,9 @@ struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
     static const auto op = find_op<BackwardSignature>("bie::binary_linear_backward");
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& weight = saved[1];
-    const auto [x, w, scale_a, bias] =
-        op.call(grads[0], saved[0], weight, saved[2], saved[3], none_if_undefined(saved[4]), wants_weight(ctx));
-    return {x, weight_grad(weight, w), scale_a, {}, bias, {}, {}, {}, {}};
+    const auto [x, w, scale_a, bias] = op.call(grads[0], saved[0], weight, saved[2], saved[3],
+                                               none_if_undefined(saved[4]), wanted_weight_grad(ctx, weight));
+    return {x, delivered(weight, w), scale_a, {}, bias, {}, {}, {}, {}};
   }
 };
 

@@ -172,11 +172,9 @@ Scale scale_of(const char* op, const char* name, const at::Tensor& scale, at::De
   return {0, scale.detach().to(at::kFloat)};
 }
 
-void multiply_(at::Tensor& values, const Scale& scale) {
-  if (scale.device.defined())
-    values.mul_(scale.device.reshape(at::IntArrayRef()));
-  else if (scale.value != 1)
-    values.mul_(scale.value);
+at::Tensor Scaled::multiplied() const {
+  if (scale.device.defined()) return values.mul_(scale.device.reshape(at::IntArrayRef()));
+  return scale.value == 1 ? values : values.mul_(scale.value);
 }
 
 kernels::cuda::Queue cuda_queue(at::Device device) {

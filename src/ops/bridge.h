@@ -69,8 +69,14 @@ struct Scale {
 
 inline const Scale unit_scale{1, {}};
 
-/// values *= scale, on the device of the values.
-void multiply_(at::Tensor& values, const Scale& scale);
+/// values * scale, not multiplied yet: the pass that reads them does it.
+struct Scaled {
+  at::Tensor values;
+  Scale scale = unit_scale;
+
+  /// Multiplies in place.
+  at::Tensor multiplied() const;
+};
 
 /// The scale for tensors on `where`: scale_value on the CPU. On CUDA one element on that device, or a 0-dimensional one
 /// on the CPU, as torch allows; that it is finite is then not checked.

@@ -3,16 +3,25 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
+#include "ops/bridge.h"
+
 namespace bie::ops {
 
 /// An anchor is an empty float tensor, and its operator runs eagerly: a traced graph would lose the weight's gradient
 /// without a word. A sentence otherwise.
 void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor);
 
-/// The gradient of a weight: written into an integer weight's .grad (int8 by the rule of int8_grad, saturating when it
-/// accumulates, or the unquantised sum where weight.grad_dtype is a float type or None), handed on as the return value
-/// for a float one.
-at::Tensor weight_grad(const at::Tensor& weight, const at::Tensor& grad);
+/// The dtype that the gradient of a weight is wanted in: a float weight's own; int8 for an integer weight unless its
+/// grad_dtype is a float type or None (which means float32).
+at::ScalarType weight_grad_dtype(const at::Tensor& weight);
+
+/// A gradient in that dtype: int8 by the rule of int8_grad.
+at::Tensor weight_grad(const Scaled& grad, at::ScalarType dtype);
+
+/// Adds the gradient to an integer weight's .grad (int8 saturates), or hands a float weight's back to autograd.
+at::Tensor delivered(const at::Tensor& weight, const at::Tensor& grad);
 
 /// The operators define first derivatives only.
 void refuse_double_backward(const char* op);

@@ -33,7 +33,7 @@ auto find_layer_op(const char* suffix = "") {
   return find_op<Signature>((std::string("bie::") + W::op_name + suffix).c_str());
 }
 
-/// Layer: Args, call(args), save(saved_data, args) and call_backward(saved_data, g, saved tensors, want_weight).
+/// Layer: Args, call(args), save(saved_data, args) and call_backward(saved_data, g, saved tensors, weight_grad).
 template <class Layer>
 struct LayerFunction : torch::autograd::Function<LayerFunction<Layer>> {
   using Args = typename Layer::Args;
@@ -55,8 +55,9 @@ struct LayerFunction : torch::autograd::Function<LayerFunction<Layer>> {
                                                  torch::autograd::variable_list grads) {
     refuse_double_backward(Layer::op_name);
     const torch::autograd::variable_list saved = ctx->get_saved_variables();
-    const auto [x, w, scale_a, bias] = Layer::call_backward(ctx->saved_data, grads[0], saved, wants_weight(ctx));
-    return {x, weight_grad(saved[1], w), scale_a, {}, bias, {}, {}};
+    const auto [x, w, scale_a, bias] =
+        Layer::call_backward(ctx->saved_data, grads[0], saved, wanted_weight_grad(ctx, saved[1]));
+    return {x, delivered(saved[1], w), scale_a, {}, bias, {}, {}};
   }
 };
 

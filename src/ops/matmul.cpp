@@ -15,9 +15,9 @@
 namespace bie::ops {
 namespace {
 
-/// What one operand is quantised with, and its counterpart's scale.
+/// What one operand is quantised with.
 struct Clips {
-  Scale own, other;
+  Scale own;
   float floor;
 };
 
@@ -45,10 +45,9 @@ struct Signs {
   static at::Tensor values(const at::Tensor& v, const Clips& /*clips*/, const Scale& by, at::ScalarType dtype) {
     return sign_values(v, by, dtype);
   }
-  /// The factor of a gradient that `finish` does not apply.
-  static const Scale& gain(const Clips& /*clips*/) { return unit_scale; }
-  static at::Tensor finish(at::Tensor& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips, GradMode) {
-    return sign_backward_(up, v, clip, clips.own, clips.other);
+  static at::Tensor finish(const Scaled& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips,
+                           GradMode) {
+    return sign_backward_(up, v, clip, clips.own);
   }
 
   using Forward =
@@ -76,8 +75,7 @@ struct Codes {
   static at::Tensor values(const at::Tensor& v, const Clips& clips, const Scale& by, at::ScalarType dtype) {
     return quantized_values(v, clips.own, clips.floor, W::range, by, dtype);
   }
-  static const Scale& gain(const Clips& clips) { return clips.other; }
-  static at::Tensor finish(at::Tensor& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips,
+  static at::Tensor finish(const Scaled& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips,
                            GradMode mode) {
     return quantizer_backward_(up, v, clip, clips.own, W::range, mode);
   }
@@ -199,7 +197,7 @@ Grads backward(const MatMulBackwardArgs& a) {
     check_initialised(op, "y_clip", a.y, sy.value);
   }
   const auto floor = static_cast<float>(a.eps);
-  const Clips x_clips{sx, sy, floor}, y_clips{sy, sx, floor};
+  const Clips x_clips{sx, floor}, y_clips{sy, floor};
   const GradMode mode = a.reference_grad ? GradMode::reference : GradMode::exact;
   const GemmBatch batch(a.x, a.y);
   const at::Tensor xs = a.x.to(at::kFloat).contiguous(), ys = a.y.to(at::kFloat).contiguous();
@@ -212,14 +210,16 @@ Grads backward(const MatMulBackwardArgs& a) {
   };
   Grads grads;
   if (a.want_x) {
-    at::Tensor up = batch.reduced(g.times(ys, y_values, W::gain(x_clips)), batch.x_sizes, a.x.sizes());
+    Scaled up = g.times(ys, y_values, sy);
+    up.values = batch.reduced(up.values, batch.x_sizes, a.x.sizes());
     std::get<2>(grads) = W::finish(up, xs, a.x_clip, x_clips, mode);
-    std::get<0>(grads) = up.to(a.x.scalar_type());
+    std::get<0>(grads) = up.values.to(a.x.scalar_type());
   }
   if (a.want_y) {
-    at::Tensor up = batch.reduced(g.transposed_times(xs, x_values, W::gain(y_clips)), batch.y_sizes, a.y.sizes());
+    Scaled up = g.transposed_times(xs, x_values, sx);
+    up.values = batch.reduced(up.values, batch.y_sizes, a.y.sizes());
     std::get<3>(grads) = W::finish(up, ys, a.y_clip, y_clips, mode);
-    std::get<1>(grads) = up.to(a.y.scalar_type());
+    std::get<1>(grads) = up.values.to(a.y.scalar_type());
   }
   return grads;
 }

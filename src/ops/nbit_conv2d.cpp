@@ -49,11 +49,12 @@ struct ConvBackwardArgs {
   std::int64_t groups;
   at::IntArrayRef kernel_size;
   double eps;
-  bool reference_grad, want_weight;
+  bool reference_grad;
+  std::optional<at::ScalarType> weight_grad;
 };
 using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                               const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
-                              std::int64_t, at::IntArrayRef, double, bool, bool),
+                              std::int64_t, at::IntArrayRef, double, bool, std::optional<at::ScalarType>),
                         ConvBackwardArgs>;
 
 template <class Args>
@@ -135,8 +136,9 @@ Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry<W>(a, /*anchored=*/false);
   TORCH_CHECK_VALUE(geometry.out_c > 0, W::op_name, ": the weight is ", a.weight.sym_sizes(),
                     ", at least one output channel is wanted");
-  TORCH_CHECK_VALUE(!a.want_weight || !geometry.packed, W::op_name, ": a packed int4 weight cannot be trained");
-  check_output_grad(W::op_name, a.g, output_sizes(W::op_name, a.x, geometry, movement(a)), a.x, a.weight);
+  TORCH_CHECK_VALUE(!a.weight_grad || !geometry.packed, W::op_name, ": a packed int4 weight cannot be trained");
+  check_output_grad(W::op_name, a.g, output_sizes(W::op_name, a.x, geometry, movement(a)), a.x, a.weight,
+                    a.weight_grad);
   return geometry;
 }
 
@@ -144,7 +146,7 @@ template <class W>
 Grads backward_meta(const ConvBackwardArgs& a) {
   check_backward<W>(a);
   return empty_grads(W::op_name, a.x, a.x.suggest_memory_format(), !is_codes(a.x), a.weight, a.scale_a,
-                     value_or_none(a.bias_a), a.want_weight);
+                     value_or_none(a.bias_a), a.weight_grad);
 }
 
 template <class W>
@@ -169,18 +171,16 @@ Grads backward(const ConvBackwardArgs& a) {
     values = code_values(a.x, exact ? unit_scale : scale);
   }
   auto [up, grad_w] = convolution_grads(a.g, values, w.values(weight, exact ? unit_scale : w.step.scale), movement(a),
-                                        want_x, a.want_weight);
+                                        want_x, a.weight_grad.has_value());
   Grads grads;
   if (want_x) {
     up = up.contiguous(layout);
-    if (exact) multiply_(up, w.step.scale);
-    finish_input_grads<W>(grads, a, xs, scale, up, {0, 2, 3});
+    std::get<2>(grads) =
+        quantizer_backward_({up, exact ? w.step.scale : unit_scale}, xs, a.scale_a, scale, W::range, grad_mode(a));
+    if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
+    std::get<0>(grads) = up.to(a.x.scalar_type());
   }
-  if (a.want_weight) {
-    grad_w = grad_w.contiguous();
-    if (exact) multiply_(grad_w, scale);
-    std::get<1>(grads) = w.grad(grad_w);
-  }
+  if (a.weight_grad) std::get<1>(grads) = w.grad({grad_w.contiguous(), exact ? scale : unit_scale}, *a.weight_grad);
   return grads;
 }
 
@@ -207,12 +207,12 @@ struct Conv2d {
   }
 
   static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
-                             bool want_weight) {
+                             std::optional<at::ScalarType> weight_grad) {
     static const auto op = find_layer_op<W, Backward::Signature>("_backward");
     return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
                    from["stride"].toIntVector(), from["padding"].toIntVector(), from["dilation"].toIntVector(),
                    from["groups"].toInt(), from["kernel_size"].toIntVector(), from["eps"].toDouble(),
-                   from["reference_grad"].toBool(), want_weight);
+                   from["reference_grad"].toBool(), weight_grad);
   }
 };
 

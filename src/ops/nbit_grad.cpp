@@ -22,6 +22,25 @@ kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
   return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
 }
 
+using kernels::cuda::StepRule;
+
+StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) {
+  const bool exact = mode == GradMode::exact;
+  const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel()));
+  return {exact, !exact && range.hi == q8_range.hi, std::sqrt(count * range.hi)};
+}
+
+InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
+                      const kernels::cuda::CodeBounds& bounds, const StepRule& rule,
+                      std::optional<at::ScalarType> codes) {
+  if constexpr (with_cuda)
+    return cuda_input_grads(op_name, up, in, grad_x, codes,
+                            [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
+                              call(kernels::cuda::quantizer_backward, pass, in.scale.scalar(), bounds, rule, workspace);
+                            });
+  return {};
+}
+
 /// What the gradient of the quantiser does beside the range of its codes.
 struct Estimator {
   float divisor, lo, hi, gain;
@@ -56,34 +75,32 @@ BIE_VECTOR_CLONES void mask_pass(const float* w, float* g, std::int64_t count, f
 
 }  // namespace
 
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
+at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode) {
-  const bool exact = mode == GradMode::exact, scaled = !exact && range.hi == q8_range.hi;
-  const double denominator = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())) * range.hi);
-  if constexpr (with_cuda) {
-    if (xs.is_cuda()) {
-      check_one_device(op_name, {xs, up});
-      const CudaCall call(op_name, xs.device());
-      const at::Tensor workspace = call.workspace();
-      const at::Tensor grad_scale = at::empty(scale_a.sizes(), xs.options().dtype(at::kFloat));
-      call(kernels::cuda::quantizer_backward, up.mutable_data_ptr<float>(), xs.const_data_ptr<float>(), xs.numel(),
-           scale.scalar(), bounds_of(range, 0), kernels::cuda::StepRule{exact, scaled, denominator},
-           grad_scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
-      // A scale on the CPU that wants no gradient is not worth waiting for.
-      if (scale_a.is_cpu() && !scale_a.requires_grad()) return {};
-      return grad_scale.to(scale_a.options());
-    }
-  }
+  const StepRule rule = step_rule(xs, range, mode);
+  if constexpr (with_cuda)
+    if (xs.is_cuda())
+      return cuda_grads(up, {xs, {}, {}, scale_a, scale}, up.values, bounds_of(range, 0), rule, std::nullopt).scale_a;
   const float step = scale.value, divisor = step == 0 ? FLT_MIN : step;
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
-  const float gain = scaled ? step : 1.0f;
   const float* x = xs.const_data_ptr<float>();
-  float* g = up.mutable_data_ptr<float>();
-  const Estimator estimator{divisor, lo, hi, gain, exact};
+  const at::Tensor values = up.multiplied();
+  float* g = values.mutable_data_ptr<float>();
+  const Estimator estimator{divisor, lo, hi, rule.scaled ? step : 1.0f, rule.exact};
   const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
     quantizer_pass(x + begin, g + begin, terms, end - begin, estimator);
   });
-  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / denominator, scale_a.options());
+  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / rule.denominator, scale_a.options());
+}
+
+InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
+                                 float floor, std::optional<at::ScalarType> codes) {
+  if constexpr (with_cuda)
+    if (in.x.is_cuda())
+      return cuda_grads(up, in, at::empty_like(in.x), bounds_of(range, floor), step_rule(in.x, range, mode), codes);
+  return cpu_input_grads(up, in, [&](const Scaled& given, const at::Tensor& xs) {
+    return quantizer_backward_(given, xs, in.scale_a, in.scale, range, mode);
+  });
 }
 
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,

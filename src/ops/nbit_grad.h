@@ -5,16 +5,22 @@
 #include <ATen/core/Tensor.h>
 
 #include "bie/ops.h"
+#include "ops/input_grad.h"
 #include "ops/quantizers.h"
 
 namespace bie::ops {
 
-/// Turns `up`, laid out like xs = x + bias_a, into the gradient of xs of q = clamp(rint(xs / scale_a)) * scale_a,
-/// straight through inside the range. Returns the gradient of scale_a in its own shape and dtype. exact: numerics.md
-/// section 5; reference: sections 5 (8 bits) and 6 (4 bits). A scale_a of 0 divides as the smallest float32 does, so
-/// that an xs of 0 is inside its range and all else outside.
-at::Tensor quantizer_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
+/// Turns the values of `up`, laid out like xs = x + bias_a, into the gradient of xs of q = clamp(rint(xs / scale_a)) *
+/// scale_a, straight through inside the range. Returns the gradient of scale_a in its own shape and dtype. exact:
+/// numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits). A scale_a of 0 divides as the smallest float32
+/// does, so that an xs of 0 is inside its range and all else outside.
+at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
+
+/// The same for a linear layer, `up` [m, k]. codes: what those of the activation, clamp(rint(xs / max(scale, floor))),
+/// are wanted in, on CUDA.
+InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
+                                 float floor, std::optional<at::ScalarType> codes);
 
 /// What a float weight is quantised with: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
 struct WeightStep {

@@ -80,9 +80,9 @@ struct WeightValues {
     return is_codes(part) ? code_values(part, by, dtype)
                           : quantized_values(part, step.scale, step.floor, W::range, by, dtype);
   }
-  at::Tensor grad(const at::Tensor& unclipped) const {
-    if (is_codes(a.weight)) return unclipped;
-    return (a.reference_grad ? unclipped : mask_clipped(unclipped, weight, step, W::range)).to(a.weight.scalar_type());
+  at::Tensor grad(const Scaled& unclipped, at::ScalarType dtype) const {
+    if (is_codes(a.weight) || a.reference_grad) return weight_grad(unclipped, dtype);
+    return weight_grad({mask_clipped(unclipped.multiplied(), weight, step, W::range)}, dtype);
   }
 };
 
@@ -94,15 +94,6 @@ Scale backward_scale(const Args& a) {
   const Scale scale = scale_of(W::op_name, "scale_a", a.scale_a, a.x.device());
   if (!a.x.is_cuda()) check_initialised(W::op_name, "scale_a", a.x, scale.value);
   return scale;
-}
-
-/// Gradients of x, scale_a and bias_a from `up`, the gradient of the quantised activation.
-template <class W, class Args>
-void finish_input_grads(Grads& grads, const Args& a, const at::Tensor& xs, const Scale& scale, at::Tensor up,
-                        at::IntArrayRef bias_axes) {
-  std::get<2>(grads) = quantizer_backward_(up, xs, a.scale_a, scale, W::range, grad_mode(a));
-  if (is_there(a.bias_a)) std::get<3>(grads) = up.sum(bias_axes).to(a.bias_a->scalar_type());
-  std::get<0>(grads) = up.reshape(a.x.sizes()).to(a.x.scalar_type());
 }
 
 }  // namespace bie::ops

@@ -40,10 +40,11 @@ struct LinearBackwardArgs {
   at::Tensor g, x, weight, scale_a;
   OptTensor scale_w, bias_a;
   double eps;
-  bool reference_grad, plain_codes, want_weight;
+  bool reference_grad, plain_codes;
+  std::optional<at::ScalarType> weight_grad;
 };
 using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                              const OptTensor&, const OptTensor&, double, bool, bool, bool),
+                              const OptTensor&, const OptTensor&, double, bool, bool, std::optional<at::ScalarType>),
                         LinearBackwardArgs>;
 
 struct Features {
@@ -124,9 +125,9 @@ at::Tensor forward(const LinearArgs& a) {
 template <class W>
 Features check_backward(const LinearBackwardArgs& a) {
   const Features f = check_features<W>(a.x, a.weight, std::nullopt, a.plain_codes);
-  TORCH_CHECK_VALUE(!a.want_weight || !W::packs || !is_codes(a.weight) || f.plain, W::op_name,
+  TORCH_CHECK_VALUE(!a.weight_grad || !W::packs || !is_codes(a.weight) || f.plain, W::op_name,
                     ": a packed int4 weight cannot be trained");
-  check_output_grad(W::op_name, a.g, output_sizes(a.x, a.weight), a.x, a.weight);
+  check_output_grad(W::op_name, a.g, output_sizes(a.x, a.weight), a.x, a.weight, a.weight_grad);
   return f;
 }
 
@@ -134,7 +135,7 @@ template <class W>
 Grads backward_meta(const LinearBackwardArgs& a) {
   check_backward<W>(a);
   return empty_grads(W::op_name, a.x, at::MemoryFormat::Contiguous, !is_codes(a.x), a.weight, a.scale_a,
-                     value_or_none(a.bias_a), a.want_weight);
+                     value_or_none(a.bias_a), a.weight_grad);
 }
 
 template <class W>
@@ -148,24 +149,29 @@ Grads backward(const LinearBackwardArgs& a) {
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, LinearBackwardArgs> w(a);
   const OutputGrad g(W::op_name, a.g.reshape({a.x.numel() / a.x.size(-1), n}));
+  const auto floor = static_cast<float>(a.eps);
   Grads grads;
-  at::Tensor xs;  // [m, k]
-  if (!is_codes(a.x)) {
-    xs = a.x.to(at::kFloat).reshape({-1, k}).contiguous();
-    if (bias.defined()) xs = xs.add(bias);
+  at::Tensor operand;  // [m, k]
+  if (is_codes(a.x)) {
+    operand = unpack(a.x).view({-1, k});
+  } else {
     const auto values = [&](const at::Tensor& weight, at::ScalarType dtype, const Scale& by) {
       return w.values(weight, by, dtype);
     };
-    const at::Tensor operand = packed ? unpack(a.weight) : w.operand();
-    finish_input_grads<W>(grads, a, xs, scale, g.times(operand, values, w.step.scale), {0});
+    const Scaled up = g.times(packed ? unpack(a.weight) : w.operand(), values, w.step.scale);
+    const LinearInput in{a.x.contiguous(), bias, value_or_none(a.bias_a), a.scale_a, scale};
+    std::optional<at::ScalarType> codes;
+    if (a.weight_grad) codes = g.codes_dtype();
+    const InputGrads found = quantizer_input_grads(up, in, W::range, grad_mode(a), floor, codes);
+    grads = {found.x, {}, found.scale_a, found.bias_a};
+    operand = found.operand;
   }
-  if (a.want_weight) {
+  if (a.weight_grad) {
     const auto values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
-      return is_codes(x) ? code_values(x, by, dtype)
-                         : quantized_values(x, scale, static_cast<float>(a.eps), W::range, by, dtype);
+      if (is_codes(x)) return code_values(x, by, dtype);
+      return x.is_cuda() ? x : quantized_values(x, scale, floor, W::range, by, dtype);  // those on CUDA are codes
     };
-    const at::Tensor operand = is_codes(a.x) ? unpack(a.x).view({-1, k}) : xs;
-    std::get<1>(grads) = w.grad(g.transposed_times(operand, values, scale));
+    std::get<1>(grads) = w.grad(g.transposed_times(operand, values, scale), *a.weight_grad);
   }
   return grads;
 }
@@ -188,10 +194,10 @@ struct Linear {
   }
 
   static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
-                             bool want_weight) {
+                             std::optional<at::ScalarType> weight_grad) {
     static const auto op = find_layer_op<W, Backward::Signature>("_backward");
     return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
-                   from["eps"].toDouble(), from["reference_grad"].toBool(), from["plain_codes"].toBool(), want_weight);
+                   from["eps"].toDouble(), from["reference_grad"].toBool(), from["plain_codes"].toBool(), weight_grad);
   }
 };
 

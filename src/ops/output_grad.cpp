@@ -36,15 +36,10 @@ OutputGrad::OutputGrad(const char* op, const at::Tensor& g) {
   }
 }
 
-at::Tensor OutputGrad::scaled(at::Tensor product, const Scale& scale) const {
-  if (exact()) multiply_(product, scale);
-  return product;
-}
-
 at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
   const auto side = [&](const at::Tensor& part) { return transposed ? part.mT() : part; };
   const bool batched = codes.dim() == 3;
-  if (!exact()) {
+  if (codes_ == at::kFloat) {
     const at::NoTF32Guard float32_products;
     return batched ? at::bmm(side(parts_[0]), codes) : at::mm(side(parts_[0]), codes);
   }
@@ -57,7 +52,7 @@ at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
 
 std::int64_t OutputGrad::columns_at_once(const at::Tensor& operand) const {
   constexpr std::int64_t large = std::int64_t{4} << 20, block = std::int64_t{2} << 20, step = 64;  // elements
-  if (exact() || operand.is_cuda() || operand.dim() != 2 || operand.numel() <= large) return operand.size(-1);
+  if (operand.dim() != 2 || operand.numel() <= large) return operand.size(-1);
   return std::max(step, block / operand.size(0) / step * step);
 }
 

@@ -10,7 +10,8 @@
 
 namespace bie::ops {
 
-/// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32. With a batch axis in front of
+/// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32, on CUDA with the codes' scale
+/// left to the pass behind them. With a batch axis in front of
 /// g and of the codes each entry is a product of its own.
 ///
 /// On the CPU float32 is multiplied. On CUDA the tensor cores multiply 16-bit floats, which hold codes exactly, and add
@@ -20,35 +21,36 @@ class OutputGrad {
  public:
   OutputGrad(const char* op, const at::Tensor& g);
 
-  /// (g . codes) * scale, codes = values(operand, dtype, by) / by of an operand [n, k], with a `by` that leaves
-  /// codes * by exact in `dtype`. values() may be asked for some columns of the operand at a time.
+  /// What holds codes in the products on CUDA.
+  at::ScalarType codes_dtype() const { return codes_; }
+
+  /// (g . codes) * scale, codes = values(operand, dtype, by) / by of an operand [n, k]. values() may be asked for some
+  /// columns of the operand at a time, and with a `by` of 1 on CUDA.
   template <class Values>
-  at::Tensor times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
+  Scaled times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
     return multiplied(operand, values, scale, /*transposed=*/false);
   }
   /// (g^T . codes) * scale, of an operand [m, k].
   template <class Values>
-  at::Tensor transposed_times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
+  Scaled transposed_times(const at::Tensor& operand, const Values& values, const Scale& scale) const {
     return multiplied(operand, values, scale, /*transposed=*/true);
   }
 
  private:
   template <class Values>
-  at::Tensor multiplied(const at::Tensor& operand, const Values& values, const Scale& scale, bool transposed) const {
+  Scaled multiplied(const at::Tensor& operand, const Values& values, const Scale& scale, bool transposed) const {
+    if (parts_[0].is_cuda()) return {product(values(operand, codes_, unit_scale), transposed), scale};
     const std::int64_t all = operand.size(-1), columns = columns_at_once(operand);
-    if (columns >= all)
-      return scaled(product(values(operand, codes_, exact() ? unit_scale : scale), transposed), scale);
+    if (columns >= all) return {product(values(operand, codes_, scale), transposed)};
     const at::Tensor result = empty_product(all, transposed);
     for (std::int64_t first = 0; first < all; first += columns) {
       const std::int64_t count = std::min(columns, all - first);
       const at::Tensor some = operand.narrow(-1, first, count).contiguous();
       multiply_into(result.narrow(-1, first, count), values(some, codes_, scale), transposed);
     }
-    return result;
+    return {result};
   }
 
-  bool exact() const { return codes_ != at::kFloat; }
-  at::Tensor scaled(at::Tensor product, const Scale& scale) const;
   at::Tensor product(const at::Tensor& codes, bool transposed) const;
   /// On the CPU a large operand is opened a few columns at a time, so that its float32 values stay near the core.
   std::int64_t columns_at_once(const at::Tensor& operand) const;

@@ -167,34 +167,8 @@ BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::i
 }
 
 at::Tensor int8_grad_real(const at::Tensor& g) {
-  const char* op = "int8_grad";
-  check_float(op, "g", g);
-  if (g.numel() == 0) return at::empty(g.sizes(), g.options().dtype(at::kChar));
-  if constexpr (with_cuda) {
-    if (g.is_cuda()) {
-      const CudaCall call(op, g.device());
-      const at::Tensor dense = g.contiguous(), workspace = call.workspace();
-      at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
-      call(kernels::cuda::int8_grad, dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(),
-           q.mutable_data_ptr<std::int8_t>(), workspace.mutable_data_ptr());
-      return q;
-    }
-  }
-  const at::Tensor wide = g.to(at::kFloat).contiguous();
-  at::Tensor q = at::zeros(g.sizes(), g.options().dtype(at::kChar));
-  const auto [low, high] = at::aminmax(wide);
-  const float min = low.item<float>(), max = high.item<float>();
-  if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
-  const float amax = max > 0 ? max : std::fabs(min);
-  if (amax == 0) return q;
-  const float scale = 127.0f / amax;
-  if (!std::isfinite(scale)) return at::sign(wide).mul_(127).to(at::kChar);  // a denormal amax
-  const float* from = wide.const_data_ptr<float>();
-  std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
-  for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
-    int8_grad_pass(from + begin, to + begin, end - begin, scale, -127, 127);
-  });
-  return q;
+  check_float("int8_grad", "g", g);
+  return int8_codes({g});
 }
 
 at::Tensor int8_grad_meta(const at::Tensor& g) { return at::empty_symint(g.sym_sizes(), g.options().dtype(at::kChar)); }
@@ -269,6 +243,39 @@ void implement(torch::Library& m) {
 }
 
 }  // namespace
+
+at::Tensor int8_codes(const Scaled& grad) {
+  const char* op = "int8_grad";
+  const at::Tensor& g = grad.values;
+  if (g.numel() == 0) return at::empty(g.sizes(), g.options().dtype(at::kChar));
+  if constexpr (with_cuda) {
+    if (g.is_cuda()) {
+      const CudaCall call(op, g.device());
+      const at::Tensor dense = g.contiguous(), workspace = call.workspace();
+      at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
+      call(kernels::cuda::int8_grad, dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(), grad.scale.scalar(),
+           q.mutable_data_ptr<std::int8_t>(), workspace.mutable_data_ptr());
+      return q;
+    }
+  }
+  const at::Tensor wide = Scaled{g.to(at::kFloat, /*non_blocking=*/false, /*copy=*/grad.scale.value != 1), grad.scale}
+                              .multiplied()
+                              .contiguous();
+  at::Tensor q = at::zeros(g.sizes(), g.options().dtype(at::kChar));
+  const auto [low, high] = at::aminmax(wide);
+  const float min = low.item<float>(), max = high.item<float>();
+  if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
+  const float amax = max > 0 ? max : std::fabs(min);
+  if (amax == 0) return q;
+  const float scale = 127.0f / amax;
+  if (!std::isfinite(scale)) return at::sign(wide).mul_(127).to(at::kChar);  // a denormal amax
+  const float* from = wide.const_data_ptr<float>();
+  std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
+  for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
+    int8_grad_pass(from + begin, to + begin, end - begin, scale, -127, 127);
+  });
+  return q;
+}
 
 void check_eps(const char* op, double eps) {
   TORCH_CHECK_VALUE(std::isfinite(eps) && eps > 0, op, ": eps is ", eps, ", a positive number is wanted");

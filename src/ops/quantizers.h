@@ -27,6 +27,9 @@ Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c
 /// CPU it is a ValueError, as infinity is, on CUDA 0.
 at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range);
 
+/// What int8_grad makes of a dense float gradient.
+at::Tensor int8_codes(const Scaled& grad);
+
 /// ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is checked: it would
 /// wait for the device, and the kernels there take such a code as the nearest bound.
 void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range);

@@ -34,28 +34,29 @@ TORCH_LIBRARY(bie, m) {
       "q4_matmul(Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, float eps=1e-5, bool reference_grad=False) -> "
       "Tensor");
 
-  // Backward passes: gradients of x, the weight (not yet quantised), scale_a and bias_a; undefined where not wanted.
+  // Backward passes: gradients of x, the weight, scale_a and bias_a; undefined where not wanted. weight_grad: the dtype
+  // of the weight's, int8 by the rule of int8_grad; None = not wanted.
   m.def(
       "binary_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a, *, "
-      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q8_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "float eps, bool reference_grad, bool plain_codes, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float eps, bool reference_grad, bool plain_codes, ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q4_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
-      "float eps, bool reference_grad, bool plain_codes, bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "float eps, bool reference_grad, bool plain_codes, ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "binary_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor scale_w, Tensor? bias_a, *, "
-      "int[2] stride, int[2] padding, int[2] dilation, int groups, int padding_value, int[2] kernel_size, bool "
-      "want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, int padding_value, int[2] kernel_size, "
+      "ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q8_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int[2] kernel_size, float eps, bool reference_grad, "
-      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   m.def(
       "q4_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int[2] kernel_size, float eps, bool reference_grad, "
-      "bool want_weight) -> (Tensor, Tensor, Tensor, Tensor)");
+      "ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
   // Those of the products of two activations: gradients of x, y, x_clip and y_clip.
   m.def(
       "binary_matmul_backward(Tensor g, Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, bool want_x, "

@@ -1,6 +1,7 @@
 #include "ops/sign_grad.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
@@ -28,13 +29,27 @@ BIE_VECTOR_CLONES void sign_of_codes_pass(const std::int8_t* from, float* to, st
 }
 
 /// The straight-through estimator; g becomes the gradient, terms those of the step size.
-BIE_VECTOR_CLONES void estimator_pass(const float* v, float* g, float* terms, std::int64_t count, float scale_w,
+BIE_VECTOR_CLONES void estimator_pass(const float* v, float* g, float* terms, std::int64_t count, float gain,
                                       float divisor) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float grad = g[i] * scale_w * inside_range(v[i] / divisor, -1, 1);
+    const float grad = g[i] * gain * inside_range(v[i] / divisor, -1, 1);
     terms[i] = grad * sign(v[i]);
     g[i] = grad;
   }
+}
+
+double denominator(const at::Tensor& xs) {
+  return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())));
+}
+
+InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
+                      std::optional<at::ScalarType> codes) {
+  if constexpr (with_cuda)
+    return cuda_input_grads(op_name, up, in, grad_x, codes,
+                            [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
+                              call(kernels::cuda::sign_backward, pass, in.scale.scalar(), denominator(in.x), workspace);
+                            });
+  return {};
 }
 
 }  // namespace
@@ -67,29 +82,24 @@ at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType d
   return signs;
 }
 
-at::Tensor sign_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa,
-                          const Scale& sw) {
+at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa) {
+  if constexpr (with_cuda)
+    if (xs.is_cuda()) return cuda_grads(up, {xs, {}, {}, scale_a, sa}, up.values, std::nullopt).scale_a;
   const float* v = xs.const_data_ptr<float>();
-  float* g = up.mutable_data_ptr<float>();
-  const double denominator = std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())));
-  if constexpr (with_cuda) {
-    if (xs.is_cuda()) {
-      check_one_device(op_name, {xs, up});
-      const CudaCall call(op_name, xs.device());
-      const at::Tensor workspace = call.workspace();
-      const at::Tensor grad_scale = at::empty(scale_a.sizes(), xs.options().dtype(at::kFloat));
-      call(kernels::cuda::sign_backward, g, v, xs.numel(), sa.scalar(), sw.scalar(), denominator,
-           grad_scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
-      // A scale on the CPU that wants no gradient is not worth waiting for.
-      if (scale_a.is_cpu() && !scale_a.requires_grad()) return {};
-      return grad_scale.to(scale_a.options());
-    }
-  }
-  const float scale_w = sw.value, divisor = sa.value == 0 ? FLT_MIN : sa.value;
+  float* g = up.values.mutable_data_ptr<float>();
+  const float gain = up.scale.value, divisor = sa.value == 0 ? FLT_MIN : sa.value;
   const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
-    estimator_pass(v + begin, g + begin, terms, end - begin, scale_w, divisor);
+    estimator_pass(v + begin, g + begin, terms, end - begin, gain, divisor);
   });
-  return at::full(scale_a.sizes(), sum / denominator, scale_a.options());
+  return at::full(scale_a.sizes(), sum / denominator(xs), scale_a.options());
+}
+
+InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, std::optional<at::ScalarType> codes) {
+  if constexpr (with_cuda)
+    if (in.x.is_cuda()) return cuda_grads(up, in, at::empty_like(in.x), codes);
+  return cpu_input_grads(up, in, [&](const Scaled& given, const at::Tensor& xs) {
+    return sign_backward_(given, xs, in.scale_a, in.scale);
+  });
 }
 
 }  // namespace bie::ops

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/bridge.h"
+#include "ops/input_grad.h"
 
 namespace bie::ops {
 
@@ -11,10 +12,12 @@ namespace bie::ops {
 /// (sgn(0) = 0).
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype = at::kFloat);
 
-/// Turns `up` = g . sgn(w) into up * scale_w where |xs / scale_a| <= 1 and 0 elsewhere, and returns the gradient of
-/// scale_a, sum(grad_xs * sgn(xs)) / sqrt(numel(xs)), in its own shape and dtype. A scale_a of 0 divides as the
-/// smallest float32 does. Source: numerics.md section 3.
-at::Tensor sign_backward_(at::Tensor& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa,
-                          const Scale& sw);
+/// Turns the values of `up` = g . (sgn(w) * scale_w) into up where |xs / scale_a| <= 1 and 0 elsewhere, and returns the
+/// gradient of scale_a, sum(grad_xs * sgn(xs)) / sqrt(numel(xs)), in its own shape and dtype. A scale_a of 0 divides as
+/// the smallest float32 does. Source: numerics.md section 3.
+at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa);
+
+/// The same for a linear layer, `up` [m, k]. codes: what the activation's signs are wanted in, on CUDA.
+InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, std::optional<at::ScalarType> codes);
 
 }  // namespace bie::ops

@@ -15,8 +15,8 @@ BINARY = ("binary_linear", "binary_conv2d")
 every_layer = pytest.mark.parametrize("name", [*LINEAR, *CONV])
 
 
-def options(name, reference=False, want_weight=True):
-    chosen = {"want_weight": want_weight}
+def options(name, reference=False):
+    chosen = {"weight_grad": torch.float32}
     if name not in BINARY:
         chosen |= {"eps": 1e-5, "reference_grad": reference}
     if name in ("q8_linear", "q4_linear"):
@@ -70,6 +70,7 @@ def test_refusals(operators, name, device):
     refused(TypeError, "g is Char", g=g.to(torch.int8))
     refused(TypeError, "x is Double", x=x.double())
     refused(TypeError, "the weight is Int", weight=weight.int())
+    refused(TypeError, "weight_grad is Int", weight_grad=torch.int32)
     if name in CONV:
         refused(ValueError, "kernel_size is", kernel_size=(2, 3))
         refused(ValueError, "at least one output channel", g=g[:, :0], weight=weight[:0])
@@ -84,6 +85,21 @@ def test_refusals(operators, name, device):
             refused(ValueError, "eps is nan", eps=float("nan"))
 
 
+@every_layer
+@pytest.mark.parametrize("reference", [False, True], ids=["exact", "reference"])
+def test_the_weights_gradient_in_every_dtype(operators, name, reference):
+    g, x, weight, bias = tensors(name)
+    given = options(name, reference)
+    wanted = call(operators, name, g, x, weight, bias=bias, **given)[1]
+    assert wanted.abs().max() > 0
+    for dtype in (torch.bfloat16, torch.float16):
+        assert torch.equal(
+            call(operators, name, g, x, weight, bias=bias, **given | {"weight_grad": dtype})[1], wanted.to(dtype)
+        )
+    codes = call(operators, name, g, x, weight, bias=bias, **given | {"weight_grad": torch.int8})[1]
+    assert torch.equal(codes, operators.int8_grad(wanted))
+
+
 def test_packed_weights_hand_gradients_on_but_take_none(operators):
     for name, shape, dtype in (
         ("binary_linear", (5, 1), torch.uint8),
@@ -93,7 +109,7 @@ def test_packed_weights_hand_gradients_on_but_take_none(operators):
     ):
         g, x, *_ = tensors(name)
         packed = torch.zeros(shape, dtype=dtype)
-        grad_x, grad_w, _, _ = call(operators, name, g, x, packed, want_weight=False)
+        grad_x, grad_w, _, _ = call(operators, name, g, x, packed, weight_grad=None)
         assert grad_x.shape == x.shape and grad_w is None
         for device in ("cpu", "meta"):
             with pytest.raises(ValueError, match="cannot be trained"):
@@ -113,7 +129,7 @@ def tensor(shape):
 for _ in range(3000):
     name = r.choice(("binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d"))
     m, n, k = (r.choice(sizes) for _ in range(3))
-    more = {"want_weight": r.random() < 0.7}
+    more = {"weight_grad": r.choice((None, torch.float32, torch.bfloat16, torch.int8))}
     if not name.startswith("binary"): more |= {"eps": 1e-5, "reference_grad": r.random() < 0.5}
     if name == "binary_conv2d": more |= {"padding_value": r.choice((-1, 0))}
     if name.endswith("conv2d"):
@@ -127,6 +143,7 @@ for _ in range(3000):
     else:
         g, x, weight = tensor([m, n]), tensor([m, k]), tensor([n, k])
         if not name.startswith("binary"): more |= {"plain_codes": r.random() < 0.5}
+    if r.random() < 0.05: more |= {"weight_grad": torch.int32}
     bias = tensor([k]) if r.random() < 0.3 else None
     try:
         getattr(torch.ops.bie, name + "_backward")(g, x, weight, torch.tensor(0.5), torch.tensor(0.5), bias, **more)

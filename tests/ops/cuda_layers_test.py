@@ -308,7 +308,10 @@ def calls(operators):
             more = {} if layer == "binary" else {"eps": 1e-5, "reference_grad": False, "plain_codes": False}
             arguments = (g, x, w, sa, sw, bias)
             out.append(
-                (f"{layer}_linear_backward {m}", lambda f=back, a=arguments, k=more: f(*a, want_weight=True, **k))
+                (
+                    f"{layer}_linear_backward {m}",
+                    lambda f=back, a=arguments, k=more: f(*a, weight_grad=torch.float32, **k),
+                )
             )
     for layer in ("q8", "q4"):
         x, w, sa, sw, bias = (t.cuda() for t in conv_operands(layer, (2, 20, 9, 9), (30, 20, 3, 3)))
@@ -327,7 +330,7 @@ def calls(operators):
         out.append(
             (
                 f"{layer}_conv2d_backward",
-                lambda f=back, a=arguments, k=keys: f(*a, reference_grad=False, want_weight=True, **k),
+                lambda f=back, a=arguments, k=keys: f(*a, reference_grad=False, weight_grad=torch.float32, **k),
             )
         )
     return out

@@ -44,15 +44,15 @@ def samples(operators):
     many = {"steps": [1, 2], "streams": [0, 1], "lr": 0.1, "beta1": 0.9, "beta2": 0.9}
     pairs = ([torch.zeros(5, 17), torch.zeros(3, 17)], [torch.zeros(5, 17), torch.zeros(3, 17)])
     gy, bits, rows = torch.randn(3, 5, generator=g), o.pack_signs(w), o.pack_int4(codes4)
-    nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": False, "want_weight": True}
+    nbit = {"eps": 1e-5, "reference_grad": False, "plain_codes": False, "weight_grad": torch.float32}
     g_image, last = torch.randn(2, 4, 3, 6, generator=g), torch.channels_last
     conv = {"stride": (2, 1), "padding": 0, "dilation": 1, "groups": 1, "kernel_size": (3, 2)} | {
-        name: nbit[name] for name in ("eps", "reference_grad", "want_weight")
+        name: nbit[name] for name in ("eps", "reference_grad", "weight_grad")
     }
-    signs = {name: conv[name] for name in ("stride", "padding", "dilation", "kernel_size", "want_weight")}
+    signs = {name: conv[name] for name in ("stride", "padding", "dilation", "kernel_size", "weight_grad")}
     signs |= {"groups": 1, "padding_value": -1}
     padded, g_padded = signs | {"padding": 1}, torch.randn(2, 4, 4, 8, generator=g)
-    grouped = signs | {"groups": 3, "padding_value": 0, "want_weight": False}
+    grouped = signs | {"groups": 3, "padding_value": 0, "weight_grad": None}
     three = torch.randn(3, 1, 3, 2, generator=g)
     kernel_bits, three_bits = o.pack_signs(kernel.flatten(1)), o.pack_signs(three.flatten(1))
     kernel8, kernel4 = o.q8_quantize(kernel)[0], o.q4_quantize(kernel)[0]
@@ -65,13 +65,13 @@ def samples(operators):
         (o.q8_conv2d_prepack, (kernel8,), {}),
         (o.q4_conv2d_prepack, (o.pack_int4(kernel4.flatten(1)), 3, (3, 2)), {}),
         (o.q8_conv2d_prepack, (kernel8[:, :1].contiguous(), 4), {}),
-        (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"want_weight": True}),
-        (o.binary_linear_backward, (gy, x.bfloat16(), bits, SA, SW, None), {"want_weight": False}),
-        (o.binary_linear_backward, (gy, o.pack_signs(x), codes8, SA, SW, None), {"want_weight": True}),
+        (o.binary_linear_backward, (gy, x, w, SA, SW, torch.zeros(17)), {"weight_grad": torch.float32}),
+        (o.binary_linear_backward, (gy, x.bfloat16(), bits, SA, SW, None), {"weight_grad": None}),
+        (o.binary_linear_backward, (gy, o.pack_signs(x), codes8, SA, SW, None), {"weight_grad": torch.float32}),
         (o.q8_linear_backward, (gy, x, w, SA, None, torch.zeros(17)), nbit),
         (o.q8_linear_backward, (gy, codes8[:3], codes8, SA, SW, None), nbit),
         (o.q4_linear_backward, (gy, x.half(), codes4, SA, SW, None), nbit | {"plain_codes": True}),
-        (o.q4_linear_backward, (gy, x, rows, SA, SW, None), nbit | {"want_weight": False}),
+        (o.q4_linear_backward, (gy, x, rows, SA, SW, None), nbit | {"weight_grad": None}),
         (
             o.q4_linear_backward,
             (gy.view(1, 1, 3, 5), x.view(1, 1, 3, 17).to(memory_format=last), w, SA, SW, None),

@@ -91,7 +91,7 @@ struct SignValues {
   }
 };
 
-// Gradients of activations, each with the sum that scale_a's takes.
+// The gradients of an activation.
 
 struct Terms {
   double sum;
@@ -99,48 +99,199 @@ struct Terms {
   __device__ void add(const Terms& other) { sum += other.sum; }
 };
 
-struct StoreScaleGrad {
-  Scalar scale;
-  double denominator;
-  float* out;
-  __device__ void operator()(const Terms& total) const {
-    *out = value_of(scale) == 0 ? 0.0f : static_cast<float>(total.sum / denominator);
-  }
+struct Estimate {
+  float grad, term, code;  ///< term: what the gradient of the scale adds up
 };
 
-struct QuantizerBackward {
-  float* up;
-  const float* xs;
+struct SignEstimator {
+  float divisor;
+
+  __device__ Estimate operator()(float xs, float up) const {
+    const float grad = up * inside_range(__fdiv_rn(xs, divisor), -1, 1), code = sign(xs);
+    return {grad, grad * code, code};
+  }
+};
+struct SignRule {
+  Scalar scale;
+  double denominator;
+  __device__ SignEstimator estimator() const { return {clip_divisor(value_of(scale))}; }
+};
+
+struct QuantizerEstimator {
+  float divisor, step, gain, lo, hi;
+  bool exact;
+
+  __device__ Estimate operator()(float xs, float up) const {
+    const float v = __fdiv_rn(xs, divisor);
+    const float inside = inside_range(v, lo, hi), clamped = round_clamped(v, lo, hi);
+    const float grad = up * gain * inside;
+    // Outside, the clamped value is the bound itself.
+    const float term = (clamped - v * inside) * (exact ? up : grad);
+    return {grad, term, step == divisor ? clamped : round_clamped(__fdiv_rn(xs, step), lo, hi)};
+  }
+};
+struct QuantizerRule {
   Scalar scale;
   CodeBounds codes;
   StepRule rule;
+  double denominator;
 
-  __device__ void operator()(std::int64_t i, Terms& total) const {
+  __device__ QuantizerEstimator estimator() const {
     const float by = value_of(scale);
-    const float v = __fdiv_rn(xs[i], clip_divisor(by));
-    const float inside = inside_range(v, codes.lo, codes.hi);
-    const float g = up[i];
-    const float grad = g * (rule.scaled ? by : 1.0f) * inside;
-    // Outside, the clamped value is the bound itself.
-    const float term = (round_clamped(v, codes.lo, codes.hi) - v * inside) * (rule.exact ? g : grad);
-    total.sum += term;
-    up[i] = grad;
+    return {clip_divisor(by), lifted(by, codes.floor), rule.scaled ? by : 1.0f, codes.lo, codes.hi, rule.exact};
   }
 };
 
-struct SignBackward {
-  float* up;
-  const float* xs;
-  Scalar scale_a, scale_w;
+/// A grid of strips of columns and ranges of rows: a warp takes four columns a lane, the block's warps take rows in
+/// turn, and each block leaves its sums. It depends on the matrix alone, and with it the order of every sum.
+struct Strips {
+  static constexpr int width = 128, warps = 8, at_once = 2;  ///< rows that a warp has under way
+  static constexpr std::int64_t most_blocks = 2048;
 
-  __device__ void operator()(std::int64_t i, Terms& total) const {
-    const float x = xs[i];
-    const float inside = inside_range(__fdiv_rn(x, clip_divisor(value_of(scale_a))), -1, 1);
-    const float grad = up[i] * value_of(scale_w) * inside;
-    total.sum += grad * sign(x);
-    up[i] = grad;
+  int rows;
+  std::int64_t columns;
+  std::int64_t count;  ///< of elements: the last row may be shorter
+
+  __host__ __device__ std::int64_t strips() const { return (columns + width - 1) / width; }
+  __host__ __device__ int ranges() const {
+    const std::int64_t wanted = most_blocks / strips(), most = rows / (warps * at_once);
+    const std::int64_t fewer = wanted < most ? wanted : most;
+    return fewer < 1 ? 1 : static_cast<int>(fewer);
   }
+  __host__ __device__ int rows_a_range() const { return (rows + ranges() - 1) / ranges(); }
+  __host__ __device__ std::int64_t blocks() const { return strips() * ranges(); }
 };
+
+/// Without a bias the columns mean nothing, and the elements are rows of one strip.
+Strips grid_of(const InputPass& pass) {
+  const std::int64_t count = pass.rows * pass.columns;
+  if (pass.bias != nullptr || pass.grad_bias != nullptr) return {static_cast<int>(pass.rows), pass.columns, count};
+  return {static_cast<int>((count + Strips::width - 1) / Strips::width), Strips::width, count};
+}
+
+/// What blocks leave in the workspace: terms [blocks], then sums of columns [ranges, columns].
+struct Partials {
+  double* terms;
+  float* sums;
+  Partials(void* workspace, const Strips& grid)
+      : terms(static_cast<double*>(workspace)), sums(reinterpret_cast<float*>(terms + grid.blocks())) {}
+};
+
+__device__ inline void store_codes(const InputPass& pass, std::int64_t at, std::int64_t first, std::int64_t count,
+                                   const Four<float>& codes) {
+  const auto store = [&](auto element) {
+    using T = decltype(element);
+    Four<T> four;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) four.at[j] = narrow<T>(codes.at[j]);
+    store_four(static_cast<T*>(pass.codes) + at, first, count, four);
+  };
+  switch (pass.codes_dtype) {
+    case Dtype::bf16: return store(__nv_bfloat16{});
+    case Dtype::f16: return store(__half{});
+    default: return store(float{});
+  }
+}
+
+template <class X, class Rule>
+__global__ void __launch_bounds__(32 * Strips::warps, 3)
+    input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+  constexpr int warps = Strips::warps, at_once = Strips::at_once;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::int64_t left = blockIdx.x % grid.strips() * Strips::width;
+  const int range = static_cast<int>(blockIdx.x / grid.strips());
+  const std::int64_t column = left + 4 * lane;  // the first of four
+  const auto estimator = rule.estimator();
+  const float gain = value_of(pass.gain);
+  const X* const x = static_cast<const X*>(pass.x);
+  X* const grad_x = static_cast<X*>(pass.grad_x);
+
+  Four<float> bias{}, sums{};
+  if (pass.bias != nullptr) bias = load_four(pass.bias, column, grid.columns);
+  double terms = 0;
+  const int end =
+      column < grid.columns ? min((range + 1) * grid.rows_a_range(), grid.rows) : 0;  // idle lanes have none
+  for (int first = range * grid.rows_a_range() + warp; first < end; first += warps * at_once) {
+    Four<X> from[at_once];
+    Four<float> up[at_once];
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t at = (first + r * warps) * grid.columns;
+      if (first + r * warps >= end) break;
+      const std::int64_t here = min(grid.columns, grid.count - at);
+      from[r] = load_four(x + at, column, here);
+      up[r] = load_four(pass.up + at, column, here);
+    }
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t at = (first + r * warps) * grid.columns;
+      if (first + r * warps >= end) break;
+      const std::int64_t here = min(grid.columns, grid.count - at);
+      Four<X> grad;
+      Four<float> codes;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const Estimate e = estimator(widen(from[r].at[j]) + bias.at[j], up[r].at[j] * gain);
+        // What load_four did not find is 0, and so are its gradient and its term.
+        sums.at[j] += e.grad;
+        terms += e.term;
+        grad.at[j] = narrow<X>(e.grad);
+        codes.at[j] = e.code;
+      }
+      store_four(grad_x + at, column, here, grad);
+      if (pass.codes != nullptr) store_codes(pass, at, column, here, codes);
+    }
+  }
+
+  __shared__ alignas(sizeof(Four<float>)) float of_warps[warps][Strips::width];
+  if (pass.grad_bias != nullptr) {
+    *reinterpret_cast<Four<float>*>(&of_warps[warp][4 * lane]) = sums;
+    __syncthreads();
+    const std::int64_t mine = left + threadIdx.x;
+    if (threadIdx.x < Strips::width && mine < pass.columns) {
+      float sum = 0;
+      for (int w = 0; w < warps; ++w) sum += of_warps[w][threadIdx.x];
+      partials.sums[range * pass.columns + mine] = sum;
+    }
+  }
+  const Terms total = of_block(Terms{terms});
+  if (threadIdx.x == 0) partials.terms[blockIdx.x] = total.sum;
+}
+
+/// Block 0 finishes the gradient of the scale, the others finish that of the bias.
+template <class Rule>
+__global__ void __launch_bounds__(total_threads)
+    finish_input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+  if (blockIdx.x == 0) {
+    Terms mine = Terms::none();
+    for (std::int64_t i = threadIdx.x; i < grid.blocks(); i += total_threads) mine.sum += partials.terms[i];
+    mine = of_block(mine);
+    if (threadIdx.x == 0)
+      *pass.grad_scale = value_of(rule.scale) == 0 ? 0.0f : static_cast<float>(mine.sum / rule.denominator);
+    return;
+  }
+  const std::int64_t column = std::int64_t{blockIdx.x - 1} * total_threads + threadIdx.x;
+  if (column >= pass.columns) return;
+  double sum = 0;
+  for (int range = 0; range < grid.ranges(); ++range)
+    sum += static_cast<double>(partials.sums[range * pass.columns + column]);
+  pass.grad_bias[column] = static_cast<float>(sum);
+}
+
+template <class Rule>
+Status run_input_pass(const InputPass& pass, const Rule& rule, void* workspace, const Queue& queue) {
+  constexpr std::int64_t most_rows = INT32_MAX - Strips::most_blocks;
+  if (pass.rows > most_rows || pass.rows * pass.columns / Strips::width >= most_rows) return Status::bad_shape;
+  const Strips grid = grid_of(pass);
+  const Partials partials(workspace, grid);
+  const Status status = with_float(pass.x_dtype, [&](auto element) {
+    return launch(input_pass<decltype(element), Rule>, grid.blocks(), 32 * Strips::warps, 0, queue, pass, rule, grid,
+                  partials);
+  });
+  if (status != Status::ok) return status;
+  const std::int64_t blocks = pass.grad_bias == nullptr ? 1 : 1 + (pass.columns + total_threads - 1) / total_threads;
+  return launch(finish_input_pass<Rule>, blocks, total_threads, 0, queue, pass, rule, grid, partials);
+}
 
 }  // namespace
 
@@ -165,12 +316,6 @@ Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scala
   return for_fours(count, MaskClipped{grad, w, scale, codes}, queue);
 }
 
-Status quantizer_backward(float* up, const float* xs, std::int64_t count, const Scalar& scale, const CodeBounds& codes,
-                          const StepRule& rule, float* grad_scale, void* workspace, const Queue& queue) {
-  return reduce<Terms>(count, QuantizerBackward{up, xs, scale, codes, rule},
-                       StoreScaleGrad{scale, rule.denominator, grad_scale}, workspace, queue);
-}
-
 Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
                    const Queue& queue) {
   return with_float(out_dtype, [&](auto element) {
@@ -185,10 +330,21 @@ Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar&
   });
 }
 
-Status sign_backward(float* up, const float* xs, std::int64_t count, const Scalar& scale_a, const Scalar& scale_w,
-                     double denominator, float* grad_scale, void* workspace, const Queue& queue) {
-  return reduce<Terms>(count, SignBackward{up, xs, scale_a, scale_w}, StoreScaleGrad{scale_a, denominator, grad_scale},
-                       workspace, queue);
+std::int64_t input_pass_bytes(std::int64_t rows, std::int64_t columns) {
+  const Strips grid{static_cast<int>(rows), columns, rows * columns};
+  const std::int64_t blocks = grid.blocks() > Strips::most_blocks ? grid.blocks() : Strips::most_blocks;
+  return blocks * static_cast<std::int64_t>(sizeof(double)) +
+         grid.ranges() * columns * static_cast<std::int64_t>(sizeof(float));
+}
+
+Status sign_backward(const InputPass& pass, const Scalar& scale_a, double denominator, void* workspace,
+                     const Queue& queue) {
+  return run_input_pass(pass, SignRule{scale_a, denominator}, workspace, queue);
+}
+
+Status quantizer_backward(const InputPass& pass, const Scalar& scale, const CodeBounds& codes, const StepRule& rule,
+                          void* workspace, const Queue& queue) {
+  return run_input_pass(pass, QuantizerRule{scale, codes, rule, rule.denominator}, workspace, queue);
 }
 
 }  // namespace bie::kernels::cuda

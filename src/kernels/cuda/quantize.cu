@@ -104,8 +104,9 @@ struct Extremes {
 template <class T>
 struct TakeExtremes {
   const T* x;
+  Scalar gain;
   __device__ void operator()(std::int64_t i, Extremes& total) const {
-    const float v = widen(x[i]);
+    const float v = widen(x[i]) * value_of(gain);
     total.add({v, v, isfinite(v) ? 1 : 0});
   }
 };
@@ -156,16 +157,17 @@ struct StoreGradFactor {
 template <class T>
 struct Int8Grad {
   const T* g;
+  Scalar gain;
   const float* factor;
   std::int8_t* q;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    const float by = *factor;
+    const float by = *factor, before = value_of(gain);
     const Four<T> from = load_four(g, first, count);
     Four<std::int8_t> to;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float v = widen(from.at[j]);
+      const float v = widen(from.at[j]) * before;
       float code = 0;
       if (isinf(by)) {  // amax is next to nothing
         code = v > 0 ? 127.0f : v < 0 ? -127.0f : 0.0f;
@@ -272,20 +274,22 @@ Status amax_quantize(const void* x, Dtype dtype, std::int64_t count, const Scala
     const T* from = static_cast<const T*>(x);
     float* factor = result_in<float>(workspace);
     const StoreAmaxScale store{amax != nullptr, amax != nullptr ? *amax : Scalar{}, range, factor, scale};
-    const Status status = reduce<Extremes>(count, TakeExtremes<T>{from}, store, workspace, queue);
+    const Status status = reduce<Extremes>(count, TakeExtremes<T>{from, {nullptr, 1}}, store, workspace, queue);
     if (status != Status::ok) return status;
     return for_fours(count, AmaxQuantize<T>{from, factor, range, static_cast<T*>(q)}, queue);
   });
 }
 
-Status int8_grad(const void* g, Dtype dtype, std::int64_t count, std::int8_t* q, void* workspace, const Queue& queue) {
+Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& gain, std::int8_t* q, void* workspace,
+                 const Queue& queue) {
   return with_float(dtype, [&](auto element) {
     using T = decltype(element);
     const T* from = static_cast<const T*>(g);
     float* factor = result_in<float>(workspace);
-    const Status status = reduce<Extremes>(count, TakeExtremes<T>{from}, StoreGradFactor{factor}, workspace, queue);
+    const Status status =
+        reduce<Extremes>(count, TakeExtremes<T>{from, gain}, StoreGradFactor{factor}, workspace, queue);
     if (status != Status::ok) return status;
-    return for_fours(count, Int8Grad<T>{from, factor, q}, queue);
+    return for_fours(count, Int8Grad<T>{from, gain, factor, q}, queue);
   });
 }
 
