@@ -14,11 +14,12 @@ enum class Unit : std::uint8_t {
   none,
   popcount512,  ///< vpxord, vpopcntd, vpaddd
   dot512,       ///< vpdpbusd
+  dot256,       ///< vpdpbusd, in the form that the CPU has
   popcount256,  ///< vpxor, vpshufb of both nibbles, vpaddb
   madd256,      ///< vpmaddwd, vpaddd: of int16, because vpmaddubsw saturates where int8 meets int8
   maddubs256,   ///< vpmaddubsw, vpaddw: of int4
 };
-inline constexpr int units = 6;
+inline constexpr int units = 7;
 
 /// What a row of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);

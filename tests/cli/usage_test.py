@@ -33,7 +33,7 @@ def test_version(program):
     assert process.returncode == 0
     assert re.match(r"bie \d+\.\d+\.\d+ \(torch \d+\.\d+.*\)\nbuild: ", process.stdout)
     assert "CUDA kernels: " in process.stdout
-    assert re.search(r"^CPU: (reference|avx2|avx512)", process.stdout, re.MULTILINE)
+    assert re.search(r"^CPU: (reference|avx2|avxvnni|avx512)", process.stdout, re.MULTILINE)
 
 
 WRONG_USE = [
@@ -313,7 +313,7 @@ def test_doctor_shows_the_cap_at_avx2(program):
     capped = program.run("doctor", env={"BIE_MAX_ISA": "avx2"})
     assert "capped to avx2 by BIE_MAX_ISA" in capped.stdout
     for name, state in rows(capped).items():
-        assert (state == "available") == ("avx512" not in name), name
+        assert (state == "available") == ("avx512" not in name and "avxvnni" not in name), name
 
 
 def test_a_cap_that_is_no_level_is_reported(program):

@@ -22,7 +22,7 @@
 namespace bie::kernels::test {
 namespace {
 
-constexpr Isa levels[] = {Isa::reference, Isa::avx2, Isa::avx512};
+constexpr Isa levels[] = {Isa::reference, Isa::avx2, Isa::avxvnni, Isa::avx512};
 
 constexpr bool CpuFeatures::*avx2_flags[] = {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::f16c};
 constexpr bool CpuFeatures::*avx512_flags[] = {&CpuFeatures::avx512f,    &CpuFeatures::avx512bw,
@@ -33,6 +33,7 @@ CpuFeatures everything() {
   CpuFeatures f;
   for (const auto flag : avx2_flags) f.*flag = true;
   for (const auto flag : avx512_flags) f.*flag = true;
+  f.avxvnni = true;
   return f;
 }
 
@@ -40,12 +41,27 @@ TEST(Isa, ABareCpuGetsTheReference) { EXPECT_EQ(best_isa(CpuFeatures{}), Isa::re
 
 TEST(Isa, AllFlagsGiveTheHighestLevel) { EXPECT_EQ(best_isa(everything()), Isa::avx512); }
 
-TEST(Isa, OneMissingAvx512FlagLowersToAvx2) {
+/// Those that the EVEX form of vpdpbusd on 256 bits wants.
+bool is_of_evex_vnni(bool CpuFeatures::*flag) {
+  return flag == &CpuFeatures::avx512f || flag == &CpuFeatures::avx512vl || flag == &CpuFeatures::avx512vnni;
+}
+
+TEST(Isa, OneMissingAvx512FlagLowersToTheNextLevel) {
   for (const auto flag : avx512_flags) {
     CpuFeatures f = everything();
     f.*flag = false;
-    EXPECT_EQ(best_isa(f), Isa::avx2);
+    EXPECT_EQ(best_isa(f), Isa::avxvnni);
+    f.avxvnni = false;
+    EXPECT_EQ(best_isa(f), is_of_evex_vnni(flag) ? Isa::avx2 : Isa::avxvnni);
   }
+}
+
+TEST(Isa, AvxVnniNeedsNoAvx512) {
+  CpuFeatures f;
+  f.avxvnni = true;
+  EXPECT_EQ(best_isa(f), Isa::reference);
+  for (const auto flag : avx2_flags) f.*flag = true;
+  EXPECT_EQ(best_isa(f), Isa::avxvnni);
 }
 
 TEST(Isa, OneMissingAvx2FlagLowersToTheReferenceWhateverElseThereIs) {
@@ -87,7 +103,7 @@ TEST(Isa, NoTextIsNoCap) {
 }
 
 TEST(Isa, AnyOtherNameIsAnErrorAndChangesNothing) {
-  for (const char* text : {"AVX2", "avx", "avx2 ", " avx2", "avx512f", "none", "0", "neon", "unknown"})
+  for (const char* text : {"AVX2", "avx", "avx2 ", " avx2", "avx_vnni", "avx512f", "none", "0", "neon", "unknown"})
     for (const Isa start : levels) {
       Isa isa = start;
       EXPECT_EQ(cap_isa(text, &isa), Status::bad_environment) << '"' << text << '"';
@@ -107,6 +123,7 @@ TEST(Isa, TheProbeAgreesWithTheKernelOfTheSystem) {
   EXPECT_EQ(f.avx2, flags.count("avx2") == 1);
   EXPECT_EQ(f.fma, flags.count("fma") == 1);
   EXPECT_EQ(f.f16c, flags.count("f16c") == 1);
+  EXPECT_EQ(f.avxvnni, flags.count("avx_vnni") == 1);
   EXPECT_EQ(f.avx512f, flags.count("avx512f") == 1);
   EXPECT_EQ(f.avx512bw, flags.count("avx512bw") == 1);
   EXPECT_EQ(f.avx512dq, flags.count("avx512dq") == 1);

@@ -37,6 +37,7 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         ("src/extra/thing.cpp", '"bie/nn/module.h"', "extra has no place in the order"),
         ("src/kernels/cpu/isa.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avx512/store.cpp", '"../avx2/store.h"', "included by nobody else"),
+        ("src/kernels/cpu/avxvnni.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("tests/kernels/store_test.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avx2/store.cpp", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
         ("src/kernels/cpu/tile.h", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
@@ -56,6 +57,8 @@ def test_good_tree_is_silent(tmp_path):
     tree(
         tmp_path,
         {
+            "src/kernels/cpu/avx2/tile_loop.h": "",
+            "src/kernels/cpu/avxvnni/int8_gemm.cpp": '#include "kernels/cpu/avx2/tile_loop.h"\n',
             "src/kernels/cpu/gemm.cpp": '#include "kernels/reference/reference.h"\n#include <vector>\n',
             "src/kernels/reference/gemm.cpp": '#include "reference.h"\n',
             "src/kernels/reference/reference.h": "",

@@ -8,14 +8,15 @@
 namespace bie::kernels {
 
 /// Instruction-set levels, weakest first. Each level names exactly the flags its folder is compiled with:
-/// avx2 = AVX2 FMA F16C; avx512 = avx2 + AVX512 F BW DQ VL VNNI VPOPCNTDQ.
-enum class Isa : std::uint8_t { reference, avx2, avx512 };
+/// avx2 = AVX2 FMA F16C; avxvnni = avx2 + vpdpbusd of 256 bits, which AVX-VNNI has or AVX512 VL VNNI;
+/// avx512 = avx2 + AVX512 F BW DQ VL VNNI VPOPCNTDQ.
+enum class Isa : std::uint8_t { reference, avx2, avxvnni, avx512 };
 
 const char* name(Isa isa);
 
 /// Raw CPUID facts (operating-system support included), so that a choice can be tested with a pretended CPU.
 struct CpuFeatures {
-  bool avx2 = false, fma = false, f16c = false;
+  bool avx2 = false, fma = false, f16c = false, avxvnni = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false;
   bool avx512vnni = false, avx512vpopcntdq = false;
 };

@@ -15,6 +15,7 @@ const char* name(Isa isa) {
   switch (isa) {
     case Isa::reference: return "reference";
     case Isa::avx2: return "avx2";
+    case Isa::avxvnni: return "avxvnni";
     case Isa::avx512: return "avx512";
   }
   return "unknown";
@@ -22,8 +23,9 @@ const char* name(Isa isa) {
 
 Isa best_isa(const CpuFeatures& f) {
   const bool avx2 = f.avx2 && f.fma && f.f16c;
-  const bool avx512 = avx2 && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni && f.avx512vpopcntdq;
-  return avx512 ? Isa::avx512 : avx2 ? Isa::avx2 : Isa::reference;
+  if (!avx2) return Isa::reference;
+  if (f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni && f.avx512vpopcntdq) return Isa::avx512;
+  return f.avxvnni || (f.avx512f && f.avx512vl && f.avx512vnni) ? Isa::avxvnni : Isa::avx2;
 }
 
 CpuFeatures detect_cpu() {
@@ -34,6 +36,7 @@ CpuFeatures detect_cpu() {
   f.fma = __builtin_cpu_supports("fma") != 0;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;  // clang 14 does not know "f16c"; leaf 1, ecx bit 29
   f.f16c = f.avx2 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
+  f.avxvnni = f.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;  // nor "avxvnni"
   f.avx512f = __builtin_cpu_supports("avx512f") != 0;
   f.avx512bw = __builtin_cpu_supports("avx512bw") != 0;
   f.avx512dq = __builtin_cpu_supports("avx512dq") != 0;
@@ -46,7 +49,7 @@ CpuFeatures detect_cpu() {
 
 Status cap_isa(const char* text, Isa* isa) {
   if (text == nullptr || *text == '\0') return Status::ok;
-  for (const Isa level : {Isa::reference, Isa::avx2, Isa::avx512}) {
+  for (const Isa level : {Isa::reference, Isa::avx2, Isa::avxvnni, Isa::avx512}) {
     if (std::strcmp(text, name(level)) != 0) continue;
     if (level < *isa) *isa = level;
     return Status::ok;

@@ -156,8 +156,22 @@ namespace avx2 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
+void store(const StoreArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace avx2
+
+namespace avxvnni {
+extern const Tile s8xs8_tile, s4xs4_tile;
+inline constexpr int s8xs8_rows = 6, s4xs4_rows = 4;  // opening nibbles takes registers
+namespace vex {
+void s8xs8(const TileArgs& args);
+void s4xs4(const TileArgs& args);
+}  // namespace vex
+namespace evex {
+void s8xs8(const TileArgs& args);
+void s4xs4(const TileArgs& args);
+}  // namespace evex
+}  // namespace avxvnni
 
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;

@@ -12,31 +12,42 @@ struct alignas(4 * sizeof(T)) Four {
   T at[4];
 };
 
+/// The first `valid` (4 at most count) of four elements, the others 0; `aligned`: four begin on a boundary of four.
 template <class T>
-__device__ inline bool in_one_piece(const T* data, std::int64_t first, std::int64_t count) {
-  return first + 4 <= count && reinterpret_cast<std::uintptr_t>(data) % sizeof(Four<T>) == 0;
+__device__ inline Four<T> load_some(const T* from, bool aligned, std::int64_t valid) {
+  if (aligned && valid >= 4) return *reinterpret_cast<const Four<T>*>(from);
+  Four<T> four{};
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (j < valid) four.at[j] = from[j];
+  return four;
+}
+
+template <class T>
+__device__ inline void store_some(T* to, bool aligned, std::int64_t valid, const Four<T>& four) {
+  if (aligned && valid >= 4) {
+    *reinterpret_cast<Four<T>*>(to) = four;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (j < valid) to[j] = four.at[j];
+}
+
+template <class T>
+__device__ inline bool begins_on_four(const T* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four<T>) == 0;
 }
 
 /// Elements first ... first + 3 of `count`; `first` is a multiple of 4. What lies behind the end is not read.
 template <class T>
 __device__ inline Four<T> load_four(const T* from, std::int64_t first, std::int64_t count) {
-  if (in_one_piece(from, first, count)) return *reinterpret_cast<const Four<T>*>(from + first);
-  Four<T> four{};
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-    if (first + j < count) four.at[j] = from[first + j];
-  return four;
+  return load_some(from + first, begins_on_four(from), count - first);
 }
 
 template <class T>
 __device__ inline void store_four(T* to, std::int64_t first, std::int64_t count, const Four<T>& four) {
-  if (in_one_piece(to, first, count)) {
-    *reinterpret_cast<Four<T>*>(to + first) = four;
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-    if (first + j < count) to[first + j] = four.at[j];
+  store_some(to + first, begins_on_four(to), count - first, four);
 }
 
 constexpr int pass_threads = 256;

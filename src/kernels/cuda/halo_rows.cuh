@@ -111,14 +111,15 @@ bool has_halo(const Conv2dShape& s) {
          cut_image<Product>(s, ImageLayout::nhwc, Shape::rows).tiles > 0;
 }
 
-/// Which convolutions it is the fastest row for, by measured times (docs/benchmarks.md): of bits up to 256 channels,
-/// beyond which a tile's columns are too few for its halo; of codes where pixels have few channels, or most are not
-/// used.
+/// Which convolutions it is the fastest row for, by measured times (docs/benchmarks.md): of bits up to 256 channels in
+/// and out, beyond which too many tiles of columns quantise the same halo, and where there is none or most pixels are
+/// not used, more; of codes where pixels have few channels, or most are not used.
 template <class Product, class Shape>
 bool suits_halo(const Conv2dShape& s, const Gpu& gpu) {
   constexpr std::int64_t few = 64, least = Product::a_format == Format::wide ? 32 : 1;  // of 4 bits 32 are a pixel
   const bool skips = s.taps() == 1 && s.stride_h * s.stride_w > 1;
-  const bool suits = Product::counts ? s.in_c <= 4 * few : skips || (s.in_c <= few && s.out_c <= few);
+  const bool of_bits = skips ? s.in_c <= 4 * few : s.out_c <= 4 * few && (s.taps() == 1 || s.in_c <= 4 * few);
+  const bool suits = Product::counts ? of_bits : skips || (s.in_c <= few && s.out_c <= few);
   const std::int64_t tiles = (s.batch * s.out_h() * s.out_w() + Shape::rows - 1) / Shape::rows;
   const bool wide = Shape::columns <= 64 || s.out_c > 64;
   return suits && s.in_c >= least && wide &&

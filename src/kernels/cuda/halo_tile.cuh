@@ -104,6 +104,7 @@ class HalfWriter {
 template <class Product, class Shape, class Io>
 __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     halo_kernel(const __grid_constant__ HaloArgs p) {
+  let_next_start();
   using L = Layout<Product, Shape>;
   constexpr int m_tiles = Shape::warp_rows / 16, n_tiles = Shape::warp_columns / 8;
   extern __shared__ __align__(128) char shared[];
@@ -283,7 +284,6 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
   }
   const int bad = __syncthreads_or(!encoder.finite);
   if (threadIdx.x == 0 && p.flags != nullptr) p.flags[blockIdx.x] = bad;
-  let_next_start();
 }
 
 constexpr int poison_threads = 256;

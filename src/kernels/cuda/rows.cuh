@@ -23,28 +23,34 @@ constexpr int newest_sm = 999;
 /// Most rows of a product: a tile may reach beyond the last one.
 constexpr std::int64_t most_rows = INT32_MAX - 256;
 
-/// What a tile of wgmma costs: a block's time goes into loading a step of its rows, in as many waves as it takes. A row
-/// of the activation costs as much as so many rows of the weight.
 template <class Shape>
-std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu, int activation_row) {
+std::int64_t wgmma_tiles(const GemmShape& s) {
   const std::int64_t lefts = Shape::weight_left ? s.n : s.m, rights = Shape::weight_left ? s.m : s.n;
-  const std::int64_t tiles = (lefts + Shape::left - 1) / Shape::left * ((rights + Shape::right - 1) / Shape::right);
-  constexpr int activations = Shape::weight_left ? Shape::right : Shape::left;
-  return (tiles + gpu.multiprocessors - 1) / gpu.multiprocessors *
-         (Shape::left + Shape::right + (activation_row - 1) * activations);
+  return (lefts + Shape::left - 1) / Shape::left * ((rights + Shape::right - 1) / Shape::right);
+}
+/// What a tile of wgmma costs: a block's time goes into loading a step of its rows, in as many waves as it takes.
+template <class Shape>
+std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
+  return (wgmma_tiles<Shape>(s) + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
+}
+/// The same for windows. A large tile is worth it where there are two waves of them: depths are short, and what counts
+/// is that blocks write while others multiply (times of every row in ResNet's shapes, docs/benchmarks.md).
+template <class Shape>
+std::int64_t wgmma_window_cost(const GemmShape& s, const Gpu& gpu) {
+  constexpr bool large = Shape::left * Shape::right > 128 * 128;
+  return large && wgmma_tiles<Shape>(s) < 2 * gpu.multiprocessors ? INT64_MAX : wgmma_cost<Shape>(s, gpu);
 }
 /// The tiles of a table, of which the cheapest suits; of equals the first row.
 template <class... All>
 struct WgmmaTiles {
   template <class Shape>
   static bool cheapest(const GemmShape& s, const Gpu& gpu) {
-    return ((wgmma_cost<Shape>(s, gpu, 1) <= wgmma_cost<All>(s, gpu, 1)) && ...);
+    return ((wgmma_cost<Shape>(s, gpu) <= wgmma_cost<All>(s, gpu)) && ...);
   }
   template <class Shape>
   static bool cheapest_of_windows(const Conv2dShape& s, const Gpu& gpu) {
-    constexpr int window = 3;  // the TMA takes as much longer for one than for a row of a matrix
     const GemmShape product{s.batch * s.out_h() * s.out_w(), s.out_c, s.depth()};
-    return ((wgmma_cost<Shape>(product, gpu, window) <= wgmma_cost<All>(product, gpu, window)) && ...);
+    return ((wgmma_window_cost<Shape>(product, gpu) <= wgmma_window_cost<All>(product, gpu)) && ...);
   }
 };
 

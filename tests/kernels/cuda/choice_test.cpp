@@ -71,7 +71,10 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(name(deep, 80), "s8xs8_conv2d_mma_128x256");
   EXPECT_EQ(name(wide, 80), "s8xs8_conv2d_halo_128x64");
   EXPECT_EQ(name(small, 80), "s8xs8_conv2d_mma_64x64");
-  EXPECT_EQ(name(deep, 90), "s8xs8_conv2d_wgmma_128x256");
+  // Large tiles make less than two waves of it.
+  EXPECT_EQ(name(deep, 90), "s8xs8_conv2d_wgmma_128x128");
+  const Conv2dShape pointwise{128, 64, 56, 56, 256, 1, 1}, long_pixels{128, 1024, 14, 14, 256, 1, 1};
+  EXPECT_EQ(name(pointwise, 90), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
   EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_mma_128x128");
   // Most pixels of a 1x1 kernel with a stride are not read.
@@ -86,6 +89,9 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(binary(wide), "b1xb1_conv2d_halo_128x64");
   EXPECT_EQ(binary(deep), "b1xb1_conv2d_halo_128x128");
   EXPECT_EQ(binary(small), "b1xb1_conv2d_mma_and_64x64");
+  // A halo is quantised for each tile of columns; a 1x1 kernel has none.
+  EXPECT_EQ(binary({128, 256, 14, 14, 512, 3, 3, 2, 2, 1, 1}), "b1xb1_conv2d_mma_and_128x128");
+  EXPECT_EQ(binary(long_pixels), "b1xb1_conv2d_halo_128x128");
 }
 
 template <class Table>

@@ -7,6 +7,7 @@ namespace {
 
 struct Product {
   static constexpr int rows = 4, lanes = 16, unit_bytes = 2, parts = 2;
+  static constexpr bool late = false;
   static constexpr std::int64_t max_units = 64;  // two pairs a unit: 64 * 2 * 240 = 30720 fits an int16
   static __m256i weights(const char* at, int part) {
     const __m256i values = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,  //

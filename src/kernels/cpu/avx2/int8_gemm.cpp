@@ -8,6 +8,7 @@ namespace {
 
 struct Product {
   static constexpr int rows = 6, lanes = 8, unit_bytes = 2, parts = 1;
+  static constexpr bool late = false;
   static constexpr std::int64_t max_units = INT64_MAX;  // int32 sums need no flush
   static __m256i weights(const char* at, int) {
     return _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));

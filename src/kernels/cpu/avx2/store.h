@@ -5,8 +5,6 @@
 
 namespace bie::kernels::cpu::avx2 {
 
-void store(const StoreArgs& args);
-
 /// Bit i says whether float(acc[i]) * scale + bias[i] >= 0, i < count <= 64; the others are 0. `bias` may be null.
 std::uint64_t signs_of(const std::int32_t* acc, int count, float scale, const float* bias);
 

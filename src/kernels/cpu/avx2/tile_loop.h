@@ -11,25 +11,32 @@ namespace bie::kernels::cpu::avx2 {
 namespace {
 
 /// Product: `rows` of a full tile; `lanes` outputs a vector; `unit_bytes` of a weight unit; `max_units` a partial sum
-/// can hold; weights(address, part) for `parts` halves of a unit; broadcast(row, unit, part); add(partial, x, w);
-/// flush(partial, acc) adds the partial sums of `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
+/// can hold; `late`: a sum is ready for the next product some cycles later only; weights(address, part) for `parts`
+/// halves of a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial, acc) adds the partial sums of
+/// `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
 template <class Product, int R, int V>
 void tile(const TileArgs& a) {
   constexpr int cols = 2 * Product::lanes;
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < V * Product::lanes; ++c) a.acc[r * cols + c] = 0;
-  __m256i partial[R][V];
+  // Few rows have few sums, and each would wait for itself: neighbouring units then add to sums of their own.
+  constexpr int chains = !Product::late || R > 2 ? 1 : 4 / R;
+  __m256i partial[chains][R][V];
   const auto clear = [&partial] {
+#pragma GCC unroll 4
+    for (int c = 0; c < chains; ++c)
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
+      for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) partial[r][v] = _mm256_setzero_si256();
+        for (int v = 0; v < V; ++v) partial[c][r][v] = _mm256_setzero_si256();
   };
   const auto flush = [&partial, &a] {
+#pragma GCC unroll 4
+    for (int c = 0; c < chains; ++c)
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
+      for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) Product::flush(partial[r][v], a.acc + r * cols + v * Product::lanes);
+        for (int v = 0; v < V; ++v) Product::flush(partial[c][r][v], a.acc + r * cols + v * Product::lanes);
   };
   clear();
   std::int64_t room = Product::max_units;
@@ -38,23 +45,29 @@ void tile(const TileArgs& a) {
     const char* row[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) row[r] = static_cast<const char*>(a.rows[t * Product::rows + r]);
+    const auto multiply = [&](__m256i(&sums)[R][V], std::int64_t u, const char* at) {
+#pragma GCC unroll 2
+      for (int part = 0; part < Product::parts; ++part) {
+        __m256i w[V];
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) w[v] = Product::weights(at + v * Product::lanes * Product::unit_bytes, part);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r) {
+          const __m256i x = Product::broadcast(row[r], u, part);
+#pragma GCC unroll 2
+          for (int v = 0; v < V; ++v) sums[r][v] = Product::add(sums[r][v], x, w[v]);
+        }
+      }
+    };
+    constexpr int unit_bytes = cols * Product::unit_bytes;
     for (std::int64_t u = 0; u < a.units;) {
       const std::int64_t end = a.units - u < room ? a.units : u + room;
       room -= end - u;
-      for (; u < end; ++u, panel += cols * Product::unit_bytes) {
-#pragma GCC unroll 2
-        for (int part = 0; part < Product::parts; ++part) {
-          __m256i w[V];
-#pragma GCC unroll 2
-          for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * Product::lanes * Product::unit_bytes, part);
-#pragma GCC unroll 6
-          for (int r = 0; r < R; ++r) {
-            const __m256i x = Product::broadcast(row[r], u, part);
-#pragma GCC unroll 2
-            for (int v = 0; v < V; ++v) partial[r][v] = Product::add(partial[r][v], x, w[v]);
-          }
-        }
-      }
+      if constexpr (chains > 1)
+        for (; u + chains <= end; u += chains, panel += chains * unit_bytes)
+#pragma GCC unroll 4
+          for (int c = 0; c < chains; ++c) multiply(partial[c], u + c, panel + c * unit_bytes);
+      for (; u < end; ++u, panel += unit_bytes) multiply(partial[0], u, panel);
       if (room == 0) {
         flush();
         clear();
