@@ -69,7 +69,7 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
         const at::Tensor wanted = at::empty_like(out, at::kInt), mine = at::empty_like(wanted);
         run_row(table.back(), shape, image, bias, prepacked(table.back(), shape, codes), wanted);
         for (const kernels::Conv2dKernel& row : table) {
-          if (!kernels::fits(row, shape, kernels::host().isa) || row.isa == kernels::Isa::reference) continue;
+          if (!kernels::fits(row, shape, kernels::host().isas) || row.isa == kernels::Isa::reference) continue;
           const at::Tensor panels = prepacked(row, shape, codes);
           run_row(row, shape, image, bias, panels, mine);
           if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");

@@ -94,7 +94,7 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
                   {kernels::s4xs4_gemm_table(), kernels::Dtype::s4}};
     for (const auto& [table, code] : widths)
       for (const kernels::GemmKernel& row : table) {
-        if (!kernels::fits(row, o.shape, kernels::host().isa) || row.isa == kernels::Isa::reference) continue;
+        if (!kernels::fits(row, o.shape, kernels::host().isas) || row.isa == kernels::Isa::reference) continue;
         check(table, row, o);
         const at::Tensor panels = prepacked(row, o);
         const Work work{unit_of(row.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),

@@ -39,6 +39,16 @@ int run_burst(Unit unit, std::int64_t rounds) {
         BIE_BURST("vpdpbusd %%ymm14,%%ymm15,%%ymm\\i\n");  // EVEX, as assemblers choose
       }
       return 32;
+    case Unit::shuffles512:
+      BIE_BURST(
+          "vpxord %%zmm14,%%zmm15,%%zmm12\nvpsrlw $4,%%zmm12,%%zmm13\nvpandd %%zmm14,%%zmm12,%%zmm12\n"
+          "vpandd %%zmm14,%%zmm13,%%zmm13\nvpshufb %%zmm12,%%zmm15,%%zmm12\nvpshufb %%zmm13,%%zmm15,%%zmm13\n"
+          "vpaddb %%zmm12,%%zmm13,%%zmm12\nvpaddb %%zmm12,%%zmm\\i,%%zmm\\i\n");
+      return 512;
+    case Unit::madd512: BIE_BURST("vpmaddwd %%zmm14,%%zmm15,%%zmm12\nvpaddd %%zmm12,%%zmm\\i,%%zmm\\i\n"); return 32;
+    case Unit::maddubs512:
+      BIE_BURST("vpmaddubsw %%zmm14,%%zmm15,%%zmm12\nvpaddw %%zmm12,%%zmm\\i,%%zmm\\i\n");
+      return 64;
     case Unit::popcount256:
       BIE_BURST(
           "vpxor %%ymm14,%%ymm15,%%ymm12\nvpsrlw $4,%%ymm12,%%ymm13\nvpand %%ymm14,%%ymm12,%%ymm12\n"
@@ -94,6 +104,8 @@ Unit unit_of(kernels::Isa isa, kernels::Dtype code) {
   switch (isa) {
     case kernels::Isa::avx512: return bits ? Unit::popcount512 : Unit::dot512;
     case kernels::Isa::avxvnni: return bits ? Unit::popcount256 : Unit::dot256;
+    case kernels::Isa::avx512bw:
+      return bits ? Unit::shuffles512 : code == kernels::Dtype::s4 ? Unit::maddubs512 : Unit::madd512;
     case kernels::Isa::avx2:
       return bits ? Unit::popcount256 : code == kernels::Dtype::s4 ? Unit::maddubs256 : Unit::madd256;
     default: return Unit::none;

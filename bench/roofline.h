@@ -15,11 +15,14 @@ enum class Unit : std::uint8_t {
   popcount512,  ///< vpxord, vpopcntd, vpaddd
   dot512,       ///< vpdpbusd
   dot256,       ///< vpdpbusd, in the form that the CPU has
+  shuffles512,  ///< what popcount256 is, of 512 bits
+  madd512,
+  maddubs512,
   popcount256,  ///< vpxor, vpshufb of both nibbles, vpaddb
   madd256,      ///< vpmaddwd, vpaddd: of int16, because vpmaddubsw saturates where int8 meets int8
   maddubs256,   ///< vpmaddubsw, vpaddw: of int4
 };
-inline constexpr int units = 7;
+inline constexpr int units = 10;
 
 /// What a row of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);

@@ -27,9 +27,9 @@ MAY_INCLUDE = {
 TORCH_FREE = {KERNELS: "the kernels know", REPORT: "the reports know"}
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
-ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avxvnni", "avx512")]
-# avx2's loop is a template of an unnamed namespace, of which avxvnni makes copies of its own.
-BUILT_ON = {ISA_FOLDERS[1]: ISA_FOLDERS[0]}
+ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]
+# avx2's loop is a template of an unnamed namespace, of which these make copies of their own.
+BUILT_ON = {folder: ISA_FOLDERS[0] for folder in ISA_FOLDERS[1:3]}
 REFERENCE = PurePosixPath("src/kernels/reference")
 CPU = PurePosixPath("src/kernels/cpu")
 

@@ -25,7 +25,7 @@ import check_layers
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
 BUILD = ROOT / "build"
-ISA_CAPS = ["reference", "avx2", "avxvnni", "avx512"]
+ISA_CAPS = ["reference", "avx2", "avx512bw", "avxvnni", "avx512"]
 TIME_LIMIT_S = 1800
 FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
 FUZZ_SEED = 1

@@ -21,9 +21,9 @@ std::string cpu_name() {
 /// Why the instruction set is not the best of this CPU; empty where it is.
 std::string isa_note() {
   const kernels::Host& host = kernels::host();
-  const kernels::Isa best = kernels::best_isa(kernels::detect_cpu());
   if (host.status != kernels::Status::ok) return kernels::describe(host.status);
-  if (host.isa != best) return format("capped to %s by BIE_MAX_ISA", kernels::name(host.isa));
+  if (host.isas != kernels::isas_of(kernels::detect_cpu()))
+    return format("capped to %s by BIE_MAX_ISA", kernels::name(host.isas.best()));
   return {};
 }
 
@@ -36,7 +36,7 @@ Json build_info() {
           {"build", BIE_BUILD_TYPE},
           {"cuda", BIE_WITH_CUDA != 0 ? Json(BIE_CUDA_VERSION) : Json()},
           {"cpu", cpu_name()},
-          {"isa", kernels::name(kernels::best_isa(kernels::detect_cpu()))},
+          {"isa", kernels::name(kernels::isas_of(kernels::detect_cpu()).best())},
           {"isa_note", isa_note()}};
 }
 

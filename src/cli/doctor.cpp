@@ -103,7 +103,7 @@ std::string torch_fault() {
 /// What would make this machine do more.
 std::vector<std::string> advice(const std::string& fault) {
   std::vector<std::string> sentences;
-  if (kernels::host().isa == kernels::Isa::reference)
+  if (kernels::host().isas == kernels::Isa::reference)
     sentences.emplace_back(
         "The reference kernels run, which are slow: a CPU with AVX2 has fast ones, and BIE_MAX_ISA must not rule them "
         "out.");

@@ -12,7 +12,7 @@ const char* describe(Status status) {
     case Status::too_deep: return "the contraction is too long for an int32 accumulator";
     case Status::out_of_memory: return "there is no memory for the encoded activations";
     case Status::bad_environment:
-      return "BIE_MAX_ISA is none of reference, avx2, avxvnni, avx512, or BIE_MAX_SM is no number such as 80";
+      return "BIE_MAX_ISA is none of reference, avx2, avx512bw, avxvnni, avx512, or BIE_MAX_SM is no number such as 80";
     case Status::no_device: return "there is no such CUDA device";
     case Status::old_driver: return "the NVIDIA driver is older than the CUDA runtime of this build";
     case Status::launch_failed: return "the CUDA runtime refused to start the kernel";

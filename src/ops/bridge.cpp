@@ -62,7 +62,7 @@ void* panels_begin(const at::Tensor& panels, PanelHeader header, const char* ker
 /// The row that arranged these panels, once they are proved to fit this weight.
 template <class Row>
 const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const at::Tensor& panels,
-                         const PanelHeader& weight, kernels::Isa isa) {
+                         const PanelHeader& weight, kernels::IsaSet isas) {
   TORCH_CHECK_TYPE(panels.scalar_type() == at::kByte && panels.dim() == 1 && panels.is_contiguous() &&
                        panels.numel() >= header_bytes,
                    op, ": panels is ", panels.sizes(), " of ", panels.scalar_type(),
@@ -71,7 +71,7 @@ const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const
   std::memcpy(&header, panels.const_data_ptr(), sizeof header);
   header.kernel[sizeof header.kernel - 1] = '\0';
   const Row* row = std::memcmp(header.magic, "bie1", 4) == 0 ? kernels::find(table, header.kernel) : nullptr;
-  TORCH_CHECK_VALUE(row != nullptr && row->isa <= isa, op, ": panels were not made by a prepack operator for this ",
+  TORCH_CHECK_VALUE(row != nullptr && isas.has(row->isa), op, ": panels were not made by a prepack operator for this ",
                     "operator on this machine");
   TORCH_CHECK_VALUE(header.holds(weight), op, ": panels hold a weight of ", header.n, " outputs and depth ", header.k,
                     " (", header.groups, " groups, padding ", header.pad_code, "), the weight has ", weight.n, " and ",
@@ -200,9 +200,9 @@ void check_status(const char* op, kernels::Status status) {
   TORCH_CHECK_VALUE(status == kernels::Status::ok, op, ": ", kernels::describe(status));
 }
 
-kernels::Isa host_isa(const char* op) {
+kernels::IsaSet host_isas(const char* op) {
   check_status(op, kernels::host().status);
-  return kernels::host().isa;
+  return kernels::host().isas;
 }
 
 at::Tensor float_bias(const char* op, const at::Tensor& bias, std::int64_t k) {
@@ -247,11 +247,11 @@ Conv2dTables conv2d_tables(kernels::Dtype code) {
 
 const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
                                     std::int64_t kernel_id) {
-  const kernels::Isa isa = host_isa(op);
+  const kernels::IsaSet isas = host_isas(op);
   const std::int64_t index = kernel_id - first_kernel_id;
-  if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isa)) return table.rows[index];
+  if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isas)) return table.rows[index];
   if (kernel_id < first_cuda_kernel_id || kernel_id > last_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
-  return kernels::choose(table, shape, isa);
+  return kernels::choose(table, shape, isas);
 }
 
 void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,
@@ -265,7 +265,7 @@ void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape
   const kernels::GemmOutput y = {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.result_scale()};
   if (weight.panels.defined()) {
     const kernels::GemmKernel& row =
-        row_of_panels(op, tables.cpu, weight.panels, header_of(shape.n, shape.k), host_isa(op));
+        row_of_panels(op, tables.cpu, weight.panels, header_of(shape.n, shape.k), host_isas(op));
     check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
     log_dispatch(op, tables.cpu, row, shape, "its panels were given");
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
@@ -283,18 +283,18 @@ void run_conv2d(const char* op, const Conv2dTables& tables, const kernels::Conv2
   if constexpr (with_cuda) {
     if (out.is_cuda()) return run_conv2d_cuda(op, tables.cuda, shape, x, q, weight, out);
   }
-  const kernels::Isa isa = host_isa(op);
+  const kernels::IsaSet isas = host_isas(op);
   const kernels::Conv2dInput input = {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(),
                                       q.step()};
   const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), input.layout, q.result_scale()};
   if (weight.panels.defined()) {
-    const kernels::Conv2dKernel& row = row_of_panels(op, tables.cpu, weight.panels, header_of(shape), isa);
+    const kernels::Conv2dKernel& row = row_of_panels(op, tables.cpu, weight.panels, header_of(shape), isas);
     check_panel_size(op, weight.panels, row.packed_bytes(shape));
     log_dispatch(op, tables.cpu, row, shape, "its panels were given");
     check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
     return;
   }
-  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, isa);
+  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, isas);
   log_dispatch(op, tables.cpu, row, shape, "the first that fits");
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
   row.prepack(weight.values.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
@@ -319,7 +319,7 @@ at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::
   if constexpr (with_cuda) {
     if (weight.is_cuda()) return prepack_conv2d_cuda(op, tables.cuda, weight, dtype, shape);
   }
-  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isa(op));
+  const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isas(op));
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
   if (!weight.is_meta())
     row.prepack(weight.contiguous().const_data_ptr(), shape, panels_begin(panels, header_of(shape), row.name),

@@ -90,8 +90,8 @@ void check_one_device(const char* op, std::initializer_list<at::Tensor> tensors)
 
 /// ValueError, with the kernel's reason, unless ok.
 void check_status(const char* op, kernels::Status status);
-/// The instruction set in use; a sentence when BIE_MAX_ISA is not understood.
-kernels::Isa host_isa(const char* op);
+/// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
+kernels::IsaSet host_isas(const char* op);
 
 /// bias_a as dense float32 [k], or undefined.
 at::Tensor float_bias(const char* op, const at::Tensor& bias, std::int64_t k);

@@ -74,7 +74,7 @@ std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64
   if (device && device->is_cuda()) return tune_gemm_any(1, m, n, k, *device);
   check_sizes(op_name, m, n, k);
   const kernels::GemmTable table = kernels::b1xb1_gemm_table();
-  const kernels::Isa isa = host_isa(op_name);
+  const kernels::IsaSet isas = host_isas(op_name);
   // Rows are linear in blocks of rows, panels and k: a cut of a large shape keeps their order.
   const kernels::GemmShape shape{m, n, k};
   const kernels::GemmShape cut{std::min<std::int64_t>(m, 128), std::min<std::int64_t>(n, 512),
@@ -84,7 +84,7 @@ std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64
 
   std::vector<int> available;
   for (int i = 0; i < table.count; ++i)
-    if (kernels::fits(table.rows[i], shape, isa)) available.push_back(i);
+    if (kernels::fits(table.rows[i], shape, isas)) available.push_back(i);
   const double share = budget / static_cast<double>(available.size());
   int best = available.front();
   double best_time = 0;

@@ -52,7 +52,7 @@ at::Tensor pack_signs_real(const at::Tensor& x, const OptTensor& bias) {
       return out;
     }
   }
-  const auto& row = kernels::choose(kernels::sign_pack_table(), shape, host_isa(op));
+  const auto& row = kernels::choose(kernels::sign_pack_table(), shape, host_isas(op));
   check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed, torch_parallel()));
   return out;
 }
@@ -109,7 +109,7 @@ at::Tensor pack_int4_real(const at::Tensor& codes) {
       return out;
     }
   }
-  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isa(op));
+  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isas(op));
   check_status(op, row.run(shape, from, to, torch_parallel()));
   return out;
 }

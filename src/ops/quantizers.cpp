@@ -323,7 +323,7 @@ at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scal
   const auto quantize_rows = [&](std::int64_t begin, std::int64_t rows, std::int64_t k) {
     if (rows == 0 || k == 0) return;
     const kernels::RowsShape shape{rows, k};
-    const auto& row = kernels::choose(kernels::quantize_table(), shape, host_isa(op));
+    const auto& row = kernels::choose(kernels::quantize_table(), shape, host_isas(op));
     check_status(op, row.run(shape, from + kernels::row_bytes(dtype, begin), dtype, kernels::row_bytes(dtype, k),
                              nullptr, step, range.lo, range.hi, to + begin, torch_parallel()));
   };

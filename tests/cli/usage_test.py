@@ -33,7 +33,7 @@ def test_version(program):
     assert process.returncode == 0
     assert re.match(r"bie \d+\.\d+\.\d+ \(torch \d+\.\d+.*\)\nbuild: ", process.stdout)
     assert "CUDA kernels: " in process.stdout
-    assert re.search(r"^CPU: (reference|avx2|avxvnni|avx512)", process.stdout, re.MULTILINE)
+    assert re.search(r"^CPU: (reference|avx2|avx512bw|avxvnni|avx512)", process.stdout, re.MULTILINE)
 
 
 WRONG_USE = [

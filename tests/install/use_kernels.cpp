@@ -13,7 +13,7 @@ int main() {
   const std::int8_t w[6] = {1, 1, 1, 2, 0, -1};
   std::int32_t y[2] = {};
 
-  const GemmKernel& kernel = choose(s8xs8_gemm_table(), shape, host().isa);
+  const GemmKernel& kernel = choose(s8xs8_gemm_table(), shape, host().isas);
   const std::size_t bytes = (kernel.packed_bytes(shape.n, shape.k) + 63) / 64 * 64;
   void* packed = std::aligned_alloc(64, bytes);
   kernel.prepack(w, shape.n, shape.k, packed, serial());

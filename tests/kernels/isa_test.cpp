@@ -22,8 +22,6 @@
 namespace bie::kernels::test {
 namespace {
 
-constexpr Isa levels[] = {Isa::reference, Isa::avx2, Isa::avxvnni, Isa::avx512};
-
 constexpr bool CpuFeatures::*avx2_flags[] = {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::f16c};
 constexpr bool CpuFeatures::*avx512_flags[] = {&CpuFeatures::avx512f,    &CpuFeatures::avx512bw,
                                                &CpuFeatures::avx512dq,   &CpuFeatures::avx512vl,
@@ -37,77 +35,92 @@ CpuFeatures everything() {
   return f;
 }
 
-TEST(Isa, ABareCpuGetsTheReference) { EXPECT_EQ(best_isa(CpuFeatures{}), Isa::reference); }
-
-TEST(Isa, AllFlagsGiveTheHighestLevel) { EXPECT_EQ(best_isa(everything()), Isa::avx512); }
-
-/// Those that the EVEX form of vpdpbusd on 256 bits wants.
-bool is_of_evex_vnni(bool CpuFeatures::*flag) {
-  return flag == &CpuFeatures::avx512f || flag == &CpuFeatures::avx512vl || flag == &CpuFeatures::avx512vnni;
+/// A set of its own, whatever lies between.
+IsaSet set_of(std::initializer_list<Isa> isas) {
+  IsaSet set;
+  for (const Isa isa : isas) set.add(isa);
+  return set;
 }
 
-TEST(Isa, OneMissingAvx512FlagLowersToTheNextLevel) {
-  for (const auto flag : avx512_flags) {
-    CpuFeatures f = everything();
-    f.*flag = false;
-    EXPECT_EQ(best_isa(f), Isa::avxvnni);
-    f.avxvnni = false;
-    EXPECT_EQ(best_isa(f), is_of_evex_vnni(flag) ? Isa::avx2 : Isa::avxvnni);
-  }
-}
+TEST(Isa, ABareCpuGetsTheReference) { EXPECT_EQ(isas_of(CpuFeatures{}), Isa::reference); }
 
-TEST(Isa, AvxVnniNeedsNoAvx512) {
-  CpuFeatures f;
-  f.avxvnni = true;
-  EXPECT_EQ(best_isa(f), Isa::reference);
-  for (const auto flag : avx2_flags) f.*flag = true;
-  EXPECT_EQ(best_isa(f), Isa::avxvnni);
-}
+TEST(Isa, AllFlagsGiveAllOfThem) { EXPECT_EQ(isas_of(everything()), Isa::avx512); }
 
-TEST(Isa, OneMissingAvx2FlagLowersToTheReferenceWhateverElseThereIs) {
-  for (const auto flag : avx2_flags) {
-    CpuFeatures f = everything();
-    f.*flag = false;
-    EXPECT_EQ(best_isa(f), Isa::reference);
-  }
-}
-
-TEST(Isa, OneFlagAloneIsNoLevel) {
-  for (const auto flag : avx2_flags) {
-    CpuFeatures f;
-    f.*flag = true;
-    EXPECT_EQ(best_isa(f), Isa::reference);
-  }
-  for (const auto flag : avx512_flags) {
-    CpuFeatures f;
-    f.*flag = true;
-    EXPECT_EQ(best_isa(f), Isa::reference);
-  }
-}
-
-TEST(Isa, ACapLowersAndNeverRaises) {
-  for (const Isa cap : levels)
-    for (const Isa start : levels) {
-      Isa isa = start;
-      EXPECT_EQ(cap_isa(name(cap), &isa), Status::ok);
-      EXPECT_EQ(isa, std::min(cap, start)) << name(cap) << " on " << name(start);
+TEST(Isa, ASetHasWhatWasAdded) {
+  for (const Isa one : all_isas) {
+    const IsaSet set = set_of({one});
+    EXPECT_EQ(set.best(), one);
+    EXPECT_EQ(IsaSet(one).best(), one);
+    for (const Isa other : all_isas) {
+      EXPECT_EQ(set.has(other), other == one || other == Isa::reference);
+      EXPECT_EQ(IsaSet(one).has(other), other <= one);
     }
+  }
+}
+
+TEST(Isa, EachOfThemWantsAllItsFlags) {
+  for (const auto flag : avx512_flags) {
+    CpuFeatures f = everything();
+    f.*flag = false;
+    const bool vnni = flag == &CpuFeatures::avx512vnni, popcnt = flag == &CpuFeatures::avx512vpopcntdq;
+    EXPECT_EQ(isas_of(f), vnni || popcnt ? IsaSet(Isa::avxvnni) : set_of({Isa::avx2, Isa::avxvnni}));
+    // Without AVX-VNNI vpdpbusd of 256 bits is AVX512 F VL VNNI.
+    f.avxvnni = false;
+    const bool evex = f.avx512f && f.avx512vl && f.avx512vnni;
+    EXPECT_EQ(isas_of(f).has(Isa::avxvnni), evex);
+  }
+}
+
+TEST(Isa, CpusOfTheFieldGetWhatTheyHave) {
+  CpuFeatures haswell;
+  for (const auto flag : avx2_flags) haswell.*flag = true;
+  EXPECT_EQ(isas_of(haswell), Isa::avx2);
+  CpuFeatures alder_lake = haswell;
+  alder_lake.avxvnni = true;
+  EXPECT_EQ(isas_of(alder_lake), set_of({Isa::avx2, Isa::avxvnni}));
+  CpuFeatures skylake_x = haswell;
+  skylake_x.avx512f = skylake_x.avx512bw = skylake_x.avx512dq = skylake_x.avx512vl = true;
+  EXPECT_EQ(isas_of(skylake_x), Isa::avx512bw);
+  CpuFeatures cascade_lake = skylake_x;
+  cascade_lake.avx512vnni = true;
+  EXPECT_EQ(isas_of(cascade_lake), Isa::avxvnni);
+  CpuFeatures zen4 = cascade_lake;
+  zen4.avx512vpopcntdq = true;
+  EXPECT_EQ(isas_of(zen4), Isa::avx512);
+}
+
+TEST(Isa, OneMissingAvx2FlagLeavesTheReferenceWhateverElseThereIs) {
+  for (const auto flag : avx2_flags) {
+    CpuFeatures f = everything();
+    f.*flag = false;
+    EXPECT_EQ(isas_of(f), Isa::reference);
+  }
+}
+
+TEST(Isa, ACapTakesAwayAndAddsNothing) {
+  for (const Isa cap : all_isas) {
+    for (const IsaSet start : {IsaSet(), IsaSet(Isa::avx512), set_of({Isa::avx2, Isa::avxvnni})}) {
+      IsaSet isas = start;
+      EXPECT_EQ(cap_isas(name(cap), &isas), Status::ok);
+      for (const Isa isa : all_isas) EXPECT_EQ(isas.has(isa), start.has(isa) && isa <= cap) << name(cap) << name(isa);
+    }
+  }
 }
 
 TEST(Isa, NoTextIsNoCap) {
   for (const char* text : {static_cast<const char*>(nullptr), ""}) {
-    Isa isa = Isa::avx512;
-    EXPECT_EQ(cap_isa(text, &isa), Status::ok);
-    EXPECT_EQ(isa, Isa::avx512);
+    IsaSet isas = Isa::avx512;
+    EXPECT_EQ(cap_isas(text, &isas), Status::ok);
+    EXPECT_EQ(isas, Isa::avx512);
   }
 }
 
 TEST(Isa, AnyOtherNameIsAnErrorAndChangesNothing) {
   for (const char* text : {"AVX2", "avx", "avx2 ", " avx2", "avx_vnni", "avx512f", "none", "0", "neon", "unknown"})
-    for (const Isa start : levels) {
-      Isa isa = start;
-      EXPECT_EQ(cap_isa(text, &isa), Status::bad_environment) << '"' << text << '"';
-      EXPECT_EQ(isa, start);
+    for (const Isa start : all_isas) {
+      IsaSet isas = start;
+      EXPECT_EQ(cap_isas(text, &isas), Status::bad_environment) << '"' << text << '"';
+      EXPECT_EQ(isas, start);
     }
 }
 
@@ -135,26 +148,26 @@ TEST(Isa, TheProbeAgreesWithTheKernelOfTheSystem) {
 /// The rows a capped process would choose lie under its cap.
 template <class Row, class Shape>
 void expect_choice_under(Isa cap, const Table<Row>& table, const Shape& shape) {
-  const Row& row = choose(table, shape, host().isa);
+  const Row& row = choose(table, shape, host().isas);
   EXPECT_LE(row.isa, cap) << row.name;
 }
 
 // CI runs this binary once per level; here is where a cap that had no effect would show.
 TEST(IsaOfThisProcess, TheCapTookEffect) {
-  const Isa best = best_isa(detect_cpu());
+  const IsaSet all = isas_of(detect_cpu());
   const char* text = std::getenv("BIE_MAX_ISA");
   if (text == nullptr || *text == '\0') {
     EXPECT_EQ(host().status, Status::ok);
-    EXPECT_EQ(host().isa, best);
-    RecordProperty("isa", name(host().isa));
+    EXPECT_EQ(host().isas, all);
+    RecordProperty("isa", name(host().isas.best()));
     return;
   }
-  const Isa* cap =
-      std::find_if(std::begin(levels), std::end(levels), [text](Isa isa) { return name(isa) == std::string(text); });
-  ASSERT_NE(cap, std::end(levels)) << "BIE_MAX_ISA=" << text << " names no level, so this run proves nothing";
-  RecordProperty("isa", name(host().isa));
+  const Isa* cap = std::find_if(std::begin(all_isas), std::end(all_isas),
+                                [text](Isa isa) { return name(isa) == std::string(text); });
+  ASSERT_NE(cap, std::end(all_isas)) << "BIE_MAX_ISA=" << text << " names no level, so this run proves nothing";
+  RecordProperty("isa", name(host().isas.best()));
   EXPECT_EQ(host().status, Status::ok);
-  EXPECT_EQ(host().isa, std::min(best, *cap));
+  EXPECT_EQ(host().isas, all & *cap);
   expect_choice_under(*cap, b1xb1_gemm_table(), GemmShape{64, 64, 64});
   expect_choice_under(*cap, s8xs8_gemm_table(), GemmShape{64, 64, 64});
   expect_choice_under(*cap, s4xs4_gemm_table(), GemmShape{64, 64, 64});
@@ -164,24 +177,25 @@ TEST(IsaOfThisProcess, TheCapTookEffect) {
   expect_choice_under(*cap, sign_pack_table(), RowsShape{64, 64});
   expect_choice_under(*cap, int4_pack_table(), RowsShape{64, 64});
   expect_choice_under(*cap, quantize_table(), RowsShape{64, 64});
-  if (*cap > best)
-    GTEST_SKIP() << "BIE_MAX_ISA=" << text << " asks for more than this CPU has: everything ran with " << name(best);
+  if (!all.has(*cap))
+    GTEST_SKIP() << "BIE_MAX_ISA=" << text << " asks for what this CPU does not have: everything ran with "
+                 << name(host().isas.best());
 }
 
-/// Ends the process with 0 where a process started with this BIE_MAX_ISA uses `isa` and says `status`.
-[[noreturn]] void report_host(const char* text, Isa isa, Status status) {
+/// Ends the process with 0 where a process started with this BIE_MAX_ISA uses `isas` and says `status`.
+[[noreturn]] void report_host(const char* text, IsaSet isas, Status status) {
   setenv("BIE_MAX_ISA", text, 1);
-  std::_Exit(host().isa == isa && host().status == status ? 0 : 1);
+  std::_Exit(host().isas == isas && host().status == status ? 0 : 1);
 }
 
 // Each case is a process of its own, because host() reads the variable once.
 TEST(IsaDeathTest, TheVariableRulesTheWholeProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Isa best = best_isa(detect_cpu());
-  for (const Isa cap : levels)
-    EXPECT_EXIT(report_host(name(cap), std::min(best, cap), Status::ok), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(report_host("", best, Status::ok), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(report_host("fastest", best, Status::bad_environment), testing::ExitedWithCode(0), "");
+  const IsaSet all = isas_of(detect_cpu());
+  for (const Isa cap : all_isas)
+    EXPECT_EXIT(report_host(name(cap), all & cap, Status::ok), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(report_host("", all, Status::ok), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(report_host("fastest", all, Status::bad_environment), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -18,17 +18,17 @@ struct Table {
   const Row& back() const { return rows[count - 1]; }
 };
 
-/// Whether this instruction set can run the row and the row takes this shape.
+/// Whether one of these instruction sets runs the row and the row takes this shape.
 template <class Row, class Shape>
-bool fits(const Row& row, const Shape& shape, Isa isa) {
-  return row.isa <= isa && (row.accepts == nullptr || row.accepts(shape));
+bool fits(const Row& row, const Shape& shape, IsaSet isas) {
+  return isas.has(row.isa) && (row.accepts == nullptr || row.accepts(shape));
 }
 
 /// The first row that fits. A pure function.
 template <class Row, class Shape>
-const Row& choose(const Table<Row>& table, const Shape& shape, Isa isa) {
+const Row& choose(const Table<Row>& table, const Shape& shape, IsaSet isas) {
   for (const Row& row : table)
-    if (fits(row, shape, isa)) return row;
+    if (fits(row, shape, isas)) return row;
   return table.back();
 }
 

@@ -10,6 +10,7 @@ Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel rows[] = {
 #if defined(BIE_X86)
     cpu::sign_conv2d_row<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512),
+    cpu::conv2d_row<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw),
     cpu::conv2d_row<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2),
 #endif
     reference::b1xb1_conv2d,

@@ -10,6 +10,7 @@ GemmTable b1xb1_gemm_table() {
   static const GemmKernel rows[] = {
 #if defined(BIE_X86)
     cpu::gemm_row<cpu::avx512::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512", Isa::avx512),
+    cpu::gemm_row<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_row<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx2", Isa::avx2),
 #endif
     reference::b1xb1_gemm,

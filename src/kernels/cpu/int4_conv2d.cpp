@@ -11,6 +11,7 @@ Conv2dTable s4xs4_conv2d_table() {
 #if defined(BIE_X86)
     cpu::conv2d_row<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512),
     cpu::conv2d_row<cpu::avxvnni::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avxvnni", Isa::avxvnni),
+    cpu::conv2d_row<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512bw", Isa::avx512bw),
     cpu::conv2d_row<cpu::avx2::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx2", Isa::avx2),
 #endif
     reference::s4xs4_conv2d,

@@ -11,6 +11,7 @@ GemmTable s8xs8_gemm_table() {
 #if defined(BIE_X86)
     cpu::gemm_row<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512", Isa::avx512),
     cpu::gemm_row<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avxvnni", Isa::avxvnni),
+    cpu::gemm_row<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_row<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx2", Isa::avx2),
 #endif
     reference::s8xs8_gemm,

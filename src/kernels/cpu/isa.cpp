@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 
 namespace bie::kernels {
 
@@ -16,16 +15,21 @@ const char* name(Isa isa) {
     case Isa::reference: return "reference";
     case Isa::avx2: return "avx2";
     case Isa::avxvnni: return "avxvnni";
+    case Isa::avx512bw: return "avx512bw";
     case Isa::avx512: return "avx512";
   }
   return "unknown";
 }
 
-Isa best_isa(const CpuFeatures& f) {
-  const bool avx2 = f.avx2 && f.fma && f.f16c;
-  if (!avx2) return Isa::reference;
-  if (f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl && f.avx512vnni && f.avx512vpopcntdq) return Isa::avx512;
-  return f.avxvnni || (f.avx512f && f.avx512vl && f.avx512vnni) ? Isa::avxvnni : Isa::avx2;
+IsaSet isas_of(const CpuFeatures& f) {
+  IsaSet isas;
+  if (!f.avx2 || !f.fma || !f.f16c) return isas;
+  isas.add(Isa::avx2);
+  if (f.avxvnni || (f.avx512f && f.avx512vl && f.avx512vnni)) isas.add(Isa::avxvnni);
+  if (!f.avx512f || !f.avx512bw || !f.avx512dq || !f.avx512vl) return isas;
+  isas.add(Isa::avx512bw);
+  if (f.avx512vnni && f.avx512vpopcntdq) isas.add(Isa::avx512);
+  return isas;
 }
 
 CpuFeatures detect_cpu() {
@@ -47,11 +51,11 @@ CpuFeatures detect_cpu() {
   return f;
 }
 
-Status cap_isa(const char* text, Isa* isa) {
+Status cap_isas(const char* text, IsaSet* isas) {
   if (text == nullptr || *text == '\0') return Status::ok;
-  for (const Isa level : {Isa::reference, Isa::avx2, Isa::avxvnni, Isa::avx512}) {
-    if (std::strcmp(text, name(level)) != 0) continue;
-    if (level < *isa) *isa = level;
+  for (const Isa last : all_isas) {
+    if (std::strcmp(text, name(last)) != 0) continue;
+    *isas = *isas & last;
     return Status::ok;
   }
   return Status::bad_environment;
@@ -59,17 +63,17 @@ Status cap_isa(const char* text, Isa* isa) {
 
 const Host& host() {
   static const Host once = [] {
-    Host h{best_isa(detect_cpu()), Status::ok};
-    h.status = cap_isa(std::getenv("BIE_MAX_ISA"), &h.isa);
+    Host h{isas_of(detect_cpu()), Status::ok};
+    h.status = cap_isas(std::getenv("BIE_MAX_ISA"), &h.isas);
     return h;
   }();
   return once;
 }
 
 const char* why_not(Isa isa) {
-  if (isa <= host().isa) return nullptr;
-  static const Isa best = best_isa(detect_cpu());
-  return isa <= best ? "left out by BIE_MAX_ISA" : "not on this machine";
+  if (host().isas.has(isa)) return nullptr;
+  static const IsaSet all = isas_of(detect_cpu());
+  return all.has(isa) ? "left out by BIE_MAX_ISA" : "not on this machine";
 }
 
 }  // namespace bie::kernels

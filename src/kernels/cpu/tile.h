@@ -173,6 +173,10 @@ void s4xs4(const TileArgs& args);
 }  // namespace evex
 }  // namespace avxvnni
 
+namespace avx512bw {
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+}  // namespace avx512bw
+
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 extern const PixelTile b1xb1_pixel_tile;

@@ -4,7 +4,7 @@
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
-struct Product {
+struct Product : Vectors256 {
   static constexpr int rows = 4, lanes = 8, unit_bytes = 4, parts = 1;
   static constexpr bool late = false;
   static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255

@@ -5,7 +5,7 @@
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
-struct Product {
+struct Product : Vectors256 {
   static constexpr int rows = 4, lanes = 16, unit_bytes = 2, parts = 2;
   static constexpr bool late = false;
   static constexpr std::int64_t max_units = 64;  // two pairs a unit: 64 * 2 * 240 = 30720 fits an int16

@@ -6,7 +6,7 @@
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
-struct Product {
+struct Product : Vectors256 {
   static constexpr int rows = 6, lanes = 8, unit_bytes = 2, parts = 1;
   static constexpr bool late = false;
   static constexpr std::int64_t max_units = INT64_MAX;  // int32 sums need no flush

@@ -10,10 +10,16 @@
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
-/// Product: `rows` of a full tile; `lanes` outputs a vector; `unit_bytes` of a weight unit; `max_units` a partial sum
-/// can hold; `late`: a sum is ready for the next product some cycles later only; weights(address, part) for `parts`
-/// halves of a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial, acc) adds the partial sums of
-/// `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
+/// The vectors of this folder's own products.
+struct Vectors256 {
+  using Vector = __m256i;
+  static Vector zero() { return _mm256_setzero_si256(); }
+};
+
+/// Product: Vector and zero(); `rows` of a full tile; `lanes` outputs a vector; `unit_bytes` of a weight unit;
+/// `max_units` a partial sum can hold; `late`: a sum is ready for the next product some cycles later only;
+/// weights(address, part) for `parts` halves of a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial,
+/// acc) adds the partial sums of `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
 template <class Product, int R, int V>
 void tile(const TileArgs& a) {
   constexpr int cols = 2 * Product::lanes;
@@ -21,14 +27,15 @@ void tile(const TileArgs& a) {
     for (int c = 0; c < V * Product::lanes; ++c) a.acc[r * cols + c] = 0;
   // Few rows have few sums, and each would wait for itself: neighbouring units then add to sums of their own.
   constexpr int chains = !Product::late || R > 2 ? 1 : 4 / R;
-  __m256i partial[chains][R][V];
+  using Vector = typename Product::Vector;
+  Vector partial[chains][R][V];
   const auto clear = [&partial] {
 #pragma GCC unroll 4
     for (int c = 0; c < chains; ++c)
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-        for (int v = 0; v < V; ++v) partial[c][r][v] = _mm256_setzero_si256();
+        for (int v = 0; v < V; ++v) partial[c][r][v] = Product::zero();
   };
   const auto flush = [&partial, &a] {
 #pragma GCC unroll 4
@@ -45,15 +52,15 @@ void tile(const TileArgs& a) {
     const char* row[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) row[r] = static_cast<const char*>(a.rows[t * Product::rows + r]);
-    const auto multiply = [&](__m256i(&sums)[R][V], std::int64_t u, const char* at) {
+    const auto multiply = [&](Vector(&sums)[R][V], std::int64_t u, const char* at) {
 #pragma GCC unroll 2
       for (int part = 0; part < Product::parts; ++part) {
-        __m256i w[V];
+        Vector w[V];
 #pragma GCC unroll 2
         for (int v = 0; v < V; ++v) w[v] = Product::weights(at + v * Product::lanes * Product::unit_bytes, part);
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
-          const __m256i x = Product::broadcast(row[r], u, part);
+          const Vector x = Product::broadcast(row[r], u, part);
 #pragma GCC unroll 2
           for (int v = 0; v < V; ++v) sums[r][v] = Product::add(sums[r][v], x, w[v]);
         }

@@ -19,7 +19,7 @@ namespace bie::kernels::cpu::avxvnni {
 namespace {
 
 /// What the tiles share beside their weights: eight lanes, units of four bytes.
-struct DotProduct {
+struct DotProduct : avx2::Vectors256 {
   static constexpr int lanes = 8, unit_bytes = 4;
   static constexpr bool late = true;
   static constexpr std::int64_t max_units = INT64_MAX;  // int32 sums need no flush
