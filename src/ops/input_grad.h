@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "bie/kernels/cuda/gradient.h"
+#include "bie/kernels/cuda/input_grad.h"
 #include "ops/bridge.h"
 #include "ops/cuda_call.h"
 

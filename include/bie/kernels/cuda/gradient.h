@@ -1,12 +1,10 @@
-// What the layers' backward passes do to each element, on CUDA: the formulas of numerics.md sections 3 and 5, one pass
-// a function, in the CPU's order of operations. Float arrays are float32 unless a dtype says f16 or bf16. Clips divide
-// by scale_a, or by the smallest normal float32 where that is 0.
+// The values that backward passes multiply, element by element, on CUDA: numerics.md sections 3 and 5, in the CPU's order
+// of operations. Float arrays are float32 unless a dtype says f16 or bf16.
 #pragma once
 
 #include <cstdint>
 
 #include "bie/kernels/cuda/device.h"
-#include "bie/kernels/cuda/quantize.h"
 #include "bie/kernels/dtype.h"
 
 namespace bie::kernels::cuda {
@@ -31,38 +29,5 @@ Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scala
 /// out = sgn(t) * scale. t: f32, bf16, f16 or s8.
 Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
                    const Queue&);
-
-/// The gradient of a layer's output, sent back through its weight: up * gain, up [rows, columns] in float32. What a
-/// backward pass makes of it is the gradients of an activation x [rows, columns], quantised as xs = x + bias.
-struct InputPass {
-  std::int64_t rows, columns;
-  const float* up;
-  Scalar gain;
-  const void* x;
-  Dtype x_dtype;      ///< f32, bf16 or f16
-  const float* bias;  ///< [columns], or null
-  void* grad_x;       ///< like x; may be `up` where x is float32
-  float* grad_bias;   ///< [columns]: the sums of grad_x before it is rounded; or null
-  float* grad_scale;  ///< []
-  void* codes;        ///< of xs [rows, columns], for the weight's gradient; or null
-  Dtype codes_dtype;  ///< f32, bf16 or f16
-};
-
-/// Bytes of the workspace of an input pass, from an 8-byte boundary on.
-std::int64_t input_pass_bytes(std::int64_t rows, std::int64_t columns);
-
-/// grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) / denominator,
-/// codes = sgn(xs).
-Status sign_backward(const InputPass&, const Scalar& scale_a, double denominator, void* workspace, const Queue&);
-
-/// How the gradient of scale_a of a learned-step quantiser is summed.
-struct StepRule {
-  bool exact;          ///< its terms take `up` as it comes, not clipped
-  bool scaled;         ///< `up` is multiplied by scale_a
-  double denominator;  ///< of the sum
-};
-/// The same of q = clamp(rint(xs / scale)); codes are clamp(rint(xs / max(scale, floor))).
-Status quantizer_backward(const InputPass&, const Scalar& scale, const CodeBounds&, const StepRule&, void* workspace,
-                          const Queue&);
 
 }  // namespace bie::kernels::cuda

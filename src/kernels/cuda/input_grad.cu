@@ -1,0 +1,246 @@
+#include "bie/kernels/cuda/input_grad.h"
+
+#include <cfloat>
+
+#include "kernels/cuda/estimator.cuh"
+#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace bie::kernels::cuda {
+namespace {
+
+struct Terms {
+  double sum;
+  __device__ static Terms none() { return {0}; }
+  __device__ void add(const Terms& other) { sum += other.sum; }
+};
+
+struct Estimate {
+  float grad, term, code;  ///< term: what the gradient of the scale adds up
+};
+
+struct SignEstimator {
+  float bound;
+
+  __device__ Estimate operator()(float xs, float up) const {
+    const float grad = up * inside_range(xs, -bound, bound), code = sign(xs);
+    return {grad, grad * code, code};
+  }
+};
+struct SignRule {
+  Scalar scale;
+  double denominator;
+  /// |xs / scale| <= 1 in float32 where |xs| <= |scale|: a quotient of the next float is rounded to more than 1.
+  /// Infinity divided by itself is not inside.
+  __device__ SignEstimator estimator() const { return {fminf(fabsf(clip_divisor(value_of(scale))), FLT_MAX)}; }
+};
+
+struct QuantizerEstimator {
+  const CodeBounds& codes;
+  const bool& exact;
+  float divisor, step, gain;
+
+  __device__ Estimate operator()(float xs, float up) const {
+    const float v = __fdiv_rn(xs, divisor);
+    const float inside = inside_range(v, codes.lo, codes.hi), clamped = round_clamped(v, codes.lo, codes.hi);
+    const float grad = up * gain * inside;
+    // Outside, the clamped value is the bound itself.
+    const float term = (clamped - v * inside) * (exact ? up : grad);
+    return {grad, term, step == divisor ? clamped : round_clamped(__fdiv_rn(xs, step), codes.lo, codes.hi)};
+  }
+};
+struct QuantizerRule {
+  Scalar scale;
+  CodeBounds codes;
+  StepRule rule;
+  double denominator;
+
+  __device__ QuantizerEstimator estimator() const {
+    const float by = value_of(scale);
+    return {codes, rule.exact, clip_divisor(by), lifted(by, codes.floor), rule.scaled ? by : 1.0f};
+  }
+};
+
+/// A grid of strips of columns and ranges of rows: a warp takes four columns a lane, the block's warps take rows in
+/// turn, and each block leaves its sums. It depends on the matrix alone, and with it the order of every sum.
+struct Strips {
+  static constexpr int width = 128, warps = 8, at_once = 2;  ///< at_once: rows that a warp has under way
+  static constexpr int blocks_at_once = 4;                   ///< on a multiprocessor
+  static constexpr std::int64_t most_blocks = 1024;
+
+  int rows;
+  std::int64_t columns;
+  std::int64_t count;  ///< of elements: the last row may be shorter
+  bool aligned;        ///< fours of every row begin on a boundary of four
+
+  __host__ __device__ std::int64_t strips() const { return (columns + width - 1) / width; }
+  __host__ __device__ int ranges() const {
+    const std::int64_t wanted = most_blocks / strips(), most = rows / (warps * at_once);
+    const std::int64_t fewer = wanted < most ? wanted : most;
+    return fewer < 1 ? 1 : static_cast<int>(fewer);
+  }
+  __host__ __device__ int rows_a_range() const { return (rows + ranges() - 1) / ranges(); }
+  __host__ __device__ std::int64_t blocks() const { return strips() * ranges(); }
+};
+
+/// Without a bias the columns mean nothing, and the elements are rows of one strip.
+Strips grid_of(const InputPass& pass) {
+  const bool columns_matter = pass.bias != nullptr || pass.grad_bias != nullptr;
+  const std::int64_t count = pass.rows * pass.columns, columns = columns_matter ? pass.columns : Strips::width;
+  const std::int64_t rows = columns_matter ? pass.rows : (count + columns - 1) / columns;
+  const auto on_four = [](const void* data, Dtype dtype) {
+    return reinterpret_cast<std::uintptr_t>(data) %
+               (dtype == Dtype::f32 ? sizeof(Four<float>) : sizeof(Four<__half>)) ==
+           0;
+  };
+  const bool aligned = columns % 4 == 0 && on_four(pass.up, Dtype::f32) && on_four(pass.x, pass.x_dtype) &&
+                       on_four(pass.grad_x, pass.x_dtype) && on_four(pass.codes, pass.codes_dtype);
+  return {static_cast<int>(rows), columns, count, aligned};
+}
+
+/// What blocks leave in the workspace: terms [blocks], then sums of columns [ranges, columns].
+struct Partials {
+  double* terms;
+  float* sums;
+  Partials(void* workspace, const Strips& grid)
+      : terms(static_cast<double*>(workspace)), sums(reinterpret_cast<float*>(terms + grid.blocks())) {}
+};
+
+template <class X, class Code, class Rule>
+__global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
+    input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+  constexpr int warps = Strips::warps, at_once = Strips::at_once;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::int64_t left = blockIdx.x % grid.strips() * Strips::width;
+  const int range = static_cast<int>(blockIdx.x / grid.strips());
+  const int columns =
+      static_cast<int>(min(grid.columns - left, std::int64_t{Strips::width})) - 4 * lane;  // from here on
+  const auto estimator = rule.estimator();
+  const float gain = value_of(pass.gain);
+  const X* const x = static_cast<const X*>(pass.x);
+  X* const grad_x = static_cast<X*>(pass.grad_x);
+  Code* const all_codes = static_cast<Code*>(pass.codes);
+
+  Four<float> bias{}, sums{};
+  if (pass.bias != nullptr) bias = load_some(pass.bias + left + 4 * lane, /*aligned=*/false, columns);
+  double terms = 0;
+  const int end = columns > 0 ? min((range + 1) * grid.rows_a_range(), grid.rows) : 0;
+  const std::int64_t step = warps * grid.columns;
+  int row = range * grid.rows_a_range() + warp;
+  std::int64_t at = row * grid.columns + left + 4 * lane;
+  const auto valid_at = [&](int its_row, std::int64_t here) {
+    return its_row < end ? static_cast<int>(min(grid.count - here, std::int64_t{columns})) : 0;
+  };
+  for (; row < end; row += warps * at_once, at += at_once * step) {
+    Four<X> from[at_once];
+    Four<float> up[at_once];
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t here = at + r * step;
+      const int valid = valid_at(row + r * warps, here);
+      from[r] = load_some(x + here, grid.aligned, valid);
+      up[r] = load_some(pass.up + here, grid.aligned, valid);
+    }
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t here = at + r * step;
+      const int valid = valid_at(row + r * warps, here);
+      Four<X> grad;
+      Four<Code> codes;
+      Four<float> term;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        // What is not valid is 0, and so are its gradient and its term.
+        const Estimate e = estimator(widen(from[r].at[j]) + bias.at[j], up[r].at[j] * gain);
+        sums.at[j] += e.grad;
+        term.at[j] = e.term;
+        grad.at[j] = narrow<X>(e.grad);
+        codes.at[j] = narrow<Code>(e.code);
+      }
+      terms += (term.at[0] + term.at[1]) + (term.at[2] + term.at[3]);
+      store_some(grad_x + here, grid.aligned, valid, grad);
+      if (all_codes == nullptr) continue;
+      store_some(all_codes + here, grid.aligned, valid, codes);
+    }
+  }
+
+  __shared__ alignas(sizeof(Four<float>)) float of_warps[warps][Strips::width];
+  if (pass.grad_bias != nullptr) {
+    *reinterpret_cast<Four<float>*>(&of_warps[warp][4 * lane]) = sums;
+    __syncthreads();
+    const std::int64_t mine = left + threadIdx.x;
+    if (threadIdx.x < Strips::width && mine < pass.columns) {
+      float sum = 0;
+      for (int w = 0; w < warps; ++w) sum += of_warps[w][threadIdx.x];
+      partials.sums[range * pass.columns + mine] = sum;
+    }
+  }
+  const Terms total = of_block(Terms{terms});
+  if (threadIdx.x == 0) partials.terms[blockIdx.x] = total.sum;
+}
+
+/// Block 0 finishes the gradient of the scale, the others finish that of the bias, 32 columns each.
+template <class Rule>
+__global__ void __launch_bounds__(total_threads)
+    finish_input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+  if (blockIdx.x == 0) {
+    Terms mine = Terms::none();
+    for (std::int64_t i = threadIdx.x; i < grid.blocks(); i += total_threads) mine.sum += partials.terms[i];
+    mine = of_block(mine);
+    if (threadIdx.x == 0)
+      *pass.grad_scale = value_of(rule.scale) == 0 ? 0.0f : static_cast<float>(mine.sum / rule.denominator);
+    return;
+  }
+  constexpr int slices = total_threads / 32;
+  const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;
+  const std::int64_t column = std::int64_t{blockIdx.x - 1} * 32 + lane;
+  __shared__ double of_slices[slices][32];
+  double sum = 0;
+  if (column < pass.columns)
+    for (int range = slice; range < grid.ranges(); range += slices)
+      sum += static_cast<double>(partials.sums[range * pass.columns + column]);
+  of_slices[slice][lane] = sum;
+  __syncthreads();
+  if (slice != 0 || column >= pass.columns) return;
+  for (int i = 1; i < slices; ++i) sum += of_slices[i][lane];
+  pass.grad_bias[column] = static_cast<float>(sum);
+}
+
+template <class Rule>
+Status run_input_pass(const InputPass& pass, const Rule& rule, void* workspace, const Queue& queue) {
+  constexpr std::int64_t most_rows = INT32_MAX - Strips::most_blocks;
+  if (pass.rows > most_rows || pass.rows * pass.columns / Strips::width >= most_rows) return Status::bad_shape;
+  const Strips grid = grid_of(pass);
+  const Partials partials(workspace, grid);
+  const Status status = with_float(pass.x_dtype, [&](auto element) {
+    return with_float(pass.codes_dtype, [&](auto code) {
+      return launch(input_pass<decltype(element), decltype(code), Rule>, grid.blocks(), 32 * Strips::warps, 0, queue,
+                    pass, rule, grid, partials);
+    });
+  });
+  if (status != Status::ok) return status;
+  const std::int64_t blocks = pass.grad_bias == nullptr ? 1 : 1 + (pass.columns + 31) / 32;
+  return launch(finish_input_pass<Rule>, blocks, total_threads, 0, queue, pass, rule, grid, partials);
+}
+
+}  // namespace
+
+std::int64_t input_pass_bytes(std::int64_t rows, std::int64_t columns) {
+  const Strips grid{static_cast<int>(rows), columns, rows * columns, false};
+  const std::int64_t blocks = grid.blocks() > Strips::most_blocks ? grid.blocks() : Strips::most_blocks;
+  return blocks * static_cast<std::int64_t>(sizeof(double)) +
+         grid.ranges() * columns * static_cast<std::int64_t>(sizeof(float));
+}
+
+Status sign_backward(const InputPass& pass, const Scalar& scale_a, double denominator, void* workspace,
+                     const Queue& queue) {
+  return run_input_pass(pass, SignRule{scale_a, denominator}, workspace, queue);
+}
+
+Status quantizer_backward(const InputPass& pass, const Scalar& scale, const CodeBounds& codes, const StepRule& rule,
+                          void* workspace, const Queue& queue) {
+  return run_input_pass(pass, QuantizerRule{scale, codes, rule, rule.denominator}, workspace, queue);
+}
+
+}  // namespace bie::kernels::cuda
