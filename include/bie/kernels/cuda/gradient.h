@@ -1,5 +1,5 @@
-// The values that backward passes multiply, element by element, on CUDA: numerics.md sections 3 and 5, in the CPU's order
-// of operations. Float arrays are float32 unless a dtype says f16 or bf16.
+// The values that backward passes multiply, element by element, on CUDA: numerics.md sections 3 and 5, in the CPU's
+// order of operations. Float arrays are float32 unless a dtype says f16 or bf16.
 #pragma once
 
 #include <cstdint>
