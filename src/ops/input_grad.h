@@ -70,8 +70,7 @@ InputGrads cuda_input_grads(const char* op, const Scaled& up, const LinearInput&
     pass.codes = grads.operand.mutable_data_ptr();
     pass.codes_dtype = kernel_dtype(op, "codes", grads.operand);
   }
-  const at::Tensor workspace =
-      at::empty({kernels::cuda::input_pass_bytes(pass.rows, pass.columns)}, in.x.options().dtype(at::kByte));
+  const at::Tensor workspace = at::empty({kernels::cuda::input_pass_bytes(pass)}, in.x.options().dtype(at::kByte));
   start(call, pass, workspace.mutable_data_ptr());
   if (grad_bias.defined()) grads.bias_a = grad_bias.to(in.bias_a.scalar_type());
   // A scale on the CPU that wants no gradient is not worth waiting for.

@@ -11,8 +11,7 @@
 namespace bie::ops {
 
 /// g [m, n] against codes: whole numbers of at most nine bits. Both products are float32, on CUDA with the codes' scale
-/// left to the pass behind them. With a batch axis in front of
-/// g and of the codes each entry is a product of its own.
+/// left to the pass behind them. With a batch axis in front of g and of the codes each entry is a product of its own.
 ///
 /// On the CPU float32 is multiplied. On CUDA the tensor cores multiply 16-bit floats, which hold codes exactly, and add
 /// in float32: a 16-bit g as it is, a float32 one as the sum of three bfloat16 parts, 24 bits, one product each. GPUs

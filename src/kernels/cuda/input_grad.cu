@@ -226,11 +226,10 @@ Status run_input_pass(const InputPass& pass, const Rule& rule, void* workspace, 
 
 }  // namespace
 
-std::int64_t input_pass_bytes(std::int64_t rows, std::int64_t columns) {
-  const Strips grid{static_cast<int>(rows), columns, rows * columns, false};
-  const std::int64_t blocks = grid.blocks() > Strips::most_blocks ? grid.blocks() : Strips::most_blocks;
-  return blocks * static_cast<std::int64_t>(sizeof(double)) +
-         grid.ranges() * columns * static_cast<std::int64_t>(sizeof(float));
+std::int64_t input_pass_bytes(const InputPass& pass) {
+  const Strips grid = grid_of(pass);
+  const std::int64_t sums = pass.grad_bias == nullptr ? 0 : grid.ranges() * grid.columns;
+  return grid.blocks() * static_cast<std::int64_t>(sizeof(double)) + sums * static_cast<std::int64_t>(sizeof(float));
 }
 
 Status sign_backward(const InputPass& pass, const Scalar& scale_a, double denominator, void* workspace,

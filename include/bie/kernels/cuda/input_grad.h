@@ -27,8 +27,8 @@ struct InputPass {
   Dtype codes_dtype;  ///< f32, bf16 or f16
 };
 
-/// Bytes of the workspace of an input pass, from an 8-byte boundary on.
-std::int64_t input_pass_bytes(std::int64_t rows, std::int64_t columns);
+/// Bytes of the workspace of an input pass whose shape, bias and grad_bias are set; from an 8-byte boundary on.
+std::int64_t input_pass_bytes(const InputPass&);
 
 /// grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) / denominator,
 /// codes = sgn(xs).
