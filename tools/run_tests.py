@@ -1,7 +1,8 @@
 """Runs every suite and ends with one line, `N passed, N failed, N skipped`; exit status 1 on a failure or an empty run.
 
 Usage: run_tests.py [--only SUITE]... A check that is not a test framework's (a build, a format, the layers) counts as
-one test. The output of whatever fails is printed in full; skips are listed with their reasons at the end.
+one test. The output of whatever fails is printed in full; skips with their reasons, and after them the failures once
+more with the first lines of what they said, stand at the end, where the tail of a log still has them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ISA_CAPS = ["reference", "avx2", "avx512bw", "avxvnni", "avx512"]
 TIME_LIMIT_S = 1800
 FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
 FUZZ_SEED = 1
+FAILURE_LINES = 12
 
 
 class Tally:
@@ -38,8 +40,19 @@ class Tally:
         self.passed = 0
         self.failed = 0
         self.skips: list[tuple[str, str]] = []
+        self.failures: list[str] = []
 
-    def add(self, label: str, seconds: float, passed: int, failed: int, skips: list[str], output: str = "") -> None:
+    def add(
+        self,
+        label: str,
+        seconds: float,
+        passed: int,
+        failed: int,
+        skips: list[str],
+        output: str = "",
+        failures: list[tuple[str, str]] | None = None,
+    ) -> None:
+        """`failures`: names of the failed tests and what they said; without them the suite's last lines are told."""
         self.passed += passed
         self.failed += failed
         self.skips += [(label, reason) for reason in skips]
@@ -49,6 +62,12 @@ class Tally:
         print(f"{label:<40} {', '.join(counts) or 'nothing ran':<34} {seconds:7.1f} s", flush=True)
         if failed and output:
             print(f"---- {label}\n{output.rstrip()}\n----", flush=True)
+        if failed and failures:
+            for name, said in failures:
+                lines = [line for line in said.splitlines() if line.strip()]
+                self.failures.append("\n  ".join([f"{label}: {name}", *lines[:FAILURE_LINES]]))
+        elif failed:
+            self.failures.append("\n  ".join([label, *output.rstrip().splitlines()[-FAILURE_LINES:]]))
 
     def check(self, label: str, seconds: float, ok: bool, output: str) -> bool:
         self.add(label, seconds, int(ok), int(not ok), [], output)
@@ -125,7 +144,7 @@ def run_junit(label: str, *command: object, report: str, env: dict[str, str], cw
     with tempfile.TemporaryDirectory(prefix="bie-report-") as folder:
         path = Path(folder) / "report.xml"
         status, output, seconds = run(*command, f"{report}{path}", env=env, cwd=cwd)
-        passed, failed, skips = 0, 0, []
+        passed, failures, skips = 0, [], []
         try:
             cases = list(ET.parse(path).iter("testcase"))
         except (OSError, ET.ParseError):
@@ -134,8 +153,9 @@ def run_junit(label: str, *command: object, report: str, env: dict[str, str], cw
         for case in cases:
             name = f"{case.get('classname', '')}.{case.get('name')}"
             skipped = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
-                failed += 1
+            failure = case.find("failure") if case.find("failure") is not None else case.find("error")
+            if failure is not None:
+                failures.append((name, failure.get("message") or failure.text or ""))
             elif skipped is not None:
                 skips.append((skipped.get("message") or skipped.text or f"{name} gives no reason").strip())
             elif case.get("status") == "notrun":
@@ -143,10 +163,11 @@ def run_junit(label: str, *command: object, report: str, env: dict[str, str], cw
             else:
                 passed += 1
         # A crash, a sanitizer's report, an error outside the cases.
+        failed = len(failures)
         if status != 0 and failed == 0:
             failed = 1
             output += f"\n{label} ended with status {status}\n"
-        TALLY.add(label, seconds, passed, failed, skips, output)
+        TALLY.add(label, seconds, passed, failed, skips, output, failures)
 
 
 def run_gtest(executable: Path, suffix: str = "", env: dict[str, str] | None = None) -> None:
@@ -392,6 +413,8 @@ def main() -> int:
         print(run(BIN / "python", ROOT / "tools/support_matrix.py", "--count", env=package_environment())[1].strip())
     for (label, reason), count in Counter(TALLY.skips).items():
         print(f"skipped {count} in {label}: {reason}")
+    for failure in TALLY.failures:
+        print(f"failed: {failure}")
     print(f"{TALLY.passed} passed, {TALLY.failed} failed, {len(TALLY.skips)} skipped", flush=True)
     return 1 if TALLY.failed or not TALLY.passed else 0
 

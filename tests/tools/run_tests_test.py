@@ -1,0 +1,47 @@
+"""What `tools/run_tests.py` counts and tells of a suite."""
+
+import sys
+
+import pytest
+import run_tests
+
+
+@pytest.fixture
+def tally(monkeypatch):
+    monkeypatch.setattr(run_tests, "TALLY", run_tests.Tally())
+    return run_tests.TALLY
+
+
+def test_a_failure_is_named_with_what_it_said(tally, tmp_path, capsys):
+    suite = tmp_path / "sums_test.py"
+    suite.write_text(
+        "import pytest\n"
+        "def test_right(): pass\n"
+        "def test_wrong(): assert 1 + 1 == 3\n"
+        "def test_left(): pytest.skip('no abacus')\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, suite)
+    run_tests.run_junit("sums", *command, report="--junitxml=", env=run_tests.environment(), cwd=tmp_path)
+    assert (tally.passed, tally.failed) == (1, 1)
+    assert [label for label, _ in tally.skips] == ["sums"]
+    (failure,) = tally.failures
+    assert failure.startswith("sums: sums_test.test_wrong\n")
+    assert "assert (1 + 1) == 3" in failure
+    assert "test_wrong" in capsys.readouterr().out
+
+
+def test_a_crash_is_a_failure(tally):
+    command = (sys.executable, "-c", "print('on the way'); raise SystemExit(3)")
+    run_tests.run_junit("crash", *command, report="--report=", env=run_tests.environment())
+    assert (tally.passed, tally.failed) == (0, 1)
+    (failure,) = tally.failures
+    assert failure.splitlines()[0] == "crash"
+    assert "on the way" in failure
+    assert "crash ended with status 3" in failure
+
+
+def test_a_long_failure_is_cut_to_its_end(tally):
+    tally.check("build", 1.0, False, "\n".join(f"line {i}" for i in range(100)))
+    (failure,) = tally.failures
+    assert "line 99" in failure
+    assert "line 50" not in failure
