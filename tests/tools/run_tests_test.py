@@ -45,3 +45,14 @@ def test_a_long_failure_is_cut_to_its_end(tally):
     (failure,) = tally.failures
     assert "line 99" in failure
     assert "line 50" not in failure
+
+
+def test_foreign_libraries_are_told_by_name_alone():
+    listed = (
+        "\tlinux-vdso.so.1 (0x00007f089bfc1000)\n"
+        "\tlibc10.so => /venv/torch/lib/libc10.so (0x00007f0800000000)\n"
+        "\tlibpython3.11.so.1.0 => not found\n"
+        "\tlibstdc++.so.6 => /opt/torch/libstdc++.so.6 (0x00007f0c10c10000)\n"
+        "\t/lib64/ld-linux-x86-64.so.2 (0x00007f0400000000)\n"
+    )
+    assert run_tests.foreign_libraries(listed) == ["libc10.so", "libpython3.11.so.1.0"]
