@@ -112,19 +112,21 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const bool signs = y.dtype == Dtype::bits && surely_finite(y, shape, width);  // by the tile too
   const bool coded = is_code(y.dtype) && !signs;
   const bool fetch_output = m * row_bytes(y.dtype, shape.n) >= large_output;
+  const bool lone = m <= tile.mr && direct && !fetch_output;  // one tile, which takes neighbouring panels at once
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[max_tile];
     alignas(64) float results[max_tile];  // that become codes
     std::uint64_t row_signs[16];
     bool all_finite = true;
-    for (std::int64_t item = begin; item < end; ++item) {
+    for (std::int64_t item = begin, run = 1; item < end; item += run) {
       const auto [block, p] = order.item(item);
       const char* panel = static_cast<const char*>(packed) + p * layout.panel_bytes;
       const std::int64_t column = p * tile.nr;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, shape.n - column));
       const std::int64_t first = block * block_rows;
       const std::int64_t last = std::min(m, first + block_rows);
+      run = lone && columns == tile.nr ? std::min(end - item, shape.n / tile.nr - p) : 1;
       const std::int64_t tiles = (last - first + tile.mr - 1) / tile.mr;
       for (std::int64_t row = first; row < last; row += tile.mr) {
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
@@ -137,7 +139,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? results : nullptr;
         tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
                   panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale,
-                  signs ? row_signs : nullptr, y.bias == nullptr ? nullptr : y.bias + column});
+                  signs ? row_signs : nullptr, y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes});
         if (signs) {
           for (int r = 0; r < rows; ++r)
             std::memcpy(out + r * y.row_stride, row_signs + r, static_cast<std::size_t>(row_bytes(y.dtype, columns)));

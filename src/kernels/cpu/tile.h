@@ -79,6 +79,9 @@ struct TileArgs {
   /// >= 0; it is 0 from col_count on.
   std::uint64_t* signs = nullptr;
   const float* bias = nullptr;  ///< of signs: [col_count] or null
+  /// More than one, where y is not null and col_count is nr, are panels one after the other, `panel_bytes` from begin
+  /// to begin, init included; each one's results stand nr further in y.
+  std::int64_t panels = 1, panel_bytes = 0;
 };
 
 /// out[i] = float(acc[i]) * scale in `dtype`, i < count.

@@ -21,7 +21,7 @@ struct Vectors256 {
 /// weights(address, part) for `parts` halves of a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial,
 /// acc) adds the partial sums of `lanes` outputs to acc; finish(acc, init) ends one vector of eight.
 template <class Product, int R, int V>
-void tile(const TileArgs& a) {
+[[gnu::always_inline]] inline void tile(const TileArgs& a) {
   constexpr int cols = 2 * Product::lanes;
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < V * Product::lanes; ++c) a.acc[r * cols + c] = 0;
@@ -97,10 +97,22 @@ void tile(const TileArgs& a) {
   for (int r = 0; r < R; ++r) store({a.acc + r * cols, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
 }
 
+/// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
+template <class Product, int R, int V>
+void tiles(TileArgs a) {
+  for (;; --a.panels) {
+    tile<Product, R, V>(a);
+    if (a.panels == 1) return;
+    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
+    a.init += a.panel_bytes / 4;
+    a.y += 2 * Product::lanes;
+  }
+}
+
 template <class Product, int R>
 void tile_of_rows(const TileArgs& a) {
-  if (a.col_count <= Product::lanes) return tile<Product, R, 1>(a);
-  return tile<Product, R, 2>(a);
+  if (a.col_count <= Product::lanes) return tiles<Product, R, 1>(a);
+  return tiles<Product, R, 2>(a);
 }
 
 template <class Product>

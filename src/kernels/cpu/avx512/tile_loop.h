@@ -15,7 +15,7 @@ constexpr int tile_rows = 6, tile_cols = 64;
 /// Product: `parts` broadcasts a weight unit feeds; weights(address, part), add(sum, x, w), finish(sum, init).
 /// R * V sums, V weights and one broadcast fit the 32 registers.
 template <class Product, int R, int V>
-void tile(const TileArgs& a) {
+[[gnu::always_inline]] inline void tile(const TileArgs& a) {
   __m512i sum[R][V];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
@@ -78,13 +78,25 @@ void tile(const TileArgs& a) {
                             _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale));
 }
 
+/// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
+template <class Product, int R, int V>
+void tiles(TileArgs a) {
+  for (;; --a.panels) {
+    tile<Product, R, V>(a);
+    if (a.panels == 1) return;
+    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
+    a.init += a.panel_bytes / 4;
+    a.y += tile_cols;
+  }
+}
+
 template <class Product, int R>
 void tile_of_rows(const TileArgs& a) {
   switch ((a.col_count - 1) / 16) {
-    case 0: return tile<Product, R, 1>(a);
-    case 1: return tile<Product, R, 2>(a);
-    case 2: return tile<Product, R, 3>(a);
-    default: return tile<Product, R, 4>(a);
+    case 0: return tiles<Product, R, 1>(a);
+    case 1: return tiles<Product, R, 2>(a);
+    case 2: return tiles<Product, R, 3>(a);
+    default: return tiles<Product, R, 4>(a);
   }
 }
 
