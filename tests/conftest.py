@@ -13,6 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("BIE_BUILD_DIR", "build/release")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_remembered_choices(tmp_path_factory):
+    """What this machine's user has tuned is neither read nor written."""
+    os.environ["BIE_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def library() -> str:
     """The shared library of the operators."""

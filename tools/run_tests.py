@@ -102,11 +102,16 @@ def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -
     return status, output.decode(errors="replace"), time.monotonic() - start
 
 
+@cache
+def empty_cache() -> str:
+    return tempfile.mkdtemp(prefix="bie-cache-")
+
+
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without settings of the caller that would change what is tested."""
+    """Ours, without settings and tuned choices of the caller that would change what is tested."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("BIE_", "GTEST_", "PYTEST_"))}
     env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
-    return env | more
+    return env | {"BIE_CACHE_DIR": empty_cache()} | more
 
 
 @cache

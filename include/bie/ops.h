@@ -60,18 +60,20 @@ BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, 
                                  const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                                  const BinaryLinearOptions& options = {});
 
-/// The id of the fastest kernel for this shape on this machine, timed on zeros (sizes are cut so that it takes about
-/// 50 ms at most). 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this build's
-/// b1xb1_gemm_table; an id that names no kernel for this shape and machine is automatic, with one warning.
-/// Never store an id: the next build may order its rows otherwise.
-/// @param device  a CUDA device: 200 + i for row i of its table, as tune_gemm(1, ...); else this machine's CPU.
+/// tune_gemm(1, m, n, k, device) on this machine's CPU or the device given.
+/// Of ids in general: 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this
+/// build's CPU table, 200 + i of its CUDA table; an id that names no kernel for a shape and machine is automatic, with
+/// one warning. Never store an id: the next build may order its rows otherwise.
 BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k,
                                           std::optional<at::Device> device = std::nullopt);
 
-/// Times the rows of a CUDA GEMM (bits 1, 4 or 8) for this shape, in about 0.1 s, and remembers the fastest for every
-/// later call of such a shape (m up to the same power of two) on such a GPU, in this process and the next: the file
-/// gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie. Without it rows are chosen by shape.
-/// @return 200 + the row's index. Waits for the device; never inside a CUDA graph's capture.
+/// Times the rows of a GEMM (bits 1, 4 or 8) for this shape, in about 0.1 s, and remembers the fastest, in this process
+/// and for the next: the file gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie. Without
+/// it rows are chosen by shape and instruction set. On a GPU the choice is for every m up to the same power of two on
+/// such a GPU and driver; on a CPU, where each row arranges the weight its own way, for weights of this n and k at
+/// every m, with the instruction sets that are allowed now, timed on zeros and on a cut of a large shape.
+/// @return 100 + the row's index on the CPU, 200 + it on CUDA, where the call waits for the device: never inside a
+/// CUDA graph's capture.
 BIE_API std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device);
 
 struct QLinearOptions {

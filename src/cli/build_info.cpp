@@ -1,22 +1,11 @@
 #include "cli/build_info.h"
 
-#include <fstream>
-
 #include "bie/kernels/isa.h"
 #include "bie/kernels/status.h"
 #include "cli/text.h"
 
 namespace bie::cli {
 namespace {
-
-/// The processor as the system calls it; empty where it does not say.
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (const std::size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-  return {};
-}
 
 /// Why the instruction set is not the best of this CPU; empty where it is.
 std::string isa_note() {
@@ -35,7 +24,7 @@ Json build_info() {
           {"compiler", BIE_COMPILER},
           {"build", BIE_BUILD_TYPE},
           {"cuda", BIE_WITH_CUDA != 0 ? Json(BIE_CUDA_VERSION) : Json()},
-          {"cpu", cpu_name()},
+          {"cpu", kernels::cpu_name()},
           {"isa", kernels::name(kernels::isas_of(kernels::detect_cpu()).best())},
           {"isa_note", isa_note()}};
 }

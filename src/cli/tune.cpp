@@ -1,4 +1,4 @@
-// bie tune: times the GEMM kernels of a GPU for given shapes and remembers the fastest.
+// bie tune: times the GEMM kernels of a GPU or of this CPU for given shapes and remembers the fastest.
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/cuda/gemm.h"
+#include "bie/kernels/int4_gemm.h"
+#include "bie/kernels/int8_gemm.h"
 #include "bie/nn/linear.h"
 #include "bie/nn/model_file.h"
 #include "bie/ops.h"
@@ -42,28 +45,39 @@ std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
   return gemms;
 }
 
-const char* name_of([[maybe_unused]] std::int64_t bits, [[maybe_unused]] std::int64_t id) {
+/// The row's name in the tables of CUDA or of the CPU.
+std::string name_of(std::int64_t bits, std::int64_t id) {
+  const auto name = [bits](const auto& b1, const auto& s4, const auto& s8, std::int64_t index) {
+    return std::string((bits == 1 ? b1() : bits == 4 ? s4() : s8()).rows[index].name);
+  };
 #if BIE_WITH_CUDA
-  const kernels::cuda::GemmTable table = bits == 1   ? kernels::cuda::b1xb1_gemm_table()
-                                         : bits == 4 ? kernels::cuda::s4xs4_gemm_table()
-                                                     : kernels::cuda::s8xs8_gemm_table();
-  return table.rows[id - 200].name;
-#else
-  return "";
+  namespace cuda = kernels::cuda;
+  if (id >= 200) return name(cuda::b1xb1_gemm_table, cuda::s4xs4_gemm_table, cuda::s8xs8_gemm_table, id - 200);
 #endif
+  return name(kernels::b1xb1_gemm_table, kernels::s4xs4_gemm_table, kernels::s8xs8_gemm_table, id - 100);
+}
+
+/// The GPU where there is one, else the CPU.
+std::string default_device() {
+#if BIE_WITH_CUDA
+  const kernels::cuda::Gpu* gpu = nullptr;
+  if (kernels::cuda::gpu(0, &gpu) == kernels::Status::ok) return "cuda";
+#endif
+  return "cpu";
 }
 
 }  // namespace
 
 void add_tune(CLI::App& app, const Global& global) {
   struct Arguments {
-    std::string device = "cuda", model;
+    std::string device, model;
     std::vector<std::string> gemms;
     std::int64_t batch = 64;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("tune", "Time a GPU's GEMM kernels and remember the fastest");
-  command->add_option("--device", arguments->device, "cuda or cuda:N")->capture_default_str();
+  CLI::App* command = app.add_subcommand("tune", "Time the GEMM kernels and remember the fastest");
+  command->add_option("--device", arguments->device,
+                      "cpu, cuda or cuda:N (default: the GPU if there is one, else cpu)");
   command->add_option("--gemm", arguments->gemms, "BITS,M,N,K: M rows, N outputs, K inputs; may be repeated");
   takes_file(command->add_option("--model", arguments->model, "the linear layers of a model written by bie train"));
   command->add_option("--batch", arguments->batch, "rows for --model")
@@ -71,6 +85,7 @@ void add_tune(CLI::App& app, const Global& global) {
       ->capture_default_str();
   command->footer(
       "Choices go to gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie.\n"
+      "A GPU's are for M up to the same power of two; a CPU's for weights of that N and K at every M.\n"
       "Examples:\n  bie tune --gemm 8,64,4096,4096 --gemm 1,1,4096,4096\n"
       "  bie tune --model mnist4.safetensors --batch 64");
   command->callback([arguments, &global] {
@@ -79,7 +94,7 @@ void add_tune(CLI::App& app, const Global& global) {
     if (!arguments->model.empty())
       for (const Gemm& gemm : gemms_of(arguments->model, arguments->batch)) gemms.push_back(gemm);
     TORCH_CHECK_VALUE(!gemms.empty(), "nothing to tune: --gemm or a --model with quantised linear layers is wanted");
-    const at::Device device = train::device_of(arguments->device);
+    const at::Device device = train::device_of(arguments->device.empty() ? default_device() : arguments->device);
     Json choices = Json::array();
     for (const Gemm& g : gemms) {
       const std::string row = name_of(g.bits, ops::tune_gemm(g.bits, g.m, g.n, g.k, device));

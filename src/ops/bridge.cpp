@@ -15,6 +15,7 @@
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/kernels/int8_gemm.h"
+#include "ops/cpu_tuning.h"
 #include "ops/cuda_products.h"
 #include "ops/dispatch_log.h"
 
@@ -251,8 +252,19 @@ const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& ta
   const std::int64_t index = kernel_id - first_kernel_id;
   if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isas)) return table.rows[index];
   if (kernel_id < first_cuda_kernel_id || kernel_id > last_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
+  if (const kernels::GemmKernel* row = tuned_row(table, shape, isas)) return *row;
   return kernels::choose(table, shape, isas);
 }
+
+namespace {
+
+const char* how_chosen(const kernels::GemmTable& table, const kernels::GemmKernel& row, const kernels::GemmShape& shape,
+                       std::int64_t kernel_id) {
+  if (kernel_id >= first_kernel_id) return "kernel_id";
+  return &row == &kernels::choose(table, shape, kernels::host().isas) ? "the first that fits" : "tuned";
+}
+
+}  // namespace
 
 void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape& shape, const Rows& x,
               kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
@@ -272,7 +284,7 @@ void run_gemm(const char* op, const GemmTables& tables, const kernels::GemmShape
     return;
   }
   const kernels::GemmKernel& row = gemm_row(op, tables.cpu, shape, kernel_id);
-  log_dispatch(op, tables.cpu, row, shape, kernel_id >= first_kernel_id ? "kernel_id" : "the first that fits");
+  log_dispatch(op, tables.cpu, row, shape, how_chosen(tables.cpu, row, shape, kernel_id));
   const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
   row.prepack(weight.values.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
   check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));

@@ -143,8 +143,8 @@ inline constexpr std::int64_t first_kernel_id = 100;
 /// The same for the rows of CUDA. An id of the other kind of device is automatic, so that a layer can move.
 inline constexpr std::int64_t first_cuda_kernel_id = 200, last_cuda_kernel_id = 299;
 
-/// The row an id names, or the table's choice. An id of a row that is not there, not for this machine or not for this
-/// shape is the choice too, with one warning.
+/// The row an id names, or the one that tuning found fastest, or the table's choice. An id of a row that is not
+/// there, not for this machine or not for this shape names none, with one warning.
 const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
                                     std::int64_t kernel_id);
 /// Warns once of an id that is of no kind of device.

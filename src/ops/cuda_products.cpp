@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "ops/tuning.h"
+#include "ops/cuda_tuning.h"
 
 namespace bie::ops {
 namespace {

@@ -328,9 +328,24 @@ def test_tune_refuses_what_it_cannot_time(program, no_gpu):
     for text in ("8,64,512", "8,64,512,512,", "a,b,c,d", ""):
         program.refused(program.run("tune", "--gemm", text), "BITS,M,N,K is wanted")
     program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu2"), "cpu, cuda or cuda:N is wanted")
-    program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cpu"), "a CUDA device is wanted")
-    program.refused(program.run("tune", "--gemm", "8,64,512,512"), "cuda", code=4)
+    program.refused(program.run("tune", "--gemm", "2,64,512,512"), "1, 4 or 8 is wanted")
+    program.refused(program.run("tune", "--gemm", "8,0,512,512"), "positive numbers are wanted")
+    program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cuda"), "cuda", code=4)
     program.refused(program.run("tune", "--model", "/nowhere"), "/nowhere")
+
+
+def test_tune_times_the_cpu_where_there_is_no_gpu(program, no_gpu, tmp_path):
+    env = {"BIE_CACHE_DIR": str(tmp_path)}
+    words = ["tune", "--gemm", "8,64,512,512", "--gemm", "1,1,512,512"]
+    done = program.run(*words, env=env)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"8 bit, m 64, n 512, k 512: s8xs8_gemm_\w+", first)
+    assert re.fullmatch(r"1 bit, m 1, n 512, k 512: b1xb1_gemm_\w+", second)
+    document = json.loads(program.run(*words, "--device", "cpu", "--json", env=env).stdout)
+    assert document["device"] == "cpu"
+    assert [(c["bits"], c["m"], c["n"], c["k"]) for c in document["choices"]] == [(8, 64, 512, 512), (1, 1, 512, 512)]
+    assert len((tmp_path / "gemm_tuning.tsv").read_text().splitlines()) == 3
 
 
 def test_doctor_says_where_there_is_no_gpu(program, no_gpu):

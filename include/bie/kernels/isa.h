@@ -53,6 +53,9 @@ IsaSet isas_of(const CpuFeatures& features);
 
 CpuFeatures detect_cpu();
 
+/// The processor as the system calls it; "" where it does not say.
+const char* cpu_name();
+
 /// Leaves of `isas` those up to the one named by the text of BIE_MAX_ISA (null or "" means no cap).
 /// Status::bad_environment for any other name; `isas` is then left as it was.
 Status cap_isas(const char* text, IsaSet* isas);

@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace bie::kernels {
 
@@ -49,6 +51,17 @@ CpuFeatures detect_cpu() {
   f.avx512vpopcntdq = __builtin_cpu_supports("avx512vpopcntdq") != 0;
 #endif
   return f;
+}
+
+const char* cpu_name() {
+  static const std::string once = [] {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);)
+      if (line.rfind("model name", 0) == 0)
+        if (const std::size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+    return std::string();
+  }();
+  return once.c_str();
 }
 
 Status cap_isas(const char* text, IsaSet* isas) {

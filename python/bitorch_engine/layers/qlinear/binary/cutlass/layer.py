@@ -43,7 +43,8 @@ class BinaryLinearCutlass(TrainedSigns):
     def select_gemm_kernel(self, x: Tensor) -> None:
         """Times this machine's kernels on batches like x and keeps the fastest in ``gemm_kernel_id``.
 
-        Call it before training or inference starts; x is ``[..., k]``.
+        Call it before training or inference starts; x is ``[..., k]``. The choice is remembered for later processes, as
+        by ``bie tune``.
         """
         self._check_forward(x)
         rows = x.numel() // x.shape[-1]

@@ -1,8 +1,4 @@
-// Which row of a CUDA table was found fastest for a shape: measured once, remembered for later processes.
-//
-// The file gemm_tuning.tsv lies in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else $HOME/.cache/bie. A line is a GPU's
-// name, its architecture and driver, this library's version, table, m (a power of two), n, k and the row's name. It is
-// replaced in one step under a lock, so two writers lose nothing; a damaged file is ignored with one warning.
+// Which row of a CUDA table is fastest for a shape: measured, and remembered in the tuning file.
 #pragma once
 
 #include "bie/kernels/cuda/gemm.h"

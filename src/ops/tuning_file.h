@@ -1,0 +1,31 @@
+// Which row of a table was found fastest: measured once, remembered for later processes.
+//
+// The file gemm_tuning.tsv lies in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else $HOME/.cache/bie. A line is a
+// processor's name, its architecture and driver, this library's version, table, m, n, k and the row's name. It is
+// replaced in one step under a lock, so two writers lose nothing; a damaged file is ignored with one warning.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace bie::ops {
+
+/// What a choice is remembered by. On a GPU m is a power of two, and one choice serves the m up to it; on a CPU it is
+/// "*": a weight is arranged once for every m.
+struct TuningKey {
+  std::string processor, architecture, driver;
+  const char* table;
+  std::string m;
+  std::int64_t n, k;
+};
+
+/// Whether any choice is known to this process, which reads the file once; false makes asking for one needless.
+bool any_remembered();
+
+/// The row's name, or "".
+std::string remembered_row(const TuningKey& key);
+
+/// For this process and, where the file can be written, for later ones.
+void remember_row(const TuningKey& key, const std::string& row);
+
+}  // namespace bie::ops
