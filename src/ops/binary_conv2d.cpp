@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "bie/ops.h"
-#include "ops/conv2d_geometry.h"
+#include "ops/conv2d_grad.h"
 #include "ops/layer_function.h"
 #include "ops/sign_grad.h"
 
@@ -76,6 +76,14 @@ at::Tensor sign_codes(const at::Tensor& t) { return t.ge(0).to(at::kChar).mul_(2
 
 /// The signs that the window meets, padding of -1 included.
 at::Tensor padded(const at::Tensor& signs, at::IntArrayRef padding) {
+  const at::Tensor pixels = signs.permute({0, 2, 3, 1});
+  if (signs.scalar_type() == at::kChar && pixels.is_contiguous() && signs.size(1) % 8 == 0) {
+    // Eight codes of -1 are one number of -1.
+    const at::Tensor wide = pixels.view(at::kLong);
+    return at::constant_pad_nd(wide, {0, 0, padding[1], padding[1], padding[0], padding[0]}, -1)
+        .view(at::kChar)
+        .permute({0, 3, 1, 2});
+  }
   return at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, -1)
       .contiguous(signs.suggest_memory_format());
 }
@@ -164,6 +172,24 @@ Grads backward_meta(const ConvBackwardArgs& a) {
                      value_or_none(a.bias_a), a.weight_grad);
 }
 
+/// On CUDA: products of codes, scaled by the passes behind them, and one pass for all gradients of the image.
+Grads cuda_backward(const ConvBackwardArgs& a, const at::Tensor& filter, const at::Tensor& bias, const Scale& sa,
+                    const Scale& sw) {
+  const ConvOutputGrad g(op_name, a.g, movement(a));
+  const LinearInput in = pixels_of(a.x, bias, a.bias_a, a.scale_a, sa);
+  const InputGrads found =
+      sign_input_grads(g.through(codes_of_signs(filter), sw, a.x.sizes()), in, a.weight_grad.has_value());
+  Grads grads{image_of(found.x, a.x.sizes()).contiguous(a.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
+  if (a.weight_grad) {
+    const bool rim = has_rim(a.padding_value, a.padding);
+    const at::Tensor signs = image_of(found.operand, a.x.sizes());
+    const Scaled grad = rim ? g.against(padded(signs, a.padding), sa, filter.sizes(), no_padding)
+                            : g.against(signs, sa, filter.sizes(), a.padding);
+    std::get<1>(grads) = weight_grad(grad, *a.weight_grad);
+  }
+  return grads;
+}
+
 Grads backward(const ConvBackwardArgs& a) {
   const Geometry g = check_backward(a);
   const Scale sa = scale_of(op_name, "scale_a", a.scale_a, a.x.device());
@@ -171,16 +197,17 @@ Grads backward(const ConvBackwardArgs& a) {
   if (!a.x.is_cuda()) check_initialised(op_name, "scale_a", a.x, sa.value);
   const at::Tensor bias = float_bias(op_name, value_or_none(a.bias_a), g.in_c);
   check_one_device(op_name, {a.x, a.g, a.weight, bias});
-  const at::MemoryFormat layout = a.x.suggest_memory_format();
-  at::Tensor xs = a.x.to(at::kFloat);
-  if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
-  xs = xs.contiguous(layout);
   at::Tensor filter = a.weight;
   if (g.packed) {
     const std::int64_t depth = g.depth(a.groups);
     filter = unpack_signs(a.weight.reshape({g.out_c, (depth + 7) / 8}), depth)
                  .view({g.out_c, g.in_c / a.groups, g.kernel_h, g.kernel_w});
   }
+  if (a.x.is_cuda()) return cuda_backward(a, filter, bias, sa, sw);
+  const at::MemoryFormat layout = a.x.suggest_memory_format();
+  at::Tensor xs = a.x.to(at::kFloat);
+  if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
+  xs = xs.contiguous(layout);
   filter = sign_values(filter.contiguous(layout), unit_scale);  // as the convolution wants it
 
   at::Tensor signs = sign_values(xs, unit_scale);

@@ -132,16 +132,17 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
     operand = unpack_signs(x, k).view({-1, k});
   } else {
     const LinearInput in{x.contiguous(), bias, value_or_none(bias_a), scale_a, sa};
-    std::optional<at::ScalarType> codes;
-    if (want_grad) codes = g2.codes_dtype();
-    const InputGrads found = sign_input_grads(g2.times(unpacked(weight, k), signs, sw), in, codes);
+    const at::Tensor w = unpacked(weight, k);
+    const Scaled up = x.is_cuda() ? g2.times(codes_of_signs(w), sw) : g2.times(w, signs, sw);
+    const InputGrads found = sign_input_grads(up, in, want_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
     operand = found.operand;
   }
-  const auto opened = [&](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
-    return x.is_cuda() && !is_packed(x) ? t : signs(t, dtype, by);  // sign_input_grads has made signs of it
-  };
-  if (want_grad) std::get<1>(grads) = weight_grad(g2.transposed_times(operand, opened, sa), *want_grad);
+  if (want_grad) {
+    const Scaled grad =
+        x.is_cuda() ? g2.transposed_times({operand}, sa) : g2.transposed_times(operand, signs, sa);  // codes on CUDA
+    std::get<1>(grads) = weight_grad(grad, *want_grad);
+  }
   return grads;
 }
 

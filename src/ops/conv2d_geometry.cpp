@@ -1,12 +1,8 @@
 #include "ops/conv2d_geometry.h"
 
-#include <ATen/Context.h>
-#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
-
-#include <mutex>
 
 #include "ops/bridge.h"
 
@@ -27,38 +23,6 @@ c10::SymInt out_size(const char* op, const c10::SymInt& in, std::int64_t kernel,
                     " with padding ", padding);
   return room / stride + 1;
 }
-
-/// cuDNN chooses among its kernels by settings of the whole process; while one of these lives it takes those that give
-/// the same bits every time.
-class DeterministicConvolutions {
- public:
-  DeterministicConvolutions() {
-    const std::lock_guard<std::mutex> lock(mutex());
-    if (count()++ > 0) return;
-    before() = at::globalContext().deterministicCuDNN();
-    at::globalContext().setDeterministicCuDNN(true);
-  }
-  ~DeterministicConvolutions() {
-    const std::lock_guard<std::mutex> lock(mutex());
-    if (--count() == 0) at::globalContext().setDeterministicCuDNN(before());
-  }
-  DeterministicConvolutions(const DeterministicConvolutions&) = delete;
-  DeterministicConvolutions& operator=(const DeterministicConvolutions&) = delete;
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex it;
-    return it;
-  }
-  static int& count() {
-    static int it = 0;
-    return it;
-  }
-  static bool& before() {
-    static bool it = false;
-    return it;
-  }
-};
 
 }  // namespace
 
@@ -144,29 +108,6 @@ at::Tensor one_group(const at::Tensor& filter, std::int64_t groups) {
   for (std::int64_t i = 0; i < groups; ++i)
     dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(filter.narrow(0, i * out, out));
   return dense;
-}
-
-std::tuple<at::Tensor, at::Tensor> convolution_grads(const at::Tensor& grad, const at::Tensor& values,
-                                                     const at::Tensor& filter, const Movement& move, bool want_x,
-                                                     bool want_weight) {
-  const auto products = [&](const at::Tensor& g) {
-    const auto [up, grad_w, grad_bias] = at::convolution_backward(
-        g, values, filter, at::OptionalIntArrayRef(), move.stride, move.padding, move.dilation,
-        /*transposed=*/false, at::IntArrayRef{0, 0}, move.groups, {want_x, want_weight, false});
-    return std::tuple(up, grad_w);
-  };
-  const at::Tensor g = grad.to(at::kFloat);
-  if (!g.is_cuda()) return products(g);
-  const DeterministicConvolutions deterministic;
-  const bool tf32 = at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
-  if (!tf32 || grad.scalar_type() != at::kFloat) return products(g);
-  constexpr int dropped = 13;  // bits of float32 that TF32 does not have
-  const at::Tensor high = g.view(at::kInt).add(1 << (dropped - 1)).bitwise_and(-(1 << dropped)).view(at::kFloat);
-  auto [up, grad_w] = products(high);
-  const auto [low_up, low_grad_w] = products(g.sub(high));
-  if (want_x) up.add_(low_up);
-  if (want_weight) grad_w.add_(low_grad_w);
-  return {up, grad_w};
 }
 
 }  // namespace bie::ops

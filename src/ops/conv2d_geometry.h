@@ -1,12 +1,10 @@
-// What all convolutions check and compute alike: the filter's form, the output's size, the gradients of image and
-// filter.
+// What all convolutions check alike: the filter's form, the output's size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
-#include <tuple>
 
 #include "bie/kernels/conv2d.h"
 
@@ -50,12 +48,5 @@ kernels::Conv2dShape kernel_shape(const at::Tensor& x, const Geometry& g, const 
 /// A filter [out_c, in_c/groups, kh, kw] of floats or codes as one of a single group: zeros between the groups. For the
 /// rows of CUDA, whose windows read all channels of a pixel.
 at::Tensor one_group(const at::Tensor& filter, std::int64_t groups);
-
-/// Gradients of the image and of the filter, products of g with `values` and `filter`, undefined where not wanted. On
-/// CUDA both are codes, which TF32 holds exactly: where it is allowed a float32 gradient goes through the tensor cores
-/// in two parts, which hold it to 2^-23.
-std::tuple<at::Tensor, at::Tensor> convolution_grads(const at::Tensor& g, const at::Tensor& values,
-                                                     const at::Tensor& filter, const Movement& move, bool want_x,
-                                                     bool want_weight);
 
 }  // namespace bie::ops

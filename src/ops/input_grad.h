@@ -4,8 +4,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
-#include <optional>
-
 #include "bie/kernels/cuda/input_grad.h"
 #include "ops/bridge.h"
 #include "ops/cuda_call.h"
@@ -24,7 +22,8 @@ struct LinearInput {
 /// Gradients in the dtypes of what they belong to; undefined where there is nothing to belong to.
 struct InputGrads {
   at::Tensor x, bias_a, scale_a;
-  /// What the weight's gradient multiplies, [m, k]: x + bias in float32 on the CPU; its codes on CUDA, if wanted.
+  /// What the weight's gradient multiplies, [m, k]: x + bias in float32 on the CPU; its codes, int8, on CUDA, if
+  /// wanted.
   at::Tensor operand;
 };
 
@@ -42,8 +41,8 @@ InputGrads cpu_input_grads(const Scaled& up, const LinearInput& in, const InPlac
 
 /// On CUDA, all in one pass: start(call, pass, workspace) queues it. x, up and grad_x are dense and of one order.
 template <class Start>
-InputGrads cuda_input_grads(const char* op, const Scaled& up, const LinearInput& in, at::Tensor grad_x,
-                            std::optional<at::ScalarType> codes, const Start& start) {
+InputGrads cuda_input_grads(const char* op, const Scaled& up, const LinearInput& in, at::Tensor grad_x, bool want_codes,
+                            const Start& start) {
   check_one_device(op, {in.x, up.values, in.bias});
   const CudaCall call(op, in.x.device());
   const auto f32 = in.x.options().dtype(at::kFloat);
@@ -65,10 +64,9 @@ InputGrads cuda_input_grads(const char* op, const Scaled& up, const LinearInput&
     pass.bias = in.bias.const_data_ptr<float>();
     pass.grad_bias = grad_bias.mutable_data_ptr<float>();
   }
-  if (codes) {
-    grads.operand = at::empty({in.x.numel() / in.x.size(-1), in.x.size(-1)}, in.x.options().dtype(*codes));
-    pass.codes = grads.operand.mutable_data_ptr();
-    pass.codes_dtype = kernel_dtype(op, "codes", grads.operand);
+  if (want_codes) {
+    grads.operand = at::empty({in.x.numel() / in.x.size(-1), in.x.size(-1)}, in.x.options().dtype(at::kChar));
+    pass.codes = grads.operand.mutable_data_ptr<std::int8_t>();
   }
   const at::Tensor workspace = at::empty({kernels::cuda::input_pass_bytes(pass)}, in.x.options().dtype(at::kByte));
   start(call, pass, workspace.mutable_data_ptr());

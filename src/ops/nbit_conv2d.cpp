@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "bie/ops.h"
-#include "ops/conv2d_geometry.h"
+#include "ops/conv2d_grad.h"
 #include "ops/nbit_layer.h"
 
 namespace bie::ops {
@@ -149,6 +149,25 @@ Grads backward_meta(const ConvBackwardArgs& a) {
                      value_or_none(a.bias_a), a.weight_grad);
 }
 
+/// On CUDA: products of codes, scaled by the passes behind them, and one pass for all gradients of the image.
+template <class W>
+Grads cuda_backward(const ConvBackwardArgs& a, const Geometry& geometry, const WeightValues<W, ConvBackwardArgs>& w,
+                    const at::Tensor& bias, const Scale& scale) {
+  const ConvOutputGrad g(W::op_name, a.g, movement(a));
+  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
+  Grads grads;
+  at::Tensor codes = a.x;
+  if (!is_codes(a.x)) {
+    const LinearInput in = pixels_of(a.x, bias, a.bias_a, a.scale_a, scale);
+    const InputGrads found = quantizer_input_grads(g.through(w.codes(filter), w.step.scale, a.x.sizes()), in, W::range,
+                                                   grad_mode(a), static_cast<float>(a.eps), a.weight_grad.has_value());
+    grads = {image_of(found.x, a.x.sizes()).contiguous(a.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
+    if (a.weight_grad) codes = image_of(found.operand, a.x.sizes());
+  }
+  if (a.weight_grad) std::get<1>(grads) = w.grad(g.against(codes, scale, filter.sizes(), a.padding), *a.weight_grad);
+  return grads;
+}
+
 template <class W>
 Grads backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_backward<W>(a);
@@ -156,31 +175,30 @@ Grads backward(const ConvBackwardArgs& a) {
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
+  if (a.x.is_cuda()) return cuda_backward(a, geometry, w, bias, scale);
   const bool want_x = !is_codes(a.x);
   const at::MemoryFormat layout = a.x.suggest_memory_format();
   const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
   const at::Tensor weight = filter.contiguous(layout);  // as the convolution wants it: codes are moved cheaply
-  const bool exact = a.x.is_cuda();                     // products of codes, scaled afterwards
   at::Tensor xs, values;
   if (want_x) {
     xs = a.x.to(at::kFloat);
     if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
     xs = xs.contiguous(layout);
-    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, exact ? unit_scale : scale);
+    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, scale);
   } else {
-    values = code_values(a.x, exact ? unit_scale : scale);
+    values = code_values(a.x, scale);
   }
-  auto [up, grad_w] = convolution_grads(a.g, values, w.values(weight, exact ? unit_scale : w.step.scale), movement(a),
-                                        want_x, a.weight_grad.has_value());
+  auto [up, grad_w] =
+      convolution_grads(a.g, values, w.values(weight, w.step.scale), movement(a), want_x, a.weight_grad.has_value());
   Grads grads;
   if (want_x) {
     up = up.contiguous(layout);
-    std::get<2>(grads) =
-        quantizer_backward_({up, exact ? w.step.scale : unit_scale}, xs, a.scale_a, scale, W::range, grad_mode(a));
+    std::get<2>(grads) = quantizer_backward_({up}, xs, a.scale_a, scale, W::range, grad_mode(a));
     if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
     std::get<0>(grads) = up.to(a.x.scalar_type());
   }
-  if (a.weight_grad) std::get<1>(grads) = w.grad({grad_w.contiguous(), exact ? scale : unit_scale}, *a.weight_grad);
+  if (a.weight_grad) std::get<1>(grads) = w.grad({grad_w.contiguous()}, *a.weight_grad);
   return grads;
 }
 

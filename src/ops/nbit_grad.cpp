@@ -31,10 +31,9 @@ StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) 
 }
 
 InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
-                      const kernels::cuda::CodeBounds& bounds, const StepRule& rule,
-                      std::optional<at::ScalarType> codes) {
+                      const kernels::cuda::CodeBounds& bounds, const StepRule& rule, bool want_codes) {
   if constexpr (with_cuda)
-    return cuda_input_grads(op_name, up, in, grad_x, codes,
+    return cuda_input_grads(op_name, up, in, grad_x, want_codes,
                             [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
                               call(kernels::cuda::quantizer_backward, pass, in.scale.scalar(), bounds, rule, workspace);
                             });
@@ -80,7 +79,7 @@ at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at:
   const StepRule rule = step_rule(xs, range, mode);
   if constexpr (with_cuda)
     if (xs.is_cuda())
-      return cuda_grads(up, {xs, {}, {}, scale_a, scale}, up.values, bounds_of(range, 0), rule, std::nullopt).scale_a;
+      return cuda_grads(up, {xs, {}, {}, scale_a, scale}, up.values, bounds_of(range, 0), rule, false).scale_a;
   const float step = scale.value, divisor = step == 0 ? FLT_MIN : step;
   const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
   const float* x = xs.const_data_ptr<float>();
@@ -94,10 +93,11 @@ at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at:
 }
 
 InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
-                                 float floor, std::optional<at::ScalarType> codes) {
+                                 float floor, bool want_codes) {
   if constexpr (with_cuda)
     if (in.x.is_cuda())
-      return cuda_grads(up, in, at::empty_like(in.x), bounds_of(range, floor), step_rule(in.x, range, mode), codes);
+      return cuda_grads(up, in, at::empty_like(in.x), bounds_of(range, floor), step_rule(in.x, range, mode),
+                        want_codes);
   return cpu_input_grads(up, in, [&](const Scaled& given, const at::Tensor& xs) {
     return quantizer_backward_(given, xs, in.scale_a, in.scale, range, mode);
   });

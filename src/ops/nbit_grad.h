@@ -17,10 +17,10 @@ namespace bie::ops {
 at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
 
-/// The same for a linear layer, `up` [m, k]. codes: what those of the activation, clamp(rint(xs / max(scale, floor))),
-/// are wanted in, on CUDA.
+/// The same for a linear layer, `up` [m, k]. want_codes: those of the activation, clamp(rint(xs / max(scale, floor))),
+/// on CUDA.
 InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
-                                 float floor, std::optional<at::ScalarType> codes);
+                                 float floor, bool want_codes);
 
 /// What a float weight is quantised with: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
 struct WeightStep {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/layer_function.h"
+#include "ops/mixed_product.h"
 #include "ops/nbit_grad.h"
 #include "ops/quantizers.h"
 
@@ -79,6 +80,10 @@ struct WeightValues {
   at::Tensor values(const at::Tensor& part, const Scale& by, at::ScalarType dtype = at::kFloat) const {
     return is_codes(part) ? code_values(part, by, dtype)
                           : quantized_values(part, step.scale, step.floor, W::range, by, dtype);
+  }
+  /// The codes of codes, unpacked, or of a float weight on CUDA.
+  Codes codes(const at::Tensor& all) const {
+    return {is_codes(all) ? all : quantize_codes(W::op_name, all, step.scale, step.floor, W::range)};
   }
   at::Tensor grad(const Scaled& unclipped, at::ScalarType dtype) const {
     if (is_codes(a.weight) || a.reference_grad) return weight_grad(unclipped, dtype);

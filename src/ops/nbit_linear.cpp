@@ -158,20 +158,20 @@ Grads backward(const LinearBackwardArgs& a) {
     const auto values = [&](const at::Tensor& weight, at::ScalarType dtype, const Scale& by) {
       return w.values(weight, by, dtype);
     };
-    const Scaled up = g.times(packed ? unpack(a.weight) : w.operand(), values, w.step.scale);
+    const at::Tensor weight = packed ? unpack(a.weight) : w.operand();
+    const Scaled up = a.x.is_cuda() ? g.times(w.codes(weight), w.step.scale) : g.times(weight, values, w.step.scale);
     const LinearInput in{a.x.contiguous(), bias, value_or_none(a.bias_a), a.scale_a, scale};
-    std::optional<at::ScalarType> codes;
-    if (a.weight_grad) codes = g.codes_dtype();
-    const InputGrads found = quantizer_input_grads(up, in, W::range, grad_mode(a), floor, codes);
+    const InputGrads found = quantizer_input_grads(up, in, W::range, grad_mode(a), floor, a.weight_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
     operand = found.operand;
   }
   if (a.weight_grad) {
     const auto values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
-      if (is_codes(x)) return code_values(x, by, dtype);
-      return x.is_cuda() ? x : quantized_values(x, scale, floor, W::range, by, dtype);  // those on CUDA are codes
+      return is_codes(x) ? code_values(x, by, dtype) : quantized_values(x, scale, floor, W::range, by, dtype);
     };
-    std::get<1>(grads) = w.grad(g.transposed_times(operand, values, scale), *a.weight_grad);
+    const Scaled grad = a.x.is_cuda() ? g.transposed_times({operand}, scale)  // codes
+                                      : g.transposed_times(operand, values, scale);
+    std::get<1>(grads) = w.grad(grad, *a.weight_grad);
   }
   return grads;
 }

@@ -7,46 +7,46 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
-#include "ops/cuda_products.h"
-
 namespace bie::ops {
-namespace {
 
-bool has_tensor_cores(const char* op, const at::Tensor& g) {
-  constexpr int first = 80;  // with bfloat16
-  if constexpr (with_cuda) return g.is_cuda() && gpu_of(op, g.device().index()).sm >= first;
-  return false;
-}
-
-}  // namespace
-
-OutputGrad::OutputGrad(const char* op, const at::Tensor& g) {
-  if (!has_tensor_cores(op, g)) {
-    parts_ = {g.to(at::kFloat)};
-  } else if (g.scalar_type() != at::kFloat) {
-    codes_ = g.scalar_type();
-    parts_ = {g};
-  } else {
-    codes_ = at::kBFloat16;
-    at::Tensor rest = g;
-    for (int i = 0; i < 3; ++i) {
-      parts_.push_back(rest.to(at::kBFloat16));
-      if (i < 2) rest = rest.sub(parts_.back());
+OutputGrad::OutputGrad(const char* op, const at::Tensor& g) : op_(op) {
+  if constexpr (with_cuda) {
+    if (g.is_cuda()) {
+      parts_ = float_parts(op, g);
+      return;
     }
   }
+  parts_ = {g.to(at::kFloat)};
 }
 
-at::Tensor OutputGrad::product(const at::Tensor& codes, bool transposed) const {
-  const auto side = [&](const at::Tensor& part) { return transposed ? part.mT() : part; };
-  const bool batched = codes.dim() == 3;
-  if (codes_ == at::kFloat) {
-    const at::NoTF32Guard float32_products;
-    return batched ? at::bmm(side(parts_[0]), codes) : at::mm(side(parts_[0]), codes);
+Scaled OutputGrad::product_of(const Codes& codes, const Scale& scale, bool transposed) const {
+  if constexpr (with_cuda) {
+    using kernels::cuda::MixedProduct;
+    const at::Tensor dense = codes.values.contiguous();
+    const std::int64_t m = parts_[0].size(0), n = parts_[0].size(1), k = dense.size(1);
+    MixedProduct product{};
+    product.kind = transposed ? MixedProduct::Kind::transposed_times : MixedProduct::Kind::times;
+    product.rows = transposed ? n : m;
+    product.columns = k;
+    product.depth = transposed ? m : n;
+    const at::Tensor out = mixed_product(op_, product, parts_, {dense, codes.signs}, scale, {product.rows, k});
+    if (out.defined()) return {out};
+    return {this->product(opened({dense, codes.signs}, parts_[0].scalar_type()), transposed), scale};
   }
-  at::Tensor sum = batched ? at::bmm(side(parts_[0]), codes, at::kFloat) : at::mm(side(parts_[0]), codes, at::kFloat);
+  return {};
+}
+
+at::Tensor OutputGrad::product(const at::Tensor& values, bool transposed) const {
+  const auto side = [&](const at::Tensor& part) { return transposed ? part.mT() : part; };
+  const bool batched = values.dim() == 3;
+  if (values.scalar_type() == at::kFloat) {
+    const at::NoTF32Guard float32_products;
+    return batched ? at::bmm(side(parts_[0]), values) : at::mm(side(parts_[0]), values);
+  }
+  at::Tensor sum = batched ? at::bmm(side(parts_[0]), values, at::kFloat) : at::mm(side(parts_[0]), values, at::kFloat);
   for (std::size_t i = 1; i < parts_.size(); ++i)
-    sum = batched ? at::baddbmm(sum, side(parts_[i]), codes, at::kFloat)
-                  : at::addmm(sum, side(parts_[i]), codes, at::kFloat);
+    sum = batched ? at::baddbmm(sum, side(parts_[i]), values, at::kFloat)
+                  : at::addmm(sum, side(parts_[i]), values, at::kFloat);
   return sum;
 }
 

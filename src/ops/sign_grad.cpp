@@ -42,10 +42,9 @@ double denominator(const at::Tensor& xs) {
   return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())));
 }
 
-InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
-                      std::optional<at::ScalarType> codes) {
+InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x, bool want_codes) {
   if constexpr (with_cuda)
-    return cuda_input_grads(op_name, up, in, grad_x, codes,
+    return cuda_input_grads(op_name, up, in, grad_x, want_codes,
                             [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
                               call(kernels::cuda::sign_backward, pass, in.scale.scalar(), denominator(in.x), workspace);
                             });
@@ -82,9 +81,14 @@ at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType d
   return signs;
 }
 
+Codes codes_of_signs(const at::Tensor& t) {
+  if (t.scalar_type() == at::kChar) return {t, /*signs=*/true};
+  return {sign_values(t, unit_scale, at::kChar)};
+}
+
 at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& sa) {
   if constexpr (with_cuda)
-    if (xs.is_cuda()) return cuda_grads(up, {xs, {}, {}, scale_a, sa}, up.values, std::nullopt).scale_a;
+    if (xs.is_cuda()) return cuda_grads(up, {xs, {}, {}, scale_a, sa}, up.values, false).scale_a;
   const float* v = xs.const_data_ptr<float>();
   float* g = up.values.mutable_data_ptr<float>();
   const float gain = up.scale.value, divisor = sa.value == 0 ? FLT_MIN : sa.value;
@@ -94,9 +98,9 @@ at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tens
   return at::full(scale_a.sizes(), sum / denominator(xs), scale_a.options());
 }
 
-InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, std::optional<at::ScalarType> codes) {
+InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, bool want_codes) {
   if constexpr (with_cuda)
-    if (in.x.is_cuda()) return cuda_grads(up, in, at::empty_like(in.x), codes);
+    if (in.x.is_cuda()) return cuda_grads(up, in, at::empty_like(in.x), want_codes);
   return cpu_input_grads(up, in, [&](const Scaled& given, const at::Tensor& xs) {
     return sign_backward_(given, xs, in.scale_a, in.scale);
   });

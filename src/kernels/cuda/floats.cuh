@@ -37,6 +37,11 @@ template <>
 __device__ inline __nv_bfloat16 narrow(float value) {
   return __float2bfloat16_rn(value);
 }
+/// Of a whole number in its range.
+template <>
+__device__ inline std::int8_t narrow(float value) {
+  return static_cast<std::int8_t>(value);
+}
 
 /// body(T{}) for the element type of a float dtype.
 template <class Body>
@@ -46,6 +51,12 @@ auto with_float(Dtype dtype, const Body& body) {
     case Dtype::f16: return body(__half{});
     default: return body(float{});
   }
+}
+
+/// The same, and std::int8_t for s8.
+template <class Body>
+auto with_value(Dtype dtype, const Body& body) {
+  return dtype == Dtype::s8 ? body(std::int8_t{}) : with_float(dtype, body);
 }
 
 /// clamp(rint(xs / step), lo, hi) by true division; NaN gives lo.

@@ -35,7 +35,7 @@ __device__ inline void store_some(T* to, bool aligned, std::int64_t valid, const
 }
 
 template <class T>
-__device__ inline bool begins_on_four(const T* data) {
+__host__ __device__ inline bool begins_on_four(const T* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four<T>) == 0;
 }
 

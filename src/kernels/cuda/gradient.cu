@@ -98,14 +98,11 @@ Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scala
 
 Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
                    const Queue& queue) {
-  return with_float(out_dtype, [&](auto element) {
-    using T = decltype(element);
-    T* const to = static_cast<T*>(out);
-    if (dtype == Dtype::s8)
-      return for_fours(count, SignValues<std::int8_t, T>{static_cast<const std::int8_t*>(t), scale, to}, queue);
-    return with_float(dtype, [&](auto from) {
+  return with_value(out_dtype, [&](auto element) {
+    return with_value(dtype, [&](auto from) {
       using From = decltype(from);
-      return for_fours(count, SignValues<From, T>{static_cast<const From*>(t), scale, to}, queue);
+      using T = decltype(element);
+      return for_fours(count, SignValues<From, T>{static_cast<const From*>(t), scale, static_cast<T*>(out)}, queue);
     });
   });
 }

@@ -96,7 +96,6 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-/// Registers that products read or add to are written before what follows.
 /// Registers have their values here: what computes them does not sink behind the fence that products need.
 template <int count>
 __device__ void pin(unsigned (&registers)[count]) {
@@ -114,6 +113,7 @@ __device__ void pin(unsigned (&registers)[steps][count]) {
   for (int step = 0; step < steps; ++step) pin(registers[step]);
 }
 
+/// Registers that products read or add to are written before what follows.
 __device__ inline void fence_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int pending>
@@ -125,6 +125,11 @@ __device__ void wait_products() {
 /// apart. 2 more is 32 bytes further along the rows.
 __device__ inline std::uint64_t tile_descriptor(unsigned at) {
   return (at & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+}
+/// The same of 64 columns of 16 bits, where a column is a row of the operand: 64 columns more are `next` bytes away.
+/// 128 more is 16 rows further down the columns.
+__device__ inline std::uint64_t transposed_tile_descriptor(unsigned at, unsigned next) {
+  return (at & 0x3ffff) >> 4 | std::uint64_t{next >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
 
 /// Four 8x8 matrices of 16-bit numbers to shared memory: lane l gives the address of row l % 8 of matrix l / 8.

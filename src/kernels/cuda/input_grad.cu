@@ -95,7 +95,7 @@ Strips grid_of(const InputPass& pass) {
            0;
   };
   const bool aligned = columns % 4 == 0 && on_four(pass.up, Dtype::f32) && on_four(pass.x, pass.x_dtype) &&
-                       on_four(pass.grad_x, pass.x_dtype) && on_four(pass.codes, pass.codes_dtype);
+                       on_four(pass.grad_x, pass.x_dtype) && begins_on_four(pass.codes);
   return {static_cast<int>(rows), columns, count, aligned};
 }
 
@@ -107,7 +107,7 @@ struct Partials {
       : terms(static_cast<double*>(workspace)), sums(reinterpret_cast<float*>(terms + grid.blocks())) {}
 };
 
-template <class X, class Code, class Rule>
+template <class X, class Rule>
 __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
     input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
   constexpr int warps = Strips::warps, at_once = Strips::at_once;
@@ -120,7 +120,6 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
   const float gain = value_of(pass.gain);
   const X* const x = static_cast<const X*>(pass.x);
   X* const grad_x = static_cast<X*>(pass.grad_x);
-  Code* const all_codes = static_cast<Code*>(pass.codes);
 
   Four<float> bias{}, sums{};
   if (pass.bias != nullptr) bias = load_some(pass.bias + left + 4 * lane, /*aligned=*/false, columns);
@@ -147,7 +146,7 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
       const std::int64_t here = at + r * step;
       const int valid = valid_at(row + r * warps, here);
       Four<X> grad;
-      Four<Code> codes;
+      Four<std::int8_t> codes;
       Four<float> term;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -156,12 +155,11 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
         sums.at[j] += e.grad;
         term.at[j] = e.term;
         grad.at[j] = narrow<X>(e.grad);
-        codes.at[j] = narrow<Code>(e.code);
+        codes.at[j] = narrow<std::int8_t>(e.code);
       }
       terms += (term.at[0] + term.at[1]) + (term.at[2] + term.at[3]);
       store_some(grad_x + here, grid.aligned, valid, grad);
-      if (all_codes == nullptr) continue;
-      store_some(all_codes + here, grid.aligned, valid, codes);
+      if (pass.codes != nullptr) store_some(pass.codes + here, grid.aligned, valid, codes);
     }
   }
 
@@ -214,10 +212,8 @@ Status run_input_pass(const InputPass& pass, const Rule& rule, void* workspace, 
   const Strips grid = grid_of(pass);
   const Partials partials(workspace, grid);
   const Status status = with_float(pass.x_dtype, [&](auto element) {
-    return with_float(pass.codes_dtype, [&](auto code) {
-      return launch(input_pass<decltype(element), decltype(code), Rule>, grid.blocks(), 32 * Strips::warps, 0, queue,
-                    pass, rule, grid, partials);
-    });
+    return launch(input_pass<decltype(element), Rule>, grid.blocks(), 32 * Strips::warps, 0, queue, pass, rule, grid,
+                  partials);
   });
   if (status != Status::ok) return status;
   const std::int64_t blocks = pass.grad_bias == nullptr ? 1 : 1 + (pass.columns + 31) / 32;

@@ -21,15 +21,15 @@ Status make_tensor_map(const void* data, std::int64_t rows, std::int64_t columns
 
 /// Pixels of an image, and the windows of a convolution over them.
 struct WindowMap {
-  std::int64_t batch, in_h, in_w, pixel_bytes;  ///< a pixel's codes, a multiple of 16
+  std::int64_t batch, in_h, in_w, pixel_bytes;  ///< a pixel's elements, a multiple of 16
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
 };
 /// Whether the accelerator knows such windows.
 bool maps_windows(const WindowMap& windows);
 
-/// A box is 128 bytes of one tap of the windows of `pixels` output pixels, one behind the other across lines and
-/// images: codes outside of the image or behind a pixel's last one are 0. In shared memory as above. PTX ISA, "im2col
-/// mode".
-Status make_window_map(const void* data, const WindowMap& windows, int pixels, CUtensorMap* map);
+/// A box is columns of one tap of the windows of as many output pixels as it has rows, one behind the other across
+/// lines and images: elements, of `bytes` bytes, outside of the image or behind a pixel's last one are 0. In shared
+/// memory as above. PTX ISA, "im2col mode".
+Status make_window_map(const void* data, const WindowMap& windows, int bytes, Box box, CUtensorMap* map);
 
 }  // namespace bie::kernels::cuda

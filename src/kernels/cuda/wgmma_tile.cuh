@@ -566,7 +566,7 @@ inline Status map_activations(const WindowRows& a, int m, int rows, CUtensorMap*
   if (!maps_windows(windows)) return Status::bad_shape;
   const int parts = (pixel_bytes + wgmma::row_bytes - 1) / wgmma::row_bytes;
   *taps = {count, parts, 0, a.kernel_w, a.dil_h, a.dil_w, a.out_w, plane, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
-  return make_window_map(a.data, windows, rows, map);
+  return make_window_map(a.data, windows, 1, {wgmma::row_bytes, rows}, map);
 }
 
 template <class Product, class Shape, class Source>

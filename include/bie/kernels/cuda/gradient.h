@@ -1,5 +1,5 @@
 // The values that backward passes multiply, element by element, on CUDA: numerics.md sections 3 and 5, in the CPU's
-// order of operations. Float arrays are float32 unless a dtype says f16 or bf16.
+// order of operations. Arrays are float32 unless a dtype says f16 or bf16, or s8.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ Status code_values(const std::int8_t* codes, std::int64_t count, const Scalar& s
 Status mask_clipped(float* grad, const float* w, std::int64_t count, const Scalar& scale, const CodeBounds&,
                     const Queue&);
 
-/// out = sgn(t) * scale. t: f32, bf16, f16 or s8.
+/// out = sgn(t) * scale. t and out: f32, bf16, f16 or s8, for which the product is a code.
 Status sign_values(const void* t, Dtype dtype, std::int64_t count, const Scalar& scale, void* out, Dtype out_dtype,
                    const Queue&);
 

@@ -18,13 +18,12 @@ struct InputPass {
   const float* up;
   Scalar gain;
   const void* x;
-  Dtype x_dtype;      ///< f32, bf16 or f16
-  const float* bias;  ///< [columns], or null
-  void* grad_x;       ///< like x; may be `up` where x is float32
-  float* grad_bias;   ///< [columns]: the sums of grad_x before it is rounded; or null
-  float* grad_scale;  ///< []
-  void* codes;        ///< of xs [rows, columns], for the weight's gradient; or null
-  Dtype codes_dtype;  ///< f32, bf16 or f16
+  Dtype x_dtype;       ///< f32, bf16 or f16
+  const float* bias;   ///< [columns], or null
+  void* grad_x;        ///< like x; may be `up` where x is float32
+  float* grad_bias;    ///< [columns]: the sums of grad_x before it is rounded; or null
+  float* grad_scale;   ///< []
+  std::int8_t* codes;  ///< of xs [rows, columns], for the weight's gradient; or null
 };
 
 /// Bytes of the workspace of an input pass whose shape, bias and grad_bias are set; from an 8-byte boundary on.

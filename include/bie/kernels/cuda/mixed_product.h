@@ -1,0 +1,52 @@
+// Products of floats and integer codes on CUDA, added in float32: what backward passes multiply. Codes become floats in
+// registers; they exist nowhere as such. On sm_90 alone.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/conv2d.h"
+#include "bie/kernels/cuda/device.h"
+#include "bie/kernels/dtype.h"
+
+namespace bie::kernels::cuda {
+
+/// An array of floats as the sum of one or three arrays of 16-bit ones: float16 or bfloat16 as they are, float32 as
+/// three bfloat16 (split_floats), 24 bits. Each begins on a boundary of 16 bytes.
+struct FloatParts {
+  const void* data[3];
+  int count;    ///< 1, or of bf16 3
+  Dtype dtype;  ///< f16 or bf16
+};
+
+/// The three parts of float32 x [count], whose sum is x but for parts below bfloat16's range: parts[i] = what the ones
+/// before leave, rounded.
+Status split_floats(const float* x, std::int64_t count, void* const (&parts)[3], const Queue&);
+
+/// out [rows, columns] = (floats . codes) * gain, all dense. A product is one of a matrix, or of the windows of a
+/// convolution without groups, whose image and gradient are channels_last and whose weight is [out_c, kernel_h,
+/// kernel_w, in_c].
+struct MixedProduct {
+  enum class Kind : std::uint8_t {
+    times,             ///< floats [rows, depth], codes [depth, columns]
+    transposed_times,  ///< floats [depth, rows], codes [depth, columns]
+    input_grad,        ///< floats: an output's gradient; codes: the weight; out: the image's gradient. Stride 1
+    weight_grad,  ///< floats: an output's gradient; codes: the image, outside of which they are 0; out: the weight's
+  };
+  Kind kind;
+  std::int64_t rows, columns, depth;  ///< of matrices
+  Conv2dShape shape;                  ///< of convolutions
+  FloatParts floats;
+  const std::int8_t* codes;  ///< on a boundary of 16 bytes
+  bool signs;                ///< codes stand for their signs; not for transposed_times and weight_grad
+  Scalar gain;
+  float* out;  ///< on a boundary of 16 bytes
+};
+
+/// Whether the GPU has a kernel for it: sm_90, rows of memory that are multiples of 16 bytes, sizes below 2^31.
+bool has_mixed_product(const Gpu&, const MixedProduct&);
+/// Bytes of the workspace, from a 16-byte boundary on; of a product that has a kernel.
+std::int64_t mixed_product_bytes(const Gpu&, const MixedProduct&);
+/// Status::bad_shape where there is no kernel.
+Status mixed_product(const MixedProduct&, void* workspace, const Queue&);
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,53 @@
+// What the host and the kernels of products of floats and codes (mixed_tile.cuh) share.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "bie/kernels/cuda/device.h"
+
+namespace bie::kernels::cuda::mixed {
+
+constexpr int depth = 64;  ///< of a stage: 128 bytes of a float row, 64 rows of codes
+constexpr int unit = 64;   ///< columns of codes a warpgroup
+constexpr int warpgroups = 2, most_parts = 3;
+constexpr int unit_bytes = depth * unit;
+
+/// Windows of an image, which the TMA reads tap by tap.
+struct Windows {
+  int kernel_w, out_w, plane;  ///< plane: windows of an image
+  int stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
+};
+/// What is read as windows: nothing, the floats (whose taps are the depth), or the codes (whose taps are columns).
+enum class Reads { matrices, float_windows, code_windows };
+
+struct Args {
+  CUtensorMap codes, parts[most_parts];  ///< the floats are the sum of the parts
+  Reads reads;
+  Windows windows;
+  int rows;                      ///< of the result: rows of floats
+  int column_taps, tap_columns;  ///< columns of the result
+  bool wide;                     ///< a box of codes serves both warpgroups
+  int depth_taps, tap_stages;    ///< of the depth
+  int splits;                    ///< parts of the depth, each with a result of its own
+  Scalar gain;
+  float* out;
+  std::int64_t stride, split_stride;  ///< elements from one row, or split, of the result to the next
+};
+
+/// rows: of floats in a tile, 64, 128 or for one part 256. shared: the warpgroups have a unit of codes and half of the
+/// rows each; of 128 rows of three parts or 256 of one. transposed: rows of memory are the depth. signs: codes stand
+/// for their signs. Neither shared nor signs go with transposed.
+struct Choice {
+  int rows;
+  bool shared, transposed, signs;
+};
+/// Units of codes in a tile.
+constexpr int units_of(bool shared) { return shared ? 1 : warpgroups; }
+
+Status launch_bf16(const Choice&, const Args&, std::int64_t blocks, const Queue&);
+Status launch_bf16x3(const Choice&, const Args&, std::int64_t blocks, const Queue&);
+Status launch_f16(const Choice&, const Args&, std::int64_t blocks, const Queue&);
+
+}  // namespace bie::kernels::cuda::mixed

@@ -1,0 +1,245 @@
+#include "bie/kernels/cuda/mixed_product.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/mixed_args.h"
+#include "kernels/cuda/tensor_map.h"
+
+namespace bie::kernels::cuda {
+namespace {
+
+using mixed::Args;
+using mixed::Reads;
+using Kind = MixedProduct::Kind;
+
+/// A product as the kernel sees it.
+struct Sizes {
+  std::int64_t rows, column_taps, tap_columns, depth_taps, tap_depth;
+  std::int64_t units() const { return column_taps * ceil_div(tap_columns, mixed::unit); }
+  std::int64_t stages() const { return depth_taps * ceil_div(tap_depth, mixed::depth); }
+  std::int64_t columns() const { return column_taps * tap_columns; }
+  static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+};
+
+Sizes sizes_of(const MixedProduct& p) {
+  const Conv2dShape& s = p.shape;
+  switch (p.kind) {
+    case Kind::input_grad: return {s.batch * s.in_h * s.in_w, 1, s.in_c, s.taps(), s.out_c};
+    case Kind::weight_grad: return {s.out_c, s.taps(), s.in_c, 1, s.batch * s.out_h() * s.out_w()};
+    default: return {p.rows, 1, p.columns, 1, p.depth};
+  }
+}
+
+/// Whether neighbouring units lie side by side in memory.
+bool reads_wide(const Sizes& s) {
+  return s.units() > 1 && (s.column_taps == 1 || s.tap_columns % (2 * mixed::unit) == 0);
+}
+
+bool transposed(Kind kind) { return kind == Kind::transposed_times || kind == Kind::weight_grad; }
+
+/// The windows that are read of a convolution: of the image, or of the gradient by the mirrored kernel.
+WindowMap windows_of(const MixedProduct& p) {
+  const Conv2dShape& s = p.shape;
+  const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
+  const int kernel_h = cut(s.kernel_h), kernel_w = cut(s.kernel_w), dil_h = cut(s.dil_h), dil_w = cut(s.dil_w);
+  if (p.kind == Kind::weight_grad)
+    return {s.batch,         s.in_h,          s.in_w,       s.in_c,       kernel_h, kernel_w,
+            cut(s.stride_h), cut(s.stride_w), cut(s.pad_h), cut(s.pad_w), dil_h,    dil_w};
+  return {s.batch,
+          s.out_h(),
+          s.out_w(),
+          s.out_c * 2,
+          kernel_h,
+          kernel_w,
+          1,
+          1,
+          cut(dil_h * (s.kernel_h - 1) - s.pad_h),
+          cut(dil_w * (s.kernel_w - 1) - s.pad_w),
+          dil_h,
+          dil_w};
+}
+
+/// A tile, and the parts into which the depth is cut so that small results use the whole GPU.
+struct Plan {
+  int rows;
+  bool shared;
+  int splits;
+  int units() const { return mixed::units_of(shared); }
+};
+
+/// The cheapest, by what a multiprocessor was seen to do in a cycle.
+Plan plan_of(const Gpu& gpu, const MixedProduct& p) {
+  constexpr double bytes_in = 26, bytes_out = 24;     // a cycle, where all multiprocessors read and write
+  constexpr double tile_start = 2000, launch = 4000;  // cycles
+  const Sizes s = sizes_of(p);
+  const double result = 4.0 * static_cast<double>(s.rows) * static_cast<double>(s.columns());
+  const int parts = p.floats.count;
+  const bool one_unit = s.units() == 1 && !transposed(p.kind);
+  Plan best{};
+  double least = 0;
+  for (const int rows : {64, 128, 256}) {
+    if (rows * parts > 384) continue;
+    const bool shared = one_unit && rows * parts >= 256;
+    const int units = mixed::units_of(shared);
+    const double stage =
+        std::max(2.0 * rows * parts * units, (units * mixed::unit_bytes + rows * mixed::depth * 2 * parts) / bytes_in);
+    const std::int64_t tiles = Sizes::ceil_div(s.units(), units) * Sizes::ceil_div(s.rows, rows);
+    const std::int64_t most_splits = std::clamp<std::int64_t>(s.stages() / 4, 1, 64);
+    for (int fill = 0; fill <= 4; ++fill) {  // as many parts as fill the GPU so many times
+      const std::int64_t splits = std::clamp<std::int64_t>(fill * gpu.multiprocessors / tiles, 1, most_splits);
+      const auto waves = static_cast<double>(Sizes::ceil_div(tiles * splits, gpu.multiprocessors));
+      double cycles = waves * (static_cast<double>(Sizes::ceil_div(s.stages(), splits)) * stage + tile_start +
+                               rows * units * mixed::unit * 4 / bytes_out);
+      if (splits > 1) cycles += launch + result * static_cast<double>(splits + 1) / (bytes_out * gpu.multiprocessors);
+      if (least != 0 && cycles >= least) continue;
+      least = cycles;
+      best = {rows, shared, static_cast<int>(splits)};
+    }
+  }
+  return best;
+}
+
+struct Sum {
+  const float* parts;
+  std::int64_t stride;
+  int count;
+  Scalar gain;
+  float* out;
+
+  __device__ void operator()(std::int64_t first, std::int64_t size) const {
+    const float by = value_of(gain);
+    Four<float> sum = load_four(parts, first, size);
+    for (int i = 1; i < count; ++i) {
+      const Four<float> next = load_four(parts + i * stride, first, size);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum.at[j] += next.at[j];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum.at[j] *= by;
+    store_four(out, first, size, sum);
+  }
+};
+
+struct Split {
+  const float* x;
+  __nv_bfloat16* parts[3];
+
+  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+    Four<float> rest = load_four(x, first, count);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      Four<__nv_bfloat16> part;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        part.at[j] = narrow<__nv_bfloat16>(rest.at[j]);
+        rest.at[j] -= widen(part.at[j]);
+      }
+      store_four(parts[i], first, count, part);
+    }
+  }
+};
+
+bool on_chunk(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
+Status make_maps(const MixedProduct& p, const Plan& plan, const Sizes& s, Args* args) {
+  constexpr int depth = mixed::depth, unit = mixed::unit;
+  const Box codes{reads_wide(s) ? 2 * unit : unit, depth};
+  Status status;
+  if (p.kind == Kind::weight_grad)
+    status = make_window_map(p.codes, windows_of(p), 1, codes, &args->codes);
+  else
+    status = make_tensor_map(p.codes, s.tap_depth, s.depth_taps * s.tap_columns, 1, s.depth_taps * s.tap_columns, codes,
+                             &args->codes);
+  for (int i = 0; i < p.floats.count && status == Status::ok; ++i) {
+    const void* const data = p.floats.data[i];
+    CUtensorMap* const map = args->parts + i;
+    if (transposed(p.kind))
+      status = make_tensor_map(data, s.tap_depth, s.rows, 2, s.rows * 2, {unit, depth}, map);
+    else if (p.kind == Kind::input_grad)
+      status = make_window_map(data, windows_of(p), 2, {depth, plan.rows}, map);
+    else
+      status = make_tensor_map(data, s.rows, s.tap_depth, 2, s.tap_depth * 2, {depth, plan.rows}, map);
+  }
+  return status;
+}
+
+}  // namespace
+
+Status split_floats(const float* x, std::int64_t count, void* const (&parts)[3], const Queue& queue) {
+  const auto part = [&](int i) { return static_cast<__nv_bfloat16*>(parts[i]); };
+  return for_fours(count, Split{x, {part(0), part(1), part(2)}}, queue);
+}
+
+bool has_mixed_product(const Gpu& gpu, const MixedProduct& p) {
+  constexpr std::int64_t most = INT32_MAX / 2;
+  const Conv2dShape& c = p.shape;
+  const Sizes s = sizes_of(p);
+  const bool convolves = p.kind == Kind::input_grad || p.kind == Kind::weight_grad;
+  if (gpu.sm != 90 || (p.signs && transposed(p.kind))) return false;
+  for (const std::int64_t size : {s.rows, s.columns(), s.depth_taps * s.tap_columns, s.depth_taps * s.tap_depth})
+    if (size <= 0 || size > most) return false;
+  if (convolves) {
+    if (c.groups != 1 || (p.kind == Kind::input_grad && (c.stride_h != 1 || c.stride_w != 1))) return false;
+    for (const std::int64_t size : {c.in_h + 2 * c.pad_h, c.in_w + 2 * c.pad_w, c.dil_h * c.kernel_h,
+                                    c.dil_w * c.kernel_w, c.batch * c.in_h * c.in_w, c.batch * c.out_h() * c.out_w()})
+      if (size > most) return false;
+    if (!maps_windows(windows_of(p))) return false;
+  }
+  const std::int64_t float_row = p.kind == Kind::times ? s.tap_depth : convolves ? c.out_c : s.rows;
+  bool aligned = s.tap_columns % 16 == 0 && float_row % 8 == 0 && on_chunk(p.codes) && on_chunk(p.out);
+  for (int i = 0; i < p.floats.count; ++i) aligned = aligned && on_chunk(p.floats.data[i]);
+  return aligned;
+}
+
+std::int64_t mixed_product_bytes(const Gpu& gpu, const MixedProduct& p) {
+  const Sizes s = sizes_of(p);
+  const Plan plan = plan_of(gpu, p);
+  return plan.splits == 1 ? 0 : plan.splits * s.rows * s.columns() * static_cast<std::int64_t>(sizeof(float));
+}
+
+Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue) {
+  const Gpu* facts = nullptr;
+  Status status = gpu(queue.device, &facts);
+  if (status != Status::ok) return status;
+  if (!has_mixed_product(*facts, p)) return Status::bad_shape;
+  const Sizes s = sizes_of(p);
+  const Plan plan = plan_of(*facts, p);
+  const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
+  Args args{};
+  status = make_maps(p, plan, s, &args);
+  if (status != Status::ok) return status;
+  if (p.kind == Kind::input_grad || p.kind == Kind::weight_grad) {
+    const WindowMap w = windows_of(p);
+    const std::int64_t out_h = p.kind == Kind::input_grad ? p.shape.in_h : p.shape.out_h(),
+                       out_w = p.kind == Kind::input_grad ? p.shape.in_w : p.shape.out_w();
+    args.reads = p.kind == Kind::input_grad ? Reads::float_windows : Reads::code_windows;
+    args.windows = {w.kernel_w, cut(out_w), cut(out_h * out_w), w.stride_h, w.stride_w, w.pad_h, w.pad_w,
+                    w.dil_h,    w.dil_w};
+  }
+  args.rows = cut(s.rows);
+  args.column_taps = cut(s.column_taps);
+  args.tap_columns = cut(s.tap_columns);
+  args.wide = reads_wide(s);
+  args.depth_taps = cut(s.depth_taps);
+  args.tap_stages = cut(Sizes::ceil_div(s.tap_depth, mixed::depth));
+  args.splits = plan.splits;
+  args.gain = plan.splits == 1 ? p.gain : Scalar{nullptr, 1};
+  args.out = plan.splits == 1 ? p.out : static_cast<float*>(workspace);
+  args.stride = s.columns();
+  args.split_stride = s.rows * s.columns();
+  const std::int64_t tiles =
+      Sizes::ceil_div(s.units(), plan.units()) * Sizes::ceil_div(s.rows, plan.rows) * plan.splits;
+  if (tiles > INT32_MAX / 2) return Status::bad_shape;
+  const mixed::Choice choice{plan.rows, plan.shared, transposed(p.kind), p.signs};
+  const std::int64_t blocks = std::min<std::int64_t>(tiles, facts->multiprocessors);
+  status = p.floats.count > 1             ? mixed::launch_bf16x3(choice, args, blocks, queue)
+           : p.floats.dtype == Dtype::f16 ? mixed::launch_f16(choice, args, blocks, queue)
+                                          : mixed::launch_bf16(choice, args, blocks, queue);
+  if (status != Status::ok || plan.splits == 1) return status;
+  return for_fours(args.split_stride, Sum{args.out, args.split_stride, plan.splits, p.gain, p.out}, queue);
+}
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,30 @@
+// Products of a gradient and codes on CUDA, by the kernels of bie/kernels/cuda/mixed_product.h where the GPU has one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "bie/kernels/cuda/mixed_product.h"
+#include "ops/bridge.h"
+
+namespace bie::ops {
+
+/// Whole numbers on CUDA, an int8 each, or such whose signs count.
+struct Codes {
+  at::Tensor values;
+  bool signs = false;
+};
+/// The numbers as floats, dense in the codes' memory format.
+at::Tensor opened(const Codes& codes, at::ScalarType dtype);
+
+/// Floats of 16 bits whose sum is a gradient on CUDA, dense in its memory format: itself, or of float32 three bfloat16,
+/// 24 bits. On GPUs before sm_80 float32.
+std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g);
+
+/// The product's kind and sizes say what `parts` and `codes`, both dense, are: float32 of `sizes`, times the scale.
+/// Undefined where the GPU has no kernel.
+at::Tensor mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
+                         const Codes& codes, const Scale& scale, at::IntArrayRef sizes);
+
+}  // namespace bie::ops
