@@ -73,6 +73,8 @@ inline const Scale unit_scale{1, {}};
 struct Scaled {
   at::Tensor values;
   Scale scale = unit_scale;
+  at::Tensor totals{};  ///< undefined, or on CUDA an int8_grad's workspace
+  int total_count = 0;  ///< of totals of the values there
 
   /// Multiplies in place.
   at::Tensor multiplied() const;

@@ -84,10 +84,13 @@ kernels::cuda::MixedProduct ConvOutputGrad::product(kernels::cuda::MixedProduct:
 Scaled ConvOutputGrad::through(const Codes& filter, const Scale& scale, at::IntArrayRef image) const {
   if constexpr (with_cuda) {
     const Codes dense{filter.values.contiguous(at::MemoryFormat::ChannelsLast), filter.signs};
-    const at::Tensor up = mixed_product(
+    Scaled up = mixed_product(
         op_, product(kernels::cuda::MixedProduct::Kind::input_grad, image, dense.values.sizes(), move_.padding), parts_,
-        dense, scale, {image[0] * image[2] * image[3], image[1]});
-    if (up.defined()) return {image_of(up, image)};
+        dense, scale, {image[0] * image[2] * image[3], image[1]}, /*want_totals=*/false);
+    if (up.values.defined()) {
+      up.values = image_of(up.values, image);
+      return up;
+    }
     const at::Tensor like = at::empty(image, g_.options().dtype(at::kFloat), at::MemoryFormat::ChannelsLast);
     const auto grads = convolution_grads(g_, like, opened(dense, at::kFloat), move_, true, false);
     return {std::get<0>(grads).contiguous(at::MemoryFormat::ChannelsLast), scale};
@@ -99,10 +102,13 @@ Scaled ConvOutputGrad::against(const at::Tensor& image, const Scale& scale, at::
                                at::IntArrayRef padding) const {
   if constexpr (with_cuda) {
     const Codes codes{image.contiguous(at::MemoryFormat::ChannelsLast)};
-    const at::Tensor grad =
+    Scaled grad =
         mixed_product(op_, product(kernels::cuda::MixedProduct::Kind::weight_grad, image.sizes(), filter, padding),
-                      parts_, codes, scale, {filter[0] * filter[2] * filter[3], filter[1]});
-    if (grad.defined()) return {image_of(grad, filter).contiguous()};
+                      parts_, codes, scale, {filter[0] * filter[2] * filter[3], filter[1]}, /*want_totals=*/true);
+    if (grad.values.defined()) {
+      grad.values = image_of(grad.values, filter).contiguous();
+      return grad;
+    }
     Movement move = move_;
     move.padding = padding;
     const at::Tensor like = at::empty(filter, g_.options().dtype(at::kFloat), at::MemoryFormat::ChannelsLast);

@@ -27,8 +27,8 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g) {
   return parts;
 }
 
-at::Tensor mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
-                         const Codes& codes, const Scale& scale, at::IntArrayRef sizes) {
+Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
+                     const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals) {
   namespace cuda = kernels::cuda;
   if (parts[0].scalar_type() == at::kFloat) return {};
   product.floats.count = static_cast<int>(parts.size());
@@ -37,15 +37,21 @@ at::Tensor mixed_product(const char* op, kernels::cuda::MixedProduct product, co
   product.codes = codes.values.const_data_ptr<std::int8_t>();
   product.signs = codes.signs;
   product.gain = scale.scalar();
-  const cuda::Gpu& gpu = gpu_of(op, parts[0].device().index());
-  if (!cuda::has_mixed_product(gpu, product)) return {};
-  at::Tensor out = at::empty(sizes, codes.values.options().dtype(at::kFloat));
-  product.out = out.mutable_data_ptr<float>();
-  const at::Tensor workspace =
-      at::empty({cuda::mixed_product_bytes(gpu, product)}, codes.values.options().dtype(at::kByte));
-  const CudaCall call(op, out.device());
-  call(cuda::mixed_product, product, workspace.mutable_data_ptr());
-  return out;
+  const auto needs = cuda::mixed_needs(gpu_of(op, parts[0].device().index()), product);
+  if (!needs) return {};
+  const CudaCall call(op, codes.values.device());
+  const auto bytes = codes.values.options().dtype(at::kByte);
+  Scaled result{at::empty(sizes, bytes.dtype(at::kFloat))};
+  product.out = result.values.mutable_data_ptr<float>();
+  if (want_totals && needs->totals > 0) {
+    result.totals = call.workspace();
+    result.total_count = needs->totals;
+    product.totals = result.totals.mutable_data_ptr();
+  }
+  at::Tensor workspace;
+  if (needs->workspace_bytes > 0) workspace = at::empty({needs->workspace_bytes}, bytes);
+  call(cuda::mixed_product, product, workspace.defined() ? workspace.mutable_data_ptr() : nullptr);
+  return result;
 }
 
 }  // namespace bie::ops

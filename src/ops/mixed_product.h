@@ -23,8 +23,8 @@ at::Tensor opened(const Codes& codes, at::ScalarType dtype);
 std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g);
 
 /// The product's kind and sizes say what `parts` and `codes`, both dense, are: float32 of `sizes`, times the scale.
-/// Undefined where the GPU has no kernel.
-at::Tensor mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
-                         const Codes& codes, const Scale& scale, at::IntArrayRef sizes);
+/// Undefined values where the GPU has no kernel. want_totals: those that int8_codes needs.
+Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
+                     const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals);
 
 }  // namespace bie::ops

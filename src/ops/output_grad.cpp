@@ -29,8 +29,8 @@ Scaled OutputGrad::product_of(const Codes& codes, const Scale& scale, bool trans
     product.rows = transposed ? n : m;
     product.columns = k;
     product.depth = transposed ? m : n;
-    const at::Tensor out = mixed_product(op_, product, parts_, {dense, codes.signs}, scale, {product.rows, k});
-    if (out.defined()) return {out};
+    const Scaled out = mixed_product(op_, product, parts_, {dense, codes.signs}, scale, {product.rows, k}, transposed);
+    if (out.values.defined()) return out;
     return {this->product(opened({dense, codes.signs}, parts_[0].scalar_type()), transposed), scale};
   }
   return {};

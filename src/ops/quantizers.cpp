@@ -251,10 +251,10 @@ at::Tensor int8_codes(const Scaled& grad) {
   if constexpr (with_cuda) {
     if (g.is_cuda()) {
       const CudaCall call(op, g.device());
-      const at::Tensor dense = g.contiguous(), workspace = call.workspace();
+      const at::Tensor dense = g.contiguous(), workspace = grad.totals.defined() ? grad.totals : call.workspace();
       at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
       call(kernels::cuda::int8_grad, dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(), grad.scale.scalar(),
-           q.mutable_data_ptr<std::int8_t>(), workspace.mutable_data_ptr());
+           q.mutable_data_ptr<std::int8_t>(), grad.total_count, workspace.mutable_data_ptr());
       return q;
     }
   }

@@ -179,8 +179,8 @@ class DiodeMix(torch.optim.Optimizer):
         for name in _MOMENTS:  # model.to(memory_format=...) moves a parameter's elements
             if name in state and state[name].shape == param.shape and state[name].stride() != param.stride():
                 state[name] = torch.empty_like(param.detach(), dtype=state[name].dtype).copy_(state[name])
-        state["step"] += 1
-        number, every = int(state["step"]), group["renew_scale_every"]
+        number, every = int(state["step"]) + 1, group["renew_scale_every"]
+        state["step"].fill_(number)
         step = Step(
             grad=grad,
             exp_avg_l=state.get("exp_avg_l"),

@@ -7,12 +7,17 @@
 
 #include "bie/kernels/cuda/device.h"
 
-namespace bie::kernels::cuda::mixed {
+namespace bie::kernels::cuda {
+
+struct Extremes;
+
+namespace mixed {
 
 constexpr int depth = 64;  ///< of a stage: 128 bytes of a float row, 64 rows of codes
 constexpr int unit = 64;   ///< columns of codes a warpgroup
 constexpr int warpgroups = 2, most_parts = 3;
 constexpr int unit_bytes = depth * unit;
+constexpr int consumer_warps = 4 * warpgroups;
 
 /// Windows of an image, which the TMA reads tap by tap.
 struct Windows {
@@ -33,6 +38,7 @@ struct Args {
   int splits;                    ///< parts of the depth, each with a result of its own
   Scalar gain;
   float* out;
+  Extremes* totals;                   ///< null, or for a total of every warp
   std::int64_t stride, split_stride;  ///< elements from one row, or split, of the result to the next
 };
 
@@ -50,4 +56,5 @@ Status launch_bf16(const Choice&, const Args&, std::int64_t blocks, const Queue&
 Status launch_bf16x3(const Choice&, const Args&, std::int64_t blocks, const Queue&);
 Status launch_f16(const Choice&, const Args&, std::int64_t blocks, const Queue&);
 
-}  // namespace bie::kernels::cuda::mixed
+}  // namespace mixed
+}  // namespace bie::kernels::cuda

@@ -1,11 +1,13 @@
 #include "bie/kernels/cuda/mixed_product.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "bie/kernels/cuda/quantize.h"
+#include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/mixed_args.h"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace bie::kernels::cuda {
@@ -173,7 +175,9 @@ Status split_floats(const float* x, std::int64_t count, void* const (&parts)[3],
   return for_fours(count, Split{x, {part(0), part(1), part(2)}}, queue);
 }
 
-bool has_mixed_product(const Gpu& gpu, const MixedProduct& p) {
+namespace {
+
+bool has_kernel(const Gpu& gpu, const MixedProduct& p) {
   constexpr std::int64_t most = INT32_MAX / 2;
   const Conv2dShape& c = p.shape;
   const Sizes s = sizes_of(p);
@@ -194,17 +198,30 @@ bool has_mixed_product(const Gpu& gpu, const MixedProduct& p) {
   return aligned;
 }
 
-std::int64_t mixed_product_bytes(const Gpu& gpu, const MixedProduct& p) {
-  const Sizes s = sizes_of(p);
-  const Plan plan = plan_of(gpu, p);
-  return plan.splits == 1 ? 0 : plan.splits * s.rows * s.columns() * static_cast<std::int64_t>(sizeof(float));
+std::int64_t tiles_of(const Sizes& s, const Plan& plan) {
+  return Sizes::ceil_div(s.units(), plan.units()) * Sizes::ceil_div(s.rows, plan.rows) * plan.splits;
+}
+int blocks_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
+  return static_cast<int>(std::min<std::int64_t>(tiles_of(s, plan), gpu.multiprocessors));
+}
+MixedNeeds needs_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
+  if (plan.splits > 1) return {plan.splits * s.rows * s.columns() * static_cast<std::int64_t>(sizeof(float)), 0};
+  const int totals = blocks_of(gpu, s, plan) * mixed::consumer_warps;
+  return {0, totals * static_cast<std::int64_t>(sizeof(Extremes)) + result_bytes <= reduction_bytes ? totals : 0};
+}
+
+}  // namespace
+
+std::optional<MixedNeeds> mixed_needs(const Gpu& gpu, const MixedProduct& p) {
+  if (!has_kernel(gpu, p)) return std::nullopt;
+  return needs_of(gpu, sizes_of(p), plan_of(gpu, p));
 }
 
 Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue) {
   const Gpu* facts = nullptr;
   Status status = gpu(queue.device, &facts);
   if (status != Status::ok) return status;
-  if (!has_mixed_product(*facts, p)) return Status::bad_shape;
+  if (!has_kernel(*facts, p)) return Status::bad_shape;
   const Sizes s = sizes_of(p);
   const Plan plan = plan_of(*facts, p);
   const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
@@ -230,11 +247,10 @@ Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue)
   args.out = plan.splits == 1 ? p.out : static_cast<float*>(workspace);
   args.stride = s.columns();
   args.split_stride = s.rows * s.columns();
-  const std::int64_t tiles =
-      Sizes::ceil_div(s.units(), plan.units()) * Sizes::ceil_div(s.rows, plan.rows) * plan.splits;
-  if (tiles > INT32_MAX / 2) return Status::bad_shape;
+  if (needs_of(*facts, s, plan).totals > 0) args.totals = static_cast<Extremes*>(p.totals);
+  if (tiles_of(s, plan) > INT32_MAX / 2) return Status::bad_shape;
   const mixed::Choice choice{plan.rows, plan.shared, transposed(p.kind), p.signs};
-  const std::int64_t blocks = std::min<std::int64_t>(tiles, facts->multiprocessors);
+  const int blocks = blocks_of(*facts, s, plan);
   status = p.floats.count > 1             ? mixed::launch_bf16x3(choice, args, blocks, queue)
            : p.floats.dtype == Dtype::f16 ? mixed::launch_f16(choice, args, blocks, queue)
                                           : mixed::launch_bf16(choice, args, blocks, queue);

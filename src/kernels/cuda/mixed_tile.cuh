@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mixed_args.h"
@@ -77,7 +78,7 @@ class Block {
     if (threadIdx.x == 0) {
       for (int i = 0; i < S::stages; ++i) {
         hopper::init_barrier(full(i), 1);
-        hopper::init_barrier(empty(i), 4 * warpgroups);  // a lane of each consumer warp
+        hopper::init_barrier(empty(i), consumer_warps);  // a lane of each consumer warp
       }
       hopper::publish_barriers();
     }
@@ -115,12 +116,19 @@ class Block {
   /// A warpgroup multiplies and writes.
   __device__ void consume() {
     const float gain = value_of(p_.gain);
+    Extremes total = Extremes::none();
     for (int tile = blockIdx.x; tile < tiles(); tile += gridDim.x) {
       const Place place = place_of(tile);
       float acc[S::right / 2];
       multiply_stages(acc, place.end_stage - place.first_stage);
-      write(acc, gain, place);
+      write(acc, gain, place, total);
     }
+    if (p_.totals == nullptr) return;
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+      total.add({__shfl_xor_sync(~0u, total.min, mask), __shfl_xor_sync(~0u, total.max, mask),
+                 __shfl_xor_sync(~0u, total.all_finite, mask)});
+    if (lane() == 0) p_.totals[blockIdx.x * consumer_warps + 4 * group() + warp()] = total;
   }
 
  private:
@@ -276,7 +284,7 @@ class Block {
     if (lane() == 0) hopper::arrive(empty(stage));
   }
 
-  __device__ void write(const float (&acc)[S::right / 2], float gain, const Place& place) const {
+  __device__ void write(const float (&acc)[S::right / 2], float gain, const Place& place, Extremes& total) const {
     const int its_unit = place.unit + (S::shared ? 0 : group()), tap = its_unit / tap_units_;
     const int first_row = place.row + (S::shared ? group() * S::right : 0) + lane() % 4 * 2;
     const int column = (its_unit - tap * tap_units_) * unit + 16 * warp() + lane() / 4 * 2;
@@ -287,9 +295,11 @@ class Block {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int row = first_row + 8 * j + e;
-        if (row < p_.rows)
-          *reinterpret_cast<float2*>(out + row * p_.stride) =
-              make_float2(acc[4 * j + e] * gain, acc[4 * j + 2 + e] * gain);
+        if (row >= p_.rows) continue;
+        const float2 pair = make_float2(acc[4 * j + e] * gain, acc[4 * j + 2 + e] * gain);
+        *reinterpret_cast<float2*>(out + row * p_.stride) = pair;
+        total.add(Extremes::of(pair.x));
+        total.add(Extremes::of(pair.y));
       }
   }
 

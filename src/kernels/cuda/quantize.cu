@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -90,24 +91,12 @@ struct Quantize {
 
 // Codes by a factor that is bound / amax, or 0 where every code is 0.
 
-struct Extremes {
-  float min, max;
-  int all_finite;
-  __device__ static Extremes none() { return {INFINITY, -INFINITY, 1}; }
-  __device__ void add(const Extremes& other) {
-    min = fminf(min, other.min);
-    max = fmaxf(max, other.max);
-    all_finite &= other.all_finite;
-  }
-};
-
 template <class T>
 struct TakeExtremes {
   const T* x;
   Scalar gain;
   __device__ void operator()(std::int64_t i, Extremes& total) const {
-    const float v = widen(x[i]) * value_of(gain);
-    total.add({v, v, isfinite(v) ? 1 : 0});
+    total.add(Extremes::of(widen(x[i]) * value_of(gain)));
   }
 };
 
@@ -280,14 +269,15 @@ Status amax_quantize(const void* x, Dtype dtype, std::int64_t count, const Scala
   });
 }
 
-Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& gain, std::int8_t* q, void* workspace,
-                 const Queue& queue) {
+Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& gain, std::int8_t* q, int totals,
+                 void* workspace, const Queue& queue) {
   return with_float(dtype, [&](auto element) {
     using T = decltype(element);
     const T* from = static_cast<const T*>(g);
     float* factor = result_in<float>(workspace);
-    const Status status =
-        reduce<Extremes>(count, TakeExtremes<T>{from, gain}, StoreGradFactor{factor}, workspace, queue);
+    const StoreGradFactor store{factor};
+    const Status status = totals > 0 ? finish_totals<Extremes>(totals, store, workspace, queue)
+                                     : reduce<Extremes>(count, TakeExtremes<T>{from, gain}, store, workspace, queue);
     if (status != Status::ok) return status;
     return for_fours(count, Int8Grad<T>{from, gain, factor, q}, queue);
   });

@@ -11,11 +11,12 @@ namespace bie::kernels::cuda {
 
 constexpr int total_threads = 256;
 constexpr int most_partials = 1024;
+constexpr int result_bytes = 64;
 
-/// Where a reduction may leave up to 64 bytes for the pass behind it; partial totals end before.
+/// Where a reduction may leave up to result_bytes for the pass behind it; partial totals end before.
 template <class T>
 T* result_in(void* workspace) {
-  return reinterpret_cast<T*>(static_cast<char*>(workspace) + reduction_bytes - 64);
+  return reinterpret_cast<T*>(static_cast<char*>(workspace) + reduction_bytes - result_bytes);
 }
 
 /// The total of the block's threads, in thread 0. A Total has none(), add() and no constructor.
@@ -27,7 +28,7 @@ __device__ inline Total of_block(const Total& mine) {
     __syncthreads();
     if (threadIdx.x < half) part[threadIdx.x].add(part[threadIdx.x + half]);
   }
-  return part[0];
+  return threadIdx.x == 0 ? part[0] : mine;  // which alone wrote that last
 }
 
 template <class Total, class Take>
@@ -48,16 +49,23 @@ __global__ void __launch_bounds__(total_threads) last_total(const Total* partial
   if (threadIdx.x == 0) finish(mine);
 }
 
+/// finish(total) of totals that are in the workspace already.
+template <class Total, class Finish>
+Status finish_totals(int totals, const Finish& finish, void* workspace, const Queue& queue) {
+  return launch(last_total<Total, Finish>, 1, total_threads, 0, queue, static_cast<const Total*>(workspace), totals,
+                finish);
+}
+
 /// take(i, total) adds element i to a total, finish(total) writes what is wanted of it, also where count is 0. Both are
 /// structs with a __device__ operator().
 template <class Total, class Take, class Finish>
 Status reduce(std::int64_t count, const Take& take, const Finish& finish, void* workspace, const Queue& queue) {
-  static_assert(most_partials * sizeof(Total) + 64 <= reduction_bytes);
+  static_assert(most_partials * sizeof(Total) + result_bytes <= reduction_bytes);
   Total* partials = static_cast<Total*>(workspace);
   const std::int64_t blocks = blocks_for(count, 8 * total_threads, most_partials);
   const Status status = launch(partial_totals<Total, Take>, blocks, total_threads, 0, queue, count, take, partials);
   if (status != Status::ok) return status;
-  return launch(last_total<Total, Finish>, 1, total_threads, 0, queue, partials, static_cast<int>(blocks), finish);
+  return finish_totals<Total>(static_cast<int>(blocks), finish, workspace, queue);
 }
 
 }  // namespace bie::kernels::cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bie/kernels/cuda/quantize.h"
 #include "kernels/float_bits.h"
 #include "tests/kernels/cuda/device_memory.h"
 #include "tests/kernels/replayable_rng.h"
@@ -69,6 +70,21 @@ float value_of(Dtype dtype, std::uint16_t half) {
   return dtype == Dtype::f16 ? float_from_f16(half) : float_from_bf16(half);
 }
 
+/// The integer gradient is the same from the totals that the product left as from its results.
+void expect_totals(const MixedProduct& p, const cuda::MixedNeeds& needs, const DeviceBytes& out,
+                   const std::vector<float>& results) {
+  const auto count = static_cast<std::int64_t>(results.size());
+  const DeviceBytes own(cuda::reduction_bytes), read(results.size()), left(results.size());
+  const auto int8_grad = [&](const DeviceBytes& to, int totals, void* workspace) {
+    return cuda::int8_grad(out.get(), Dtype::f32, count, {nullptr, 1}, to.as<std::int8_t>(), totals, workspace,
+                           default_queue);
+  };
+  ASSERT_EQ(int8_grad(read, 0, own.get()), Status::ok);
+  ASSERT_EQ(int8_grad(left, needs.totals, p.totals), Status::ok);
+  ASSERT_TRUE(device_is_well());
+  ASSERT_EQ(left.values<std::int8_t>(), read.values<std::int8_t>());
+}
+
 /// dtype f32: three parts. whole: floats are small whole numbers.
 void expect_product(MixedProduct p, Dtype dtype, bool whole) {
   SCOPED_TRACE(testing::Message() << "kind " << static_cast<int>(p.kind) << ", " << p.rows << ", " << p.columns << ", "
@@ -111,8 +127,10 @@ void expect_product(MixedProduct p, Dtype dtype, bool whole) {
   const DeviceBytes out(static_cast<std::size_t>(4 * sizes.out)), gain(std::vector<float>{whole ? 0.5f : 3.0f});
   p.gain = {gain.as<float>(), 1};
   p.out = out.as<float>();
-  ASSERT_TRUE(cuda::has_mixed_product(this_gpu(), p));
-  const DeviceBytes workspace(static_cast<std::size_t>(cuda::mixed_product_bytes(this_gpu(), p)));
+  const auto needs = cuda::mixed_needs(this_gpu(), p);
+  ASSERT_TRUE(needs.has_value());
+  const DeviceBytes workspace(static_cast<std::size_t>(needs->workspace_bytes)), totals(cuda::reduction_bytes);
+  p.totals = totals.get();
   ASSERT_EQ(cuda::mixed_product(p, workspace.get(), default_queue), Status::ok) << cuda::last_error();
   ASSERT_TRUE(device_is_well());
   const std::vector<float> got = out.values<float>();
@@ -121,6 +139,7 @@ void expect_product(MixedProduct p, Dtype dtype, bool whole) {
     const double tolerance = whole ? 0 : by * magnitudes[i] * 0x1p-18;  // sixteen terms are cut where the largest ends
     ASSERT_NEAR(static_cast<double>(got[i]), by * sums[i], tolerance) << "element " << i;
   }
+  expect_totals(p, *needs, out, got);
 }
 
 void expect_every_dtype(const MixedProduct& p) {
@@ -163,7 +182,8 @@ TEST(MixedProduct, EveryTile) {
   expect_every_dtype(deep);
   MixedProduct known = deep;
   known.floats = {{}, 1, Dtype::bf16};
-  EXPECT_GT(cuda::mixed_product_bytes(this_gpu(), known), 0);
+  ASSERT_TRUE(cuda::mixed_needs(this_gpu(), known).has_value());
+  EXPECT_GT(cuda::mixed_needs(this_gpu(), known)->workspace_bytes, 0);
 }
 
 TEST(MixedProduct, Convolutions) {
@@ -195,8 +215,7 @@ TEST(MixedProduct, RefusesWhatTheAcceleratorCannotRead) {
     p.floats = {{memory.get(), memory.get(), memory.get()}, 1, Dtype::bf16};
     if (p.codes == nullptr) p.codes = memory.as<std::int8_t>();
     p.out = out.as<float>();
-    return !cuda::has_mixed_product(this_gpu(), p) &&
-           cuda::mixed_product(p, nullptr, default_queue) == Status::bad_shape;
+    return !cuda::mixed_needs(this_gpu(), p) && cuda::mixed_product(p, nullptr, default_queue) == Status::bad_shape;
   };
   EXPECT_TRUE(refuses(of_matrices(Kind::times, 8, 24, 8)));              // rows of codes of 24 bytes
   EXPECT_TRUE(refuses(of_matrices(Kind::times, 8, 16, 12)));             // rows of floats of 24 bytes
@@ -221,7 +240,7 @@ TEST(MixedProduct, RefusesWhatTheAcceleratorCannotRead) {
   EXPECT_EQ(out.values<unsigned char>(), untouched);
   cuda::Gpu older = this_gpu();
   older.sm = 80;
-  EXPECT_FALSE(cuda::has_mixed_product(older, of_matrices(Kind::times, 8, 16, 8)));
+  EXPECT_FALSE(cuda::mixed_needs(older, of_matrices(Kind::times, 8, 16, 8)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/cuda/device.h"
@@ -39,13 +40,17 @@ struct MixedProduct {
   const std::int8_t* codes;  ///< on a boundary of 16 bytes
   bool signs;                ///< codes stand for their signs; not for transposed_times and weight_grad
   Scalar gain;
-  float* out;  ///< on a boundary of 16 bytes
+  float* out;    ///< on a boundary of 16 bytes
+  void* totals;  ///< null, or the workspace of int8_grad, to leave totals of `out` in
 };
 
-/// Whether the GPU has a kernel for it: sm_90, rows of memory that are multiples of 16 bytes, sizes below 2^31.
-bool has_mixed_product(const Gpu&, const MixedProduct&);
-/// Bytes of the workspace, from a 16-byte boundary on; of a product that has a kernel.
-std::int64_t mixed_product_bytes(const Gpu&, const MixedProduct&);
+struct MixedNeeds {
+  std::int64_t workspace_bytes;  ///< from a 16-byte boundary on
+  int totals;                    ///< how many are left where they are asked for; 0: none, int8_grad has to read `out`
+};
+/// Nothing where the GPU has no kernel for the product: it is not sm_90, rows of memory are no multiples of 16 bytes,
+/// or a size is not below 2^30.
+std::optional<MixedNeeds> mixed_needs(const Gpu&, const MixedProduct&);
 /// Status::bad_shape where there is no kernel.
 Status mixed_product(const MixedProduct&, void* workspace, const Queue&);
 

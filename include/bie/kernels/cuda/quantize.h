@@ -40,8 +40,9 @@ Status amax_quantize(const void* x, Dtype dtype, std::int64_t count, const Scala
                      void* q, float* scale, void* workspace, const Queue&);
 
 /// The integer gradient of a weight whose gradient is g * gain; zeros where an element is not finite.
-Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& gain, std::int8_t* q, void* workspace,
-                 const Queue&);
+/// @param totals  as many totals of g * gain has mixed_product left in the workspace; 0: g is read for them.
+Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& gain, std::int8_t* q, int totals,
+                 void* workspace, const Queue&);
 
 /// The training form of a binary weight. count > 0. *scale is NaN where an element is not finite.
 Status binary_init(const void* w, Dtype dtype, std::int64_t count, std::int8_t* q, float* scale, void* workspace,
