@@ -1,5 +1,5 @@
-"""The layers on CUDA: forward passes are the CPU's to the bit in every form of every operand, backward passes the
-formula in float64, nothing waits for the device, and calls live in graphs, in torch.compile and beside other streams.
+"""The layers on CUDA: forward passes are the CPU's to the bit in every form of every operand, nothing waits for the
+device, and calls live in graphs, in torch.compile and beside other streams.
 """
 
 import math
@@ -8,43 +8,25 @@ import random
 import subprocess
 import sys
 
-import formulas
 import pytest
 import torch
-from formulas import Q4, Q8
+from cuda_operands import (
+    BF16,
+    CONV,
+    DTYPES,
+    F16,
+    F32,
+    GEOMETRIES,
+    LINEAR,
+    binary_conv_operands,
+    conv_operands,
+    integer_forms,
+    linear_operands,
+)
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
-DTYPES = pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=["f32", "bf16", "f16"])
-LINEAR = pytest.mark.parametrize("layer", ["binary", "q8", "q4"])
-CONV = pytest.mark.parametrize("layer", ["q8", "q4"])
 SHAPES = [(1, 1, 1), (3, 7, 5), (4, 129, 65), (17, 1000, 130), (65, 64, 3), (130, 257, 300), (300, 96, 520)]
-GEOMETRIES = [  # x, weight, stride, padding, dilation
-    ((2, 3, 7, 9), (5, 3, 3, 2), (2, 1), (1, 0), (1, 2)),
-    ((1, 33, 6, 6), (70, 33, 1, 1), (1, 1), (0, 0), (1, 1)),
-    ((3, 64, 9, 8), (130, 64, 3, 3), (1, 1), (1, 1), (1, 1)),
-    ((2, 17, 15, 4), (16, 17, 5, 3), (3, 2), (2, 4), (2, 1)),
-]
-
-
-def linear_operands(layer, m, k, n, dtype=F32):
-    g = torch.Generator().manual_seed(m + 31 * k + 977 * n)
-    x, weight = torch.randn(m, k, generator=g).to(dtype), torch.randn(n, k, generator=g)
-    scale = {"binary": 1.3, "q8": 0.013, "q4": 0.21}[layer]
-    return x, weight, torch.tensor(scale), torch.tensor(0.09), 0.3 * torch.randn(k, generator=g)
-
-
-def conv_operands(layer, x_shape, w_shape, dtype=F32):
-    g = torch.Generator().manual_seed(sum(x_shape) + sum(w_shape))
-    x, weight = torch.randn(x_shape, generator=g).to(dtype), torch.randn(w_shape, generator=g)
-    return (
-        x,
-        weight,
-        torch.tensor(0.013 if layer == "q8" else 0.21),
-        torch.tensor(0.09),
-        0.3 * torch.randn(x_shape[1], generator=g),
-    )
 
 
 def cuda(value):
@@ -61,20 +43,6 @@ def on_both(op, *args, **kwargs):
     wanted = op(*args, **kwargs)
     equal(op(*map(cuda, args), **{name: cuda(value) for name, value in kwargs.items()}), wanted)
     return wanted
-
-
-def integer_forms(operators, layer, weight):
-    """(int8 signs or codes, packed, their prepack operator's result, scale_w) of a float linear weight."""
-    k = weight.shape[1]
-    if layer == "binary":
-        signs, scale = operators.binary_init(weight)
-        packed = operators.pack_signs(signs)
-        return signs, packed, lambda t: operators.binary_prepack(t, k), scale
-    codes, scale = getattr(operators, f"{layer}_quantize")(weight)
-    if layer == "q8":
-        return codes, codes, operators.q8_prepack, scale
-    packed = operators.pack_int4(codes)
-    return codes, packed, lambda t: operators.q4_prepack(t, k), scale
 
 
 @LINEAR
@@ -163,17 +131,6 @@ def test_grouped_convolutions_are_the_cpus(operators, layer, form):
     equal(op(x.cuda(), packed.cuda(), sa, scale, bias.cuda(), panels=panels, **keys), wanted)
 
 
-def binary_conv_operands(case, dtype=F32):
-    """(x, weight, scales, bias, how the window moves) with groups where the channels allow three."""
-    x_shape, w_shape, *geometry = GEOMETRIES[case]
-    g = torch.Generator().manual_seed(case)
-    x, weight = torch.randn(x_shape, generator=g).to(dtype), torch.randn(w_shape, generator=g)
-    moves = dict(zip(("stride", "padding", "dilation"), geometry, strict=True))
-    if x_shape[1] % 3 == 0:
-        weight, moves["groups"] = weight[: w_shape[0] // 3 * 3, : x_shape[1] // 3].contiguous(), 3
-    return x, weight, torch.tensor(0.9), torch.tensor(0.031), 0.3 * torch.randn(x_shape[1], generator=g), moves
-
-
 @DTYPES
 @pytest.mark.parametrize("value", [-1, 0])
 @pytest.mark.parametrize("case", range(len(GEOMETRIES)))
@@ -194,17 +151,6 @@ def test_binary_conv_forward_is_the_cpus(operators, dtype, value, case):
     assert operators.binary_conv2d(x.cuda(), weight.cuda(), sa, sw, **keys).isnan().all()
 
 
-@pytest.mark.parametrize("value", [-1, 0])
-@pytest.mark.parametrize("case", range(len(GEOMETRIES)))
-def test_binary_conv_backward_is_the_formula(operators, value, case):
-    x, weight, sa, sw, bias, moves = binary_conv_operands(case)
-    keys = moves | {"padding_value": value}
-    for layout in (torch.contiguous_format, torch.channels_last):
-        images = x.contiguous(memory_format=layout)
-        g, found = gradients(operators, "binary", "conv2d", F32, False, images, weight, sa, sw, bias, **keys)
-        check_gradients(found, formulas.binary_conv_backward(x, weight, sa, sw, bias, g, **keys), F32)
-
-
 def test_random_layers(operators):
     random.seed(7)
     for _ in range(int(os.environ.get("BIE_TEST_SHAPES", "300"))):
@@ -213,70 +159,6 @@ def test_random_layers(operators):
         dtype = random.choice([F32, F16, BF16])
         x, weight, sa, sw, bias = linear_operands(layer, m, k, n, dtype)
         on_both(getattr(operators, f"{layer}_linear"), x, weight, sa, sw, random.choice([None, bias]))
-
-
-def gradients(operators, layer, kind, dtype, reference, x, weight, sa, sw, bias, wide=None, **keys):
-    """What autograd gives for x, the weight, scale_a and bias_a on CUDA, against float64."""
-    x, latent, scale, bias = (t.cuda().requires_grad_() for t in (x, weight, sa, bias))
-    more = {} if layer == "binary" else {"reference_grad": reference}
-    y = getattr(operators, f"{layer}_{kind}")(x, latent, scale, sw.cuda(), bias, **more, **keys)
-    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
-    y.backward(g.cuda())
-    return g, [t.grad.cpu() for t in (x, latent, scale, bias)]
-
-
-def check_gradients(found, wanted, dtype):
-    gx, gw, gs, gb = found
-    wx, ww, ws, wb, size = wanted
-    formulas.close(gx, wx, dtype)
-    formulas.close(gw, ww)
-    formulas.close(gs, ws, size=size)
-    formulas.close(gb, wb)
-
-
-@LINEAR
-@DTYPES
-@pytest.mark.parametrize("reference", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 31, 33), (130, 257, 70)])
-def test_linear_backward_is_the_formula(operators, layer, dtype, reference, shape):
-    x, weight, sa, sw, bias = linear_operands(layer, *shape, dtype)
-    g, found = gradients(operators, layer, "linear", dtype, reference, x, weight, sa, sw, bias)
-    if layer == "binary":
-        wanted = formulas.binary_backward(x, weight, sa, sw, bias, g)
-    else:
-        wanted = formulas.nbit_backward(x, weight, sa, sw, bias, g, Q8 if layer == "q8" else Q4, reference)
-    check_gradients(found, wanted, dtype)
-
-
-@CONV
-@pytest.mark.parametrize("reference", [False, True])
-@pytest.mark.parametrize("case", range(len(GEOMETRIES)))
-def test_conv_backward_is_the_formula(operators, layer, reference, case):
-    x_shape, w_shape, *geometry = GEOMETRIES[case]
-    x, weight, sa, sw, bias = conv_operands(layer, x_shape, w_shape)
-    keys = dict(zip(("stride", "padding", "dilation"), geometry, strict=True))
-    for layout in (torch.contiguous_format, torch.channels_last):
-        images = x.contiguous(memory_format=layout)
-        g, found = gradients(operators, layer, "conv2d", F32, reference, images, weight, sa, sw, bias, **keys)
-        width = Q8 if layer == "q8" else Q4
-        check_gradients(found, formulas.conv_backward(x, weight, sa, sw, bias, g, width, reference, **keys), F32)
-
-
-@LINEAR
-def test_the_integer_gradient_of_an_anchored_weight(operators, layer):
-    x, weight, sa, _, _ = linear_operands(layer, 40, 65, 30)
-    integers, _, _, scale = integer_forms(operators, layer, weight)
-    grads = {}
-    for device in ("cpu", "cuda"):
-        w, anchor = integers.to(device), torch.empty(0, device=device, requires_grad=True)
-        y = getattr(operators, f"{layer}_linear")(x.to(device), w, sa.to(device), scale.to(device), anchor=anchor)
-        (y * y).sum().backward()
-        assert w.grad.dtype == torch.int8 and w.grad.device.type == device
-        grads[device] = w.grad.cpu().int()
-    # The float sums differ in their last bits, which may move a code across a half.
-    assert (grads["cpu"] - grads["cuda"]).abs().max() <= 1
-    assert (grads["cpu"] != grads["cuda"]).float().mean() < 0.01
-    assert grads["cpu"].abs().max() == 127
 
 
 @LINEAR
