@@ -1,16 +1,21 @@
 """Low-bit linear layers on a GPU against torch's own in one run: from float16 activations to float16 results.
 
-python bench/gpu_layers.py [--json FILE] [--markdown] [M,N,K ...]
+python bench/gpu_layers.py [--json FILE] [--markdown] [--roofline PROGRAM] [M,N,K ...]
 
 Shapes, unless named: bench/shapes/gemm.txt and larger ones. Device time of one call from CUDA-graph replays, the rivals
 taking turns, the median of nine rounds; as many weights as do not fit the cache take turns too. A result of ours is
 checked against the product of its codes before it is timed.
 The rivals: F.linear in float16, torch._int_mm (int32 results of int8 tensors that somebody else quantised), and
 torch._scaled_mm of float8_e4m3 tensors that somebody else quantised. bench/cuda_gemm_bench.cpp times our rows alone.
+PROGRAM is bie_cuda_roofline: it runs first, and each of our times gets its share of what the GPU gives, which is the
+longest of an empty launch, of the products at the instruction's rate, and of reading the weight from memory and the
+float16 activations and results at the cache's rate.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 
 import torch
@@ -94,6 +99,15 @@ def measure(m: int, n: int, k: int) -> dict[str, object]:
     return {"m": m, "n": n, "k": k, "us": median, "spread": spread}
 
 
+def least_us(m: int, n: int, k: int, bits: int, rates: dict[str, float]) -> float:
+    """Microseconds that the GPU needs at least for a layer."""
+    instruction = "wgmma b1 and.popc" if bits == 1 else "wgmma s8"
+    multiplying = 2e-6 * m * n * k / rates[instruction]
+    memory = 1e-3 * n * k * bits / 8 / rates["reading memory"]
+    cache = 1e-3 * 2 * m * (n + k) / rates["reading what is in the L2"]
+    return max(rates["an empty launch"], multiplying, memory + cache)
+
+
 def markdown(results: list[dict]) -> str:
     lines = [
         "| m, n, k | fp16 | fp8 | `_int_mm` | 1 bit (of fp16) | 8 bit (of fp16) | 4 bit (of fp16) |",
@@ -101,7 +115,8 @@ def markdown(results: list[dict]) -> str:
     ]
     for r in results:
         us = r["us"]
-        ours = [f"{us[name]:.1f} ({us['fp16'] / us[name]:.2f}x)" for name in OURS]
+        share = {name: f", {100 * least / us[name]:.0f} %" for name, least in r.get("least_us", {}).items()}
+        ours = [f"{us[name]:.1f} ({us['fp16'] / us[name]:.2f}x{share.get(name, '')})" for name in OURS]
         int_mm = f"{us['_int_mm']:.1f}" if "_int_mm" in us else "-"
         row = [f"{r['m']}, {r['n']}, {r['k']}", f"{us['fp16']:.1f}", f"{us['fp8']:.1f}", int_mm, *ours]
         lines.append(f"| {' | '.join(row)} |")
@@ -111,9 +126,17 @@ def markdown(results: list[dict]) -> str:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("shapes", nargs="*", metavar="M,N,K")
+    parser.add_argument("--roofline", metavar="PROGRAM", help="bie_cuda_roofline, to run first")
     arguments = parser.parse_args()
+    rates = {}
+    if arguments.roofline:
+        rates = json.loads(subprocess.run([arguments.roofline], check=True, capture_output=True, text=True).stdout)
     wanted = [tuple(map(int, text.split(","))) for text in arguments.shapes] or shapes()
-    report(arguments, [measure(*shape) for shape in wanted], markdown)
+    results = [measure(*shape) for shape in wanted]
+    if rates:
+        for r in results:
+            r["least_us"] = {name: least_us(r["m"], r["n"], r["k"], bits, rates) for name, bits in OURS.items()}
+    report(arguments, results, markdown, roofline=rates)
 
 
 if __name__ == "__main__":

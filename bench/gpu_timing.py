@@ -69,10 +69,12 @@ def options(doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def report(arguments: argparse.Namespace, results: list[dict], markdown: Callable[[list[dict]], str]) -> None:
-    """Prints and writes what the arguments of `options` ask for."""
+def report(
+    arguments: argparse.Namespace, results: list[dict], markdown: Callable[[list[dict]], str], **more: object
+) -> None:
+    """Prints and writes what the arguments of `options` ask for; `more` goes to the file."""
     print(markdown(results) if arguments.markdown else "\n".join(map(json.dumps, results)))
     if arguments.json:
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
         with open(arguments.json, "w") as file:
-            json.dump({"device": torch.cuda.get_device_name(), **versions, "results": results}, file, indent=1)
+            json.dump({"device": torch.cuda.get_device_name(), **versions, **more, "results": results}, file, indent=1)
