@@ -15,7 +15,10 @@ from run_tests import BUILD, ROOT, TALLY, package_environment, run
 PYTHON = os.environ["BIE_PYTHON"]
 KERNELS = BUILD / "release/tests/kernels/bie_cuda_test"
 RANDOM_SHAPES = "2000"  # of each of the five tables: 10,000
-SMALL = "*SmallOdd*:*EveryMixOfChannel*:*FloatWeights*:*FloatFilters*:*HalvesWith*:*HalvesInPlanes*"
+SMALL = (
+    "*SmallOdd*:*EveryMixOfChannel*:*FloatWeights*:*FloatFilters*:*HalvesWith*:*HalvesInPlanes*:"
+    "MixedProduct.Convolutions"
+)
 
 
 def kernels() -> None:
