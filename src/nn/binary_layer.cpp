@@ -1,12 +1,12 @@
 #include "bie/nn/binary_layer.h"
 
-#include <ATen/core/grad_mode.h>
+#include "nn/ordinary_tensors.h"
 
 namespace bie::nn {
 
 void BinaryLayer::prepare_params() {
   if (latent() || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   const auto [q, scale] = ops::binary_init(weight);
   make_integer(q, scale);
 }

@@ -1,18 +1,18 @@
 #include "bie/nn/nbit_layer.h"
 
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <tuple>
 
+#include "nn/ordinary_tensors.h"
 #include "ops/quantizers.h"
 
 namespace bie::nn {
 
 double NbitLayer::smallest_step() const {
-  if (const Key key = key_of(eps); key != eps_key_) {
+  if (!(eps_seen_ == eps)) {
     eps_value_ = eps.item<float>();
-    eps_key_ = key;
+    eps_seen_ = Seen(eps);
   }
   return eps_value_;
 }
@@ -30,7 +30,7 @@ at::Tensor NbitLayer::weight_scale() const {
 
 void NbitLayer::prepare_params() {
   if (!weight.defined() || !at::isFloatingType(weight.scalar_type()) || (latent() && prepared_)) return;
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   if (!latent()) {
     const at::Tensor scale = weight_scale();
     const double least = smallest_step();
@@ -45,7 +45,7 @@ void NbitLayer::prepare_params() {
 
 void NbitLayer::renew_weight_scale() {
   if (weight_bits() != 4 || !prepared_ || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   prepared_ = false;
   scale_w.copy_(weight_scale());
   prepared_ = true;

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
@@ -16,6 +17,7 @@
 
 #include "nn/finite.h"
 #include "nn/named.h"
+#include "nn/ordinary_tensors.h"
 #include "nn/unfilled.h"
 
 namespace bie::nn {
@@ -26,6 +28,7 @@ Compat compat_of(const std::string& name) {
 }
 
 QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {
+  const c10::InferenceMode off(false);
   const at::IntArrayRef shape(traits_.weight_shape);
   for (const std::int64_t size : shape)
     TORCH_CHECK_VALUE(size > 0, "a quantised layer wants positive sizes, its weight would be ", shape);
@@ -44,9 +47,15 @@ QuantLayer::QuantLayer(Traits traits) : traits_(std::move(traits)) {
   anchor_ = at::empty({0}).requires_grad_();
 }
 
-QuantLayer::Key QuantLayer::key_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {tensor.const_data_ptr(), tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version())};
+QuantLayer::Seen::Seen(const at::Tensor& tensor)
+    : tensor_(tensor),
+      memory_(tensor.storage()),
+      data_(tensor.const_data_ptr()),
+      version_(tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version())) {}
+
+bool QuantLayer::Seen::operator==(const at::Tensor& tensor) const {
+  return tensor_.defined() && tensor_.is_same(tensor) && !tensor.is_inference() && data_ == tensor.const_data_ptr() &&
+         version_ == static_cast<std::uint32_t>(tensor._version());
 }
 
 /// Keeps the tensor where there is one, so that an optimizer goes on holding the layer's weight.
@@ -74,19 +83,28 @@ void QuantLayer::set_weight_data(const at::Tensor& data) {
   TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(traits_.weight_shape) && at::isFloatingType(data.scalar_type()),
                     traits_.kind, ": the weight is ", data.sizes(), " of ", data.scalar_type(), ", ",
                     at::IntArrayRef(traits_.weight_shape), " of a floating-point type is wanted");
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
+  at::Tensor value = data.detach().to(bias_a.options(), /*non_blocking=*/false, /*copy=*/true).contiguous();
+  finite(value, std::string(traits_.kind) + ": the weight");
+  if (channel_scale.defined()) {
+    std::vector<std::int64_t> along(traits_.weight_shape.size(), 1);
+    along[0] = -1;
+    const at::Tensor sizes = value.abs().flatten(1).mean(1, /*keepdim=*/false, at::kDouble);
+    channel_scale.copy_(at::where(sizes > 0, sizes / sizes.mean(), 1.0));
+    value.div_(channel_scale.to(value.scalar_type()).view(along));
+  }
   set_qweight({});
-  set_weight(data.detach().to(bias_a.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
+  set_weight(value);
   set_prepared(false);
   prepare_params();
 }
 
 void QuantLayer::generate_quantized_weight(bool qweight_only) {
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   if (weight.defined()) {
     repack();
     current_ = pack();
-    weight_key_ = key_of(weight);
+    weight_seen_ = Seen(weight);
     set_qweight(current_.qweight);
     scale_w.copy_(current_.scale_w);
   }
@@ -102,9 +120,10 @@ void QuantLayer::set_quantized_weight_data(const at::Tensor& packed, const at::T
                     packed.sizes(), " of ", packed.scalar_type(), ", ", shape, " of ", traits_.packed_type,
                     " is wanted");
   TORCH_CHECK_VALUE(!weight_scale.defined() || weight_scale.numel() == 1, "the weight's scale is not one number");
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   set_weight({});
-  set_qweight(packed.detach().contiguous());
+  const at::Tensor dense = packed.detach().contiguous();
+  set_qweight(dense.is_inference() ? dense.clone() : dense);
   if (weight_scale.defined()) scale_w.copy_(weight_scale.reshape({}));
 }
 
@@ -134,18 +153,19 @@ void QuantLayer::set_guarded_scale(float value) {
 
 void QuantLayer::repack() {
   current_ = {};
-  weight_key_ = {};
+  weight_seen_ = {};
   panels_ = at::Tensor();
-  panels_key_ = {};
+  panels_seen_ = {};
 }
 
 void QuantLayer::train(bool on) {
   if (on || is_training()) repack();
-  if (is_training()) guard_scale();  // the optimizer's last step was not followed by a forward pass
+  guard_scale();  // the optimizer's last step was not followed by a forward pass
   torch::nn::Module::train(on);
 }
 
 void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  const c10::InferenceMode off(false);
   // Module::to casts everything; scales and integers keep their dtype.
   std::vector<std::pair<at::Tensor, at::Tensor>> kept;
   for (const at::Tensor& tensor : {weight, qweight, scale_a, scale_w, eps, channel_scale})
@@ -161,6 +181,7 @@ void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking)
 void QuantLayer::to(torch::Dtype dtype, bool non_blocking) { to(scale_a.device(), dtype, non_blocking); }
 
 void QuantLayer::to(torch::Device device, bool non_blocking) {
+  const c10::InferenceMode off(false);
   torch::nn::Module::to(device, non_blocking);
   anchor_ = at::empty({0}, at::TensorOptions().device(device)).requires_grad_();
   repack();
@@ -196,11 +217,10 @@ void QuantLayer::refresh() {
     current_ = {qweight, scale_w};
     return;
   }
-  const Key key = key_of(weight);
-  if (current_.qweight.defined() && key == weight_key_) return;
-  const at::NoGradGuard no_grad;
+  if (current_.qweight.defined() && weight_seen_ == weight) return;
+  const OrdinaryTensors ordinary;
   current_ = pack();
-  weight_key_ = key;
+  weight_seen_ = Seen(weight);
   if (!qweight.defined()) return;
   set_qweight(current_.qweight);
   scale_w.copy_(current_.scale_w);
@@ -215,13 +235,15 @@ at::Tensor QuantLayer::opt_weight() {
 QuantLayer::Operand QuantLayer::operand() {
   if (is_training() && weight.defined()) {
     const bool latent_weight = at::isFloatingType(weight.scalar_type());
-    return {weight, latent_weight ? float_weight_scale() : scale_w, {}, weight_trainable_ ? anchor_ : at::Tensor()};
+    // The anchor also says that int8 is plain codes: one that asks for no gradient comes with a frozen weight.
+    const at::Tensor anchor = weight_trainable_ ? anchor_ : anchor_.detach();
+    return {weight, latent_weight ? float_weight_scale() : scale_w, {}, anchor};
   }
   refresh();
-  const Key key = key_of(current_.qweight);
-  if (!is_training() && !(panels_.defined() && key == panels_key_)) {
+  if (!is_training() && !(panels_.defined() && panels_seen_ == current_.qweight)) {
+    const OrdinaryTensors ordinary;
     panels_ = prepack(current_.qweight);
-    panels_key_ = key;
+    panels_seen_ = Seen(current_.qweight);
   }
   return {current_.qweight, current_.scale_w, is_training() ? at::Tensor() : panels_, {}};
 }
@@ -234,9 +256,8 @@ void QuantLayer::check_input(const at::Tensor& x) const {
 }
 
 void QuantLayer::guard_scale() {
-  if (guarded_scale_ <= 0 || guard_.floor <= 0) return;
   // data(): the same graph may hold the scale already, where the layer is called twice.
-  scale_a.data().clamp_min_(guard_.floor * guarded_scale_);
+  if (const float least = least_scale(); least > 0) scale_a.data().clamp_min_(least);
 }
 
 void QuantLayer::first_batch_scale(const at::Tensor& x) {
@@ -256,7 +277,7 @@ QuantLayer::Activation QuantLayer::activation(const at::Tensor& x) {
   if (!at::isFloatingType(x.scalar_type())) return {x, bias_a};
   check_input(x);
   first_batch_scale(x);
-  if (is_training()) guard_scale();
+  guard_scale();
   const bool rounds = compat_ == Compat::bie_0_2_6 && x.scalar_type() != at::kFloat;
   if (!rounds) return {x, bias_a};
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
@@ -277,6 +298,7 @@ StateDict QuantLayer::state(bool packed) const {
   StateDict state;
   for (const auto& item : named_parameters(/*recurse=*/false)) state[item.key()] = item.value().detach();
   for (const auto& item : named_buffers(/*recurse=*/false)) state[item.key()] = item.value().detach();
+  if (const float least = least_scale(); least > 0) state["scale_a"] = state["scale_a"].clamp_min(least);
   if (!packed) {
     if (weight.defined()) state.erase("qweight");  // it follows from the weight
     return state;
@@ -372,7 +394,7 @@ QuantLayer::Staged QuantLayer::check_state(StateDict& entries, const std::string
 }
 
 void QuantLayer::take_state(const Staged& s) {
-  const at::NoGradGuard no_grad;
+  const OrdinaryTensors ordinary;
   // Copies: a staged tensor may be a view of a mapped file, which the layer must not keep open.
   const auto own = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; };
   set_weight(own(s.weight));

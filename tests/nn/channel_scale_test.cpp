@@ -98,6 +98,24 @@ TEST(ChannelScale, ScalesStayFloat32) {
   }
 }
 
+TEST(ChannelScale, WeightDataAreSplitIntoChannelsOfOneSize) {
+  for (const Pair& p : pairs()) {
+    const std::int64_t channels = p.with->weight_shape()[0];
+    at::Tensor data = numbers(p.with->weight_shape(), 9);
+    for (std::int64_t o = 0; o < channels; ++o) data[o].mul_(o);
+    p.with->set_weight_data(data);
+    const at::Tensor sizes = data.to(at::kDouble).abs().flatten(1).mean(1), scales = p.with->channel_scale;
+    EXPECT_TRUE(scales.slice(0, 1).allclose((sizes / sizes.mean()).to(at::kFloat).slice(0, 1), 1e-6)) << p.with->kind();
+    EXPECT_EQ(scales[0].item<float>(), 1) << p.with->kind();
+    StateDict entries = p.with->state(true);
+    entries.erase("channel_scale");
+    p.without->take_state(p.without->check_state(entries, ""));
+    const auto along = [&](const at::Tensor& values) { return p.x.dim() == 4 ? values.view({1, -1, 1, 1}) : values; };
+    assign(p.without->bias, 0);
+    EXPECT_TRUE(run_eval(*p.with, p.x).equal(run_eval(*p.without, p.x).mul(along(scales)).add(along(p.with->bias))));
+  }
+}
+
 TEST(ChannelScale, AnEntryThatDoesNotFitIsNamed) {
   const Pair p = pairs().front();
   const auto refused = [&](const at::Tensor& value) {

@@ -77,6 +77,19 @@ TEST_P(EveryLayer, TheGuardKeepsTheStepSizePositiveInTraining) {
   }
 }
 
+TEST_P(EveryLayer, AStateComputesWhatTheLiveLayerComputes) {
+  for (const bool packed : {false, true})
+    for (const float factor : {-1.0f, 0.0f, 0.001f, 3.0f}) {
+      const auto live = make(), loaded = make();
+      run_training(*live, batch());
+      assign(live->scale_a, factor * scale(*live));  // as an optimizer's step leaves it
+      StateDict entries = live->state(packed);
+      EXPECT_EQ(scale(*live), factor * live->guarded_scale()) << "the layer is not changed";
+      loaded->take_state(loaded->check_state(entries, ""));
+      EXPECT_TRUE(run_eval(*loaded, batch(2)).equal(run_eval(*live, batch(2)))) << factor;
+    }
+}
+
 TEST_P(EveryLayer, EvaluationGuardsNothing) {
   const auto layer = make();
   run_training(*layer, batch());

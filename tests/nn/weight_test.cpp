@@ -1,7 +1,11 @@
 // How a layer's weight is replaced and packed, and that evaluation follows it.
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/optim/sgd.h>
+
+#include <cstring>
+#include <vector>
 
 #include "bie/nn/nbit_layer.h"
 #include "bie/optim/parameters.h"
@@ -12,6 +16,9 @@ namespace bie::nn::test {
 namespace {
 
 using io::test::refusal;
+
+/// Another packed weight: the output channels in reverse.
+at::Tensor reversed(const at::Tensor& qweight) { return qweight.flip(0).contiguous(); }
 
 TEST_P(EveryLayer, WeightDataAreReplacedAndPrepared) {
   for (const char* before : {"fresh", "trained", "packed"}) {
@@ -34,6 +41,69 @@ TEST_P(EveryLayer, WeightDataAreReplacedAndPrepared) {
     EXPECT_TRUE(given.equal(data));
     EXPECT_FALSE(layer->weight.is_alias_of(given)) << "the layer has its own";
   }
+}
+
+TEST_P(EveryLayer, AnAddressThatComesBackIsAnotherWeight) {
+  const auto layer = make();
+  run_training(*layer, batch());
+  layer->generate_quantized_weight(true);
+  const at::Tensor first = layer->qweight.detach().clone(), second = reversed(first);
+  std::vector<std::uint8_t> memory(first.nbytes());
+  const auto on_one_address = [&](const at::Tensor& value) {
+    std::memcpy(memory.data(), value.const_data_ptr(), memory.size());
+    return at::from_blob(memory.data(), value.sizes(), value.options());
+  };
+  layer->set_quantized_weight_data(on_one_address(first));
+  const at::Tensor y = run_eval(*layer, batch());
+  layer->set_quantized_weight_data(on_one_address(second));
+  const at::Tensor after = run_eval(*layer, batch());
+  const auto fresh = make();
+  fresh->take_state(fresh->check_state(*std::make_unique<StateDict>(layer->state(true)), ""));
+  EXPECT_FALSE(after.equal(y));
+  EXPECT_TRUE(after.equal(run_eval(*fresh, batch())));
+}
+
+TEST_P(EveryLayer, InferenceModeLeavesALayerThatTrains) {
+  const at::Tensor x = batch();
+  std::shared_ptr<QuantLayer> made, prepared, loaded, converted, packed;
+  const auto trained = make();
+  run_training(*trained, x);
+  StateDict entries = trained->state(false);
+  prepared = make(), loaded = make(), converted = make(), packed = make();
+  {
+    const c10::InferenceMode inference;
+    made = make();
+    for (const auto& layer : {made, prepared}) layer->prepare_params();
+    run_training(*made, x);
+    loaded->take_state(loaded->check_state(entries, ""));
+    converted->to(at::kBFloat16);
+    converted->to(at::kFloat);
+    packed->set_weight_data(numbers(packed->weight_shape(), 3));
+  }
+  for (const auto& layer : {made, prepared, loaded, converted, packed}) {
+    layer->train();
+    layer->forward(x).square().sum().backward();
+    EXPECT_TRUE(layer->weight.grad().defined());
+    EXPECT_FALSE(layer->weight.is_inference());
+    EXPECT_TRUE(layer->scale_a.grad().defined());
+  }
+}
+
+TEST_P(EveryLayer, AChangeInInferenceModeIsNoticed) {
+  const auto layer = make();
+  run_training(*layer, batch());
+  const c10::InferenceMode inference;
+  const at::Tensor before = run_eval(*layer, batch());
+  change(layer->weight);
+  const at::Tensor after = run(*layer, batch());
+  EXPECT_FALSE(after.equal(before));
+  layer->generate_quantized_weight(true);
+  EXPECT_TRUE(run(*layer, batch()).equal(after));
+  // A tensor of inference mode counts no versions: what is derived from it is never kept.
+  layer->qweight = layer->qweight.clone();
+  EXPECT_TRUE(run(*layer, batch()).equal(after));
+  layer->qweight.copy_(reversed(layer->qweight));
+  EXPECT_FALSE(run(*layer, batch()).equal(after));
 }
 
 TEST_P(EveryLayer, WeightDataThatDoNotFitAreRefused) {

@@ -34,7 +34,7 @@ class NbitLayer : public QuantLayer {
   at::Tensor packed(const at::Tensor& codes) const;
 
   bool prepared_ = false;  // at 4 bits scale_w is the float weight's
-  mutable Key eps_key_;
+  mutable Seen eps_seen_;
   mutable double eps_value_ = 0;
 };
 

@@ -42,8 +42,9 @@ using StateDict = std::map<std::string, at::Tensor>;
 /// Scales stay float32 whatever `to` is asked for.
 ///
 /// Training uses `weight`. Evaluation uses the packed form of the current weight: packed on first use, packed anew
-/// when the weight changed (told by its address and version), forgotten by train(). A write through weight.data() in
-/// evaluation cannot be seen: call repack().
+/// when the weight is another tensor or was changed (told by its version), forgotten by train(). A write through
+/// weight.data() in evaluation cannot be seen: call repack(). A layer's own tensors are ordinary ones, also where it is
+/// made, loaded or first trained in inference mode.
 class QuantLayer : public torch::nn::Module {
  public:
   at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias, channel_scale;
@@ -51,8 +52,10 @@ class QuantLayer : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;
   /// Makes the weight ready for training; acts once, on a float weight.
   virtual void prepare_params() = 0;
-  /// Replaces the weight by a float one of the layer's shape and prepares it. A DiodeMix that has stepped keeps
-  /// the old weight's moments: make a new one.
+  /// Replaces the weight by a float one of the layer's shape and prepares it. Where there is a channel_scale it is
+  /// split: channel_scale[o] = mean|data[o]| / mean|data| (1 for a channel of zeros), and the weight is data[o] /
+  /// channel_scale[o]. A DiodeMix that has stepped keeps the old weight's moments: make a new one.
+  /// @throws c10::ValueError for another shape or dtype, NaN and infinity.
   void set_weight_data(const at::Tensor& data);
   /// Packs the weight into `qweight` (and sets scale_w); with qweight_only the training weight is dropped.
   void generate_quantized_weight(bool qweight_only = false);
@@ -64,7 +67,8 @@ class QuantLayer : public torch::nn::Module {
   /// Forgets every derived form of the weight.
   void repack();
 
-  /// The layer's tensors by their keys; with `packed` the weight as qweight. The layer is not changed.
+  /// The layer's tensors by their keys; with `packed` the weight as qweight. The layer is not changed. In training
+  /// scale_a is what the next forward pass computes with: an optimizer may have left it below its floor.
   StateDict state(bool packed) const;
   /// A state that has been checked and can be taken without an error.
   struct Staged {
@@ -165,16 +169,25 @@ class QuantLayer : public torch::nn::Module {
   /// Puts integer codes or signs in place of a float weight.
   void make_integer(const at::Tensor& codes, const at::Tensor& scale);
 
-  /// What tells whether something derived from a tensor is still right.
-  struct Key {
-    const void* data = nullptr;
-    std::uint32_t version = 0;
-    bool operator==(const Key& other) const { return data == other.data && version == other.version; }
+  /// A tensor as it was when something was derived from it. Its memory is held, so that no other gets the address.
+  class Seen {
+   public:
+    Seen() = default;
+    explicit Seen(const at::Tensor& tensor);
+    /// Whether it is that tensor, unchanged. Never for one of inference mode, which counts no versions.
+    bool operator==(const at::Tensor& tensor) const;
+
+   private:
+    at::Tensor tensor_;
+    c10::Storage memory_;
+    const void* data_ = nullptr;
+    std::uint32_t version_ = 0;
   };
-  static Key key_of(const at::Tensor& tensor);
 
  private:
   void refresh();
+  /// What the guard keeps scale_a from falling below; 0 where nothing does.
+  float least_scale() const { return is_training() ? guard_.floor * guarded_scale_ : 0; }
   void guard_scale();
   void first_batch_scale(const at::Tensor& x);
   void set_weight(const at::Tensor& value);
@@ -188,10 +201,10 @@ class QuantLayer : public torch::nn::Module {
   float guarded_scale_ = 0;
   bool scale_ready_ = false;
   bool weight_trainable_ = true;
-  Packed current_;  // packed form of the weight with key weight_key_, or of qweight alone
-  Key weight_key_;
+  Packed current_;  // packed form of the weight weight_seen_, or of qweight alone
+  Seen weight_seen_;
   at::Tensor panels_;  // of current_.qweight
-  Key panels_key_;
+  Seen panels_seen_;
   at::Tensor anchor_;
 };
 
