@@ -3,10 +3,25 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+
 #include "bie/ops.h"
 #include "ops/quantizers.h"
 
 namespace bie::ops {
+namespace {
+
+/// Backward passes of one model may run side by side, as torch's own accumulation allows.
+std::mutex& lock_of(const at::Tensor& weight) {
+  static std::array<std::mutex, 64> locks;
+  return locks[std::hash<const void*>()(weight.unsafeGetTensorImpl()) / alignof(std::max_align_t) % locks.size()];
+}
+
+}  // namespace
+
 void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor) {
   TORCH_CHECK_VALUE(anchor.numel() == 0 && at::isFloatingType(anchor.scalar_type()), op, ": anchor is ", anchor.sizes(),
                     " of ", anchor.scalar_type(), ", an empty floating-point tensor is wanted");
@@ -27,6 +42,7 @@ at::Tensor weight_grad(const Scaled& grad, at::ScalarType dtype) {
 
 at::Tensor delivered(const at::Tensor& weight, const at::Tensor& grad) {
   if (!grad.defined() || at::isFloatingType(weight.scalar_type())) return grad;
+  const std::lock_guard lock(lock_of(weight));
   at::Tensor& slot = weight.mutable_grad();
   if (!slot.defined())
     slot = grad;

@@ -1,5 +1,7 @@
 """The gradient rule for integer weights: anchor, grad_dtype, refused double backward, in every way torch runs it."""
 
+import threading
+
 import formulas
 import pytest
 import torch
@@ -38,6 +40,32 @@ def test_eager_gradient_is_the_formula(operators):
     loss_of(operators, x, weight, anchor()).backward()  # every scale and x frozen: the anchor alone carries it
     assert weight.grad.dtype == torch.int8
     assert torch.equal(weight.grad, formulas.int8_grad(wanted_grad(x, weight)))
+
+
+@pytest.mark.parametrize("grad_dtype", [None, torch.float32])
+def test_backward_passes_side_by_side_lose_nothing(operators, grad_dtype):
+    scale, x, weight = torch.tensor(1.0), torch.ones(1, 512), torch.ones(512, 512, dtype=torch.int8)
+    if grad_dtype:
+        weight.grad_dtype = grad_dtype
+    output_grad = torch.ones(1, 512)
+    output_grad[0, 0] = 127  # the largest, so that int8_grad leaves the ones as they are
+    together = threading.Barrier(4)
+
+    def work():
+        outputs = [operators.binary_linear(x, weight, scale, scale, anchor=anchor()) for _ in range(25)]
+        together.wait()
+        for y in outputs:
+            y.backward(output_grad)
+
+    for _ in range(5):
+        weight.grad = None
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert weight.grad[1:].eq(100).all()
+        assert weight.grad[0].eq(12700 if grad_dtype else 127).all()
 
 
 def test_weight_keeps_requires_grad_false_and_value(operators):

@@ -208,6 +208,17 @@ def test_one_column_of_anchored_codes_hands_its_gradient_on(operators):
     assert codes.grad is None
 
 
+def test_an_anchor_without_a_gradient_says_plain_codes(operators):
+    """A frozen weight in training: at k = 1 the packed form would fit too."""
+    x = torch.ones(3, 1, requires_grad=True)
+    codes = torch.tensor([[3], [-8]], dtype=torch.int8)
+    one = torch.tensor(1.0)
+    y = operators.q4_linear(x, codes, one, one, anchor=torch.empty(0))
+    assert y.eq(torch.tensor([3.0, -8.0])).all()
+    y.sum().backward()
+    assert x.grad.eq(-5).all() and codes.grad is None
+
+
 def test_refused_plain_codes(operators):
     x, codes, sa, sw, bias, _ = plain_case(3, 7, 5, Q4)
     call = operators.q4_linear
