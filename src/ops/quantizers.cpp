@@ -17,6 +17,7 @@
 
 #include "bie/kernels/quantize.h"
 #include "bie/ops.h"
+#include "kernels/amax_factor.h"
 #include "ops/cuda_call.h"
 #include "ops/elementwise.h"
 #include "ops/vector_clones.h"
@@ -96,16 +97,16 @@ void check_amax(const char* op, float amax) {
   TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
 }
 
-/// q = clamp(rint(x * scale), lo, bound) in float32, for a scale = bound / amax.
+/// q = clamp(rint(x * scale), lo, bound), for a scale = bound / amax.
 Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, const AmaxRange& range) {
   check_amax(op, amax);
   const at::Tensor xf = x.to(at::kFloat);
   TORCH_CHECK_TYPE(!range.is_unsigned || x.numel() == 0 || xf.min().item<float>() >= 0, op,
                    ": x holds negative values, unsigned quantisation wants none");
   if (amax == 0) return {at::zeros_like(x), scalar_like(x, 1)};
-  const float scale = static_cast<float>(range.bound) / amax;
-  const at::Tensor q = xf.mul(scale).round().clamp(range.lo, range.bound).to(x.scalar_type());
-  return {q, scalar_like(x, amax <= 0x1p-24f ? 1.0f : scale)};
+  const auto [lift, by] = kernels::amax_factor(static_cast<float>(range.bound), amax);
+  const at::Tensor q = xf.mul(lift).mul_(by).round_().clamp_(range.lo, range.bound).to(x.scalar_type());
+  return {q, scalar_like(x, amax <= 0x1p-24f ? 1.0f : by)};
 }
 
 [[maybe_unused]] inline Pair amax_quantize_cuda(const char* op, const at::Tensor& x, const OptTensor& amax,
@@ -160,10 +161,10 @@ Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, boo
 }
 
 /// The bounds are arguments, because GCC makes branches of a clamp between constants.
-BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::int64_t count, float scale, float lo,
-                                      float hi) {
+BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::int64_t count,
+                                      kernels::AmaxFactor factor, float lo, float hi) {
   for (std::int64_t i = 0; i < count; ++i)
-    to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * scale, lo, hi)));
+    to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * factor.lift * factor.by, lo, hi)));
 }
 
 at::Tensor int8_grad_real(const at::Tensor& g) {
@@ -267,12 +268,11 @@ at::Tensor int8_codes(const Scaled& grad) {
   if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
   const float amax = max > 0 ? max : std::fabs(min);
   if (amax == 0) return q;
-  const float scale = 127.0f / amax;
-  if (!std::isfinite(scale)) return at::sign(wide).mul_(127).to(at::kChar);  // a denormal amax
+  const kernels::AmaxFactor factor = kernels::amax_factor(127, amax);
   const float* from = wide.const_data_ptr<float>();
   std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
   for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
-    int8_grad_pass(from + begin, to + begin, end - begin, scale, -127, 127);
+    int8_grad_pass(from + begin, to + begin, end - begin, factor, -127, 127);
   });
   return q;
 }

@@ -205,6 +205,8 @@ def int8_grad(g):
     if not torch.isfinite(g).all() or not g.any():
         return torch.zeros_like(g, dtype=torch.int8)
     amax = g.max() if g.max() > 0 else g.abs().max()
+    if amax < 2.0**-100:  # 127 / amax may be beyond float32
+        g, amax = g * 2.0**64, amax * 2.0**64
     return torch.clamp(torch.round(g * (torch.tensor(127.0) / amax)), -127, 127).to(torch.int8)
 
 

@@ -92,6 +92,21 @@ def test_amax_quantize_edges(operators):
     assert call(torch.ones(2, 3), torch.full((1, 1), 2.0))[0].shape == (2, 3)
 
 
+@pytest.mark.parametrize("amax", [1e-36, 3.7e-37, 3e-37, 1e-38, 127e-45, 1.4e-45])
+def test_an_amax_next_to_nothing_gives_the_usual_codes(operators, amax):
+    """bound / amax is beyond float32 there; shares that are no ties round the same in float32 and in float64."""
+    x = torch.tensor([amax, 0.31 * amax, 0.0, -0.71 * amax, -amax, -3.0])
+    share = x.double() / x.double().max()
+    wanted = torch.clamp(torch.round(share * 127), -127, 127)
+    q, scale = operators.amax_quantize(x)
+    assert torch.equal(q.double(), wanted) and float(scale) == 1
+    assert torch.equal(operators.int8_grad(x).double(), wanted)
+    wide, _ = operators.amax_quantize(x.abs(), torch.tensor(amax), num_bits=16, unsigned=True)
+    assert torch.equal(wide.double(), torch.clamp(torch.round(share.abs() * 65535), 0, 65535))
+    signs, scale_w = operators.binary_init(torch.tensor([amax, -amax]))
+    assert signs.tolist() == [127, -127] and float(scale_w) == float(torch.tensor(amax))
+
+
 def test_amax_quantize_refusals(operators):
     call = operators.amax_quantize
     with pytest.raises(TypeError, match="negative values"):

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/amax_factor.h"
 #include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
@@ -91,6 +92,8 @@ struct Quantize {
 
 // Codes by a factor that is bound / amax, or 0 where every code is 0.
 
+__device__ float scaled(float v, const AmaxFactor& factor) { return v * factor.lift * factor.by; }
+
 template <class T>
 struct TakeExtremes {
   const T* x;
@@ -104,42 +107,43 @@ struct StoreAmaxScale {
   bool given;
   Scalar amax;
   AmaxRange range;
-  float *factor, *scale;
+  AmaxFactor* factor;
+  float* scale;
 
   __device__ void operator()(const Extremes& x) const {
     const float most = given ? value_of(amax) : x.max;
     if (!x.all_finite || !isfinite(most) || most < 0 || (range.is_unsigned && x.min < 0)) {
-      *factor = *scale = NAN;
+      factor->by = *scale = NAN;
       return;
     }
-    *factor = most == 0 ? 0.0f : __fdiv_rn(range.bound, most);
-    *scale = most <= 0x1p-24f ? 1.0f : *factor;
+    *factor = amax_factor(range.bound, most);
+    *scale = most <= 0x1p-24f ? 1.0f : factor->by;
   }
 };
 
 template <class T>
 struct AmaxQuantize {
   const T* x;
-  const float* factor;
+  const AmaxFactor* factor;
   AmaxRange range;
   T* q;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    const float by = *factor;
+    const AmaxFactor by = *factor;
     const Four<T> from = load_four(x, first, count);
     Four<T> to;
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      to.at[j] = narrow<T>(by == 0 ? 0.0f : clamped(rintf(widen(from.at[j]) * by), range.lo, range.bound));
+      to.at[j] = narrow<T>(by.by == 0 ? 0.0f : clamped(rintf(scaled(widen(from.at[j]), by)), range.lo, range.bound));
     store_four(q, first, count, to);
   }
 };
 
 struct StoreGradFactor {
-  float* factor;
+  AmaxFactor* factor;
   __device__ void operator()(const Extremes& g) const {
     const float amax = g.max > 0 ? g.max : fabsf(g.min);
-    *factor = !g.all_finite || amax == 0 ? 0.0f : __fdiv_rn(127.0f, amax);
+    *factor = amax_factor(127, g.all_finite ? amax : 0.0f);
   }
 };
 
@@ -147,22 +151,18 @@ template <class T>
 struct Int8Grad {
   const T* g;
   Scalar gain;
-  const float* factor;
+  const AmaxFactor* factor;
   std::int8_t* q;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    const float by = *factor, before = value_of(gain);
+    const AmaxFactor by = *factor;
+    const float before = value_of(gain);
     const Four<T> from = load_four(g, first, count);
     Four<std::int8_t> to;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float v = widen(from.at[j]) * before;
-      float code = 0;
-      if (isinf(by)) {  // amax is next to nothing
-        code = v > 0 ? 127.0f : v < 0 ? -127.0f : 0.0f;
-      } else if (by != 0) {
-        code = rintf(clamped(v * by, -127, 127));
-      }
+      const float code = by.by == 0 ? 0.0f : rintf(clamped(scaled(v, by), -127, 127));  // 0 where v may be NaN
       to.at[j] = static_cast<std::int8_t>(static_cast<int>(code));
     }
     store_four(q, first, count, to);
@@ -192,7 +192,8 @@ struct TakeMoments {
 };
 
 struct Centring {
-  float centre, factor;
+  float centre;
+  AmaxFactor factor;
 };
 
 struct StoreCentring {
@@ -207,8 +208,7 @@ struct StoreCentring {
     out->centre = static_cast<float>(w.sum / n);
     // The largest weight is the largest centred one: a rounded subtraction keeps the order. An all-equal weight may
     // centre to tiny negatives only.
-    const float amax = fmaxf(0.0f, w.max - out->centre);
-    out->factor = amax == 0 ? 0.0f : __fdiv_rn(127.0f, amax);
+    out->factor = amax_factor(127, fmaxf(0.0f, w.max - out->centre));
   }
 };
 
@@ -225,7 +225,7 @@ struct BinaryInit {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float c = widen(from.at[j]) - by.centre;
-      const float code = by.factor == 0 ? 0.0f : rintf(clamped(c * by.factor, -127, 127));
+      const float code = by.factor.by == 0 ? 0.0f : rintf(clamped(scaled(c, by.factor), -127, 127));
       const int whole = isnan(code) ? 0 : static_cast<int>(code);
       to.at[j] = static_cast<std::int8_t>(whole != 0 ? whole : c < 0 ? -1 : 1);
     }
@@ -261,7 +261,7 @@ Status amax_quantize(const void* x, Dtype dtype, std::int64_t count, const Scala
   return with_float(dtype, [&](auto element) {
     using T = decltype(element);
     const T* from = static_cast<const T*>(x);
-    float* factor = result_in<float>(workspace);
+    AmaxFactor* factor = result_in<AmaxFactor>(workspace);
     const StoreAmaxScale store{amax != nullptr, amax != nullptr ? *amax : Scalar{}, range, factor, scale};
     const Status status = reduce<Extremes>(count, TakeExtremes<T>{from, {nullptr, 1}}, store, workspace, queue);
     if (status != Status::ok) return status;
@@ -274,7 +274,7 @@ Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& g
   return with_float(dtype, [&](auto element) {
     using T = decltype(element);
     const T* from = static_cast<const T*>(g);
-    float* factor = result_in<float>(workspace);
+    AmaxFactor* factor = result_in<AmaxFactor>(workspace);
     const StoreGradFactor store{factor};
     const Status status = totals > 0 ? finish_totals<Extremes>(totals, store, workspace, queue)
                                      : reduce<Extremes>(count, TakeExtremes<T>{from, gain}, store, workspace, queue);
