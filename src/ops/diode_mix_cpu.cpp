@@ -55,8 +55,8 @@ const float* widened(const T* from, std::int64_t count, Floats& buffer) {
 
 BIE_VECTOR_CLONES void adam_pass(float* w, float* l, float* s, const float* g, std::int64_t count, Adam adam) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const float a = adam.b1 * l[i] + (1 - adam.b1) * g[i];
-    const float b = adam.b2 * s[i] + (1 - adam.b2) * g[i] * g[i];
+    const float a = adam.b1 * l[i] + adam.d1 * g[i];
+    const float b = adam.b2 * s[i] + adam.d2 * g[i] * g[i];
     const float p = w[i] - adam.rate * a / (std::sqrt(b) + adam.eps);
     l[i] = a;
     s[i] = b;

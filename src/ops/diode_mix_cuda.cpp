@@ -1,6 +1,6 @@
 // The steps of DiodeMix on CUDA: one launch for many parameters. Compiled where the CUDA kernels are.
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
 #include <map>
 #include <utility>
@@ -28,15 +28,15 @@ class Step {
     for (const DiodeMixItem& item : items) add(op, item, o);
   }
 
-  /// Leaves out integer weights whose float gradient is not finite.
+  /// Leaves out integer weights whose gradient is not finite.
   void skip_not_finite() {
     for (auto& [dtypes, batch] : batches_) {
-      if (dtypes.first != kernels::Dtype::f32) continue;
       const at::Device device = batch.items.front()->param.device();
-      kept_.push_back(at::zeros({batch.count()}, at::TensorOptions(at::kInt).device(device)));
-      auto* bad = kept_.back().mutable_data_ptr<std::int32_t>();
-      call_(kernels::cuda::mark_not_finite, batch.tensors.data(), batch.count(), bad);
-      for (kernels::cuda::DiodeMixTensor& tensor : batch.tensors) tensor.bad = bad++;
+      const int before = dtypes.first == kernels::Dtype::s8 ? 1 : 0;
+      kept_.push_back(at::full({batch.count()}, before, at::TensorOptions(at::kInt).device(device)));
+      auto* left_out = kept_.back().mutable_data_ptr<std::int32_t>();
+      call_(kernels::cuda::mark_left_out, batch.tensors.data(), batch.count(), dtypes.first, left_out);
+      for (kernels::cuda::DiodeMixTensor& tensor : batch.tensors) tensor.left_out = left_out++;
     }
   }
 
@@ -96,7 +96,7 @@ class Step {
 
 kernels::cuda::AdamNumbers adam_numbers(const DiodeMixStep& o) {
   const Adam adam(o, 1);
-  return {adam.b1, adam.b2, adam.eps, adam.decay};
+  return {adam.b1, adam.b2, adam.d1, adam.d2, adam.eps, adam.decay};
 }
 
 }  // namespace

@@ -15,12 +15,14 @@ namespace bie::ops {
 
 /// Adam's constants in this step.
 struct Adam {
-  float b1, b2, eps, rate, decay;
+  float b1, b2, d1, d2, eps, rate, decay;  ///< d1 and d2 are 1 - beta: of float32 betas they would be off by 1e-4
 
   /// Of the step with this number.
   Adam(const DiodeMixStep& o, std::int64_t number)
       : b1(static_cast<float>(o.beta1)),
         b2(static_cast<float>(o.beta2)),
+        d1(static_cast<float>(1 - o.beta1)),
+        d2(static_cast<float>(1 - o.beta2)),
         eps(static_cast<float>(o.eps)),
         decay(static_cast<float>(o.lr * o.weight_decay)) {
     double step = o.lr;
@@ -59,7 +61,8 @@ void step_floats_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
 void step_codes_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
 void step_signs_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
 
-/// Items on one CUDA device. Steps of integer weights whose float gradient is not finite are left out.
+/// Items on one CUDA device. Steps of integer weights are left out whose gradient is not finite: one of floats that
+/// holds NaN or infinity, or one of zeros, which is what int8_grad makes of it.
 void step_floats_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
 void step_codes_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
 void step_signs_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);

@@ -1,6 +1,7 @@
 #include "bie/optim/diode_mix.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -46,6 +47,11 @@ void check(const Param& param, const std::string& key) {
 }
 
 constexpr const char* seed_key = "seed";
+
+/// Whether the gradient of an integer weight was finite: int8_grad makes zeros of one that was not.
+bool is_usable(const at::Tensor& grad) {
+  return at::isFloatingType(grad.scalar_type()) ? nn::is_finite(grad) : grad.any().item<bool>();
+}
 
 std::string options_key(std::size_t group) { return "group" + std::to_string(group) + ".options"; }
 
@@ -145,7 +151,7 @@ void DiodeMix::add(const Param& param, State& state, const DiodeMixOptions& o, s
   const bool integer = param.tensor.scalar_type() == at::kChar;
   // On CUDA the step itself leaves such a weight out: to ask here would wait for the device.
   const bool host = param.tensor.is_cpu();
-  if (host && integer && at::isFloatingType(grad.scalar_type()) && !nn::is_finite(grad)) return;
+  if (host && integer && !is_usable(grad)) return;
   if (!state.exp_avg_l.defined()) start(param, state, stream);
   ops::DiodeMixItem item{param.tensor, grad, state.exp_avg_l, state.exp_avg_s, ++state.step, stream};
   Batch::Call* call = ops::diode_mix_float_many_;

@@ -47,9 +47,9 @@ def test_renewing_the_scale_of_zeros_keeps_it(operators):
 
 def test_an_integer_weight_with_a_poisoned_gradient_is_left_out(operators):
     signs, q, scale = codes(4097).cuda(), codes(4097, bits=4).cuda(), torch.tensor(0.5).cuda()
-    for poison in (NAN, INF):
-        grad = torch.ones(4097).cuda()
-        grad[4000] = poison
+    poisoned = torch.ones(2, 4097).cuda()
+    poisoned[:, 4000] = torch.tensor([NAN, INF])
+    for grad in (*poisoned, operators.int8_grad(poisoned[0])):
         for op, param, more, numbers_ in (
             (operators.diode_mix_signs_, signs, [], STEP),
             (operators.diode_mix_codes_, q, [scale], ADAM | {"bits": 4, "renew_scale": True}),
@@ -59,6 +59,16 @@ def test_an_integer_weight_with_a_poisoned_gradient_is_left_out(operators):
             op(*arguments, step=1, **numbers_)
             for now, then in zip(arguments, before, strict=True):
                 assert torch.equal(now.nan_to_num(), then.nan_to_num())
+
+
+def test_an_int8_gradient_with_one_code_is_a_step(operators):
+    signs = codes(4097).cuda()
+    for place in (0, 4000, 4096):
+        grad = torch.zeros(4097, dtype=torch.int8).cuda()
+        grad[place] = 1
+        l, s = state(signs, F32)
+        operators.diode_mix_signs_(signs.clone(), grad, l, s, step=1, **STEP)
+        assert l[place] != 0
 
 
 @pytest.mark.parametrize("form", ["channels_last", "transposed"])

@@ -2,6 +2,7 @@
 // bfloat16; any number of threads.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -194,8 +195,8 @@ TEST(DiodeMixBfloat16, MomentsTakeHalfTheBytes) {
     DiodeMix optimizer({{{p, codes(q, 8, 0.1f), signs(w)}, {.lr = 0}}}, 0, type);
     EXPECT_EQ(optimizer.state_bytes(), 0) << "none before the first step";
     p.mutable_grad() = at::zeros({1000});
-    q.mutable_grad() = at::zeros({500}, at::kChar);
-    w.mutable_grad() = at::zeros({300}, at::kChar);
+    q.mutable_grad() = at::ones({500}, at::kChar);
+    w.mutable_grad() = at::ones({300}, at::kChar);
     optimizer.step();
     return optimizer.state_bytes();
   };

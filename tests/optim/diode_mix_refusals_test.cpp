@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "bie/ops.h"
 #include "tests/io/scratch.h"
 #include "tests/optim/params.h"
 
@@ -119,7 +120,8 @@ TEST(DiodeMixNan, AnIntegerWeightGoesOnAsIfTheStepHadNotBeen) {
   constexpr std::int64_t count = 600;
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
     for (const std::int64_t place : {2, 255, 256, 599})
-      for (const MomentType moments : {MomentType::float32, MomentType::bfloat16}) {
+      for (const auto& [moments, int8] :
+           {std::pair(MomentType::float32, false), {MomentType::bfloat16, false}, {MomentType::float32, true}}) {
         std::vector<std::vector<at::Tensor>> ends;
         for (const bool spoilt : {false, true}) {
           at::Tensor p = numbers({count}, 1), q8 = code_weight(count, 8, 2), q4 = code_weight(count, 4, 3),
@@ -130,6 +132,7 @@ TEST(DiodeMixNan, AnIntegerWeightGoesOnAsIfTheStepHadNotBeen) {
             if (t == 1) grad[place].fill_(value);
             if (t == 1 && !spoilt) continue;
             for (at::Tensor* tensor : {&p, &q8, &q4, &w}) tensor->mutable_grad() = grad;
+            if (int8) q8.mutable_grad() = q4.mutable_grad() = w.mutable_grad() = ops::int8_grad(grad);
             optimizer.step();
           }
           if (spoilt) {

@@ -41,7 +41,8 @@ enum class MomentType { float32, bfloat16 };
 ///   code = floor(v + u), v = clamp(w / scale_w): a stochastic rounding.
 /// Binary weights (int8): l = lerp(l, g, 1-b1),  s = lerp(s, lr*sgn(l), 1-b2); every weight whose sign differs from
 ///   -sgn(s) (0 counts as +1) is negated. s starts as -sgn(w)*u*1e-3, l as 0.
-/// An integer weight whose float gradient holds NaN or infinity is left out of the step, its moments too.
+/// An integer weight is left out of the step, its moments too, where its float gradient holds NaN or infinity, or where
+/// its int8 gradient is all zeros, which is what int8_grad makes of such a one.
 /// A step is one pass over each parameter, its gradient and its moments, on CUDA one launch for many parameters. Random
 /// numbers are a function of seed, parameter, step and element: a state restored goes on to the bit, with any number of
 /// threads. Source: BITorch Engine 0.2.6 `DiodeMix`; the rule for codes is ours.

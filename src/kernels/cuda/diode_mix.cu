@@ -37,7 +37,7 @@ template <class Step>
 __global__ void __launch_bounds__(threads) step_kernel(const __grid_constant__ Batch batch, const Step step) {
   const int index = tensor_of_block(batch);
   const DiodeMixTensor& t = batch.tensor[index];
-  if (t.bad != nullptr && *t.bad != 0) return;
+  if (t.left_out != nullptr && *t.left_out != 0) return;
   const std::int64_t begin = (std::int64_t{blockIdx.x} - batch.first_block[index]) * chunk;
   const std::int64_t end = begin + chunk < t.count ? begin + chunk : t.count;
   for (std::int64_t first = begin + 4 * threadIdx.x; first < end; first += 4 * threads) step(t, first, index);
@@ -89,8 +89,8 @@ __device__ M stored(float value, std::uint32_t random) {
 struct Adam {
   AdamNumbers o;
   __device__ float operator()(float w, float& l, float& s, float g, float rate) const {
-    l = o.b1 * l + (1 - o.b1) * g;
-    s = o.b2 * s + (1 - o.b2) * g * g;
+    l = o.b1 * l + o.d1 * g;
+    s = o.b2 * s + o.d2 * g * g;
     const float p = w - __fdiv_rn(rate * l, __fsqrt_rn(s) + o.eps);
     return p - o.decay * p;
   }
@@ -192,12 +192,21 @@ struct SignStep {
 };
 
 struct MarkNotFinite {
-  std::int32_t* bad;
+  std::int32_t* left_out;
 
   __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int index) const {
     const Four<float> g = load_four(static_cast<const float*>(t.grad), first, t.count);
     if (!(isfinite(g.at[0]) && isfinite(g.at[1]) && isfinite(g.at[2]) && isfinite(g.at[3])))
-      bad[index] = 1;  // whoever else writes it writes the same
+      left_out[index] = 1;  // whoever else writes it writes the same
+  }
+};
+
+struct UnmarkNotZero {
+  std::int32_t* left_out;
+
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int index) const {
+    const Four<std::int8_t> g = load_four(static_cast<const std::int8_t*>(t.grad), first, t.count);
+    if (g.at[0] != 0 || g.at[1] != 0 || g.at[2] != 0 || g.at[3] != 0) left_out[index] = 0;
   }
 };
 
@@ -218,13 +227,13 @@ struct StoreRenewed {
   std::int64_t count;
   Scalar scale;
   double mean_to_step;
-  const std::int32_t* bad;
+  const std::int32_t* left_out;
   float* next;
   __device__ void operator()(const Magnitudes& total) const {
     const float now = value_of(scale);
     const double mean = static_cast<double>(total.sum) / static_cast<double>(count) * now;
     const float renewed = static_cast<float>(mean_to_step * mean);
-    *next = renewed > 0 && (bad == nullptr || *bad == 0) ? renewed : now;
+    *next = renewed > 0 && (left_out == nullptr || *left_out == 0) ? renewed : now;
   }
 };
 
@@ -283,14 +292,17 @@ Status diode_mix_signs(const DiodeMixTensor* tensors, int count, Dtype grad, Dty
   });
 }
 
-Status mark_not_finite(const DiodeMixTensor* tensors, int count, std::int32_t* bad, const Queue& queue) {
+Status mark_left_out(const DiodeMixTensor* tensors, int count, Dtype grad, std::int32_t* left_out, const Queue& queue) {
+  if (grad == Dtype::s8)
+    return run(
+        tensors, count, [&](int done) { return UnmarkNotZero{left_out + done}; }, queue);
   return run(
-      tensors, count, [&](int done) { return MarkNotFinite{bad + done}; }, queue);
+      tensors, count, [&](int done) { return MarkNotFinite{left_out + done}; }, queue);
 }
 
 Status renewed_scale(const DiodeMixTensor& t, double mean_to_step, float* next, void* workspace, const Queue& queue) {
   return reduce<Magnitudes>(t.count, TakeCode{static_cast<const std::int8_t*>(t.param)},
-                            StoreRenewed{t.count, t.scale, mean_to_step, t.bad, next}, workspace, queue);
+                            StoreRenewed{t.count, t.scale, mean_to_step, t.left_out, next}, workspace, queue);
 }
 
 Status diode_mix_first_moment(const std::int8_t* signs, std::int64_t count, std::uint64_t random, void* moment,

@@ -19,15 +19,15 @@ struct DiodeMixTensor {
   const void* grad;  ///< of the param's dtype for floats, else s8 or f32
   void *l, *s;       ///< moments, f32 or bf16
   std::int64_t count;
-  std::uint64_t random;     ///< where the Stream of this parameter and step starts (src/kernels/random.h)
-  const std::int32_t* bad;  ///< null, or not 0 where the step is left out (see mark_not_finite)
-  Scalar scale, next;       ///< codes: the scale that they have, and the one that they get
-  float rate;               ///< Adam's step size with its bias corrected
-  int bits;                 ///< codes: 8 or 4
+  std::uint64_t random;          ///< where the Stream of this parameter and step starts (src/kernels/random.h)
+  const std::int32_t* left_out;  ///< null, or not 0 where the step is left out (see mark_left_out)
+  Scalar scale, next;            ///< codes: the scale that they have, and the one that they get
+  float rate;                    ///< Adam's step size with its bias corrected
+  int bits;                      ///< codes: 8 or 4
 };
 
 struct AdamNumbers {
-  float b1, b2, eps, decay;
+  float b1, b2, d1, d2, eps, decay;  ///< d1 and d2 are 1 - beta
 };
 struct SignNumbers {
   float d1, d2, lr;  ///< 1 - beta1, 1 - beta2
@@ -37,8 +37,10 @@ Status diode_mix_floats(const DiodeMixTensor*, int count, Dtype param, Dtype mom
 Status diode_mix_codes(const DiodeMixTensor*, int count, Dtype grad, Dtype moments, const AdamNumbers&, const Queue&);
 Status diode_mix_signs(const DiodeMixTensor*, int count, Dtype grad, Dtype moments, const SignNumbers&, const Queue&);
 
-/// bad[i] = 1 where the float32 gradient of tensor i holds NaN or infinity; else it is left as it is.
-Status mark_not_finite(const DiodeMixTensor*, int count, std::int32_t* bad, const Queue&);
+/// Which steps of integer weights are left out, their gradient not being finite. grad f32: left_out[i], 0 before, is 1
+/// where the gradient of tensor i holds NaN or infinity. grad s8: left_out[i], 1 before, is 0 where it holds anything
+/// but zeros; int8_grad makes zeros of what is not finite.
+Status mark_left_out(const DiodeMixTensor*, int count, Dtype grad, std::int32_t* left_out, const Queue&);
 
 /// *next = the scale that codes of this mean would start with, or the scale they have where that is 0 or where the step
 /// is left out.
