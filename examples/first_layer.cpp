@@ -5,6 +5,9 @@
 #include "bie/nn/linear.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/optim/parameters.h"
+#include "bie/passive_threads.h"
+
+BIE_PASSIVE_THREADS;
 
 int main() {
   bie::nn::BinaryLinear layer(1000, 37);  // any sizes

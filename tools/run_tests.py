@@ -291,6 +291,14 @@ def suite_asan() -> None:
             run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
+def suite_tsan() -> None:
+    """Kernels, operators and layers called side by side under ThreadSanitizer."""
+    if build("tsan"):
+        options = f"suppressions={ROOT / 'tests/tsan.supp'} second_deadlock_stack=1"
+        for executable in test_executables("tsan"):
+            run_gtest(executable, " tsan", environment(TSAN_OPTIONS=options))
+
+
 def suite_fuzz() -> None:
     """The file readers under libFuzzer, $BIE_FUZZ_INPUTS inputs from fresh seeds; each target counts as one test."""
     if run("clang++", "--version")[0] != 0:
@@ -405,16 +413,19 @@ SUITES = {
     "docs": suite_docs,
     "kernels-only": suite_kernels_only,
     "asan": suite_asan,
+    "tsan": suite_tsan,
     "fuzz": suite_fuzz,
     "install": suite_install,
     "tidy": suite_tidy,
 }
+# Suites that run where they are asked for: building everything once more takes a quarter of an hour.
+ON_REQUEST = {"tsan"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=SUITES, help="run this suite; may be repeated")
-    chosen = parser.parse_args().only or list(SUITES)
+    chosen = parser.parse_args().only or [name for name in SUITES if name not in ON_REQUEST]
     start = time.monotonic()
     for name in SUITES:
         if name in chosen:

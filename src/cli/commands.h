@@ -15,7 +15,7 @@ enum Exit { ok = 0, failed = 1, usage = 2, bad_data = 3, no_device = 4, interrup
 struct Global {
   bool json = false;  ///< one JSON object on stdout instead of text
   bool quiet = false;
-  int threads = 0;                 ///< 0: all cores
+  int threads = 0;                 ///< 0: the command chooses
   std::vector<std::string> words;  ///< the command line, the program's name left out
 };
 

@@ -1,6 +1,7 @@
 // bie eval: the test accuracy of a saved model.
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -12,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/result.h"
 #include "cli/session.h"
+#include "cli/threads.h"
 
 namespace bie::cli {
 
@@ -36,6 +38,7 @@ void add_eval(CLI::App& app, const Global& global) {
     const auto model = nn::load_model(a.model);
     const io::Dataset data = io::load_dataset(a.data);
     check_fit(*model, a.model, data);
+    use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));
     model->to(device);
     const double accuracy = train::accuracy(*model, data.test_images, data.test_labels);
     if (!a.logits.empty()) save_logits(*model, data.test_images, a.logits);

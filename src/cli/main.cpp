@@ -1,5 +1,4 @@
 // Entry of the `bie` command: parses, runs one subcommand, turns every error into one sentence and an exit code.
-#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
 #ifdef __GLIBC__
@@ -13,6 +12,7 @@
 #include <new>
 #include <string>
 
+#include "bie/passive_threads.h"
 #include "bie/train/device.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
@@ -20,6 +20,9 @@
 #include "cli/interrupt.h"
 #include "cli/log.h"
 #include "cli/result.h"
+#include "cli/threads.h"
+
+BIE_PASSIVE_THREADS;
 
 namespace {
 
@@ -48,7 +51,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   bie::cli::use_help_text(app);
   app.set_version_flag("--version", bie::cli::version_text, "print the version and what it was built with");
   app.require_subcommand(1);
-  app.add_option("--threads", global.threads, "CPU threads (default: all cores)")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", global.threads, "CPU threads (default: what the net can use of the cores)")->check(CLI::Range(1, 1024));
   app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
   app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
   app.fallthrough();
@@ -59,7 +62,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
       "  bie train --bits 4 -o digits4.safetensors\n"
       "  bie train --help");
   app.parse_complete_callback([&] {
-    if (global.threads > 0) at::set_num_threads(global.threads);
+    bie::cli::start_threads(global.threads);
     bie::cli::log::start(global.quiet);
   });
   bie::cli::add_train(app, global);

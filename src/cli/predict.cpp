@@ -18,6 +18,7 @@
 #include "cli/result.h"
 #include "cli/session.h"
 #include "cli/text.h"
+#include "cli/threads.h"
 
 namespace bie::cli {
 namespace {
@@ -48,6 +49,7 @@ std::vector<Prediction> predictions(nn::Classifier& model, const std::string& fi
   const nn::ModelConfig& c = model.config();
   const at::Tensor images = io::load_samples(file, {c.image, !c.normalise, a.white});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
+  use_threads_for(c, std::min(count, train::evaluation_batch));
   const auto [shares, classes] = at::topk(at::softmax(train::logits(model, images), 1), top);
   std::vector<Prediction> found;
   for (std::int64_t i = 0; i < count; ++i) {

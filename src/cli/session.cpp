@@ -10,6 +10,7 @@
 #include "cli/log.h"
 #include "cli/progress_bar.h"
 #include "cli/text.h"
+#include "cli/threads.h"
 
 namespace bie::cli {
 namespace {
@@ -42,6 +43,7 @@ Session train_with_bar(const std::string& label, const nn::ModelConfig& config, 
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
   Session session{nn::make_model(fitted(config, data)), {}};
+  use_threads_for(session.model->config(), options.batch);
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
   std::string accuracy;

@@ -10,6 +10,7 @@
 namespace bie::nn {
 
 double NbitLayer::smallest_step() const {
+  const std::lock_guard lock(eps_);
   if (!(eps_seen_ == eps)) {
     eps_value_ = eps.item<float>();
     eps_seen_ = Seen(eps);

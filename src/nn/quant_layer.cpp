@@ -228,6 +228,7 @@ void QuantLayer::refresh() {
 
 at::Tensor QuantLayer::opt_weight() {
   if (is_training() && weight.defined()) return weight;
+  const std::lock_guard lock(derived_);
   refresh();
   return current_.qweight;
 }
@@ -239,6 +240,7 @@ QuantLayer::Operand QuantLayer::operand() {
     const at::Tensor anchor = weight_trainable_ ? anchor_ : anchor_.detach();
     return {weight, latent_weight ? float_weight_scale() : scale_w, {}, anchor};
   }
+  const std::lock_guard lock(derived_);
   refresh();
   if (!is_training() && !(panels_.defined() && panels_seen_ == current_.qweight)) {
     const OrdinaryTensors ordinary;
@@ -262,6 +264,8 @@ void QuantLayer::guard_scale() {
 
 void QuantLayer::first_batch_scale(const at::Tensor& x) {
   if (scale_ready_) return;
+  const std::lock_guard lock(derived_);
+  if (scale_ready_) return;
   const at::NoGradGuard no_grad;
   const bool fresh = scale_a.item<float>() == 0;
   if (fresh && !is_training()) {
@@ -269,8 +273,8 @@ void QuantLayer::first_batch_scale(const at::Tensor& x) {
   }
   ops::init_scale_(scale_a, x, first_batch_factor());
   const float value = scale_a.item<float>();
-  scale_ready_ = value != 0;
   if (fresh) guarded_scale_ = value;
+  scale_ready_ = value != 0;
 }
 
 QuantLayer::Activation QuantLayer::activation(const at::Tensor& x) {

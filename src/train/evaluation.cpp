@@ -23,9 +23,8 @@ at::Tensor logits(nn::Classifier& model, const at::Tensor& images) {
   const c10::DeviceGuard guard(device);
   model.eval();
   std::vector<at::Tensor> parts;
-  constexpr std::int64_t batch = 256;
-  for (std::int64_t i = 0; i < images.size(0); i += batch)
-    parts.push_back(model.forward(on_device(images.slice(0, i, i + batch), device)));
+  for (std::int64_t i = 0; i < images.size(0); i += evaluation_batch)
+    parts.push_back(model.forward(on_device(images.slice(0, i, i + evaluation_batch), device)));
   return at::cat(parts).cpu();
 }
 

@@ -33,7 +33,8 @@ class NbitLayer : public QuantLayer {
   at::Tensor weight_scale() const;
   at::Tensor packed(const at::Tensor& codes) const;
 
-  bool prepared_ = false;  // at 4 bits scale_w is the float weight's
+  bool prepared_ = false;   // at 4 bits scale_w is the float weight's
+  mutable std::mutex eps_;  // the next two
   mutable Seen eps_seen_;
   mutable double eps_value_ = 0;
 };

@@ -3,8 +3,10 @@
 
 #include <torch/nn/module.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +47,9 @@ using StateDict = std::map<std::string, at::Tensor>;
 /// when the weight is another tensor or was changed (told by its version), forgotten by train(). A write through
 /// weight.data() in evaluation cannot be seen: call repack(). A layer's own tensors are ordinary ones, also where it is
 /// made, loaded or first trained in inference mode.
+///
+/// Several threads may call forward in evaluation side by side, the first time too. Everything else, training among it,
+/// belongs to one thread at a time.
 class QuantLayer : public torch::nn::Module {
  public:
   at::Tensor weight, qweight, bias_a, scale_a, scale_w, eps, bias, channel_scale;
@@ -199,9 +204,10 @@ class QuantLayer : public torch::nn::Module {
   Compat compat_ = Compat::none;
   StepSizeGuard guard_;
   float guarded_scale_ = 0;
-  bool scale_ready_ = false;
+  std::atomic<bool> scale_ready_ = false;
   bool weight_trainable_ = true;
-  Packed current_;  // packed form of the weight weight_seen_, or of qweight alone
+  std::mutex derived_;  // what evaluation derives: the next five, and the first batch's scale
+  Packed current_;      // packed form of the weight weight_seen_, or of qweight alone
   Seen weight_seen_;
   at::Tensor panels_;  // of current_.qweight
   Seen panels_seen_;

@@ -11,6 +11,9 @@
 
 namespace bie::train {
 
+/// Images of one forward pass, at most, where a whole data set is evaluated.
+inline constexpr std::int64_t evaluation_batch = 256;
+
 /// [images, classes] on the CPU, in evaluation mode on the model's device.
 at::Tensor logits(nn::Classifier& model, const at::Tensor& images);
 
