@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,7 @@ from bitorch_engine.layers.step_size import (
     StepSizeOptions,
     code_factor,
     first_batch,
+    guarded,
     kept_float32,
     one_of,
     smallest_step,
@@ -63,6 +64,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
             value, fresh = first_batch(self, getattr(self, name), v, self._first_batch_factor())
             if value != 0:
                 self._first[name] = value if fresh else 0.0
+        guarded.add(self)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
@@ -72,7 +74,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         if len(self._first) < len(_CLIPS):
             self.set_activation_scale(x, y)
-        self._guard_clips()
+        self._guard_scales()
         try:
             return self._operator(x, y)
         except (AttributeError, RuntimeError, TypeError, ValueError):
@@ -90,14 +92,8 @@ class MatMulLayer(StepSizeOptions, nn.Module):
                     ops.init_scale_(getattr(self, name).detach(), v.detach(), self._first_batch_factor())
         return self._operator(x, y)
 
-    def _guard_clips(self) -> None:
-        if self.training:
-            for name, first in self._first.items():
-                self._guard(getattr(self, name), first)
-
-    def train(self, mode: bool = True) -> MatMulLayer:
-        self._guard_clips()  # the optimizer's last step was not followed by a forward pass
-        return super().train(mode)
+    def _first_values(self) -> Iterable[tuple[Tensor, float]]:
+        return [(getattr(self, name), first) for name, first in self._first.items()]
 
     def _check_forward(self, x: Tensor, y: Tensor) -> None:
         for name, v in (("x", x), ("y", y)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from bitorch_engine.layers.step_size import (
     GRAD_MODES,
     StepSizeOptions,
     first_batch,
+    guarded,
     one_of,
     set_compat,
     set_grad_mode,
@@ -166,10 +167,10 @@ class QuantLayer(StepSizeOptions, LayerState):
         self._scale_ready = value != 0
         if fresh:
             self._guarded_scale = value
+            guarded.add(self)
 
-    def _guard_scale(self) -> None:
-        if self._guarded_scale > 0:
-            self._guard(self.scale_a, self._guarded_scale)
+    def _first_values(self) -> Iterable[tuple[Tensor, float]]:
+        return () if self.scale_a is None else ((self.scale_a, self._guarded_scale),)
 
     def _check_tensor(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
@@ -263,7 +264,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         self.prepare_params()
         if not self._scale_ready:
             self._first_batch(x)
-        self._guard_scale()
+        self._guard_scales()
         weight = self.weight
         if weight is None:
             return self._call(x, self._from_file(self.qweight), self.scale_w, self._options())
@@ -294,8 +295,6 @@ class QuantLayer(StepSizeOptions, LayerState):
     def train(self, mode: bool = True) -> QuantLayer:
         if mode or self.training:
             self._forget()
-        if self.training:
-            self._guard_scale()  # the optimizer's last step was not followed by a forward pass
         super().train(mode)
         self._prepare_evaluation()
         return self

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import struct
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bitorch_engine._operators import ops
 
@@ -64,7 +68,12 @@ def kept_float32(module: nn.Module, names: Iterable[str]) -> Iterator[None]:
 
 
 class StepSizeOptions:
-    """Mixin: how step sizes are learned. A subclass forgets in ``_forget`` what it derived from the options."""
+    """Mixin, before nn.Module: how step sizes are learned, and what keeps them above their floor.
+
+    The floor holds wherever a step size can be seen after an optimizer's step: in the next forward pass of the
+    training, and so in a state dict, a copy, a pickle, an evaluation. A subclass forgets in ``_forget`` what it derived
+    from the options and names its step sizes in ``_first_values``.
+    """
 
     _grad_mode, _compat, _step_size_floor = "exact", "none", 0.03
 
@@ -102,17 +111,57 @@ class StepSizeOptions:
             raise ValueError(f"step_size_floor is {value}, a number in [0, 1] is wanted")
         self._step_size_floor = value
 
-    def _guard(self, scale: Tensor, first: float) -> None:
-        """Keeps a learned step size from crossing zero, whatever the optimizer did; docs/training.md says why."""
-        if first > 0 and self._step_size_floor > 0:
-            # .data: the scale may have been saved by an earlier call in the same graph.
-            scale.data.clamp_min_(self._step_size_floor * first)
+    def _first_values(self) -> Iterable[tuple[Tensor, float]]:
+        """The learned step sizes and what the first batch made them; 0 for one without a floor."""
+        return ()
+
+    def _guard_scales(self) -> None:
+        """Keeps learned step sizes from crossing zero, whatever the optimizer did; docs/training.md says why."""
+        if self.training and self._step_size_floor > 0:
+            for scale, first in self._first_values():
+                if first > 0:
+                    # .data: the scale may have been saved by an earlier call in the same graph.
+                    scale.data.clamp_min_(self._step_size_floor * first)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "training":
+            self._guard_scales()
+        super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        self._guard_scales()
+        return super().__reduce_ex__(protocol)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        guarded.add(self)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        self._guard_scales()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _mode_of(self) -> list[str]:
         """For ``extra_repr``: what is not the default."""
         if self._compat != "none":
             return [f"compat={self._compat}"]
         return [f"grad_mode={self._grad_mode}"] if self._grad_mode != "exact" else []
+
+
+# The layers whose step sizes have a floor.
+guarded: weakref.WeakSet[StepSizeOptions] = weakref.WeakSet()
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Parameters are read without their layer too: averages of a model's weights are made of ``parameters()``."""
+    if torch.compiler.is_compiling() or not guarded:
+        return
+    stepped = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    for layer in list(guarded):
+        if any(id(scale) in stepped for scale, _ in layer._first_values()):
+            layer._guard_scales()
+
+
+register_optimizer_step_post_hook(_after_a_step)
 
 
 def step_size_layers(module: nn.Module) -> Iterator[StepSizeOptions]:
