@@ -1,7 +1,10 @@
 """State dicts in every form and both ways; what does not fit is one sentence and changes nothing in the layer."""
 
 import collections
+import copy
 import io
+import itertools
+import pickle
 
 import pytest
 import safetensors.torch
@@ -13,7 +16,8 @@ from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass, Q8MatMul
+from bitorch_engine.utils.model_helper import load_checkpoint
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
@@ -187,6 +191,136 @@ def test_missing_and_unexpected_entries_are_named(kind):
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"1\.more"'):
         model.load_state_dict(state | {"1.more": torch.zeros(1)})
     assert model.load_state_dict(state | {"1.more": torch.zeros(1)}, strict=False).unexpected_keys == ["1.more"]
+
+
+class Net(nn.Module):
+    """Every kind of layer, with layers of torch around them, and a product."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 2)
+        self.layers = nn.ModuleList([kind.trained() for kind in KINDS])
+        self.product = Q8MatMul()
+        self.last = nn.BatchNorm1d(4)
+
+
+def forms_and_tensors(model):
+    """What a refused load must leave alone in our layers: forms, tensors, their objects."""
+    ours = [*model.layers, model.product]
+    tensors = [(t, t.dtype, t.detach().clone()) for m in ours for t in itertools.chain(m.parameters(), m.buffers())]
+    return [layer.weight_form for layer in model.layers], tensors
+
+
+def assert_unchanged(model, before):
+    after = forms_and_tensors(model)
+    assert after[0] == before[0] and len(after[1]) == len(before[1])
+    for (tensor, dtype, value), (old, old_dtype, old_value) in zip(after[1], before[1], strict=True):
+        assert tensor is old and dtype == old_dtype and torch.equal(value, old_value)
+
+
+def a_file_of(model):
+    """A state of other values and forms than the model's."""
+    twin = copy.deepcopy(model)
+    for layer in twin.layers:
+        if layer.scale_a is not None:
+            layer.scale_a.data.mul_(3)
+        layer.generate_quantized_weight(qweight_only=True)
+    for clip in (twin.product.x_clip, twin.product.y_clip):
+        clip.data.fill_(7)
+    return twin.state_dict()
+
+
+def refusals(state):
+    """(state, whether a load that is not strict refuses it too)"""
+    yield state | {"last.weight": torch.zeros(5)}, True
+    yield state | {"first.weight": torch.zeros(5)}, True
+    yield state | {"layers.20.scale_a": torch.zeros(2)}, True
+    yield state | {"product.y_clip": torch.tensor(float("nan"))}, True
+    yield state | {"more": torch.zeros(1)}, False
+    yield {name: tensor for name, tensor in state.items() if name != "last.bias"}, False
+    yield {name: tensor for name, tensor in state.items() if name != "layers.25.qweight"}, False
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_refused_load_changes_no_layer_of_a_model(assign):
+    model = Net()
+    state, before = a_file_of(model), forms_and_tensors(model)
+    for refused, always in refusals(state):
+        with pytest.raises(RuntimeError, match="loading state_dict"):
+            model.load_state_dict(refused, assign=assign)
+        assert_unchanged(model, before)
+        if always:
+            with pytest.raises(RuntimeError, match="loading state_dict"):
+                model.load_state_dict(refused, strict=False, assign=assign)
+            assert_unchanged(model, before)
+    assert not model._load_state_dict_post_hooks
+    model.load_state_dict(state | {"more": torch.zeros(1)}, strict=False, assign=assign)
+    assert all(layer.weight_form == "packed" for layer in model.layers) and float(model.product.x_clip) == 7
+
+
+def test_a_refused_checkpoint_changes_nothing(tmp_path):
+    model = Net()
+    state, before = a_file_of(model), forms_and_tensors(model)
+    floats = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state |= {"first.weight": torch.zeros(2, 3)}
+    for refused, _ in refusals(state):
+        torch.save({"state_dict": refused}, tmp_path / "model.pt")
+        with pytest.raises(RuntimeError, match="loading state_dict"):
+            load_checkpoint(model, tmp_path / "model.pt")
+        assert_unchanged(model, before)
+        assert all(torch.equal(tensor, floats[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_load_that_ended_in_an_exception_leaves_nothing_behind():
+    model = nn.Sequential(Q8LinearCutlass(4, 4), nn.Linear(4, 4))
+    wrong, right = Q8LinearCutlass(4, 4), Q8LinearCutlass(4, 4)
+
+    def fail(*_):
+        raise KeyError("a hook of somebody else")
+
+    handle = model[1].register_load_state_dict_pre_hook(fail)
+    state = model.state_dict()
+    with pytest.raises(KeyError):
+        model.load_state_dict(state | {"0." + name: tensor for name, tensor in wrong.state_dict().items()})
+    twin = pickle.loads(pickle.dumps(copy.deepcopy(model[:1])))
+    handle.remove()
+    before = model[0].weight.detach().clone()
+    model[1].load_state_dict(nn.Linear(4, 4).state_dict())
+    assert torch.equal(model[0].weight, before)
+    for loaded in (model, twin):
+        state = loaded.state_dict() | {"0." + name: tensor for name, tensor in right.state_dict().items()}
+        loaded.load_state_dict(state)
+        assert torch.equal(loaded[0].weight, right.weight) and not loaded._load_state_dict_post_hooks
+
+
+@pytest.mark.parametrize("where", ["root", "layer", "between"])
+def test_hooks_after_a_load_see_what_was_loaded(where):
+    model = nn.Sequential(nn.Sequential(Q8LinearCutlass(4, 4)), nn.Linear(2, 2))
+    layer, seen = model[0][0], []
+    module = {"root": model, "layer": layer, "between": model[0]}[where]
+
+    def look(_, keys):
+        keys.missing_keys.clear()
+        seen.append(layer.weight.detach().clone())
+
+    handle = module.register_load_state_dict_post_hook(look)
+    state = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state)
+    assert torch.equal(seen[0], state["0.0.weight"])
+    del state["1.bias"]
+    if where == "root":
+        model.load_state_dict(state)
+        assert torch.equal(layer.weight, state["0.0.weight"])
+    handle.remove()
+    model.load_state_dict(state, strict=False)
+    assert len(seen) == (2 if where == "root" else 1)
+
+
+def test_a_layer_is_read_by_hand_too():
+    layer, other = Q8LinearCutlass(4, 4), Q8LinearCutlass(4, 4)
+    missing, unexpected, errors = [], [], []
+    layer._load_from_state_dict(other.state_dict(), "", {}, True, missing, unexpected, errors)
+    assert not errors and torch.equal(layer.weight, other.weight)
 
 
 def test_scales_of_16_bits_are_widened():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.step_size import kept_float32
-from bitorch_engine.layers.weight_state import STATE_KEYS, check_state, take_state
+from bitorch_engine.layers.weight_state import STATE_KEYS, StagedState, check_state, take_state
+from bitorch_engine.layers.whole_load import load_layer
 
 # Every layer alive: how DiodeMix finds integer weights that it was not given.
 alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
@@ -335,40 +337,13 @@ class LayerState(nn.Module):
         alive.add(self)
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
     ) -> None:
-        hooks = self._load_state_dict_pre_hooks
-        for hook in hooks.values():
-            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        own = {name: state_dict[prefix + name] for name in STATE_KEYS if prefix + name in state_dict}
-        try:
-            staged = check_state(self, own, prefix)
-        except ValueError as error:
-            error_msgs.append(str(error))
-            return
-        # What a subclass has besides is torch's to load; the hooks have run.
-        rest = {name: value for name, value in state_dict.items() if name not in {prefix + key for key in own}}
-        also_missing: list[str] = []
-        self._load_state_dict_pre_hooks = type(hooks)()
-        try:
-            super()._load_from_state_dict(
-                rest, prefix, local_metadata, strict, also_missing, unexpected_keys, error_msgs
-            )
-        finally:
-            self._load_state_dict_pre_hooks = hooks
-        missing_keys += [name for name in also_missing if name.removeprefix(prefix) not in STATE_KEYS]
-        missing_keys += [prefix + name for name in staged.missing]
-        if strict:
-            unexpected_keys += [prefix + name for name in staged.unexpected]
-        self._warn_of_old_files(local_metadata.get("version"))
-        take_state(self, staged, assign=local_metadata.get("assign_to_params_buffers", False))
+        def take(staged: StagedState) -> None:
+            self._warn_of_old_files(local_metadata.get("version"))
+            take_state(self, staged, assign=local_metadata.get("assign_to_params_buffers", False))
+
+        load_layer(self, STATE_KEYS, partial(check_state, self), take, state_dict, prefix, local_metadata, *lists)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

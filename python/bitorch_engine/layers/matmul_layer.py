@@ -22,7 +22,8 @@ from bitorch_engine.layers.step_size import (
     one_of,
     smallest_step,
 )
-from bitorch_engine.layers.weight_state import check_scale
+from bitorch_engine.layers.weight_state import StagedState, check_scale, take_entry
+from bitorch_engine.layers.whole_load import load_layer
 
 _CLIPS = ("x_clip", "y_clip")
 
@@ -128,31 +129,21 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         return self
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
     ) -> None:
-        try:
-            checked = {
-                prefix + name: check_scale(prefix + name, name, state_dict[prefix + name])
-                for name in self._scales()
-                if prefix + name in state_dict
-            }
-        except ValueError as error:
-            error_msgs.append(str(error))
-            return
-        super()._load_from_state_dict(
-            {**state_dict, **checked}, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-        for name in _CLIPS:
-            if prefix + name in checked:
+        scales = self._scales()
+
+        def check(own: dict[str, Any], prefix: str) -> StagedState:
+            values = {name: check_scale(prefix + name, name, tensor) for name, tensor in own.items()}
+            return StagedState(values, missing=[name for name in scales if name not in values])
+
+        def take(staged: StagedState) -> None:
+            for name, value in staged.values.items():
+                take_entry(self, name, value, assign=local_metadata.get("assign_to_params_buffers", False))
                 self._first.pop(name, None)
-        self._forget()
+            self._forget()
+
+        load_layer(self, scales, check, take, state_dict, prefix, local_metadata, *lists)
 
     def extra_repr(self) -> str:
         return ", ".join(self._mode_of())

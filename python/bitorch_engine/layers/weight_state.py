@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from bitorch_engine.layers.layer_state import LayerState
@@ -101,43 +101,46 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
     return staged
 
 
+def _owned(value: Tensor, dtype: torch.dtype, device: torch.device | None, assign: bool) -> Tensor:
+    """An entry as a tensor that a layer may keep; with ``assign`` the entry itself where its dtype is wanted."""
+    value = value.to(device=value.device if assign or device is None else device, dtype=dtype)
+    return value if assign else value.clone(memory_format=torch.contiguous_format)
+
+
+def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None:
+    """Gives a layer's tensor ``name`` a checked entry of its shape, in the dtype that it has."""
+    place = getattr(layer, name)
+    if not assign:
+        with torch.no_grad():
+            place.copy_(value)
+    elif torch._has_compatible_shallow_copy_type(place, value):
+        place.data = _owned(value, place.dtype, None, assign)
+    else:  # from the meta device
+        setattr(layer, name, _owned(value, place.dtype, None, assign))
+
+
 def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
     """Gives a layer the checked entries and the form of weight they have. A loaded scale has no guard.
 
     With ``assign`` the entries themselves become the layer's, where their dtype is the layer's.
     """
-    device = None if assign else layer._device()
-
-    def owned(value: Tensor, dtype: torch.dtype) -> Tensor:
-        value = value.to(device=device or value.device, dtype=dtype)
-        return value if assign else value.clone(memory_format=torch.contiguous_format)
-
-    def put(name: str, value: Tensor) -> None:
-        place = getattr(layer, name)
-        if not assign:
-            with torch.no_grad():
-                place.copy_(value)
-        elif torch._has_compatible_shallow_copy_type(place, value):
-            place.data = owned(value, place.dtype)
-        else:  # from the meta device
-            setattr(layer, name, owned(value, place.dtype))
-
-    values = staged.values
+    device, values = layer._device(), staged.values
     if "weight" in values:
         weight = values["weight"]
         dtype = layer._float_dtype() if weight.is_floating_point() else weight.dtype
         if layer.weight is not None and layer.weight.dtype == dtype and not assign:
-            put("weight", weight)
+            take_entry(layer, "weight", weight, assign)
         else:
-            layer._set_weight(owned(weight, dtype))
-        layer.qweight = owned(values["qweight"], values["qweight"].dtype) if "qweight" in values else None
-        layer._qweight_key = None  # it may be of an earlier weight: BITorch Engine saves such files
+            layer._set_weight(_owned(weight, dtype, device, assign))
     elif "qweight" in values:
         layer._set_weight(None)
-        layer.qweight = owned(values["qweight"], values["qweight"].dtype)
+    if "weight" in values or "qweight" in values:
+        packed = values.get("qweight")
+        layer.qweight = None if packed is None else _owned(packed, packed.dtype, device, assign)
+        layer._qweight_key = None  # it may be of an earlier weight: BITorch Engine saves such files
     for name in (*_VECTORS, *_SCALES):
         if name in values:
-            put(name, values[name])
+            take_entry(layer, name, values[name], assign)
     if "scale_w" in values:
         layer._set_prepared(values["scale_w"].is_meta or float(values["scale_w"]) != 1)  # 1: nobody prepared it
     if "scale_a" in values:

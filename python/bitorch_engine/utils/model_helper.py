@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import secrets
@@ -182,15 +183,26 @@ def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweigh
 
     Raises:
         ValueError: the file has no ``state_dict``.
-        RuntimeError: an entry is missing, too many, or of another shape or dtype; every one is named.
+        RuntimeError: an entry is missing, too many, or of another shape or dtype; every one is named, and the model is
+            as it was.
     """
+    from bitorch_engine.layers.matmul_layer import MatMulLayer
     from bitorch_engine.layers.quant_layer import QuantLayer
 
     checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
     state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict):
         raise ValueError(f"load_checkpoint: {checkpoint_path} holds no 'state_dict'")
-    model.load_state_dict(state, strict=True)
+    # Ours take their entries together; other modules copy theirs one by one, whatever the next one finds.
+    others = [module for module in model.modules() if not isinstance(module, (QuantLayer, MatMulLayer))]
+    tensors = [t.detach() for m in others for t in itertools.chain(m.parameters(False), m.buffers(recurse=False))]
+    before = [tensor.to("cpu", copy=True) for tensor in tensors]
+    try:
+        model.load_state_dict(state, strict=True)
+    except Exception:
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.copy_(value)
+        raise
     for name, module in model.named_modules():
         prefix = f"{name}." if name else ""
         if qweight_only and isinstance(module, QuantLayer) and prefix + "qweight" in state:

@@ -1,0 +1,127 @@
+"""``load_state_dict`` of a whole model, all or nothing: layers take their entries once every module has read its own."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from bitorch_engine.layers.weight_state import StagedState
+
+_LOAD_STATE_DICT = inspect.unwrap(nn.Module.load_state_dict).__code__
+
+
+class _Load:
+    """What layers take when a call of ``load_state_dict`` has visited its last module: a post hook of the root."""
+
+    def __init__(self, root: nn.Module, strict: bool, missing_keys: list[str], error_msgs: list[str]) -> None:
+        self.strict, self.missing_keys, self.error_msgs = strict, missing_keys, error_msgs
+        self.hooks = root._load_state_dict_post_hooks
+        self.steps: list[Callable[[], None]] = []
+        # Before the root's own hooks, which then see what was loaded; their handles know the other dict.
+        root._load_state_dict_post_hooks = OrderedDict({id(self): self}) | self.hooks
+
+    def leave(self, root: nn.Module) -> None:
+        root._load_state_dict_post_hooks = self.hooks
+
+    def __call__(self, root: nn.Module, keys: Any) -> None:
+        self.leave(root)
+        ended_in_an_exception = keys.missing_keys is not self.missing_keys
+        incompatible = self.strict and any(keys) and not self.hooks  # the root's hooks may forgive keys
+        if not (ended_in_an_exception or self.error_msgs or incompatible):
+            for step in self.steps:
+                step()
+
+    def __reduce__(self) -> tuple:
+        return _inert, ()
+
+
+def _inert() -> Callable[..., None]:
+    """What is left of a call that ended in an exception where its model is copied."""
+    return _do_nothing
+
+
+def _do_nothing(root: nn.Module, keys: Any) -> None:
+    pass
+
+
+def _running() -> FrameType | None:
+    """The innermost call of ``nn.Module.load_state_dict``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _LOAD_STATE_DICT:
+        frame = frame.f_back
+    return frame
+
+
+def _when_all_were_visited(step: Callable[[], None], missing_keys: list[str], error_msgs: list[str]) -> None:
+    """Calls ``step`` once the running ``load_state_dict`` has visited its last module, unless it will be refused.
+
+    torch tells a layer neither the root of its model nor when the last module was visited, and has no hook for all
+    models: the root is read off the call's frame. Where there is no such call (``_load_from_state_dict`` by hand), or
+    where a module below the root has post hooks, which read what was loaded, ``step`` is called at once.
+    """
+    frame = _running()
+    if frame is None:
+        step()
+        return
+    root, strict = frame.f_locals["self"], frame.f_locals["strict"]
+    for hook in root._load_state_dict_post_hooks.values():
+        if isinstance(hook, _Load):
+            if hook.error_msgs is error_msgs:
+                hook.steps.append(step)
+                return
+            hook.leave(root)
+            break
+    if any(module._load_state_dict_post_hooks for module in root.modules() if module is not root):
+        step()
+    else:
+        _Load(root, strict, missing_keys, error_msgs).steps.append(step)
+
+
+def load_layer(
+    layer: nn.Module,
+    names: Iterable[str],
+    check: Callable[[dict[str, Any], str], StagedState],
+    take: Callable[[StagedState], None],
+    state_dict: dict[str, Any],
+    prefix: str,
+    local_metadata: dict[str, Any],
+    strict: bool,
+    missing_keys: list[str],
+    unexpected_keys: list[str],
+    error_msgs: list[str],
+) -> None:
+    """``_load_from_state_dict`` of a layer: ``check`` reads the entries ``names``, ``take`` gets them if all fits.
+
+    What a subclass has besides is torch's to load, and its hooks run once.
+    """
+    hooks = layer._load_state_dict_pre_hooks
+    for hook in hooks.values():
+        hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+    names = set(names)
+    own = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+    try:
+        staged = check(own, prefix)
+    except ValueError as error:
+        error_msgs.append(str(error))
+        return
+    rest = {name: value for name, value in state_dict.items() if name.removeprefix(prefix) not in own}
+    also_missing: list[str] = []
+    layer._load_state_dict_pre_hooks = type(hooks)()
+    try:
+        nn.Module._load_from_state_dict(
+            layer, rest, prefix, local_metadata, strict, also_missing, unexpected_keys, error_msgs
+        )
+    finally:
+        layer._load_state_dict_pre_hooks = hooks
+    missing_keys += [name for name in also_missing if name.removeprefix(prefix) not in names]
+    missing_keys += [prefix + name for name in staged.missing]
+    if strict:
+        unexpected_keys += [prefix + name for name in staged.unexpected]
+    if not error_msgs:
+        _when_all_were_visited(lambda: take(staged), missing_keys, error_msgs)
