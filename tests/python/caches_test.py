@@ -1,6 +1,7 @@
 """What evaluation derives from a weight must never be seen in a result: gradients, stale forms, modes, options."""
 
 import copy
+import gc
 import io
 import warnings
 
@@ -122,6 +123,48 @@ def test_a_packed_layer_keeps_its_panels_in_a_compiled_graph_and_not_in_an_expor
         calls = [node for node in program.graph.nodes if "bie" in str(node.target)]
         assert calls and all(node.kwargs.get("panels") is None for node in calls)
     torch._dynamo.reset()
+
+
+@every_kind
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_weight_that_comes_back_to_an_address_is_packed_anew(kind, deleted):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    for _ in range(4):  # the allocator has one to give back
+        layer.generate_quantized_weight()
+        layer(x)
+        other = type(layer.weight)(layer.weight.detach().flip(0, 1).neg().clamp(-7, 7), layer.weight.requires_grad)
+        values, copied = other.detach().clone(), other.detach().clone()
+        del other
+        if deleted:
+            del layer.weight
+            layer.weight = nn.Parameter(copied, requires_grad=copied.is_floating_point())
+        else:
+            layer._parameters["weight"] = None  # as torch's own tools write it
+            gc.collect()
+            layer._parameters["weight"] = nn.Parameter(values.clone(), requires_grad=values.is_floating_point())
+        assert "qweight" not in layer.state_dict()
+        assert torch.equal(layer(x), formula(layer, x))
+        assert torch.equal(layer._to_file(layer._pack()[0]), layer.opt_weight)
+
+
+@every_kind
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_weight_made_in_inference_mode_is_never_stale(kind, beside):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    with torch.inference_mode():
+        weight = layer.weight.detach().clone()
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        assert layer.weight.is_inference()
+        for _ in range(3):
+            if beside:
+                layer.generate_quantized_weight()
+            assert torch.equal(layer(x), formula(layer, x))
+            layer.weight.copy_(layer.weight.flip(0).neg().clamp(-7, 7))
+            assert torch.equal(layer._to_file(layer._pack()[0]), layer.opt_weight)
+            assert torch.equal(layer(x), formula(layer, x))
+            packed = layer.packed_state()
+            assert torch.equal(packed["qweight"], layer.opt_weight)
+    assert torch.equal(layer(x), formula(layer, x))
 
 
 def test_an_assigned_4_bit_weight_gets_a_scale_of_its_own():

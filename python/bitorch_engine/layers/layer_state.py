@@ -21,11 +21,28 @@ from bitorch_engine.layers.whole_load import load_layer
 alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
 
 
-def key_of(tensor: Tensor | None) -> tuple[int, int] | None:
-    """What tells that a tensor has changed."""
-    if tensor is None:
-        return None
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+class Seen:
+    """A tensor as it was when something was derived from it. Holds its memory, so that no other gets its address."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._memory, self._version = tensor.detach(), version_of(tensor)
+
+    def is_still(self, tensor: Tensor | None) -> bool:
+        """Whether the tensor has that memory and was not written into since; never, where that cannot be told."""
+        memory = self._memory
+        return (
+            tensor is not None
+            and self._version is not None
+            and self._version == version_of(tensor)
+            and memory.device == tensor.device
+            and memory.data_ptr() == tensor.data_ptr()
+            and memory.stride() == tensor.stride()
+        )
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """The number of writes into a tensor; None for one of inference mode, which counts none."""
+    return None if tensor.is_inference() else tensor._version
 
 
 class LayerState(nn.Module):
@@ -62,7 +79,7 @@ class LayerState(nn.Module):
             if wanted not in (torch.float32, torch.float16, torch.bfloat16):
                 raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
         self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
-        self._qweight_key: tuple[int, int] | None = None  # the weight that qweight is the packed form of
+        self._packed_from: Seen | None = None  # the weight that qweight is the packed form of
         self._scale_ready, self._guarded_scale = False, 0.0
         self.register_parameter("weight", nn.Parameter(torch.empty(weight_shape, device=device, dtype=weight_dtype)))
         self.scale_w = None  # a parameter or a buffer of the kinds that have one
@@ -229,6 +246,7 @@ class LayerState(nn.Module):
             old.grad = None
             if old.is_floating_point():
                 old.requires_grad_(False)
+            self._packed_from = None
             old.data = value
             old.__class__ = nn.Parameter if value.is_floating_point() else self._integer_parameter
             self._forget()
@@ -299,15 +317,28 @@ class LayerState(nn.Module):
         if name in ("weight", "qweight", "scale_w", "eps"):
             self._forget()
         if name == "weight":
+            self._packed_from = None
             self._adopt()
             if isinstance(value, Tensor) and value.is_floating_point():
                 self._set_prepared(False)
         elif name == "qweight":
-            self._qweight_key = key_of(self._parameters.get("weight"))
+            weight = self._parameters.get("weight")
+            self._packed_from = None if weight is None or value is None else Seen(weight)
         elif name == "scale_w":
             self._adopt()
         elif name == "scale_a":
             self._scale_ready, self._guarded_scale = False, 0.0
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in ("weight", "qweight"):
+            self._packed_from = None
+            self._forget()
+
+    @property
+    def _qweight_is_current(self) -> bool:
+        """Whether ``qweight`` is the packed form of the weight as it is."""
+        return self._packed_from is not None and self._packed_from.is_still(self._parameters.get("weight"))
 
     def _replicate_for_data_parallel(self) -> LayerState:
         raise RuntimeError(
@@ -315,24 +346,24 @@ class LayerState(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
-        before = key_of(self.weight)
+        current = self._qweight_is_current
         with kept_float32(self, self._scales()):
             super()._apply(fn, recurse)
         self._weight_dtype = self._float_dtype()
         self._forget()
         self._adopt()
-        self._qweight_key = key_of(self.weight) if self._qweight_key == before else None
+        self._packed_from = Seen(self.weight) if current else None
         self._prepare_evaluation()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_ready=None, _packed_panels=None, _qweight_key=self._qweight_key == key_of(self.weight))
+        state.update(_ready=None, _packed_panels=None, _packed_from=self._qweight_is_current)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._qweight_key = key_of(self.weight) if self._qweight_key else None
+        self._packed_from = Seen(self.weight) if self._packed_from else None
         self._adopt()
         alive.add(self)
 
@@ -347,7 +378,7 @@ class LayerState(nn.Module):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.weight is not None and self._qweight_key != key_of(self.weight):
+        if self.weight is not None and not self._qweight_is_current:
             destination.pop(prefix + "qweight", None)  # of an earlier weight
 
     def _warn_of_old_files(self, version: int | None) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.errors import ShapeError
-from bitorch_engine.layers.layer_state import LayerState, key_of
+from bitorch_engine.layers.layer_state import LayerState, version_of
 from bitorch_engine.layers.step_size import (
     COMPATS,
     GRAD_MODES,
@@ -30,7 +30,7 @@ class _Ready(NamedTuple):
 
     source: Tensor
     address: int
-    version: int
+    version: int | None
     scale_seen: Tensor | None
     weight: Tensor
     whole: bool  # the weight is there, and not its shape alone
@@ -58,9 +58,9 @@ class QuantLayer(StepSizeOptions, LayerState):
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
 
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the
-    weight has changed (told by its address and version), forgotten by ``train()``. That form is never saved, copied or
-    pickled. A write through ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into
-    ``eps``: call ``repack()``.
+    weight has changed (told by its memory and version), forgotten by ``train()``; packed in every call where the weight
+    was made in inference mode, which counts no versions. That form is never saved, copied or pickled. A write through
+    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``: call ``repack()``.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
     ours:
@@ -138,7 +138,7 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self.qweight
         if self.training:
             return self.weight
-        if self.qweight is None or self._qweight_key != key_of(self.weight):
+        if not self._qweight_is_current:
             with torch.no_grad():
                 return self._to_file(self._pack()[0])
         return self.qweight
@@ -225,12 +225,11 @@ class QuantLayer(StepSizeOptions, LayerState):
 
     def _make_ready(self, source: Tensor | None, scale_w: Tensor | None) -> _Ready:
         self._refuse_parametrized()
-        key = key_of(source)
         # Tensors of inference mode could not be saved for a backward pass later on.
         with torch.inference_mode(False), torch.no_grad():
-            if source is not self.weight:
+            if source is not self._parameters["weight"]:
                 packed, scale = self._from_file(source), scale_w
-            elif self.qweight is not None and self._qweight_key == key:
+            elif self._qweight_is_current:
                 packed, scale = self._from_file(self.qweight), scale_w
             else:
                 self._share_scale()
@@ -239,11 +238,15 @@ class QuantLayer(StepSizeOptions, LayerState):
                     self.qweight = self._to_file(packed).detach().clone()
                     if scale_w is not None:
                         scale_w.copy_(scale)
+            if packed.is_inference():
+                packed = packed.clone()
             options = self._options(panels=self._prepack(packed))
         whole = torch.is_grad_enabled() or packed is source
         if not whole:  # without a backward pass nothing is read of a prepacked weight but its shape
             packed = packed.new_zeros(()).expand(packed.shape)
-        ready = _Ready(source, *key, scale_w, packed, whole, scale, options, source.detach())
+        # The version of a weight of inference mode is never what _evaluate finds: it is packed in each call.
+        seen = source.data_ptr(), version_of(source)
+        ready = _Ready(source, *seen, scale_w, packed, whole, scale, options, source.detach())
         self._ready = ready
         return ready
 

@@ -1,4 +1,4 @@
-"""``load_state_dict`` of a whole model, all or nothing: layers take their entries once every module has read its own."""
+"""``load_state_dict`` of a model, all or nothing: layers take their entries once every module has read its own."""
 
 from __future__ import annotations
 
