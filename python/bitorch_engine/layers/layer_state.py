@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections.abc import Callable
@@ -14,7 +15,14 @@ from torch import Tensor, nn
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.step_size import kept_float32
-from bitorch_engine.layers.weight_state import STATE_KEYS, StagedState, check_state, take_state
+from bitorch_engine.layers.weight_state import (
+    STATE_KEYS,
+    StagedState,
+    can_hold,
+    check_state,
+    ordinary,
+    take_state,
+)
 from bitorch_engine.layers.whole_load import load_layer
 
 # Every layer alive: how DiodeMix finds integer weights that it was not given.
@@ -62,6 +70,7 @@ class LayerState(nn.Module):
     bias: Tensor | None
     channel_scale: Tensor | None
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         weight_shape: tuple[int, ...],
@@ -92,6 +101,7 @@ class LayerState(nn.Module):
         self.reset_parameters()
         alive.add(self)
 
+    @torch.inference_mode(False)
     def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
         """bias_a and the scales; a layer without them computes with bias 0 and scales 1."""
         place = {"device": self.weight.device}
@@ -240,7 +250,8 @@ class LayerState(nn.Module):
     def _set_weight(self, value: Tensor | None) -> None:
         """Keeps the Parameter where there is one, so that an optimizer goes on holding the layer's weight."""
         old, trainable = self.weight, self.weight_trainable
-        if value is None or old is None or not torch._has_compatible_shallow_copy_type(old, value):
+        value = None if value is None else ordinary(value)
+        if value is None or old is None or not can_hold(old, value):
             self.weight = None if value is None else nn.Parameter(value, requires_grad=value.is_floating_point())
         else:
             old.grad = None
@@ -311,6 +322,7 @@ class LayerState(nn.Module):
             return
         plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
         if plain and name in self.__dict__.get("_parameters", {}):
+            value = ordinary(value)
             learns = value.is_floating_point() and name in ("weight", "scale_a", "bias_a", "bias")
             value = nn.Parameter(value, requires_grad=learns) if name != "qweight" else QuantParameter(value, False)
         super().__setattr__(name, value)
@@ -347,7 +359,8 @@ class LayerState(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
         current = self._qweight_is_current
-        with kept_float32(self, self._scales()):
+        stays = any(tensor.is_inference() for tensor in itertools.chain(self.parameters(), self.buffers()))
+        with torch.inference_mode(stays and torch.is_inference_mode_enabled()), kept_float32(self, self._scales()):
             super()._apply(fn, recurse)
         self._weight_dtype = self._float_dtype()
         self._forget()

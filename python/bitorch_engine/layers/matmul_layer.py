@@ -42,6 +42,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         ShapeError: operands of fewer than three axes, of other dtypes, or that do not fit each other.
     """
 
+    @torch.inference_mode(False)
     def __init__(self, dtype: torch.dtype, device: torch.device | str | None) -> None:
         super().__init__()
         self.dtype = dtype
@@ -123,7 +124,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         return [name for name in (*_CLIPS, "eps") if getattr(self, name, None) is not None]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MatMulLayer:
-        with kept_float32(self, self._scales()):
+        with torch.inference_mode(False), kept_float32(self, self._scales()):
             super()._apply(fn, recurse)
         self._forget()
         return self
@@ -157,6 +158,7 @@ class CodesMatMul(MatMulLayer):
 
     _bits: ClassVar[int]
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         dtype: torch.dtype = torch.float,

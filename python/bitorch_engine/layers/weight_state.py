@@ -101,10 +101,23 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
     return staged
 
 
+def ordinary(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of one that inference mode made, which could never be trained."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.clone()
+
+
+def can_hold(place: Tensor, value: Tensor) -> bool:
+    """Whether ``place.data = value`` makes an ordinary tensor of ``place``."""
+    return not place.is_inference() and torch._has_compatible_shallow_copy_type(place, value)
+
+
 def _owned(value: Tensor, dtype: torch.dtype, device: torch.device | None, assign: bool) -> Tensor:
     """An entry as a tensor that a layer may keep; with ``assign`` the entry itself where its dtype is wanted."""
     value = value.to(device=value.device if assign or device is None else device, dtype=dtype)
-    return value if assign else value.clone(memory_format=torch.contiguous_format)
+    return ordinary(value if assign else value.clone(memory_format=torch.contiguous_format))
 
 
 def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None:
@@ -113,9 +126,9 @@ def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None
     if not assign:
         with torch.no_grad():
             place.copy_(value)
-    elif torch._has_compatible_shallow_copy_type(place, value):
+    elif can_hold(place, value):
         place.data = _owned(value, place.dtype, None, assign)
-    else:  # from the meta device
+    else:  # from the meta device, or made in inference mode
         setattr(layer, name, _owned(value, place.dtype, None, assign))
 
 
