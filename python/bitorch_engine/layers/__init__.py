@@ -1,1 +1,3 @@
 """Layers with low-bit weights."""
+
+from bitorch_engine.layers import registration as registration

@@ -175,6 +175,11 @@ class QuantLayer(StepSizeOptions, LayerState):
     def _check_tensor(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
+        if x.is_nested:
+            raise TypeError(
+                f"{type(self).__name__}: x is a nested tensor, a dense one is wanted; an nn.TransformerEncoder makes "
+                "them of padded batches unless it has enable_nested_tensor=False"
+            )
 
     def _shape_error(self, x: Tensor, wanted: str) -> ShapeError:
         return ShapeError(f"{type(self).__name__}: x is {list(x.shape)} of {x.dtype}, {wanted}")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.registration import check_parent
 
 Filter = Callable[[str, nn.Module], bool]
 
@@ -67,7 +68,8 @@ def replace_layers(
         parent_name: the name of ``module`` in the names.
 
     Raises:
-        ValueError: a name is the root's, or no layer has it. TypeError: ``replace_fn`` makes something else.
+        ValueError: a name is the root's, or no layer has it. TypeError: ``replace_fn`` makes something else, or a
+            parent would never call the new layer.
     """
     wanted = set(names_to_replace)
     under = _join(parent_name, "") if parent_name else ""
@@ -98,7 +100,9 @@ def replace_layers(
                 raise TypeError(f"replace_layers: {name} became a {type(new).__name__}, a {class_.__name__} is wanted")
             made[id(child)] = new
     for parent, name, child in found:
-        parent._modules[name] = made[id(child)]
+        check_parent(parent, name, made[id(child)])
+    for parent, name, child in found:
+        parent.add_module(name, made[id(child)])
     return [made[id(child)] for _, _, child in found]
 
 
@@ -359,7 +363,7 @@ def convert(
         if id(module) in made and parent is not None:
             places.append((parent, leaf, module))
     for parent, leaf, module in places:
-        parent._modules[leaf] = made[id(module)]
+        parent.add_module(leaf, made[id(module)])
     report.model = made.get(id(model), model)
     return report
 

@@ -1,0 +1,153 @@
+"""Averages of models with integer weights, against averages by hand in float64."""
+
+import copy
+import io
+
+import pytest
+import torch
+from kinds import INTEGER, KINDS
+from torch import nn
+from torch.optim import swa_utils
+
+from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q8LinearCutlass
+from bitorch_engine.optim import AveragedModel, DiodeMix
+
+FUNCTIONS = {
+    "swa": {},
+    "swa_one": {"avg_fn": swa_utils.get_swa_avg_fn()},
+    "ema": {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.6)},
+    "ema_one": {"avg_fn": swa_utils.get_ema_avg_fn(0.6)},
+}
+
+
+def meaning(layer):
+    weight = layer.weight.detach().double()
+    if layer._bits == 1:
+        return torch.where(weight > 0, 1.0, -1.0).double()
+    return weight * layer.scale_w.detach().double()
+
+
+@pytest.mark.parametrize("kind", INTEGER, ids=repr)
+@pytest.mark.parametrize("functions", FUNCTIONS)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_integers_are_averaged_as_floats(kind, functions, prepared):
+    torch.manual_seed(0)
+    layer = kind.trained() if prepared else kind.make()
+    averaged = AveragedModel(layer, **FUNCTIONS[functions])
+    layer(kind.batch())
+    wanted, generator = None, torch.Generator().manual_seed(3)
+    for number in range(6):
+        with torch.no_grad():
+            limit = 8 if layer._bits == 4 else 100
+            codes = torch.randint(1, limit, layer.weight.shape, generator=generator, dtype=torch.int8)
+            layer.weight.copy_(codes * torch.randint(0, 2, codes.shape, generator=generator).mul(2).sub(1))
+            layer.bias_a.add_(0.1)
+        averaged.update_parameters(layer)
+        now = meaning(layer)
+        share = 0.4 if "ema" in functions else 1 / (number + 1)
+        wanted = now if wanted is None else wanted + share * (now - wanted)
+        twin = averaged.module
+        if layer._bits == 1:
+            sure = wanted.abs() > 1e-6
+            assert torch.equal(meaning(twin)[sure], wanted.sign()[sure])
+            assert not (twin.weight == 0).any()
+        else:
+            bound = 2 ** (layer._bits - 1)
+            codes = (wanted / twin.scale_w.double()).clamp(-bound, bound - 1)
+            assert float((twin.weight.double() - codes).abs().max()) < 0.501
+        assert twin.weight.dtype == torch.int8 and not twin.weight.is_floating_point()
+    file = io.BytesIO()
+    torch.save(averaged.state_dict(), file)
+    file.seek(0)
+    other = AveragedModel(kind.make(), **FUNCTIONS[functions])
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for model in (averaged, other, copy.deepcopy(averaged)):
+        model.update_parameters(layer)
+    for name, tensor in averaged.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            assert torch.equal(other.state_dict()[name], tensor), name
+    assert torch.equal(other.eval()(kind.batch(1)), averaged.eval()(kind.batch(1)))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+@pytest.mark.parametrize("qweight_only", [False, True])
+def test_packed_weights_are_copied(kind, qweight_only):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    model = nn.Sequential(layer, nn.PReLU())  # torch averages no models without parameters
+    averaged = AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.7)).eval()
+    layer.generate_quantized_weight(qweight_only=qweight_only)
+    for _ in range(3):
+        averaged.update_parameters(model)
+    assert torch.equal(averaged(x), model(x))
+
+
+def test_floats_beside_integers_are_averaged_as_torch_does():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 9), BinaryLinearCutlass(9, 9), nn.BatchNorm1d(9), Q8LinearCutlass(9, 3))
+    model(torch.randn(4, 5))
+    plain = nn.ModuleList([model[0], model[2], model[3]])
+    for options in FUNCTIONS.values():
+        ours, theirs = AveragedModel(model, **options), swa_utils.AveragedModel(plain, **options)
+        for _ in range(4):
+            with torch.no_grad():
+                for param in plain.parameters():
+                    param.add_(torch.randn(param.shape))
+            ours.update_parameters(model), theirs.update_parameters(plain)
+        for a, b in zip((ours.module[0], ours.module[2], ours.module[3]), theirs.module, strict=True):
+            for name, tensor in a.state_dict().items():
+                assert torch.equal(tensor, b.state_dict()[name])
+
+
+def test_shared_weights_are_averaged_once():
+    a, b = BinaryLinearCutlass(9, 9), BinaryLinearCutlass(9, 9)
+    b.weight = a.weight
+    model = nn.Sequential(a, b)
+    model(torch.randn(3, 9))
+    averaged = AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
+    averaged.update_parameters(model)
+    with torch.no_grad():
+        a.weight.neg_()
+    averaged.update_parameters(model)
+    assert averaged.module[0].weight is averaged.module[1].weight
+    assert torch.equal(averaged.module[0].weight.sign(), -a.weight.sign())
+
+
+def test_update_bn():
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinearCutlass(9, 8), nn.BatchNorm1d(8))
+    batches = [torch.randn(6, 9) for _ in range(3)]
+    optimizer = DiodeMix(model.parameters(), lr=0.5, betas=(0.5, 0.5))
+    model(batches[0])
+    averaged = AveragedModel(model)
+    for x in batches:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+        averaged.update_parameters(model)
+    before = averaged.module[0].weight.clone()
+    swa_utils.update_bn(batches, averaged)
+    assert torch.equal(averaged.module[0].weight, before)
+    outputs = torch.stack([averaged.module[0].train()(x).mean(0) for x in batches]).mean(0)
+    torch.testing.assert_close(averaged.module[1].running_mean, outputs.detach())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_averages_of_torch_are_refused_where_they_would_be_truncated(kind):
+    latent = kind.make()
+    for layer in (latent, nn.Sequential(kind.trained())):
+        if kind.integer:
+            with pytest.raises(TypeError, match="bitorch_engine.optim"):
+                swa_utils.AveragedModel(layer)
+        else:
+            swa_utils.AveragedModel(layer)
+    latent.generate_quantized_weight(qweight_only=True)
+    with pytest.raises(TypeError, match="bitorch_engine.optim"):
+        swa_utils.AveragedModel(latent)
+
+
+def test_other_integers_are_refused():
+    model = nn.Linear(3, 3)
+    model.codes = nn.Parameter(torch.zeros(3, dtype=torch.int8), requires_grad=False)
+    with pytest.raises(TypeError, match="no quantised layer"):
+        AveragedModel(model).update_parameters(model)
