@@ -3,15 +3,17 @@
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
 
 from bitorch_engine import ShapeError
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
 from bitorch_engine.layers.qlinear.binary.cuda import BMM, BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit import MPQLinearBase
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -323,6 +325,23 @@ def test_wrong_constructor_arguments():
     for name, value in [("kernel_size", 0), ("stride", (1, 2, 3)), ("padding", -1), ("dilation", 1.5)]:
         with pytest.raises(ValueError, match=f"{name} is"):
             Q4Conv2dCutlass(3, 3, **({"kernel_size": 1} | {name: value}))
+
+
+@pytest.mark.parametrize("wrong", [True, False, 4.0, "4", None])
+def test_bit_widths_are_ints(wrong):
+    """nn.Linear(64, 32, True) asks for a bias, Q8LinearCutlass(64, 32, True) would ask for one bit."""
+    calls = [
+        lambda: Q8LinearCutlass(64, 32, wrong),
+        lambda: Q4LinearCutlass(64, 32, w_bit=wrong),
+        lambda: Q4Conv2dCutlass(3, 4, 3, a_bit=wrong),
+        lambda: Q8Conv2d(3, 4, 3, w_bit=wrong),
+        lambda: MPQLinearBase(32, 32, wrong),
+        lambda: MPQLinearBase(32, 32, w_bit=wrong),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"_bit is .*bias=True"):
+            call()
+    assert Q8LinearCutlass(3, 3, np.int64(8)).a_bit == 8
 
 
 def test_renewing_a_4_bit_scale():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import struct
 import warnings
 import weakref
@@ -39,6 +40,15 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
     return value
+
+
+def bit_width(layer: nn.Module, name: str, value: int) -> int:
+    """``TypeError`` for what is no int: where nn.Linear has its ``bias``, layers of BITorch Engine have ``a_bit``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(
+            f"{type(layer).__name__}: {name} is {value!r}, an int is wanted; a bias is asked for by its name, bias=True"
+        )
+    return int(value)
 
 
 def first_batch(owner: nn.Module, scale: Tensor, x: Tensor, factor: float) -> tuple[float, bool]:

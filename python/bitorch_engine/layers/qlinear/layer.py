@@ -9,6 +9,7 @@ import torch
 from bitorch_engine.layers.qlinear.binary.binary_implementation import BinaryLinearImplementationMixin
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.qlinear_implementation import LayerRecipe
+from bitorch_engine.layers.step_size import bit_width
 
 try:
     from bitorch import RuntimeMode
@@ -22,7 +23,7 @@ class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
     """``y = sgn(x) . sgn(w)^T (+ bias)``, float32, from packed signs: equal to the ``QLinear`` it was made from.
 
     Args:
-        a_bit, w_bit: 1; ``ValueError`` for others.
+        a_bit, w_bit: 1; ``ValueError`` for others, ``TypeError`` for what is no int.
 
     BITorch Engine divides ``input_features`` by 32 and lets other widths through to a layer that cannot run.
     """
@@ -36,7 +37,7 @@ class QLinearInf(BinaryLinearImplementationMixin, BinaryLinearCPP):
         w_bit: int = 1,
         bias: bool = False,
     ) -> None:
-        if (a_bit, w_bit) != (1, 1):
+        if (bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)) != (1, 1):
             raise ValueError(f"QLinearInf: a_bit is {a_bit} and w_bit {w_bit}, 1 is wanted for both")
         BinaryLinearCPP.__init__(self, input_features, out_features, device, bias=bias)
 

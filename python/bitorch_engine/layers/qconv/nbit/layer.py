@@ -11,6 +11,7 @@ from bitorch_engine._operators import ops
 from bitorch_engine.layers.codes_layer import CodesLayer
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.qconv.conv_layer import ConvLayer
+from bitorch_engine.layers.step_size import bit_width
 from bitorch_engine.layers.update_rules import CODES
 
 _CONV = {8: ops.q8_conv2d.default, 4: ops.q4_conv2d.default}
@@ -63,6 +64,7 @@ class nBitConv2dBase(ConvLayer):
         channel_scale: bool = False,
         groups: int = 1,
     ) -> None:
+        a_bit, w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
         super().__init__(
             in_channels,
             out_channels,

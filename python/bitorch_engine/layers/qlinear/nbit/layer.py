@@ -12,6 +12,7 @@ from bitorch_engine.layers.codes_layer import CodesLayer
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase, MPQWeightParameter
 from bitorch_engine.layers.quant_layer import QuantLayer
+from bitorch_engine.layers.step_size import bit_width
 from bitorch_engine.layers.update_rules import CODES
 
 _LINEAR = {8: ops.q8_linear.default, 4: ops.q4_linear.default}
@@ -58,6 +59,7 @@ class nBitLinearBase(QuantLayer):
         compat: str = "none",
         channel_scale: bool = False,
     ) -> None:
+        a_bit, w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
         super().__init__(
             (out_channels, in_channels),
             device=device,

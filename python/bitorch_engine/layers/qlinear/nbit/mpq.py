@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
+from bitorch_engine.layers.step_size import bit_width
 from bitorch_engine.layers.update_rules import WEIGHT_ONLY
 
 _WIDTHS = (1, 2, 4, 8)
@@ -105,7 +106,8 @@ class MPQLinearBase(nn.Module):
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.a_bit, self.w_bit, self.dtype = a_bit, w_bit, dtype
+        self.a_bit, self.w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
+        self.dtype = dtype
         self.group_size = group_size if group_size > -1 else in_channels
         self.use_gba_quant = use_gba_quant
         self.dq_group_size = dq_group_size if dq_group_size > -1 else out_channels
@@ -116,7 +118,7 @@ class MPQLinearBase(nn.Module):
         self.privileged_grad: Tensor | None = None
         self._prepared = False
         self._check_sizes()
-        self.maxq = 2**w_bit - 1
+        self.maxq = 2**self.w_bit - 1
         self.initialize()
 
     def _check_sizes(self) -> None:
