@@ -371,7 +371,7 @@ class LayerState(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_ready=None, _packed_panels=None, _packed_from=self._qweight_is_current)
+        state.update(_ready=None, _packed_panels=None, _versions=None, _packed_from=self._qweight_is_current)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

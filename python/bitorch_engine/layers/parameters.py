@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,6 +13,16 @@ from bitorch_engine.layers.update_rules import Rule, update
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+# Every optimizer alive that steps integer weights.
+integer_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def has_optimizer(weight: Tensor) -> bool:
+    """Whether one of them holds the weight."""
+    groups = (group for optimizer in list(integer_optimizers) for group in optimizer.param_groups)
+    return any(param is weight for group in groups for param in group["params"])
 
 
 def _rebuild(cls: type, data: Tensor, requires_grad: bool, attributes: dict, grad_dtype: torch.dtype | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.layer_state import LayerState, version_of
+from bitorch_engine.layers.parameters import has_optimizer
 from bitorch_engine.layers.step_size import (
     COMPATS,
     GRAD_MODES,
@@ -77,6 +79,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     """
 
     _feature_axis: ClassVar[int] = -1
+    _versions: tuple[int | None, ...] | None = None  # of weight, scale_a and bias_a in the last training batch
+    _warned_of_gradient = False
 
     def __init__(
         self,
@@ -280,8 +284,27 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self._call(x, weight, self._training_scale(), self._options())
         if not self.weight_trainable or not torch.is_grad_enabled():
             return self._call(x, weight, self.scale_w, self._options())
+        self._watch_gradient(weight)
         weight.awaits_gradient = True
         return self._call(x, weight, self.scale_w, self._options(anchor=ANCHOR))
+
+    def _watch_gradient(self, weight: Tensor) -> None:
+        """Warns once where an optimizer moves the layer's floats and leaves its integer weight with a gradient.
+
+        Backward passes that add up move nothing, and who steps the weight writes into it or holds it.
+        """
+        before, now = self._versions, (version_of(weight), version_of(self.scale_a), version_of(self.bias_a))
+        self._versions = now
+        if before is None or before[0] != now[0] or before == now or weight.grad is None or self._warned_of_gradient:
+            return
+        if getattr(weight, "awaits_gradient", False) and not has_optimizer(weight):
+            self._warned_of_gradient = True
+            warnings.warn(
+                f"{type(self).__name__}({self.extra_repr()}): an optimizer moves its floats, and none its integer "
+                "weight, whose gradient adds up: it does not require grad, so a list of parameters that do leaves it "
+                "out; give DiodeMix model.parameters(), or freeze the weight by requires_grad_(False)",
+                stacklevel=6,
+            )
 
     @torch.compiler.disable(reason="quantised layers train outside the graph, where no integer gradient is lost")
     def _train_outside_the_graph(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bitorch_engine.layers.layer_state import alive
-from bitorch_engine.layers.parameters import QuantParameter
+from bitorch_engine.layers.parameters import QuantParameter, integer_optimizers
 from bitorch_engine.layers.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 from bitorch_engine.optim.galore_projector import GaLoreProjector
 
@@ -90,6 +90,7 @@ class DiodeMix(torch.optim.Optimizer):
         }
         _check(defaults)
         super().__init__(params, defaults)
+        integer_optimizers.add(self)
         self._warn_of_missing_weights()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -103,6 +104,10 @@ class DiodeMix(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"dtype": self.dtype, "seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        integer_optimizers.add(self)
 
     def _warn_of_missing_weights(self) -> None:
         known = {id(param) for group in self.param_groups for param in group["params"]}
