@@ -50,7 +50,7 @@ class CodesLayer(QuantLayer):
         if weight is None:
             return
         if not weight.is_floating_point():
-            self._share_scale()
+            self._adopt()
             return
         if self._latent and (self._prepared or self._bits == 8):
             return
@@ -72,7 +72,7 @@ class CodesLayer(QuantLayer):
             self.repack()
 
     def _training_scale(self) -> Tensor | None:
-        return None if self._bits == 8 else self.scale_w
+        return None if self._bits == 8 else self._weight_scale()
 
     def _first_batch_factor(self) -> float:
         return code_factor(self._bits, self._compat)

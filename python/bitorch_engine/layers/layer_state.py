@@ -98,6 +98,7 @@ class LayerState(nn.Module):
             self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype))
         scales = torch.ones(weight_shape[0], device=device, dtype=torch.float32) if channel_scale else None
         self.register_buffer("channel_scale", scales)
+        self._know_own()
         self.reset_parameters()
         alive.add(self)
 
@@ -113,6 +114,7 @@ class LayerState(nn.Module):
             self.register_parameter("scale_w", nn.Parameter(scale_w, requires_grad=False))
         else:
             self.register_buffer("scale_w", scale_w)
+        self._know_own()
         if eps:
             self.register_buffer("eps", torch.full((), 1e-5, dtype=torch.float32, **place))
 
@@ -265,24 +267,41 @@ class LayerState(nn.Module):
         self.weight_trainable = trainable
 
     def _make_integer(self, codes: Tensor, scale: Tensor) -> None:
-        self.scale_w.copy_(scale)
         self._set_weight(codes)
+        self.scale_w.copy_(scale)
 
     def _adopt(self) -> None:
-        """Tells an integer weight what its codes mean: DiodeMix needs to know."""
-        weight = self._parameters.get("weight")
-        if weight is None or weight.is_floating_point():
+        """Tells an integer weight what its codes mean, as DiodeMix must know. Layers with one weight share its scale."""
+        weight = self._integer_weight()
+        if weight is None:
             return
         if type(weight) is nn.Parameter:
             weight.__class__ = self._integer_parameter
         weight.bits = self._bits
-        weight.scale_w = self.scale_w
-
-    def _share_scale(self) -> None:
-        """A layer whose integer weight another layer prepared (a shared Parameter) shares its scale too."""
-        theirs, own = getattr(self.weight, "scale_w", None), self.scale_w
-        if theirs is not None and own is not None and theirs.data_ptr() != own.data_ptr() and float(own.detach()) == 1:
+        theirs, own = getattr(weight, "scale_w", None), self.scale_w
+        if theirs is not None and own is not None and theirs.data_ptr() != own.data_ptr() and can_hold(own, theirs):
             own.data = theirs.data
+        weight.scale_w = own
+
+    def _leave(self) -> None:
+        """Leaves an integer weight to the layers that share it, and its scale's memory with it."""
+        weight = self._integer_weight()
+        if weight is not None and self.scale_w is not None:
+            if getattr(weight, "scale_w", None) is self.scale_w:
+                weight.scale_w = self.scale_w.detach()
+            if can_hold(self.scale_w, own := ordinary(self.scale_w.detach().clone())):
+                self.scale_w.data = own
+
+    def _integer_weight(self) -> Tensor | None:
+        weight = self._parameters.get("weight")
+        return None if weight is None or weight.is_floating_point() else weight
+
+    def _know_own(self) -> None:
+        self._own = id(self._parameters.get("weight")), id(getattr(self, "scale_w", None))
+
+    def _has_its_own(self) -> bool:
+        """Whether weight and scale are the layer's, and none that ``functional_call`` put in their place."""
+        return self._own == (id(self._parameters.get("weight")), id(self.scale_w))
 
     # Where the tensors are.
 
@@ -325,6 +344,8 @@ class LayerState(nn.Module):
             value = ordinary(value)
             learns = value.is_floating_point() and name in ("weight", "scale_a", "bias_a", "bias")
             value = nn.Parameter(value, requires_grad=learns) if name != "qweight" else QuantParameter(value, False)
+        if name == "weight" and self._parameters.get("weight") is not value:
+            self._leave()
         super().__setattr__(name, value)
         if name in ("weight", "qweight", "scale_w", "eps"):
             self._forget()
@@ -337,9 +358,13 @@ class LayerState(nn.Module):
             weight = self._parameters.get("weight")
             self._packed_from = None if weight is None or value is None else Seen(weight)
         elif name == "scale_w":
-            self._adopt()
+            weight = self._integer_weight()
+            if weight is not None:
+                weight.scale_w = self.scale_w
         elif name == "scale_a":
             self._scale_ready, self._guarded_scale = False, 0.0
+        if name in ("weight", "scale_w"):
+            self._know_own()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -358,13 +383,20 @@ class LayerState(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
-        current = self._qweight_is_current
+        current, weight = self._qweight_is_current, self._integer_weight()
+        # The first of several layers with one weight takes its scale along, the others come after.
+        theirs = getattr(weight, "scale_w", None)
+        first = theirs is None or self.scale_w is None or theirs.data_ptr() == self.scale_w.data_ptr()
         stays = any(tensor.is_inference() for tensor in itertools.chain(self.parameters(), self.buffers()))
         with torch.inference_mode(stays and torch.is_inference_mode_enabled()), kept_float32(self, self._scales()):
             super()._apply(fn, recurse)
         self._weight_dtype = self._float_dtype()
         self._forget()
+        weight = self._integer_weight()
+        if first and weight is not None:
+            weight.scale_w = self.scale_w
         self._adopt()
+        self._know_own()
         self._packed_from = Seen(self.weight) if current else None
         self._prepare_evaluation()
         return self
@@ -378,6 +410,7 @@ class LayerState(nn.Module):
         super().__setstate__(state)
         self._packed_from = Seen(self.weight) if self._packed_from else None
         self._adopt()
+        self._know_own()
         alive.add(self)
 
     def _load_from_state_dict(

@@ -241,9 +241,11 @@ class QuantLayer(StepSizeOptions, LayerState):
             elif self._qweight_is_current:
                 packed, scale = self._from_file(self.qweight), scale_w
             else:
-                self._share_scale()
+                own = self._has_its_own()
+                if own:
+                    self._adopt()
                 packed, scale = self._pack()
-                if self.qweight is not None:
+                if own and self.qweight is not None:
                     self.qweight = self._to_file(packed).detach().clone()
                     if scale_w is not None:
                         scale_w.copy_(scale)
@@ -273,9 +275,11 @@ class QuantLayer(StepSizeOptions, LayerState):
             raise RuntimeError(f"{type(self).__name__}: transforms of torch.func (grad, vmap, jvp, ...) are refused")
         self._refuse_parametrized()
         self._check_forward(x)
-        self.prepare_params()
+        if self._has_its_own():
+            self.prepare_params()
         if not self._scale_ready:
             self._first_batch(x)
+            self._versions = None
         self._guard_scales()
         weight = self.weight
         if weight is None:

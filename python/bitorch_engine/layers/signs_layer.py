@@ -35,7 +35,7 @@ class TrainedSignsLayer(SignsLayer):
         if weight is None:
             return
         if not weight.is_floating_point():
-            self._share_scale()
+            self._adopt()
         elif not self._latent:
             with torch.no_grad():
                 self._make_integer(*ops.binary_init(weight.detach()))

@@ -151,6 +151,7 @@ def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
         packed = values.get("qweight")
         layer.qweight = None if packed is None else _owned(packed, packed.dtype, device, assign)
         layer._packed_from = None  # it may be of an earlier weight: BITorch Engine saves such files
+    layer._adopt()
     for name in (*_VECTORS, *_SCALES):
         if name in values:
             take_entry(layer, name, values[name], assign)
