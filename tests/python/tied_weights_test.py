@@ -1,4 +1,4 @@
-"""Layers that share one integer weight have one scale, whatever is done to them; and weights put in by functional_call."""
+"""Layers that share an integer weight have one scale, whatever is done to them; weights put in by functional_call."""
 
 import copy
 import io

@@ -88,6 +88,60 @@ def test_checkpointed(kind, reentrant):
     assert torch.equal(layer.weight.grad, wanted)
 
 
+def saved(pack, unpack):
+    return lambda: torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+HOOKS = {
+    "clone": saved(torch.clone, lambda tensor: tensor),
+    "both": saved(torch.clone, torch.clone),
+    "detach": saved(torch.detach, torch.detach),
+    "double": saved(lambda t: t.double(), lambda t: t.float()),
+    "cpu": torch.autograd.graph.save_on_cpu,
+}
+
+
+@every_integer
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_hooks_of_saved_tensors_lose_no_gradient(kind, hooks):
+    layer, x = kind.trained(), kind.batch(1).requires_grad_()
+    wanted = torch.autograd.grad(layer(x).square().sum(), (x, layer.scale_a))
+    layer(x).square().sum().backward()
+    gradient = layer.weight.grad.clone()
+    layer.zero_grad()
+    for checkpointed in (False, True):
+        x.grad = None
+        with HOOKS[hooks]():
+            y = checkpoint(layer, x, use_reentrant=False) if checkpointed else layer(x)
+        y.square().sum().backward()
+        assert torch.equal(layer.weight.grad, gradient)
+        assert torch.equal(x.grad, wanted[0]) and torch.equal(layer.scale_a.grad, wanted[1])
+        layer.zero_grad()
+
+
+def test_other_saved_tensors_go_through_the_hooks():
+    layer, x, seen = BinaryLinearCutlass(9, 4), torch.randn(3, 9), []
+
+    def pack(tensor):
+        seen.append(tensor.dtype)
+        return tensor
+
+    layer(x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(x).sum().backward()
+    assert seen and torch.int8 not in seen
+
+
+def test_hooks_lose_no_gradient_of_a_function():
+    layer, x = BinaryLinearCutlass(9, 4), torch.randn(3, 9)
+    layer(x)
+    codes, args = layer.weight.detach().clone(), (layer.scale_a.detach(), layer.scale_w)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda tensor: tensor):
+        y = BinaryLinearForward.apply(x, codes, *args, 3, True)
+    y.square().sum().backward()
+    assert codes.grad is not None
+
+
 @every_integer
 def test_frozen_scales_do_not_stop_the_weight(kind):
     layer, x = kind.trained(), kind.batch(1)

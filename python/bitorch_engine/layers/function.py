@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,36 @@ from torch import Tensor
 def in_training(is_train: bool) -> contextlib.AbstractContextManager:
     """Whether autograd records what is inside, as ``is_train`` arguments ask for."""
     return contextlib.nullcontext() if is_train else torch.no_grad()
+
+
+class _Kept(NamedTuple):
+    """What is saved of an integer weight where hooks for saved tensors are on: the weight itself."""
+
+    weight: Tensor
+
+
+def past_hooks(weights: list[Tensor]) -> contextlib.AbstractContextManager:
+    """Keeps integer weights out of ``torch.autograd.graph.saved_tensors_hooks``; other tensors go through them.
+
+    A backward pass writes the gradient into the weight that was saved: into a copy, it would be lost.
+    """
+    if not weights or torch.compiler.is_compiling():
+        return contextlib.nullcontext()
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if hooks is None:
+        return contextlib.nullcontext()
+    pack, unpack = hooks
+
+    def pack_others(tensor: Tensor) -> Any:
+        for weight in weights:
+            if tensor.dtype == weight.dtype and tensor.data_ptr() == weight.data_ptr():
+                return _Kept(weight)
+        return pack(tensor)
+
+    def unpack_others(packed: Any) -> Tensor:
+        return packed.weight if isinstance(packed, _Kept) else unpack(packed)
+
+    return torch.autograd.graph.saved_tensors_hooks(pack_others, unpack_others)
 
 
 class OperatorFunction(torch.autograd.Function):
@@ -50,4 +80,6 @@ class OperatorFunction(torch.autograd.Function):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Tensor:
-        return cls.call(*args, **kwargs)
+        values = (*args, *kwargs.values())
+        with past_hooks([v for v in values if isinstance(v, Tensor) and v.dtype == torch.int8]):
+            return cls.call(*args, **kwargs)

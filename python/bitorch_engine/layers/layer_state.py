@@ -271,7 +271,7 @@ class LayerState(nn.Module):
         self.scale_w.copy_(scale)
 
     def _adopt(self) -> None:
-        """Tells an integer weight what its codes mean, as DiodeMix must know. Layers with one weight share its scale."""
+        """Tells an integer weight what its codes mean, as DiodeMix must know; layers with one weight share a scale."""
         weight = self._integer_weight()
         if weight is None:
             return

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bitorch_engine._operators import ANCHOR, ops
 from bitorch_engine.errors import ShapeError
+from bitorch_engine.layers.function import past_hooks
 from bitorch_engine.layers.layer_state import LayerState, version_of
 from bitorch_engine.layers.parameters import has_optimizer
 from bitorch_engine.layers.step_size import (
@@ -290,7 +291,8 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self._call(x, weight, self.scale_w, self._options())
         self._watch_gradient(weight)
         weight.awaits_gradient = True
-        return self._call(x, weight, self.scale_w, self._options(anchor=ANCHOR))
+        with past_hooks([weight]):
+            return self._call(x, weight, self.scale_w, self._options(anchor=ANCHOR))
 
     def _watch_gradient(self, weight: Tensor) -> None:
         """Warns once where an optimizer moves the layer's floats and leaves its integer weight with a gradient.
