@@ -210,8 +210,11 @@ class DiodeMix(torch.optim.Optimizer):
         steps.append(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """As every optimizer's, with the seed in each group."""
+        """As every optimizer's, with the seed in each group, and plain values in place of a projector."""
         state = super().state_dict()
+        for number, own in state["state"].items():
+            if "projector" in own:
+                state["state"][number] = own | {"projector": own["projector"].state_dict()}
         for group in state["param_groups"]:
             group["seed"] = self.seed
         return state
@@ -248,3 +251,9 @@ class DiodeMix(torch.optim.Optimizer):
                 moment = saved[name].to(device=param.device, dtype=moment_dtype(saved[name].dtype))
                 place = torch.empty_like(param.detach() if moment.shape == param.shape else moment, dtype=moment.dtype)
                 self.state[param][name] = place.copy_(moment)
+            if "projector" in saved:
+                projector = saved["projector"]
+                plain = (
+                    projector.state_dict() if isinstance(projector, GaLoreProjector) else projector
+                )  # of older files
+                self.state[param]["projector"] = GaLoreProjector.from_state_dict(plain, param.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,6 +63,23 @@ class GaLoreProjector:
         self.ortho_matrix: Tensor | list[Tensor] | None = None
         self._side = ""  # of ortho_matrix: the low-rank shape alone does not always tell
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything as numbers, words and tensors, which ``torch.load(weights_only=True)`` takes."""
+        return {"side" if name == "_side" else name: value for name, value in self.__dict__.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any], device: torch.device) -> GaLoreProjector:
+        """The projector that ``state_dict`` was of, with copies of its vectors on ``device``."""
+        state = dict(state)
+        side, vectors = state.pop("side"), state.pop("ortho_matrix")
+        projector = cls(**state)
+        projector._side = side
+        if isinstance(vectors, Tensor):
+            projector.ortho_matrix = vectors.to(device, copy=True)
+        elif vectors is not None:
+            projector.ortho_matrix = [matrix.to(device, copy=True) for matrix in vectors]
+        return projector
+
     def _side_of(self, grad: Tensor) -> str:
         if self.proj_type in ("right", "left", "full"):
             return self.proj_type
@@ -91,7 +109,11 @@ class GaLoreProjector:
         return low if right is None else low @ right.mT
 
     def project_back(self, low_rank_grad: Tensor) -> Tensor:
-        """``scale`` times the full-rank matrix. ``RuntimeError`` before the first ``project``; ``ShapeError``."""
+        """``scale`` times the full-rank matrix, in the argument's dtype.
+
+        Raises:
+            RuntimeError: before the first ``project``. ShapeError: another rank, or no float matrix.
+        """
         if self.ortho_matrix is None:
             raise RuntimeError("GaLoreProjector: project_back needs the vectors that project makes")
         _check_matrix("project_back", "low_rank_grad", low_rank_grad, finite=False)
@@ -100,8 +122,8 @@ class GaLoreProjector:
             right is not None and right.size(0) != low_rank_grad.size(1)
         ):
             raise ShapeError(f"GaLoreProjector: low_rank_grad is {list(low_rank_grad.shape)}, another rank is wanted")
-        full = low_rank_grad if left is None else left @ low_rank_grad
-        full = full if right is None else full @ right
+        full = low_rank_grad if left is None else left.to(low_rank_grad.dtype) @ low_rank_grad
+        full = full if right is None else full @ right.to(low_rank_grad.dtype)
         return full * self.scale
 
     def _matrices(self) -> tuple[Tensor | None, Tensor | None]:
