@@ -74,6 +74,21 @@ def test_into_a_meta_layer_by_assignment(kind, form):
     assert not any(tensor.is_meta for tensor in target.state_dict().values())
 
 
+def test_into_a_meta_model_by_assignment():
+    source = Net()
+    with torch.device("meta"):
+        target = nn.ModuleDict({"product": Q8MatMul(), "layer": BinaryLinearCutlass(37, 13)})
+    target["layer"].bias_a.requires_grad_(False)
+    wanted = nn.ModuleDict({"product": source.product, "layer": source.layers[0]})
+    target.load_state_dict(wanted.state_dict(), assign=True)
+    assert not any(tensor.is_meta for tensor in target.state_dict().values())
+    assert isinstance(target["product"].x_clip, nn.Parameter) and target["product"].x_clip.requires_grad
+    assert not target["layer"].bias_a.requires_grad and target["layer"].scale_a.requires_grad
+    x = torch.randn(1, 4, 37)
+    target["product"](x, x)
+    target["layer"](x)
+
+
 @every_form
 def test_safetensors(kind, form, tmp_path):
     source = in_form(kind, form)

@@ -136,3 +136,16 @@ def test_parameters_of_another_model_in_a_functional_call(kind):
         torch.func.functional_call(layer, dict(other.named_parameters()), (x,))
     for model, old in zip((layer, other), before, strict=True):
         assert all(torch.equal(tensor, old[name]) for name, tensor in model.state_dict().items())
+
+
+@every_integer
+def test_a_weight_put_in_place_past_the_setter_is_prepared(kind):
+    """As loaders of large models do; nobody keeps the old one, as functional_call does."""
+    layer, x = kind.trained(), kind.batch(1)
+    layer._parameters["weight"] = nn.Parameter(torch.randn(layer._weight_shape))
+    layer(x).square().sum().backward()
+    assert layer.weight.dtype == torch.int8 and layer.weight.grad is not None
+    layer = kind.make()
+    layer.register_parameter("weight", nn.Parameter(torch.randn(layer._weight_shape)))
+    layer(x).square().sum().backward()
+    assert layer.weight.dtype == torch.int8 and layer.weight.grad is not None

@@ -297,11 +297,13 @@ class LayerState(nn.Module):
         return None if weight is None or weight.is_floating_point() else weight
 
     def _know_own(self) -> None:
-        self._own = id(self._parameters.get("weight")), id(getattr(self, "scale_w", None))
+        tensors = self._parameters.get("weight"), getattr(self, "scale_w", None)
+        self._own = tuple(None if tensor is None else weakref.ref(tensor) for tensor in tensors)
 
     def _has_its_own(self) -> bool:
         """Whether weight and scale are the layer's, and none that ``functional_call`` put in their place."""
-        return self._own == (id(self._parameters.get("weight")), id(self.scale_w))
+        places = zip(self._own, (self._parameters.get("weight"), self.scale_w), strict=True)
+        return all(own is None or own() is None or own() is place for own, place in places)
 
     # Where the tensors are.
 
@@ -403,7 +405,7 @@ class LayerState(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_ready=None, _packed_panels=None, _versions=None, _packed_from=self._qweight_is_current)
+        state.update(_ready=None, _packed_panels=None, _versions=None, _own=None, _packed_from=self._qweight_is_current)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -129,7 +129,9 @@ def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None
     elif can_hold(place, value):
         place.data = _owned(value, place.dtype, None, assign)
     else:  # from the meta device, or made in inference mode
-        setattr(layer, name, _owned(value, place.dtype, None, assign))
+        value = _owned(value, place.dtype, None, assign)
+        is_parameter = isinstance(place, nn.Parameter)
+        setattr(layer, name, nn.Parameter(value, requires_grad=place.requires_grad) if is_parameter else value)
 
 
 def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
