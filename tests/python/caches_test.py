@@ -190,6 +190,21 @@ def test_requires_grad_of_an_integer_weight_freezes_it(kind):
     assert layer.weight.grad is not None
 
 
+def test_a_compiled_graph_forgets_the_panels_of_a_changed_packed_weight():
+    layer, x = Q8LinearCutlass(9, 4), torch.randn(3, 9)
+    layer(x)
+    layer.eval()
+    layer.generate_quantized_weight(qweight_only=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        compiled(x)
+        layer.qweight.clamp_(min=-127).neg_()
+        layer.repack()
+        assert torch.equal(compiled(x), layer(x))
+    torch._dynamo.reset()
+
+
 def test_a_weight_made_by_hand_trains():
     codes, scale = init_weight(torch.randn(4, 9), BinaryLinearParameter)
     layer = BinaryLinearCutlass(9, 4)

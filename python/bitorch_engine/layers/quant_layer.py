@@ -63,7 +63,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the
     weight has changed (told by its memory and version), forgotten by ``train()``; packed in every call where the weight
     was made in inference mode, which counts no versions. That form is never saved, copied or pickled. A write through
-    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``: call ``repack()``.
+    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``, nor by a compiled
+    graph one into ``qweight``: call ``repack()``.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
     ours:
