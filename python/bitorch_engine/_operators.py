@@ -12,5 +12,7 @@ with torch.inference_mode(False), torch.device("cpu"):  # whatever is on where t
     #: Requires grad and is empty: an operator that is given it writes the gradient of its integer weight
     #: (ARCHITECTURE.md).
     ANCHOR = torch.empty(0, dtype=torch.float32, requires_grad=True)
+    #: Says that an int8 weight is plain codes, and asks for no gradient.
+    FROZEN = ANCHOR.detach()
     #: The scale of layers that have none.
     ONE = torch.ones((), dtype=torch.float32)

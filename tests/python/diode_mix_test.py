@@ -287,6 +287,21 @@ def test_gradients_that_are_not_finite_leave_integers_alone():
     assert optimizer.state[layer.weight]["step"].item() == 1
 
 
+def test_an_int8_gradient_of_zeros_is_no_step():
+    """int8_grad makes zeros of NaN: the step counts as skipped."""
+    layer = BinaryLinearCutlass(9, 4)
+    layer.prepare_params()
+    optimizer = DiodeMix([layer.weight], lr=1.0, betas=(0.0, 0.0))
+    for value in (float("nan"), 1.0):
+        before = layer.weight.clone()
+        optimizer.zero_grad()
+        layer(torch.randn(2, 9)).backward(torch.full((2, 4), value))
+        assert layer.weight.grad.any() == (value == 1.0)
+        optimizer.step()
+        assert value == 1.0 or (torch.equal(layer.weight, before) and not optimizer.state[layer.weight])
+    assert optimizer.state[layer.weight]["step"].item() == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -392,3 +392,16 @@ def test_packed_state_leaves_the_layer(kind):
     other = kind.make().eval()
     other.load_state_dict(packed)
     assert torch.equal(other(kind.batch()), layer.eval()(kind.batch()))
+
+
+def test_what_is_infinite_in_the_layers_dtype_is_refused():
+    layer = Q8LinearCutlass(5, 3).half()
+    for name in ("weight", "bias_a"):
+        state = layer.state_dict()
+        state[name] = torch.full(state[name].shape, 1e5)
+        with pytest.raises(RuntimeError, match=f"'{name}' holds NaN or infinity in torch.float16"):
+            layer.load_state_dict(state)
+    state = layer.state_dict() | {"scale_a": torch.tensor(1e300, dtype=torch.float64)}
+    with pytest.raises(RuntimeError, match="'scale_a' is 1e\\+300"):
+        layer.load_state_dict(state)
+    assert all(tensor.isfinite().all() for tensor in layer.state_dict().values())

@@ -190,6 +190,18 @@ def test_silent_where_the_weight_is_not_asked_for(kind):
     assert layer.weight.grad is not None
 
 
+def test_one_feature_of_frozen_4_bit_codes_computes_what_evaluation_does():
+    """Codes of one feature fit the packed form too, where nothing says what they are."""
+    layer, x = Q4LinearCutlass(1, 3, latent=False), torch.randn(5, 1)
+    layer(x).sum().backward()
+    wanted = layer(x).detach()
+    with torch.no_grad():
+        assert torch.equal(layer(x), wanted)
+    layer.requires_grad_(False)
+    assert torch.equal(layer(x), wanted)
+    assert torch.equal(layer.eval()(x), wanted)
+
+
 @every_integer
 def test_micro_batches_add_up_in_the_wide_accumulator(kind):
     layer = kind.trained()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bitorch_engine._operators import ANCHOR, ops
+from bitorch_engine._operators import ANCHOR, FROZEN, ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.function import past_hooks
 from bitorch_engine.layers.layer_state import LayerState, version_of
@@ -289,7 +289,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         if weight.is_floating_point():
             return self._call(x, weight, self._training_scale(), self._options())
         if not self.weight_trainable or not torch.is_grad_enabled():
-            return self._call(x, weight, self.scale_w, self._options())
+            return self._call(x, weight, self.scale_w, self._options(anchor=FROZEN))
         self._watch_gradient(weight)
         weight.awaits_gradient = True
         with past_hooks([weight]):

@@ -70,13 +70,16 @@ def gradient_of(param: Tensor) -> Tensor | None:
 
 
 def is_left_out(param: Tensor, grad: Tensor) -> bool:
-    """An integer weight is left out of a step whose float gradient holds NaN or infinity.
+    """An integer weight is left out of a step whose gradient was not finite.
 
-    On CUDA the steps of signs and codes see to it themselves: asking here would wait for the device.
+    A float one holds NaN or infinity then, an int8 one is all zeros, which is what ``int8_grad`` makes of it. On CUDA
+    the steps of signs and codes see to it themselves: asking here would wait for the device.
     """
-    if param.is_floating_point() or not grad.is_floating_point() or (param.is_cuda and param.dtype == torch.int8):
+    if param.is_floating_point() or (param.is_cuda and param.dtype == torch.int8):
         return False
-    return not bool(torch.isfinite(grad).all())
+    if param.dtype == grad.dtype == torch.int8:
+        return not bool(grad.any())
+    return grad.is_floating_point() and not bool(torch.isfinite(grad).all())
 
 
 def _zero_moments(

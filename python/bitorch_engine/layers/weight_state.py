@@ -30,16 +30,17 @@ def _refuse(entry: str, tensor: Tensor, wanted: str) -> ValueError:
     return ValueError(f"the entry '{entry}' is {list(tensor.shape)} of {tensor.dtype}, {wanted}")
 
 
-def _finite(entry: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"the entry '{entry}' holds NaN or infinity")
+def _finite(entry: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor, if its values are numbers in the dtype that the layer will hold them in."""
+    if not tensor.is_meta and not bool(torch.isfinite(tensor.to(dtype)).all()):
+        raise ValueError(f"the entry '{entry}' holds NaN or infinity in {dtype}")
     return tensor
 
 
 def _vector(entry: str, tensor: Tensor, like: Tensor) -> Tensor:
     if tensor.shape != like.shape or not tensor.is_floating_point():
         raise _refuse(entry, tensor, f"{list(like.shape)} of a floating-point dtype is wanted")
-    return _finite(entry, tensor)
+    return _finite(entry, tensor, like.dtype)
 
 
 def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
@@ -49,9 +50,10 @@ def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
     if tensor.numel() != 1 or not tensor.is_floating_point():
         raise _refuse(entry, tensor, "one floating-point number is wanted")
     least = {"scale_w": 0.0, "eps": 1e-30}.get(name, -math.inf)  # a learned one may have crossed zero
-    if not tensor.is_meta and not (math.isfinite(value := float(tensor)) and value >= least):
-        raise ValueError(f"the entry '{entry}' is {value}")
-    return tensor.reshape(()).float()
+    scale = tensor.reshape(()).float()
+    if not scale.is_meta and not (math.isfinite(float(scale)) and float(scale) >= least):
+        raise ValueError(f"the entry '{entry}' is {float(tensor)}")
+    return scale
 
 
 def _weight(layer: LayerState, entry: str, tensor: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def _weight(layer: LayerState, entry: str, tensor: Tensor) -> Tensor:
         if layer._bits == 4 and not tensor.is_meta and (int(tensor.min()) < -8 or int(tensor.max()) > 7):
             raise ValueError(f"the entry '{entry}' holds codes outside [-8, 7]")
         return tensor
-    return _finite(entry, tensor)
+    return _finite(entry, tensor, layer._float_dtype())
 
 
 def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> StagedState:
