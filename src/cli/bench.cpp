@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/result.h"
 #include "cli/session.h"
+#include "cli/text.h"
 
 namespace bie::cli {
 namespace {
@@ -62,7 +63,7 @@ void print_profile(const Json& model) {
   for (const Json& time : model["times"]) {
     double whole = 0;
     for (const Json& part : time["profile"]) whole += part["seconds"].get<double>();
-    std::printf("\n%s, batch %lld: %.1f us a pass\n", model["model"].get<std::string>().c_str(),
+    std::printf("\n%s, batch %lld: %.1f us a pass\n", printable(model["model"].get<std::string>()).c_str(),
                 time["batch"].get<long long>(), 1e6 * whole);
     std::printf("%9s %6s %6s  %s\n", "us", "share", "calls", "operator");
     for (const Json& part : time["profile"]) {
@@ -108,7 +109,7 @@ void bench(const Arguments& a, const Global& global) {
       const double first = list[0]["times"][b]["seconds_an_image"].get<double>();
       std::printf("%6lld %9.2f %9.0f %9lld %6.2fx  %s\n", static_cast<long long>(a.batches[b]), 1e6 * seconds,
                   1 / seconds, model["file_bytes"].get<long long>(), first / seconds,
-                  model["model"].get<std::string>().c_str());
+                  printable(model["model"].get<std::string>()).c_str());
     }
   if (a.profile)
     for (const Json& model : list) print_profile(model);

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "cli/text.h"
+
 namespace bie::cli::log {
 
 void start(bool quiet) {
@@ -11,8 +13,9 @@ void start(bool quiet) {
   spdlog::set_level(quiet ? spdlog::level::err : spdlog::level::info);
 }
 
-void info(const std::string& sentence) { spdlog::info("{}", sentence); }
-void warn(const std::string& sentence) { spdlog::warn("{}", sentence); }
-void error(const std::string& sentence) { spdlog::error("{}", sentence); }
+// Sentences name files, and quote what is in them.
+void info(const std::string& sentence) { spdlog::info("{}", printable(sentence)); }
+void warn(const std::string& sentence) { spdlog::warn("{}", printable(sentence)); }
+void error(const std::string& sentence) { spdlog::error("{}", printable(sentence)); }
 
 }  // namespace bie::cli::log

@@ -66,7 +66,7 @@ void print_text(const Prediction& p) {
   std::string line = p.count == 1 ? p.file : format("%s[%lld]", p.file.c_str(), static_cast<long long>(p.index));
   for (std::size_t i = 0; i < p.guesses.size(); ++i)
     line += format("%s%s %.2f %%", i == 0 ? ": " : ", ", p.guesses[i].name.c_str(), 100 * p.guesses[i].probability);
-  std::printf("%s\n", line.c_str());
+  std::printf("%s\n", printable(line).c_str());
 }
 
 Json json_of(const Prediction& p) {

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "report/characters.h"
+
 namespace bie::cli {
 
 std::string format(const char* pattern, ...) {
@@ -47,6 +49,22 @@ std::string wrapped(const std::string& text, std::size_t indent) {
     if (column > indent) result += ' ';
     column += word.size() + (column > indent ? 1 : 0);
     result += word;
+  }
+  return result;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t bytes = report::character_bytes(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    // Those of one byte, and U+0080 to U+009F, which are C2 80 to C2 9F.
+    const bool control =
+        first < 0x20 || first == 0x7f || (bytes == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    const std::size_t taken = bytes == 0 ? 1 : bytes;
+    for (const char c : text.substr(0, taken))
+      result += bytes == 0 || control ? format("\\x%02x", static_cast<unsigned char>(c)) : std::string(1, c);
+    text.remove_prefix(taken);
   }
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bie::cli {
@@ -14,6 +15,9 @@ std::string duration(double seconds);
 
 /// "2025-03-01 14:02 UTC".
 std::string utc_now();
+
+/// Text that may come from a file, for a terminal: on one line, control characters and what is no UTF-8 as "\x1b".
+std::string printable(std::string_view text);
 
 /// Words as a shell takes them, quoted where they have to be.
 std::string shell_line(const std::vector<std::string>& words);
