@@ -5,8 +5,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "bie/io/safetensors.h"
 #include "bie/nn/layer_table.h"
@@ -17,6 +19,7 @@
 #include "cli/result.h"
 #include "cli/session.h"
 #include "cli/text.h"
+#include "io/json_text.h"
 
 namespace bie::cli {
 namespace {
@@ -25,14 +28,29 @@ struct Arguments {
   std::string file, other, data;
 };
 
+/// Sorted by its keys, of which a file may hold any number: the ordered object of Json looks for each from the front.
+using Metadata = nlohmann::json;
+
 /// The JSON of the metadata entry "bie"; null for a file of somebody else.
-Json metadata_of(const io::SafetensorsFile& file) {
+Metadata metadata_of(const io::SafetensorsFile& file) {
   const auto found = file.metadata.find("bie");
-  return found == file.metadata.end() ? Json() : Json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  return found == file.metadata.end() ? Metadata() : io::parse_json(found->second);
 }
 
-bool is_training_checkpoint(const Json& metadata) {
-  return metadata.is_object() && metadata.value("kind", std::string()) == "training";
+bool is_training_checkpoint(const Metadata& metadata) {
+  return metadata.is_object() && metadata.value("kind", Metadata()) == "training";
+}
+
+/// The fields "step" and "run" of a training checkpoint.
+Json checkpoint_json(const std::string& path, const Metadata& metadata) {
+  const Metadata step = metadata.value("step", Metadata()), run = metadata.value("run", Metadata());
+  const auto wanted = [&](bool good, const char* name, const Metadata& value, const char* what) {
+    TORCH_CHECK_VALUE(good, path, ": the metadata entry 'bie': ", name, " of a training checkpoint is ",
+                      io::shown(value), ", ", what, " is wanted");
+  };
+  wanted(io::is_whole(step, 0, std::numeric_limits<std::int64_t>::max()), "step", step, "a whole number from 0 on");
+  wanted(run.is_object(), "run", run, "an object");
+  return {{"step", step}, {"run", run}};
 }
 
 Json tensors_json(const io::SafetensorsFile& file) {
@@ -78,7 +96,7 @@ Json layer_json(const nn::ProductLayer& product, const std::map<std::string, dou
           {"saturated", share == saturated.end() ? Json() : Json(share->second)}};
 }
 
-Json model_json(const Arguments& a, const Json& metadata) {
+Json model_json(const Arguments& a, const Metadata& metadata) {
   const auto model = nn::load_model(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
@@ -86,10 +104,13 @@ Json model_json(const Arguments& a, const Json& metadata) {
     check_fit(*model, a.file, data);
     saturated = train::saturated_shares(*model, data.test_images);
   } else {
-    // Makes what evaluation holds: packed forms and panels.
+    // Makes what evaluation holds: packed forms and panels. The smallest input does: the model's image may be large.
     const at::NoGradGuard no_grad;
-    const auto& image = model->config().image;
-    model->forward(at::zeros({1, image[0], image[1], image[2]}));
+    for (const auto& layer : model->quant_layers()) {
+      std::vector<std::int64_t> input = layer->weight_shape();
+      input[0] = 1;
+      layer->forward(at::zeros(input));
+    }
   }
   Json layers = Json::array();
   for (const nn::ProductLayer& product : model->products()) layers.push_back(layer_json(product, saturated));
@@ -107,39 +128,40 @@ std::string shape_text(const Json& shape) {
   return text;
 }
 
+std::string text_of(const Json& value) { return printable(value.get<std::string>()); }
+
 void print_model(const Json& model) {
   const Json& c = model["model"];
   std::printf("%s: %s, %d bits, images %s, %lld classes\n%lld weights, %.1f %% of them quantised\n",
-              model["file"].get<std::string>().c_str(), c["arch"].get<std::string>().c_str(), c["bits"].get<int>(),
-              shape_text(c["image"]).c_str(), c["classes"].get<long long>(), model["weights"].get<long long>(),
+              text_of(model["file"]).c_str(), text_of(c.at("arch")).c_str(), c.at("bits").get<int>(),
+              shape_text(c.at("image")).c_str(), c.at("classes").get<long long>(), model["weights"].get<long long>(),
               100.0 * model["quantised_weights"].get<double>() / model["weights"].get<double>());
   std::printf("%-15s %-12s %4s %-13s %10s %10s %6s\n", "layer", "kind", "bits", "shape", "at rest", "resident",
               "ratio");
   for (const Json& l : model["layers"])
-    std::printf("%-15s %-12s %4d %-13s %10lld %10lld %5.1fx\n", l["name"].get<std::string>().c_str(),
-                l["kind"].get<std::string>().c_str(), l["bits"].get<int>(), shape_text(l["shape"]).c_str(),
-                l["bytes_at_rest"].get<long long>(), l["bytes_resident"].get<long long>(),
-                l["compression"].get<double>());
+    std::printf("%-15s %-12s %4d %-13s %10lld %10lld %5.1fx\n", text_of(l["name"]).c_str(), text_of(l["kind"]).c_str(),
+                l["bits"].get<int>(), shape_text(l["shape"]).c_str(), l["bytes_at_rest"].get<long long>(),
+                l["bytes_resident"].get<long long>(), l["compression"].get<double>());
   if (model["quantised_weights"] == 0) return;
   std::printf("\n%-15s %12s %12s %10s\n", "layer", "scale_a", "scale_w", "saturated");
   for (const Json& l : model["layers"]) {
     if (l["scale_a"].is_null()) continue;
-    std::printf("%-15s %12.4e %12.4e %10s\n", l["name"].get<std::string>().c_str(), l["scale_a"].get<double>(),
+    std::printf("%-15s %12.4e %12.4e %10s\n", text_of(l["name"]).c_str(), l["scale_a"].get<double>(),
                 l["scale_w"].get<double>(),
                 l["saturated"].is_null() ? "-" : format("%.3f %%", 100 * l["saturated"].get<double>()).c_str());
   }
 }
 
 void print_tensors(const Json& file) {
-  std::printf("%s: %s\n", file["file"].get<std::string>().c_str(), file["kind"].get<std::string>().c_str());
+  std::printf("%s: %s\n", text_of(file["file"]).c_str(), text_of(file["kind"]).c_str());
   for (const Json& t : file["tensors"])
-    std::printf("%-44s %-8s %-16s %11lld\n", t["name"].get<std::string>().c_str(),
-                t["dtype"].get<std::string>().c_str(), shape_text(t["shape"]).c_str(), t["bytes"].get<long long>());
+    std::printf("%-44s %-8s %-16s %11lld\n", text_of(t["name"]).c_str(), text_of(t["dtype"]).c_str(),
+                shape_text(t["shape"]).c_str(), t["bytes"].get<long long>());
 }
 
 void inspect_one(const Arguments& a, const Global& global) {
   const io::SafetensorsFile file = io::load_safetensors(a.file);
-  const Json metadata = metadata_of(file);
+  const Metadata metadata = metadata_of(file);
   const bool checkpoint = is_training_checkpoint(metadata);
   if (metadata.is_object() && !checkpoint) {
     const Json model = model_json(a, metadata);
@@ -151,7 +173,7 @@ void inspect_one(const Arguments& a, const Global& global) {
   }
   TORCH_CHECK_VALUE(a.data.empty(), "--data: ", a.file, " is no model");
   Json result = {{"file", a.file}, {"kind", checkpoint ? "training checkpoint" : "tensors"}};
-  if (checkpoint) result.update({{"step", metadata["step"]}, {"run", metadata["run"]}});
+  if (checkpoint) result.update(checkpoint_json(a.file, metadata));
   result["tensors"] = tensors_json(file);
   if (global.json) {
     print_json("inspect", result);
@@ -173,19 +195,21 @@ const char* kind_name(nn::TensorDiff::Kind kind) {
 }
 
 /// The settings of two models that differ, {"bits": [8, 4]}.
-Json config_diff(const Json& first, const Json& second) {
-  Json diff = Json::object();
+Metadata config_diff(const Metadata& first, const Metadata& second) {
+  Metadata diff = Metadata::object();
+  // Two lists of two words in braces would be an object.
+  const auto pair = [](const Metadata& a, const Metadata& b) { return Metadata::array({a, b}); };
   if (!first.is_object() || !second.is_object()) return diff;
   for (const auto& [key, value] : first.items())
-    if (!second.contains(key) || second[key] != value) diff[key] = {value, second.contains(key) ? second[key] : Json()};
+    if (!second.contains(key) || second.at(key) != value) diff[key] = pair(value, second.value(key, Metadata()));
   for (const auto& [key, value] : second.items())
-    if (!first.contains(key)) diff[key] = {Json(), value};
+    if (!first.contains(key)) diff[key] = pair(Metadata(), value);
   return diff;
 }
 
 void inspect_two(const Arguments& a, const Global& global) {
   const io::SafetensorsFile first = io::load_safetensors(a.file), second = io::load_safetensors(a.other);
-  const Json config = config_diff(metadata_of(first), metadata_of(second));
+  const Metadata config = config_diff(metadata_of(first), metadata_of(second));
   const std::vector<nn::TensorDiff> diffs = nn::compare(first.tensors, second.tensors);
   Json tensors = Json::array();
   for (const nn::TensorDiff& d : diffs)
@@ -200,17 +224,18 @@ void inspect_two(const Arguments& a, const Global& global) {
     return;
   }
   for (const auto& [key, values] : config.items())
-    std::printf("%s: %s, %s\n", key.c_str(), values[0].dump().c_str(), values[1].dump().c_str());
+    std::printf("%s\n", printable(key + ": " + values[0].dump() + ", " + values[1].dump()).c_str());
   std::size_t same = 0;
   for (const nn::TensorDiff& d : diffs) {
     if (d.kind == nn::TensorDiff::Kind::same)
       ++same;
     else if (d.kind == nn::TensorDiff::Kind::values)
-      std::printf("%s: %.2f %% of the elements differ, by up to %.4g\n", d.name.c_str(), 100 * d.share, d.largest);
+      std::printf("%s: %.2f %% of the elements differ, by up to %.4g\n", printable(d.name).c_str(), 100 * d.share,
+                  d.largest);
     else if (d.kind == nn::TensorDiff::Kind::form)
-      std::printf("%s: %s, %s\n", d.name.c_str(), d.first.c_str(), d.second.c_str());
+      std::printf("%s: %s, %s\n", printable(d.name).c_str(), d.first.c_str(), d.second.c_str());
     else
-      std::printf("%s: %s\n", d.name.c_str(), kind_name(d.kind));
+      std::printf("%s: %s\n", printable(d.name).c_str(), kind_name(d.kind));
   }
   std::printf("%zu of %zu tensors are the same\n", same, diffs.size());
 }

@@ -1,5 +1,6 @@
 #include "nn/model_plan.h"
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -48,6 +49,9 @@ void check_sizes(const ModelConfig& c) {
     TORCH_CHECK_VALUE(size > 0 && size <= 1 << 12, "an image size is ", size, ", 1 to 4096 is wanted");
   // The third may be the features of a table, of which there can be more.
   TORCH_CHECK_VALUE(c.image[2] > 0 && c.image[2] <= 1 << 16, "an image size is ", c.image[2], ", 1 to 65536 is wanted");
+  constexpr std::int64_t most_values = 1 << 26;
+  TORCH_CHECK_VALUE(c.image[0] * c.image[1] * c.image[2] <= most_values, "an image is ", at::IntArrayRef(c.image),
+                    ", at most ", most_values, " values are wanted");
   check_size("depth", c, c.depth, &Arch::depth, 1000);
   check_size("width", c, c.width, &Arch::width, 1 << 14);
 }
@@ -185,6 +189,15 @@ std::vector<PlannedLayer> plan(const ModelConfig& c) {
   const bool own_bits = !c.layers.empty() && c.layers.front().bits != 0;
   if (!c.quantise_first && !own_bits) layers.front().bits = 32;
   layers.push_back({.name = "head", .in = features, .out = c.classes});
+  // Beyond all memories, and far from where a sum of them overflows.
+  constexpr double most_weights = 1e15;
+  for (const PlannedLayer& layer : layers) {
+    const std::int64_t area = layer.is_conv() ? layer.kernel * layer.kernel : 1;
+    TORCH_CHECK_VALUE(
+        static_cast<double>(layer.in) * static_cast<double>(layer.out) * static_cast<double>(area) <= most_weights,
+        "layer '", layer.name, "' has ", layer.in, " inputs and ", layer.out,
+        " outputs, more than there is memory for");
+  }
   for (const auto& [name, bits] : c.bits_of) {
     const auto found = std::find_if(layers.begin(), layers.end(), [&](auto& layer) { return layer.name == name; });
     TORCH_CHECK_VALUE(found != layers.end(), "there is no layer '", name, "'; the layers are ", names_of(layers));

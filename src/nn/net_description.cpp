@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "io/file_error.h"
+#include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "nn/named.h"
 
@@ -51,170 +53,195 @@ class Counted {
   const char** furthest_;
 };
 
-/// A JSON text with the line on which each value ends, by its place: "layers[1].kernel".
-class Document {
+/// Reads the one shape of JSON that a description has, event by event: no tree is built, so neither depth nor width
+/// costs anything, and a key met twice is seen.
+class Parser : public nlohmann::json_sax<Json> {
  public:
-  Document(std::string_view text, std::string what) : what_(std::move(what)), text_(text), at_(text.data()) {
-    const auto listen = [this](int, Json::parse_event_t event, Json&) {
-      hear(event);
-      return true;
-    };
-    try {
-      const char* const end = text.data() + text.size();
-      root_ = Json::parse(Counted(text.data(), &at_), Counted(end, &at_),
-                          [&](int depth, Json::parse_event_t event, Json& value) {
-                            if (event == Json::parse_event_t::key) key_ = value.get<std::string>();
-                            return listen(depth, event, value);
-                          });
-    } catch (const Json::parse_error& error) {
-      TORCH_CHECK_VALUE(false, what_, ": line ", line_at(at_), ": this is no JSON");
-    }
+  /// @param what  names the text in sentences, which then have lines too; nothing for a bare array of layers.
+  Parser(std::string_view text, std::string what) : what_(std::move(what)), text_(text), at_(text.data()) {
+    if (what_.empty()) level_ = Level::root, key_ = "layers";
+    // The JSON library takes a zero byte for the end of its input.
+    if (text.find('\0') != std::string_view::npos) fail(0, "", "the text holds a zero byte, it is no JSON");
+    const char* const end = text.data() + text.size();
+    Json::sax_parse(Counted(text.data(), &at_), Counted(end, &at_), this);
+    if (!what_.empty() && !has_version_) fail(0, "", "the text has no format_version");
+    if (!has_layers_) fail(0, "", "there are no layers");
   }
 
-  const Json& root() const { return root_; }
+  std::vector<LayerSpec> take() { return std::move(layers_); }
 
-  template <class... Parts>
-  [[noreturn]] void fail(const std::string& place, const Parts&... parts) const {
-    const auto found = lines_.find(place);
-    const std::string line = found == lines_.end() ? "" : c10::str("line ", found->second, ": ");
-    C10_THROW_ERROR(ValueError, c10::str(what_, ": ", line, place.empty() ? "" : place + " ", parts...));
+  bool start_object(std::size_t /*size*/) override {
+    if (level_ == Level::start) {
+      level_ = Level::root;
+    } else if (level_ == Level::list) {
+      if (layers_.size() == most_layers) fail_list();
+      level_ = Level::layer;
+      layer_line_ = line();
+      fields_.clear();
+    } else {
+      scalar(Json::object());
+    }
+    return true;
+  }
+  bool end_object() override {
+    if (level_ == Level::layer) layers_.push_back(layer());
+    level_ = level_ == Level::layer ? Level::list : Level::start;
+    return true;
+  }
+  bool start_array(std::size_t /*size*/) override {
+    if (level_ != Level::root || key_ != "layers") return scalar(Json::array());
+    level_ = Level::list;
+    has_layers_ = true;
+    return true;
+  }
+  bool end_array() override {
+    if (layers_.empty()) fail_list();
+    level_ = Level::root;
+    return true;
+  }
+  bool key(string_t& name) override {
+    key_ = name;
+    if (level_ == Level::root) {
+      if (name != "layers" && name != "format_version") fail(line(), shortened(name), "is no entry of this");
+      if (name == "layers" ? has_layers_ : has_version_) fail(line(), name, "appears twice");
+    } else {
+      const bool known = std::find(std::begin(keys), std::end(keys), name) != std::end(keys);
+      if (!known) fail(line(), place() + "." + shortened(name), "is no entry of this");
+      if (fields_.count(name) > 0) fail(line(), place() + "." + name, "appears twice");
+    }
+    return true;
+  }
+
+  bool null() override { return scalar({}); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return scalar(value); }
+  bool string(string_t& value) override { return scalar(value); }
+  bool binary(binary_t& /*value*/) override { return scalar({}); }  // JSON text has none
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Json::exception& /*error*/) override {
+    fail(1 + std::count(text_.data(), at_, '\n'), "", "this is no JSON");
   }
 
  private:
-  struct Level {
-    std::string place;
-    std::int64_t index;  ///< of the next element; -1 in an object
+  enum class Level { start, root, list, layer };
+  struct Field {
+    Json value;
+    std::int64_t line;
   };
+  static constexpr std::string_view keys[] = {"type",    "out",  "kernel", "stride",
+                                              "padding", "size", "bits",   "activation"};
 
-  std::int64_t line_at(const char* at) const { return 1 + std::count(text_.data(), at, '\n'); }
+  template <class... Parts>
+  [[noreturn]] void fail(std::int64_t line, const std::string& place, const Parts&... parts) const {
+    const std::string start = what_.empty() ? "" : line == 0 ? what_ + ": " : c10::str(what_, ": line ", line, ": ");
+    C10_THROW_ERROR(ValueError, c10::str(start, place.empty() ? "" : place + " ", parts...));
+  }
+  [[noreturn]] void fail_list() { fail(line(), "layers", "is no array of 1 to ", most_layers, " layers"); }
 
-  /// The place of a value that begins or stands here.
-  std::string place() {
-    if (levels_.empty()) return {};
-    Level& level = levels_.back();
-    if (level.index >= 0) return c10::str(level.place, "[", level.index++, "]");
-    return level.place.empty() ? key_ : level.place + "." + key_;
+  static std::string shortened(const std::string& name) {
+    const std::string quoted = io::in_quotes(name);
+    return quoted.substr(1, quoted.size() - 2);
   }
 
-  void hear(Json::parse_event_t event) {
-    using Event = Json::parse_event_t;
-    // A number is known to end with the character behind it, which may be the end of its line.
-    const std::int64_t line = line_at(at_ > text_.data() ? at_ - 1 : at_);
-    if (event == Event::object_start || event == Event::array_start) {
-      const std::string here = place();
-      lines_[here] = line;
-      levels_.push_back({here, event == Event::array_start ? 0 : -1});
-    } else if (event == Event::object_end || event == Event::array_end) {
-      levels_.pop_back();
-    } else if (event == Event::value) {
-      lines_[place()] = line;
+  /// The line that the parser has reached. A number is known to end with the character behind it, which may be the end
+  /// of its line.
+  std::int64_t line() {
+    const char* const end = at_ > text_.data() ? at_ - 1 : at_;
+    line_ += std::count(text_.data() + counted_, end, '\n');
+    counted_ = static_cast<std::size_t>(end - text_.data());
+    return line_;
+  }
+
+  /// Of the layer that is being read.
+  std::string place() const { return c10::str("layers[", layers_.size(), "]"); }
+
+  /// A value that is no object or list of the description.
+  bool scalar(const Json& value) {
+    switch (level_) {
+      case Level::start: fail(0, "", "the text is no JSON object");
+      case Level::list: fail(line(), place(), "is ", value.type_name(), ", an object is wanted");
+      case Level::layer: fields_[key_] = {value, line()}; break;
+      case Level::root:
+        if (key_ == "layers") fail_list();
+        if (!io::is_whole(value, 1, 1)) fail(line(), key_, "is ", io::shown(value), ", 1 is wanted");
+        has_version_ = true;
     }
+    if (value.is_structured()) fail(line(), place() + "." + key_, "is ", io::shown(value), ", one value is wanted");
+    return true;
   }
 
-  std::string what_;
-  std::string_view text_;
-  const char* at_;
-  Json root_;
-  std::string key_;
-  std::vector<Level> levels_;
-  std::map<std::string, std::int64_t> lines_;
-};
-
-/// One object of the list, entry by entry; what was not asked for is refused at the end.
-class Entries {
- public:
-  Entries(const Document& document, const Json& object, std::string place)
-      : document_(document), object_(object), place_(std::move(place)) {
-    if (!object_.is_object()) document_.fail(place_, "is ", object_.type_name(), ", an object is wanted");
-  }
-
-  std::int64_t number(const std::string& key, std::int64_t otherwise, std::int64_t least, std::int64_t most) {
-    asked_.push_back(key);
-    if (!object_.contains(key)) {
-      if (otherwise < least) document_.fail(place_, "has no ", key);
+  std::int64_t number(const char* key, std::int64_t otherwise, std::int64_t least, std::int64_t most) {
+    const auto found = fields_.find(key);
+    if (found == fields_.end()) {
+      if (otherwise < least) fail(layer_line_, place(), "has no ", key);
       return otherwise;
     }
-    const Json& value = object_[key];
-    const bool whole =
-        value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX);
-    if (!whole || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most)
-      document_.fail(at(key), "is ", value.dump(), ", ", least, " to ", most, " is wanted");
+    const auto [value, line] = found->second;
+    fields_.erase(found);
+    if (!io::is_whole(value, least, most))
+      fail(line, place() + "." + key, "is ", io::shown(value), ", ", least, " to ", most, " is wanted");
     return value.get<std::int64_t>();
   }
 
   template <class E, std::size_t N>
-  E word(const std::string& key, const Named<E> (&table)[N], const char* otherwise) {
-    asked_.push_back(key);
-    if (!object_.contains(key) && otherwise == nullptr) document_.fail(place_, "has no ", key);
-    const Json value = object_.value(key, Json(otherwise != nullptr ? otherwise : ""));
+  E word(const char* key, const Named<E> (&table)[N], const char* otherwise) {
+    const auto found = fields_.find(key);
+    if (found == fields_.end() && otherwise == nullptr) fail(layer_line_, place(), "has no ", key);
+    const auto [value, line] = found == fields_.end() ? Field{otherwise, 0} : found->second;
+    if (found != fields_.end()) fields_.erase(found);
     std::string names;
     for (const Named<E>& entry : table) {
       if (value == entry.name) return entry.value;
       names += (names.empty() ? "" : ", ") + std::string(entry.name);
     }
-    document_.fail(at(key), "is ", value.dump(), ", one of ", names, " is wanted");
+    fail(line, place() + "." + key, "is ", io::shown(value), ", one of ", names, " is wanted");
   }
 
-  void check_all_asked() const {
-    for (const auto& [key, value] : object_.items())
-      if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) document_.fail(at(key), "is no entry of this");
+  /// The layer of the fields, each of which is taken out of them.
+  LayerSpec layer() {
+    LayerSpec layer;
+    layer.type = word("type", types, nullptr);
+    constexpr std::int64_t widest = 1 << 20, sides = 64;
+    if (layer.type == LayerSpec::Type::pool) {
+      layer.size = number("size", -1, 2, sides);
+    } else {
+      layer.out = number("out", -1, 1, widest);
+      const auto bits = fields_.find("bits");
+      const std::int64_t bits_line = bits == fields_.end() ? 0 : bits->second.line;
+      layer.bits = static_cast<int>(number("bits", 0, 0, 32));
+      if (layer.bits != 0 && layer.bits != 32 && layer.bits != 8 && layer.bits != 4 && layer.bits != 1)
+        fail(bits_line, place() + ".bits", "is ", layer.bits, ", 32, 8, 4 or 1 is wanted");
+      layer.activation = word("activation", activations, "prelu");
+    }
+    if (layer.type == LayerSpec::Type::conv) {
+      layer.size = number("kernel", -1, 1, sides);
+      layer.stride = number("stride", 1, 1, sides);
+      layer.padding = number("padding", 0, 0, sides);
+    }
+    for (const auto& [key, field] : fields_) fail(field.line, place() + "." + key, "is no entry of this");
+    return layer;
   }
 
- private:
-  std::string at(const std::string& key) const { return place_.empty() ? key : place_ + "." + key; }
-
-  const Document& document_;
-  const Json& object_;
-  std::string place_;
-  std::vector<std::string> asked_;
+  std::string what_;
+  std::string_view text_;
+  const char* at_;           ///< how far the parser has read
+  std::size_t counted_ = 0;  ///< characters whose ends of lines are in line_
+  std::int64_t line_ = 1, layer_line_ = 0;
+  Level level_ = Level::start;
+  std::string key_;
+  std::map<std::string, Field> fields_;
+  std::vector<LayerSpec> layers_;
+  bool has_version_ = false, has_layers_ = false;
 };
-
-LayerSpec parse_layer(const Document& document, const Json& object, const std::string& place) {
-  Entries entries(document, object, place);
-  LayerSpec layer;
-  layer.type = entries.word("type", types, nullptr);
-  constexpr std::int64_t widest = 1 << 20, sides = 64;
-  if (layer.type == LayerSpec::Type::pool) {
-    layer.size = entries.number("size", -1, 2, sides);
-  } else {
-    layer.out = entries.number("out", -1, 1, widest);
-    layer.bits = static_cast<int>(entries.number("bits", 0, 0, 32));
-    if (layer.bits != 0 && layer.bits != 32 && layer.bits != 8 && layer.bits != 4 && layer.bits != 1)
-      document.fail(place + ".bits", "is ", layer.bits, ", 32, 8, 4 or 1 is wanted");
-    layer.activation = entries.word("activation", activations, "prelu");
-  }
-  if (layer.type == LayerSpec::Type::conv) {
-    layer.size = entries.number("kernel", -1, 1, sides);
-    layer.stride = entries.number("stride", 1, 1, sides);
-    layer.padding = entries.number("padding", 0, 0, sides);
-  }
-  entries.check_all_asked();
-  return layer;
-}
-
-std::vector<LayerSpec> parse_list(const Document& document, const Json& list, const std::string& place) {
-  if (!list.is_array() || list.empty() || list.size() > most_layers)
-    document.fail(place, "is no array of 1 to ", most_layers, " layers");
-  std::vector<LayerSpec> layers;
-  for (std::size_t i = 0; i < list.size(); ++i)
-    layers.push_back(parse_layer(document, list[i], c10::str(place, "[", i, "]")));
-  return layers;
-}
 
 }  // namespace
 
 ModelConfig load_net_description(const std::string& path, ModelConfig config) {
   const io::MappedFile file("net description", path);
-  const std::string text(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()));
-  const Document document(text, "net description " + path);
-  if (!document.root().is_object()) document.fail("", "the text is no JSON object");
-  Entries entries(document, document.root(), "");
-  entries.number("format_version", -1, 1, 1);
-  if (!document.root().contains("layers")) document.fail("", "there are no layers");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()));
   config.arch = "custom";
-  config.layers = parse_list(document, document.root()["layers"], "layers");
-  for (const auto& [key, value] : document.root().items())
-    if (key != "layers" && key != "format_version") document.fail(key, "is no entry of this");
+  config.layers = Parser(text, "net description " + path).take();
   return config;
 }
 
@@ -234,9 +261,6 @@ std::string layers_json(const std::vector<LayerSpec>& layers) {
   return list.dump();
 }
 
-std::vector<LayerSpec> parse_layers(const std::string& json, const std::string& what) {
-  const Document document(json, what);
-  return parse_list(document, document.root(), "layers");
-}
+std::vector<LayerSpec> parse_layers(const std::string& json) { return Parser(json, "").take(); }
 
 }  // namespace bie::nn

@@ -10,6 +10,7 @@
 
 #include "bie/io/checksum.h"
 #include "bie/io/safetensors.h"
+#include "io/json_text.h"
 
 namespace bie::train {
 namespace {
@@ -48,13 +49,13 @@ Checkpoint read(const std::string& path, std::int64_t step) {
   const std::string text = entry("bie");
   TORCH_CHECK_VALUE(entry("crc32") == std::to_string(io::checksum(file.tensors, text)), path,
                     ": damaged, its contents are not those that were written (crc32)");
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = io::parse_json(text);
   TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
   const auto field = [&](const char* name) { return json.value(name, nlohmann::json()); };  // null where it is missing
   const nlohmann::json run = field("run");
   TORCH_CHECK_VALUE(field("kind") == "training" && field("format_version") == format_version && run.is_object(), path,
                     ": this is no training checkpoint of format version ", format_version);
-  TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", field("step").dump(), ", its name says ", step);
+  TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", io::shown(field("step")), ", its name says ", step);
   // Checkpoints of the first builds have no history.
   return {step, run.dump(), std::move(file.tensors),
           parse_history(json.value("history", nlohmann::json::array()).dump())};

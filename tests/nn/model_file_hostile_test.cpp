@@ -87,6 +87,16 @@ TEST_F(Tampered, MetadataAreNeeded) {
   }
 }
 
+TEST_F(Tampered, MetadataAreOneBoundedObject) {
+  const std::string good = file_.metadata.at("bie");
+  const std::string open = good.substr(0, good.size() - 1), deep = std::string(100000, '[') + std::string(100000, ']');
+  for (const std::string& text : {open + ", \"more\": " + deep + "}", open + ", \"layers\": " + deep + "}",
+                                  open + ", \"arch\": \"mlp\"}", good + std::string("\0 ", 2), good + "{}"}) {
+    file_.metadata["bie"] = text;
+    expect_refused("not a JSON object");
+  }
+}
+
 TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   const auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json json = nlohmann::json::parse(file_.metadata.at("bie"));
@@ -101,10 +111,20 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
     with(key, nullptr);
     expect_refused(key);
     with(key, nlohmann::json::object());
-    expect_refused("incomplete");
+    expect_refused(std::string(key) + " is an object");
   }
   with("image", {1, 7});
-  expect_refused("incomplete");
+  expect_refused("image is an array, an array of 3 whole numbers is wanted");
+  with("image", {1, 7, 5, 1});
+  expect_refused("image is an array");
+  with("bits", (std::int64_t{1} << 32) + 4);
+  expect_refused("bits is 4294967300, a whole number is wanted");
+  with("format_version", (std::int64_t{1} << 32) + 3);
+  expect_refused("format_version is 4294967299");
+  with("norm", 1);
+  expect_refused("norm is 1, true or false is wanted");
+  with("image", {1, 4096, 65536});
+  expect_refused("an image is [1, 4096, 65536], at most 67108864 values are wanted");
   with("format_version", 6);
   expect_refused("format version 6, this build reads up to 5");
   for (const char* key : {"bits_of", "normalise"}) {
@@ -134,9 +154,9 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   with("weights", "some");
   expect_refused("'some'");
   with("hidden", 33.5);
-  expect_refused("hidden is not whole");
+  expect_refused("hidden is 33.5, a whole number is wanted");
   with("image", {1, 7.5, 5});
-  expect_refused("image is not whole");
+  expect_refused("image is an array, an array of 3 whole numbers is wanted");
   with("bits", 3);
   expect_refused("bits is 3");
   with("linear_bits", 4);

@@ -17,8 +17,8 @@ namespace bie::nn {
 /// @throws c10::ValueError, one sentence with the file, the line and the entry at fault.
 ModelConfig load_net_description(const std::string& path, ModelConfig config);
 
-/// The layers as the JSON text of their array, and back; `what` names the text in sentences.
+/// The layers as the JSON text of their array, and back.
 std::string layers_json(const std::vector<LayerSpec>& layers);
-std::vector<LayerSpec> parse_layers(const std::string& json, const std::string& what);
+std::vector<LayerSpec> parse_layers(const std::string& json);
 
 }  // namespace bie::nn
