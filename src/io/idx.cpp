@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -11,6 +13,8 @@
 #include <cstring>
 #include <memory>
 #include <vector>
+
+#include "io/regular_file.h"
 
 namespace bie::io {
 namespace {
@@ -25,9 +29,18 @@ struct GzClose {
 /// A plain or gzip file read from front to back.
 class Stream {
  public:
-  explicit Stream(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-    TORCH_CHECK_VALUE(file_ != nullptr, "IDX file ", path, " cannot be opened: ", std::strerror(errno));
+  explicit Stream(const std::string& path) : path_(path) {
+    const int fd = open_regular("IDX file", path);
+    struct stat facts {};
+    if (::fstat(fd, &facts) == 0) bytes_ = facts.st_size;
+    file_.reset(gzdopen(fd, "rb"));
+    if (!file_) ::close(fd);
+    TORCH_CHECK_VALUE(file_ != nullptr, "IDX file ", path, " cannot be opened: there is not enough memory");
   }
+
+  std::int64_t file_bytes() const { return bytes_; }
+  /// Known once something was read.
+  bool compressed() const { return gzdirect(file_.get()) == 0; }
 
   /// Reads up to `count` bytes; fewer only at the end of the file.
   std::int64_t read(std::uint8_t* bytes, std::int64_t count) {
@@ -48,6 +61,7 @@ class Stream {
 
  private:
   const std::string& path_;
+  std::int64_t bytes_ = 0;
   std::unique_ptr<gzFile_s, GzClose> file_;
 };
 
@@ -75,6 +89,11 @@ at::Tensor load_idx(const std::string& path) {
   }
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) count = 0;
 
+  // A gzip file can hold a thousand times its bytes of zeros; images and labels do not come near this.
+  const std::int64_t most = std::max(std::int64_t{256} << 20, 64 * stream.file_bytes());
+  TORCH_CHECK_VALUE(!stream.compressed() || count <= most, "IDX file ", path, ": its header says ",
+                    at::IntArrayRef(sizes), ", ", count, " bytes; of a gzip file of ", stream.file_bytes(), " at most ",
+                    most, " are read");
   // The header's product is a claim: the buffer grows with the bytes that arrive.
   std::vector<std::uint8_t> bytes;
   while (static_cast<std::int64_t>(bytes.size()) < count) {

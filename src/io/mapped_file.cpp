@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,26 +11,22 @@
 #include <cstring>
 
 #include "io/file_error.h"
+#include "io/regular_file.h"
 
 namespace bie::io {
 namespace {
 
 struct Descriptor {
   int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
+  ~Descriptor() { ::close(fd); }
 };
 
 }  // namespace
 
 MappedFile::MappedFile(const std::string& kind, const std::string& path) {
-  // O_NONBLOCK: a named pipe is refused below instead of waited for.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  if (file.fd < 0) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
+  const Descriptor file{open_regular(kind, path)};
   struct stat facts {};
   if (::fstat(file.fd, &facts) != 0) fail_file(kind, path, "cannot be examined: ", std::strerror(errno));
-  if (!S_ISREG(facts.st_mode)) fail_file(kind, path, "is not a regular file");
   if (facts.st_size == 0) return;
   // MAP_NORESERVE: a private writable map is otherwise refused where the file is larger than the memory that is free.
   void* map = ::mmap(nullptr, static_cast<std::size_t>(facts.st_size), PROT_READ | PROT_WRITE,

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "io/file_error.h"
+#include "io/regular_file.h"
 
 namespace bie::io {
 namespace {
@@ -23,7 +24,7 @@ struct Close {
 /// An image whose header has been read; libpng's own memory goes with it.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+  explicit Reader(const std::string& path) : path_(path), file_(::fdopen(open_regular(kind, path), "rb")) {
     if (!file_) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
     image_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_stdio(&image_, file_.get()) == 0) fail();

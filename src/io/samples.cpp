@@ -2,15 +2,14 @@
 
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/tensor.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <string_view>
 #include <tuple>
 
@@ -19,6 +18,7 @@
 #include "io/file_error.h"
 #include "io/npy.h"
 #include "io/png.h"
+#include "io/regular_file.h"
 
 namespace bie::io {
 namespace {
@@ -28,10 +28,13 @@ constexpr const char* kind = "file";
 std::string first_bytes(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail_file(kind, path, "is a folder");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
-  if (!file) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
+  const int file = open_regular(kind, path);
   std::array<char, 8> bytes{};
-  return {bytes.data(), std::fread(bytes.data(), 1, bytes.size(), file.get())};
+  const ssize_t count = ::read(file, bytes.data(), bytes.size());
+  const int reason = errno;
+  ::close(file);
+  if (count < 0) fail_file(kind, path, "cannot be read: ", std::strerror(reason));
+  return {bytes.data(), static_cast<std::size_t>(count)};
 }
 
 /// [n, channels, height, width] of an array whose last axes are an image, or a flat one.

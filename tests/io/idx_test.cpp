@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <cstdint>
@@ -67,8 +68,13 @@ TEST(Idx, BadFilesAreRefusedInOneSentence) {
   refused(header(8, {0, 2, 2}) + "a", "goes on after the 0 bytes");
   refused(header(8, {0xffffffff, 0xffffffff, 0xffffffff}), "whose product overflows");
   refused(header(8, {0xffffffff, 0xffffffff, 0}), "whose product overflows");
+  refused(header(8, {1 << 20, 16, 1}) + "ab", "ends after 2 bytes");
   // Exabytes claimed, two bytes held.
-  refused(header(8, {0xffffffff, 0x7fffffff, 1}) + "ab", "ends after 2 bytes");
+  const std::string claim = header(8, {0xffffffff, 0x7fffffff, 1}) + "ab";
+  write_file(path, claim);
+  expect_sentence(refusal([&] { load_idx(path); }), path, "ends after 2 bytes");
+  write_gz(path, claim);
+  expect_sentence(refusal([&] { load_idx(path); }), path, "at most 268435456 are read");
 }
 
 TEST(Idx, DamagedGzipIsRefused) {
@@ -87,7 +93,9 @@ TEST(Idx, DamagedGzipIsRefused) {
 TEST(Idx, WhatIsNoFileIsRefused) {
   const Scratch scratch;
   expect_sentence(refusal([&] { load_idx(scratch.path("none")); }), scratch.path("none"), "No such file");
-  expect_sentence(refusal([&] { load_idx(scratch.folder()); }), scratch.folder(), "Is a directory");
+  expect_sentence(refusal([&] { load_idx(scratch.folder()); }), scratch.folder(), "is not a regular file");
+  ASSERT_EQ(::mkfifo(scratch.path("pipe").c_str(), 0600), 0);
+  expect_sentence(refusal([&] { load_idx(scratch.path("pipe")); }), scratch.path("pipe"), "is not a regular file");
 }
 
 }  // namespace
