@@ -34,10 +34,28 @@ std::vector<std::string_view> fields_of(std::string_view line, char separator) {
 
 std::optional<float> number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return {};
-  return value;
+  const char* const end = text.data() + text.size();
+  double value = 0;
+  auto [rest, error] = std::from_chars(text.data(), end, value);
+  // What a double has no exponent for may be too small as well as too large.
+  long double wide = value;
+  if (error == std::errc::result_out_of_range) {
+    const auto again = std::from_chars(text.data(), end, wide);
+    rest = again.ptr;
+    error = again.ec;
+  }
+  const auto narrow = static_cast<float>(wide);
+  if (error != std::errc() || rest != end || !std::isfinite(narrow)) return {};
+  return narrow;
+}
+
+/// What stands in the place of a number that is not known.
+bool is_missing(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (lower.starts_with('-') || lower.starts_with('+')) lower.erase(0, 1);
+  constexpr std::string_view words[] = {"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
+  return std::find(std::begin(words), std::end(words), lower) != std::end(words);
 }
 
 bool names_labels(std::string_view text) {
@@ -67,11 +85,34 @@ class Lines {
   std::int64_t number_ = 0;
 };
 
-/// Text in a column other than the last, where labels may be text, or a name that only a header has.
-bool is_header(const std::vector<std::string_view>& fields) {
-  for (std::size_t i = 0; i + 1 < fields.size(); ++i)
-    if (!number(fields[i])) return true;
-  return names_labels(fields.back());
+enum class FirstLine { row, header, either };
+
+/// Numbers as the names of columns: 0, 1, 2 or 2019, 2020.
+bool count_up(const std::vector<float>& numbers) {
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i] != std::floor(numbers[i]) || (i > 0 && numbers[i] != numbers[i - 1] + 1)) return false;
+  return true;
+}
+
+/// A header has names where rows have numbers. A row with a number that is missing is a row.
+FirstLine first_line(const std::vector<std::string_view>& fields, bool has_labels) {
+  std::vector<float> numbers;
+  bool word = false, label_name = false;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    label_name = label_name || names_labels(fields[i]);
+    if (has_labels && i + 1 == fields.size()) continue;  // without a header this is the label, which may be anything
+    if (const std::optional<float> value = number(fields[i]))
+      numbers.push_back(*value);
+    else
+      word = word || !is_missing(fields[i]);
+  }
+  if (numbers.empty()) return word || label_name ? FirstLine::header : FirstLine::row;
+  if (!label_name) return FirstLine::row;
+  return count_up(numbers) ? FirstLine::header : FirstLine::either;
+}
+
+[[noreturn]] void fail_either(const std::string& path) {
+  fail_file(kind, path, "line 1 may be names or a row of numbers and its label: a line of names above it settles that");
 }
 
 }  // namespace
@@ -98,9 +139,13 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
               wanted > 0 ? c10::str(wanted, " are wanted, or one more with labels") : "numbers and a label are wanted");
   std::size_t label = count - 1;
   bool more = true;
-  if (is_header(fields)) {
+  const FirstLine first = first_line(fields, has_labels);
+  if (first == FirstLine::either) fail_either(path);
+  std::string_view name;  // of the column of labels
+  if (first == FirstLine::header) {
     for (std::size_t i = count; i-- > 0;)
       if (names_labels(fields[i])) label = i;
+    name = fields[label];
     more = lines.next(&line);
   }
   for (; more; more = lines.next(&line)) {
@@ -109,6 +154,7 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
       fail_file(kind, path, "line ", lines.line_number(), " has ", fields.size(), " columns, the first has ", count);
     for (std::size_t i = 0; i < count; ++i) {
       if (has_labels && i == label) {
+        if (!name.empty() && fields[i] == name) fail_either(path);
         table.labels.emplace_back(fields[i]);
         continue;
       }

@@ -18,8 +18,8 @@ enum class CsvLabels {
   leftover,  ///< the same column, but only where the table has one more than `columns` says
 };
 
-/// Fields are separated by commas, semicolons or tabs, whichever comes first in the file; a first line that is no
-/// numbers is a header. Fields may stand in double quotes, without a separator inside.
+/// Fields are separated by commas, semicolons or tabs, whichever comes first in the file; a first line of names
+/// is a header, one where a number is missing is a row. Fields may stand in double quotes, without a separator inside.
 /// @param columns  how many columns of numbers are wanted; 0: any.
 /// @throws c10::ValueError, one sentence naming the file, the line and the column.
 CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t columns = 0);

@@ -10,6 +10,7 @@
 
 #include "io/csv.h"
 #include "io/file_error.h"
+#include "io/json_text.h"
 #include "io/split.h"
 
 namespace bie::io {
@@ -40,6 +41,10 @@ Dataset load_csv_dataset(const std::string& path) {
   if (labels.empty()) {
     const std::set<std::string> different(table.labels.begin(), table.labels.end());
     names.assign(different.begin(), different.end());
+    if (static_cast<std::int64_t>(names.size()) > most_classes)
+      fail_file(kind, path, "has ", names.size(), " different labels, at most ", most_classes, " are wanted");
+    for (const std::string& name : names)
+      if (!is_utf8(name)) fail_file(kind, path, "the label ", in_quotes(name), " is not UTF-8");
     for (const std::string& label : table.labels)
       labels.push_back(std::lower_bound(names.begin(), names.end(), label) - names.begin());
   }

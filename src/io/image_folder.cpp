@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/file_error.h"
+#include "io/json_text.h"
 #include "io/png.h"
 #include "io/split.h"
 
@@ -45,6 +46,7 @@ Files files_in(const fs::path& dir) {
     fail_file(kind, dir.string(), "holds ", files.classes.size(), " class folders, at least 2 are wanted");
   for (std::size_t label = 0; label < files.classes.size(); ++label) {
     const fs::path folder = dir / files.classes[label];
+    if (!is_utf8(files.classes[label])) fail_file(kind, folder.string(), "the name is not UTF-8");
     const std::vector<std::string> names = names_in(folder, /*folders=*/false);
     if (names.empty()) fail_file(kind, folder.string(), "holds no .png file");
     for (const std::string& name : names) {

@@ -80,6 +80,46 @@ TEST(Csv, WithoutAHeaderTheLastColumnIsTheLabel) {
   EXPECT_EQ(load_dataset("csv:" + scratch.path("t.csv")).class_names, std::vector<std::string>{"a"});
 }
 
+TEST(Csv, TheFirstLineIsNotLost) {
+  const Scratch scratch;
+  const std::string path = scratch.path("t.csv"), rows = "1,2,a\n1,2,b\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n";
+  const auto rows_with = [&](const std::string& first) {
+    write_file(path, first + "\n" + rows);
+    const Dataset data = load_dataset("csv:" + path);
+    return data.train_images.size(0) + data.test_images.size(0);
+  };
+  for (const char* first : {"1e-50,2,a", "1e-400,2,b", "-0.00,+1E+2,a", "3,4,a"})
+    EXPECT_EQ(rows_with(first), 7) << first;
+  for (const char* first : {"x,z,kind", "x,,kind", ",x,kind", "\"\",\"x\",\"kind\"", "0,1,label", "2019,2020,class",
+                            "id,2019,target", "NA,?,y"})
+    EXPECT_EQ(rows_with(first), 6) << first;
+  const auto refused = [&](const std::string& first, const char* part) {
+    expect_sentence(refusal([&] { rows_with(first); }), path, part);
+  };
+  refused(",2,a", "line 1, column 1 is \"\"");
+  refused("1,,a", "line 1, column 2 is \"\"");
+  for (const char* missing : {"NA", "na", "N/A", "nan", "-inf", "?", "null", "None", "1e400"})
+    refused(std::string("1,") + missing + ",a", "line 1, column 2 is ");
+  refused("NA,NA,a", "line 1, column 1 is \"NA\"");
+  refused("1,apple,a", "line 1, column 2 is \"apple\"");
+  refused("a,1,2", "line 1, column 1 is \"a\"");
+  refused("1.5,2,y", "line 1 may be names or a row of numbers and its label");
+  write_file(path, "1,2,y\n1,2,n\n1,2,y\n" + rows);
+  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "line 1 may be names or a row");
+}
+
+TEST(Csv, LabelsAreText) {
+  const Scratch scratch;
+  const std::string path = scratch.path("t.csv");
+  write_file(path, "1,2,gr\xfcn\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n");
+  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "is not UTF-8");
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += "1,name" + std::to_string(i) + "\n";
+  write_file(path, many);
+  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path,
+                  "has 20000 different labels, at most 10000 are wanted");
+}
+
 TEST(Csv, WhatIsNoTableIsRefused) {
   const Scratch scratch;
   const std::string path = scratch.path("t.csv");
@@ -214,7 +254,8 @@ TEST(Samples, WhatDoesNotFitIsRefused) {
   expect("", "is empty");
   expect("hello, this is text\n", "2 columns, 6 are wanted");
   expect("1,2,3\n", "3 columns, 6 are wanted, or one more with labels");
-  expect("0,0,0,x,0,0\n1,1,1,1,1,1\n0,y,1,1,1,1\n", "line 3, column 2 is \"y\"");
+  expect("a,b,c,d,e,f\n1,1,1,1,1,1\n0,y,1,1,1,1\n", "line 3, column 2 is \"y\"");
+  expect("0,0,0,x,0,0\n1,1,1,1,1,1\n", "line 1, column 4 is \"x\"");
   expect(npy("|u1", "(3, 2)", six), "holds values of sizes [3, 2], the model takes images of [1, 2, 3]");
   expect(npy("|u1", "(2, 3)", six + "x"), "holds 7 bytes of data, its shape [2, 3] takes 6");
   expect(npy("|u1", "(2, 3)", six.substr(1)), "holds 5 bytes");
