@@ -1,17 +1,20 @@
 // bie demo: the same net at 32, 8, 4 and 1 bit on the built-in digits, as one table.
 #include <ATen/Parallel.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "bie/nn/model_file.h"
@@ -46,6 +49,23 @@ struct Line {
   }
 };
 
+/// A folder that nobody else can put anything into, gone with the object.
+struct ScratchFolder {
+  std::filesystem::path path;
+
+  ScratchFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "bie-demo-XXXXXX").string();
+    TORCH_CHECK_VALUE(::mkdtemp(name.data()) != nullptr, name, ": the folder cannot be made: ", std::strerror(errno));
+    path = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+};
+
 /// Trains one net a seed. What is reported is what a user gets back from the saved file.
 Line measure(const std::string& name, int bits, const io::Dataset& data, train::TrainOptions options, int seeds) {
   Line line{name, 0, {}, 0, 0, nullptr, 0, 0};
@@ -55,13 +75,12 @@ Line measure(const std::string& name, int bits, const io::Dataset& data, train::
     const std::string label = c10::str(name, " bit, seed ", options.seed);
     const Session session = train_with_bar(label, config, data, options);
     if (session.result.end == train::End::interrupted) throw Interrupted(keeps_nothing);
-    const auto file =
-        std::filesystem::temp_directory_path() / ("bie-demo-" + std::to_string(::getpid()) + ".safetensors");
+    const ScratchFolder folder;
+    const std::filesystem::path file = folder.path / "model.safetensors";
     nn::save_model(*session.model, file.string());
     const auto loaded = nn::load_model(file.string());
     loaded->to(options.device);
     line.bytes = std::filesystem::file_size(file);
-    std::filesystem::remove(file);
     const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);
     TORCH_CHECK(accuracy == session.result.test_accuracy, "the saved ", bits,
                 "-bit model predicts differently: ", accuracy, " instead of ", session.result.test_accuracy);

@@ -1,9 +1,9 @@
 #include "cli/output.h"
 
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <filesystem>
+#include <system_error>
 
 #include "bie/io/safetensors.h"
 #include "bie/train/evaluation.h"
@@ -13,13 +13,19 @@
 namespace bie::cli {
 
 void check_output(const char* option, const std::string& path, const std::string& other) {
-  const auto whole = [](const std::string& p) { return std::filesystem::absolute(p).lexically_normal(); };
+  namespace fs = std::filesystem;
+  const io::Destination destination = io::destination_of(std::string(option) + ":", path);
+  if (other.empty() || destination.kind == io::Destination::Kind::stream) return;
+  const auto whole = [](const std::string& p) { return fs::absolute(io::behind_links(p)).lexically_normal(); };
+  std::error_code ignored;
+  TORCH_CHECK_VALUE(whole(path) != whole(other) && !fs::equivalent(path, other, ignored), option, ": ", path,
+                    " is the model's file");
+}
+
+Json bytes_of(const std::string& path) {
   std::error_code error;
-  TORCH_CHECK_VALUE(!std::filesystem::is_directory(path, error), option, ": ", path, " is a folder, a file is wanted");
-  const auto folder = std::filesystem::absolute(path).parent_path();
-  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, option, ": ", path, ": the folder ", folder.string(),
-                    " cannot be written");
-  TORCH_CHECK_VALUE(other.empty() || whole(path) != whole(other), option, ": ", path, " is the model's file");
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  return error ? Json() : Json(bytes);
 }
 
 void write_text(const std::string& kind, const std::string& path, const std::string& text) {

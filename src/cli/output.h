@@ -6,12 +6,16 @@
 #include <string>
 
 #include "bie/nn/models.h"
+#include "cli/result.h"
 
 namespace bie::cli {
 
 /// To be called before the work, not after it: a ValueError naming the option unless a file can be written at `path`
 /// that does not take the place of `other`, which the command has written or read.
 void check_output(const char* option, const std::string& path, const std::string& other = {});
+
+/// Of a file; null for a pipe or a device.
+Json bytes_of(const std::string& path);
 
 /// The text as a file, whole or not at all; `kind` is what sentences call it.
 void write_text(const std::string& kind, const std::string& path, const std::string& text);

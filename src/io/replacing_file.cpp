@@ -1,6 +1,7 @@
 #include "io/replacing_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -52,20 +53,64 @@ void remove_leftovers(const std::string& path) {
 
 }  // namespace
 
+std::string behind_links(std::string path) {
+  constexpr int most_links = 40;  // as many as Linux follows
+  for (int i = 0; i < most_links; ++i) {
+    std::error_code error;
+    const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+    if (error) return path;
+    path = (std::filesystem::path(folder_of(path)) / next).string();
+  }
+  return {};
+}
+
+Destination destination_of(const std::string& kind, const std::string& path) {
+  using Kind = Destination::Kind;
+  const auto fail = [&](const char* what) { fail_file(kind, path, "cannot be written: ", what); };
+  struct stat facts {};
+  const bool exists = ::stat(path.c_str(), &facts) == 0;
+  if (!exists && errno != ENOENT) fail(std::strerror(errno));
+  if (exists && S_ISDIR(facts.st_mode)) fail_file(kind, path, "is a folder, a file is wanted");
+  const bool stream = exists && (S_ISFIFO(facts.st_mode) || S_ISCHR(facts.st_mode));
+  if (exists && !stream && !S_ISREG(facts.st_mode)) fail_file(kind, path, "is a device or a socket, a file is wanted");
+  if (exists && ::access(path.c_str(), W_OK) != 0) fail(std::strerror(errno));
+  if (stream) return {Kind::stream, path, 0, 0, 0};
+
+  const std::string target = behind_links(path);
+  if (target.empty()) fail("its links have no end");
+  if (::access(folder_of(target).c_str(), W_OK | X_OK) != 0)
+    fail_file(kind, path, "the folder ", folder_of(target), " cannot be written: ", std::strerror(errno));
+  if (!exists) return {Kind::absent, target, 0, 0, 0};
+  struct stat found {};
+  const bool same =
+      ::lstat(target.c_str(), &found) == 0 && found.st_dev == facts.st_dev && found.st_ino == facts.st_ino;
+  if (!same) fail("it leads to a file without a name");  // /proc/self/fd/3 of a file that was removed
+  return {Kind::file, target, facts.st_mode & 0777, facts.st_uid, facts.st_gid};
+}
+
 bool is_unfinished(std::string_view name) { return writer_of(name) != 0; }
 
 ReplacingFile::ReplacingFile(std::string kind, const std::string& path)
-    : kind_(std::move(kind)),
-      path_(path),
-      temporary_(path + std::string(unfinished_mark) + std::to_string(::getpid())) {
-  remove_leftovers(path_);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    : kind_(std::move(kind)), path_(path), destination_(destination_of(kind_, path)) {
+  const Destination& d = destination_;
+  if (d.kind == Destination::Kind::stream) {
+    fd_ = ::open(d.path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  } else {
+    remove_leftovers(d.path);
+    temporary_ = d.path + std::string(unfinished_mark) + std::to_string(::getpid());
+    const bool exists = d.kind == Destination::Kind::file;
+    // What takes the place of a private file is private from its first byte on.
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, exists ? 0600 : 0666);
+    // Where a user or a file system may not give files away, the owner is another.
+    if (fd_ >= 0 && exists && ::fchown(fd_, d.user, d.group) != 0) errno = 0;
+    if (fd_ >= 0 && exists && ::fchmod(fd_, d.mode) != 0) errno = 0;
+  }
   if (fd_ < 0) fail_file(kind_, path_, "cannot be written: ", std::strerror(errno));
 }
 
 ReplacingFile::~ReplacingFile() {
   ::close(fd_);
-  if (!renamed_) ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void ReplacingFile::write(const void* bytes, std::int64_t count) const {
@@ -79,13 +124,13 @@ void ReplacingFile::write(const void* bytes, std::int64_t count) const {
 }
 
 void ReplacingFile::commit() {
+  if (destination_.kind == Destination::Kind::stream) return;
   if (::fsync(fd_) != 0) fail_file(kind_, path_, "cannot be flushed to disk: ", std::strerror(errno));
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0)
     fail_file(kind_, path_, "cannot be replaced: ", std::strerror(errno));
-  }
-  renamed_ = true;
+  temporary_.clear();
   // The rename itself reaches the disk with its folder; a file system without this leaves one of the two files.
-  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = ::open(folder_of(destination_.path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   ::fsync(folder);
   ::close(folder);
