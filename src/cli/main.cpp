@@ -20,6 +20,7 @@
 #include "cli/interrupt.h"
 #include "cli/log.h"
 #include "cli/result.h"
+#include "cli/streams.h"
 #include "cli/threads.h"
 
 BIE_PASSIVE_THREADS;
@@ -45,6 +46,20 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
+}
+
+void print_error(const CLI::App& app, int code, const std::string& sentence) {
+  const auto commands = app.get_subcommands();
+  bie::cli::print_json(commands.empty() ? "" : commands.front()->get_name(),
+                       {{"error", sentence}, {"exit_code", code}});
+}
+
+/// What the parser says of the command line, help included. It may not have come to --json.
+int refuse_use(const CLI::App& app, const Global& global, const CLI::ParseError& error) {
+  if (app.exit(error) == 0) return bie::cli::ok;
+  if (std::find(global.words.begin(), global.words.end(), "--json") != global.words.end())
+    print_error(app, bie::cli::usage, error.what());
+  return bie::cli::usage;
 }
 
 int run(CLI::App& app, Global& global, int argc, char** argv) {
@@ -79,8 +94,9 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? bie::cli::ok : bie::cli::usage;
+    return refuse_use(app, global, error);
   }
+  bie::cli::check_results_written();
   return bie::cli::ok;
 }
 
@@ -98,16 +114,14 @@ int report(const CLI::App& app, const Global& global, int code, const std::strin
     bie::cli::log::warn(sentence);
   else
     bie::cli::log::error(sentence);
-  const auto commands = app.get_subcommands();
-  if (global.json)
-    bie::cli::print_json(commands.empty() ? "" : commands.front()->get_name(),
-                         {{"error", sentence}, {"exit_code", code}});
+  if (global.json) print_error(app, code, sentence);
   return code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  bie::cli::open_missing_streams();
   keep_freed_memory();
   bie::cli::log::start(/*quiet=*/false);
   Warnings warnings;
