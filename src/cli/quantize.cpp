@@ -1,11 +1,13 @@
 // bie quantize: a trained float net in 8 or 4 bits without training.
 #include <ATen/ops/linspace.h>
 #include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "bie/nn/model_file.h"
 #include "bie/train/evaluation.h"
@@ -14,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/result.h"
 #include "cli/session.h"
+#include "cli/text.h"
 #include "cli/train_arguments.h"
 
 namespace bie::cli {
@@ -25,6 +28,7 @@ struct Arguments {
   std::vector<std::string> bits_of;
   std::optional<int> first, last;
   train::PostTraining options;
+  const CLI::Option* percentile = nullptr;
 };
 
 /// Evenly spaced training images: files may hold one class after the other.
@@ -56,9 +60,12 @@ void print_layers(const std::vector<train::LayerError>& layers) {
 void quantize(Arguments& a, const Global& global) {
   if (!a.out.empty()) check_output("--out", a.out, a.model);
   a.options.rule = train::step_rule_of(a.rule);
+  if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
+    throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);
   const auto model = nn::load_model(a.model);
   nn::ModelConfig named = model->config();
   named.bits_of.clear();
+  named.quantise_first = false;
   set_layer_bits(named, a.bits_of, a.first, a.last);
   a.options.bits_of = named.bits_of;
   const io::Dataset data = io::load_dataset(a.calibration);
@@ -67,6 +74,7 @@ void quantize(Arguments& a, const Global& global) {
   const double before = train::accuracy(*model, data.test_images, data.test_labels);
   const double after = train::accuracy(*result.model, data.test_images, data.test_labels);
   if (!a.out.empty()) nn::save_model(*result.model, a.out);
+  const Json bytes_before = bytes_of(a.model), bytes = a.out.empty() ? Json() : bytes_of(a.out);
   if (global.json) {
     print_json("quantize", {{"model", a.model},
                             {"data", data.name},
@@ -76,17 +84,17 @@ void quantize(Arguments& a, const Global& global) {
                             {"fold", a.options.fold},
                             {"test_accuracy_before", before},
                             {"test_accuracy", after},
-                            {"file_bytes_before", std::filesystem::file_size(a.model)},
-                            {"file_bytes", a.out.empty() ? Json() : Json(std::filesystem::file_size(a.out))},
+                            {"file_bytes_before", bytes_before},
+                            {"file_bytes", bytes},
                             {"saved", a.out.empty() ? Json() : Json(a.out)},
                             {"layers", layers_json(result.layers)}});
     return;
   }
   print_layers(result.layers);
   std::printf("test accuracy %.2f %% before, %.2f %% after\n", 100 * before, 100 * after);
-  if (!a.out.empty())
-    std::printf("%s: %ju bytes instead of %ju\n", a.out.c_str(), std::filesystem::file_size(a.out),
-                std::filesystem::file_size(a.model));
+  if (!bytes.is_null())
+    std::printf("%s: %ju bytes instead of %ju\n", printable(a.out).c_str(), bytes.get<std::uintmax_t>(),
+                bytes_before.get<std::uintmax_t>());
 }
 
 }  // namespace
@@ -113,8 +121,10 @@ void add_quantize(CLI::App& app, const Global& global) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile")->capture_default_str();
-  command->add_option("--percentile", a.options.percentile, "share of the values that is not clipped, in per cent")
-      ->capture_default_str();
+  a.percentile = command
+                     ->add_option("--percentile", a.options.percentile,
+                                  "share of the values that is not clipped, in per cent (--method percentile)")
+                     ->capture_default_str();
   command->add_flag("--per-channel", a.options.per_channel, "a weight scale for each output channel, not one a layer");
   command->add_flag("--fold", a.options.fold, "fold the BatchNorms into weights and biases");
   command->footer(

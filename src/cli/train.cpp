@@ -127,6 +127,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
 
   SessionHooks hooks;
   hooks.configure = [&](nn::Classifier& model) {
+    check_use(a, model);
     nn::set_grad_mode(model, a.gradients);
     nn::set_compat(model, a.compat);
     nn::set_step_size_guard(model, a.guard);
@@ -135,7 +136,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   hooks.started = [&](nn::Classifier& model, const std::vector<train::Epoch>& past) {
     if (a.layers && !global.json) std::printf("%s\n", nn::layer_table(model).c_str());
     config = run_config(a, model, data, global);
-    if (run) run->start(config.dump(2), past);
+    if (run) run->start(config.dump(2, ' ', false, Json::error_handler_t::replace), past);
   };
   hooks.epoch = [&](const train::Epoch& epoch) {
     if (run) run->add(epoch);

@@ -1,7 +1,9 @@
 #include "cli/train_arguments.h"
 
 #include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
+#include <map>
 #include <utility>
 
 #include "bie/nn/net_description.h"
@@ -72,7 +74,7 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
   auto& o = a.options;
   auto& w = a.words;
   group.add("--epochs", o.epochs, "passes over the training images");
-  group.add("--batch", o.batch, "images a step");
+  group.add_unset("--batch", o.batch, "images a step (default: 64, fewer of a data set of less than 384)");
   group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
   group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
   group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd");
@@ -83,7 +85,8 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
                   "share of the steps over which DiodeMix remembers the votes on a 1-bit weight");
   group.add_unset("--schedule", w.schedule, "of all rates: cosine, linear or constant");
   group.add_unset("--warmup", o.warmup, "share of the steps over which the rates rise");
-  group.add("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none");
+  w.step_floor =
+      group.add("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none");
   group.add("--renew-scale-every", o.renew_scale_every,
             "steps between new scales of 4-bit weights and of int8 codes; 0: never");
   group.flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8");
@@ -112,6 +115,10 @@ int bits_in(const std::string& word, std::size_t equals) {
   TORCH_CHECK_VALUE(false, "--bits-of ", word, ": 32, 8, 4 or 1 bits are wanted");
 }
 
+[[noreturn]] void useless(const std::string& option, const std::string& why) {
+  throw CLI::ValidationError(option, why);
+}
+
 /// --hidden, and --width where it is the same.
 void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden) {
   const bool deep = c.arch == "vgg-small" || c.arch == "resnet20";
@@ -129,12 +136,19 @@ void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden
 void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
                     std::optional<int> last) {
   const std::vector<std::string> names = nn::layer_names(config);
-  if (first) config.bits_of[names.front()] = *first;
-  if (last) config.bits_of[names.back()] = *last;
+  std::map<std::string, std::string> said;  // the option that speaks of a layer
+  if (config.quantise_first) said[names.front()] = "--quantise-first";
+  const auto set = [&](const std::string& name, int bits, const std::string& option) {
+    const auto [found, fresh] = said.emplace(name, option);
+    if (!fresh) useless(option, found->second + " speaks of layer " + name + " too, one is wanted");
+    config.bits_of[name] = bits;
+  };
+  if (first) set(names.front(), *first, "--first " + std::to_string(*first));
+  if (last) set(names.back(), *last, "--last " + std::to_string(*last));
   for (const std::string& word : bits_of) {
     const std::size_t equals = word.rfind('=');
     TORCH_CHECK_VALUE(equals != std::string::npos && equals > 0, "--bits-of ", word, ": NAME=BITS is wanted");
-    config.bits_of[word.substr(0, equals)] = bits_in(word, equals);
+    set(word.substr(0, equals), bits_in(word, equals), "--bits-of " + word);
   }
 }
 
@@ -165,6 +179,33 @@ void resolve(TrainArguments& a) {
   TORCH_CHECK_VALUE(a.compat == nn::Compat::none || w.gradients != "exact", "--gradients exact: --compat ", w.compat,
                     " computes the reference's gradients");
   if (w.gradients == "reference") a.gradients = ops::GradMode::reference;
+  const auto& o = a.options;
+  if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
+    useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
+  if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
+}
+
+void check_use(const TrainArguments& a, const nn::Classifier& model) {
+  const TrainArguments::Words& w = a.words;
+  bool steps = false, integers = false;  // layers of 8 or 4 bits, int8 weights that are trained
+  for (const auto& layer : model.quant_layers()) {
+    const bool one = layer->weight_bits() == 1;
+    steps |= !one;
+    integers |= (a.config.weights == nn::WeightForm::integer || (a.config.weights == nn::WeightForm::usual && one)) &&
+                !(one && a.options.freeze_binary);
+  }
+  const bool quantised = !model.quant_layers().empty();
+  const char* const none = "is for quantised layers, the model has none";
+  if (a.compat != nn::Compat::none && !quantised) useless("--compat " + w.compat, none);
+  if (w.step_floor->count() > 0 && !quantised) useless("--step-floor", none);
+  if (w.gradients == "reference" && !steps)
+    useless("--gradients reference", "is for layers of 8 and 4 bits, the model has none");
+  if (w.bfloat16_moments && a.options.optimizer != train::OptimizerKind::diodemix && !integers)
+    useless("--bfloat16-moments",
+            "is for DiodeMix, the optimizer of int8 weights, of which the model has none, and of "
+            "floats with --optimizer diodemix");
+  if (a.config.quantise_first && dynamic_cast<nn::QuantLayer*>(model.products().front().layer.get()) == nullptr)
+    useless("--quantise-first", "the first layer has 32 bits");
 }
 
 }  // namespace bie::cli

@@ -30,16 +30,19 @@ struct TrainArguments {
     std::optional<int> first, last;
     std::optional<std::int64_t> hidden;
     bool no_norm = false, bfloat16_moments = false, training_form = false;
+    const CLI::Option* step_floor = nullptr;
   } words;
 };
 
 void add_options(CLI::App& command, TrainArguments& arguments);
 
-/// A ValueError for a word that means nothing and for options that contradict each other.
+/// A ValueError for a word that means nothing and for options that contradict each other. A CLI::ValidationError, here
+/// and below, for an option that would do nothing.
 void resolve(TrainArguments& arguments);
+void check_use(const TrainArguments& arguments, const nn::Classifier& model);
 
 /// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the
-/// configuration are known by then.
+/// configuration are known by then. A CLI::ValidationError where two options speak of one layer.
 void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
                     std::optional<int> last);
 

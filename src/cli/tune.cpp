@@ -1,5 +1,6 @@
 // bie tune: times the GEMM kernels of a GPU or of this CPU for given shapes and remembers the fastest.
 #include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
 #include <memory>
@@ -80,15 +81,17 @@ void add_tune(CLI::App& app, const Global& global) {
                       "cpu, cuda or cuda:N (default: the GPU if there is one, else cpu)");
   command->add_option("--gemm", arguments->gemms, "BITS,M,N,K: M rows, N outputs, K inputs; may be repeated");
   takes_file(command->add_option("--model", arguments->model, "the linear layers of a model written by bie train"));
-  command->add_option("--batch", arguments->batch, "rows for --model")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  const CLI::Option* batch = command->add_option("--batch", arguments->batch, "rows for --model")
+                                 ->check(CLI::PositiveNumber)
+                                 ->capture_default_str();
   command->footer(
       "Choices go to gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie.\n"
       "A GPU's are for M up to the same power of two; a CPU's for weights of that N and K at every M.\n"
       "Examples:\n  bie tune --gemm 8,64,4096,4096 --gemm 1,1,4096,4096\n"
       "  bie tune --model mnist4.safetensors --batch 64");
-  command->callback([arguments, &global] {
+  command->callback([arguments, batch, &global] {
+    if (batch->count() > 0 && arguments->model.empty())
+      throw CLI::ValidationError("--batch", "is for --model, each --gemm has rows of its own");
     std::vector<Gemm> gemms;
     for (const std::string& text : arguments->gemms) gemms.push_back(gemm_of(text));
     if (!arguments->model.empty())
