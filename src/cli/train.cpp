@@ -46,7 +46,7 @@ Json run_config(const TrainArguments& a, const nn::Classifier& model, const io::
           {"model", Json::parse(nn::config_json(model.config()))},
           {"recipe",
            {{"epochs", o.epochs},
-            {"batch", o.batch},
+            {"batch", o.batch.value_or(train::default_batch(data.train_images.size(0)))},
             {"patience", o.patience},
             {"augment", train::name(o.augment)},
             {"optimizer", train::name(o.optimizer)},

@@ -48,7 +48,9 @@ void make_folder(const std::string& path) {
 }  // namespace
 
 void check_run(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o) {
-  TORCH_CHECK_VALUE(o.epochs > 0 && o.batch > 1, "epochs is ", o.epochs, " and batch ", o.batch,
+  const std::int64_t batch =
+      o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
+  TORCH_CHECK_VALUE(o.epochs > 0 && batch > 1, "epochs is ", o.epochs, " and batch ", batch,
                     "; at least 1 and 2 are wanted");
   const auto positive = [](const char* name, const std::optional<double>& value) {
     TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, " is ", value.value_or(0),
@@ -74,11 +76,13 @@ void check_run(const nn::Classifier& model, const io::Dataset& data, const Train
                       part, " images and ", labels.numel(), " labels; as many of both, at least ", least,
                       ", are wanted");
   };
+  TORCH_CHECK_VALUE(!data.tabular || o.augment == Augmentation::none, data.name, " is a table, augment is ",
+                    name(o.augment), ": columns of numbers are no pixels to move");
   check_part("training", data.train_images, data.train_labels, 2);
   check_part("test", data.test_images, data.test_labels, 1);
   TORCH_CHECK_VALUE(data.classes <= model.config().classes, data.name, ": ", data.classes, " classes, the model has ",
                     model.config().classes);
-  const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(o.batch, images);
+  const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(batch, images);
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / per_epoch;
   TORCH_CHECK_VALUE(o.epochs <= most, "epochs is ", o.epochs, ", at most ", most, " are wanted: steps are counted");
   if (!o.checkpoints.empty()) make_folder(o.checkpoints);

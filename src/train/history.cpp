@@ -2,7 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "io/json_text.h"
 
 namespace bie::train {
 
@@ -23,11 +26,18 @@ static void to_json(nlohmann::json& json, const Epoch& e) {
 
 static void from_json(const nlohmann::json& json, Epoch& e) {
   const auto read = [&](const char* key, auto& value) { json.at(key).get_to(value); };
+  const auto count = [&](const char* key, std::int64_t& value) {
+    const nlohmann::json& number = json.at(key);
+    TORCH_CHECK_VALUE(io::is_whole(number, 0, std::numeric_limits<std::int64_t>::max()),
+                      "the history of a run cannot be read (", key, " is ", io::shown(number),
+                      ", a whole number is wanted)");
+    number.get_to(value);
+  };
   const auto read_known = [&](const char* key, double& value) {
     if (const auto found = json.find(key); found != json.end() && !found->is_null()) found->get_to(value);
   };
-  read("epoch", e.epoch);
-  read("step", e.step);
+  count("epoch", e.epoch);
+  count("step", e.step);
   read("loss", e.loss);
   read("test_accuracy", e.test_accuracy);
   read("rate", e.rate);
@@ -59,7 +69,10 @@ std::int64_t best_epoch(const std::vector<Epoch>& history) {
 }
 
 bool out_of_patience(const std::vector<Epoch>& history, std::int64_t patience) {
-  return patience > 0 && static_cast<std::int64_t>(history.size()) - 1 - best_epoch(history) >= patience;
+  constexpr std::int64_t first_steps = 50;
+  std::int64_t without = 0, best = best_epoch(history);
+  for (auto i = static_cast<std::size_t>(best + 1); i < history.size(); ++i) without += history[i].step > first_steps;
+  return patience > 0 && without >= patience;
 }
 
 }  // namespace bie::train

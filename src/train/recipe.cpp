@@ -14,6 +14,13 @@ const char* name(OptimizerKind kind) { return nn::name_of(kinds, kind); }
 
 OptimizerKind optimizer_of(const std::string& text) { return nn::value_of(kinds, "the optimizer", text); }
 
+std::int64_t default_batch(std::int64_t images) {
+  constexpr std::int64_t steps = 6, least = 8, most = 64;
+  std::int64_t batch = least;
+  while (batch < most && 2 * batch * steps <= images) batch *= 2;
+  return batch;
+}
+
 Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer) {
   Recipe r{};
   const bool sgd = optimizer == OptimizerKind::sgd;

@@ -17,6 +17,9 @@
 namespace bie::train {
 namespace {
 
+/// The entry with the checksum of the data; older checkpoints have none.
+constexpr const char* contents = "data_crc32";
+
 /// What has to be the same for a run to go on.
 std::string run_json(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o, const Recipe& r) {
   nlohmann::json layers = nlohmann::json::array();
@@ -25,26 +28,31 @@ std::string run_json(const nn::Classifier& model, const io::Dataset& data, const
     text << *layer << ", step floor " << layer->step_size_guard().floor;
     layers.push_back(text.str());
   }
-  const nlohmann::json json = {{"model", nlohmann::json::parse(nn::config_json(model.config()))},
-                               {"layers", layers},
-                               {"data", c10::str(data.name, " ", data.train_images.sizes(), ", labels of CRC-32 ",
-                                                 io::checksum({{"labels", data.train_labels}}, ""))},
-                               {"epochs", o.epochs},
-                               {"batch", o.batch},
-                               {"augment", name(o.augment)},
-                               {"optimizer", name(o.optimizer)},
-                               {"lr", r.lr},
-                               {"weight_decay", r.weight_decay},
-                               {"integer_lr", r.integer_lr},
-                               {"integer_memory", r.integer_memory},
-                               {"schedule", optim::name(r.schedule.kind)},
-                               {"warmup", r.schedule.warmup},
-                               {"freeze_binary", o.freeze_binary},
-                               {"wide_gradients", o.wide_gradients},
-                               {"renew_scale_every", o.renew_scale_every},
-                               {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
-                               {"seed", o.seed}};
-  return json.dump();
+  nlohmann::json json = {{"model", nlohmann::json::parse(nn::config_json(model.config()))},
+                         {"layers", layers},
+                         {"data", c10::str(data.name, " ", data.train_images.sizes(), ", labels of CRC-32 ",
+                                           io::checksum({{"labels", data.train_labels}}, ""))},
+                         {"epochs", o.epochs},
+                         {"batch", o.batch.value_or(default_batch(data.train_images.size(0)))},
+                         {"augment", name(o.augment)},
+                         {"optimizer", name(o.optimizer)},
+                         {"lr", r.lr},
+                         {"weight_decay", r.weight_decay},
+                         {"integer_lr", r.integer_lr},
+                         {"integer_memory", r.integer_memory},
+                         {"schedule", optim::name(r.schedule.kind)},
+                         {"warmup", r.schedule.warmup},
+                         {"freeze_binary", o.freeze_binary},
+                         {"wide_gradients", o.wide_gradients},
+                         {"renew_scale_every", o.renew_scale_every},
+                         {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
+                         {"seed", o.seed}};
+  if (!o.checkpoints.empty())  // nobody else reads it, and a large data set takes a while
+    json[contents] = io::checksum(
+        {{"test_images", data.test_images}, {"test_labels", data.test_labels}, {"train_images", data.train_images}},
+        "");
+  // The data's name is that of a file, whose bytes may be anything.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 /// The first of these entries in which two JSON objects differ.
@@ -105,7 +113,9 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   if (theirs.contains("model"))
     theirs["model"] =
         nlohmann::json::parse(nn::config_json(nn::parse_config(theirs["model"].dump(), options_.checkpoints)));
-  const std::string differs = run_difference(nlohmann::json::parse(json_), theirs);
+  nlohmann::json ours = nlohmann::json::parse(json_);
+  if (!theirs.contains(contents)) ours.erase(contents);
+  const std::string differs = run_difference(ours, theirs);
   TORCH_CHECK_VALUE(differs.empty(), options_.checkpoints, ": a checkpoint of another run: ", differs);
   nn::StateDict parts[3];
   const char* const prefixes[] = {"model.", "optimizer.", "guard."};

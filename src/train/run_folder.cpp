@@ -12,6 +12,7 @@
 
 #include "bie/io/event_file.h"
 #include "io/file_error.h"
+#include "io/folder_lock.h"
 #include "io/replacing_file.h"
 
 namespace bie::train {
@@ -48,6 +49,7 @@ void RunFolder::start(const std::string& config_json, const std::vector<Epoch>& 
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) io::fail_file("run folder", path_, "cannot be made: ", error.message());
+  lock_ = std::make_unique<io::FolderLock>("run folder", path_);
   write_whole("run file", path_ + "/config.json", config_json + "\n");
   std::string lines;
   for (const Epoch& epoch : past) lines += log_line(epoch);

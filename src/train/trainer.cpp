@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "bie/nn/nbit_layer.h"
 #include "bie/nn/state_dict.h"
 #include "bie/train/evaluation.h"
+#include "io/folder_lock.h"
 #include "train/batches.h"
 #include "train/checks.h"
 #include "train/clock.h"
@@ -33,9 +35,12 @@ Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& o) {
 
 TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& o, const Listener& listener) {
   check_run(model, data, o);
+  std::optional<io::FolderLock> lock;
+  if (!o.checkpoints.empty()) lock.emplace("folder of checkpoints", o.checkpoints);
   const Clock::time_point start = Clock::now();
-  const std::int64_t batch = std::min(o.batch, data.train_images.size(0));
-  const std::int64_t per_epoch = data.train_images.size(0) / batch, steps = per_epoch * o.epochs;
+  const std::int64_t images = data.train_images.size(0);
+  const std::int64_t batch = std::min(o.batch.value_or(default_batch(images)), images);
+  const std::int64_t per_epoch = images / batch, steps = per_epoch * o.epochs;
   const Recipe recipe = recipe_of(model.config(), o);
   recipe.schedule.factor(0, steps);  // refuses a bad warm-up
   const c10::DeviceGuard device(o.device);
@@ -73,18 +78,18 @@ TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptio
       right_sum.zero_();
       summed = 0;
     }
-    const auto [images, labels] = batches.batch(step);
+    const Batches::Batch chosen = batches.batch(step);
     optimizers.zero_grad();
     at::Tensor outputs;
     try {
-      outputs = model.forward(images);
+      outputs = model.forward(chosen.images);
     } catch (const c10::ValueError& error) {  // quantised layers refuse NaN and infinity
       TORCH_CHECK(step == first, "training diverged in epoch ", epoch + 1, ": ", error.what_without_backtrace());
       throw;
     }
-    const at::Tensor loss = at::cross_entropy_loss(outputs, labels);
+    const at::Tensor loss = at::cross_entropy_loss(outputs, chosen.labels);
     loss_sum.add_(loss.detach());
-    if (watched) right_sum.add_(outputs.detach().argmax(1).eq(labels).sum());
+    if (watched) right_sum.add_(outputs.detach().argmax(1).eq(chosen.labels).sum());
     ++summed;
     ++step;
     const bool epoch_ends = step % per_epoch == 0, look = epoch_ends || step % look_every == 0;

@@ -1,6 +1,7 @@
 """predict, inspect, bench and quantize on saved models; data that users bring."""
 
 import json
+import os
 import re
 import struct
 
@@ -37,6 +38,58 @@ def test_a_table_is_trained_on_and_asked_about(program, tmp_path, flowers):
     assert [guess[0]["class"] for guess in guesses[:6]] == [SPECIES[i % 3] for i in range(6)]
     assert all(len(guess) == 2 and guess[0]["probability"] >= guess[1]["probability"] for guess in guesses)
     assert document["predictions"][7] == document["predictions"][7] | {"file": str(flowers), "index": 1}
+
+
+def test_inspect_tells_two_lists_of_two_names_apart(program, tmp_path):
+    files = []
+    for names in (["cat", "dog"], ["cat", "emu"]):
+        table = tmp_path / f"{names[1]}.csv"
+        table.write_text("".join(f"{i},{i % 2},{names[i % 2]}\n" for i in range(20)))
+        files.append(tmp_path / names[1])
+        program.accuracy(program.run("train", "--data", f"csv:{table}", *TINY, "-o", files[-1]))
+    document = program.json("inspect", files[0], "--diff", files[1])
+    assert document["settings"] == {"class_names": [["cat", "dog"], ["cat", "emu"]]}
+    assert 'class_names: ["cat","dog"], ["cat","emu"]' in program.run("inspect", files[0], "--diff", files[1]).stdout
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_small_table_is_learnt_with_the_defaults(program, flowers, seed):
+    """The example of `bie train --help`."""
+    options = ["--data", f"csv:{flowers}", "--hidden", "64", "--bits", "8", "--patience", "5", "--seed", seed]
+    document = program.json("train", *options)
+    assert document["test_accuracy"] > 0.9
+    whole = program.json("train", *options, "--batch", "72")
+    assert whole["steps"] == 30, "a step an epoch: patience does not end the run before its accuracies mean anything"
+    assert whole["test_accuracy"] > 0.9
+
+
+def test_a_table_has_no_pixels_to_move(program, flowers):
+    process = program.run("train", "--data", f"csv:{flowers}", *TINY, "--augment", "crop-flip")
+    program.refused(process, "flowers is a table", "augment is crop-flip")
+
+
+def test_a_run_does_not_go_on_with_other_numbers(program, tmp_path, flowers):
+    run = ["train", "--data", f"csv:{flowers}", *TINY, "--run", tmp_path / "run"]
+    program.accuracy(program.run(*run))
+    program.accuracy(program.run(*run, "--resume"))
+    flowers.write_text(flowers.read_text().replace("0.5", "0.6"))
+    program.refused(program.run(*run, "--resume"), str(tmp_path / "run"), "data_crc32", "another run")
+
+
+def test_names_that_are_not_utf_8(program, tmp_path, photos):
+    """Of a run, a data set and a class."""
+    table = os.fsdecode(bytes(tmp_path) + b"/gr\xfcn.csv")
+    with open(table, "w") as file:
+        file.writelines(f"{i},{i % 2},{'ab'[i % 2]}\n" for i in range(20))
+    run = os.fsdecode(bytes(tmp_path) + b"/\xff run")
+    options = ["--data", f"csv:{table}", *TINY, "--run", run]
+    program.accuracy(program.run("train", *options))
+    program.accuracy(program.run("train", *options, "--resume"))
+    with open(table, "wb") as file:
+        file.writelines(b"%d,%d,%s\n" % (i, i % 2, [b"gr\xfcn", b"red"][i % 2]) for i in range(20))
+    program.refused(program.run("train", "--data", f"csv:{table}", *TINY), "gr\\xfcn", "is not UTF-8")
+    (photos / "across").rename(os.fsdecode(bytes(photos) + b"/acr\xf6ss"))
+    program.refused(program.run("train", "--data", f"images:{photos}", *TINY), "acr\\xf6ss", "is not UTF-8")
 
 
 def test_photos_are_trained_on_and_asked_about(program, tmp_path, photos):

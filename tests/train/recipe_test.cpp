@@ -29,6 +29,12 @@ TEST(Recipe, DefaultsFollowOptimizerWidthAndNorm) {
       }
 }
 
+TEST(Recipe, TheBatchFollowsTheDataWhereTheyAreFew) {
+  const std::int64_t wanted[][2] = {{60000, 64}, {1437, 64}, {384, 64}, {383, 32}, {192, 32}, {120, 16},
+                                    {96, 16},    {95, 8},    {48, 8},   {5, 8},    {0, 8}};
+  for (const auto& [images, batch] : wanted) EXPECT_EQ(default_batch(images), batch) << images;
+}
+
 TEST(Recipe, DeepNetsTakeTheUsualRateOfSgd) {
   for (const char* arch : {"vgg-small", "resnet20"})
     for (const int bits : {32, 8, 4}) {

@@ -7,11 +7,16 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bie/io/checksum.h"
+#include "bie/io/safetensors.h"
 #include "bie/nn/model_file.h"
 #include "bie/train/trainer.h"
+#include "io/folder_lock.h"
 #include "tests/io/scratch.h"
 #include "tests/train/small_runs.h"
 
@@ -364,6 +369,36 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   expect(": weights is \"float\"", [](Way& w, auto&) { w.config.weights = WeightForm::floating; });
   base.options.lr = ours.options.lr;
   expect(": freeze_binary is true", [](Way& w, auto&) { w.options.freeze_binary = true; });
+}
+
+TEST_F(Resume, OtherNumbersOfTheSameShapeAreOtherData) {
+  const Part interrupted = run(way_, false, 18);
+  const auto expect_other = [&](at::Tensor io::Dataset::*part) {
+    io::Dataset data = data_;
+    data.*part = (data.*part).clone();
+    (data.*part).view(-1)[3].add_(1).remainder_(3);
+    expect_sentence(refusal([&] { Part(way_, data, scratch_.folder(), true); }), scratch_.folder(),
+                    "a checkpoint of another run: data_crc32 is ");
+  };
+  expect_other(&io::Dataset::train_images);
+  expect_other(&io::Dataset::test_images);
+  expect_other(&io::Dataset::test_labels);
+  // Older checkpoints know nothing of it.
+  io::SafetensorsFile old = io::load_safetensors(file(15));
+  nlohmann::json json = nlohmann::json::parse(old.metadata.at("bie"));
+  ASSERT_EQ(json.at("run").erase("data_crc32"), 1u);
+  const std::string text = json.dump();
+  io::save_safetensors(file(15), old.tensors,
+                       {{"bie", text}, {"crc32", std::to_string(io::checksum(old.tensors, text))}});
+  Part resumed = run(way_, true), whole(way_, data_, "", false);
+  expect_notes(resumed.notes, {{"resumed after step 15"}});
+  expect_the_same(resumed, whole);
+}
+
+TEST_F(Resume, TwoRunsDoNotShareAFolder) {
+  const auto holder = std::make_unique<io::FolderLock>("folder", scratch_.folder());
+  expect_sentence(refusal([&] { run(way_, false); }), scratch_.folder(), "another run is writing there");
+  EXPECT_EQ(scratch_.count(), 0);
 }
 
 TEST_F(Resume, AnotherRenewalOfScalesIsAnotherRun) {

@@ -43,13 +43,16 @@ TEST(History, JsonAndBack) {
   for (const char* key : {"train_accuracy", "integer_rate"}) ASSERT_EQ(old[1].erase(key), 1u);
   EXPECT_TRUE(std::isnan(parse_history(old.dump())[1].train_accuracy)) << "of a build that did not count";
   EXPECT_TRUE(parse_history("[]").empty());
+  old[0]["step"] = 1e300;
+  EXPECT_NE(refusal([&] { parse_history(old.dump()); }).find("step is 1e+300, a whole number is wanted"),
+            std::string::npos);
   for (const char* bad : {"", "{}", "[1]", "[{\"epoch\": 1}]"})
     EXPECT_NE(refusal([&] { parse_history(bad); }), "") << bad;
 }
 
 TEST(History, PatienceCountsFromTheFirstBest) {
   std::vector<Epoch> history;
-  const auto add = [&](double accuracy) { history.push_back({0, 0, 0, accuracy, 0, 0}); };
+  const auto add = [&](double accuracy) { history.push_back({0, 100, 0, accuracy, 0, 0}); };
   EXPECT_EQ(best_epoch(history), -1);
   EXPECT_FALSE(out_of_patience(history, 1));
   for (const double accuracy : {0.5, 0.8, 0.8, 0.7}) add(accuracy);
@@ -57,6 +60,15 @@ TEST(History, PatienceCountsFromTheFirstBest) {
   EXPECT_TRUE(out_of_patience(history, 2));
   EXPECT_FALSE(out_of_patience(history, 3));
   EXPECT_FALSE(out_of_patience(history, 0));
+}
+
+TEST(History, PatienceLeavesTheFirstStepsOut) {
+  std::vector<Epoch> history;
+  for (std::int64_t step = 1; step <= 50; ++step) history.push_back({step, step, 0, 0.3, 0, 0});
+  EXPECT_FALSE(out_of_patience(history, 1)) << "running statistics are still those of the start";
+  history.push_back({51, 51, 0, 0.3, 0, 0});
+  EXPECT_TRUE(out_of_patience(history, 1));
+  EXPECT_FALSE(out_of_patience(history, 2));
 }
 
 TEST_F(RunEnd, EpochsAreTold) {
@@ -97,7 +109,9 @@ TEST_F(RunEnd, PatienceEndsARun) {
   const TrainResult result = fit(*small_model(8), data_, o);
   EXPECT_EQ(result.end, End::patience);
   EXPECT_LT(result.history.size(), 50u);
-  EXPECT_EQ(best_epoch(result.history), static_cast<std::int64_t>(result.history.size()) - 3);
+  EXPECT_GT(result.steps, 50);
+  EXPECT_TRUE(out_of_patience(result.history, 2));
+  EXPECT_FALSE(out_of_patience({result.history.begin(), result.history.end() - 1}, 2));
   EXPECT_EQ(result.test_accuracy, result.history.back().test_accuracy);
   o.patience = -1;
   EXPECT_NE(refusal([&] { fit(*small_model(8), data_, o); }).find("patience is -1"), std::string::npos);

@@ -2,6 +2,7 @@
 // the measurements that chose them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,10 @@ struct Recipe {
                           ///< steps
   optim::Schedule schedule;
 };
+
+/// 64 images a step, and fewer of a small data set, so that an epoch has several steps: the largest power of two, from
+/// 8 on, that gives six.
+std::int64_t default_batch(std::int64_t images);
 
 Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer);
 

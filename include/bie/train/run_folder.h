@@ -7,6 +7,10 @@
 
 #include "bie/train/history.h"
 
+namespace bie::io {
+class FolderLock;
+}
+
 namespace bie::train {
 
 /// DIR/config.json               what was run
@@ -28,8 +32,8 @@ class RunFolder {
   std::string model() const { return path_ + "/model.safetensors"; }
   std::string report() const { return path_ + "/report.html"; }
 
-  /// Writes config.json, and the log of the epochs that a resumed run has behind it: the log is always that of the
-  /// run's last checkpoint and what came after it.
+  /// Makes the folder and holds it against other runs. Writes config.json, and the log of the epochs that a resumed run
+  /// has behind it: the log is always that of the run's last checkpoint and what came after it.
   void start(const std::string& config_json, const std::vector<Epoch>& past);
   void add(const Epoch& epoch);
   void write_report(const std::string& html) const;
@@ -37,6 +41,7 @@ class RunFolder {
  private:
   struct Writers;
   std::string path_;
+  std::unique_ptr<io::FolderLock> lock_;
   std::unique_ptr<Writers> writers_;
 };
 

@@ -20,8 +20,8 @@ namespace bie::train {
 
 struct TrainOptions {
   std::int64_t epochs = 30;
-  std::int64_t batch = 64;
-  at::Device device = at::kCPU;  ///< of the training; model and training data move there once (see device_of)
+  std::optional<std::int64_t> batch;  ///< images a step; where not given, default_batch of their count
+  at::Device device = at::kCPU;       ///< of the training; model and training data move there once (see device_of)
   Augmentation augment = Augmentation::none;
   OptimizerKind optimizer = OptimizerKind::diodemix;
   std::optional<double> lr, weight_decay, integer_lr, integer_memory;  ///< where not given, default_recipe's
@@ -37,7 +37,9 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0;  ///< steps; 0: once an epoch
   bool resume = false;                ///< go on from the newest good checkpoint there
 
-  std::int64_t patience = 0;  ///< epochs without a better test accuracy after which the run ends; 0: it never does
+  /// Epochs without a better test accuracy after which the run ends; 0: it never does. The first 50 steps do not count:
+  /// until then the running statistics of BatchNorm, and with them the accuracy, are still those of the start.
+  std::int64_t patience = 0;
 };
 
 /// The rates of a run: those of the options, and the defaults of the model's width for the others.
