@@ -78,6 +78,11 @@ Destination destination_of(const std::string& kind, const std::string& path) {
 
   const std::string target = behind_links(path);
   if (target.empty()) fail("its links have no end");
+  // Room for .tmp-PID behind it: known before the work, not after it.
+  constexpr std::size_t longest_name = 240;
+  const std::size_t name_bytes = target.size() - (target.find_last_of('/') + 1);
+  if (name_bytes > longest_name)
+    fail_file(kind, path, "its name has ", name_bytes, " bytes, at most ", longest_name, " can be written");
   if (::access(folder_of(target).c_str(), W_OK | X_OK) != 0)
     fail_file(kind, path, "the folder ", folder_of(target), " cannot be written: ", std::strerror(errno));
   if (!exists) return {Kind::absent, target, 0, 0, 0};

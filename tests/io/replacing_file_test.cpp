@@ -133,6 +133,7 @@ TEST(ReplacingFile, WhatCannotBeReplacedIsRefused) {
   };
   refused(scratch.folder(), "is a folder");
   refused(scratch.path("none/a"), "cannot be written");
+  refused(scratch.path(std::string(250, 'a')), "its name has 250 bytes, at most 240");
   std::filesystem::create_symlink("round", scratch.path("round"));
   refused(scratch.path("round"), "cannot be written");
   std::filesystem::create_symlink("none/a", scratch.path("nowhere"));
