@@ -82,7 +82,7 @@ def test_wrong_use_exits_2(program, arguments):
     assert all(word in process.stderr for word in arguments if word == "--seed")
     if "--json" in arguments:
         return
-    (line,) = program.run(*arguments, "--json", threads=None).stdout.splitlines()
+    (line,) = program.run("--json", *arguments, threads=None).stdout.splitlines()
     document = json.loads(line)
     command = arguments[0] if arguments and arguments[0] in SUBCOMMANDS else document["command"]
     assert document == {"schema": 1, "command": command, "error": document["error"], "exit_code": 2}
