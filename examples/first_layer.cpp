@@ -5,7 +5,7 @@
 #include "bie/nn/linear.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/optim/parameters.h"
-#include "bie/passive_threads.h"
+#include "bie/train/passive_threads.h"
 
 BIE_PASSIVE_THREADS;
 

@@ -44,8 +44,8 @@ enum class GradMode {
 struct BinaryLinearOptions {
   std::optional<std::int64_t> in_features;  ///< k, where neither x nor the weight tells it (both packed); else checked
   at::Tensor anchor;                        ///< see above
-  at::Tensor panels;                        ///< from binary_prepack(weight); read in place of a packed weight only
-  std::int64_t kernel_id = 0;               ///< see select_binary_kernel; ignored with panels, which bring their kernel
+  at::Tensor panels;           ///< from binary_prepack(weight); read in place of a packed weight that is as it was then
+  std::int64_t kernel_id = 0;  ///< see select_binary_kernel; ignored with panels, which bring their kernel
 };
 
 /// y = S * (k - 2 * popcount(bit(xs) XOR bit(w))), bit(v) = v >= 0.
@@ -81,7 +81,8 @@ struct QLinearOptions {
   double eps = 1e-5;                        ///< smallest step size
   GradMode grad_mode = GradMode::exact;
   at::Tensor anchor;
-  at::Tensor panels;  ///< from the prepack operator; read in place of an int8 weight that has no anchor
+  at::Tensor
+      panels;  ///< from the prepack operator; read in place of an int8 weight that is as it was then and has no anchor
 };
 
 /// y = (q8(xs, scale_a) . q_w^T) * S, q8(v, s) = clamp(rint(v / max(s, eps)), -128, 127).
@@ -110,7 +111,7 @@ struct BinaryConv2dOptions {
   std::int64_t padding_value = -1;                         ///< what lies outside the image: -1, or 0 for nothing
   std::optional<std::array<std::int64_t, 2>> kernel_size;  ///< needed for a flat packed weight; else checked
   at::Tensor anchor;
-  at::Tensor panels;  ///< from binary_conv2d_prepack(weight); read in place of a packed weight only
+  at::Tensor panels;  ///< from binary_conv2d_prepack(weight); read in place of a packed weight that is as it was then
 };
 
 /// Cross-correlation of signs, y = S * sum of bit(xs) and bit(w) as +1 and -1, bit(v) = v >= 0; groups as torch's.

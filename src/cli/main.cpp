@@ -12,8 +12,8 @@
 #include <new>
 #include <string>
 
-#include "bie/passive_threads.h"
 #include "bie/train/device.h"
+#include "bie/train/passive_threads.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/help_text.h"
@@ -66,7 +66,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   bie::cli::use_help_text(app);
   app.set_version_flag("--version", bie::cli::version_text, "print the version and what it was built with");
   app.require_subcommand(1);
-  app.add_option("--threads", global.threads, "CPU threads (default: what the net can use of the cores)")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", global.threads, "CPU threads (default: what the net can use of the cores)")
+      ->check(CLI::Range(1, 1024));
   app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
   app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
   app.fallthrough();

@@ -119,7 +119,7 @@ void run_codes(const ConvArgs& a, const Geometry& g, Quantiser q, const at::Tens
   }
   Weight w;
   w.dtype = kernels::Dtype::s8;
-  if (g.packed) w.panels = value_or_none(a.panels);
+  if (g.packed) w.panels = panels_of(a.weight, a.panels);
   if (!w.panels.defined()) w.values = dense_codes(a.weight, g, a.groups);
   run_conv2d(op_name, conv2d_tables(kernels::Dtype::s8), kernel_shape(codes, g, move), codes, q, w, y);
 }
@@ -138,7 +138,7 @@ at::Tensor forward(const ConvArgs& a) {
   if (y.numel() == 0) return y;
   Weight w;
   w.dtype = kernels::Dtype::bits;
-  if (g.packed) w.panels = value_or_none(a.panels);
+  if (g.packed) w.panels = panels_of(a.weight, a.panels);
   check_one_device(op_name, {a.x, a.weight, q.bias, w.panels});
   if (runs_on_codes(a.weight, a.groups, a.padding_value)) {
     run_codes(a, g, q, y);

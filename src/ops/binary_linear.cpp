@@ -76,7 +76,7 @@ at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   at::Tensor y = empty_output(x, weight);
   if (y.numel() == 0) return y;
   Weight w;
-  if (is_packed(weight)) w.panels = value_or_none(panels);
+  if (is_packed(weight)) w.panels = panels_of(weight, panels);
   check_one_device(op_name, {x, weight, q.bias, w.panels});
   if (!w.panels.defined()) {
     // On CUDA signs are packed while they are arranged.

@@ -30,7 +30,8 @@ struct PanelHeader {
   std::int32_t taps;
   std::int64_t n, k;
   std::int32_t groups, pad_code;
-  char kernel[32];
+  std::uint32_t version;  ///< of the weight: how often it was written to
+  char kernel[28];
 
   bool holds(const PanelHeader& weight) const {
     return n == weight.n && k == weight.k && taps == weight.taps && groups == weight.groups &&
@@ -39,11 +40,16 @@ struct PanelHeader {
 };
 static_assert(sizeof(PanelHeader) == header_bytes);
 
-/// The header of a GEMM's weight, and of a convolution's; the kernel is still to be named.
-PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, {}}; }
+/// The header of a GEMM's weight, and of a convolution's; version and kernel are still to be named.
+PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, 0, {}}; }
 PanelHeader header_of(const kernels::Conv2dShape& s) {
   const auto cut = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, {}};
+  return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, 0, {}};
+}
+
+/// A tensor of inference mode counts no writes.
+std::uint32_t version_of(const at::Tensor& weight) {
+  return weight.is_inference() ? 0 : static_cast<std::uint32_t>(weight._version());
 }
 
 /// Asks for huge pages where panels fill some: few rows read them all, and 4 KiB pages miss the TLB.
@@ -54,7 +60,8 @@ at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes) {
 }
 
 /// Writes the header; the pointer behind it.
-void* panels_begin(const at::Tensor& panels, PanelHeader header, const char* kernel) {
+void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHeader header, const char* kernel) {
+  header.version = version_of(weight);
   std::strncpy(header.kernel, kernel, sizeof header.kernel - 1);
   std::memcpy(panels.mutable_data_ptr(), &header, sizeof header);
   return static_cast<char*>(panels.mutable_data_ptr()) + header_bytes;
@@ -92,6 +99,15 @@ const void* panel_data(const at::Tensor& panels) {
 }
 
 }  // namespace
+
+at::Tensor panels_of(const at::Tensor& weight, const OptTensor& panels) {
+  const at::Tensor given = value_or_none(panels);
+  const bool has_values = weight.numel() > 1 && weight.is_non_overlapping_and_dense();
+  if (!given.defined() || !given.is_cpu() || given.nbytes() < header_bytes || !has_values) return given;
+  PanelHeader header;
+  std::memcpy(&header, given.const_data_ptr(), sizeof header);
+  return header.version == version_of(weight) ? given : at::Tensor();
+}
 
 kernels::Parallel torch_parallel() {
   return {[](void*, std::int64_t count, std::int64_t grain, kernels::Parallel::Body body, void* context) {
@@ -321,7 +337,7 @@ at::Tensor prepack_gemm(const char* op, const GemmTables& tables, const at::Tens
   const kernels::GemmKernel& row = gemm_row(op, tables.cpu, {1, n, k}, kernel_id);
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
   if (!weight.is_meta())
-    row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, header_of(n, k), row.name),
+    row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, weight, header_of(n, k), row.name),
                 torch_parallel());
   return panels;
 }
@@ -334,7 +350,7 @@ at::Tensor prepack_conv2d(const char* op, const Conv2dTables& tables, const at::
   const kernels::Conv2dKernel& row = kernels::choose(tables.cpu, shape, host_isas(op));
   const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
   if (!weight.is_meta())
-    row.prepack(weight.contiguous().const_data_ptr(), shape, panels_begin(panels, header_of(shape), row.name),
+    row.prepack(weight.contiguous().const_data_ptr(), shape, panels_begin(panels, weight, header_of(shape), row.name),
                 torch_parallel());
   return panels;
 }

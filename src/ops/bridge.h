@@ -117,13 +117,18 @@ struct Quantiser {
   const float* bias_data() const { return bias.defined() ? bias.const_data_ptr<float>() : nullptr; }
 };
 
+/// The panels that came with a packed weight, undefined where the weight was written to since they were made: a
+/// compiled graph goes on handing them over. Not told for panels on CUDA, which have no header, nor where the weight is
+/// there for its shape alone (strides of 0).
+at::Tensor panels_of(const at::Tensor& weight, const OptTensor& panels);
+
 /// The weight of a GEMM or convolution, and perhaps already arranged.
 struct Weight {
   at::Tensor values;  ///< on the CPU in the checkpoint layout; on CUDA that, int8 codes of one byte, or floats
   kernels::Dtype dtype = kernels::Dtype::f32;  ///< of `values`
   Scale scale;                                 ///< floats become codes with max(scale, floor)
   float floor = 1;
-  at::Tensor panels;  ///< undefined, or from prepack: `values` is not read then
+  at::Tensor panels;  ///< undefined, or from prepack (see panels_of): `values` is not read then
 };
 
 /// The tables of one product on every device.

@@ -26,7 +26,7 @@ Operands operands(const Args& a, std::int64_t channels, bool plain) {
   TORCH_CHECK_VALUE(!is_codes(a.x) || device.is_cuda() || scale_a.value != 0, op,
                     ": scale_a is not initialised, which only a float x can do (init_scale_)");
   check_eps(op, a.eps);
-  const at::Tensor panels = is_codes(a.weight) && !is_there(a.anchor) ? value_or_none(a.panels) : at::Tensor();
+  const at::Tensor panels = is_codes(a.weight) && !is_there(a.anchor) ? panels_of(a.weight, a.panels) : at::Tensor();
   const at::Tensor bias = float_bias(op, value_or_none(a.bias_a), channels);
   check_one_device(op, {a.x, a.weight, bias, panels});
   Operands o{{bias, scale_a, {}, static_cast<float>(a.eps)}, {}};

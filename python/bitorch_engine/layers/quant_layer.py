@@ -63,8 +63,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the
     weight has changed (told by its memory and version), forgotten by ``train()``; packed in every call where the weight
     was made in inference mode, which counts no versions. That form is never saved, copied or pickled. A write through
-    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``, nor by a compiled
-    graph one into ``qweight``: call ``repack()``.
+    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``, nor, by a
+    compiled graph on CUDA, one into ``qweight``: call ``repack()``.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
     ours:
@@ -327,8 +327,10 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self._call(x, *self._pack(), self._options())
         # Panels fit one machine and are never saved. is_exporting() is true in every graph that dynamo makes.
         exporting = getattr(torch.compiler, "_is_exporting_flag", True)
-        panels = None if exporting else self._packed_panels
-        return self._call(x, self._from_file(self.qweight), self.scale_w, self._options(panels=panels))
+        packed = self._from_file(self.qweight)
+        # The operator tells by the weight whether its panels are stale: not by one that the graph makes in each call.
+        panels = None if exporting or packed is not self.qweight else self._packed_panels
+        return self._call(x, packed, self.scale_w, self._options(panels=panels))
 
     def train(self, mode: bool = True) -> QuantLayer:
         if mode or self.training:
