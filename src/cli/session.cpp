@@ -6,6 +6,7 @@
 #include <CLI/Formatter.hpp>
 #include <charconv>
 
+#include "bie/train/recipe.h"
 #include "cli/interrupt.h"
 #include "cli/log.h"
 #include "cli/progress_bar.h"
@@ -43,7 +44,7 @@ Session train_with_bar(const std::string& label, const nn::ModelConfig& config, 
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
   Session session{nn::make_model(fitted(config, data)), {}};
-  use_threads_for(session.model->config(), options.batch);
+  use_threads_for(session.model->config(), options.batch.value_or(train::default_batch(data.train_images.size(0))));
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
   std::string accuracy;

@@ -103,7 +103,10 @@ const void* panel_data(const at::Tensor& panels) {
 at::Tensor panels_of(const at::Tensor& weight, const OptTensor& panels) {
   const at::Tensor given = value_or_none(panels);
   const bool has_values = weight.numel() > 1 && weight.is_non_overlapping_and_dense();
-  if (!given.defined() || !given.is_cpu() || given.nbytes() < header_bytes || !has_values) return given;
+  // What is no panels at all is refused where it is read.
+  if (!given.defined() || !given.is_cpu() || given.scalar_type() != at::kByte || given.numel() < header_bytes ||
+      !has_values)
+    return given;
   PanelHeader header;
   std::memcpy(&header, given.const_data_ptr(), sizeof header);
   return header.version == version_of(weight) ? given : at::Tensor();

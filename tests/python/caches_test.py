@@ -116,7 +116,8 @@ def test_a_packed_layer_keeps_its_panels_in_a_compiled_graph_and_not_in_an_expor
     with torch.no_grad():
         assert torch.equal(torch.compile(layer, backend=backend, fullgraph=True)(x), layer(x))
     (call,) = [node for node in graphs[0].graph.nodes if "bie" in str(node.target) and "from_layout" not in str(node)]
-    assert call.kwargs.get("panels") is not None
+    # A flat layout of another class is read anew in each call, and so are its panels.
+    assert (call.kwargs.get("panels") is not None) == (layer.qweight.dim() > 1)
     for strict in (False, True):
         program = torch.export.export(layer, (x,), strict=strict)
         calls = [node for node in program.graph.nodes if "bie" in str(node.target)]
@@ -199,7 +200,7 @@ def test_a_compiled_graph_follows_a_changed_packed_weight(kind):
     with torch.no_grad():
         before = compiled(x)
         assert torch.equal(before, layer(x))
-        layer.qweight.copy_(layer.qweight.flip(0))
+        layer.qweight.bitwise_not_()
         after = compiled(x)
         assert torch.equal(after, layer(x)) and not torch.equal(after, before)
     torch._dynamo.reset()
