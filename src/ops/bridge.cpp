@@ -30,8 +30,8 @@ struct PanelHeader {
   std::int32_t taps;
   std::int64_t n, k;
   std::int32_t groups, pad_code;
-  std::uint32_t version;  ///< of the weight: how often it was written to
   char kernel[28];
+  std::uint32_t version;  ///< of the weight: how often it was written to
 
   bool holds(const PanelHeader& weight) const {
     return n == weight.n && k == weight.k && taps == weight.taps && groups == weight.groups &&
@@ -40,11 +40,11 @@ struct PanelHeader {
 };
 static_assert(sizeof(PanelHeader) == header_bytes);
 
-/// The header of a GEMM's weight, and of a convolution's; version and kernel are still to be named.
-PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, 0, {}}; }
+/// The header of a GEMM's weight, and of a convolution's; kernel and version are still to be named.
+PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, {}, 0}; }
 PanelHeader header_of(const kernels::Conv2dShape& s) {
   const auto cut = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, 0, {}};
+  return {{'b', 'i', 'e', '1'}, cut(s.taps()), s.out_c, s.depth(), cut(s.groups), s.pad_code, {}, 0};
 }
 
 /// A tensor of inference mode counts no writes.
