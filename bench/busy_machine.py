@@ -1,6 +1,6 @@
 """What other work on the machine costs a program: its own choice of threads and waiting against every other one.
 
-python bench/busy_machine.py [--rounds N] [--build DIR] [--program NAME]...
+python bench/busy_machine.py [--rounds N] [--build DIR] [--program NAME]... [--beside 0|2|8|quota]...
 
 Each program runs as it is and with threads and waiting set by hand, in turns, beside 0, 2 and 8 processes that do
 nothing but keep a core busy, and under a quota of 1.5 CPUs. Wall time, median over the rounds. The last column is the
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BUSY = [0, 2, 8]
+BESIDE = ["0", "2", "8", "quota"]  # busy processes, or none and a quota
 QUOTA = 1.5
 PERIOD_US = 100_000
 # libgomp's default spins 300,000 times at a barrier; tens of times slower where a core is not its own, so it is timed
@@ -122,26 +122,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=Path, default=ROOT / "build/release")
     parser.add_argument("--program", action="append", help="time these alone, by the names of the table")
+    parser.add_argument("--beside", action="append", choices=BESIDE, help="beside these alone")
     arguments = parser.parse_args()
     quota = Quota()
     print(f"the quota is {quota.how}", file=sys.stderr)
-    columns: list[str] = []
+    columns = list(settings(["/bie"], idle=True))
+    print(f"| program | beside | {' | '.join(columns)} | own / best |")
+    print("| --- " * (len(columns) + 3) + "|")
     try:
         for name, command in programs(arguments.build).items():
             if arguments.program and name not in arguments.program:
                 continue
-            for where in [*BUSY, "quota"]:
-                idle = where == 0
-                with busy(where if isinstance(where, int) else 0):
-                    prefix = quota.prefix() if where == "quota" else []
-                    found = medians(command, prefix, arguments.rounds, idle)
-                if not columns:
-                    columns = list(found)
-                    print(f"| program | beside | {' | '.join(columns)} | own / best |")
-                    print("| --- " * (len(columns) + 3) + "|")
+            for where in arguments.beside or BESIDE:
+                limited = where == "quota"
+                with busy(0 if limited else int(where)):
+                    found = medians(command, quota.prefix() if limited else [], arguments.rounds, where == "0")
                 best = min(time for setting, time in found.items() if setting != "own")
                 cells = [f"{found[c]:.2f}" if c in found else "" for c in columns]
-                beside = f"quota {QUOTA}" if where == "quota" else f"{where} busy"
+                beside = f"quota {QUOTA}" if limited else f"{where} busy"
                 print(f"| {name} | {beside} | {' | '.join(cells)} | {found['own'] / best:.2f} |", flush=True)
     finally:
         quota.close()

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
 
 #include <cstdio>
@@ -10,6 +11,7 @@
 BIE_PASSIVE_THREADS;
 
 int main() {
+  at::set_num_threads(1);                 // steps this small are not worth sharing
   bie::nn::BinaryLinear layer(1000, 37);  // any sizes
   layer->prepare_params();                // the weight is int8 from here on
   bie::optim::DiodeMix optimizer({{bie::optim::parameters(*layer), {.lr = 1e-2, .beta2 = 0.999}}});
