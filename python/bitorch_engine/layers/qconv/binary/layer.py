@@ -106,7 +106,7 @@ class SignsConv2d(SignsLayer, BinaryConv2dBase):
         return packed.view(self._packed_shape())
 
     def _from_file(self, qweight: Tensor) -> Tensor:
-        # The operator reads filters of any shape but flat ones, and tells by the tensor itself whether its panels are stale.
+        # The operator reads filters of any shape but flat ones, and tells by the tensor whether its panels are stale.
         return qweight if qweight.dim() > 1 else qweight.view(self.out_channels, self._row_bytes())
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
