@@ -151,3 +151,20 @@ def test_other_integers_are_refused():
     model.codes = nn.Parameter(torch.zeros(3, dtype=torch.int8), requires_grad=False)
     with pytest.raises(TypeError, match="no quantised layer"):
         AveragedModel(model).update_parameters(model)
+
+
+@pytest.mark.parametrize("average", [swa_utils.AveragedModel, AveragedModel])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.integer], ids=repr)
+def test_an_average_made_before_the_first_batch_computes_as_its_model(kind, average):
+    layer, x = kind.make(), kind.batch(1)
+    model = nn.Sequential(layer, nn.PReLU())
+    averaged = average(model)
+    averaged.eval()
+    layer(kind.batch())
+    with torch.no_grad():
+        layer.weight.mul_(1.7)  # past the scale that the first batch gave it
+    averaged.update_parameters(model)
+    assert torch.equal(averaged(x), model.eval()(x))
+    torch._dynamo.reset()
+    graph = torch.compile(averaged.module, backend="aot_eager")
+    assert torch.equal(graph(x), model(x))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bitorch_engine._operators import ops
+from bitorch_engine.layers.layer_state import Seen
 from bitorch_engine.layers.quant_layer import QuantLayer
 from bitorch_engine.layers.step_size import EPS, code_factor, smallest_step
 
@@ -16,10 +17,24 @@ class CodesLayer(QuantLayer):
     """Mixin, before a base class of the API: weights and activations are 8- or 4-bit codes times one scale."""
 
     _packed_type = torch.int8
-    _prepared = False  # scale_w belongs to the weight
+    _scale_read: tuple[Seen, bool] | None = None  # scale_w when it was last read, and whether it was set
 
-    def _set_prepared(self, prepared: bool) -> None:
-        self._prepared = prepared
+    @property
+    def _prepared(self) -> bool:
+        """Whether scale_w belongs to the weight. The tensor itself says so, as its copies do: 1 is nobody's scale."""
+        read = self._scale_read
+        if read is None or not read[0].is_still(self.scale_w):
+            seen = Seen(self.scale_w)
+            self._scale_read = read = seen, self.scale_w.is_meta or float(self.scale_w.detach()) != 1
+        return read[1]
+
+    def _unprepare(self) -> None:
+        if self._bits == 4 and self.scale_w is not None:
+            with torch.inference_mode(self.scale_w.is_inference()), torch.no_grad():
+                self.scale_w.fill_(1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_scale_read": None}
 
     def _forget(self) -> None:
         super()._forget()
@@ -39,10 +54,14 @@ class CodesLayer(QuantLayer):
 
     def _weight_scale(self) -> Tensor:
         """8 bits: 2 mean|w| / 11.269; 4 bits: max(2 mean|w| / 5.6345, eps), once."""
-        if self._bits == 4 and self._prepared:
+        tracing = torch.compiler.is_compiling()
+        if self._bits == 4 and not tracing and self._prepared:
             return self.scale_w
         scale = self._quantize(self.weight.detach(), None)[1]
-        return scale if self._bits == 8 else scale.clamp_min(self._smallest_step)
+        if self._bits == 8:
+            return scale
+        scale = scale.clamp_min(self._smallest_step)
+        return torch.where(self.scale_w == 1, scale, self.scale_w) if tracing else scale
 
     def _prepare_codes(self) -> None:
         """Sets the scale of a latent 4-bit weight; makes codes of the weight of a layer that is not latent. Once."""
@@ -60,15 +79,13 @@ class CodesLayer(QuantLayer):
                 self.scale_w.copy_(scale)
             else:
                 self._make_integer(self._quantize(weight.detach(), scale)[0], scale)
-        self._prepared = True
 
     def renew_weight_scale(self) -> None:
         """Gives the float weight of a prepared 4-bit layer the scale it would be prepared with as it is."""
         if self._bits == 4 and self._prepared and self.weight is not None and self.weight.is_floating_point():
-            self._prepared = False
+            self._unprepare()
             with torch.no_grad():
                 self.scale_w.copy_(self._weight_scale())
-            self._prepared = True
             self.repack()
 
     def _training_scale(self) -> Tensor | None:

@@ -154,7 +154,7 @@ class LayerState(nn.Module):
         nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
         self.qweight = None
         self._set_weight(weight)
-        self._set_prepared(False)
+        self._unprepare()
         with torch.no_grad():
             if self.bias is not None:
                 bound = 1 / math.sqrt(math.prod(self._weight_shape[1:]))
@@ -186,7 +186,7 @@ class LayerState(nn.Module):
             self.channel_scale.copy_(ratios)
             weight /= ratios.to(weight.dtype).view(-1, *[1] * (weight.dim() - 1))
         self._set_weight(weight)
-        self._set_prepared(False)
+        self._unprepare()
 
     def set_quantized_weight_data(self, x: Tensor) -> None:
         """Takes a packed weight in place of any other form; ``ShapeError`` unless it has the layer's packed shape."""
@@ -233,8 +233,8 @@ class LayerState(nn.Module):
             form = {"qweight": self._to_file(packed).detach()}
             return form if self.scale_w is None else form | {"scale_w": scale.detach()}
 
-    def _set_prepared(self, prepared: bool) -> None:
-        """Whether scale_w belongs to the float weight that was put in place."""
+    def _unprepare(self) -> None:
+        """Takes note that scale_w does not belong to the float weight that was put in place."""
 
     @property
     def weight_trainable(self) -> bool:
@@ -355,7 +355,7 @@ class LayerState(nn.Module):
             self._packed_from = None
             self._adopt()
             if isinstance(value, Tensor) and value.is_floating_point():
-                self._set_prepared(False)
+                self._unprepare()
         elif name == "qweight":
             weight = self._parameters.get("weight")
             self._packed_from = None if weight is None or value is None else Seen(weight)

@@ -159,8 +159,6 @@ def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
     for name in (*_VECTORS, *_SCALES):
         if name in values:
             take_entry(layer, name, values[name], assign)
-    if "scale_w" in values:
-        layer._set_prepared(values["scale_w"].is_meta or float(values["scale_w"]) != 1)  # 1: nobody prepared it
     if "scale_a" in values:
         layer._scale_ready, layer._guarded_scale = False, 0.0
     layer.repack()
