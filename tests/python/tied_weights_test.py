@@ -149,3 +149,34 @@ def test_a_weight_put_in_place_past_the_setter_is_prepared(kind):
     layer.register_parameter("weight", nn.Parameter(torch.randn(layer._weight_shape)))
     layer(x).square().sum().backward()
     assert layer.weight.dtype == torch.int8 and layer.weight.grad is not None
+
+
+@every_integer
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_layer_that_never_ran_shows_the_scale_of_the_layer_it_shares_with(kind, first):
+    model, x = tied(kind, prepared=False), kind.batch(1)
+    model[first](kind.batch())
+    model[1 - first].scale_a.data.copy_(model[first].scale_a.detach())
+    scale = float(model[first].scale_w)
+    assert scale != 1
+    model.eval()
+    for state in (layer.packed_state() for layer in model):
+        assert float(state["scale_w"]) == scale
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(model[1 - first], backend="eager")(x), model[first](x))
+    other = loaded(model, tied(kind)).eval()
+    assert [float(layer.scale_w) for layer in other] == [scale] * 2
+    assert torch.equal(other[0](x), model[0](x))
+
+
+@every_integer
+def test_a_shared_weight_that_is_float_again_leaves_each_layer_its_own_scale(kind):
+    model = tied(kind)
+    model[0].set_weight_data(torch.randn(model[0]._weight_shape))
+    model[1].weight = nn.Parameter(torch.randn(model[0]._weight_shape))
+    for layer in model:
+        layer.set_weight_data(torch.randn(model[0]._weight_shape))
+        layer.prepare_params()
+    before = float(model[0].scale_w)
+    model[1].scale_w.data.fill_(3)
+    assert float(model[0].scale_w) == before

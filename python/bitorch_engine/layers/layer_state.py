@@ -29,6 +29,11 @@ from bitorch_engine.layers.whole_load import load_layer
 alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
 
 
+def owners(weight: Tensor) -> list[LayerState]:
+    """The layers that have this weight."""
+    return [layer for layer in list(alive) if layer._parameters.get("weight") is weight]
+
+
 class Seen:
     """A tensor as it was when something was derived from it. Holds its memory, so that no other gets its address."""
 
@@ -259,12 +264,26 @@ class LayerState(nn.Module):
             old.grad = None
             if old.is_floating_point():
                 old.requires_grad_(False)
+            elif value.is_floating_point():
+                self._part(old)
             self._packed_from = None
             old.data = value
             old.__class__ = nn.Parameter if value.is_floating_point() else self._integer_parameter
             self._forget()
             self._adopt()
+            if not value.is_floating_point():
+                for layer in owners(old):
+                    layer._adopt()
         self.weight_trainable = trainable
+
+    def _part(self, weight: Tensor) -> None:
+        """Gives every layer that shares an integer weight a scale of its own, as float weights have."""
+        for layer in owners(weight):
+            if layer.scale_w is not None:
+                if can_hold(layer.scale_w, own := ordinary(layer.scale_w.detach().clone())):
+                    layer.scale_w.data = own
+                layer._unprepare()
+        weight.scale_w = None
 
     def _make_integer(self, codes: Tensor, scale: Tensor) -> None:
         self._set_weight(codes)
