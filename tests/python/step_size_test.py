@@ -105,10 +105,12 @@ def test_evaluation_by_assignment_sees_the_floor(make, batch):
 @every_model
 @pytest.mark.filterwarnings("ignore:DiodeMix has the scale")
 @pytest.mark.parametrize("make_optimizer", [torch.optim.SGD, torch.optim.Adam, DiodeMix])
-def test_parameters_are_above_the_floor_after_a_step(make, batch, make_optimizer):
+@pytest.mark.parametrize("training", [True, False])
+def test_parameters_are_above_the_floor_after_a_step(make, batch, make_optimizer, training):
     torch.manual_seed(0)
     model, x = make(), batch()
     model(x)
+    model.train(training)
     for owner in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         scales = step_sizes(owner)
         optimizer = make_optimizer(scales, lr=100.0)

@@ -126,8 +126,13 @@ class StepSizeOptions:
         return ()
 
     def _guard_scales(self) -> None:
+        """The floor in training; an evaluation computes with what was written into a step size."""
+        if self.training:
+            self._keep_floor()
+
+    def _keep_floor(self) -> None:
         """Keeps learned step sizes from crossing zero, whatever the optimizer did; docs/training.md says why."""
-        if self.training and self._step_size_floor > 0:
+        if self._step_size_floor > 0:
             for scale, first in self._first_values():
                 if first > 0:
                     # .data: the scale may have been saved by an earlier call in the same graph.
@@ -162,13 +167,16 @@ guarded: weakref.WeakSet[StepSizeOptions] = weakref.WeakSet()
 
 
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Parameters are read without their layer too: averages of a model's weights are made of ``parameters()``."""
+    """Parameters are read without their layer too: averages of a model's weights are made of ``parameters()``.
+
+    In whatever mode: gradients of a training batch may be stepped after ``eval()``.
+    """
     if torch.compiler.is_compiling() or not guarded:
         return
     stepped = {id(param) for group in optimizer.param_groups for param in group["params"]}
     for layer in list(guarded):
         if any(id(scale) in stepped for scale, _ in layer._first_values()):
-            layer._guard_scales()
+            layer._keep_floor()
 
 
 register_optimizer_step_post_hook(_after_a_step)
