@@ -1,6 +1,8 @@
 """Gradients of every kind against the formulas, and every way in which torch users train."""
 
 import copy
+import sys
+import threading
 import warnings
 
 import formulas
@@ -442,3 +444,30 @@ def test_gradients_that_are_taken_do_not_warn(kind):
         layer(kind.batch()).square().sum().backward()
         copied = copy.deepcopy(layer)
         copied(kind.batch())
+
+
+def test_steps_while_another_thread_makes_layers():
+    """The sets of what is alive grow meanwhile."""
+    interval, stop = sys.getswitchinterval(), threading.Event()
+
+    def make():
+        while not stop.is_set():
+            layers = [Q8LinearCutlass(4, 4) for _ in range(20)]
+            for layer in layers:
+                layer(torch.ones(1, 4))
+
+    layer, kept = Q8LinearCutlass(4, 4, latent=False), [Q8LinearCutlass(4, 4) for _ in range(300)]
+    for other in (layer, *kept):
+        other(torch.ones(1, 4))
+    thread = threading.Thread(target=make)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(30):
+            optimizer = DiodeMix(layer.parameters(), lr=0.1)
+            layer(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)

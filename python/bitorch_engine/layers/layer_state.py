@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.parameters import QuantParameter
 from bitorch_engine.layers.step_size import kept_float32
+from bitorch_engine.layers.weak_sets import members
 from bitorch_engine.layers.weight_state import (
     STATE_KEYS,
     StagedState,
@@ -31,7 +32,7 @@ alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
 
 def owners(weight: Tensor) -> list[LayerState]:
     """The layers that have this weight."""
-    return [layer for layer in list(alive) if layer._parameters.get("weight") is weight]
+    return [layer for layer in members(alive) if layer._parameters.get("weight") is weight]
 
 
 class Seen:

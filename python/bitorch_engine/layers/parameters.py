@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bitorch_engine.layers.update_rules import Rule, update
+from bitorch_engine.layers.weak_sets import members
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,7 +22,7 @@ integer_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 def has_optimizer(weight: Tensor) -> bool:
     """Whether one of them holds the weight."""
-    groups = (group for optimizer in list(integer_optimizers) for group in optimizer.param_groups)
+    groups = (group for optimizer in members(integer_optimizers) for group in optimizer.param_groups)
     return any(param is weight for group in groups for param in group["params"])
 
 

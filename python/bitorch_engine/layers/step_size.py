@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bitorch_engine._operators import ops
+from bitorch_engine.layers.weak_sets import members
 
 GRAD_MODES = ("exact", "reference")
 COMPATS = ("none", "bie-0.2.6")
@@ -174,7 +175,7 @@ def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> N
     if torch.compiler.is_compiling() or not guarded:
         return
     stepped = {id(param) for group in optimizer.param_groups for param in group["params"]}
-    for layer in list(guarded):
+    for layer in members(guarded):
         if any(id(scale) in stepped for scale, _ in layer._first_values()):
             layer._keep_floor()
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from bitorch_engine.layers.layer_state import alive
 from bitorch_engine.layers.parameters import QuantParameter, integer_optimizers
 from bitorch_engine.layers.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
+from bitorch_engine.layers.weak_sets import members
 from bitorch_engine.optim.galore_projector import GaLoreProjector
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
@@ -111,7 +112,7 @@ class DiodeMix(torch.optim.Optimizer):
 
     def _warn_of_missing_weights(self) -> None:
         known = {id(param) for group in self.param_groups for param in group["params"]}
-        for layer in list(alive):
+        for layer in members(alive):
             weight = layer.weight
             if weight is None or not layer.weight_trainable or id(weight) in known:
                 continue
