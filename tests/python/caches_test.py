@@ -374,3 +374,68 @@ def test_what_is_no_tensor_is_refused(kind, wrong):
             layer.train(training)(wrong)
     with pytest.raises(TypeError, match="a tensor is wanted"):
         layer.set_weight_data(wrong)
+
+
+def written_while_packing(layer, write):
+    """As another thread does: once, between the reading of the weight and the keeping of what was made of it."""
+    pack = layer._pack
+
+    def interrupted():
+        packed = tuple(None if tensor is None else tensor.clone() for tensor in pack())
+        del layer._pack
+        with torch.no_grad():
+            write()
+        return packed
+
+    layer.__dict__["_pack"] = interrupted
+
+
+def as_loaded(kind, layer, x):
+    other = kind.make()
+    other.load_state_dict(layer.state_dict())
+    return other.eval()(x)
+
+
+@every_kind
+@pytest.mark.parametrize("act", ["write", "data", "generate", "beside"])
+def test_a_write_while_another_thread_packs(kind, act):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    flipped = layer.weight.detach().flip(0, 1) if act != "generate" else -layer.weight.detach()
+
+    def write():
+        (layer.weight.data if act == "data" else layer.weight).copy_(flipped)
+        if act == "data":
+            layer.repack()
+
+    if act == "beside":  # a packed weight that is of an earlier one is renewed in evaluation
+        layer.generate_quantized_weight()
+        with torch.no_grad():
+            layer.weight.add_(0)
+    written_while_packing(layer, write)
+    if act == "generate":
+        layer.generate_quantized_weight()
+    else:
+        layer(x)
+    assert torch.equal(layer.weight, flipped)
+    assert torch.equal(layer(x), as_loaded(kind, layer, x))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "cpp" not in kind.name], ids=repr)
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_write_into_the_scale_is_seen(kind, prepared):
+    layer, x = kind.trained() if prepared else kind.make(), kind.batch(1)
+    if not prepared:
+        layer.scale_a.data.fill_(0.3)
+    layer.eval()(x)
+    for factor in (0.25, 3.0, 0.5):
+        with torch.no_grad():
+            layer.scale_w.mul_(factor)
+        assert torch.equal(layer(x), as_loaded(kind, layer, x))
+
+
+def test_a_weight_that_is_transposed_in_its_memory_is_seen():
+    layer, x = Q8LinearCutlass(16, 16), torch.randn(3, 16)
+    layer(x)
+    layer.eval()(x)
+    layer.weight.data = layer.weight.data.t()
+    assert torch.equal(layer(x), formula(layer, x))

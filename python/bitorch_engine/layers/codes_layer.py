@@ -94,6 +94,9 @@ class CodesLayer(QuantLayer):
     def _first_batch_factor(self) -> float:
         return code_factor(self._bits, self._compat)
 
+    def _packs_by_scale(self) -> bool:
+        return self._bits == 4 and self.weight.is_floating_point()
+
     def _pack(self) -> tuple[Tensor, Tensor | None]:
         codes, scale = self.weight.detach(), self.scale_w
         if codes.is_floating_point():

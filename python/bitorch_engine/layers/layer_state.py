@@ -212,8 +212,9 @@ class LayerState(nn.Module):
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""
         if self.weight is not None:
-            form = self._packed_form()
+            seen, form = Seen(self.weight), self._packed_form()
             self.qweight = form["qweight"].clone()
+            self._packed_from = seen  # and not what another thread wrote meanwhile
             if "scale_w" in form:
                 self.scale_w.data.copy_(form["scale_w"])
         if qweight_only:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bitorch_engine._operators import ANCHOR, FROZEN, ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.function import past_hooks
-from bitorch_engine.layers.layer_state import LayerState, version_of
+from bitorch_engine.layers.layer_state import LayerState, Seen, version_of
 from bitorch_engine.layers.parameters import has_optimizer
 from bitorch_engine.layers.step_size import (
     COMPATS,
@@ -33,8 +33,10 @@ class _Ready(NamedTuple):
 
     source: Tensor
     address: int
+    stride: tuple[int, ...]
     version: int | None
     scale_seen: Tensor | None
+    scale_version: int | None  # None where nothing was derived from the scale's value
     weight: Tensor
     whole: bool  # the weight is there, and not its shape alone
     scale_w: Tensor | None
@@ -83,6 +85,7 @@ class QuantLayer(StepSizeOptions, LayerState):
     _feature_axis: ClassVar[int] = -1
     _versions: tuple[int | None, ...] | None = None  # of weight, scale_a and bias_a in the last training batch
     _warned_of_gradient = False
+    _generation = 0  # how many times the derived forms were forgotten
 
     def __init__(
         self,
@@ -150,6 +153,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         return self.qweight
 
     def _forget(self) -> None:
+        self._generation += 1
         self._ready: _Ready | None = None
         self._packed_panels: Tensor | None = None  # of a layer that has qweight alone; what a compiled graph reads
 
@@ -211,8 +215,11 @@ class QuantLayer(StepSizeOptions, LayerState):
             ready is None
             or ready.source is not source
             or ready.address != source.data_ptr()
-            or ready.version != (0 if source.is_inference() else source._version)
+            or ready.stride != source.stride()
+            or ready.version is None
+            or ready.version != source._version
             or ready.scale_seen is not scale_w
+            or (ready.scale_version is not None and ready.scale_version != scale_w._version)
             or not (ready.whole or not torch.is_grad_enabled())
         ):
             ready = self._make_ready(source, scale_w)
@@ -236,6 +243,9 @@ class QuantLayer(StepSizeOptions, LayerState):
 
     def _make_ready(self, source: Tensor | None, scale_w: Tensor | None) -> _Ready:
         self._refuse_parametrized()
+        # Another thread may write meanwhile: what was seen before is what the forms are of, at most.
+        generation, address, stride, version = self._generation, source.data_ptr(), source.stride(), version_of(source)
+        scale_version = None
         # Tensors of inference mode could not be saved for a backward pass later on.
         with torch.inference_mode(False), torch.no_grad():
             if source is not self._parameters["weight"]:
@@ -246,9 +256,14 @@ class QuantLayer(StepSizeOptions, LayerState):
                 own = self._has_its_own()
                 if own:
                     self._adopt()
+                if self._packs_by_scale():
+                    scale_version = version_of(scale_w)
+                    version = None if scale_version is None else version
+                seen = Seen(source)
                 packed, scale = self._pack()
                 if own and self.qweight is not None:
                     self.qweight = self._to_file(packed).detach().clone()
+                    self._packed_from, generation = seen, generation + 1  # that assignment forgot once
                     if scale_w is not None:
                         scale_w.copy_(scale)
             if packed.is_inference():
@@ -257,11 +272,17 @@ class QuantLayer(StepSizeOptions, LayerState):
         whole = torch.is_grad_enabled() or packed is source
         if not whole:  # without a backward pass nothing is read of a prepacked weight but its shape
             packed = packed.new_zeros(()).expand(packed.shape)
-        # The version of a weight of inference mode is never what _evaluate finds: it is packed in each call.
-        seen = source.data_ptr(), version_of(source)
-        ready = _Ready(source, *seen, scale_w, packed, whole, scale, options, source.detach())
+        # A version is None where a tensor is of inference mode: packed in each call.
+        seen = address, stride, version, scale_w, scale_version
+        ready = _Ready(source, *seen, packed, whole, scale, options, source.detach())
         self._ready = ready
+        if self._generation != generation:  # what was forgotten meanwhile must not come back
+            self._ready = None
         return ready
+
+    def _packs_by_scale(self) -> bool:
+        """Whether what the weight is packed to depends on scale_w."""
+        return False
 
     def _refuse_parametrized(self) -> None:
         if "weight" not in self._parameters:
