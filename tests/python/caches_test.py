@@ -439,3 +439,24 @@ def test_a_weight_that_is_transposed_in_its_memory_is_seen():
     layer.eval()(x)
     layer.weight.data = layer.weight.data.t()
     assert torch.equal(layer(x), formula(layer, x))
+
+
+@every_kind
+@pytest.mark.parametrize("act", ["assigned", "eval"])
+def test_whoever_sets_the_mode_forgets_what_was_packed(kind, act):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    layer(x)
+    if act == "assigned":
+        layer.training = True
+        layer.training = False
+        layer.training = True
+    layer.weight.data.copy_(layer.weight.detach().flip(0, 1))  # unseen, as what another process writes
+    if act == "assigned":
+        layer.training = False
+    else:
+        layer.eval()
+    assert torch.equal(layer(x), as_loaded(kind, layer, x))
+    layer.generate_quantized_weight(qweight_only=True)
+    layer.training = True
+    layer.training = False
+    assert layer._packed_panels is not None

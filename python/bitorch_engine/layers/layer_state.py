@@ -361,6 +361,9 @@ class LayerState(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("weight", "qweight", "scale_a", "scale_w", "bias_a", "bias", "eps"):
             super().__setattr__(name, value)
+            if name == "training":  # by train(), eval() or hand
+                self._forget()
+                self._prepare_evaluation()
             return
         plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
         if plain and name in self.__dict__.get("_parameters", {}):

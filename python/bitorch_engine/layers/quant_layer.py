@@ -63,10 +63,10 @@ class QuantLayer(StepSizeOptions, LayerState):
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
 
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the
-    weight has changed (told by its memory and version), forgotten by ``train()``; packed in every call where the weight
-    was made in inference mode, which counts no versions. That form is never saved, copied or pickled. A write through
-    ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``, nor, by a
-    compiled graph on CUDA, one into ``qweight``: call ``repack()``.
+    weight has changed (told by its memory and version), forgotten by ``train()`` and ``eval()``; packed in every call
+    where the weight was made in inference mode, which counts no versions. That form is never saved, copied or pickled.
+    A write through ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``,
+    nor, by a compiled graph on CUDA, one into ``qweight``: call ``repack()``.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
     ours:
@@ -352,13 +352,6 @@ class QuantLayer(StepSizeOptions, LayerState):
         # The operator tells by the weight whether its panels are stale: not by one that the graph makes in each call.
         panels = None if exporting or packed is not self.qweight else self._packed_panels
         return self._call(x, packed, self.scale_w, self._options(panels=panels))
-
-    def train(self, mode: bool = True) -> QuantLayer:
-        if mode or self.training:
-            self._forget()
-        super().train(mode)
-        self._prepare_evaluation()
-        return self
 
     def extra_repr(self) -> str:
         parts = [self._sizes(), f"{self.weight_form} weight"]
