@@ -2,9 +2,12 @@
 
 import collections
 import copy
+import gc
 import io
 import itertools
 import pickle
+import subprocess
+import sys
 
 import pytest
 import safetensors.torch
@@ -405,3 +408,76 @@ def test_what_is_infinite_in_the_layers_dtype_is_refused():
     with pytest.raises(RuntimeError, match="'scale_a' is 1e\\+300"):
         layer.load_state_dict(state)
     assert all(tensor.isfinite().all() for tensor in layer.state_dict().values())
+
+
+class Registers(nn.Module):
+    """Registers a post hook of the model while the model loads."""
+
+    def _load_from_state_dict(self, *args):
+        super()._load_from_state_dict(*args)
+        if not self.seen:
+            self.handles.append(self.root.register_load_state_dict_post_hook(lambda module, keys: self.seen.append(1)))
+            self.seen.append(0)
+
+
+class Raises(nn.Module):
+    def _load_from_state_dict(self, *args):
+        raise KeyError
+
+
+@pytest.mark.parametrize("when", ["inside", "after_an_exception"])
+def test_a_post_hook_registered_around_a_load_stays(when):
+    model, seen, handles = nn.Sequential(Q8LinearCutlass(4, 4)), [], []
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    if when == "inside":
+        model.append(Registers())
+        model[1].__dict__.update(root=model, seen=seen, handles=handles)
+    else:
+        model.append(Raises())
+        with pytest.raises(KeyError):
+            model.load_state_dict(state)
+        model[1] = nn.Identity()
+        handles.append(model.register_load_state_dict_post_hook(lambda module, keys: seen.append(1)))
+    for number in range(1, 4):
+        model.load_state_dict(state)
+        assert sum(seen) == number
+    twin = copy.deepcopy(model)
+    assert len(twin._load_state_dict_post_hooks) == 1
+    gc.collect()
+    handles[0].remove()
+    model.load_state_dict(state)
+    assert sum(seen) == 3 and not model._load_state_dict_post_hooks
+
+
+@every_kind
+def test_a_subclass_that_overrides_the_load_sees_what_was_loaded(kind):
+    class Reads(type(kind.make())):
+        def _load_from_state_dict(self, *args):
+            super()._load_from_state_dict(*args)
+            self.__dict__["seen"] = self.weight.detach().clone()
+
+    layer, other = kind.trained(), kind.make()
+    other.__class__ = Reads
+    nn.Sequential(other, nn.ReLU()).load_state_dict(nn.Sequential(layer, nn.ReLU()).state_dict())
+    assert torch.equal(other.seen, layer.weight) and torch.equal(other.weight, layer.weight)
+
+
+@pytest.mark.parametrize("before_our_import", [True, False])
+def test_a_wrapped_load_state_dict(before_our_import):
+    lines = [
+        "import torch",
+        "from bitorch_engine.layers.qlinear.nbit.cutlass import Q8LinearCutlass as Q",
+        "load = torch.nn.Module.load_state_dict",
+        "def wrapped(self, *args, **options): return load(self, *args, **options)",
+        "torch.nn.Module.load_state_dict = wrapped",
+        "a, b = Q(4, 4), Q(4, 4)",
+        "a.load_state_dict(b.state_dict())",
+        "assert torch.equal(a.weight, b.weight)",
+        "state = a.state_dict() | {'scale_a': torch.zeros(3)}",
+        "try: a.load_state_dict(state)",
+        "except RuntimeError: print('refused')",
+    ]
+    if before_our_import:
+        lines.insert(4, lines.pop(1))
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert done.stdout == "refused\n", done.stderr

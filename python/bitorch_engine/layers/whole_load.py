@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -13,7 +12,42 @@ from torch import nn
 
 from bitorch_engine.layers.weight_state import StagedState
 
-_LOAD_STATE_DICT = inspect.unwrap(nn.Module.load_state_dict).__code__
+
+class _Kept:
+    """A hook, and the dict in which its handle registered it: the handle has but a weak reference."""
+
+    def __init__(self, hook: Callable[..., Any], hooks: _Hooks) -> None:
+        self.hook, self.hooks = hook, hooks
+
+    def __call__(self, *args: Any) -> Any:
+        return self.hook(*args)
+
+    def __reduce__(self) -> tuple:
+        return _itself, (self.hook,)
+
+
+def _itself(hook: Callable[..., Any]) -> Callable[..., Any]:
+    return hook
+
+
+class _Hooks(OrderedDict):
+    """A root's post hooks with ours before them while it loads; what is registered or removed here is so in its own."""
+
+    def __init__(self, load: _Load, own: OrderedDict) -> None:
+        super().__init__({id(load): load} | own)
+        self.own = own
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        super().__setitem__(key, hook)
+        if "own" in self.__dict__:
+            self.own[key] = _Kept(hook, self)
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        self.own.pop(key, None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.own.__reduce_ex__(protocol)
 
 
 class _Load:
@@ -23,8 +57,8 @@ class _Load:
         self.strict, self.missing_keys, self.error_msgs = strict, missing_keys, error_msgs
         self.hooks = root._load_state_dict_post_hooks
         self.steps: list[Callable[[], None]] = []
-        # Before the root's own hooks, which then see what was loaded; their handles know the other dict.
-        root._load_state_dict_post_hooks = OrderedDict({id(self): self}) | self.hooks
+        # Before the root's own hooks, which then see what was loaded.
+        root._load_state_dict_post_hooks = _Hooks(self, self.hooks)
 
     def leave(self, root: nn.Module) -> None:
         root._load_state_dict_post_hooks = self.hooks
@@ -37,25 +71,25 @@ class _Load:
             for step in self.steps:
                 step()
 
-    def __reduce__(self) -> tuple:
-        return _inert, ()
 
-
-def _inert() -> Callable[..., None]:
-    """What is left of a call that ended in an exception where its model is copied."""
-    return _do_nothing
-
-
-def _do_nothing(root: nn.Module, keys: Any) -> None:
-    pass
-
-
-def _running() -> FrameType | None:
-    """The innermost call of ``nn.Module.load_state_dict``."""
+def _running() -> dict[str, Any] | None:
+    """The variables of the innermost call of torch's ``load_state_dict``, whoever wrapped it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not _LOAD_STATE_DICT:
+    while frame is not None:
+        if frame.f_code.co_name == "load_state_dict" and frame.f_globals.get("__name__") == nn.Module.__module__:
+            found = frame.f_locals
+            return found if found.keys() >= {"self", "strict", "missing_keys", "error_msgs"} else None
         frame = frame.f_back
-    return frame
+    return None
+
+
+def unless_refused(step: Callable[[], None]) -> None:
+    """Calls ``step`` when the running ``load_state_dict`` has visited its last module, unless it will be refused."""
+    call = _running()
+    if call is None:
+        step()
+    else:
+        _when_all_were_visited(step, call["missing_keys"], call["error_msgs"])
 
 
 def _when_all_were_visited(step: Callable[[], None], missing_keys: list[str], error_msgs: list[str]) -> None:
@@ -65,11 +99,11 @@ def _when_all_were_visited(step: Callable[[], None], missing_keys: list[str], er
     models: the root is read off the call's frame. Where there is no such call (``_load_from_state_dict`` by hand), or
     where a module below the root has post hooks, which read what was loaded, ``step`` is called at once.
     """
-    frame = _running()
-    if frame is None:
+    call = _running()
+    if call is None or call["error_msgs"] is not error_msgs:
         step()
         return
-    root, strict = frame.f_locals["self"], frame.f_locals["strict"]
+    root, strict = call["self"], call["strict"]
     for hook in root._load_state_dict_post_hooks.values():
         if isinstance(hook, _Load):
             if hook.error_msgs is error_msgs:
@@ -81,6 +115,13 @@ def _when_all_were_visited(step: Callable[[], None], missing_keys: list[str], er
         step()
     else:
         _Load(root, strict, missing_keys, error_msgs).steps.append(step)
+
+
+def _is_overridden(layer: nn.Module) -> bool:
+    """Whether a subclass of a user's loads besides, and reads what this load gave the layer."""
+    name = "_load_from_state_dict"
+    owner = next(kind for kind in type(layer).__mro__ if name in vars(kind))
+    return name in vars(layer) or not owner.__module__.startswith(__name__.partition(".")[0] + ".")
 
 
 def load_layer(
@@ -98,7 +139,8 @@ def load_layer(
 ) -> None:
     """``_load_from_state_dict`` of a layer: ``check`` reads the entries ``names``, ``take`` gets them if all fits.
 
-    What a subclass has besides is torch's to load, and its hooks run once.
+    What a subclass has besides is torch's to load, and its hooks run once. One that overrides the method gets the
+    entries at once.
     """
     hooks = layer._load_state_dict_pre_hooks
     for hook in hooks.values():
@@ -123,5 +165,9 @@ def load_layer(
     missing_keys += [prefix + name for name in staged.missing]
     if strict:
         unexpected_keys += [prefix + name for name in staged.unexpected]
-    if not error_msgs:
+    if error_msgs:
+        return
+    if _is_overridden(layer):
+        take(staged)
+    else:
         _when_all_were_visited(lambda: take(staged), missing_keys, error_msgs)
