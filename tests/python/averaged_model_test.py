@@ -4,6 +4,7 @@ import copy
 import io
 
 import pytest
+import safetensors.torch
 import torch
 from kinds import INTEGER, KINDS
 from torch import nn
@@ -168,3 +169,76 @@ def test_an_average_made_before_the_first_batch_computes_as_its_model(kind, aver
     torch._dynamo.reset()
     graph = torch.compile(averaged.module, backend="aot_eager")
     assert torch.equal(graph(x), model(x))
+
+
+def step(model, seed):
+    """Other integers and floats, whatever an optimizer would make of them."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in model.children():
+            layer.weight.copy_(torch.randint(1, 8, layer.weight.shape, generator=generator) * (-1) ** seed)
+            layer.scale_w.mul_(1.1)
+
+
+def made(kind, seeds=range(3), **options):
+    model = nn.Sequential(kind.trained(), kind.trained(1))
+    averaged = AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9), **options)
+    for seed in seeds:
+        step(model, seed)
+        averaged.update_parameters(model)
+    return model, averaged
+
+
+@pytest.mark.parametrize("kind", INTEGER, ids=repr)
+@pytest.mark.parametrize("way", ["module", "partly"])
+def test_averages_of_weights_that_were_replaced_are_dropped(kind, way):
+    model, averaged = made(kind)
+    best, other = made(kind, range(10, 15))
+    if way == "module":
+        averaged.module.load_state_dict(best.state_dict())
+    else:
+        state = other.state_dict()
+        del state["_extra_state"]
+        averaged.load_state_dict(state, strict=False)
+    before = copy.deepcopy(averaged.module)
+    model.load_state_dict(before.state_dict())
+    averaged.update_parameters(model)
+    for a, b in zip(averaged.module, before, strict=True):
+        assert torch.equal(a.weight.sign() if a._bits == 1 else a.weight, b.weight.sign() if a._bits == 1 else b.weight)
+
+
+@pytest.mark.parametrize("kind", INTEGER, ids=repr)
+def test_a_refused_load_leaves_the_averages(kind):
+    _, averaged = made(kind)
+    before = copy.deepcopy(averaged._averages)
+    _, other = made(kind, range(10, 15))
+    with pytest.raises(RuntimeError):
+        averaged.load_state_dict(other.state_dict() | {"module.0.weight": torch.zeros(3, 3)})
+    assert before and all(torch.equal(averaged._averages[name], before[name]) for name in before)
+    averaged.load_state_dict(other.state_dict())
+    assert all(torch.equal(averaged._averages[name], other._averages[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", INTEGER, ids=repr)
+def test_a_shared_scale_is_averaged_once(kind):
+    model = nn.Sequential(kind.trained(), kind.make())
+    model[1].weight = model[0].weight
+    averaged = AveragedModel(model, avg_fn=swa_utils.get_ema_avg_fn(0.5), use_buffers=True)
+    averaged.update_parameters(model)
+    before = float(model[0].scale_w)
+    with torch.no_grad():
+        model[0].scale_w.mul_(3)
+    averaged.update_parameters(model)
+    assert [float(layer.scale_w) for layer in averaged.module] == pytest.approx([2 * before] * 2)
+
+
+def test_states_of_float_models_are_those_of_torch(tmp_path):
+    model = nn.Sequential(nn.Linear(5, 3), Q8LinearCutlass(3, 2))
+    ours, theirs = AveragedModel(model), swa_utils.AveragedModel(model)
+    for averaged in (ours, theirs):
+        averaged.update_parameters(model)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    ours.load_state_dict(ours.state_dict() | {"_extra_state": {}})
+    safetensors.torch.save_file(ours.state_dict(), tmp_path / "averaged.safetensors")
