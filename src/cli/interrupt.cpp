@@ -11,11 +11,15 @@ extern "C" void remember(int /*signal*/) { seen = 1; }
 
 }  // namespace
 
-void watch_for_interrupts() {
+InterruptWatch::InterruptWatch() {
   struct sigaction action {};
   action.sa_handler = remember;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+InterruptWatch::~InterruptWatch() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
 }
 
 bool was_interrupted() { return seen != 0; }

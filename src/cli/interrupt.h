@@ -11,8 +11,15 @@ class Interrupted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// From here on the first Ctrl-C (SIGINT) or SIGTERM is remembered; the second ends the process as if nobody watched.
-void watch_for_interrupts();
+/// While it lives the first Ctrl-C (SIGINT) or SIGTERM is remembered; the second, and any one later, ends the process
+/// as if nobody watched.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+};
 
 /// Whether one has come.
 bool was_interrupted();

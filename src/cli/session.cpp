@@ -70,7 +70,7 @@ Session train_with_bar(const std::string& label, const nn::ModelConfig& config, 
     };
   }
   listener.stop = was_interrupted;
-  watch_for_interrupts();
+  const InterruptWatch watch;
   session.result = train::fit(*session.model, data, options, listener);
   return session;
 }
