@@ -155,6 +155,8 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
     for (std::size_t i = 0; i < count; ++i) {
       if (has_labels && i == label) {
         if (!name.empty() && fields[i] == name) fail_either(path);
+        if (labels == CsvLabels::wanted && fields[i].empty())
+          fail_file(kind, path, "line ", lines.line_number(), ", column ", i + 1, " is empty, a label is wanted");
         table.labels.emplace_back(fields[i]);
         continue;
       }

@@ -52,6 +52,7 @@ Dataset load_csv_dataset(const std::string& path) {
   if (*least < 0 || *most >= most_classes)
     fail_file(kind, path, "has the label ", *least < 0 ? *least : *most, ", labels are 0 to ", most_classes - 1,
               " or names");
+  if (*least == *most) fail_file(kind, path, "has one label, ", in_quotes(table.labels.front()), ", two are wanted");
   const at::Tensor numbers = at::tensor(table.numbers).view({rows, 1, 1, table.columns});
   Dataset data = split_rows(numbers, at::tensor(labels), "CSV file " + path);
   data.classes = *most + 1;
