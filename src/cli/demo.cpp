@@ -54,7 +54,10 @@ struct ScratchFolder {
   std::filesystem::path path;
 
   ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "bie-demo-XXXXXX").string();
+    std::error_code error;
+    const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    TORCH_CHECK_VALUE(!error, "the folder of temporary files, TMPDIR or /tmp, cannot be used: ", error.message());
+    std::string name = (parent / "bie-demo-XXXXXX").string();
     TORCH_CHECK_VALUE(::mkdtemp(name.data()) != nullptr, name, ": the folder cannot be made: ", std::strerror(errno));
     path = name;
   }

@@ -34,6 +34,7 @@ void add_eval(CLI::App& app, const Global& global) {
   command->callback([arguments, &global] {
     const Arguments& a = *arguments;
     if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
+    if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
     const c10::Device device = train::device_of(a.device);
     const auto model = nn::load_model(a.model);
     const io::Dataset data = io::load_dataset(a.data);

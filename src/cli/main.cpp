@@ -56,7 +56,10 @@ void print_error(const CLI::App& app, int code, const std::string& sentence) {
 
 /// What the parser says of the command line, help included. It may not have come to --json.
 int refuse_use(const CLI::App& app, const Global& global, const CLI::ParseError& error) {
-  if (app.exit(error) == 0) return bie::cli::ok;
+  if (app.exit(error) == 0) {
+    bie::cli::check_results_written();
+    return bie::cli::ok;
+  }
   if (std::find(global.words.begin(), global.words.end(), "--json") != global.words.end())
     print_error(app, bie::cli::usage, error.what());
   return bie::cli::usage;

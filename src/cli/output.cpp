@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "bie/io/safetensors.h"
@@ -12,14 +13,19 @@
 
 namespace bie::cli {
 
-void check_output(const char* option, const std::string& path, const std::string& other) {
+void check_output(const char* option, const std::string& path, const std::string& other, const char* what) {
   namespace fs = std::filesystem;
   const io::Destination destination = io::destination_of(std::string(option) + ":", path);
   if (other.empty() || destination.kind == io::Destination::Kind::stream) return;
   const auto whole = [](const std::string& p) { return fs::absolute(io::behind_links(p)).lexically_normal(); };
   std::error_code ignored;
-  TORCH_CHECK_VALUE(whole(path) != whole(other) && !fs::equivalent(path, other, ignored), option, ": ", path,
-                    " is the model's file");
+  TORCH_CHECK_VALUE(whole(path) != whole(other) && !fs::equivalent(path, other, ignored), option, ": ", path, " is ",
+                    what);
+}
+
+void check_output_against_data(const char* option, const std::string& path, const std::string& data) {
+  constexpr std::string_view csv = "csv:";
+  if (data.starts_with(csv)) check_output(option, path, data.substr(csv.size()), "the data's file");
 }
 
 Json bytes_of(const std::string& path) {

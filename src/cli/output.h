@@ -11,8 +11,12 @@
 namespace bie::cli {
 
 /// To be called before the work, not after it: a ValueError naming the option unless a file can be written at `path`
-/// that does not take the place of `other`, which the command has written or read.
-void check_output(const char* option, const std::string& path, const std::string& other = {});
+/// that does not take the place of `other`, which the command writes or reads and sentences call `what`.
+void check_output(const char* option, const std::string& path, const std::string& other = {},
+                  const char* what = "the model's file");
+
+/// The same for the file that a data set of the form csv:FILE is read from.
+void check_output_against_data(const char* option, const std::string& path, const std::string& data);
 
 /// Of a file; null for a pipe or a device.
 Json bytes_of(const std::string& path);

@@ -59,6 +59,7 @@ void print_layers(const std::vector<train::LayerError>& layers) {
 
 void quantize(Arguments& a, const Global& global) {
   if (!a.out.empty()) check_output("--out", a.out, a.model);
+  if (!a.out.empty()) check_output_against_data("--out", a.out, a.calibration);
   a.options.rule = train::step_rule_of(a.rule);
   if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);

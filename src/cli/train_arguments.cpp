@@ -1,8 +1,10 @@
 #include "cli/train_arguments.h"
+#include "io/folder_lock.h"
 
 #include <CLI/Config.hpp>
 #include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "bie/train/device.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "io/folder_lock.h"
 
 namespace bie::cli {
 namespace {
@@ -131,6 +134,26 @@ void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden
   if (c.arch == "mlp" && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
 
+/// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
+/// over.
+void check_outputs(const TrainArguments& a) {
+  if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
+  for (const auto& [option, path] : {std::pair{"--out", a.out}, std::pair{"--logits", a.logits}}) {
+    if (path.empty()) continue;
+    check_output(option, path, a.net, "the net's description");
+    check_output_against_data(option, path, a.data);
+    if (a.run.empty()) continue;
+    for (const char* file : {"config.json", "log.jsonl", "model.safetensors", "report.html"})
+      check_output(option, path, a.run + "/" + file, "a file of the run's folder");
+  }
+  if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
+  const io::FolderLock lock("run folder", a.run);  // refuses where a run is going on
+  // What a run keeps besides its checkpoints, which may have been deleted.
+  for (const char* file : {"config.json", "log.jsonl", "model.safetensors"})
+    TORCH_CHECK_VALUE(!std::filesystem::exists(a.run + "/" + file), "--run ", a.run, ": the folder holds the ", file,
+                      " of a run; --resume goes on with that run, another folder is for another one");
+}
+
 }  // namespace
 
 void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
@@ -162,8 +185,7 @@ void add_options(CLI::App& command, TrainArguments& a) {
 
 void resolve(TrainArguments& a) {
   const TrainArguments::Words& w = a.words;
-  if (!a.out.empty()) check_output("--out", a.out);
-  if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
+  check_outputs(a);
   a.options.device = train::device_of(a.device);
   a.options.augment = train::augmentation_of(w.augment);
   if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);

@@ -64,6 +64,22 @@ std::string behind_links(std::string path) {
   return {};
 }
 
+namespace {
+
+/// Whether a path leads to its file through a descriptor of a process, as /dev/stdout does.
+bool is_descriptor(std::string path) {
+  std::error_code error;
+  for (int i = 0; i < 4; ++i) {
+    if (std::filesystem::canonical(folder_of(path), error).string().starts_with("/proc/")) return true;
+    const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+    if (error) return false;
+    path = (std::filesystem::path(folder_of(path)) / next).string();
+  }
+  return false;
+}
+
+}  // namespace
+
 Destination destination_of(const std::string& kind, const std::string& path) {
   using Kind = Destination::Kind;
   const auto fail = [&](const char* what) { fail_file(kind, path, "cannot be written: ", what); };
@@ -90,6 +106,7 @@ Destination destination_of(const std::string& kind, const std::string& path) {
   const bool same =
       ::lstat(target.c_str(), &found) == 0 && found.st_dev == facts.st_dev && found.st_ino == facts.st_ino;
   if (!same) fail("it leads to a file without a name");  // /proc/self/fd/3 of a file that was removed
+  if (is_descriptor(path)) fail("it leads to a file that is open already, whose own name is wanted");
   return {Kind::file, target, facts.st_mode & 0777, facts.st_uid, facts.st_gid};
 }
 

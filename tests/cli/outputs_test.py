@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -200,3 +201,56 @@ def test_a_run_that_is_killed_leaves_whole_files(program, tmp_path):
     assert "passed over" not in process.stderr
     assert [json.loads(line)["epoch"] for line in (run / "log.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
     assert not list(run.rglob("*.tmp-*"))
+
+
+def test_an_output_does_not_take_the_place_of_an_input(program, tmp_path):
+    table, net = tmp_path / "t.csv", tmp_path / "net.json"
+    table.write_text("".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(60)))
+    net.write_text('{"layers": [{"type": "linear", "out": 8, "bits": 8}]}')
+    before = table.read_bytes(), net.read_bytes()
+    link = tmp_path / "link.csv"
+    link.symlink_to(table)
+    for option, path, *inputs in (
+        ("-o", table, "--data", f"csv:{table}"),
+        ("--logits", link, "--data", f"csv:{table}"),
+        ("-o", net, "--net", net),
+    ):
+        program.refused(program.run("train", "--epochs", "1", *inputs, option, path), str(path))
+    assert (table.read_bytes(), net.read_bytes()) == before
+
+
+def test_outputs_do_not_take_the_place_of_a_runs_files(program, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for option, name in (("-o", "log.jsonl"), ("--logits", "model.safetensors"), ("--logits", "report.html")):
+        program.refused(program.run("train", *TINY, "--run", run, option, run / name), "a file of the run's folder")
+    assert not list(run.iterdir())
+
+
+def test_a_folder_that_holds_a_run_is_not_written_over(program, tmp_path):
+    run = tmp_path / "run"
+    program.accuracy(program.run("train", *TINY, "--run", run))
+    shutil.rmtree(run / "checkpoints")
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    program.refused(program.run("train", *TINY, "--bits", "4", "--run", run), str(run), "--resume")
+    assert {path: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_a_file_behind_stdout_is_not_replaced(program, tmp_path):
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    with log.open("a") as out:
+        done = subprocess.run([program.path, "train", *TINY, "-o", "/dev/stdout"], stdout=out, timeout=300)
+    assert done.returncode == 3 and log.read_text() == "old\n"
+
+
+def test_one_signal_ends_a_command_that_waits_for_a_reader(program, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waiting = subprocess.Popen([program.path, "--threads", "1", "train", *TINY, "-o", pipe])
+    try:
+        time.sleep(5)  # on a slow machine it trains still, and keeps nothing
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(timeout=60) in (-signal.SIGTERM, 130)
+    finally:
+        waiting.kill()
