@@ -76,7 +76,7 @@ TEST(Csv, LabelsMayBeNamesAndStandAnywhere) {
 
 TEST(Csv, WithoutAHeaderTheLastColumnIsTheLabel) {
   const Scratch scratch;
-  write_file(scratch.path("t.csv"), "1,2,a\n1,2,b\n1,2,a\n1,2,a\n1,2,a\n");
+  write_file(scratch.path("t.csv"), "1,2,a\n1,2,b\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n");
   EXPECT_EQ(load_dataset("csv:" + scratch.path("t.csv")).class_names, (std::vector<std::string>{"a", "b"}));
 }
 
