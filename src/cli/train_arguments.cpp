@@ -1,5 +1,4 @@
 #include "cli/train_arguments.h"
-#include "io/folder_lock.h"
 
 #include <CLI/Config.hpp>
 #include <CLI/Error.hpp>
@@ -134,6 +133,9 @@ void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden
   if (c.arch == "mlp" && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
 
+/// What a run keeps in its folder besides its checkpoints, which may have been deleted.
+constexpr const char* run_files[] = {"config.json", "log.jsonl", "model.safetensors", "report.html"};
+
 /// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
 /// over.
 void check_outputs(const TrainArguments& a) {
@@ -143,13 +145,11 @@ void check_outputs(const TrainArguments& a) {
     check_output(option, path, a.net, "the net's description");
     check_output_against_data(option, path, a.data);
     if (a.run.empty()) continue;
-    for (const char* file : {"config.json", "log.jsonl", "model.safetensors", "report.html"})
-      check_output(option, path, a.run + "/" + file, "a file of the run's folder");
+    for (const char* file : run_files) check_output(option, path, a.run + "/" + file, "a file of the run's folder");
   }
   if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
   const io::FolderLock lock("run folder", a.run);  // refuses where a run is going on
-  // What a run keeps besides its checkpoints, which may have been deleted.
-  for (const char* file : {"config.json", "log.jsonl", "model.safetensors"})
+  for (const char* file : run_files)
     TORCH_CHECK_VALUE(!std::filesystem::exists(a.run + "/" + file), "--run ", a.run, ": the folder holds the ", file,
                       " of a run; --resume goes on with that run, another folder is for another one");
 }
