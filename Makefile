@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench docs format lint clean
+.PHONY: help setup setup-build build test check test-cpus demo wheel bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -12,6 +12,9 @@ help:  ## list the targets
 setup:  ## install what is missing: system packages, .venv (a second run does nothing)
 	@sh tools/setup.sh
 
+setup-build:
+	@sh tools/setup.sh build
+
 build: setup  ## build everything into build/release
 	@.venv/bin/cmake --preset release
 	@.venv/bin/cmake --build --preset release
@@ -19,7 +22,9 @@ build: setup  ## build everything into build/release
 test: setup  ## run every suite; the last line counts them
 	@$(PYTHON) tools/run_tests.py
 
-demo: build  ## train and run a low-bit network on the digits that come with the program
+demo: setup-build  ## train and run a low-bit network on the digits that come with the program
+	@.venv/bin/cmake --preset release
+	@.venv/bin/cmake --build --preset demo
 	@build/release/src/cli/bie demo --report build/demo.html
 
 bench: build  ## time the kernels, the layers and a call from Python

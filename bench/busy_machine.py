@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--program", action="append", help="time these alone, by the names of the table")
     parser.add_argument("--beside", action="append", choices=BESIDE, help="beside these alone")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # the busy processes must not outlive this one
     quota = Quota()
     print(f"the quota is {quota.how}", file=sys.stderr)
     columns = list(settings(["/bie"], idle=True))

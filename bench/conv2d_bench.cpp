@@ -62,7 +62,8 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
                   {kernels::b1xb1_conv2d_table(), kernels::Dtype::bits, padded_with_zero, " pad 0"},
                   {kernels::s8xs8_conv2d_table(), kernels::Dtype::s8, padded_with_zero, ""},
                   {kernels::s4xs4_conv2d_table(), kernels::Dtype::s4, padded_with_zero, ""}};
-    for (const auto& [table, code, shape, note] : widths) {
+    for (const auto& [table, code, padded, note] : widths) {
+      const kernels::Conv2dShape& shape = padded;
       if (pad == 0 && *note != 0) continue;
       for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
         const at::Tensor image = x.contiguous(format), out = at::empty_like(y, y.options(), format);

@@ -103,7 +103,7 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
         if (code == kernels::Dtype::s4) continue;  // no result is nibbles
         const at::Tensor own = prepacked(row, o);  // panels of the row before would still be in the cache
         contenders.push_back({std::string(row.name) + " of codes",
-                              [&o, &row, &next, own, code] { run_chained(row, o, code, own, o.codes, next); },
+                              [&o, &row, &next, own, code = code] { run_chained(row, o, code, own, o.codes, next); },
                               {work.unit, work.products, own.const_data_ptr(), own.numel()}});
       }
     const nlohmann::json shape = {{"m", s[0]}, {"k", s[1]}, {"n", s[2]}, {"source", source}};

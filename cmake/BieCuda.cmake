@@ -1,6 +1,6 @@
 # Whether the CUDA kernels are built: BIE_HAS_CUDA. Programs link the static runtime, which starts without a driver, so a
 # build with CUDA runs on a machine without a GPU.
-set(BIE_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON (an error where it is not) or OFF")
+set(BIE_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc and a GPU are found), ON (an error without nvcc) or OFF")
 set_property(CACHE BIE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT BIE_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "bie: BIE_CUDA is '${BIE_CUDA}', AUTO, ON or OFF is wanted")
@@ -8,7 +8,11 @@ endif()
 
 set(BIE_HAS_CUDA OFF)
 set(bie_cuda_missing "switched off")
-if(NOT BIE_CUDA STREQUAL "OFF")
+# The driver's devices, WSL's being /dev/dxg: for a machine without one a dozen minutes of nvcc would be for nothing.
+file(GLOB bie_gpus /dev/nvidia[0-9]* /dev/dxg)
+if(BIE_CUDA STREQUAL "AUTO" AND NOT bie_gpus)
+  set(bie_cuda_missing "this machine has no NVIDIA GPU; BIE_CUDA=ON builds them nevertheless")
+elseif(NOT BIE_CUDA STREQUAL "OFF")
   set(bie_cuda_missing "there is no nvcc in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on the PATH or in /usr/local/cuda")
   if(NOT CMAKE_CUDA_COMPILER AND DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER $ENV{CUDACXX} CACHE FILEPATH "nvcc")

@@ -1,8 +1,10 @@
 #!/bin/sh
-# A compiler launcher: swap_compiler.sh NEW [CCACHE] OLD ARGS... runs [CCACHE] NEW ARGS...
-new=$1
-shift
-case $1 in
-  *ccache) cache=$1; shift 2; exec "$cache" "$new" "$@" ;;
-  *) shift; exec "$new" "$@" ;;
-esac
+# A compiler launcher: swap_compiler.sh NEW OLD [LAUNCHER...] OLD ARGS... runs [LAUNCHER...] NEW ARGS...
+new=$1 old=$2
+shift 2
+for word; do
+  shift
+  [ "$word" = "$old" ] && word=$new old=
+  set -- "$@" "$word"
+done
+exec "$@"

@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "check_torch: installing torch $version (gigabytes, this can take minutes)"
 python3 -m venv "$home/env"
 python=$home/env/bin/python
-grep -v '^torch==' "$root/requirements.txt" >"$home/requirements.txt"
+grep -hv -e '^torch==' -e '^--requirement' "$root/requirements-build.txt" "$root/requirements.txt" >"$home/requirements.txt"
 "$python" -m pip install --quiet "torch==$version" --requirement "$home/requirements.txt"
 
 echo "check_torch: building the package"

@@ -1,56 +1,92 @@
 #!/bin/sh
-# Brings a Debian 12 or Ubuntu 22.04 machine (or later) to where `cmake --preset release` works: the system packages
-# that are missing, then .venv with the versions of requirements.txt. A stamp holding the hash of both inputs makes
-# the next run do nothing.
+# Brings a Debian 12 or Ubuntu 22.04 machine (or later) to where the project builds: the system packages that are missing,
+# and .venv. A stamp holding the hash of the inputs makes the next run do nothing.
+#
+# Usage: setup.sh [build|all]. build: what the programs need to be built and run (requirements-build.txt). all, the
+# default: what tests, documents and formatting need as well (requirements.txt).
 set -eu
 cd "$(dirname "$0")/.."
 
-packages="g++ clang libclang-rt-dev clang-tidy ccache python3-venv zlib1g-dev libpng-dev libgtest-dev libcli11-dev \
-nlohmann-json3-dev libspdlog-dev"
+what=${1:-all}
+packages="g++ clang ccache python3-venv zlib1g-dev libpng-dev libgtest-dev libcli11-dev nlohmann-json3-dev libspdlog-dev"
+case $what in
+  build) requirements=requirements-build.txt ;;
+  all) requirements=requirements.txt packages="$packages libclang-rt-dev clang-tidy" ;;
+  *) echo "usage: setup.sh [build|all]" >&2; exit 2 ;;
+esac
 
 fail() {
   echo "setup: $*" >&2
   exit 1
 }
 
-stamp=.venv/.bie-setup
-wanted=$(cat requirements.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+wanted=$(cat requirements-build.txt requirements.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
+has_stamp() { [ "$(cat ".venv/.bie-setup-$1" 2>/dev/null)" = "$wanted" ]; }
+if [ -x .venv/bin/python ] && { has_stamp all || has_stamp "$what"; }; then
   exit 0
 fi
 
+start=$(date +%s)
+say() { echo "setup: $(($(date +%s) - start)) s: $*"; }
+
+missing=""
 if command -v dpkg >/dev/null; then
-  missing=""
   for package in $packages; do
     dpkg -s "$package" 2>/dev/null | grep -q '^Status: install ok installed' || missing="$missing $package"
   done
-  if [ -n "$missing" ]; then
-    echo "setup: installing$missing"
-    if [ "$(id -u)" = 0 ]; then
-      as_root="env DEBIAN_FRONTEND=noninteractive"
-    elif command -v sudo >/dev/null; then
-      as_root="sudo env DEBIAN_FRONTEND=noninteractive"
-    else
-      fail "these packages are missing and only root can install them:$missing"
-    fi
-    $as_root apt-get update -qq || fail "apt-get update failed; it is needed to install:$missing"
-    # Some releases have clang's runtimes in its own packages.
-    apt-cache show libclang-rt-dev >/dev/null 2>&1 || missing=$(echo "$missing" | sed 's/ libclang-rt-dev//')
-    # shellcheck disable=SC2086  # a list of words
-    $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null || fail "apt-get could not install:$missing"
-  fi
 else
   echo "setup: this system has no dpkg, so the counterparts of these packages are yours to install: $packages" >&2
 fi
 
-command -v python3 >/dev/null || fail "python3 is not on the PATH"
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-  fail "torch needs Python 3.10 or later, and python3 is $(python3 -V 2>&1)"
-if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-  echo "setup: creating .venv with $(python3 -V)"
-  python3 -m venv --clear .venv || fail "python3 -m venv .venv failed"
+install_packages() {
+  say "installing$missing"
+  if [ "$(id -u)" = 0 ]; then
+    as_root="env DEBIAN_FRONTEND=noninteractive"
+  elif command -v sudo >/dev/null; then
+    as_root="sudo env DEBIAN_FRONTEND=noninteractive"
+  else
+    fail "these packages are missing and only root can install them:$missing"
+  fi
+  $as_root apt-get update -qq || fail "apt-get update failed; it is needed to install:$missing"
+  # Some releases have clang's runtimes in its own packages.
+  apt-cache show libclang-rt-dev >/dev/null 2>&1 || missing=$(echo "$missing" | sed 's/ libclang-rt-dev//')
+  # shellcheck disable=SC2086  # a list of words
+  $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null || fail "apt-get could not install:$missing"
+  say "the system packages are installed"
+}
+
+# Says every ten seconds how far pip is, until it is killed; torch is most of what it unpacks.
+report_progress() {
+  while sleep 10; do
+    say "$(du -sm .venv | cut -f1) MB are in .venv, about $1 are to come together"
+  done
+}
+
+install_python() {
+  command -v python3 >/dev/null || fail "python3 is not on the PATH"
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "torch needs Python 3.10 or later, and python3 is $(python3 -V 2>&1)"
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say "creating .venv with $(python3 -V)"
+    python3 -m venv --clear .venv || fail "python3 -m venv .venv failed"
+  fi
+  say "installing $requirements into .venv"
+  report_progress "$([ "$what" = build ] && echo 4900 || echo 5300)" &
+  progress=$!
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement "$requirements" ||
+    { kill "$progress"; wait; fail "pip could not install $requirements"; }
+  kill "$progress"
+  say "$requirements is installed"
+}
+
+# Both take most of a minute and neither waits for the other, where Python can make environments already.
+packages_done=""
+if [ -n "$missing" ] && python3 -c 'import ensurepip, venv' 2>/dev/null; then
+  install_packages &
+  packages_done=$!
+elif [ -n "$missing" ]; then
+  install_packages
 fi
-echo "setup: installing requirements.txt into .venv (torch is large, this can take minutes)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt ||
-  fail "pip could not install requirements.txt"
-echo "$wanted" >"$stamp"
+install_python
+[ -z "$packages_done" ] || wait "$packages_done" || fail "the system packages could not be installed"
+echo "$wanted" >".venv/.bie-setup-$what"

@@ -1,6 +1,5 @@
 #include "nn/block_tail.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
@@ -9,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/torch_parallel.h"
 #include "ops/vector_clones.h"
 
 namespace bie::nn {
@@ -114,7 +114,7 @@ struct Pass {
 
 /// [rows, channels].
 void rows(const Pass& p, std::int64_t count, std::int64_t channels) {
-  at::parallel_for(0, count, grain(channels), [&](std::int64_t begin, std::int64_t end) {
+  kernels::parallel_for(ops::torch_parallel(), count, grain(channels), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
       pass_row(p.x + r * channels, p.scale.data(), p.shift.data(), p.add == nullptr ? nullptr : p.add + r * channels,
                p.act, channels, p.y + r * channels);
@@ -125,53 +125,55 @@ void rows(const Pass& p, std::int64_t count, std::int64_t channels) {
 void pooled_pixels(const Pass& p, const at::Tensor& x, std::int64_t pool) {
   const std::int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
   const std::int64_t out_h = height / pool, out_w = width / pool;
-  at::parallel_for(0, x.size(0) * out_h, grain(width * pool * channels), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> buffer(static_cast<std::size_t>(channels));
-    for (std::int64_t line = begin; line < end; ++line)
-      for (std::int64_t column = 0; column < out_w; ++column) {
-        float* const y = p.y + (line * out_w + column) * channels;
-        for (std::int64_t i = 0; i < pool; ++i)
-          for (std::int64_t j = 0; j < pool; ++j) {
-            const std::int64_t row = line / out_h * height + line % out_h * pool + i;
-            const std::int64_t at = (row * width + column * pool + j) * channels;
-            const bool first = i == 0 && j == 0;
-            float* const to = first ? y : buffer.data();
-            pass_row(p.x + at, p.scale.data(), p.shift.data(), p.add == nullptr ? nullptr : p.add + at, p.act, channels,
-                     to);
-            if (!first) keep_larger(buffer.data(), channels, y);
-          }
-      }
-  });
+  kernels::parallel_for(ops::torch_parallel(), x.size(0) * out_h, grain(width * pool * channels),
+                        [&](std::int64_t begin, std::int64_t end) {
+                          std::vector<float> buffer(static_cast<std::size_t>(channels));
+                          for (std::int64_t line = begin; line < end; ++line)
+                            for (std::int64_t column = 0; column < out_w; ++column) {
+                              float* const y = p.y + (line * out_w + column) * channels;
+                              for (std::int64_t i = 0; i < pool; ++i)
+                                for (std::int64_t j = 0; j < pool; ++j) {
+                                  const std::int64_t row = line / out_h * height + line % out_h * pool + i;
+                                  const std::int64_t at = (row * width + column * pool + j) * channels;
+                                  const bool first = i == 0 && j == 0;
+                                  float* const to = first ? y : buffer.data();
+                                  pass_row(p.x + at, p.scale.data(), p.shift.data(),
+                                           p.add == nullptr ? nullptr : p.add + at, p.act, channels, to);
+                                  if (!first) keep_larger(buffer.data(), channels, y);
+                                }
+                            }
+                        });
 }
 
 /// [images, channels, height, width], pooled or not.
 void planes(const Pass& p, const at::Tensor& x, std::int64_t pool) {
   const std::int64_t channels = x.size(1), height = x.size(2), width = x.size(3), plane = height * width;
   const std::int64_t out_h = height / pool, out_w = width / pool;
-  at::parallel_for(0, x.size(0) * channels, grain(plane), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> buffer(static_cast<std::size_t>(2 * width));
-    float *const larger = buffer.data(), *const line = larger + width;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto c = static_cast<std::size_t>(i % channels);
-      const float* const add = p.add == nullptr ? nullptr : p.add + i * plane;
-      const auto pass = [&](std::int64_t first, std::int64_t count, float* to) {
-        pass_channel(p.x + i * plane + first, p.scale[c], p.shift[c], add == nullptr ? nullptr : add + first, p.act,
-                     count, to);
-      };
-      if (pool == 1) {
-        pass(0, plane, p.y + i * plane);
-        continue;
-      }
-      for (std::int64_t row = 0; row < out_h; ++row) {
-        pass(row * pool * width, width, larger);
-        for (std::int64_t j = 1; j < pool; ++j) {
-          pass((row * pool + j) * width, width, line);
-          keep_larger(line, width, larger);
-        }
-        pool_line(larger, pool, out_w, p.y + (i * out_h + row) * out_w);
-      }
-    }
-  });
+  kernels::parallel_for(ops::torch_parallel(), x.size(0) * channels, grain(plane),
+                        [&](std::int64_t begin, std::int64_t end) {
+                          std::vector<float> buffer(static_cast<std::size_t>(2 * width));
+                          float *const larger = buffer.data(), *const line = larger + width;
+                          for (std::int64_t i = begin; i < end; ++i) {
+                            const auto c = static_cast<std::size_t>(i % channels);
+                            const float* const add = p.add == nullptr ? nullptr : p.add + i * plane;
+                            const auto pass = [&](std::int64_t first, std::int64_t count, float* to) {
+                              pass_channel(p.x + i * plane + first, p.scale[c], p.shift[c],
+                                           add == nullptr ? nullptr : add + first, p.act, count, to);
+                            };
+                            if (pool == 1) {
+                              pass(0, plane, p.y + i * plane);
+                              continue;
+                            }
+                            for (std::int64_t row = 0; row < out_h; ++row) {
+                              pass(row * pool * width, width, larger);
+                              for (std::int64_t j = 1; j < pool; ++j) {
+                                pass((row * pool + j) * width, width, line);
+                                keep_larger(line, width, larger);
+                              }
+                              pool_line(larger, pool, out_w, p.y + (i * out_h + row) * out_w);
+                            }
+                          }
+                        });
 }
 
 }  // namespace

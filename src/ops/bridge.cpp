@@ -1,6 +1,5 @@
 #include "ops/bridge.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -18,6 +17,7 @@
 #include "ops/cpu_tuning.h"
 #include "ops/cuda_products.h"
 #include "ops/dispatch_log.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
@@ -110,13 +110,6 @@ at::Tensor panels_of(const at::Tensor& weight, const OptTensor& panels) {
   PanelHeader header;
   std::memcpy(&header, given.const_data_ptr(), sizeof header);
   return header.version == version_of(weight) ? given : at::Tensor();
-}
-
-kernels::Parallel torch_parallel() {
-  return {[](void*, std::int64_t count, std::int64_t grain, kernels::Parallel::Body body, void* context) {
-            at::parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) { body(context, begin, end); });
-          },
-          nullptr, at::get_num_threads()};
 }
 
 kernels::Dtype out_dtype(const at::Tensor& out) {

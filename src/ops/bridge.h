@@ -13,7 +13,6 @@
 #include "bie/kernels/cuda/conv2d.h"
 #include "bie/kernels/cuda/gemm.h"
 #include "bie/kernels/gemm.h"
-#include "bie/kernels/parallel.h"
 
 namespace bie::ops {
 
@@ -32,7 +31,6 @@ auto find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-kernels::Parallel torch_parallel();
 bool is_float_type(at::ScalarType type);
 
 /// float32, bfloat16, float16 or int8 as a kernel sees it; a sentence for anything else.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/bridge.h"
+#include "ops/torch_parallel.h"
 #include "ops/tuning_file.h"
 
 namespace bie::ops {

@@ -1,5 +1,4 @@
 // The steps of DiodeMix on the CPU: one pass over a parameter, its gradient and its moments.
-#include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -9,6 +8,7 @@
 #include <type_traits>
 
 #include "ops/diode_mix_step.h"
+#include "ops/torch_parallel.h"
 #include "ops/vector_clones.h"
 
 namespace bie::ops {
@@ -111,7 +111,7 @@ struct Chunk {
 /// Calls body with every chunk and keeps the moments that it leaves.
 template <class G, class M, class Body>
 void in_chunks(std::int64_t size, const G* g, M* l, M* s, const Stream& stream, const Body& body) {
-  at::parallel_for(0, size, grain, [&](std::int64_t begin, std::int64_t end) {
+  kernels::parallel_for(torch_parallel(), size, grain, [&](std::int64_t begin, std::int64_t end) {
     Floats wide_l, wide_s, wide_g;
     for (std::int64_t at = begin; at < end; at += chunk) {
       const std::int64_t n = std::min(chunk, end - at);

@@ -1,18 +1,18 @@
 // Fused passes over dense float32 memory: one read, one write, no temporaries between the steps of a formula.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 
 /// body(begin, end) on disjoint ranges that cover [0, count).
 template <class F>
 void for_ranges(std::int64_t count, const F& body) {
-  at::parallel_for(0, count, 16384, body);
+  kernels::parallel_for(torch_parallel(), count, 16384, body);
 }
 
 /// clamp(rint(v), lo, hi) for integer bounds below 2^22. Adding 1.5 * 2^23 leaves no fraction bits, so the sum is
@@ -34,20 +34,21 @@ template <class F>
 double sum_of_terms(std::int64_t count, const F& body) {
   constexpr std::int64_t block = 2048, lanes = 8;
   std::vector<double> sums(static_cast<std::size_t>((count + block - 1) / block));
-  at::parallel_for(0, static_cast<std::int64_t>(sums.size()), 8, [&](std::int64_t first, std::int64_t last) {
-    float terms[block];
-    for (std::int64_t b = first; b < last; ++b) {
-      const std::int64_t begin = b * block, end = std::min(count, begin + block);
-      body(begin, end, terms);
-      std::fill(terms + (end - begin), terms + block, 0.0f);
-      double acc[lanes] = {};
-      for (std::int64_t i = 0; i < block; i += lanes)
-        for (std::int64_t j = 0; j < lanes; ++j) acc[j] += static_cast<double>(terms[i + j]);
-      double sum = 0;
-      for (const double part : acc) sum += part;
-      sums[static_cast<std::size_t>(b)] = sum;
-    }
-  });
+  kernels::parallel_for(torch_parallel(), static_cast<std::int64_t>(sums.size()), 8,
+                        [&](std::int64_t first, std::int64_t last) {
+                          float terms[block];
+                          for (std::int64_t b = first; b < last; ++b) {
+                            const std::int64_t begin = b * block, end = std::min(count, begin + block);
+                            body(begin, end, terms);
+                            std::fill(terms + (end - begin), terms + block, 0.0f);
+                            double acc[lanes] = {};
+                            for (std::int64_t i = 0; i < block; i += lanes)
+                              for (std::int64_t j = 0; j < lanes; ++j) acc[j] += static_cast<double>(terms[i + j]);
+                            double sum = 0;
+                            for (const double part : acc) sum += part;
+                            sums[static_cast<std::size_t>(b)] = sum;
+                          }
+                        });
   double sum = 0;
   for (const double part : sums) sum += part;
   return sum;

@@ -1,7 +1,7 @@
 #include "ops/gemm_batch.h"
+#include "ops/torch_parallel.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
@@ -54,14 +54,15 @@ std::vector<std::int64_t> y_numbers(const GemmBatch& batch) {
 template <class F>
 void for_items(std::int64_t count, std::int64_t work, const F& body) {
   constexpr std::int64_t task_work = 1 << 18, items_a_thread = 4;
-  if (count < items_a_thread * at::get_num_threads()) {
+  const kernels::Parallel threads = torch_parallel();
+  if (count < items_a_thread * threads.threads) {
     for (std::int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  at::parallel_for(0, count, 1 + task_work / std::max<std::int64_t>(1, work),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t i = begin; i < end; ++i) body(i);
-                   });
+  kernels::parallel_for(threads, count, 1 + task_work / std::max<std::int64_t>(1, work),
+                        [&](std::int64_t begin, std::int64_t end) {
+                          for (std::int64_t i = begin; i < end; ++i) body(i);
+                        });
 }
 
 void run_on_cpu(const char* op, const kernels::GemmTable& table, const GemmBatch& batch, const BatchRows& rows,

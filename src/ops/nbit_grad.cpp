@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* op_name = "backward";
 
-kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
+[[maybe_unused]] kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
   return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
 }
 
@@ -30,8 +30,8 @@ StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) 
   return {exact, !exact && range.hi == q8_range.hi, std::sqrt(count * range.hi)};
 }
 
-InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
-                      const kernels::cuda::CodeBounds& bounds, const StepRule& rule, bool want_codes) {
+[[maybe_unused]] InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
+                                       const kernels::cuda::CodeBounds& bounds, const StepRule& rule, bool want_codes) {
   if constexpr (with_cuda)
     return cuda_input_grads(op_name, up, in, grad_x, want_codes,
                             [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {

@@ -8,6 +8,7 @@
 #include "bie/ops.h"
 #include "ops/bridge.h"
 #include "ops/cuda_call.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {

@@ -20,6 +20,7 @@
 #include "kernels/amax_factor.h"
 #include "ops/cuda_call.h"
 #include "ops/elementwise.h"
+#include "ops/torch_parallel.h"
 #include "ops/vector_clones.h"
 
 namespace bie::ops {

@@ -42,7 +42,8 @@ double denominator(const at::Tensor& xs) {
   return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())));
 }
 
-InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x, bool want_codes) {
+[[maybe_unused]] InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
+                                       bool want_codes) {
   if constexpr (with_cuda)
     return cuda_input_grads(op_name, up, in, grad_x, want_codes,
                             [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
