@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 CPP_SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup:  ## install what is missing: system packages, .venv (a second run does nothing)
 	@sh tools/setup.sh
@@ -21,6 +21,15 @@ build: setup  ## build everything into build/release
 
 test: setup  ## run every suite; the last line counts them
 	@$(PYTHON) tools/run_tests.py
+
+check: setup  ## the part of the tests that finds most mistakes, in two minutes after a build
+	@$(PYTHON) tools/run_tests.py --only layers --only format --only cpp
+
+test-cpus: setup  ## the tests under settings that stand for other CPUs, and the kernels under qemu where it is installed
+	@$(PYTHON) tools/run_tests.py --only cpus
+
+wheel: setup  ## wheels of bitorch_engine and bie-cli in dist/, tried in empty environments
+	@sh tools/make_wheels.sh
 
 demo: setup-build  ## train and run a low-bit network on the digits that come with the program
 	@.venv/bin/cmake --preset release

@@ -2,6 +2,7 @@
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # In depend mode ccache preprocesses nothing before it compiles. A precompiled header has no macros of its own to be
+  # compared, and is no text that could hold __TIME__.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
       CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()

@@ -36,7 +36,6 @@ set(bie_torch_headers_source ${CMAKE_CURRENT_BINARY_DIR}/torch_headers.cpp)
 file(CONFIGURE OUTPUT ${bie_torch_headers_source} CONTENT "// A precompiled header is compiled for a target with a source.\n")
 add_library(bie_torch_headers OBJECT ${bie_torch_headers_source})
 target_link_libraries(bie_torch_headers PRIVATE bie_torch bie_options)
-# More, of libraries that a target alone finds, is added where they are found.
-target_precompile_headers(bie_torch_headers PRIVATE
-  <torch/nn/module.h> <torch/library.h> <torch/csrc/autograd/custom_function.h>)
+# More, that a part of the project needs or finds, is added there.
+target_precompile_headers(bie_torch_headers PRIVATE <torch/library.h> <torch/csrc/autograd/custom_function.h>)
 bie_use_torch_headers(bie_torch_headers OWNER)

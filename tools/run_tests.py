@@ -8,6 +8,8 @@ more with the first lines of what they said, stand at the end, where the tail of
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -26,6 +28,9 @@ import check_layers
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
 BUILD = ROOT / "build"
+# pytest on two processes or more, each on one thread; what a file's tests share is made once.
+SIDE_BY_SIDE = ("-n", str(max(2, os.cpu_count() or 1)), "--dist", "loadfile")
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 ISA_CAPS = ["reference", "avx2", "avx512bw", "avxvnni", "avx512"]
 TIME_LIMIT_S = 1800
 FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
@@ -198,15 +203,25 @@ def suite_cpp() -> None:
             run_gtest(executable)
 
 
+def suite_cuda() -> None:
+    """The CUDA kernels and their operators are compiled, where there is a toolkit."""
+    nvcc = next(filter(None, (shutil.which("nvcc"), shutil.which("nvcc", path="/usr/local/cuda/bin"))), None)
+    release = re.search(r"release (\d+)", run(nvcc, "--version")[1]) if nvcc else None
+    if release is None or int(release[1]) < 12:
+        TALLY.skip("cuda", "there is no CUDA toolkit from 12.0 on: the CUDA kernels are not compiled")
+        return
+    build("cuda")
+
+
 def suite_python() -> None:
     """pytest on tests/ with the release build; tests/python imports an installed package and belongs to "wheel"."""
     build("release")
-    command = (BIN / "python", "-m", "pytest", "-q", "tests", "--ignore=tests/python")
-    run_junit("pytest", *command, report="--junitxml=", env=environment())
+    command = (BIN / "python", "-m", "pytest", *SIDE_BY_SIDE, "-q", "tests", "--ignore=tests/python")
+    run_junit("pytest", *command, report="--junitxml=", env=environment(**ONE_THREAD))
 
 
 def suite_wheel() -> None:
-    """The wheel in an environment of its own, tested outside of the source tree; the build counts as one test."""
+    """Both wheels in an environment of their own, tested outside of the source tree; the build counts as one test."""
     with tempfile.TemporaryDirectory(prefix="bie-wheel-") as folder:
         home = Path(folder)
         python = home / "env/bin/python"
@@ -233,20 +248,20 @@ def suite_wheel() -> None:
             # With the flags of the release preset, so that ccache has its objects.
             step(
                 *(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist"),
-                *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT),
+                *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT, ROOT / "python/bie-cli"),
             )
             and step(BIN / "python", "-m", "venv", "--without-pip", home / "env")
             and install()
         )
-        if not TALLY.check("build and install the wheel", total, built, transcript):
+        if not TALLY.check("build and install the wheels", total, built, transcript):
             return
         # What the tests read, and nothing of the package's sources.
         for part in ("docs", "examples", "tests", "tools"):
             shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__"))
         for part in ("README.md", "pyproject.toml"):
             shutil.copy(ROOT / part, home)
-        command = (python, "-m", "pytest", "-q", "tests/python")
-        run_junit("pytest tests/python", *command, report="--junitxml=", env=env, cwd=home)
+        command = (python, "-m", "pytest", *SIDE_BY_SIDE, "-q", "tests/python")
+        run_junit("pytest tests/python", *command, report="--junitxml=", env=env | ONE_THREAD, cwd=home)
 
 
 def package_environment() -> dict[str, str]:
@@ -381,8 +396,32 @@ def suite_format() -> None:
         TALLY.check(label, seconds, status == 0, output)
 
 
+def tidy_keys(files: list[Path], build_folder: Path) -> dict[Path, str]:
+    """For each file a hash of all that clang-tidy's answer depends on: its version and options, the compiler's command,
+    the file and what of the project it includes (from ninja's log of dependencies)."""
+    objects = {entry["file"]: entry for entry in json.loads((build_folder / "compile_commands.json").read_text())}
+    includes: dict[str, list[str]] = {}
+    target = ""
+    for line in run(BIN / "ninja", "-C", build_folder, "-t", "deps")[1].splitlines():
+        if line.startswith("    "):
+            includes[target].append(line.strip())
+        elif ": #deps" in line:
+            target = line.split(": #deps")[0]
+            includes[target] = []
+    common = run("clang-tidy", "--version")[1] + (ROOT / ".clang-tidy").read_text()
+    keys = {}
+    for file in files:
+        entry = objects[str(file)]
+        seen = {file, *((build_folder / name).resolve() for name in includes.get(entry["output"], []))}
+        ours = [path for path in sorted(seen) if path.is_relative_to(ROOT) and path.suffix in (".h", ".cpp")]
+        texts = [common, entry["command"], *(path.read_text() for path in ours)]
+        keys[file] = hashlib.sha256("".join(texts).encode()).hexdigest()
+    return keys
+
+
 def suite_tidy() -> None:
-    """clang-tidy on the kernels, the file readers and the headers they include; counts as one test."""
+    """clang-tidy on the kernels, the file readers and the headers they include; counts as one test. A file that passed
+    and has not changed since, nor what it includes, is not read again."""
     if run("clang-tidy", "--version")[0] != 0:
         TALLY.skip("clang-tidy", "clang-tidy is not installed")
         return
@@ -393,15 +432,74 @@ def suite_tidy() -> None:
     listed = database.read_text()
     files = [file for file in sources("src/kernels", "src/io", suffixes=(".cpp",)) if f'{file}"' in listed]
     start = time.monotonic()
+    stamps = BUILD / "tidy.json"
+    passed = json.loads(stamps.read_text()) if stamps.exists() else {}
+    keys = tidy_keys(files, database.parent)
+    changed = [file for file in files if passed.get(str(file)) != keys[file]]
 
     def tidy(file: Path) -> str:
         # g++ brings an OpenMP header and clang none.
         status, output, _ = run("clang-tidy", "--quiet", "-p", database.parent, "--extra-arg=-fno-openmp", file)
+        if status == 0:
+            passed[str(file)] = keys[file]
         return f"{file.relative_to(ROOT)}\n{output}" if status != 0 else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        complaints = "".join(pool.map(tidy, files))
-    TALLY.check(f"clang-tidy, {len(files)} files", time.monotonic() - start, bool(files) and not complaints, complaints)
+        complaints = "".join(pool.map(tidy, changed))
+    stamps.write_text(json.dumps(passed))
+    label = f"clang-tidy, {len(changed)} of {len(files)} files changed"
+    TALLY.check(label, time.monotonic() - start, bool(files) and not complaints, complaints)
+
+
+# Settings that make torch's libraries and ours take the paths of other CPUs.
+OTHER_CPUS = [
+    {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    {"MKL_CBWR": "COMPATIBLE"},
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"ATEN_CPU_CAPABILITY": "avx2"},
+    {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    {"OMP_NUM_THREADS": "1"},
+    {"OMP_NUM_THREADS": "2"},
+]
+AN_AVX2_CPU = {
+    **{"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    **{"BIE_MAX_ISA": "avx2", "OMP_NUM_THREADS": "1"},
+}
+# Whole CPUs under qemu: without AVX, with AVX2 alone. In the first an instruction of a later one ends the program.
+QEMU_CPUS = ["Nehalem", "Haswell"]
+
+
+def run_as_another_cpu(setting: dict[str, str]) -> None:
+    """What trains and what compares floats, under one setting."""
+    said = " ".join(f"{name}={value}" for name, value in setting.items())
+    for executable in test_executables("release"):
+        if executable.name in ("bie_nn_test", "bie_train_test", "bie_optim_test"):
+            run_gtest(executable, f" {said}", environment(**setting))
+
+
+def suite_avx2() -> None:
+    """The leg of test-cpus that every run has: a CPU with AVX2 and no more."""
+    if build("release"):
+        run_as_another_cpu(AN_AVX2_CPU)
+
+
+def suite_cpus() -> None:
+    """Every setting and instruction-set cap, tests/ops included; the kernels under qemu's CPUs."""
+    if not build("release"):
+        return
+    for setting in [*OTHER_CPUS, *({"BIE_MAX_ISA": isa} for isa in ISA_CAPS)]:
+        run_as_another_cpu(setting)
+        said = " ".join(f"{name}={value}" for name, value in setting.items())
+        command = (BIN / "python", "-m", "pytest", *SIDE_BY_SIDE, "-q", "tests/ops")
+        run_junit(f"tests/ops {said}", *command, report="--junitxml=", env=environment(**(ONE_THREAD | setting)))
+    emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+    if emulator is None:
+        TALLY.skip("qemu", "qemu-user is not installed: the kernels do not run on whole other CPUs")
+        return
+    for cpu in QEMU_CPUS:
+        (executable,) = (path for path in test_executables("release") if path.name == "bie_kernels_test")
+        command = (emulator, "-cpu", cpu, executable, "--gtest_brief=1")
+        run_junit(f"{executable.name} on {cpu}", *command, report="--gtest_output=xml:", env=environment())
 
 
 SUITES = {
@@ -409,6 +507,7 @@ SUITES = {
     "format": suite_format,
     "cpp": suite_cpp,
     "python": suite_python,
+    "avx2": suite_avx2,
     "wheel": suite_wheel,
     "docs": suite_docs,
     "kernels-only": suite_kernels_only,
@@ -417,9 +516,11 @@ SUITES = {
     "fuzz": suite_fuzz,
     "install": suite_install,
     "tidy": suite_tidy,
+    "cuda": suite_cuda,
+    "cpus": suite_cpus,
 }
-# Suites that run where they are asked for: building everything once more takes a quarter of an hour.
-ON_REQUEST = {"tsan"}
+# Suites that run where they are asked for: they take a quarter of an hour and an hour.
+ON_REQUEST = {"tsan", "cpus"}
 
 
 def main() -> int:

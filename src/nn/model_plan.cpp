@@ -199,7 +199,8 @@ std::vector<PlannedLayer> plan(const ModelConfig& c) {
         " outputs, more than there is memory for");
   }
   for (const auto& [name, bits] : c.bits_of) {
-    const auto found = std::find_if(layers.begin(), layers.end(), [&, &wanted = name](auto& layer) { return layer.name == wanted; });
+    const auto found =
+        std::find_if(layers.begin(), layers.end(), [&, &wanted = name](auto& layer) { return layer.name == wanted; });
     TORCH_CHECK_VALUE(found != layers.end(), "there is no layer '", name, "'; the layers are ", names_of(layers));
     check_width("the width of layer '" + name + "'", bits);
     found->bits = bits;

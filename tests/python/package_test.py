@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import _bie_command
+import bie_cli
 import bitorch_engine
 from bitorch_engine import _library
 
@@ -19,8 +19,8 @@ DISTRIBUTION = metadata.distribution("bitorch_engine")
 SCRIPT = Path(sys.executable).with_name("bie")
 
 
-def installed(*parts: str) -> Path:
-    (found,) = (path for folder in bitorch_engine.__path__ if (path := Path(folder, *parts)).exists())
+def installed(*parts: str, package=bitorch_engine) -> Path:
+    (found,) = (path for folder in package.__path__ if (path := Path(folder, *parts)).exists())
     return found
 
 
@@ -133,6 +133,21 @@ def test_module_prints_what_doctor_prints():
     assert (module.returncode, module.stdout, module.stderr) == (0, doctor.stdout, "")
 
 
+def test_module_without_the_command():
+    process = run_python(
+        "import runpy, sys\nsys.modules['bie_cli'] = None\nsys.argv = ['x']\n"
+        "runpy.run_module('bitorch_engine', run_name='__main__')"
+    )
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith("is a package of its own, bie-cli, and is not installed")
+
+
+def test_the_package_holds_the_operators_alone():
+    names = {Path(str(path)).name for path in DISTRIBUTION.files}
+    assert "libbie_ops.so" in names
+    assert not {"bie", "bie_cli"} & names
+
+
 def test_module_takes_no_arguments():
     process = run(sys.executable, "-m", "bitorch_engine", "train")
     assert process.returncode == 2
@@ -154,24 +169,24 @@ def test_script_imports_neither_torch_nor_the_package():
         "import os, sys\n"
         "os.execve = lambda path, words, env: print(path, words, env['LD_LIBRARY_PATH'], sep='\\n')\n"
         "sys.argv = ['bie', 'a b', '--c']\n"
-        "import _bie_command; _bie_command.main()\n"
+        "import bie_cli; bie_cli.main()\n"
         "assert not {'torch', 'bitorch_engine'} & set(sys.modules)",
         LD_LIBRARY_PATH="/elsewhere",
     )
     assert process.returncode == 0, process.stderr
     torch_libraries = Path(torch.__file__).parent / "lib"
     assert process.stdout.splitlines() == [
-        str(installed("bin", "bie")),
+        str(installed("bin", "bie", package=bie_cli)),
         "['bie', 'a b', '--c']",
         f"{torch_libraries}:/elsewhere",
     ]
 
 
-@pytest.mark.parametrize(("absent", "said"), [("bitorch_engine", "without its command"), ("torch", "not installed")])
+@pytest.mark.parametrize(("absent", "said"), [("bie_cli", "without its program"), ("torch", "not installed")])
 def test_script_says_what_is_absent(monkeypatch, absent, said):
-    monkeypatch.setattr(_bie_command, "_locate", lambda package, *_: None if package == absent else package)
-    with pytest.raises(SystemExit, match=f"^bie: .*{absent} .*{said}"):
-        _bie_command.run([])
+    monkeypatch.setattr(bie_cli, "_locate", lambda package, *_: None if package == absent else package)
+    with pytest.raises(SystemExit, match=f"^bie: .*{absent.replace('_', '-')} .*{said}"):
+        bie_cli.run([])
 
 
 def test_metadata():
@@ -192,7 +207,8 @@ def test_contents():
 
 
 def test_binaries_name_nothing_of_the_machine_that_built_them():
-    for path in (installed("lib", "libbie_ops.so"), installed("bin", "bie")):
+    library = ("lib", "libbie_ops.so")
+    for path in (installed(*library), installed(*library, package=bie_cli), installed("bin", "bie", package=bie_cli)):
         data = path.read_bytes()
         assert b"$ORIGIN/../../torch/lib" in data
         assert re.findall(rb"(?<![\w.>/-])/[\w.+-]+/[\w./+-]+\.(?:h|hpp|cpp|py)\b", data) == []

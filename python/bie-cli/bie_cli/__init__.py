@@ -1,6 +1,6 @@
 """The console script `bie`: hands this process over to the packaged command, with torch's libraries in reach.
 
-A module of its own: importing anything inside bitorch_engine imports torch, which takes longer than `bie --version`.
+It imports nothing of torch, which takes longer than `bie --version`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def _locate(package: str, *parts: str) -> str | None:
 
 
 def run(arguments: list[str]) -> NoReturn:
-    binary = _locate("bitorch_engine", "bin", "bie")
+    binary = _locate("bie_cli", "bin", "bie")
     if binary is None:
-        sys.exit("bie: the package bitorch_engine is installed without its command; install it again with pip")
+        sys.exit("bie: the package bie-cli is installed without its program; install it again with pip")
     libraries = _locate("torch", "lib")
     if libraries is None:
         sys.exit(f"bie: torch is not installed for {sys.executable}")
