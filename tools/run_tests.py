@@ -471,9 +471,8 @@ QEMU_CPUS = ["Nehalem", "Haswell"]
 NOT_IN_QEMU = ["Isa.TheProbeAgreesWithTheKernelOfTheSystem", "HugePages.WholePagesInsideTheRangeAreAskedFor"]
 
 
-def run_as_another_cpu(setting: dict[str, str]) -> None:
+def run_as_another_cpu(setting: dict[str, str], said: str) -> None:
     """What trains and what compares floats, under one setting."""
-    said = " ".join(f"{name}={value}" for name, value in setting.items())
     for executable in test_executables("release"):
         if executable.name in ("bie_nn_test", "bie_train_test", "bie_optim_test"):
             run_gtest(executable, f" {said}", environment(**setting))
@@ -482,7 +481,7 @@ def run_as_another_cpu(setting: dict[str, str]) -> None:
 def suite_avx2() -> None:
     """The leg of test-cpus that every run has: a CPU with AVX2 and no more."""
     if build("release"):
-        run_as_another_cpu(AN_AVX2_CPU)
+        run_as_another_cpu(AN_AVX2_CPU, "with AVX2 alone")
 
 
 def suite_cpus() -> None:
@@ -490,8 +489,9 @@ def suite_cpus() -> None:
     if not build("release"):
         return
     for setting in [*OTHER_CPUS, *({"BIE_MAX_ISA": isa} for isa in ISA_CAPS)]:
-        run_as_another_cpu(setting)
-        said = " ".join(f"{name}={value}" for name, value in setting.items())
+        ((name, value),) = setting.items()
+        said = f"{name}={value}"
+        run_as_another_cpu(setting, said)
         command = (BIN / "python", "-m", "pytest", *SIDE_BY_SIDE, "-q", "tests/ops")
         run_junit(f"tests/ops {said}", *command, report="--junitxml=", env=environment(**(ONE_THREAD | setting)))
     emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
