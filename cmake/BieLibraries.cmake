@@ -1,0 +1,17 @@
+# The libraries of layers, files, reports and the command; what is missing is named in one sentence.
+set(bie_missing "")
+foreach(library ZLIB=zlib1g-dev PNG=libpng-dev nlohmann_json=nlohmann-json3-dev CLI11=libcli11-dev spdlog=libspdlog-dev)
+  string(REPLACE "=" ";" library ${library})
+  list(POP_FRONT library name)
+  if(SKBUILD AND name STREQUAL "PNG")
+    set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)  # the machine that runs a wheel need not have it
+  endif()
+  find_package(${name} QUIET)
+  if(NOT ${name}_FOUND)
+    list(APPEND bie_missing "${name} (${library})")
+  endif()
+endforeach()
+if(bie_missing)
+  list(JOIN bie_missing ", " bie_missing)
+  message(FATAL_ERROR "bie: these libraries are missing (in brackets the packages of Debian and Ubuntu): ${bie_missing}")
+endif()
