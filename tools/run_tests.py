@@ -245,7 +245,7 @@ def suite_wheel() -> None:
             return step(BIN / "pip", "--python", python, "install", *quiet, "--ignore-installed", *wheels)
 
         built = (
-            # With the flags of the release preset, so that ccache has its objects.
+            # With the flags of the release preset, so that ccache has the kernels.
             step(
                 *(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist"),
                 *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT, ROOT / "python/bie-cli"),

@@ -55,9 +55,10 @@ install_packages() {
   say "the system packages are installed"
 }
 
-# Says every ten seconds how far pip is, until it is killed; torch is most of what it unpacks.
+# Says every ten seconds how far pip is, until it is killed or the set-up is gone (a shell's background job does not hear
+# Ctrl-C); torch is most of what pip unpacks.
 report_progress() {
-  while sleep 10; do
+  while sleep 10 && kill -0 $$ 2>/dev/null; do
     say "$(du -sm .venv | cut -f1) MB are in .venv, about $1 are to come together"
   done
 }

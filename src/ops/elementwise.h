@@ -34,21 +34,21 @@ template <class F>
 double sum_of_terms(std::int64_t count, const F& body) {
   constexpr std::int64_t block = 2048, lanes = 8;
   std::vector<double> sums(static_cast<std::size_t>((count + block - 1) / block));
-  kernels::parallel_for(torch_parallel(), static_cast<std::int64_t>(sums.size()), 8,
-                        [&](std::int64_t first, std::int64_t last) {
-                          float terms[block];
-                          for (std::int64_t b = first; b < last; ++b) {
-                            const std::int64_t begin = b * block, end = std::min(count, begin + block);
-                            body(begin, end, terms);
-                            std::fill(terms + (end - begin), terms + block, 0.0f);
-                            double acc[lanes] = {};
-                            for (std::int64_t i = 0; i < block; i += lanes)
-                              for (std::int64_t j = 0; j < lanes; ++j) acc[j] += static_cast<double>(terms[i + j]);
-                            double sum = 0;
-                            for (const double part : acc) sum += part;
-                            sums[static_cast<std::size_t>(b)] = sum;
-                          }
-                        });
+  const auto blocks = static_cast<std::int64_t>(sums.size());
+  kernels::parallel_for(torch_parallel(), blocks, 8, [&](std::int64_t first, std::int64_t last) {
+    float terms[block];
+    for (std::int64_t b = first; b < last; ++b) {
+      const std::int64_t begin = b * block, end = std::min(count, begin + block);
+      body(begin, end, terms);
+      std::fill(terms + (end - begin), terms + block, 0.0f);
+      double acc[lanes] = {};
+      for (std::int64_t i = 0; i < block; i += lanes)
+        for (std::int64_t j = 0; j < lanes; ++j) acc[j] += static_cast<double>(terms[i + j]);
+      double sum = 0;
+      for (const double part : acc) sum += part;
+      sums[static_cast<std::size_t>(b)] = sum;
+    }
+  });
   double sum = 0;
   for (const double part : sums) sum += part;
   return sum;

@@ -1,5 +1,4 @@
 #include "ops/gemm_batch.h"
-#include "ops/torch_parallel.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/as_strided.h>
@@ -7,6 +6,8 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
