@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import run_tests
-from run_tests import BUILD, ROOT, TALLY, package_environment, run
+from suites.commands import BUILD, ROOT, run
+from suites.junit import run_gtest, run_junit
+from suites.python import package_environment
+from suites.tally import TALLY
 
 PYTHON = os.environ["BIE_PYTHON"]
 KERNELS = BUILD / "release/tests/kernels/bie_cuda_test"
@@ -23,7 +25,7 @@ SMALL = (
 
 def kernels() -> None:
     """Every row against the formula, on the odd-shape sweep and on random shapes."""
-    run_tests.run_gtest(KERNELS, env=os.environ | {"BIE_TEST_SHAPES": RANDOM_SHAPES})
+    run_gtest(KERNELS, env=os.environ | {"BIE_TEST_SHAPES": RANDOM_SHAPES})
 
 
 def sanitizers() -> None:
@@ -43,7 +45,7 @@ def sanitizers() -> None:
 def pytest(label: str, *paths: str) -> None:
     command = (PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths)
     env = package_environment() | {"OMP_NUM_THREADS": "4"}
-    run_tests.run_junit(label, *command, report="--junitxml=", env=env)
+    run_junit(label, *command, report="--junitxml=", env=env)
 
 
 def main() -> int:
@@ -56,8 +58,7 @@ def main() -> int:
     print(f"{'GPU suites':<75} {time.monotonic() - start:7.1f} s")
     for label, reason in TALLY.skips:
         print(f"skipped in {label}: {reason}")
-    print(f"{TALLY.passed} passed, {TALLY.failed} failed, {len(TALLY.skips)} skipped", flush=True)
-    return 1 if TALLY.failed or not TALLY.passed else 0
+    return TALLY.last_line()
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 import sys
 
 import pytest
-import run_tests
+from suites import junit
+from suites.commands import environment
+from suites.cpp import foreign_libraries
+from suites.tally import Tally
 
 
 @pytest.fixture
 def tally(monkeypatch):
-    monkeypatch.setattr(run_tests, "TALLY", run_tests.Tally())
-    return run_tests.TALLY
+    monkeypatch.setattr(junit, "TALLY", Tally())
+    return junit.TALLY
 
 
 def test_a_failure_is_named_with_what_it_said(tally, tmp_path, capsys):
@@ -21,7 +24,7 @@ def test_a_failure_is_named_with_what_it_said(tally, tmp_path, capsys):
         "def test_left(): pytest.skip('no abacus')\n"
     )
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, suite)
-    run_tests.run_junit("sums", *command, report="--junitxml=", env=run_tests.environment(), cwd=tmp_path)
+    junit.run_junit("sums", *command, report="--junitxml=", env=environment(), cwd=tmp_path)
     assert (tally.passed, tally.failed) == (1, 1)
     assert [label for label, _ in tally.skips] == ["sums"]
     (failure,) = tally.failures
@@ -32,7 +35,7 @@ def test_a_failure_is_named_with_what_it_said(tally, tmp_path, capsys):
 
 def test_a_crash_is_a_failure(tally):
     command = (sys.executable, "-c", "print('on the way'); raise SystemExit(3)")
-    run_tests.run_junit("crash", *command, report="--report=", env=run_tests.environment())
+    junit.run_junit("crash", *command, report="--report=", env=environment())
     assert (tally.passed, tally.failed) == (0, 1)
     (failure,) = tally.failures
     assert failure.splitlines()[0] == "crash"
@@ -55,4 +58,4 @@ def test_foreign_libraries_are_told_by_name_alone():
         "\tlibstdc++.so.6 => /opt/torch/libstdc++.so.6 (0x00007f0c10c10000)\n"
         "\t/lib64/ld-linux-x86-64.so.2 (0x00007f0400000000)\n"
     )
-    assert run_tests.foreign_libraries(listed) == ["libc10.so", "libpython3.11.so.1.0"]
+    assert foreign_libraries(listed) == ["libc10.so", "libpython3.11.so.1.0"]

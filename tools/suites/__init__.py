@@ -1,0 +1,1 @@
+"""The suites of tools/run_tests.py, and what they share."""

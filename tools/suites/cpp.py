@@ -1,0 +1,70 @@
+"""The C++ tests: of the release build, without torch, under the sanitizers; the CUDA build."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from suites.builds import build, test_executables
+from suites.commands import BUILD, ROOT, environment, run, torch_free_environment
+from suites.cpus import ISA_CAPS
+from suites.junit import run_gtest
+from suites.tally import TALLY
+
+
+def suite_cpp() -> None:
+    """Every gtest executable of the release build; the kernels once per instruction-set cap."""
+    if not build("release"):
+        return
+    for executable in test_executables("release"):
+        if executable.name == "bie_kernels_test":
+            for isa in ISA_CAPS:
+                run_gtest(executable, f" BIE_MAX_ISA={isa}", environment(BIE_MAX_ISA=isa))
+        else:
+            run_gtest(executable)
+
+
+def suite_cuda() -> None:
+    """The CUDA kernels and their operators are compiled, where there is a toolkit."""
+    nvcc = next(filter(None, (shutil.which("nvcc"), shutil.which("nvcc", path="/usr/local/cuda/bin"))), None)
+    release = re.search(r"release (\d+)", run(nvcc, "--version")[1]) if nvcc else None
+    if release is None or int(release[1]) < 12:
+        TALLY.skip("cuda", "there is no CUDA toolkit from 12.0 on: the CUDA kernels are not compiled")
+        return
+    build("cuda")
+
+
+def foreign_libraries(listed: str) -> list[str]:
+    """Names of torch's and Python's libraries in what ldd prints; its addresses, which can hold "c10", are not read."""
+    names = [Path(line.split()[0]).name for line in listed.splitlines() if line.strip()]
+    return [name for name in names if name.startswith(("libtorch", "libc10", "libpython"))]
+
+
+def suite_kernels_only() -> None:
+    """The kernels built and tested where neither torch nor Python can be found."""
+    if not build("kernels-only", torch_free=True):
+        return
+    commands = (BUILD / "kernels-only/compile_commands.json").read_text()
+    traces = [text for text in ("/torch/include", "include/python3") if text in commands]
+    for executable in test_executables("kernels-only"):
+        status, listed, _ = run("ldd", executable)
+        traces += foreign_libraries(listed) if status == 0 else [listed]
+    TALLY.check("kernels-only knows no torch", 0.0, not traces, "\n".join(traces))
+    for executable in test_executables("kernels-only"):
+        run_gtest(executable, " kernels-only", torch_free_environment())
+
+
+def suite_asan() -> None:
+    """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    if build("asan", torch_free=True):
+        for executable in test_executables("asan"):
+            run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
+
+
+def suite_tsan() -> None:
+    """Kernels, operators and layers called side by side under ThreadSanitizer."""
+    if build("tsan"):
+        options = f"suppressions={ROOT / 'tests/tsan.supp'} second_deadlock_stack=1"
+        for executable in test_executables("tsan"):
+            run_gtest(executable, " tsan", environment(TSAN_OPTIONS=options))

@@ -1,0 +1,62 @@
+"""Settings, instruction-set caps and emulators that stand for other CPUs."""
+
+from __future__ import annotations
+
+import shutil
+
+from suites.builds import build, test_executables
+from suites.commands import environment
+from suites.junit import ONE_THREAD, run_gtest, run_junit, run_pytest
+from suites.tally import TALLY
+
+ISA_CAPS = ["reference", "avx2", "avx512bw", "avxvnni", "avx512"]
+# Settings that make torch's libraries and ours take the paths of other CPUs.
+OTHER_CPUS = [
+    {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    {"MKL_CBWR": "COMPATIBLE"},
+    {"ATEN_CPU_CAPABILITY": "default"},
+    {"ATEN_CPU_CAPABILITY": "avx2"},
+    {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    {"OMP_NUM_THREADS": "1"},
+    {"OMP_NUM_THREADS": "2"},
+]
+AN_AVX2_CPU = {
+    **{"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    **{"BIE_MAX_ISA": "avx2", "OMP_NUM_THREADS": "1"},
+}
+# Whole CPUs under qemu: without AVX, with AVX2 alone. In the first an instruction of a later one ends the program.
+QEMU_CPUS = ["Nehalem", "Haswell"]
+# They ask /proc, which answers for the machine below.
+NOT_IN_QEMU = ["Isa.TheProbeAgreesWithTheKernelOfTheSystem", "HugePages.WholePagesInsideTheRangeAreAskedFor"]
+
+
+def run_as_another_cpu(setting: dict[str, str], said: str) -> None:
+    """What trains and what compares floats, under one setting."""
+    for executable in test_executables("release"):
+        if executable.name in ("bie_nn_test", "bie_train_test", "bie_optim_test"):
+            run_gtest(executable, f" {said}", environment(**setting))
+
+
+def suite_avx2() -> None:
+    """The leg of test-cpus that every run has: a CPU with AVX2 and no more."""
+    if build("release"):
+        run_as_another_cpu(AN_AVX2_CPU, "with AVX2 alone")
+
+
+def suite_cpus() -> None:
+    """Every setting and instruction-set cap, tests/ops included; the kernels under qemu's CPUs."""
+    if not build("release"):
+        return
+    for setting in [*OTHER_CPUS, *({"BIE_MAX_ISA": isa} for isa in ISA_CAPS)]:
+        ((name, value),) = setting.items()
+        said = f"{name}={value}"
+        run_as_another_cpu(setting, said)
+        run_pytest(f"tests/ops {said}", "tests/ops", env=environment(**(ONE_THREAD | setting)))
+    emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+    if emulator is None:
+        TALLY.skip("qemu", "qemu-user is not installed: the kernels do not run on whole other CPUs")
+        return
+    for cpu in QEMU_CPUS:
+        (executable,) = (path for path in test_executables("release") if path.name == "bie_kernels_test")
+        command = (emulator, "-cpu", cpu, executable, "--gtest_brief=1", f"--gtest_filter=-{':'.join(NOT_IN_QEMU)}")
+        run_junit(f"{executable.name} on {cpu}", *command, report="--gtest_output=xml:", env=environment())

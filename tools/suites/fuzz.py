@@ -1,0 +1,39 @@
+"""The file readers on bytes that nobody wrote on purpose."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from suites.builds import build
+from suites.commands import BIN, BUILD, ROOT, run
+from suites.tally import TALLY
+
+FUZZ_INPUTS = int(os.environ.get("BIE_FUZZ_INPUTS", "80000"))
+FUZZ_SEED = 1
+
+
+def suite_fuzz() -> None:
+    """The file readers under libFuzzer, $BIE_FUZZ_INPUTS inputs from fresh seeds; each target counts as one test."""
+    if run("clang++", "--version")[0] != 0:
+        TALLY.skip("fuzz", "clang++ is not installed")
+        return
+    if not build("fuzz"):
+        return
+    with tempfile.TemporaryDirectory(prefix="bie-fuzz-") as folder:
+        status, output, seconds = run(BIN / "python", ROOT / "tests/fuzz/make_seeds.py", folder)
+        if status != 0:
+            TALLY.check("fuzz seeds", seconds, False, output)
+            return
+        for dictionary in sorted((ROOT / "tests/fuzz").glob("*.dict")):
+            name = dictionary.stem
+            status, output, seconds = run(
+                *(BUILD / "fuzz/tests/fuzz" / name, f"-seed={FUZZ_SEED}", f"-runs={FUZZ_INPUTS}"),
+                *("-max_len=4096", "-timeout=20", "-rss_limit_mb=4096", f"-dict={dictionary}"),
+                *(f"-artifact_prefix={BUILD}/fuzz/{name}-", Path(folder) / name),
+            )
+            done = re.search(r"^Done (\d+) runs", output, re.MULTILINE)
+            ok = status == 0 and done is not None
+            TALLY.check(f"{name}, {done[1] if done else 0} inputs", seconds, ok, output[-20000:])

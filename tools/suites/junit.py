@@ -1,0 +1,57 @@
+"""Test programs whose JUnit reports are counted: gtest's and pytest's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from suites.commands import BIN, ROOT, environment, run
+from suites.tally import TALLY
+
+# pytest on two processes or more, each on one thread; what a file's tests share is made once.
+SIDE_BY_SIDE = ("-n", str(max(2, os.cpu_count() or 1)), "--dist", "loadfile")
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+def run_junit(label: str, *command: object, report: str, env: dict[str, str], cwd: Path = ROOT) -> None:
+    """A test program that writes a JUnit report: `report` is its option, up to the file name."""
+    with tempfile.TemporaryDirectory(prefix="bie-report-") as folder:
+        path = Path(folder) / "report.xml"
+        status, output, seconds = run(*command, f"{report}{path}", env=env, cwd=cwd)
+        passed, failures, skips = 0, [], []
+        try:
+            cases = list(ET.parse(path).iter("testcase"))
+        except (OSError, ET.ParseError):
+            cases, status = [], status or 1
+            output += f"\n{label} left no readable report\n"
+        for case in cases:
+            name = f"{case.get('classname', '')}.{case.get('name')}"
+            skipped = case.find("skipped")
+            failure = case.find("failure") if case.find("failure") is not None else case.find("error")
+            if failure is not None:
+                failures.append((name, failure.get("message") or failure.text or ""))
+            elif skipped is not None:
+                skips.append((skipped.get("message") or skipped.text or f"{name} gives no reason").strip())
+            elif case.get("status") == "notrun":
+                skips.append(f"{name} is disabled")
+            else:
+                passed += 1
+        # A crash, a sanitizer's report, an error outside the cases.
+        failed = len(failures)
+        if status != 0 and failed == 0:
+            failed = 1
+            output += f"\n{label} ended with status {status}\n"
+        TALLY.add(label, seconds, passed, failed, skips, output, failures)
+
+
+def run_gtest(executable: Path, suffix: str = "", env: dict[str, str] | None = None) -> None:
+    run_junit(
+        executable.name + suffix, executable, "--gtest_brief=1", report="--gtest_output=xml:", env=env or environment()
+    )
+
+
+def run_pytest(label: str, *tests: str, env: dict[str, str], python: Path = BIN / "python", cwd: Path = ROOT) -> None:
+    command = (python, "-m", "pytest", *SIDE_BY_SIDE, "-q", *tests)
+    run_junit(label, *command, report="--junitxml=", env=env, cwd=cwd)

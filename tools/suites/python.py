@@ -1,0 +1,69 @@
+"""The Python tests: in the tree, of the installed wheels; the pages."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from suites.builds import build
+from suites.commands import BIN, BUILD, ROOT, Transcript, environment, run
+from suites.junit import ONE_THREAD, run_pytest
+from suites.tally import TALLY
+
+
+def suite_python() -> None:
+    """pytest on tests/ with the release build; tests/python imports an installed package and belongs to "wheel"."""
+    build("release")
+    run_pytest("pytest", "tests", "--ignore=tests/python", env=environment(**ONE_THREAD))
+
+
+def suite_wheel() -> None:
+    """Both wheels in an environment of their own, tested outside of the source tree; the build counts as one test."""
+    with tempfile.TemporaryDirectory(prefix="bie-wheel-") as folder:
+        home = Path(folder)
+        python = home / "env/bin/python"
+        env = {key: value for key, value in environment().items() if not key.startswith("PYTHON")}
+        quiet = ("--quiet", "--no-deps")
+        log = Transcript(env)
+
+        def install() -> bool:
+            # torch and the test tools come from .venv, through a .pth file.
+            (theirs,) = (ROOT / ".venv/lib").glob("python*/site-packages")
+            (ours,) = (home / "env/lib").glob("python*/site-packages")
+            (ours / "tools.pth").write_text(f"{theirs}\n")
+            wheels = (home / "dist").glob("*.whl")
+            return log.step(BIN / "pip", "--python", python, "install", *quiet, "--ignore-installed", *wheels)
+
+        built = (
+            # With the flags of the release preset, so that ccache has the kernels.
+            log.step(
+                *(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist"),
+                *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT, ROOT / "python/bie-cli"),
+            )
+            and log.step(BIN / "python", "-m", "venv", "--without-pip", home / "env")
+            and install()
+        )
+        if not TALLY.check("build and install the wheels", log.seconds, built, log.text):
+            return
+        # What the tests read, and nothing of the package's sources.
+        for part in ("docs", "examples", "tests", "tools"):
+            shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("README.md", "pyproject.toml"):
+            shutil.copy(ROOT / part, home)
+        run_pytest("pytest tests/python", "tests/python", env=env | ONE_THREAD, python=python, cwd=home)
+
+
+def package_environment() -> dict[str, str]:
+    """The Python package out of the tree, with the operators of the release build."""
+    return environment(BIE_OPS_LIBRARY=str(BUILD / "release/src/ops/libbie_ops.so"), PYTHONPATH=str(ROOT / "python"))
+
+
+def suite_docs() -> None:
+    """Sphinx has nothing to complain of; counts as one test."""
+    build("release")
+    env = package_environment()
+    status, output, seconds = run(
+        BIN / "python", "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "docs", BUILD / "docs", env=env
+    )
+    TALLY.check("docs", seconds, status == 0, output)
