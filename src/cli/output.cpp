@@ -3,9 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 
+#include "bie/io/dataset.h"
 #include "bie/io/safetensors.h"
 #include "bie/train/evaluation.h"
 #include "cli/log.h"
@@ -24,8 +24,7 @@ void check_output(const char* option, const std::string& path, const std::string
 }
 
 void check_output_against_data(const char* option, const std::string& path, const std::string& data) {
-  constexpr std::string_view csv = "csv:";
-  if (data.starts_with(csv)) check_output(option, path, data.substr(csv.size()), "the data's file");
+  TORCH_CHECK_VALUE(!io::reads_file(data, path), option, ": ", path, " is a file of the data ", data);
 }
 
 Json bytes_of(const std::string& path) {

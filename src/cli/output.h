@@ -15,7 +15,7 @@ namespace bie::cli {
 void check_output(const char* option, const std::string& path, const std::string& other = {},
                   const char* what = "the model's file");
 
-/// The same for the file that a data set of the form csv:FILE is read from.
+/// The same for the files that a data set is read from.
 void check_output_against_data(const char* option, const std::string& path, const std::string& data);
 
 /// Of a file; null for a pipe or a device.

@@ -5,6 +5,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -91,6 +93,13 @@ void predict(const Arguments& a, const Global& global) {
   print_json("predict", {{"model", a.model}, {"predictions", list}});
 }
 
+std::string bad_white(const std::string& text) {
+  double white = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, white);
+  return error == std::errc() && rest == end && white > 0 && std::isfinite(white) ? "" : text + " is no number above 0";
+}
+
 }  // namespace
 
 void add_predict(CLI::App& app, const Global& global) {
@@ -102,7 +111,7 @@ void add_predict(CLI::App& app, const Global& global) {
   command
       ->add_option("--white", arguments->white,
                    "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
-      ->check(CLI::PositiveNumber);
+      ->check(bad_white);
   add_device(*command, arguments->device);
   command->footer(
       "Examples:\n"

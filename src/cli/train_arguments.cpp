@@ -9,6 +9,7 @@
 
 #include "bie/nn/net_description.h"
 #include "bie/train/device.h"
+#include "bie/train/run_folder.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "io/folder_lock.h"
@@ -47,7 +48,7 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   CLI::Option* arch = group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
   takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
       ->excludes(arch);
-  group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
+  w.bits = group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
   group.add_unset("--first", w.first, "bits of the first layer");
   group.add_unset("--last", w.last, "bits of the last layer");
   group.add_unset("--bits-of", w.bits_of, "NAME=BITS of one layer; --layers shows the names; may be repeated")
@@ -77,7 +78,7 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
   auto& w = a.words;
   group.add("--epochs", o.epochs, "passes over the training images");
   group.add_unset("--batch", o.batch, "images a step (default: 64, fewer of a data set of less than 384)");
-  group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
+  w.patience = group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
   group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
   group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd");
   group.add_unset("--lr", o.lr, "rate of the float parameters");
@@ -133,8 +134,25 @@ void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden
   if (c.arch == "mlp" && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
 
-/// What a run keeps in its folder besides its checkpoints, which may have been deleted.
-constexpr const char* run_files[] = {"config.json", "log.jsonl", "model.safetensors", "report.html"};
+/// Whether a described net has a layer whose width --bits gives.
+bool has_open_bits(const nn::ModelConfig& c) {
+  for (const nn::LayerSpec& layer : c.layers) {
+    const bool float_first = &layer == &c.layers.front() && !c.quantise_first;
+    if (layer.type != nn::LayerSpec::Type::pool && layer.bits == 0 && !float_first) return true;
+  }
+  return false;
+}
+
+/// Widths that a described net has no layer for.
+void check_widths(const TrainArguments& a) {
+  if (a.net.empty()) return;
+  if (a.config.linear_bits != 0)
+    useless("--linear-bits " + std::to_string(a.config.linear_bits),
+            "the net's description says the bits of its layers");
+  if (a.words.bits->count() > 0 && !has_open_bits(a.config))
+    useless("--bits " + std::to_string(a.config.bits),
+            "is for layers without bits of their own, the net's description has none");
+}
 
 /// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
 /// over.
@@ -145,13 +163,14 @@ void check_outputs(const TrainArguments& a) {
     check_output(option, path, a.net, "the net's description");
     check_output_against_data(option, path, a.data);
     if (a.run.empty()) continue;
-    for (const char* file : run_files) check_output(option, path, a.run + "/" + file, "a file of the run's folder");
+    for (const std::string& file : train::RunFolder(a.run).files())
+      check_output(option, path, file, "a file of the run's folder");
   }
   if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
   const io::FolderLock lock("run folder", a.run);  // refuses where a run is going on
-  for (const char* file : run_files)
-    TORCH_CHECK_VALUE(!std::filesystem::exists(a.run + "/" + file), "--run ", a.run, ": the folder holds the ", file,
-                      " of a run; --resume goes on with that run, another folder is for another one");
+  for (const std::string& file : train::RunFolder(a.run).files())
+    TORCH_CHECK_VALUE(!std::filesystem::exists(file), "--run ", a.run, ": ", file,
+                      " is of a run; --resume goes on with that run, another folder is for another one");
 }
 
 }  // namespace
@@ -189,6 +208,7 @@ void resolve(TrainArguments& a) {
   a.options.device = train::device_of(a.device);
   a.options.augment = train::augmentation_of(w.augment);
   if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);
+  check_widths(a);
   TORCH_CHECK_VALUE(!a.net.empty() || a.config.arch != "custom", "--arch custom: --net FILE describes such a net");
   resolve_sizes(a.config, w.hidden);
   a.config.norm = !w.no_norm;
@@ -204,6 +224,9 @@ void resolve(TrainArguments& a) {
   const auto& o = a.options;
   if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
     useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
+  if (w.patience->count() > 0 && o.patience >= o.epochs)
+    useless("--patience " + std::to_string(o.patience),
+            "ends nothing within " + std::to_string(o.epochs) + (o.epochs == 1 ? " epoch" : " epochs"));
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
 }
 

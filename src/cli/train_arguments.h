@@ -30,7 +30,7 @@ struct TrainArguments {
     std::optional<int> first, last;
     std::optional<std::int64_t> hidden;
     bool no_norm = false, bfloat16_moments = false, training_form = false;
-    const CLI::Option* step_floor = nullptr;
+    const CLI::Option *bits = nullptr, *patience = nullptr, *step_floor = nullptr;
   } words;
 };
 

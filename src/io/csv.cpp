@@ -13,20 +13,39 @@ namespace bie::io {
 namespace {
 
 constexpr const char* kind = "CSV file";
+constexpr std::int64_t most_columns = 1 << 16;  // as many features as a model takes
 
 std::string_view trimmed(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
   while (!text.empty() && blank(text.front())) text.remove_prefix(1);
   while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
   return text;
 }
 
-std::vector<std::string_view> fields_of(std::string_view line, char separator) {
+/// The length of the quoted text that `text` starts with, quotes included; npos where it has no end, 0 without quotes.
+/// A quote within is written twice.
+std::size_t quoted_length(std::string_view text) {
+  if (!text.starts_with('"')) return 0;
+  for (std::size_t end = 1;; end += 2) {
+    end = text.find('"', end);
+    if (end == std::string_view::npos || end + 1 == text.size() || text[end + 1] != '"')
+      return end == std::string_view::npos ? end : end + 1;
+  }
+}
+
+std::string_view unquoted(std::string_view field) {
+  return field.size() >= 2 && quoted_length(field) == field.size() ? field.substr(1, field.size() - 2) : field;
+}
+
+/// The fields without the quotes around them; nothing where a quote has no end on its line.
+std::optional<std::vector<std::string_view>> fields_of(std::string_view line, char separator) {
   std::vector<std::string_view> fields;
   for (;;) {
-    const std::size_t end = line.find(separator);
-    fields.push_back(trimmed(line.substr(0, end)));
+    const std::size_t start = std::min(line.find_first_not_of(' '), line.size());
+    const std::size_t quoted = quoted_length(line.substr(start));
+    if (quoted == std::string_view::npos) return {};
+    const std::size_t end = line.find(separator, start + quoted);
+    fields.push_back(unquoted(trimmed(line.substr(0, end))));
     if (end == std::string_view::npos) return fields;
     line.remove_prefix(end + 1);
   }
@@ -64,13 +83,21 @@ bool names_labels(std::string_view text) {
   return lower == "label" || lower == "class" || lower == "target" || lower == "y";
 }
 
-/// Walks the lines that are not blank and counts all of them.
+/// A label as it is meant: within quotes a quote is written twice.
+std::string label_of(std::string_view field) {
+  std::string label(field);
+  for (std::size_t at = label.find("\"\""); at != std::string::npos; at = label.find("\"\"", at + 1))
+    label.erase(at, 1);
+  return label;
+}
+
+/// Walks the lines that are not blank and counts all of them. They end in LF or CRLF, in a file without LF in CR.
 class Lines {
  public:
-  explicit Lines(std::string_view text) : rest_(text) {}
+  explicit Lines(std::string_view text) : rest_(text), end_(text.find('\n') == std::string_view::npos ? '\r' : '\n') {}
   bool next(std::string_view* line) {
     while (!rest_.empty()) {
-      const std::size_t end = rest_.find('\n');
+      const std::size_t end = rest_.find(end_);
       *line = rest_.substr(0, end);
       rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
       ++number_;
@@ -82,6 +109,7 @@ class Lines {
 
  private:
   std::string_view rest_;
+  char end_;
   std::int64_t number_ = 0;
 };
 
@@ -125,9 +153,15 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
   Lines lines(text);
   std::string_view line;
   if (!lines.next(&line)) fail_file(kind, path, "is empty");
-  const std::size_t mark = line.find_first_of(",;\t");
-  const char separator = mark == std::string_view::npos ? ',' : line[mark];
-  std::vector<std::string_view> fields = fields_of(line, separator);
+  const std::string_view start = trimmed(line);
+  const std::size_t mark = start.find_first_of(",;\t", quoted_length(start));
+  const char separator = mark == std::string_view::npos ? ',' : start[mark];
+  const auto fields_in = [&](std::string_view text) {
+    const auto found = fields_of(text, separator);
+    if (!found) fail_file(kind, path, "line ", lines.line_number(), " has a quote that does not end on it");
+    return *found;
+  };
+  std::vector<std::string_view> fields = fields_in(line);
   const std::size_t count = fields.size();
   const auto all = static_cast<std::int64_t>(count);
 
@@ -137,6 +171,8 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
   if (table.columns < 1 || (wanted > 0 && table.columns != wanted))
     fail_file(kind, path, "has ", all, " columns, ",
               wanted > 0 ? c10::str(wanted, " are wanted, or one more with labels") : "numbers and a label are wanted");
+  if (table.columns > most_columns)
+    fail_file(kind, path, "has ", all, " columns, at most ", most_columns, " numbers a row are wanted");
   std::size_t label = count - 1;
   bool more = true;
   const FirstLine first = first_line(fields, has_labels);
@@ -149,7 +185,7 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
     more = lines.next(&line);
   }
   for (; more; more = lines.next(&line)) {
-    fields = fields_of(line, separator);
+    fields = fields_in(line);
     if (fields.size() != count)
       fail_file(kind, path, "line ", lines.line_number(), " has ", fields.size(), " columns, the first has ", count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -157,7 +193,7 @@ CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted
         if (!name.empty() && fields[i] == name) fail_either(path);
         if (labels == CsvLabels::wanted && fields[i].empty())
           fail_file(kind, path, "line ", lines.line_number(), ", column ", i + 1, " is empty, a label is wanted");
-        table.labels.emplace_back(fields[i]);
+        table.labels.push_back(label_of(fields[i]));
         continue;
       }
       const std::optional<float> value = number(fields[i]);

@@ -31,14 +31,20 @@ at::Tensor digits_labels(const EmbeddedImages& digits) {
   return at::from_blob(const_cast<std::uint8_t*>(digits.labels), {digits.count}, at::kByte).to(at::kLong);
 }
 
-/// The file DIR/STEM-IDXn-ubyte under whichever of its four usual names exists.
+/// The four usual names of the file DIR/STEM-IDXn-ubyte.
+std::vector<std::string> idx_names(const std::string& dir, const std::string& stem, const std::string& kind) {
+  std::vector<std::string> names;
+  for (const char* separator : {"-", "."})
+    for (const char* suffix : {"", ".gz"})
+      names.push_back((std::filesystem::path(dir) / (stem + separator + kind + suffix)).string());
+  return names;
+}
+
+/// The first of them that exists.
 std::string find_idx(const std::string& dir, const std::string& stem, const std::string& kind) {
-  for (const char* separator : {"-", "."}) {
-    for (const char* suffix : {"", ".gz"}) {
-      const std::filesystem::path path = std::filesystem::path(dir) / (stem + separator + kind + suffix);
-      std::error_code ignored;
-      if (std::filesystem::exists(path, ignored)) return path.string();
-    }
+  for (const std::string& path : idx_names(dir, stem, kind)) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) return path;
   }
   C10_THROW_ERROR(ValueError, c10::str("data set mnist:", dir, " has no file ", stem, "-", kind, ", ", stem, ".", kind,
                                        ", nor either with .gz"));
@@ -82,15 +88,49 @@ Part cifar10_part(const std::vector<std::string>& paths) {
   return {records.slice(1, 1).to(at::kFloat).div_(255).view({-1, 3, 32, 32}), records.select(1, 0).to(at::kLong)};
 }
 
-Dataset load_cifar10(const std::string& dir) {
+/// The five files to train with and the one to test with.
+std::vector<std::string> cifar10_names(const std::string& dir) {
   const auto path = [&](const std::string& name) { return (std::filesystem::path(dir) / name).string(); };
-  std::vector<std::string> batches;
-  for (int i = 1; i <= 5; ++i) batches.push_back(path("data_batch_" + std::to_string(i) + ".bin"));
-  const Part test = cifar10_part({path("test_batch.bin")}), train = cifar10_part(batches);
+  std::vector<std::string> names;
+  for (int i = 1; i <= 5; ++i) names.push_back(path("data_batch_" + std::to_string(i) + ".bin"));
+  names.push_back(path("test_batch.bin"));
+  return names;
+}
+
+Dataset load_cifar10(const std::string& dir) {
+  std::vector<std::string> batches = cifar10_names(dir);
+  const Part test = cifar10_part({batches.back()});
+  batches.pop_back();
+  const Part train = cifar10_part(batches);
   return {train.images, train.labels, test.images, test.labels, cifar10_classes, "cifar10"};
 }
 
+/// What follows "KIND:" in a spec; empty for another kind.
+std::string behind(const std::string& spec, const std::string& prefix) {
+  return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
+}
+
 }  // namespace
+
+bool reads_file(const std::string& spec, const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return false;
+  std::vector<std::string> read;
+  if (const std::string dir = behind(spec, "mnist:"); !dir.empty())
+    for (const char* part : {"train", "t10k"}) {
+      const std::string stem = part;
+      for (const auto& names :
+           {idx_names(dir, stem + "-images", "idx3-ubyte"), idx_names(dir, stem + "-labels", "idx1-ubyte")})
+        read.insert(read.end(), names.begin(), names.end());
+    }
+  if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) read = cifar10_names(dir);
+  if (const std::string file = behind(spec, "csv:"); !file.empty()) read = {file};
+  if (const std::string dir = behind(spec, "images:"); !dir.empty()) read = image_names(dir);
+  return std::any_of(read.begin(), read.end(), [&](const std::string& file) {
+    std::error_code ignored;
+    return std::filesystem::equivalent(path, file, ignored);
+  });
+}
 
 Dataset load_dataset(const std::string& spec) {
   if (spec == "digits") {
@@ -101,14 +141,10 @@ Dataset load_dataset(const std::string& spec) {
             digit_classes,
             "digits"};
   }
-  // What follows one of these prefixes; empty where there is none.
-  const auto behind = [&](const std::string& prefix) {
-    return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
-  };
-  if (const std::string dir = behind("mnist:"); !dir.empty()) return load_mnist(dir);
-  if (const std::string dir = behind("cifar10:"); !dir.empty()) return load_cifar10(dir);
-  if (const std::string file = behind("csv:"); !file.empty()) return load_csv_dataset(file);
-  if (const std::string dir = behind("images:"); !dir.empty()) return load_image_folder(dir);
+  if (const std::string dir = behind(spec, "mnist:"); !dir.empty()) return load_mnist(dir);
+  if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) return load_cifar10(dir);
+  if (const std::string file = behind(spec, "csv:"); !file.empty()) return load_csv_dataset(file);
+  if (const std::string dir = behind(spec, "images:"); !dir.empty()) return load_image_folder(dir);
   TORCH_CHECK_VALUE(false, "data set \"", spec,
                     "\" is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
 }

@@ -87,6 +87,14 @@ bool is_split(const fs::path& dir) {
 
 }  // namespace
 
+std::vector<std::string> image_names(const std::string& dir) {
+  if (!is_split(dir)) return files_in(dir).paths;
+  std::vector<std::string> all = files_in(fs::path(dir) / "train").paths;
+  const std::vector<std::string> test = files_in(fs::path(dir) / "test").paths;
+  all.insert(all.end(), test.begin(), test.end());
+  return all;
+}
+
 Dataset load_image_folder(const std::string& dir) {
   Dataset data;
   std::vector<std::string> classes;

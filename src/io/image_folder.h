@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bie/io/dataset.h"
 
@@ -11,5 +12,8 @@ namespace bie::io {
 /// classes are the folders in the order of their names. All images have one size; they are grey unless one is coloured.
 /// @throws c10::ValueError, one sentence naming the folder or file.
 Dataset load_image_folder(const std::string& dir);
+
+/// The files that it reads, with its refusals of folders and names.
+std::vector<std::string> image_names(const std::string& dir);
 
 }  // namespace bie::io

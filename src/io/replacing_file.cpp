@@ -106,6 +106,10 @@ Destination destination_of(const std::string& kind, const std::string& path) {
   const bool same =
       ::lstat(target.c_str(), &found) == 0 && found.st_dev == facts.st_dev && found.st_ino == facts.st_ino;
   if (!same) fail("it leads to a file without a name");  // /proc/self/fd/3 of a file that was removed
+  struct stat folder {};
+  if (::geteuid() != 0 && ::stat(folder_of(target).c_str(), &folder) == 0 && (folder.st_mode & S_ISVTX) != 0 &&
+      folder.st_uid != ::geteuid() && facts.st_uid != ::geteuid())
+    fail_file(kind, path, "in the folder ", folder_of(target), " only the file's owner may replace it");
   if (is_descriptor(path)) fail("it leads to a file that is open already, whose own name is wanted");
   return {Kind::file, target, facts.st_mode & 0777, facts.st_uid, facts.st_gid};
 }

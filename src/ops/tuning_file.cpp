@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -55,27 +58,33 @@ Choices read_file(const std::filesystem::path& path) {
   return {};
 }
 
+/// The file with one choice more, in one step; false and an errno where it cannot be written.
+bool replace_file(const std::filesystem::path& path, const std::string& key, const std::string& row) {
+  Choices all = read_file(path);
+  all[key] = row;
+  const std::string part = c10::str(path.string(), ".", ::getpid());
+  std::ofstream file(part);
+  file << header << '\n';
+  for (const auto& [k, name] : all) file << k << '\t' << name << '\n';
+  file.close();
+  if (file && ::rename(part.c_str(), path.c_str()) == 0) return true;
+  const int reason = errno;
+  ::unlink(part.c_str());
+  errno = reason;
+  return false;
+}
+
 /// Adds one choice to the file. What cannot be written is found again by the next process.
 void add_to_file(const std::filesystem::path& path, const std::string& key, const std::string& row) {
-  std::error_code error;
-  std::filesystem::create_directories(path.parent_path(), error);
+  std::error_code ignored;  // open says why there is no folder
+  std::filesystem::create_directories(path.parent_path(), ignored);
   const std::string lock_path = path.string() + ".lock";
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) return;
-  if (::flock(lock, LOCK_EX) == 0) {
-    Choices all = read_file(path);
-    all[key] = row;
-    const std::string part = c10::str(path.string(), ".", ::getpid());
-    std::ofstream file(part);
-    file << header << '\n';
-    for (const auto& [k, name] : all) file << k << '\t' << name << '\n';
-    file.close();
-    if (file)
-      std::filesystem::rename(part, path, error);
-    else
-      std::filesystem::remove(part, error);
+  if (lock < 0 || ::flock(lock, LOCK_EX) != 0 || !replace_file(path, key, row)) {
+    TORCH_WARN_ONCE("bie: ", path.string(), " cannot be written (", std::strerror(errno),
+                    "): tuned kernels are known to this process alone");
   }
-  ::close(lock);
+  if (lock >= 0) ::close(lock);
 }
 
 /// The choices of this process, read from the file once. Under its mutex.
@@ -113,7 +122,10 @@ void remember_row(const TuningKey& key, const std::string& row) {
   const std::string text = text_of(key);
   const std::lock_guard<std::mutex> lock(memory().mutex);
   memory().all()[text] = row;
-  if (const auto path = file_path(); !path.empty()) add_to_file(path, text, row);
+  const auto path = file_path();
+  if (!path.empty()) return add_to_file(path, text, row);
+  TORCH_WARN_ONCE(
+      "bie: none of BIE_CACHE_DIR, XDG_CACHE_HOME and HOME is set: tuned kernels are known to this process ", "alone");
 }
 
 }  // namespace bie::ops

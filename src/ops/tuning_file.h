@@ -25,7 +25,7 @@ bool any_remembered();
 /// The row's name, or "".
 std::string remembered_row(const TuningKey& key);
 
-/// For this process and, where the file can be written, for later ones.
+/// For this process and for later ones; a warning, once, where the file cannot be written.
 void remember_row(const TuningKey& key, const std::string& row);
 
 }  // namespace bie::ops

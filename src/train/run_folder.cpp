@@ -50,21 +50,20 @@ void RunFolder::start(const std::string& config_json, const std::vector<Epoch>& 
   std::filesystem::create_directories(path_, error);
   if (error) io::fail_file("run folder", path_, "cannot be made: ", error.message());
   lock_ = std::make_unique<io::FolderLock>("run folder", path_);
-  write_whole("run file", path_ + "/config.json", config_json + "\n");
+  write_whole("run file", config(), config_json + "\n");
   std::string lines;
   for (const Epoch& epoch : past) lines += log_line(epoch);
-  const std::string log = path_ + "/log.jsonl";
-  write_whole("run file", log, lines);
+  write_whole("run file", log(), lines);
   const std::int64_t first_step = past.empty() ? 1 : past.back().step + 1;
-  writers_.reset(new Writers{{std::fopen(log.c_str(), "ae"), std::fclose}, io::EventFile(path_, first_step)});
-  if (!writers_->log) io::fail_file("run file", log, "cannot be written: ", std::strerror(errno));
+  writers_.reset(new Writers{{std::fopen(log().c_str(), "ae"), std::fclose}, io::EventFile(path_, first_step)});
+  if (!writers_->log) io::fail_file("run file", log(), "cannot be written: ", std::strerror(errno));
 }
 
 void RunFolder::add(const Epoch& epoch) {
   const std::string line = log_line(epoch);
-  std::FILE* const log = writers_->log.get();
-  if (std::fwrite(line.data(), 1, line.size(), log) != line.size() || std::fflush(log) != 0)
-    io::fail_file("run file", path_ + "/log.jsonl", "cannot be written: ", std::strerror(errno));
+  std::FILE* const file = writers_->log.get();
+  if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fflush(file) != 0)
+    io::fail_file("run file", log(), "cannot be written: ", std::strerror(errno));
   io::EventFile& events = writers_->events;
   events.add_scalar("loss", epoch.step, epoch.loss);
   events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);

@@ -141,6 +141,10 @@ def test_one_image_in_four_formats(program, tmp_path, digits):
     (table,) = program.json("predict", path, tmp_path / "i.csv", "--white", "255")["predictions"]
     assert table["guesses"] == first
     program.refused(program.run("predict", path, tmp_path / "i.csv"), "i.csv", "--white")
+    for white in ("0", "-1", "nan", "inf", "x"):
+        process = program.run("predict", path, tmp_path / "i.csv", "--white", white)
+        assert process.returncode == 2
+        assert process.stderr.startswith(f"--white: {white} is no number above 0\n")
 
 
 def test_predict_says_nothing_where_a_file_is_bad(program, tmp_path, digits):

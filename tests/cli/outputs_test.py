@@ -219,6 +219,18 @@ def test_an_output_does_not_take_the_place_of_an_input(program, tmp_path):
     assert (table.read_bytes(), net.read_bytes()) == before
 
 
+def test_an_output_does_not_take_the_place_of_an_image(program, tmp_path, small_mnist, photos):
+    images, labels = (next(tmp_path.rglob(f"*t10k*{kind}*")) for kind in ("images", "labels"))
+    photo, link = next(tmp_path.rglob("*.png")), tmp_path / "link"
+    link.symlink_to(images)
+    before = [path.read_bytes() for path in (images, labels, photo)]
+    for data, path in ((small_mnist, labels), (small_mnist, link), (f"images:{photos}", photo)):
+        process = program.run("train", *TINY, "--data", data, "--logits", path)
+        program.refused(process, "--logits", f"{path} is a file of the data")
+    assert [path.read_bytes() for path in (images, labels, photo)] == before
+    assert program.run("train", *TINY, "--data", small_mnist, "-o", images.parent / "model").returncode == 0
+
+
 def test_outputs_do_not_take_the_place_of_a_runs_files(program, tmp_path):
     run = tmp_path / "run"
     run.mkdir()

@@ -1,5 +1,7 @@
 """Options that would do nothing beside the others: one sentence, exit code 2."""
 
+import json
+
 import pytest
 
 TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
@@ -42,6 +44,7 @@ USELESS = {
     ),
     "nothing to quantise first": (["train", *TINY, "--quantise-first"], ["--quantise-first", "the first layer has 32"]),
     "a form that is not saved": (["train", *TINY, "--training-form"], ["--training-form", "--out"]),
+    "patience beyond the last epoch": (["train", *TINY, "--patience", "5"], ["--patience 5", "1 epoch"]),
     "rows of no model": (["tune", "--gemm", "8,64,512,512", "--batch", "8"], ["--batch", "--model"]),
 }
 
@@ -71,6 +74,21 @@ def test_an_option_of_quantize_that_would_do_nothing_exits_2(program, tmp_path):
     assert program.run("quantize", path, "--method", "percentile", "--percentile", "99").returncode == 0
 
 
+def test_widths_that_a_described_net_has_no_layer_for(program, tmp_path):
+    net, linear = tmp_path / "net.json", {"type": "linear", "out": 8}
+    for layers, options, code in (
+        ([linear | {"bits": 8}], ["--bits", "4"], 2),
+        ([linear, linear | {"bits": 8}], ["--bits", "4"], 2),
+        ([linear, linear | {"bits": 8}], ["--bits", "4", "--quantise-first"], 0),
+        ([linear, linear], ["--bits", "4"], 0),
+        ([linear, linear], ["--linear-bits", "4"], 2),
+    ):
+        net.write_text(json.dumps({"format_version": 1, "layers": layers}))
+        process = program.run("train", "--net", net, "--epochs", "1", *options)
+        assert process.returncode == code, (layers, options, process.stderr)
+        assert code == 0 or " ".join(options[:2]) in process.stderr
+
+
 def test_options_that_do_something_are_taken(program, tmp_path):
     for options in (
         ["--bits", "1", "--compat", "bie-0.2.6"],
@@ -82,3 +100,4 @@ def test_options_that_do_something_are_taken(program, tmp_path):
         ["--bits", "4", "--quantise-first", "--bits-of", "block1=8"],
     ):
         assert program.run("train", *TINY, *options).returncode == 0, options
+    assert program.run("train", *TINY[:-1], "2", "--patience", "1").returncode == 0

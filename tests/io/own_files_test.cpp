@@ -108,6 +108,30 @@ TEST(Csv, TheFirstLineIsNotLost) {
   expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "line 1 may be names or a row");
 }
 
+TEST(Csv, QuotesHoldSeparatorsAndQuotes) {
+  const Scratch scratch;
+  const std::string path = scratch.path("t.csv");
+  std::string text = "\"x, in cm\"; z ;\"class\"\n";
+  for (int i = 0; i < 6; ++i) text += "\"1\"; 2 ; \"a;b\"\n3;4;\"say \"\"c\"\"\" \n";
+  write_file(path, text);
+  const Dataset data = load_dataset("csv:" + path);
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"a;b", "say \"c\""}));
+  EXPECT_TRUE(data.train_images[1].flatten().equal(at::tensor({3.0f, 4.0f})));
+  for (const char* open : {"1;2;\"a", "1;\"2;a", "1;2;\"a\"\""}) {
+    write_file(path, text + open + "\n1;2;\"a;b\"\n");
+    expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "line 14 has a quote that does not end on it");
+  }
+}
+
+TEST(Csv, LinesMayEndInCarriageReturnsAlone) {
+  const Scratch scratch;
+  write_file(scratch.path("t.csv"), "x,label\r1,0\r2,1\r3,0\r\r4,0\r5,0\r6,0");
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
+  EXPECT_EQ(data.train_images.size(0) + data.test_images.size(0), 6);
+  write_file(scratch.path("u.csv"), "x,label\r1,0\rapple,1\r");
+  expect_sentence(refusal([&] { load_dataset("csv:" + scratch.path("u.csv")); }), "u.csv", "line 3, column 1");
+}
+
 TEST(Csv, LabelsAreText) {
   const Scratch scratch;
   const std::string path = scratch.path("t.csv");
@@ -126,6 +150,7 @@ TEST(Csv, WhatIsNoTableIsRefused) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "is empty"},
       {"\n \r\n", "is empty"},
+      {std::string(200000, ',') + "\n", "has 200001 columns, at most 65536 numbers a row are wanted"},
       {"a,b,label\n", "has a header and no rows"},
       {"1,2,0\n1,apple,0\n", "line 2, column 2 is \"apple\", a number is wanted"},
       {"a,label\n1,0\n\nnan,0\n", "line 4, column 1 is \"nan\""},

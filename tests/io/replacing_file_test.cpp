@@ -156,6 +156,24 @@ TEST(ReplacingFile, WhatCannotBeReplacedIsRefused) {
   }
 }
 
+TEST(ReplacingFile, AnothersFileInAStickyFolderIsRefusedBeforeTheWork) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Scratch scratch;
+  constexpr uid_t another = 65534;
+  ASSERT_EQ(::chmod(scratch.folder().c_str(), 01777), 0);
+  write_file(scratch.path("kept"), "old");
+  ::chmod(scratch.path("kept").c_str(), 0666);
+  ASSERT_EQ(::seteuid(another), 0);
+  const std::string said = refusal([&] { destination_of("file", scratch.path("kept")); });
+  ASSERT_EQ(::seteuid(0), 0);
+  expect_sentence(said, scratch.path("kept"), "only the file's owner may replace it");
+  ASSERT_EQ(::chown(scratch.path("kept").c_str(), another, static_cast<gid_t>(-1)), 0);
+  ASSERT_EQ(::seteuid(another), 0);
+  const Destination own = destination_of("file", scratch.path("kept"));
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_EQ(own.kind, Destination::Kind::file);
+}
+
 TEST(ReplacingFile, AnUnfinishedFileIsToldByItsName) {
   EXPECT_TRUE(is_unfinished("epoch3.safetensors.tmp-812"));
   for (const char* name : {"epoch3.safetensors", "a.tmp-", "a.tmp-x", "a.tmp-8x", "a.tmp--8", "a.tmp-99999999999", ""})

@@ -29,4 +29,8 @@ struct Dataset {
 /// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
 Dataset load_dataset(const std::string& spec);
 
+/// Whether load_dataset(spec) reads the file, under whatever name it stands; false for a file that is not there.
+/// @throws c10::ValueError where an images:DIR is no such folder.
+bool reads_file(const std::string& spec, const std::string& path);
+
 }  // namespace bie::io

@@ -28,9 +28,13 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  std::string config() const { return path_ + "/config.json"; }
+  std::string log() const { return path_ + "/log.jsonl"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string model() const { return path_ + "/model.safetensors"; }
   std::string report() const { return path_ + "/report.html"; }
+  /// The paths of what a whole run has besides its events and its checkpoints, which may have been deleted.
+  std::vector<std::string> files() const { return {config(), log(), model(), report()}; }
 
   /// Makes the folder and holds it against other runs. Writes config.json, and the log of the epochs that a resumed run
   /// has behind it: the log is always that of the run's last checkpoint and what came after it.
