@@ -125,6 +125,48 @@ def test_a_packed_layer_keeps_its_panels_in_a_compiled_graph_and_not_in_an_expor
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("how", ["written", "assigned", "loaded"])
+@pytest.mark.parametrize("moved", ["", "copied", "converted"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if not k.integer and "cpp" not in k.name], ids=repr)
+def test_a_packed_weight_beside_a_float_one_follows_its_scale(kind, how, moved):
+    layer, x = kind.trained().eval(), kind.batch(1)
+    layer.generate_quantized_weight()
+    if moved:
+        layer = copy.deepcopy(layer) if moved == "copied" else layer.to(torch.float64).to(torch.float32)
+    assert torch.equal(layer(x), formula(layer, x))
+    for factor in (2, 3):  # the first write finds the form that was asked for, the second what evaluation made of it
+        scale = layer.scale_w.detach() * factor
+        if how == "written":
+            with torch.no_grad():
+                layer.scale_w.copy_(scale)
+        elif how == "assigned":
+            layer.scale_w = scale
+        else:
+            layer.load_state_dict({"scale_w": scale}, strict=False)
+        assert torch.equal(layer.opt_weight, layer._to_file(layer._pack()[0]))
+        state, packed = layer.state_dict(), kind.make().eval()
+        assert "qweight" not in state
+        assert torch.equal(layer(x), formula(layer, x))
+        packed.load_state_dict({name: value for name, value in layer.state_dict().items() if name != "weight"})
+        assert packed.weight is None and torch.equal(packed(x), layer(x))
+        loaded = kind.make().eval()
+        loaded.load_state_dict(state)
+        assert torch.equal(loaded(x), layer(x))
+
+
+def test_a_4_bit_layer_that_was_packed_keeps_its_scale():
+    layer = Q4LinearCutlass(9, 4)
+    assert not layer._prepared
+    layer.generate_quantized_weight()
+    scale = layer.scale_w.clone()
+    with torch.no_grad():
+        layer.weight.mul_(3)
+    layer.train()(torch.randn(2, 9))
+    layer.eval()(torch.randn(2, 9))
+    assert torch.equal(layer.scale_w, scale) and torch.equal(copy.deepcopy(layer).packed_state()["scale_w"], scale)
+    assert torch.equal(layer.opt_weight, copy.deepcopy(layer).opt_weight)
+
+
 @every_kind
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_weight_that_comes_back_to_an_address_is_packed_anew(kind, deleted):

@@ -7,7 +7,7 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,13 @@ def version_of(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
+class _Sources(NamedTuple):
+    """What ``qweight`` is the packed form of."""
+
+    weight: Seen
+    scale_w: Seen | None  # of a float weight that we packed: who assigns a qweight writes its scale before or after
+
+
 class LayerState(nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
@@ -94,7 +101,7 @@ class LayerState(nn.Module):
             if wanted not in (torch.float32, torch.float16, torch.bfloat16):
                 raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
         self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
-        self._packed_from: Seen | None = None  # the weight that qweight is the packed form of
+        self._packed_from: _Sources | None = None  # what qweight is the packed form of
         self._scale_ready, self._guarded_scale = False, 0.0
         self.register_parameter("weight", nn.Parameter(torch.empty(weight_shape, device=device, dtype=weight_dtype)))
         self.scale_w = None  # a parameter or a buffer of the kinds that have one
@@ -212,14 +219,25 @@ class LayerState(nn.Module):
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""
         if self.weight is not None:
-            seen, form = Seen(self.weight), self._packed_form()
-            self.qweight = form["qweight"].clone()
-            self._packed_from = seen  # and not what another thread wrote meanwhile
-            if "scale_w" in form:
-                self.scale_w.data.copy_(form["scale_w"])
+            seen, form = self._sources(True), self._packed_form()
+            self._keep_packed(form["qweight"].clone(), form.get("scale_w"), seen)
         if qweight_only:
             self._set_weight(None)
             self._prepare_evaluation()
+
+    def _sources(self, with_scale: bool) -> _Sources:
+        with_scale = with_scale and self.scale_w is not None and self.weight.is_floating_point()
+        return _Sources(Seen(self.weight), Seen(self.scale_w) if with_scale else None)
+
+    def _keep_packed(self, qweight: Tensor, scale: Tensor | None, seen: _Sources) -> None:
+        """Keeps the packed form of what was seen, and not of what another thread wrote meanwhile."""
+        self.qweight = qweight
+        if self.scale_w is not None and scale.data_ptr() != self.scale_w.data_ptr():
+            with torch.no_grad():
+                self.scale_w.copy_(scale)
+            if seen.scale_w is not None:
+                seen = seen._replace(scale_w=Seen(self.scale_w))
+        self._packed_from = seen
 
     @property
     def weight_form(self) -> str:
@@ -382,7 +400,7 @@ class LayerState(nn.Module):
                 self._unprepare()
         elif name == "qweight":
             weight = self._parameters.get("weight")
-            self._packed_from = None if weight is None or value is None else Seen(weight)
+            self._packed_from = None if weight is None or value is None else self._sources(False)
         elif name == "scale_w":
             weight = self._integer_weight()
             if weight is not None:
@@ -400,8 +418,17 @@ class LayerState(nn.Module):
 
     @property
     def _qweight_is_current(self) -> bool:
-        """Whether ``qweight`` is the packed form of the weight as it is."""
-        return self._packed_from is not None and self._packed_from.is_still(self._parameters.get("weight"))
+        """Whether ``qweight`` is the packed form of the weight as it is, by the scale as it is."""
+        return self._sources_seen() > 0
+
+    def _sources_seen(self) -> int:
+        """0 where ``qweight`` is stale, 2 where a write into scale_w makes it so, 1 where one into the weight alone."""
+        seen = self._packed_from
+        if seen is None or not seen.weight.is_still(self._parameters.get("weight")):
+            return 0
+        if seen.scale_w is None:
+            return 1
+        return 2 if seen.scale_w.is_still(self.scale_w) else 0
 
     def _replicate_for_data_parallel(self) -> LayerState:
         raise RuntimeError(
@@ -409,7 +436,7 @@ class LayerState(nn.Module):
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
-        current, weight = self._qweight_is_current, self._integer_weight()
+        sources, weight = self._sources_seen(), self._integer_weight()
         # The first of several layers with one weight takes its scale along, the others come after.
         theirs = getattr(weight, "scale_w", None)
         first = theirs is None or self.scale_w is None or theirs.data_ptr() == self.scale_w.data_ptr()
@@ -423,18 +450,18 @@ class LayerState(nn.Module):
             weight.scale_w = self.scale_w
         self._adopt()
         self._know_own()
-        self._packed_from = Seen(self.weight) if current else None
+        self._packed_from = self._sources(sources == 2) if sources else None
         self._prepare_evaluation()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_ready=None, _packed_panels=None, _versions=None, _own=None, _packed_from=self._qweight_is_current)
+        state.update(_ready=None, _packed_panels=None, _versions=None, _own=None, _packed_from=self._sources_seen())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._packed_from = Seen(self.weight) if self._packed_from else None
+        self._packed_from = self._sources(self._packed_from == 2) if self._packed_from else None
         self._adopt()
         self._know_own()
         alive.add(self)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bitorch_engine._operators import ANCHOR, FROZEN, ops
 from bitorch_engine.errors import ShapeError
 from bitorch_engine.layers.function import past_hooks
-from bitorch_engine.layers.layer_state import LayerState, Seen, version_of
+from bitorch_engine.layers.layer_state import LayerState, version_of
 from bitorch_engine.layers.parameters import has_optimizer
 from bitorch_engine.layers.step_size import (
     COMPATS,
@@ -66,7 +66,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     weight has changed (told by its memory and version), forgotten by ``train()`` and ``eval()``; packed in every call
     where the weight was made in inference mode, which counts no versions. That form is never saved, copied or pickled.
     A write through ``weight.data`` in evaluation cannot be seen, nor one by a fused optimizer, nor one into ``eps``,
-    nor, by a compiled graph on CUDA, one into ``qweight``: call ``repack()``.
+    nor, by a compiled graph on CUDA, one into ``qweight``: call ``repack()``. A ``qweight`` beside a float weight is
+    stale once the weight or ``scale_w`` was written into, but not through ``.data``: generate it anew.
 
     Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
     ours:
@@ -245,27 +246,26 @@ class QuantLayer(StepSizeOptions, LayerState):
         self._refuse_parametrized()
         # Another thread may write meanwhile: what was seen before is what the forms are of, at most.
         generation, address, stride, version = self._generation, source.data_ptr(), source.stride(), version_of(source)
-        scale_version = None
+        scale_version, scale_now = None, None if scale_w is None else version_of(scale_w)
         # Tensors of inference mode could not be saved for a backward pass later on.
         with torch.inference_mode(False), torch.no_grad():
             if source is not self._parameters["weight"]:
                 packed, scale = self._from_file(source), scale_w
-            elif self._qweight_is_current:
+            elif sources := self._sources_seen():
                 packed, scale = self._from_file(self.qweight), scale_w
+                scale_version = scale_now if sources == 2 else None
             else:
                 own = self._has_its_own()
                 if own:
                     self._adopt()
                 if self._packs_by_scale():
-                    scale_version = version_of(scale_w)
+                    scale_version = scale_now
                     version = None if scale_version is None else version
-                seen = Seen(source)
+                seen = self._sources(True)
                 packed, scale = self._pack()
                 if own and self.qweight is not None:
-                    self.qweight = self._to_file(packed).detach().clone()
-                    self._packed_from, generation = seen, generation + 1  # that assignment forgot once
-                    if scale_w is not None:
-                        scale_w.copy_(scale)
+                    self._keep_packed(self._to_file(packed).detach().clone(), scale, seen)
+                    generation, scale_version = generation + 1, scale_now  # that assignment forgot once
             if packed.is_inference():
                 packed = packed.clone()
             options = self._options(panels=self._prepack(packed))
