@@ -133,6 +133,49 @@ def test_only_training_has_a_floor():
     assert float(loaded.state_dict()["scale_a"]) == -0.5
 
 
+@every_model
+def test_parameters_are_above_the_floor_after_a_compiled_step(make, batch):
+    torch.manual_seed(0)
+    model, x = make(), batch()
+    model(x)
+    model.eval()
+    scales = step_sizes(model)
+    optimizer = torch.optim.SGD(scales, lr=100.0)
+    torch._dynamo.reset()
+    step = torch.compile(optimizer.step, backend="eager")
+    for _ in range(3):
+        before = [scale.detach().clone() for scale in scales]
+        for scale in scales:
+            scale.grad = torch.ones_like(scale)
+        step()
+        assert all(0 < float(scale) <= float(old) for scale, old in zip(scales, before, strict=True))
+
+
+class Descent(torch.optim.Optimizer):
+    """A step that torch compiles to one graph: its own optimizers break theirs."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.sub_(param.grad)
+
+
+def test_a_whole_graph_of_a_step():
+    layer, linear = Q8LinearCutlass(9, 4), nn.Linear(3, 3)
+    layer(torch.randn(3, 9)).sum().backward()
+    linear(torch.randn(2, 3)).sum().backward()
+    torch._dynamo.reset()
+    before = linear.weight.detach().clone()
+    torch.compile(Descent(linear.parameters()).step, backend="eager", fullgraph=True)()
+    assert not torch.equal(linear.weight, before)
+    with pytest.raises(RuntimeError, match="above their floors outside the graph"):
+        torch.compile(Descent([layer.scale_a]).step, backend="eager", fullgraph=True)()
+
+
 def test_a_compiled_step_of_another_model():
     layer = Q8LinearCutlass(9, 4)
     layer(torch.randn(3, 9))

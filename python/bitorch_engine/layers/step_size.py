@@ -170,9 +170,17 @@ guarded: weakref.WeakSet[StepSizeOptions] = weakref.WeakSet()
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Parameters are read without their layer too: averages of a model's weights are made of ``parameters()``.
 
-    In whatever mode: gradients of a training batch may be stepped after ``eval()``.
+    In whatever mode: gradients of a training batch may be stepped after ``eval()``. A compiled step leaves its graph
+    for this where it has a 0-dim parameter, as step sizes are; those of other models stay whole.
     """
-    if torch.compiler.is_compiling() or not guarded:
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    if not torch.compiler.is_compiling() or any(param.dim() == 0 for param in params):
+        _keep_floors(optimizer)
+
+
+@torch.compiler.disable(reason="step sizes are kept above their floors outside the graph")
+def _keep_floors(optimizer: torch.optim.Optimizer) -> None:
+    if not guarded:
         return
     stepped = {id(param) for group in optimizer.param_groups for param in group["params"]}
     for layer in members(guarded):
