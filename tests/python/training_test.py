@@ -446,6 +446,34 @@ def test_gradients_that_are_taken_do_not_warn(kind):
         copied(kind.batch())
 
 
+class WritesData(torch.optim.Optimizer):
+    """Steps through ``.data``, of which no version tells."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def step(self):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data.copy_(-param.data)
+
+    def zero_grad(self):
+        super().zero_grad(set_to_none=False)
+
+
+@every_integer
+def test_a_gradient_that_any_optimizer_takes_does_not_warn(kind):
+    def two(layer, weights):
+        return [torch.optim.AdamW([param for param in layer.parameters() if param.requires_grad]), WritesData(weights)]
+
+    layer, other = kind.trained(), kind.trained()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(layer, kind, two(layer, [layer.weight]), passes=2)
+    with pytest.warns(UserWarning, match="none its integer weight"):
+        train(other, kind, two(other, [layer.weight]), passes=2)
+
+
 def test_steps_while_another_thread_makes_layers():
     """The sets of what is alive grow meanwhile."""
     interval, stop = sys.getswitchinterval(), threading.Event()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bitorch_engine.layers.update_rules import Rule, update
 from bitorch_engine.layers.weak_sets import members
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Every optimizer alive that steps integer weights.
+# Every optimizer alive that steps integer weights: each DiodeMix, and those of others that have stepped some.
 integer_optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
@@ -87,3 +88,15 @@ class QuantParameter(nn.Parameter):
 
     def __reduce_ex__(self, protocol: int) -> tuple:
         return _rebuild, (type(self), self.detach(), self.requires_grad, self._attributes(), self.grad_dtype)
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Who steps integer weights takes their gradients, through ``.data`` too, where no version tells of it."""
+    if torch.compiler.is_compiling():
+        return
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    if any(isinstance(param, QuantParameter) and not param.is_floating_point() for param in params):
+        integer_optimizers.add(optimizer)
+
+
+register_optimizer_step_post_hook(_after_a_step)
