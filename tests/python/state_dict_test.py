@@ -276,6 +276,33 @@ def test_a_refused_load_changes_no_layer_of_a_model(assign):
     assert all(layer.weight_form == "packed" for layer in model.layers) and float(model.product.x_clip) == 7
 
 
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_load_that_is_refused_after_the_roots_hooks_changes_no_layer(assign):
+    model, seen = Net(), []
+    state, before = a_file_of(model), forms_and_tensors(model)
+
+    def forgive(root, keys):
+        keys.unexpected_keys[:] = [key for key in keys.unexpected_keys if key != "more"]
+        seen.append(model.layers[0].weight_form)
+
+    handle = model.register_load_state_dict_post_hook(forgive)
+    for refused in (
+        {name: tensor for name, tensor in state.items() if name != "last.bias"},
+        state | {"more": torch.zeros(1), "another": torch.zeros(1)},
+    ):
+        with pytest.raises(RuntimeError, match=r"last\.bias|another"):
+            model.load_state_dict(refused, assign=assign)
+        assert_unchanged(model, before)
+    model.load_state_dict(state, assign=assign)
+    assert seen == ["int8", "int8", "packed"]
+    model = Net()
+    model.register_load_state_dict_post_hook(forgive)
+    model.load_state_dict(state | {"more": torch.zeros(1)}, assign=assign)
+    assert all(layer.weight_form == "packed" for layer in model.layers) and float(model.product.x_clip) == 7
+    assert len(model._load_state_dict_post_hooks) == 1
+    handle.remove()
+
+
 def test_a_refused_checkpoint_changes_nothing(tmp_path):
     model = Net()
     state, before = a_file_of(model), forms_and_tensors(model)

@@ -31,10 +31,10 @@ def _itself(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Hooks(OrderedDict):
-    """A root's post hooks with ours before them while it loads; what is registered or removed here is so in its own."""
+    """A root's post hooks between ours while it loads; what is registered or removed here is so in its own."""
 
     def __init__(self, load: _Load, own: OrderedDict) -> None:
-        super().__init__({id(load): load} | own)
+        super().__init__({id(load): load} | own | {-id(load): load.end})
         self.own = own
 
     def __setitem__(self, key: int, hook: Any) -> None:
@@ -57,7 +57,7 @@ class _Load:
         self.strict, self.missing_keys, self.error_msgs = strict, missing_keys, error_msgs
         self.hooks = root._load_state_dict_post_hooks
         self.steps: list[Callable[[], None]] = []
-        # Before the root's own hooks, which then see what was loaded.
+        self.undecided = False
         root._load_state_dict_post_hooks = _Hooks(self, self.hooks)
 
     def leave(self, root: nn.Module) -> None:
@@ -66,10 +66,20 @@ class _Load:
     def __call__(self, root: nn.Module, keys: Any) -> None:
         self.leave(root)
         ended_in_an_exception = keys.missing_keys is not self.missing_keys
-        incompatible = self.strict and any(keys) and not self.hooks  # the root's hooks may forgive keys
-        if not (ended_in_an_exception or self.error_msgs or incompatible):
-            for step in self.steps:
-                step()
+        if ended_in_an_exception or self.error_msgs:
+            return
+        self.undecided = self.strict and any(keys)
+        if not self.undecided:
+            self.take()
+
+    def end(self, root: nn.Module, keys: Any) -> None:
+        """Behind the root's own hooks, which may have forgiven keys for which torch would refuse the load."""
+        if self.undecided and not any(keys):
+            self.take()
+
+    def take(self) -> None:
+        for step in self.steps:
+            step()
 
 
 def _running() -> dict[str, Any] | None:
@@ -97,7 +107,9 @@ def _when_all_were_visited(step: Callable[[], None], missing_keys: list[str], er
 
     torch tells a layer neither the root of its model nor when the last module was visited, and has no hook for all
     models: the root is read off the call's frame. Where there is no such call (``_load_from_state_dict`` by hand), or
-    where a module below the root has post hooks, which read what was loaded, ``step`` is called at once.
+    where a module below the root has post hooks, which read what was loaded, ``step`` is called at once. Post hooks of
+    the root see what was loaded, but for those of a strict load with keys that are missing or too many: whether it is
+    refused is known behind them alone.
     """
     call = _running()
     if call is None or call["error_msgs"] is not error_msgs:
