@@ -31,7 +31,8 @@ else()
 endif()
 function(bie_use_clang target)
   if(BIE_USES_CLANG)
-    set_target_properties(${target} PROPERTIES
-      CXX_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/swap_compiler.sh;${BIE_CLANG};${CMAKE_CXX_COMPILER};${CMAKE_CXX_COMPILER_LAUNCHER}")
+    set(launcher ${PROJECT_SOURCE_DIR}/cmake/swap_compiler.sh ${BIE_CLANG} ${CMAKE_CXX_COMPILER}
+      ${CMAKE_CXX_COMPILER_LAUNCHER})
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
   endif()
 endfunction()

@@ -10,8 +10,8 @@ from pathlib import Path
 from suites.commands import BIN, ROOT, environment, run
 from suites.tally import TALLY
 
-# pytest on two processes or more, each on one thread; what a file's tests share is made once.
-SIDE_BY_SIDE = ("-n", str(max(2, os.cpu_count() or 1)), "--dist", "loadfile")
+# pytest's processes, each on one thread.
+PROCESSES = max(2, os.cpu_count() or 1)
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
@@ -52,6 +52,14 @@ def run_gtest(executable: Path, suffix: str = "", env: dict[str, str] | None = N
     )
 
 
-def run_pytest(label: str, *tests: str, env: dict[str, str], python: Path = BIN / "python", cwd: Path = ROOT) -> None:
-    command = (python, "-m", "pytest", *SIDE_BY_SIDE, "-q", *tests)
+def run_pytest(
+    label: str,
+    *tests: str,
+    env: dict[str, str],
+    python: Path = BIN / "python",
+    cwd: Path = ROOT,
+    processes: int = PROCESSES,
+) -> None:
+    """What the tests of a file share is made once: a file's tests stay in one process."""
+    command = (python, "-m", "pytest", "-n", processes, "--dist", "loadfile", "-q", *tests)
     run_junit(label, *command, report="--junitxml=", env=env, cwd=cwd)

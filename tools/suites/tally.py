@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 FAILURE_LINES = 12
 
 
@@ -13,6 +15,7 @@ class Tally:
         self.failed = 0
         self.skips: list[tuple[str, str]] = []
         self.failures: list[str] = []
+        self.lock = threading.Lock()  # suites may run side by side
 
     def add(
         self,
@@ -25,21 +28,22 @@ class Tally:
         failures: list[tuple[str, str]] | None = None,
     ) -> None:
         """`failures`: names of the failed tests and what they said; without them the suite's last lines are told."""
-        self.passed += passed
-        self.failed += failed
-        self.skips += [(label, reason) for reason in skips]
-        counts = [f"{passed} passed"] if passed else []
-        counts += [f"{failed} FAILED"] if failed else []
-        counts += [f"{len(skips)} skipped"] if skips else []
-        print(f"{label:<40} {', '.join(counts) or 'nothing ran':<34} {seconds:7.1f} s", flush=True)
-        if failed and output:
-            print(f"---- {label}\n{output.rstrip()}\n----", flush=True)
-        if failed and failures:
-            for name, said in failures:
-                lines = [line for line in said.splitlines() if line.strip()]
-                self.failures.append("\n  ".join([f"{label}: {name}", *lines[:FAILURE_LINES]]))
-        elif failed:
-            self.failures.append("\n  ".join([label, *output.rstrip().splitlines()[-FAILURE_LINES:]]))
+        with self.lock:
+            self.passed += passed
+            self.failed += failed
+            self.skips += [(label, reason) for reason in skips]
+            counts = [f"{passed} passed"] if passed else []
+            counts += [f"{failed} FAILED"] if failed else []
+            counts += [f"{len(skips)} skipped"] if skips else []
+            print(f"{label:<40} {', '.join(counts) or 'nothing ran':<34} {seconds:7.1f} s", flush=True)
+            if failed and output:
+                print(f"---- {label}\n{output.rstrip()}\n----", flush=True)
+            if failed and failures:
+                for name, said in failures:
+                    lines = [line for line in said.splitlines() if line.strip()]
+                    self.failures.append("\n  ".join([f"{label}: {name}", *lines[:FAILURE_LINES]]))
+            elif failed:
+                self.failures.append("\n  ".join([label, *output.rstrip().splitlines()[-FAILURE_LINES:]]))
 
     def check(self, label: str, seconds: float, ok: bool, output: str) -> bool:
         self.add(label, seconds, int(ok), int(not ok), [], output)
