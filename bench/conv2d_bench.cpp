@@ -9,12 +9,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <stdexcept>
+#include <vector>
 
 #include "bench/race.h"
 #include "bench/torch_rivals.h"
-#include "bie/kernels/binary_conv2d.h"
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int8_conv2d.h"
+#include "bie/kernels/registry.h"
 
 namespace bie::bench {
 namespace {
@@ -53,18 +52,20 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
     const at::Tensor y = at::empty({1, o, padded_with_zero.out_h(), padded_with_zero.out_w()});
     std::vector<Contender> contenders{{"torch float32", [&] { at::conv2d(x, w, {}, stride, pad); }}};
     add_conv2d_rivals(x, w, stride, pad, contenders);
-    const struct {
-      kernels::Conv2dTable table;
-      kernels::Dtype code;
+    struct Case {
+      const kernels::Products& products;
       const kernels::Conv2dShape& shape;
       const char* note;
-    } widths[] = {{kernels::b1xb1_conv2d_table(), kernels::Dtype::bits, padded_with_minus_one, ""},
-                  {kernels::b1xb1_conv2d_table(), kernels::Dtype::bits, padded_with_zero, " pad 0"},
-                  {kernels::s8xs8_conv2d_table(), kernels::Dtype::s8, padded_with_zero, ""},
-                  {kernels::s4xs4_conv2d_table(), kernels::Dtype::s4, padded_with_zero, ""}};
-    for (const auto& [table, code, padded, note] : widths) {
-      const kernels::Conv2dShape& shape = padded;
-      if (pad == 0 && *note != 0) continue;
+    };
+    std::vector<Case> cases;
+    for (const kernels::Products& products : kernels::all_products()) {
+      const bool signs = products.code == kernels::Dtype::bits;
+      cases.push_back({products, signs ? padded_with_minus_one : padded_with_zero, ""});
+      if (signs && pad != 0) cases.push_back({products, padded_with_zero, " pad 0"});
+    }
+    for (const auto& [products, shape, note] : cases) {
+      const kernels::Conv2dTable& table = products.conv2d;
+      const kernels::Dtype code = products.code;
       for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
         const at::Tensor image = x.contiguous(format), out = at::empty_like(y, y.options(), format);
         const at::Tensor wanted = at::empty_like(out, at::kInt), mine = at::empty_like(wanted);
@@ -75,7 +76,7 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
           run_row(row, shape, image, bias, panels, mine);
           if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
           contenders.push_back({c10::str(row.name, note, format == at::MemoryFormat::Contiguous ? "" : " NHWC"),
-                                [=, &row, &shape] { run_row(row, shape, image, bias, panels, out); },
+                                [=, &row, &shape = shape] { run_row(row, shape, image, bias, panels, out); },
                                 {unit_of(row.isa, code), static_cast<double>(y.numel() * shape.depth()),
                                  panels.const_data_ptr(), panels.numel()}});
         }

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "bench/cuda_timing.h"
-#include "bie/kernels/cuda/conv2d.h"
+#include "bie/kernels/cuda/registry.h"
 
 namespace {
 
@@ -90,8 +90,7 @@ int main(int argc, char** argv) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreate(&stream));
   for (const Conv2dShape& shape : shapes) {
-    bench(1, cuda::b1xb1_conv2d_table(), shape, form, *gpu, stream);
-    bench(8, cuda::s8xs8_conv2d_table(), shape, form, *gpu, stream);
-    bench(4, cuda::s4xs4_conv2d_table(), shape, form, *gpu, stream);
+    for (const cuda::Products& products : cuda::all_products())
+      bench(products.bits, products.conv2d, shape, form, *gpu, stream);
   }
 }

@@ -5,7 +5,7 @@
 //
 // bie_cuda_gemm_bench [M,N,K]...: a line of JSON for each row and shape.
 #include "bench/cuda_timing.h"
-#include "bie/kernels/cuda/gemm.h"
+#include "bie/kernels/cuda/registry.h"
 
 namespace {
 
@@ -68,8 +68,7 @@ int main(int argc, char** argv) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreate(&stream));
   for (const GemmShape& shape : shapes) {
-    bench(1, cuda::b1xb1_gemm_table(), shape, *gpu, stream);
-    bench(8, cuda::s8xs8_gemm_table(), shape, *gpu, stream);
-    bench(4, cuda::s4xs4_gemm_table(), shape, *gpu, stream);
+    for (const cuda::Products& products : cuda::all_products())
+      bench(products.bits, products.gemm, shape, *gpu, stream);
   }
 }

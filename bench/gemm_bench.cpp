@@ -1,4 +1,4 @@
-// The three integer GEMMs, every row, float32 in and out (bias, quantising or packing included), weights prepacked; and
+// The integer GEMMs, every row, float32 in and out (bias, quantising or packing included), weights prepacked; and
 // rows "of codes" from bits or int8 to those of the next layer, as between the layers of a chain.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -14,10 +14,8 @@
 
 #include "bench/race.h"
 #include "bench/torch_rivals.h"
-#include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/huge_pages.h"
-#include "bie/kernels/int4_gemm.h"
-#include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/registry.h"
 
 namespace bie::bench {
 namespace {
@@ -86,13 +84,9 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
                      next = at::empty({s[0], s[2]}, at::kByte);
     std::vector<Contender> contenders{{"torch float32", [&] { at::linear(o.x, w); }}};
     add_linear_rivals(o.x, w, contenders);
-    const struct {
-      kernels::GemmTable table;
-      kernels::Dtype code;
-    } widths[] = {{kernels::b1xb1_gemm_table(), kernels::Dtype::bits},
-                  {kernels::s8xs8_gemm_table(), kernels::Dtype::s8},
-                  {kernels::s4xs4_gemm_table(), kernels::Dtype::s4}};
-    for (const auto& [table, code] : widths)
+    for (const kernels::Products& products : kernels::all_products()) {
+      const kernels::GemmTable& table = products.gemm;
+      const kernels::Dtype code = products.code;
       for (const kernels::GemmKernel& row : table) {
         if (!kernels::fits(row, o.shape, kernels::host().isas) || row.isa == kernels::Isa::reference) continue;
         check(table, row, o);
@@ -103,9 +97,10 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
         if (code == kernels::Dtype::s4) continue;  // no result is nibbles
         const at::Tensor own = prepacked(row, o);  // panels of the row before would still be in the cache
         contenders.push_back({std::string(row.name) + " of codes",
-                              [&o, &row, &next, own, code = code] { run_chained(row, o, code, own, o.codes, next); },
+                              [&o, &row, &next, own, code] { run_chained(row, o, code, own, o.codes, next); },
                               {work.unit, work.products, own.const_data_ptr(), own.numel()}});
       }
+    }
     const nlohmann::json shape = {{"m", s[0]}, {"k", s[1]}, {"n", s[2]}, {"source", source}};
     results.push_back(report(shape, title, contenders, race(contenders, settings.seconds)));
   }

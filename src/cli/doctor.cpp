@@ -7,13 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bie/kernels/binary_conv2d.h"
-#include "bie/kernels/binary_gemm.h"
-#include "bie/kernels/cuda/conv2d.h"
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int8_conv2d.h"
-#include "bie/kernels/packing.h"
-#include "bie/kernels/quantize.h"
+#include "bie/kernels/cuda/registry.h"
+#include "bie/kernels/registry.h"
 #include "bie/train/device.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
@@ -23,31 +18,35 @@
 namespace bie::cli {
 namespace {
 
-/// A kernel of a table and why it runs here or does not.
+/// A kernel of a table, what it is compiled for, and why it runs here or does not.
 struct Row {
-  std::string name, state;
+  std::string name, isa, state;
 };
-
-template <class KernelRow>
-void add_rows(const kernels::Table<KernelRow>& table, std::vector<Row>& rows) {
-  for (const KernelRow& row : table) {
-    const char* reason = kernels::why_not(row.isa);
-    rows.push_back({row.name, reason == nullptr ? "available" : reason});
-  }
-}
 
 std::vector<Row> cpu_rows() {
   std::vector<Row> rows;
-  add_rows(kernels::b1xb1_gemm_table(), rows);
-  add_rows(kernels::s8xs8_gemm_table(), rows);
-  add_rows(kernels::s4xs4_gemm_table(), rows);
-  add_rows(kernels::b1xb1_conv2d_table(), rows);
-  add_rows(kernels::s8xs8_conv2d_table(), rows);
-  add_rows(kernels::s4xs4_conv2d_table(), rows);
-  add_rows(kernels::sign_pack_table(), rows);
-  add_rows(kernels::int4_pack_table(), rows);
-  add_rows(kernels::quantize_table(), rows);
+  kernels::for_each_table([&](const std::string&, const auto& table) {
+    for (const auto& row : table) {
+      const char* reason = kernels::why_not(row.isa);
+      rows.push_back({row.name, kernels::name(row.isa), reason == nullptr ? "available" : reason});
+    }
+  });
   return rows;
+}
+
+/// An instruction set of this architecture.
+struct InstructionSet {
+  std::string name, needs, state;
+};
+
+std::vector<InstructionSet> instruction_sets() {
+  std::vector<InstructionSet> sets;
+  for (const kernels::IsaFacts& f : kernels::isa_facts) {
+    if (!kernels::belongs_to(f.isa, kernels::this_architecture)) continue;
+    const char* reason = kernels::why_not(f.isa);
+    sets.push_back({f.name, f.needs, reason == nullptr ? "available" : reason});
+  }
+  return sets;
 }
 
 struct Gpu {
@@ -70,17 +69,11 @@ Gpus gpus() {
     Gpu found{format("%s, sm_%d, %d multiprocessors, driver for CUDA %d.%d", gpu->name, gpu->sm, gpu->multiprocessors,
                      gpu->driver / 1000, gpu->driver % 1000 / 10),
               {}};
-    const auto add = [&](const auto& table) {
+    cuda::for_each_table([&](const std::string&, const auto& table) {
       for (const auto& row : table)
-        found.rows.push_back(
-            {row.name, row.min_sm <= gpu->sm && gpu->sm <= row.max_sm ? "available" : "not on this GPU"});
-    };
-    add(cuda::b1xb1_gemm_table());
-    add(cuda::s8xs8_gemm_table());
-    add(cuda::s4xs4_gemm_table());
-    add(cuda::b1xb1_conv2d_table());
-    add(cuda::s8xs8_conv2d_table());
-    add(cuda::s4xs4_conv2d_table());
+        found.rows.push_back({row.name, format("sm_%d", row.min_sm),
+                              row.min_sm <= gpu->sm && gpu->sm <= row.max_sm ? "available" : "not on this GPU"});
+    });
     gpus.found.push_back(std::move(found));
   }
   gpus.none = format("none (%s)", kernels::describe(status));
@@ -103,7 +96,7 @@ std::string torch_fault() {
 /// What would make this machine do more.
 std::vector<std::string> advice(const std::string& fault) {
   std::vector<std::string> sentences;
-  if (kernels::host().isas == kernels::Isa::reference)
+  if (kernels::host().isas.best() <= kernels::Isa::portable)
     sentences.emplace_back(
         "The reference kernels run, which are slow: a CPU with AVX2 has fast ones, and BIE_MAX_ISA must not rule them "
         "out.");
@@ -118,7 +111,7 @@ std::vector<std::string> advice(const std::string& fault) {
 
 Json rows_json(const std::vector<Row>& rows) {
   Json json = Json::array();
-  for (const Row& row : rows) json.push_back({{"name", row.name}, {"state", row.state}});
+  for (const Row& row : rows) json.push_back({{"name", row.name}, {"isa", row.isa}, {"state", row.state}});
   return json;
 }
 
@@ -130,8 +123,12 @@ void doctor_json(const std::vector<Row>& rows, const Gpus& gpus, const std::stri
   Json found = Json::array();
   for (const Gpu& gpu : gpus.found)
     found.push_back({{"description", gpu.description}, {"kernels", rows_json(gpu.rows)}});
+  Json sets = Json::array();
+  for (const InstructionSet& set : instruction_sets())
+    sets.push_back({{"name", set.name}, {"needs", set.needs}, {"state", set.state}});
   print_json("doctor", {{"program", build_info()},
                         {"threads", at::get_num_threads()},
+                        {"instruction_sets", sets},
                         {"kernels", rows_json(rows)},
                         {"gpus", found},
                         {"torch_gpu_fault", fault.empty() ? Json() : Json(fault)},
@@ -142,8 +139,10 @@ void doctor_text(const std::vector<Row>& rows, const Gpus& gpus, const std::stri
   const Json info = build_info();
   const auto text = [&](const char* key) { return info[key].get<std::string>(); };
   std::printf("%s\nprocessor: %s\n", version_text().c_str(), text("cpu").c_str());
-  std::printf("%d threads\nkernels, best first (the first available row that takes a shape runs):\n",
-              at::get_num_threads());
+  std::printf("%d threads\ninstruction sets (BIE_MAX_ISA=NAME leaves out those below NAME):\n", at::get_num_threads());
+  for (const InstructionSet& set : instruction_sets())
+    std::printf("  %-10s %-50s %s\n", set.name.c_str(), set.needs.c_str(), set.state.c_str());
+  std::printf("kernels, best first (the first available row that takes a shape runs):\n");
   print_rows(rows);
   for (std::size_t i = 0; i < gpus.found.size(); ++i) {
     std::printf("GPU %zu: %s\n", i, gpus.found[i].description.c_str());

@@ -7,10 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bie/kernels/binary_gemm.h"
-#include "bie/kernels/cuda/gemm.h"
-#include "bie/kernels/int4_gemm.h"
-#include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/cuda/registry.h"
+#include "bie/kernels/registry.h"
 #include "bie/nn/linear.h"
 #include "bie/nn/model_file.h"
 #include "bie/ops.h"
@@ -48,14 +46,13 @@ std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
 
 /// The row's name in the tables of CUDA or of the CPU.
 std::string name_of(std::int64_t bits, std::int64_t id) {
-  const auto name = [bits](const auto& b1, const auto& s4, const auto& s8, std::int64_t index) {
-    return std::string((bits == 1 ? b1() : bits == 4 ? s4() : s8()).rows[index].name);
-  };
 #if BIE_WITH_CUDA
-  namespace cuda = kernels::cuda;
-  if (id >= 200) return name(cuda::b1xb1_gemm_table, cuda::s4xs4_gemm_table, cuda::s8xs8_gemm_table, id - 200);
+  for (const kernels::cuda::Products& products : kernels::cuda::all_products())
+    if (products.bits == bits && id >= 200) return products.gemm.rows[id - 200].name;
 #endif
-  return name(kernels::b1xb1_gemm_table, kernels::s4xs4_gemm_table, kernels::s8xs8_gemm_table, id - 100);
+  for (const kernels::Products& products : kernels::all_products())
+    if (products.bits == bits) return products.gemm.rows[id - 100].name;
+  return {};
 }
 
 /// The GPU where there is one, else the CPU.

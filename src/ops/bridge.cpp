@@ -7,13 +7,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "bie/kernels/binary_conv2d.h"
-#include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/cuda/registry.h"
 #include "bie/kernels/huge_pages.h"
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int4_gemm.h"
-#include "bie/kernels/int8_conv2d.h"
-#include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/registry.h"
 #include "ops/cpu_tuning.h"
 #include "ops/cuda_products.h"
 #include "ops/dispatch_log.h"
@@ -233,28 +229,15 @@ Rows rows_of(const at::Tensor& x) {
   return {dense, last == 0 ? 0 : dense.numel() / last, last * static_cast<std::int64_t>(x.element_size())};
 }
 
-namespace {
-
-template <class Bits, class S8, class S4>
-auto table_of(kernels::Dtype code, const Bits& bits, const S8& s8, const S4& s4) {
-  return code == kernels::Dtype::bits ? bits() : code == kernels::Dtype::s8 ? s8() : s4();
-}
-
-}  // namespace
-
 GemmTables gemm_tables(kernels::Dtype code) {
-  using namespace kernels;
-  GemmTables tables{table_of(code, b1xb1_gemm_table, s8xs8_gemm_table, s4xs4_gemm_table), {}};
-  if constexpr (with_cuda)
-    tables.cuda = table_of(code, cuda::b1xb1_gemm_table, cuda::s8xs8_gemm_table, cuda::s4xs4_gemm_table);
+  GemmTables tables{kernels::products_of(code).gemm, {}};
+  if constexpr (with_cuda) tables.cuda = kernels::cuda::products_of(code).gemm;
   return tables;
 }
 
 Conv2dTables conv2d_tables(kernels::Dtype code) {
-  using namespace kernels;
-  Conv2dTables tables{table_of(code, b1xb1_conv2d_table, s8xs8_conv2d_table, s4xs4_conv2d_table), {}};
-  if constexpr (with_cuda)
-    tables.cuda = table_of(code, cuda::b1xb1_conv2d_table, cuda::s8xs8_conv2d_table, cuda::s4xs4_conv2d_table);
+  Conv2dTables tables{kernels::products_of(code).conv2d, {}};
+  if constexpr (with_cuda) tables.cuda = kernels::cuda::products_of(code).conv2d;
   return tables;
 }
 

@@ -19,8 +19,8 @@ constexpr std::size_t repetitions = 15;
 
 TuningKey key_of(const kernels::GemmTable& table, const kernels::GemmShape& shape, kernels::IsaSet isas) {
   std::string sets;
-  for (const kernels::Isa isa : kernels::all_isas)
-    if (isas.has(isa)) sets += c10::str(sets.empty() ? "" : "+", kernels::name(isa));
+  for (const kernels::IsaFacts& f : kernels::isa_facts)
+    if (isas.has(f.isa)) sets += c10::str(sets.empty() ? "" : "+", f.name);
   return {kernels::cpu_name(), sets, "-", table.back().name, "*", shape.n, shape.k};
 }
 

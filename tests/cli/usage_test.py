@@ -272,23 +272,20 @@ def test_a_folder_is_no_model(program, tmp_path):
     program.refused(program.run("eval", tmp_path), str(tmp_path))
 
 
-TABLES = [
-    "b1xb1_gemm",
-    "s8xs8_gemm",
-    "s4xs4_gemm",
-    "b1xb1_conv2d",
-    "s8xs8_conv2d",
-    "s4xs4_conv2d",
-    "sign_pack",
-    "int4_pack",
-    "quantize",
-]
+def sections(process):
+    """The lines of doctor's lists by the first word of their headings: words two or more blanks apart."""
+    found, heading = {}, ""
+    for line in process.stdout.splitlines():
+        if line.startswith("  "):
+            found.setdefault(heading, []).append(re.split(r"  +", line.strip()))
+        else:
+            heading = line.split()[0]
+    return found
 
 
 def rows(process):
     """Name and state of every kernel that doctor lists."""
-    lines = [line.split(None, 1) for line in process.stdout.splitlines() if line.startswith("  ")]
-    return {name: state for name, state in lines}
+    return dict(sections(process)["kernels,"])
 
 
 def test_doctor_lists_every_table(program):
@@ -297,17 +294,31 @@ def test_doctor_lists_every_table(program):
     assert process.stderr == ""
     assert "1 threads" in process.stdout
     listed = rows(process)
-    for table in TABLES:
+    tables = [name.removesuffix("_reference") for name in listed if name.endswith("_reference")]
+    assert {"b1xb1_gemm", "s4xs4_conv2d", "sign_pack", "quantize"} <= set(tables)
+    for table in tables:
         assert listed[f"{table}_reference"] == "available"
         assert any(name.startswith(table) and not name.endswith("_reference") for name in listed)
     assert set(listed.values()) <= {"available", "left out by BIE_MAX_ISA", "not on this machine"}
+
+
+def test_doctor_lists_the_instruction_sets_that_a_cap_can_name(program):
+    for name, _needs, _state in sections(program.run("doctor"))["instruction"]:
+        capped = program.run("doctor", env={"BIE_MAX_ISA": name})
+        states = [state for _name, _needs, state in sections(capped)["instruction"]]
+        names = [other for other, _needs, _state in sections(capped)["instruction"]]
+        assert "BIE_MAX_ISA is none of" not in capped.stdout
+        assert "available" not in states[names.index(name) + 1 :], f"{name} leaves out what stands below it"
+        assert "left out by BIE_MAX_ISA" not in states[: names.index(name) + 1]
 
 
 def test_doctor_shows_the_cap(program):
     capped = program.run("doctor", env={"BIE_MAX_ISA": "reference"})
     assert capped.returncode == 0
     listed = rows(capped)
-    assert {name for name, state in listed.items() if state == "available"} == {f"{t}_reference" for t in TABLES}
+    assert {name for name, state in listed.items() if state == "available"} == {
+        name for name in listed if name.endswith("_reference")
+    }
     for name, state in rows(program.run("doctor")).items():
         if "avx" in name:
             assert listed[name] == ("left out by BIE_MAX_ISA" if state == "available" else state)

@@ -9,15 +9,9 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
-#include "bie/kernels/binary_conv2d.h"
-#include "bie/kernels/binary_gemm.h"
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int4_gemm.h"
-#include "bie/kernels/int8_conv2d.h"
-#include "bie/kernels/int8_gemm.h"
-#include "bie/kernels/packing.h"
-#include "bie/kernels/quantize.h"
+#include "bie/kernels/registry.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -26,35 +20,62 @@ constexpr bool CpuFeatures::*avx2_flags[] = {&CpuFeatures::avx2, &CpuFeatures::f
 constexpr bool CpuFeatures::*avx512_flags[] = {&CpuFeatures::avx512f,    &CpuFeatures::avx512bw,
                                                &CpuFeatures::avx512dq,   &CpuFeatures::avx512vl,
                                                &CpuFeatures::avx512vnni, &CpuFeatures::avx512vpopcntdq};
+constexpr bool CpuFeatures::*amx_flags[] = {&CpuFeatures::amx_tile, &CpuFeatures::amx_int8, &CpuFeatures::amx_bf16};
 
+std::vector<Isa> isas_of_architecture(Architecture architecture) {
+  std::vector<Isa> isas;
+  for (const IsaFacts& f : isa_facts)
+    if (belongs_to(f.isa, architecture)) isas.push_back(f.isa);
+  return isas;
+}
+
+std::vector<Isa> all_isas() { return isas_of_architecture(this_architecture); }
+
+/// Every flag of x86.
 CpuFeatures everything() {
   CpuFeatures f;
+  for (const auto flag : amx_flags) f.*flag = true;
   for (const auto flag : avx2_flags) f.*flag = true;
   for (const auto flag : avx512_flags) f.*flag = true;
   f.avxvnni = true;
   return f;
 }
 
-/// A set of its own, whatever lies between.
+/// What any CPU has and these, whatever lies between.
 IsaSet set_of(std::initializer_list<Isa> isas) {
-  IsaSet set;
+  IsaSet set = Isa::portable;
   for (const Isa isa : isas) set.add(isa);
   return set;
 }
 
-TEST(Isa, ABareCpuGetsTheReference) { EXPECT_EQ(isas_of(CpuFeatures{}), Isa::reference); }
+TEST(Isa, FactsStandInTheOrderOfTheSets) {
+  for (const IsaFacts& f : isa_facts) {
+    EXPECT_EQ(&facts(f.isa), &f);
+    EXPECT_STREQ(name(f.isa), f.name);
+  }
+}
 
-TEST(Isa, AllFlagsGiveAllOfThem) { EXPECT_EQ(isas_of(everything()), Isa::avx512); }
+TEST(Isa, ABareCpuGetsWhatAnyCpuHas) { EXPECT_EQ(isas_of(CpuFeatures{}), Isa::portable); }
+
+TEST(Isa, AllFlagsGiveAllOfThem) { EXPECT_EQ(isas_of(everything()), Isa::amx); }
+
+TEST(Isa, NoSetHoldsTwoArchitectures) {
+  for (const Architecture one : {Architecture::x86, Architecture::arm})
+    for (const Isa last : isas_of_architecture(one))
+      for (const IsaFacts& f : isa_facts)
+        EXPECT_EQ(IsaSet(last).has(f.isa), f.isa <= last && belongs_to(f.isa, one)) << name(last) << " " << f.name;
+  EXPECT_FALSE(IsaSet(Isa::neon).has(Isa::avx512));
+  EXPECT_FALSE(IsaSet(Isa::amx).has(Isa::neon));
+}
 
 TEST(Isa, ASetHasWhatWasAdded) {
-  for (const Isa one : all_isas) {
-    const IsaSet set = set_of({one});
-    EXPECT_EQ(set.best(), one);
-    EXPECT_EQ(IsaSet(one).best(), one);
-    for (const Isa other : all_isas) {
-      EXPECT_EQ(set.has(other), other == one || other == Isa::reference);
-      EXPECT_EQ(IsaSet(one).has(other), other <= one);
-    }
+  for (const IsaFacts& one : isa_facts) {
+    IsaSet set;
+    set.add(one.isa);
+    EXPECT_EQ(set.best(), one.isa);
+    EXPECT_EQ(IsaSet(one.isa).best(), one.isa);
+    for (const IsaFacts& other : isa_facts)
+      EXPECT_EQ(set.has(other.isa), other.isa == one.isa || other.isa == Isa::reference);
   }
 }
 
@@ -68,6 +89,11 @@ TEST(Isa, EachOfThemWantsAllItsFlags) {
     f.avxvnni = false;
     const bool evex = f.avx512f && f.avx512vl && f.avx512vnni;
     EXPECT_EQ(isas_of(f).has(Isa::avxvnni), evex);
+  }
+  for (const auto flag : amx_flags) {
+    CpuFeatures f = everything();
+    f.*flag = false;
+    EXPECT_EQ(isas_of(f), Isa::avx512);
   }
 }
 
@@ -87,23 +113,38 @@ TEST(Isa, CpusOfTheFieldGetWhatTheyHave) {
   CpuFeatures zen4 = cascade_lake;
   zen4.avx512vpopcntdq = true;
   EXPECT_EQ(isas_of(zen4), Isa::avx512);
+  CpuFeatures sapphire_rapids = zen4;
+  for (const auto flag : amx_flags) sapphire_rapids.*flag = true;
+  EXPECT_EQ(isas_of(sapphire_rapids), Isa::amx);
+  CpuFeatures cortex_a72;
+  cortex_a72.neon = true;
+  EXPECT_EQ(isas_of(cortex_a72), Isa::neon);
+  CpuFeatures neoverse_n1 = cortex_a72;
+  neoverse_n1.dotprod = true;
+  EXPECT_EQ(isas_of(neoverse_n1), Isa::dotprod);
+  CpuFeatures neoverse_v1 = neoverse_n1;
+  neoverse_v1.i8mm = true;
+  EXPECT_EQ(isas_of(neoverse_v1), Isa::i8mm);
 }
 
-TEST(Isa, OneMissingAvx2FlagLeavesTheReferenceWhateverElseThereIs) {
+TEST(Isa, OneMissingAvx2FlagLeavesWhatAnyCpuHasWhateverElseThereIs) {
   for (const auto flag : avx2_flags) {
     CpuFeatures f = everything();
     f.*flag = false;
-    EXPECT_EQ(isas_of(f), Isa::reference);
+    EXPECT_EQ(isas_of(f), Isa::portable);
   }
 }
 
 TEST(Isa, ACapTakesAwayAndAddsNothing) {
-  for (const Isa cap : all_isas) {
-    for (const IsaSet start : {IsaSet(), IsaSet(Isa::avx512), set_of({Isa::avx2, Isa::avxvnni})}) {
-      IsaSet isas = start;
-      EXPECT_EQ(cap_isas(name(cap), &isas), Status::ok);
-      for (const Isa isa : all_isas) EXPECT_EQ(isas.has(isa), start.has(isa) && isa <= cap) << name(cap) << name(isa);
-    }
+  for (const Architecture architecture : {Architecture::x86, Architecture::arm}) {
+    const std::vector<Isa> isas = isas_of_architecture(architecture);
+    for (const Isa cap : isas)
+      for (const IsaSet start : {IsaSet(), IsaSet(isas.back()), IsaSet(isas[3])}) {
+        IsaSet capped = start;
+        EXPECT_EQ(cap_isas(name(cap), &capped, architecture), Status::ok);
+        for (const Isa isa : isas)
+          EXPECT_EQ(capped.has(isa), start.has(isa) && isa <= cap) << name(cap) << " " << name(isa);
+      }
   }
 }
 
@@ -117,11 +158,14 @@ TEST(Isa, NoTextIsNoCap) {
 
 TEST(Isa, AnyOtherNameIsAnErrorAndChangesNothing) {
   for (const char* text : {"AVX2", "avx", "avx2 ", " avx2", "avx_vnni", "avx512f", "none", "0", "neon", "unknown"})
-    for (const Isa start : all_isas) {
+    for (const Isa start : isas_of_architecture(Architecture::x86)) {
       IsaSet isas = start;
-      EXPECT_EQ(cap_isas(text, &isas), Status::bad_environment) << '"' << text << '"';
+      EXPECT_EQ(cap_isas(text, &isas, Architecture::x86), Status::bad_environment) << '"' << text << '"';
       EXPECT_EQ(isas, start);
     }
+  IsaSet arm = Isa::i8mm;
+  EXPECT_EQ(cap_isas("avx2", &arm, Architecture::arm), Status::bad_environment);
+  EXPECT_EQ(arm, Isa::i8mm);
 }
 
 TEST(Isa, TheProbeAgreesWithTheKernelOfTheSystem) {
@@ -143,13 +187,9 @@ TEST(Isa, TheProbeAgreesWithTheKernelOfTheSystem) {
   EXPECT_EQ(f.avx512vl, flags.count("avx512vl") == 1);
   EXPECT_EQ(f.avx512vnni, flags.count("avx512_vnni") == 1);
   EXPECT_EQ(f.avx512vpopcntdq, flags.count("avx512_vpopcntdq") == 1);
-}
-
-/// The rows a capped process would choose lie under its cap.
-template <class Row, class Shape>
-void expect_choice_under(Isa cap, const Table<Row>& table, const Shape& shape) {
-  const Row& row = choose(table, shape, host().isas);
-  EXPECT_LE(row.isa, cap) << row.name;
+  EXPECT_EQ(f.amx_tile, flags.count("amx_tile") == 1);
+  EXPECT_EQ(f.amx_int8, flags.count("amx_int8") == 1);
+  EXPECT_EQ(f.amx_bf16, flags.count("amx_bf16") == 1);
 }
 
 // CI runs this binary once per level; here is where a cap that had no effect would show.
@@ -162,21 +202,19 @@ TEST(IsaOfThisProcess, TheCapTookEffect) {
     RecordProperty("isa", name(host().isas.best()));
     return;
   }
-  const Isa* cap = std::find_if(std::begin(all_isas), std::end(all_isas),
-                                [text](Isa isa) { return name(isa) == std::string(text); });
-  ASSERT_NE(cap, std::end(all_isas)) << "BIE_MAX_ISA=" << text << " names no level, so this run proves nothing";
+  const std::vector<Isa> isas = all_isas();
+  const auto cap = std::find_if(isas.begin(), isas.end(), [text](Isa isa) { return name(isa) == std::string(text); });
+  ASSERT_NE(cap, isas.end()) << "BIE_MAX_ISA=" << text << " names no level, so this run proves nothing";
   RecordProperty("isa", name(host().isas.best()));
   EXPECT_EQ(host().status, Status::ok);
   EXPECT_EQ(host().isas, all & *cap);
-  expect_choice_under(*cap, b1xb1_gemm_table(), GemmShape{64, 64, 64});
-  expect_choice_under(*cap, s8xs8_gemm_table(), GemmShape{64, 64, 64});
-  expect_choice_under(*cap, s4xs4_gemm_table(), GemmShape{64, 64, 64});
-  expect_choice_under(*cap, b1xb1_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
-  expect_choice_under(*cap, s8xs8_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
-  expect_choice_under(*cap, s4xs4_conv2d_table(), Conv2dShape{1, 64, 8, 8, 64, 3, 3});
-  expect_choice_under(*cap, sign_pack_table(), RowsShape{64, 64});
-  expect_choice_under(*cap, int4_pack_table(), RowsShape{64, 64});
-  expect_choice_under(*cap, quantize_table(), RowsShape{64, 64});
+  for_each_table([&](const std::string& stem, const auto& table) {
+    for (const auto& row : table) {
+      if (host().isas.has(row.isa)) {
+        EXPECT_LE(row.isa, *cap) << stem << ": " << row.name;
+      }
+    }
+  });
   if (!all.has(*cap))
     GTEST_SKIP() << "BIE_MAX_ISA=" << text << " asks for what this CPU does not have: everything ran with "
                  << name(host().isas.best());
@@ -192,7 +230,7 @@ TEST(IsaOfThisProcess, TheCapTookEffect) {
 TEST(IsaDeathTest, TheVariableRulesTheWholeProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const IsaSet all = isas_of(detect_cpu());
-  for (const Isa cap : all_isas)
+  for (const Isa cap : all_isas())
     EXPECT_EXIT(report_host(name(cap), all & cap, Status::ok), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(report_host("", all, Status::ok), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(report_host("fastest", all, Status::bad_environment), testing::ExitedWithCode(0), "");

@@ -317,4 +317,4 @@ def test_a_cap_of_nonsense_is_one_sentence(library):
         env=os.environ | {"BIE_MAX_ISA": "sse9"},
     )
     assert done.returncode == 1
-    assert "BIE_MAX_ISA is none of reference, avx2, avx512bw, avxvnni, avx512" in done.stderr
+    assert "BIE_MAX_ISA is none of reference, " in done.stderr

@@ -1,5 +1,6 @@
 """What the compiler made of the CPU tiles: hot loops without calls, spills or moves, and the instructions meant."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -74,6 +75,23 @@ def hot_loops(name: str, path: Path) -> list[list[str]]:
 
 def multiplies(name: str, body: list[str]) -> int:
     return sum(text.split()[0] == FULL_TILES[name][0] for text in body)
+
+
+STEMS = {"b1xb1": "binary", "s4xs4": "int4", "s8xs8": "int8"}
+
+
+def tile_of(variant: str) -> str:
+    """What a variant runs: avx2/int8_gemm of s8xs8_conv2d_avx2, because convolutions read the tiles of GEMMs."""
+    width, _, isa = variant.split("_")[:3]
+    return f"{isa}/{STEMS[width]}_gemm"
+
+
+def test_every_variant_of_a_product_is_checked(bie):
+    """A variant whose tile stands nowhere in FULL_TILES would go unread."""
+    kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
+    products = [k for k in kernels if k["name"].split("_")[0] in STEMS and k["isa"] != "reference"]
+    known = {re.sub(r"_(vex|evex)/", "/", name) for name in FULL_TILES}
+    assert {k["name"] for k in products if tile_of(k["name"]) not in known} == set()
 
 
 def test_the_loop_of_a_full_tile_has_the_instructions_that_were_meant(objects):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from suites.builds import build, test_executables
 from suites.commands import BUILD, ROOT, environment, run, torch_free_environment
-from suites.cpus import ISA_CAPS
+from suites.cpus import isa_caps
 from suites.junit import run_gtest
 from suites.tally import TALLY
 
@@ -19,7 +19,7 @@ def suite_cpp() -> None:
         return
     for executable in test_executables("release"):
         if executable.name == "bie_kernels_test":
-            for isa in ISA_CAPS:
+            for isa in isa_caps():
                 run_gtest(executable, f" BIE_MAX_ISA={isa}", environment(BIE_MAX_ISA=isa))
         else:
             run_gtest(executable)

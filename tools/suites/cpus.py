@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from suites.builds import build, test_executables
-from suites.commands import environment
+from suites.commands import BUILD, environment, run
 from suites.junit import ONE_THREAD, run_gtest, run_junit, run_pytest
 from suites.tally import TALLY
 
-ISA_CAPS = ["reference", "avx2", "avx512bw", "avxvnni", "avx512"]
 # Settings that make torch's libraries and ours take the paths of other CPUs.
 OTHER_CPUS = [
     {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
@@ -30,6 +31,17 @@ AN_AVX2_CPU = {
 QEMU_CPUS = ["Nehalem", "Haswell"]
 # They ask /proc, which answers for the machine below.
 NOT_IN_QEMU = ["Isa.TheProbeAgreesWithTheKernelOfTheSystem", "HugePages.WholePagesInsideTheRangeAreAskedFor"]
+
+
+@cache
+def isa_caps() -> list[str]:
+    """What kernels of the release build are compiled for, weakest first."""
+    status, output, _ = run(BUILD / "release/src/cli/bie", "doctor", "--json", env=environment())
+    if status != 0:
+        raise RuntimeError(f"bie doctor: {output}")
+    found = json.loads(output[output.index("{") :])
+    used = {kernel["isa"] for kernel in found["kernels"]}
+    return [isa["name"] for isa in found["instruction_sets"] if isa["name"] in used]
 
 
 def run_as_another_cpu(setting: dict[str, str], said: str) -> None:
@@ -58,7 +70,7 @@ def suite_cpus() -> None:
         return
     # Each takes two cores: a large machine runs them side by side.
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        list(pool.map(run_all_as_another_cpu, [*OTHER_CPUS, *({"BIE_MAX_ISA": isa} for isa in ISA_CAPS)]))
+        list(pool.map(run_all_as_another_cpu, [*OTHER_CPUS, *({"BIE_MAX_ISA": isa} for isa in isa_caps())]))
     emulator = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
     if emulator is None:
         TALLY.skip("qemu", "qemu-user is not installed: the kernels do not run on whole other CPUs")

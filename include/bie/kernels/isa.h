@@ -7,19 +7,59 @@
 
 namespace bie::kernels {
 
-/// Instruction sets, weakest first; a CPU may lack one and have the next. Each names exactly the flags its folder is
-/// compiled with: avx2 = AVX2 FMA F16C; avx512bw = avx2 + AVX512 F BW DQ VL; avxvnni = avx2 + vpdpbusd of 256 bits,
-/// which AVX-VNNI has or AVX512 VL VNNI; avx512 = avx512bw + AVX512 VNNI VPOPCNTDQ.
-enum class Isa : std::uint8_t { reference, avx2, avx512bw, avxvnni, avx512 };
+enum class Architecture : std::uint8_t { any, x86, arm };
 
-inline constexpr Isa all_isas[] = {Isa::reference, Isa::avx2, Isa::avx512bw, Isa::avxvnni, Isa::avx512};
+/// Instruction sets, those of one architecture weakest first; a CPU may lack one and have the next.
+enum class Isa : std::uint8_t { reference, portable, avx2, avx512bw, avxvnni, avx512, amx, neon, dotprod, i8mm };
 
-/// Which instruction sets may be used; the reference always may.
+/// What is known of an instruction set. Each names exactly the flags its folder is compiled with.
+struct IsaFacts {
+  Isa isa;
+  Architecture architecture;
+  const char* name;   ///< in names of variants and in BIE_MAX_ISA
+  const char* needs;  ///< what a CPU must have
+};
+
+/// By the order of Isa.
+inline constexpr IsaFacts isa_facts[] = {
+    {Isa::reference, Architecture::any, "reference", "any CPU; a loop that defines the result, slow"},
+    {Isa::portable, Architecture::any, "portable", "any CPU; loops that a compiler makes vectors of"},
+    {Isa::avx2, Architecture::x86, "avx2", "AVX2, FMA, F16C"},
+    {Isa::avx512bw, Architecture::x86, "avx512bw", "avx2 and AVX512 F, BW, DQ, VL"},
+    {Isa::avxvnni, Architecture::x86, "avxvnni", "avx2 and AVX-VNNI or AVX512 VL, VNNI"},
+    {Isa::avx512, Architecture::x86, "avx512", "avx512bw and AVX512 VNNI, VPOPCNTDQ"},
+    {Isa::amx, Architecture::x86, "amx", "avx512 and AMX TILE, INT8, BF16"},
+    {Isa::neon, Architecture::arm, "neon", "Advanced SIMD"},
+    {Isa::dotprod, Architecture::arm, "dotprod", "neon and SDOT, UDOT"},
+    {Isa::i8mm, Architecture::arm, "i8mm", "dotprod and SMMLA, USDOT"},
+};
+
+constexpr const IsaFacts& facts(Isa isa) { return isa_facts[static_cast<int>(isa)]; }
+constexpr const char* name(Isa isa) { return facts(isa).name; }
+
+#if defined(__x86_64__)
+inline constexpr Architecture this_architecture = Architecture::x86;
+#elif defined(__aarch64__)
+inline constexpr Architecture this_architecture = Architecture::arm;
+#else
+inline constexpr Architecture this_architecture = Architecture::any;
+#endif
+
+/// Whether a build for `architecture` can have variants of `isa`.
+constexpr bool belongs_to(Isa isa, Architecture architecture) {
+  return facts(isa).architecture == Architecture::any || facts(isa).architecture == architecture;
+}
+
+/// Which instruction sets may be used; the reference always may. No CPU has sets of two architectures, and so has none
+/// of these.
 class IsaSet {
  public:
   constexpr IsaSet() = default;
-  /// Everything up to `last`.
-  constexpr IsaSet(Isa last) : bits_(2u * bit(last) - 1) {}  // NOLINT(google-explicit-constructor)
+  /// What any CPU has, and of the architecture of `last` everything up to it.
+  constexpr IsaSet(Isa last) {  // NOLINT(google-explicit-constructor)
+    for (const IsaFacts& f : isa_facts)
+      if (f.isa <= last && belongs_to(f.isa, facts(last).architecture)) bits_ |= bit(f.isa);
+  }
   constexpr bool has(Isa isa) const { return (bits_ & bit(isa)) != 0; }
   constexpr void add(Isa isa) { bits_ |= bit(isa); }
   /// What both have.
@@ -28,8 +68,8 @@ class IsaSet {
   constexpr bool operator!=(IsaSet other) const { return bits_ != other.bits_; }
   constexpr Isa best() const {
     Isa best = Isa::reference;
-    for (const Isa isa : all_isas)
-      if (has(isa)) best = isa;
+    for (const IsaFacts& f : isa_facts)
+      if (has(f.isa)) best = f.isa;
     return best;
   }
 
@@ -39,13 +79,13 @@ class IsaSet {
   unsigned bits_ = 1;
 };
 
-const char* name(Isa isa);
-
-/// Raw CPUID facts (operating-system support included), so that a choice can be tested with a pretended CPU.
+/// What a CPU says of itself (operating-system support included), so that a choice can be tested with a pretended CPU.
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false, avxvnni = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false;
   bool avx512vnni = false, avx512vpopcntdq = false;
+  bool amx_tile = false, amx_int8 = false, amx_bf16 = false;
+  bool neon = false, dotprod = false, i8mm = false;
 };
 
 /// Those all of whose flags are present.
@@ -57,8 +97,8 @@ CpuFeatures detect_cpu();
 const char* cpu_name();
 
 /// Leaves of `isas` those up to the one named by the text of BIE_MAX_ISA (null or "" means no cap).
-/// Status::bad_environment for any other name; `isas` is then left as it was.
-Status cap_isas(const char* text, IsaSet* isas);
+/// Status::bad_environment for any other name, one of another architecture included; `isas` is then left as it was.
+Status cap_isas(const char* text, IsaSet* isas, Architecture architecture = this_architecture);
 
 /// What the kernels use in this process: isas_of(detect_cpu()) capped by BIE_MAX_ISA, read once.
 struct Host {
@@ -67,7 +107,7 @@ struct Host {
 };
 const Host& host();
 
-/// Why this process runs no rows of `isa`, in a few words; null where it does.
+/// Why this process runs no variants of `isa`, in a few words; null where it does.
 const char* why_not(Isa isa);
 
 }  // namespace bie::kernels

@@ -4,6 +4,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <cstdlib>
 #include <cstring>
@@ -12,25 +17,41 @@
 
 namespace bie::kernels {
 
-const char* name(Isa isa) {
-  switch (isa) {
-    case Isa::reference: return "reference";
-    case Isa::avx2: return "avx2";
-    case Isa::avxvnni: return "avxvnni";
-    case Isa::avx512bw: return "avx512bw";
-    case Isa::avx512: return "avx512";
-  }
-  return "unknown";
+namespace {
+
+void add_arm(const CpuFeatures& f, IsaSet* isas) {
+  if (!f.neon) return;
+  isas->add(Isa::neon);
+  if (!f.dotprod) return;
+  isas->add(Isa::dotprod);
+  if (f.i8mm) isas->add(Isa::i8mm);
 }
 
+#if defined(__x86_64__) && defined(__linux__)
+/// Whether the system saves the tiles of AMX. A program that uses them asks for leave first.
+bool system_knows_tiles() {
+  constexpr long get_supported = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  constexpr std::uint64_t tiles = 3u << 17;
+  std::uint64_t components = 0;
+  return syscall(SYS_arch_prctl, get_supported, &components) == 0 && (components & tiles) == tiles;
+}
+#else
+bool system_knows_tiles() { return false; }
+#endif
+
+}  // namespace
+
 IsaSet isas_of(const CpuFeatures& f) {
-  IsaSet isas;
+  IsaSet isas = Isa::portable;
+  add_arm(f, &isas);
   if (!f.avx2 || !f.fma || !f.f16c) return isas;
   isas.add(Isa::avx2);
   if (f.avxvnni || (f.avx512f && f.avx512vl && f.avx512vnni)) isas.add(Isa::avxvnni);
   if (!f.avx512f || !f.avx512bw || !f.avx512dq || !f.avx512vl) return isas;
   isas.add(Isa::avx512bw);
-  if (f.avx512vnni && f.avx512vpopcntdq) isas.add(Isa::avx512);
+  if (!f.avx512vnni || !f.avx512vpopcntdq) return isas;
+  isas.add(Isa::avx512);
+  if (f.amx_tile && f.amx_int8 && f.amx_bf16) isas.add(Isa::amx);
   return isas;
 }
 
@@ -49,6 +70,17 @@ CpuFeatures detect_cpu() {
   f.avx512vl = __builtin_cpu_supports("avx512vl") != 0;
   f.avx512vnni = __builtin_cpu_supports("avx512vnni") != 0;
   f.avx512vpopcntdq = __builtin_cpu_supports("avx512vpopcntdq") != 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && system_knows_tiles()) {
+    f.amx_bf16 = (edx >> 22 & 1) != 0;
+    f.amx_tile = (edx >> 24 & 1) != 0;
+    f.amx_int8 = (edx >> 25 & 1) != 0;
+  }
+#elif defined(__aarch64__)
+  f.neon = true;
+#if defined(__linux__)
+  f.dotprod = (getauxval(AT_HWCAP) >> 20 & 1) != 0;  // HWCAP_ASIMDDP
+  f.i8mm = (getauxval(AT_HWCAP2) >> 13 & 1) != 0;    // HWCAP2_I8MM
+#endif
 #endif
   return f;
 }
@@ -64,11 +96,11 @@ const char* cpu_name() {
   return once.c_str();
 }
 
-Status cap_isas(const char* text, IsaSet* isas) {
+Status cap_isas(const char* text, IsaSet* isas, Architecture architecture) {
   if (text == nullptr || *text == '\0') return Status::ok;
-  for (const Isa last : all_isas) {
-    if (std::strcmp(text, name(last)) != 0) continue;
-    *isas = *isas & last;
+  for (const IsaFacts& last : isa_facts) {
+    if (std::strcmp(text, last.name) != 0 || !belongs_to(last.isa, architecture)) continue;
+    *isas = *isas & last.isa;
     return Status::ok;
   }
   return Status::bad_environment;
@@ -85,6 +117,7 @@ const Host& host() {
 
 const char* why_not(Isa isa) {
   if (host().isas.has(isa)) return nullptr;
+  if (!belongs_to(isa, this_architecture)) return "of another architecture";
   static const IsaSet all = isas_of(detect_cpu());
   return all.has(isa) ? "left out by BIE_MAX_ISA" : "not on this machine";
 }

@@ -1,0 +1,45 @@
+// The list of all tables. Dispatch by width, `bie doctor`, `bie tune`, the benches, the sweeps and the checks of the
+// disassembly read it, so that a table is listed here and nowhere else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bie/kernels/binary_conv2d.h"
+#include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/int4_conv2d.h"
+#include "bie/kernels/int4_gemm.h"
+#include "bie/kernels/int8_conv2d.h"
+#include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/packing.h"
+#include "bie/kernels/quantize.h"
+
+namespace bie::kernels {
+
+/// The products of codes of one width, on one kind of device.
+template <class Gemm, class Conv2d>
+struct ProductsOf {
+  const char* name;  ///< "b1xb1": the tables are b1xb1_gemm and b1xb1_conv2d
+  Dtype code;        ///< bits, s4 or s8
+  int bits;
+  Gemm gemm;
+  Conv2d conv2d;
+};
+using Products = ProductsOf<GemmTable, Conv2dTable>;
+
+/// Every width, narrowest first.
+const std::vector<Products>& all_products();
+/// Those of one code type, which must be bits, s4 or s8.
+const Products& products_of(Dtype code);
+
+/// Calls visit(name, table) with every table.
+template <class Visit>
+void for_each_table(const Visit& visit) {
+  for (const Products& products : all_products()) visit(products.name + std::string("_gemm"), products.gemm);
+  for (const Products& products : all_products()) visit(products.name + std::string("_conv2d"), products.conv2d);
+  visit("sign_pack", sign_pack_table());
+  visit("int4_pack", int4_pack_table());
+  visit("quantize", quantize_table());
+}
+
+}  // namespace bie::kernels
