@@ -1,4 +1,4 @@
-# bie_embed_digits(TARGET): compiles the handwritten digits of scikit-learn into a target, as declared in src/io/digits.h.
+# bie_embed_digits(TARGET): compiles the handwritten digits of scikit-learn into a target, as declared in src/data/digits.h.
 function(bie_embed_digits target)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/digits.cpp)
   add_custom_command(

@@ -9,22 +9,24 @@ import re
 import sys
 from pathlib import Path, PurePosixPath
 
-KERNELS, OPS, IO, OPTIM, NN, TRAIN, CLI = "kernels", "ops", "io", "optim", "nn", "train", "cli"
+KERNELS, OPS, FORMATS, DATA = "kernels", "ops", "formats", "data"
+OPTIM, NN, TRAIN, CLI = "optim", "nn", "train", "cli"
 REPORT = "report"
 
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
     KERNELS: {KERNELS},
     OPS: {KERNELS, OPS},
-    IO: {KERNELS, OPS, IO},
-    NN: {KERNELS, OPS, IO, NN},
-    OPTIM: {KERNELS, OPS, IO, NN, OPTIM},
-    TRAIN: {KERNELS, OPS, IO, OPTIM, NN, TRAIN},
-    CLI: {KERNELS, OPS, IO, OPTIM, NN, TRAIN, REPORT, CLI},
+    FORMATS: {FORMATS},
+    DATA: {FORMATS, DATA},
+    NN: {KERNELS, OPS, FORMATS, DATA, NN},
+    OPTIM: {KERNELS, OPS, FORMATS, DATA, NN, OPTIM},
+    TRAIN: {KERNELS, OPS, FORMATS, DATA, OPTIM, NN, TRAIN},
+    CLI: {KERNELS, OPS, FORMATS, DATA, OPTIM, NN, TRAIN, REPORT, CLI},
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.
-TORCH_FREE = {KERNELS: "the kernels know", REPORT: "the reports know"}
+TORCH_FREE = {KERNELS: "the kernels know", FORMATS: "the formats know", REPORT: "the reports know"}
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
 ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]

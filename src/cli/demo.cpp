@@ -70,7 +70,7 @@ struct ScratchFolder {
 };
 
 /// Trains one net a seed. What is reported is what a user gets back from the saved file.
-Line measure(const std::string& name, int bits, const io::Dataset& data, train::TrainOptions options, int seeds) {
+Line measure(const std::string& name, int bits, const data::Dataset& data, train::TrainOptions options, int seeds) {
   Line line{name, 0, {}, 0, 0, nullptr, 0, 0};
   nn::ModelConfig config;
   config.bits = bits;
@@ -178,7 +178,7 @@ void add_demo(CLI::App& app, const Global& global) {
   command->callback([arguments, &global] {
     if (!arguments->report.empty()) check_output("--report", arguments->report);
     arguments->options.device = train::device_of(arguments->device);
-    const io::Dataset data = io::load_dataset("digits");
+    const data::Dataset data = data::load_dataset("digits");
     const nn::ModelConfig c;
     log::info(c10::str("digits: ", data.train_images.size(0), " training and ", data.test_images.size(0),
                        " test images; mlp 64-", c.hidden, "x", nn::layer_names(c).size() - 1, "-10, ",

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/nn/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
@@ -37,7 +37,7 @@ void add_eval(CLI::App& app, const Global& global) {
     if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
     const c10::Device device = train::device_of(a.device);
     const auto model = nn::load_model(a.model);
-    const io::Dataset data = io::load_dataset(a.data);
+    const data::Dataset data = data::load_dataset(a.data);
     check_fit(*model, a.model, data);
     use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));
     model->to(device);

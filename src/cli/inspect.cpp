@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "bie/io/safetensors.h"
+#include "bie/data/tensor_files.h"
 #include "bie/nn/layer_table.h"
 #include "bie/nn/model_file.h"
 #include "bie/nn/tensor_diff.h"
@@ -19,7 +19,7 @@
 #include "cli/result.h"
 #include "cli/session.h"
 #include "cli/text.h"
-#include "io/json_text.h"
+#include "formats/json_text.h"
 
 namespace bie::cli {
 namespace {
@@ -32,9 +32,9 @@ struct Arguments {
 using Metadata = nlohmann::json;
 
 /// The JSON of the metadata entry "bie"; null for a file of somebody else.
-Metadata metadata_of(const io::SafetensorsFile& file) {
+Metadata metadata_of(const data::SafetensorsFile& file) {
   const auto found = file.metadata.find("bie");
-  return found == file.metadata.end() ? Metadata() : io::parse_json(found->second);
+  return found == file.metadata.end() ? Metadata() : formats::parse_json(found->second);
 }
 
 bool is_training_checkpoint(const Metadata& metadata) {
@@ -46,14 +46,15 @@ Json checkpoint_json(const std::string& path, const Metadata& metadata) {
   const Metadata step = metadata.value("step", Metadata()), run = metadata.value("run", Metadata());
   const auto wanted = [&](bool good, const char* name, const Metadata& value, const char* what) {
     TORCH_CHECK_VALUE(good, path, ": the metadata entry 'bie': ", name, " of a training checkpoint is ",
-                      io::shown(value), ", ", what, " is wanted");
+                      formats::shown(value), ", ", what, " is wanted");
   };
-  wanted(io::is_whole(step, 0, std::numeric_limits<std::int64_t>::max()), "step", step, "a whole number from 0 on");
+  wanted(formats::is_whole(step, 0, std::numeric_limits<std::int64_t>::max()), "step", step,
+         "a whole number from 0 on");
   wanted(run.is_object(), "run", run, "an object");
   return {{"step", step}, {"run", run}};
 }
 
-Json tensors_json(const io::SafetensorsFile& file) {
+Json tensors_json(const data::SafetensorsFile& file) {
   Json tensors = Json::array();
   for (const auto& [name, tensor] : file.tensors)
     tensors.push_back({{"name", name},
@@ -100,7 +101,7 @@ Json model_json(const Arguments& a, const Metadata& metadata) {
   const auto model = nn::load_model(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
-    const io::Dataset data = io::load_dataset(a.data);
+    const data::Dataset data = data::load_dataset(a.data);
     check_fit(*model, a.file, data);
     saturated = train::saturated_shares(*model, data.test_images);
   } else {
@@ -160,7 +161,7 @@ void print_tensors(const Json& file) {
 }
 
 void inspect_one(const Arguments& a, const Global& global) {
-  const io::SafetensorsFile file = io::load_safetensors(a.file);
+  const data::SafetensorsFile file = data::load_safetensors(a.file);
   const Metadata metadata = metadata_of(file);
   const bool checkpoint = is_training_checkpoint(metadata);
   if (metadata.is_object() && !checkpoint) {
@@ -208,7 +209,7 @@ Metadata config_diff(const Metadata& first, const Metadata& second) {
 }
 
 void inspect_two(const Arguments& a, const Global& global) {
-  const io::SafetensorsFile first = io::load_safetensors(a.file), second = io::load_safetensors(a.other);
+  const data::SafetensorsFile first = data::load_safetensors(a.file), second = data::load_safetensors(a.other);
   const Metadata config = config_diff(metadata_of(first), metadata_of(second));
   const std::vector<nn::TensorDiff> diffs = nn::compare(first.tensors, second.tensors);
   Json tensors = Json::array();

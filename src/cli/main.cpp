@@ -12,6 +12,7 @@
 #include <new>
 #include <string>
 
+#include "bie/formats/error.h"
 #include "bie/train/device.h"
 #include "bie/train/passive_threads.h"
 #include "cli/build_info.h"
@@ -141,6 +142,8 @@ int main(int argc, char** argv) {
     return report(app, global, bie::cli::no_device, error.what_without_backtrace());
   } catch (const c10::ValueError& error) {
     return report(app, global, bie::cli::bad_data, error.what_without_backtrace());
+  } catch (const bie::formats::Error& error) {
+    return report(app, global, bie::cli::bad_data, error.what());
   } catch (const c10::Error& error) {
     return report(app, global, bie::cli::failed, readable(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <tuple>
 
-#include "bie/io/samples.h"
+#include "bie/data/samples.h"
 #include "bie/nn/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
@@ -49,7 +49,7 @@ std::string class_name(const nn::ModelConfig& config, std::int64_t index) {
 
 std::vector<Prediction> predictions(nn::Classifier& model, const std::string& file, const Arguments& a) {
   const nn::ModelConfig& c = model.config();
-  const at::Tensor images = io::load_samples(file, {c.image, !c.normalise, a.white});
+  const at::Tensor images = data::load_samples(file, {c.image, !c.normalise, a.white});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
   use_threads_for(c, std::min(count, train::evaluation_batch));
   const auto [shares, classes] = at::topk(at::softmax(train::logits(model, images), 1), top);

@@ -32,7 +32,7 @@ struct Arguments {
 };
 
 /// Evenly spaced training images: files may hold one class after the other.
-at::Tensor calibration_images(const io::Dataset& data, std::int64_t count) {
+at::Tensor calibration_images(const data::Dataset& data, std::int64_t count) {
   const std::int64_t all = data.train_images.size(0), wanted = std::min(count, all);
   const at::Tensor rows = at::linspace(0, static_cast<double>(all - 1), wanted, at::kDouble).to(at::kLong);
   return data.train_images.index_select(0, rows);
@@ -69,7 +69,7 @@ void quantize(Arguments& a, const Global& global) {
   named.quantise_first = false;
   set_layer_bits(named, a.bits_of, a.first, a.last);
   a.options.bits_of = named.bits_of;
-  const io::Dataset data = io::load_dataset(a.calibration);
+  const data::Dataset data = data::load_dataset(a.calibration);
   check_fit(*model, a.model, data);
   const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
   const double before = train::accuracy(*model, data.test_images, data.test_labels);

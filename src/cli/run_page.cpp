@@ -92,7 +92,7 @@ report::Picture picture_of(const at::Tensor& image) {
 }
 
 /// The confusion table and the mistakes that the model is surest of.
-void add_predictions(nn::Classifier& model, const io::Dataset& data, report::RunReport& report) {
+void add_predictions(nn::Classifier& model, const data::Dataset& data, report::RunReport& report) {
   const nn::ModelConfig& c = model.config();
   const auto [confidence, predicted] = at::softmax(train::logits(model, data.test_images), 1).max(1);
   const std::int64_t classes = c.classes, count = predicted.numel();
@@ -149,7 +149,7 @@ std::vector<report::Fact> machine_facts() {
   return facts;
 }
 
-std::string run_page(const Session& session, const io::Dataset& data, const Json& config,
+std::string run_page(const Session& session, const data::Dataset& data, const Json& config,
                      const std::vector<std::string>& notes) {
   nn::Classifier& model = *session.model;
   report::RunReport report;

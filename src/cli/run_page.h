@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "cli/result.h"
 #include "cli/session.h"
 #include "report/facts.h"
@@ -14,7 +14,7 @@ namespace bie::cli {
 /// An interrupted run has no confusion table and no mistakes: they would take another pass over the test images.
 /// @param config  what went into config.json.
 /// @param notes   sentences that stand at the top.
-std::string run_page(const Session& session, const io::Dataset& data, const Json& config,
+std::string run_page(const Session& session, const data::Dataset& data, const Json& config,
                      const std::vector<std::string>& notes);
 
 /// The program and the processor as lines of a report.

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/train/trainer.h"
 
@@ -27,11 +27,11 @@ struct SessionHooks {
 };
 
 /// The configuration with the image sizes and the classes of the data.
-nn::ModelConfig fitted(nn::ModelConfig config, const io::Dataset& data);
+nn::ModelConfig fitted(nn::ModelConfig config, const data::Dataset& data);
 
 /// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
 /// train::fit does for an interrupted run.
-Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const io::Dataset& data,
+Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks = {});
 
 /// An option that takes the name of a file or a folder: an empty one, as of a shell's variable that is not set, is
@@ -46,6 +46,6 @@ CLI::Option* add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
 
 /// A ValueError unless images of the data are what the model takes, and their classes its classes.
-void check_fit(const nn::Classifier& model, const std::string& path, const io::Dataset& data);
+void check_fit(const nn::Classifier& model, const std::string& path, const data::Dataset& data);
 
 }  // namespace bie::cli

@@ -32,7 +32,7 @@ std::string command_line(const Global& global, bool resume) {
 }
 
 /// config.json of a run folder.
-Json run_config(const TrainArguments& a, const nn::Classifier& model, const io::Dataset& data, const Global& global) {
+Json run_config(const TrainArguments& a, const nn::Classifier& model, const data::Dataset& data, const Global& global) {
   const train::TrainOptions& o = a.options;
   const train::Recipe recipe = train::recipe_of(model.config(), o);
   return {{"schema", 1},
@@ -68,7 +68,7 @@ std::string interrupted_sentence(const TrainArguments& a, const train::TrainResu
   return when + ", kept in " + a.options.checkpoints + "; go on with: " + command_line(global, true);
 }
 
-void write_page(const train::RunFolder& run, const Session& session, const io::Dataset& data, const Json& config,
+void write_page(const train::RunFolder& run, const Session& session, const data::Dataset& data, const Json& config,
                 const std::vector<std::string>& notes) {
   run.write_report(run_page(session, data, config, notes));
   log::info("the run's page is " + run.report());
@@ -76,7 +76,7 @@ void write_page(const train::RunFolder& run, const Session& session, const io::D
 
 /// Ends the command. The page shows what there is; without it the run still goes on.
 [[noreturn]] void end_interrupted(const std::string& sentence, const std::optional<train::RunFolder>& run,
-                                  const Session& session, const io::Dataset& data, const Json& config) {
+                                  const Session& session, const data::Dataset& data, const Json& config) {
   try {
     if (run) write_page(*run, session, data, config, {"The run was " + sentence});
   } catch (const c10::ValueError& error) {
@@ -89,7 +89,7 @@ const char* name_of(train::End end) {
   return end == train::End::patience ? "patience" : end == train::End::interrupted ? "interrupted" : "finished";
 }
 
-Json result_json(const TrainArguments& a, const Session& session, const io::Dataset& data,
+Json result_json(const TrainArguments& a, const Session& session, const data::Dataset& data,
                  const std::vector<std::string>& saved) {
   const train::TrainResult& r = session.result;
   Json epochs = Json::array();
@@ -119,7 +119,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   std::optional<train::RunFolder> run;
   if (!a.run.empty()) run.emplace(a.run);
   if (run) a.options.checkpoints = run->checkpoints();
-  const io::Dataset data = io::load_dataset(a.data);
+  const data::Dataset data = data::load_dataset(a.data);
   log::info(
       c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0), " test images"));
   a.config = fitted(a.config, data);

@@ -12,7 +12,7 @@
 #include "bie/train/run_folder.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "io/folder_lock.h"
+#include "formats/folder_lock.h"
 
 namespace bie::cli {
 namespace {
@@ -167,7 +167,7 @@ void check_outputs(const TrainArguments& a) {
       check_output(option, path, file, "a file of the run's folder");
   }
   if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
-  const io::FolderLock lock("run folder", a.run);  // refuses where a run is going on
+  const formats::FolderLock lock("run folder", a.run);  // refuses where a run is going on
   for (const std::string& file : train::RunFolder(a.run).files())
     TORCH_CHECK_VALUE(!std::filesystem::exists(file), "--run ", a.run, ": ", file,
                       " is of a run; --resume goes on with that run, another folder is for another one");

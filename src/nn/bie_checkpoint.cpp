@@ -2,13 +2,13 @@
 
 #include <c10/util/Exception.h>
 
-#include "bie/io/torch_file.h"
+#include "bie/data/tensor_files.h"
 
 namespace bie::nn {
 
 void load_bie_checkpoint(torch::nn::Module& module, const std::string& path) {
   try {
-    load_state_dict(module, io::load_torch_state_dict(path));
+    load_state_dict(module, data::load_torch_state_dict(path));
   } catch (const c10::ValueError& error) {
     const std::string sentence = error.what_without_backtrace();
     TORCH_CHECK_VALUE(false, sentence.find(path) == std::string::npos ? path + ": " + sentence : sentence);

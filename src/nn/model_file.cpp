@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
 #include "bie/nn/net_description.h"
 #include "bie/nn/state_dict.h"
-#include "io/json_text.h"
+#include "formats/json_text.h"
 #include "nn/model_plan.h"
 #include "nn/unfilled.h"
 
@@ -58,7 +58,7 @@ const char* take(const Json& value, std::string& field) {
 
 template <std::signed_integral T>
 const char* take(const Json& value, T& field) {
-  if (!io::is_whole(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) return "a whole number";
+  if (!formats::is_whole(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) return "a whole number";
   field = value.get<T>();
   return nullptr;
 }
@@ -91,7 +91,7 @@ T field(const Json& json, const char* name, const T& otherwise, bool optional) {
   TORCH_CHECK_VALUE(found != json.end(), "it has no ", name);
   T value{};
   const char* const wanted = take(*found, value);
-  TORCH_CHECK_VALUE(wanted == nullptr, name, " is ", io::shown(*found), ", ", wanted, " is wanted");
+  TORCH_CHECK_VALUE(wanted == nullptr, name, " is ", formats::shown(*found), ", ", wanted, " is wanted");
   return value;
 }
 
@@ -153,7 +153,7 @@ std::string config_json(const ModelConfig& c) {
 }
 
 ModelConfig parse_config(const std::string& text, const std::string& path) {
-  const Json json = io::parse_json(text);
+  const Json json = formats::parse_json(text);
   TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
   TORCH_CHECK_VALUE(json.value("kind", Json()) != "training", path,
                     ": this is a training checkpoint, a model is wanted");
@@ -167,11 +167,11 @@ ModelConfig parse_config(const std::string& text, const std::string& path) {
 void save_model(Classifier& model, const std::string& path, SavedForm form) {
   const StateDict tensors = state_dict(model, form == SavedForm::packed);
   const std::string config = config_json(model.config());
-  io::save_safetensors(path, tensors, {{"bie", config}, {"crc32", std::to_string(io::checksum(tensors, config))}});
+  data::save_safetensors(path, tensors, {{"bie", config}, {"crc32", std::to_string(data::checksum(tensors, config))}});
 }
 
 std::shared_ptr<Classifier> load_model(const std::string& path) {
-  const io::SafetensorsFile file = io::load_safetensors(path);
+  const data::SafetensorsFile file = data::load_safetensors(path);
   const auto metadata = file.metadata.find("bie");
   TORCH_CHECK_VALUE(metadata != file.metadata.end(), path, ": no metadata entry 'bie', this is not a model of ours");
   const ModelConfig config = parse_config(metadata->second, path);
@@ -183,7 +183,7 @@ std::shared_ptr<Classifier> load_model(const std::string& path) {
   }
   const auto crc = file.metadata.find("crc32");
   TORCH_CHECK_VALUE(
-      crc == file.metadata.end() || crc->second == std::to_string(io::checksum(file.tensors, metadata->second)), path,
+      crc == file.metadata.end() || crc->second == std::to_string(data::checksum(file.tensors, metadata->second)), path,
       ": damaged, its tensors are not those that were written (crc32)");
   model->eval();
   return model;

@@ -8,9 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "io/file_error.h"
-#include "io/json_text.h"
-#include "io/mapped_file.h"
+#include "bie/formats/error.h"
+#include "bie/formats/mapped_file.h"
+#include "data/value_errors.h"
+#include "formats/json_text.h"
 #include "nn/named.h"
 
 namespace bie::nn {
@@ -140,7 +141,7 @@ class Parser : public nlohmann::json_sax<Json> {
   [[noreturn]] void fail_list() { fail(line(), "layers", "is no array of 1 to ", most_layers, " layers"); }
 
   static std::string shortened(const std::string& name) {
-    const std::string quoted = io::in_quotes(name);
+    const std::string quoted = formats::in_quotes(name);
     return quoted.substr(1, quoted.size() - 2);
   }
 
@@ -164,10 +165,11 @@ class Parser : public nlohmann::json_sax<Json> {
       case Level::layer: fields_[key_] = {value, line()}; break;
       case Level::root:
         if (key_ == "layers") fail_list();
-        if (!io::is_whole(value, 1, 1)) fail(line(), key_, "is ", io::shown(value), ", 1 is wanted");
+        if (!formats::is_whole(value, 1, 1)) fail(line(), key_, "is ", formats::shown(value), ", 1 is wanted");
         has_version_ = true;
     }
-    if (value.is_structured()) fail(line(), place() + "." + key_, "is ", io::shown(value), ", one value is wanted");
+    if (value.is_structured())
+      fail(line(), place() + "." + key_, "is ", formats::shown(value), ", one value is wanted");
     return true;
   }
 
@@ -179,8 +181,8 @@ class Parser : public nlohmann::json_sax<Json> {
     }
     const auto [value, line] = found->second;
     fields_.erase(found);
-    if (!io::is_whole(value, least, most))
-      fail(line, place() + "." + key, "is ", io::shown(value), ", ", least, " to ", most, " is wanted");
+    if (!formats::is_whole(value, least, most))
+      fail(line, place() + "." + key, "is ", formats::shown(value), ", ", least, " to ", most, " is wanted");
     return value.get<std::int64_t>();
   }
 
@@ -195,7 +197,7 @@ class Parser : public nlohmann::json_sax<Json> {
       if (value == entry.name) return entry.value;
       names += (names.empty() ? "" : ", ") + std::string(entry.name);
     }
-    fail(line, place() + "." + key, "is ", io::shown(value), ", one of ", names, " is wanted");
+    fail(line, place() + "." + key, "is ", formats::shown(value), ", one of ", names, " is wanted");
   }
 
   /// The layer of the fields, each of which is taken out of them.
@@ -238,8 +240,9 @@ class Parser : public nlohmann::json_sax<Json> {
 }  // namespace
 
 ModelConfig load_net_description(const std::string& path, ModelConfig config) {
-  const io::MappedFile file("net description", path);
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()));
+  const auto file =
+      data::with_value_errors([&] { return std::make_unique<formats::MappedFile>("net description", path); });
+  const std::string_view text(reinterpret_cast<const char*>(file->data()), static_cast<std::size_t>(file->size()));
   config.arch = "custom";
   config.layers = Parser(text, "net description " + path).take();
   return config;

@@ -30,7 +30,7 @@ at::Tensor on_device(const at::Tensor& images, at::Device device) {
   return images.to(device).contiguous(device.is_cuda() ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
 
-Batches::Batches(const io::Dataset& data, at::Device device, std::int64_t batch, Augmentation augmentation,
+Batches::Batches(const data::Dataset& data, at::Device device, std::int64_t batch, Augmentation augmentation,
                  std::uint64_t seed)
     : images_(on_device(data.train_images, device).permute({0, 2, 3, 1})),
       labels_(data.train_labels.to(device)),

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/train/augmentation.h"
 
 namespace bie::train {
@@ -17,7 +17,7 @@ at::Tensor on_device(const at::Tensor& images, at::Device device);
 class Batches {
  public:
   /// @param batch  images a step; those that do not fill a step are left out of their epoch.
-  Batches(const io::Dataset& data, at::Device device, std::int64_t batch, Augmentation augmentation,
+  Batches(const data::Dataset& data, at::Device device, std::int64_t batch, Augmentation augmentation,
           std::uint64_t seed);
 
   struct Batch {

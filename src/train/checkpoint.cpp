@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
-#include "io/json_text.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
+#include "formats/json_text.h"
 
 namespace bie::train {
 namespace {
@@ -39,7 +39,7 @@ std::map<std::int64_t, fs::path, std::greater<>> checkpoints(const std::string& 
 }
 
 Checkpoint read(const std::string& path, std::int64_t step) {
-  io::SafetensorsFile file = io::load_safetensors(path);
+  data::SafetensorsFile file = data::load_safetensors(path);
   const auto entry = [&](const char* name) {
     const auto found = file.metadata.find(name);
     TORCH_CHECK_VALUE(found != file.metadata.end(), path, ": no metadata entry '", name,
@@ -47,15 +47,16 @@ Checkpoint read(const std::string& path, std::int64_t step) {
     return found->second;
   };
   const std::string text = entry("bie");
-  TORCH_CHECK_VALUE(entry("crc32") == std::to_string(io::checksum(file.tensors, text)), path,
+  TORCH_CHECK_VALUE(entry("crc32") == std::to_string(data::checksum(file.tensors, text)), path,
                     ": damaged, its contents are not those that were written (crc32)");
-  const auto json = io::parse_json(text);
+  const auto json = formats::parse_json(text);
   TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
   const auto field = [&](const char* name) { return json.value(name, nlohmann::json()); };  // null where it is missing
   const nlohmann::json run = field("run");
   TORCH_CHECK_VALUE(field("kind") == "training" && field("format_version") == format_version && run.is_object(), path,
                     ": this is no training checkpoint of format version ", format_version);
-  TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", io::shown(field("step")), ", its name says ", step);
+  TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", formats::shown(field("step")), ", its name says ",
+                    step);
   // Checkpoints of the first builds have no history.
   return {step, run.dump(), std::move(file.tensors),
           parse_history(json.value("history", nlohmann::json::array()).dump())};
@@ -74,9 +75,9 @@ void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int k
                                {"run", nlohmann::json::parse(checkpoint.run)},
                                {"history", nlohmann::json::parse(history_json(checkpoint.history))}};
   const std::string text = json.dump();
-  const std::string crc = std::to_string(io::checksum(checkpoint.tensors, text));
-  io::save_safetensors((fs::path(dir) / file_name(checkpoint.step)).string(), checkpoint.tensors,
-                       {{"bie", text}, {"crc32", crc}});
+  const std::string crc = std::to_string(data::checksum(checkpoint.tensors, text));
+  data::save_safetensors((fs::path(dir) / file_name(checkpoint.step)).string(), checkpoint.tensors,
+                         {{"bie", text}, {"crc32", crc}});
   int kept = 0;
   for (const auto& [step, path] : checkpoints(dir))
     if (step > checkpoint.step || ++kept > keep) fs::remove(path, error);

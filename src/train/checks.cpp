@@ -47,7 +47,7 @@ void make_folder(const std::string& path) {
 
 }  // namespace
 
-void check_run(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o) {
+void check_run(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& o) {
   const std::int64_t batch =
       o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
   TORCH_CHECK_VALUE(o.epochs > 0 && batch > 1, "epochs is ", o.epochs, " and batch ", batch,

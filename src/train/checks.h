@@ -1,7 +1,7 @@
 // What a run is refused for, before its first step.
 #pragma once
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/train/trainer.h"
 
@@ -9,6 +9,6 @@ namespace bie::train {
 
 /// A ValueError where data and model do not fit each other, an option is out of range or would do nothing, or the
 /// folder of the checkpoints cannot be written.
-void check_run(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& options);
+void check_run(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& options);
 
 }  // namespace bie::train

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "io/json_text.h"
+#include "formats/json_text.h"
 
 namespace bie::train {
 
@@ -28,8 +28,8 @@ static void from_json(const nlohmann::json& json, Epoch& e) {
   const auto read = [&](const char* key, auto& value) { json.at(key).get_to(value); };
   const auto count = [&](const char* key, std::int64_t& value) {
     const nlohmann::json& number = json.at(key);
-    TORCH_CHECK_VALUE(io::is_whole(number, 0, std::numeric_limits<std::int64_t>::max()),
-                      "the history of a run cannot be read (", key, " is ", io::shown(number),
+    TORCH_CHECK_VALUE(formats::is_whole(number, 0, std::numeric_limits<std::int64_t>::max()),
+                      "the history of a run cannot be read (", key, " is ", formats::shown(number),
                       ", a whole number is wanted)");
     number.get_to(value);
   };

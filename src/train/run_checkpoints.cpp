@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "bie/io/checksum.h"
+#include "bie/data/checksum.h"
 #include "bie/nn/model_file.h"
 #include "bie/nn/state_dict.h"
 #include "bie/train/checkpoint.h"
@@ -21,7 +21,7 @@ namespace {
 constexpr const char* contents = "data_crc32";
 
 /// What has to be the same for a run to go on.
-std::string run_json(const nn::Classifier& model, const io::Dataset& data, const TrainOptions& o, const Recipe& r) {
+std::string run_json(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Recipe& r) {
   nlohmann::json layers = nlohmann::json::array();
   for (const auto& layer : model.quant_layers()) {
     std::ostringstream text;  // form of the weight, gradients and compat
@@ -31,7 +31,7 @@ std::string run_json(const nn::Classifier& model, const io::Dataset& data, const
   nlohmann::json json = {{"model", nlohmann::json::parse(nn::config_json(model.config()))},
                          {"layers", layers},
                          {"data", c10::str(data.name, " ", data.train_images.sizes(), ", labels of CRC-32 ",
-                                           io::checksum({{"labels", data.train_labels}}, ""))},
+                                           data::checksum({{"labels", data.train_labels}}, ""))},
                          {"epochs", o.epochs},
                          {"batch", o.batch.value_or(default_batch(data.train_images.size(0)))},
                          {"augment", name(o.augment)},
@@ -48,7 +48,7 @@ std::string run_json(const nn::Classifier& model, const io::Dataset& data, const
                          {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
                          {"seed", o.seed}};
   if (!o.checkpoints.empty())  // nobody else reads it, and a large data set takes a while
-    json[contents] = io::checksum(
+    json[contents] = data::checksum(
         {{"test_images", data.test_images}, {"test_labels", data.test_labels}, {"train_images", data.train_images}},
         "");
   // The data's name is that of a file, whose bytes may be anything.
@@ -81,7 +81,7 @@ void check_finite(const nn::StateDict& tensors, std::int64_t epoch) {
                 epoch + 1, ": ", name, " is not finite");
 }
 
-RunCheckpoints::RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const io::Dataset& data,
+RunCheckpoints::RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
                                const TrainOptions& options, const Recipe& recipe)
     : model_(model), optimizers_(optimizers), options_(options), json_(run_json(model, data, options, recipe)) {}
 

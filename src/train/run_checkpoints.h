@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/train/history.h"
 #include "bie/train/trainer.h"
@@ -16,7 +16,7 @@ namespace bie::train {
 
 class RunCheckpoints {
  public:
-  RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const io::Dataset& data, const TrainOptions& options,
+  RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const data::Dataset& data, const TrainOptions& options,
                  const Recipe& recipe);
 
   void save(std::int64_t step, std::int64_t epoch, const std::vector<Epoch>& history) const;

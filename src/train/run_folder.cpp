@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bie/io/event_file.h"
-#include "io/file_error.h"
-#include "io/folder_lock.h"
-#include "io/replacing_file.h"
+#include "bie/formats/event_file.h"
+#include "bie/formats/replacing_file.h"
+#include "data/value_errors.h"
+#include "formats/folder_lock.h"
 
 namespace bie::train {
 namespace {
@@ -21,9 +21,11 @@ namespace {
 constexpr int log_schema = 1;
 
 void write_whole(const char* kind, const std::string& path, const std::string& text) {
-  io::ReplacingFile file(kind, path);
-  file.write(text.data(), static_cast<std::int64_t>(text.size()));
-  file.commit();
+  data::with_value_errors([&] {
+    formats::ReplacingFile file(kind, path);
+    file.write(text.data(), static_cast<std::int64_t>(text.size()));
+    file.commit();
+  });
 }
 
 std::string log_line(const Epoch& epoch) {
@@ -36,7 +38,7 @@ std::string log_line(const Epoch& epoch) {
 
 struct RunFolder::Writers {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> log;
-  io::EventFile events;
+  formats::EventFile events;
 };
 
 RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
@@ -48,23 +50,25 @@ RunFolder::~RunFolder() = default;
 void RunFolder::start(const std::string& config_json, const std::vector<Epoch>& past) {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
-  if (error) io::fail_file("run folder", path_, "cannot be made: ", error.message());
-  lock_ = std::make_unique<io::FolderLock>("run folder", path_);
+  TORCH_CHECK_VALUE(!error, "run folder ", path_, ": cannot be made: ", error.message());
+  lock_ = data::with_value_errors([&] { return std::make_unique<formats::FolderLock>("run folder", path_); });
   write_whole("run file", config(), config_json + "\n");
   std::string lines;
   for (const Epoch& epoch : past) lines += log_line(epoch);
   write_whole("run file", log(), lines);
   const std::int64_t first_step = past.empty() ? 1 : past.back().step + 1;
-  writers_.reset(new Writers{{std::fopen(log().c_str(), "ae"), std::fclose}, io::EventFile(path_, first_step)});
-  if (!writers_->log) io::fail_file("run file", log(), "cannot be written: ", std::strerror(errno));
+  data::with_value_errors([&] {
+    writers_.reset(new Writers{{std::fopen(log().c_str(), "ae"), std::fclose}, formats::EventFile(path_, first_step)});
+  });
+  TORCH_CHECK_VALUE(writers_->log, "run file ", log(), ": cannot be written: ", std::strerror(errno));
 }
 
 void RunFolder::add(const Epoch& epoch) {
   const std::string line = log_line(epoch);
   std::FILE* const file = writers_->log.get();
-  if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fflush(file) != 0)
-    io::fail_file("run file", log(), "cannot be written: ", std::strerror(errno));
-  io::EventFile& events = writers_->events;
+  const bool written = std::fwrite(line.data(), 1, line.size(), file) == line.size() && std::fflush(file) == 0;
+  TORCH_CHECK_VALUE(written, "run file ", log(), ": cannot be written: ", std::strerror(errno));
+  formats::EventFile& events = writers_->events;
   events.add_scalar("loss", epoch.step, epoch.loss);
   events.add_scalar("test_accuracy", epoch.step, epoch.test_accuracy);
   events.add_scalar("rate", epoch.step, epoch.rate);
@@ -72,7 +76,7 @@ void RunFolder::add(const Epoch& epoch) {
   if (std::isfinite(epoch.integer_rate)) events.add_scalar("integer_rate", epoch.step, epoch.integer_rate);
   for (const auto& [layer, size] : epoch.step_sizes) events.add_scalar("step_size/" + layer, epoch.step, size);
   for (const auto& [layer, share] : epoch.flipped) events.add_scalar("flipped/" + layer, epoch.step, share);
-  events.flush();
+  data::with_value_errors([&] { events.flush(); });
 }
 
 void RunFolder::write_report(const std::string& html) const { write_whole("report", report(), html); }

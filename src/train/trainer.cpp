@@ -13,7 +13,8 @@
 #include "bie/nn/nbit_layer.h"
 #include "bie/nn/state_dict.h"
 #include "bie/train/evaluation.h"
-#include "io/folder_lock.h"
+#include "data/value_errors.h"
+#include "formats/folder_lock.h"
 #include "train/batches.h"
 #include "train/checks.h"
 #include "train/clock.h"
@@ -33,10 +34,10 @@ Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& o) {
   return recipe;
 }
 
-TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& o, const Listener& listener) {
+TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener) {
   check_run(model, data, o);
-  std::optional<io::FolderLock> lock;
-  if (!o.checkpoints.empty()) lock.emplace("folder of checkpoints", o.checkpoints);
+  std::optional<formats::FolderLock> lock;
+  if (!o.checkpoints.empty()) data::with_value_errors([&] { lock.emplace("folder of checkpoints", o.checkpoints); });
   const Clock::time_point start = Clock::now();
   const std::int64_t images = data.train_images.size(0);
   const std::int64_t batch = std::min(o.batch.value_or(default_batch(images)), images);

@@ -1,14 +1,12 @@
 // Any bytes as a table: one sentence or rows of numbers.
-#include <c10/util/Exception.h>
-
 #include <cmath>
 
-#include "io/csv.h"
+#include "bie/formats/csv.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
-using namespace bie::io;
+using namespace bie::formats;
 
 void read(const std::string& path, CsvLabels labels, std::int64_t columns) {
   try {
@@ -18,7 +16,7 @@ void read(const std::string& path, CsvLabels labels, std::int64_t columns) {
     fuzz::require(rows * table.columns == numbers);
     fuzz::require(table.labels.empty() || static_cast<std::int64_t>(table.labels.size()) == rows);
     for (const float value : table.numbers) fuzz::require(std::isfinite(value));
-  } catch (const c10::ValueError&) {
+  } catch (const bie::formats::Error&) {
   }
 }
 

@@ -1,7 +1,6 @@
 // What the fuzz targets share: an input as a file, and a look at every byte of what was read from it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +8,10 @@
 #include <cstdlib>
 #include <string>
 
-namespace bie::io::fuzz {
+#include "bie/formats/array.h"
+#include "bie/formats/error.h"
+
+namespace bie::formats::fuzz {
 
 inline void require(bool holds) {
   if (!holds) std::abort();
@@ -23,21 +25,22 @@ inline const std::string& file_of(const void* bytes, std::size_t size) {
   return path;
 }
 
-/// Reads every byte from the first to the last of a tensor, and requires that they lie in its storage and that this is
-/// no larger than the file. A map's last page would hide a read beyond the file from AddressSanitizer.
-inline void touch(const at::Tensor& tensor, std::size_t file_bytes) {
-  if (tensor.numel() == 0) return;
-  std::int64_t last = 0;
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  const auto bytes = static_cast<std::size_t>(last + 1) * tensor.element_size();
-  const auto* begin = static_cast<const std::uint8_t*>(tensor.const_data_ptr());
-  const auto* storage = static_cast<const std::uint8_t*>(tensor.storage().data());
-  require(begin >= storage && begin + bytes <= storage + tensor.storage().nbytes());
-  require(tensor.storage().nbytes() <= file_bytes && tensor.nbytes() <= file_bytes);
+/// Reads every byte from the first to the last of an array, and requires that they lie in its bytes and that these are
+/// no more than the file's. A map's last page would hide a read beyond the file from AddressSanitizer.
+inline void touch(const Array& array, std::size_t file_bytes) {
+  if (array.count() == 0) return;
+  const std::int64_t item = size_of(array.element);
+  std::int64_t last = array.offset;
+  for (std::size_t i = 0; i < array.sizes.size(); ++i) last += (array.sizes[i] - 1) * array.strides[i];
+  const std::int64_t begin = array.offset * item, end = (last + 1) * item;
+  require(begin >= 0 && begin <= end && end <= array.bytes->size);
+  require(reinterpret_cast<std::uintptr_t>(array.bytes->data) % static_cast<std::size_t>(item) == 0);
+  require(static_cast<std::size_t>(array.bytes->size) <= file_bytes &&
+          static_cast<std::size_t>(array.count() * item) <= file_bytes);
   unsigned sum = 0;
-  for (std::size_t i = 0; i < bytes; ++i) sum += begin[i];
+  for (std::int64_t i = begin; i < end; ++i) sum += array.bytes->data[i];
   volatile unsigned sink = sum;
   static_cast<void>(sink);
 }
 
-}  // namespace bie::io::fuzz
+}  // namespace bie::formats::fuzz

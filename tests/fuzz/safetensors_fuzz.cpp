@@ -1,14 +1,12 @@
 // Any bytes as a safetensors file: one sentence or valid tensors.
-#include <c10/util/Exception.h>
-
-#include "bie/io/safetensors.h"
+#include "bie/formats/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace bie::io;
+  using namespace bie::formats;
   try {
-    for (const auto& [name, tensor] : load_safetensors(fuzz::file_of(data, size)).tensors) fuzz::touch(tensor, size);
-  } catch (const c10::ValueError&) {
+    for (const auto& [name, array] : load_safetensors(fuzz::file_of(data, size)).arrays) fuzz::touch(array, size);
+  } catch (const bie::formats::Error&) {
   }
   return 0;
 }

@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::refusal;
-using io::test::Scratch;
+using bie::test::expect_sentence;
+using bie::test::refusal;
+using bie::test::Scratch;
 
 /// A file of bie_checkpoint_peer.py.
 std::string file(const std::string& name) {

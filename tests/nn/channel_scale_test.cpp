@@ -3,13 +3,13 @@
 
 #include <limits>
 
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 /// A layer with scales of channels and its twin without, of the same weight, bias_a and bias.
 struct Pair {

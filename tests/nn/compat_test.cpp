@@ -1,12 +1,12 @@
 // What compat = bie-0.2.6 and the gradient mode change, for a layer and for all layers of a module; the output bias.
 #include "bie/nn/models.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 using ops::GradMode;
 
 /// Another layer of the same state.

@@ -5,13 +5,13 @@
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/where.h>
 
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 struct ConvCase {
   QConv2dOptions options;

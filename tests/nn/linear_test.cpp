@@ -6,13 +6,13 @@
 #include <cmath>
 
 #include "bie/kernels/binary_gemm.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 struct Numbers {
   at::Tensor x, weight, bias;

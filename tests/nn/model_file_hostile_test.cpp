@@ -4,36 +4,36 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
 #include "bie/nn/model_file.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/trained_model.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::refusal;
-using io::test::Scratch;
+using bie::test::expect_sentence;
+using bie::test::refusal;
+using bie::test::Scratch;
 
 /// Files made from a good one by changing its tensors or metadata.
 class Tampered : public testing::Test {
  protected:
   Tampered() {
     save_model(*trained({"mlp", 4, {1, 7, 5}, 3, 33, 1}), path());
-    file_ = io::load_safetensors(path());
+    file_ = data::load_safetensors(path());
   }
   std::string path() const { return scratch_.path("m"); }
   void expect_refused(const std::string& part) {
-    io::save_safetensors(path(), file_.tensors, file_.metadata);
+    data::save_safetensors(path(), file_.tensors, file_.metadata);
     expect_sentence(refusal([&] { load_model(path()); }), path(), part);
     file_ = good_;
   }
   void SetUp() override { good_ = file_; }
 
   Scratch scratch_;
-  io::SafetensorsFile file_, good_;
+  data::SafetensorsFile file_, good_;
 };
 
 const char* const entries[] = {
@@ -177,14 +177,14 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
 
 // Every byte of the tensors counts; the header's are the format's own business.
 TEST_F(Tampered, AFlippedBitIsRefused) {
-  const std::string bytes = io::test::read_file(path());
+  const std::string bytes = bie::test::read_file(path());
   const std::size_t header = 8 + static_cast<std::uint8_t>(bytes[0]) + 256u * static_cast<std::uint8_t>(bytes[1]);
   ASSERT_GT(bytes.size(), header);
   int refused = 0;
   for (std::size_t at = header; at < bytes.size(); at += 97) {
     std::string bad = bytes;
     bad[at] = static_cast<char>(bad[at] ^ 4);
-    io::test::write_file(path(), bad);
+    bie::test::write_file(path(), bad);
     const std::string sentence = refusal([&] { load_model(path()); });
     ASSERT_NE(sentence.find(path()), std::string::npos) << at << ": " << sentence;
     refused += sentence.find("damaged") != std::string::npos;
@@ -200,11 +200,11 @@ TEST_F(Tampered, TheChecksumIsOfTensorsAndConfiguration) {
   file_.metadata["crc32"] = "";
   expect_refused("damaged");
   file_.tensors["head.bias"] = good_.tensors.at("head.bias").clone().add_(1);
-  file_.metadata["crc32"] = std::to_string(io::checksum(file_.tensors, file_.metadata.at("bie")));
-  io::save_safetensors(path(), file_.tensors, file_.metadata);
+  file_.metadata["crc32"] = std::to_string(data::checksum(file_.tensors, file_.metadata.at("bie")));
+  data::save_safetensors(path(), file_.tensors, file_.metadata);
   EXPECT_EQ(refusal([&] { load_model(path()); }), "");
   file_.metadata.erase("crc32");  // files of the first version have none
-  io::save_safetensors(path(), file_.tensors, file_.metadata);
+  data::save_safetensors(path(), file_.tensors, file_.metadata);
   EXPECT_EQ(refusal([&] { load_model(path()); }), "");
 }
 
@@ -212,7 +212,7 @@ TEST_F(Tampered, CodesOutOfRangeAreRefused) {
   ModelConfig config{"mlp", 4, {1, 7, 5}, 3, 33, 1};
   config.weights = WeightForm::integer;
   save_model(*trained(config), path(), SavedForm::training);
-  file_ = io::load_safetensors(path());
+  file_ = data::load_safetensors(path());
   file_.tensors.at("block1.product.weight")[3][4].fill_(8);
   expect_refused("the entry 'block1.product.weight' holds codes outside [-8, 7]");
 }
@@ -235,10 +235,10 @@ TEST_F(Tampered, ANegativeVarianceIsNamed) {
 }
 
 TEST_F(Tampered, ATruncatedFileIsRefused) {
-  const std::string bytes = io::test::read_file(path());
+  const std::string bytes = bie::test::read_file(path());
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{5}, std::size_t{100}, bytes.size() / 2, bytes.size() - 1}) {
-    io::test::write_file(path(), bytes.substr(0, length));
+    bie::test::write_file(path(), bytes.substr(0, length));
     EXPECT_NE(refusal([&] { load_model(path()); }).find(path()), std::string::npos) << length;
   }
   EXPECT_NE(refusal([&] { load_model(scratch_.path("none")); }).find(scratch_.path("none")), std::string::npos);

@@ -9,15 +9,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
-#include "tests/io/scratch.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
 #include "tests/nn/trained_model.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::Scratch;
+using bie::test::Scratch;
 
 constexpr SavedForm forms[] = {SavedForm::packed, SavedForm::training};
 
@@ -39,7 +39,7 @@ TEST(ModelFile, ALoadedModelGivesTheSameBits) {
         EXPECT_STREQ(loaded->quant_layers()[i]->weight_form(),
                      form == SavedForm::packed ? "packed" : model->quant_layers()[i]->weight_form());
       save_model(*loaded, scratch.path("again"), form);
-      EXPECT_EQ(io::test::read_file(scratch.path("m")), io::test::read_file(scratch.path("again")));
+      EXPECT_EQ(bie::test::read_file(scratch.path("m")), bie::test::read_file(scratch.path("again")));
     }
 }
 
@@ -123,7 +123,7 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
       if (config.arch == "mlp") config.depth = 2;
       const auto model = trained(config);
       save_model(*model, scratch.path("m"));
-      auto file = io::load_safetensors(scratch.path("m"));
+      auto file = data::load_safetensors(scratch.path("m"));
       file.metadata = {{"bie", nlohmann::json{{"format_version", 1},
                                               {"arch", arch},
                                               {"bits", bits},
@@ -133,7 +133,7 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
                                               {"depth", 2}}
                                    .dump()}};
       for (const auto& [name, layer] : quant_layers(*model)) ASSERT_EQ(file.tensors.erase(name + ".eps"), 1u) << name;
-      io::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
+      data::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
       EXPECT_TRUE(logits(*load_model(scratch.path("old"))).equal(logits(*model))) << arch << bits;
     }
 }
@@ -142,13 +142,13 @@ TEST(ModelFile, AFileOfTheSecondVersionLoads) {
   const Scratch scratch;
   const auto model = trained({"lenet", 4, {2, 17, 20}, 4, 33});
   save_model(*model, scratch.path("m"));
-  auto file = io::load_safetensors(scratch.path("m"));
+  auto file = data::load_safetensors(scratch.path("m"));
   auto json = nlohmann::json::parse(file.metadata.at("bie"));
   json["format_version"] = 2;
   ASSERT_EQ(json.erase("linear_bits"), 1u);
   file.metadata["bie"] = json.dump();
-  file.metadata["crc32"] = std::to_string(io::checksum(file.tensors, json.dump()));
-  io::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
+  file.metadata["crc32"] = std::to_string(data::checksum(file.tensors, json.dump()));
+  data::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
   EXPECT_TRUE(logits(*load_model(scratch.path("old"))).equal(logits(*model)));
 }
 
@@ -241,20 +241,20 @@ TEST(ModelFile, WeightsArePackedOnDisk) {
 TEST(ModelFile, MetadataSayWhatTheModelIs) {
   const Scratch scratch;
   save_model(*make_model({"lenet", 4, {2, 17, 20}, 4, 33}), scratch.path("m"));
-  const auto file = io::load_safetensors(scratch.path("m"));
+  const auto file = data::load_safetensors(scratch.path("m"));
   ASSERT_EQ(file.metadata.count("bie"), 1u);
   EXPECT_EQ(nlohmann::json::parse(file.metadata.at("bie")), nlohmann::json::parse(R"({
     "format_version": 3, "arch": "lenet", "bits": 4, "image": [2, 17, 20], "classes": 4, "hidden": 33, "depth": 1,
     "norm": true, "quantise_first": false, "weights": "usual",
     "linear_bits": 0})"));
-  EXPECT_EQ(file.metadata.at("crc32"), std::to_string(io::checksum(file.tensors, file.metadata.at("bie"))));
+  EXPECT_EQ(file.metadata.at("crc32"), std::to_string(data::checksum(file.tensors, file.metadata.at("bie"))));
 }
 
 TEST(ModelFile, NamesAreThoseOfTheStateDict) {
   const Scratch scratch;
   const auto model = trained({"mlp", 1, {1, 7, 5}, 3, 33, 1});
   save_model(*model, scratch.path("m"));
-  const auto file = io::load_safetensors(scratch.path("m"));
+  const auto file = data::load_safetensors(scratch.path("m"));
   auto wanted = state(*model);
   wanted.erase("block1.product.weight");
   wanted["block1.product.qweight"] = ops::pack_signs(model->quant_layers()[0]->weight);

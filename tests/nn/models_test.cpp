@@ -6,13 +6,13 @@
 #include <torch/nn/modules/linear.h>
 
 #include "bie/nn/conv2d.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/trained_model.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 ModelConfig mlp(int bits) { return {"mlp", bits, {1, 7, 5}, 3, 33, 2}; }
 ModelConfig lenet(int bits) { return {"lenet", bits, {2, 17, 20}, 4, 33}; }

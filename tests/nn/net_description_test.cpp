@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 
 #include "bie/nn/model_file.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/trained_model.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::refusal;
-using io::test::Scratch;
-using io::test::write_file;
+using bie::test::expect_sentence;
+using bie::test::refusal;
+using bie::test::Scratch;
+using bie::test::write_file;
 
 constexpr const char* good = R"({
   "format_version": 1,

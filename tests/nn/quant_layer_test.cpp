@@ -7,13 +7,13 @@
 
 #include <limits>
 
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 /// For all files of this program: layers this small only wait for other threads on a busy machine.
 struct OneThread : testing::Environment {

@@ -5,13 +5,13 @@
 #include <limits>
 
 #include "bie/nn/state_dict.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 /// A trained layer; every tensor has left its initial value.
 std::shared_ptr<QuantLayer> trained(const LayerCase& param, const at::Tensor& x, bool bias) {

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 float mean_scale(const at::Tensor& x, double c) {
   return static_cast<float>(c * x.to(at::kDouble).abs().mean().item<double>());

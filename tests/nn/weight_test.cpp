@@ -9,13 +9,13 @@
 
 #include "bie/nn/nbit_layer.h"
 #include "bie/optim/parameters.h"
-#include "tests/io/scratch.h"
 #include "tests/nn/every_layer.h"
+#include "tests/support/scratch.h"
 
 namespace bie::nn::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 /// Another packed weight: the output channels in reverse.
 at::Tensor reversed(const at::Tensor& qweight) { return qweight.flip(0).contiguous(); }

@@ -5,13 +5,13 @@
 #include <limits>
 
 #include "bie/ops.h"
-#include "tests/io/scratch.h"
 #include "tests/optim/params.h"
+#include "tests/support/scratch.h"
 
 namespace bie::optim::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 TEST(DiodeMix, OptionsOutOfRangeAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -5,13 +5,13 @@
 #include <limits>
 #include <vector>
 
-#include "tests/io/scratch.h"
 #include "tests/optim/params.h"
+#include "tests/support/scratch.h"
 
 namespace bie::optim::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 using State = std::map<std::string, at::Tensor>;
 
 /// One parameter of every kind, and the values they start from or go on from.

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace bie::optim::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 constexpr ScheduleKind kinds[] = {ScheduleKind::constant, ScheduleKind::cosine, ScheduleKind::linear};
 

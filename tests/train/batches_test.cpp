@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace bie::train::test {
 namespace {
@@ -16,14 +16,14 @@ namespace {
 constexpr std::int64_t count = 50, batch = 8, steps = 6;  // an epoch's
 
 /// Images of positive pixels that all differ; the label is the image's index.
-io::Dataset numbered(at::IntArrayRef image) {
+data::Dataset numbered(at::IntArrayRef image) {
   std::vector<std::int64_t> sizes{count};
   sizes.insert(sizes.end(), image.begin(), image.end());
   const std::int64_t pixels = c10::multiply_integers(sizes);
   return {at::arange(1, pixels + 1, at::kFloat).view(sizes), at::arange(count), {}, {}, count, "numbered"};
 }
 
-Batches batches_of(const io::Dataset& data, Augmentation augmentation, std::uint64_t seed = 3) {
+Batches batches_of(const data::Dataset& data, Augmentation augmentation, std::uint64_t seed = 3) {
   return {data, at::kCPU, batch, augmentation, seed};
 }
 
@@ -42,7 +42,7 @@ std::tuple<int, int, bool> place_of(const at::Tensor& image, const at::Tensor& o
 }
 
 TEST(Batches, WithoutAugmentationTheyAreTheImages) {
-  const io::Dataset data = numbered({2, 5, 4});
+  const data::Dataset data = numbered({2, 5, 4});
   Batches batches = batches_of(data, Augmentation::none);
   std::set<std::vector<std::int64_t>> orders;
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -62,7 +62,7 @@ TEST(Batches, WithoutAugmentationTheyAreTheImages) {
 
 TEST(Batches, CropsAndFlipsReachEveryPlaceAlike) {
   for (const std::vector<std::int64_t>& image : {std::vector<std::int64_t>{3, 9, 11}, {1, 12, 9}}) {
-    const io::Dataset data = numbered(image);
+    const data::Dataset data = numbered(image);
     Batches batches = batches_of(data, Augmentation::crop_flip), plain = batches_of(data, Augmentation::none);
     std::map<int, int> tops, lefts;
     int mirrored = 0;
@@ -88,7 +88,7 @@ TEST(Batches, CropsAndFlipsReachEveryPlaceAlike) {
 }
 
 TEST(Batches, AStepIsTheSameWhereverARunStarts) {
-  const io::Dataset data = numbered({1, 9, 9});
+  const data::Dataset data = numbered({1, 9, 9});
   for (const Augmentation augmentation : {Augmentation::none, Augmentation::crop_flip}) {
     Batches whole = batches_of(data, augmentation);
     for (const std::int64_t first : {0, 3, 8, 12}) {
@@ -103,7 +103,8 @@ TEST(Batches, AStepIsTheSameWhereverARunStarts) {
     EXPECT_FALSE(other.batch(0).labels.equal(whole.batch(0).labels));
   }
   // Two steps move the same image differently: the order repeats, the crops do not.
-  const io::Dataset one{at::arange(1, 82, at::kFloat).view({1, 1, 9, 9}), at::zeros({1}, at::kLong), {}, {}, 1, "one"};
+  const data::Dataset one{
+      at::arange(1, 82, at::kFloat).view({1, 1, 9, 9}), at::zeros({1}, at::kLong), {}, {}, 1, "one"};
   Batches crops(one, at::kCPU, 1, Augmentation::crop_flip, 3);
   std::set<std::tuple<int, int, bool>> places;
   for (std::int64_t step = 0; step < 20; ++step)
@@ -116,8 +117,8 @@ TEST(Batches, AugmentationsHaveNames) {
     EXPECT_EQ(augmentation_of(name(augmentation)), augmentation);
   EXPECT_STREQ(name(Augmentation::crop_flip), "crop-flip");
   for (const char* wrong : {"", "flip", "Crop-flip"})
-    io::test::expect_sentence(io::test::refusal([&] { augmentation_of(wrong); }), "the augmentation is '",
-                              "none or crop-flip is wanted");
+    bie::test::expect_sentence(bie::test::refusal([&] { augmentation_of(wrong); }), "the augmentation is '",
+                               "none or crop-flip is wanted");
 }
 
 }  // namespace

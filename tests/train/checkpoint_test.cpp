@@ -8,18 +8,18 @@
 #include <algorithm>
 #include <vector>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
-#include "tests/io/scratch.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
+#include "tests/support/scratch.h"
 
 namespace bie::train::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::read_file;
-using io::test::refusal;
-using io::test::Scratch;
-using io::test::write_file;
+using bie::test::expect_sentence;
+using bie::test::read_file;
+using bie::test::refusal;
+using bie::test::Scratch;
+using bie::test::write_file;
 
 Checkpoint checkpoint(std::int64_t step) {
   return {step,
@@ -86,8 +86,8 @@ TEST(Checkpoint, OddMetadataIsPassedOver) {
   const Scratch scratch;
   const auto write = [&](const std::string& text) {
     const Checkpoint c = checkpoint(2);
-    io::save_safetensors(file_of(scratch, "2"), c.tensors,
-                         {{"bie", text}, {"crc32", std::to_string(io::checksum(c.tensors, text))}});
+    data::save_safetensors(file_of(scratch, "2"), c.tensors,
+                           {{"bie", text}, {"crc32", std::to_string(data::checksum(c.tensors, text))}});
   };
   write(R"({"kind":"training","format_version":1,"step":2,"run":{}})");
   EXPECT_EQ(newest_checkpoint(scratch.folder(), {})->run, "{}");
@@ -129,7 +129,7 @@ TEST(Checkpoint, FilesOfOthersAreLeftAlone) {
   EXPECT_EQ(scratch.count(), 6);
 }
 
-// The names are those of io::ReplacingFile, the process one that cannot be.
+// The names are those of formats::ReplacingFile, the process one that cannot be.
 TEST(Checkpoint, WhatAKilledSaveLeftDoesNoHarm) {
   const Scratch scratch;
   const std::string left = file_of(scratch, "5") + ".tmp-2147483646";

@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace bie::train::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::refusal;
+using bie::test::expect_sentence;
+using bie::test::refusal;
 
 TEST(Device, TheCpuNeedsNoLibrary) { EXPECT_EQ(device_of("cpu"), c10::Device(c10::kCPU)); }
 

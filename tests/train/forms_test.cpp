@@ -8,7 +8,7 @@
 
 #include "bie/nn/model_file.h"
 #include "bie/train/trainer.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
 
 namespace bie::train::test {
@@ -18,7 +18,7 @@ using nn::WeightForm;
 
 class Forms : public OneThread {
  protected:
-  const io::Dataset data_ = separable();
+  const data::Dataset data_ = separable();
 };
 
 TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
@@ -57,7 +57,7 @@ TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
 }
 
 TEST_F(Forms, DeepNetsLearnByTheirRecipe) {
-  const io::Dataset data = few({8, 8});
+  const data::Dataset data = few({8, 8});
   struct Net {
     const char* arch;
     int bits, linear_bits;
@@ -104,7 +104,7 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
     SCOPED_TRACE(testing::Message() << form.arch << ", " << form.bits << " bits, " << nn::name(form.weights)
                                     << " weights, norm " << form.norm);
     const std::string arch = form.arch;
-    const io::Dataset data = arch == "mlp" ? data_ : arch == "lenet" ? separable({16, 17}) : few({8, 9});
+    const data::Dataset data = arch == "mlp" ? data_ : arch == "lenet" ? separable({16, 17}) : few({8, 9});
     nn::ModelConfig config = small_config(form.bits);
     config.arch = form.arch;
     if (arch != "mlp") config.depth.reset();
@@ -117,14 +117,14 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
     fit(*model, data, short_run(1));
     const at::NoGradGuard no_grad;
     const at::Tensor logits = model->forward(data.test_images);
-    const io::test::Scratch scratch;
+    const bie::test::Scratch scratch;
     for (const nn::SavedForm saved : {nn::SavedForm::packed, nn::SavedForm::training}) {
       const std::string path = scratch.path("a"), again = scratch.path("b");
       nn::save_model(*model, path, saved);
       const auto loaded = nn::load_model(path);
       EXPECT_TRUE(loaded->forward(data.test_images).equal(logits));
       nn::save_model(*loaded, again, saved);
-      EXPECT_EQ(io::test::read_file(again), io::test::read_file(path));
+      EXPECT_EQ(bie::test::read_file(again), bie::test::read_file(path));
     }
   }
 }

@@ -8,13 +8,13 @@
 #include "bie/nn/model_file.h"
 #include "bie/nn/nbit_layer.h"
 #include "bie/train/evaluation.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
 
 namespace bie::train::test {
 namespace {
 
-using io::test::refusal;
+using bie::test::refusal;
 
 double error_of(const at::Tensor& x, double step, int bits) {
   const double most = bits == 8 ? 127 : 7;
@@ -67,7 +67,7 @@ class PostTrainingTest : public OneThread {
     const at::Tensor a = logits(from, data_.test_images), b = logits(to, data_.test_images);
     return ((a - b).square().mean() / a.square().mean()).sqrt().item<double>();
   }
-  io::Dataset data_ = separable();
+  data::Dataset data_ = separable();
 };
 
 TEST_F(PostTrainingTest, EightBitsAreClose) {
@@ -157,7 +157,7 @@ TEST_F(PostTrainingTest, ScalesGoIntoANormWhereThereIsOne) {
 }
 
 TEST_F(PostTrainingTest, TheFileIsTheModel) {
-  const io::test::Scratch scratch;
+  const bie::test::Scratch scratch;
   for (const bool per_channel : {false, true})
     for (const int bits : {8, 4}) {
       const auto model = lenet();

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace bie::train::test {
 namespace {
@@ -62,7 +62,7 @@ TEST(Recipe, OptimizersHaveNames) {
   EXPECT_STREQ(name(OptimizerKind::adam), "adam");
   EXPECT_STREQ(name(OptimizerKind::sgd), "sgd");
   for (const char* wrong : {"", "Adam", "adamw", "diodemix "})
-    io::test::expect_sentence(io::test::refusal([&] { optimizer_of(wrong); }), wrong, "diodemix, adam or sgd");
+    bie::test::expect_sentence(bie::test::refusal([&] { optimizer_of(wrong); }), wrong, "diodemix, adam or sgd");
 }
 
 }  // namespace

@@ -12,23 +12,23 @@
 #include <string>
 #include <vector>
 
-#include "bie/io/checksum.h"
-#include "bie/io/safetensors.h"
+#include "bie/data/checksum.h"
+#include "bie/data/tensor_files.h"
 #include "bie/nn/model_file.h"
 #include "bie/train/trainer.h"
-#include "io/folder_lock.h"
-#include "tests/io/scratch.h"
+#include "formats/folder_lock.h"
+#include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
 
 namespace bie::train::test {
 namespace {
 
 namespace fs = std::filesystem;
-using io::test::expect_sentence;
-using io::test::read_file;
-using io::test::refusal;
-using io::test::Scratch;
-using io::test::write_file;
+using bie::test::expect_sentence;
+using bie::test::read_file;
+using bie::test::refusal;
+using bie::test::Scratch;
+using bie::test::write_file;
 using nn::WeightForm;
 
 /// A model and how it is trained.
@@ -117,7 +117,8 @@ struct Part {
   std::vector<std::string> notes;
   std::vector<std::int64_t> steps;
 
-  Part(const Way& w, const io::Dataset& data, const std::string& folder, bool resume, std::int64_t interrupt_after = 0)
+  Part(const Way& w, const data::Dataset& data, const std::string& folder, bool resume,
+       std::int64_t interrupt_after = 0)
       : model(model_of(w.config)) {
     nn::set_step_size_guard(*model, w.guard);
     TrainOptions o = w.options;
@@ -154,7 +155,7 @@ class Ways : public OneThread, public testing::WithParamInterface<Way> {};
 
 TEST_P(Ways, ResumeIsExact) {
   const Way& w = GetParam();
-  const io::Dataset data = separable({w.config.image[1], w.config.image[2]});
+  const data::Dataset data = separable({w.config.image[1], w.config.image[2]});
   const Scratch scratch;
   Part whole(w, data, "", false);
   const bool by_epoch = w.options.checkpoint_every == 0;
@@ -181,7 +182,7 @@ class Resume : public OneThread {
     return Part(w, data_, scratch_.folder(), resume, interrupt_after);
   }
 
-  const io::Dataset data_ = separable();
+  const data::Dataset data_ = separable();
   const Scratch scratch_;
   const Way way_ = way(OptimizerKind::diodemix, 1);
 };
@@ -193,7 +194,7 @@ TEST_F(Resume, ADeepNetGoesOn) {
   w.options.batch = 16;
   w.options.checkpoint_every = 3;
   w.options.augment = Augmentation::crop_flip;
-  const io::Dataset data = few({8, 8});
+  const data::Dataset data = few({8, 8});
   Part whole(w, data, "", false), interrupted(w, data, scratch_.folder(), false, 5);
   Part resumed(w, data, scratch_.folder(), true);
   expect_notes(resumed.notes, {{"resumed after step 3"}});
@@ -336,7 +337,7 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   Way base = ours;
   const auto expect = [&](const char* part, const auto& change) {
     Way w = base;
-    io::Dataset data = data_;
+    data::Dataset data = data_;
     change(w, data);
     expect_sentence(refusal([&] { Part(w, data, scratch_.folder(), true); }), scratch_.folder(), part);
   };
@@ -355,12 +356,12 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   expect(": moments is \"bfloat16\"", [](Way& w, auto&) { w.options.moments = optim::MomentType::bfloat16; });
   expect("step floor 0.5", [](Way& w, auto&) { w.guard.floor = 0.5; });
   expect(": depth is 2", [](Way& w, auto&) { w.config.depth = 2; });
-  expect(": data is \"other", [](Way&, io::Dataset& data) { data.name = "other"; });
-  expect(": data is \"separable [399,", [](Way&, io::Dataset& data) {
+  expect(": data is \"other", [](Way&, data::Dataset& data) { data.name = "other"; });
+  expect(": data is \"separable [399,", [](Way&, data::Dataset& data) {
     data.train_images = data.train_images.slice(0, 1);
     data.train_labels = data.train_labels.slice(0, 1);
   });
-  expect(": data is ", [](Way&, io::Dataset& data) { data.train_labels = data.train_labels.add(1).remainder(3); });
+  expect(": data is ", [](Way&, data::Dataset& data) { data.train_labels = data.train_labels.add(1).remainder(3); });
   // What other values follow from is named before them.
   base.options.lr.reset();
   base.options.integer_lr.reset();
@@ -373,30 +374,30 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
 
 TEST_F(Resume, OtherNumbersOfTheSameShapeAreOtherData) {
   const Part interrupted = run(way_, false, 18);
-  const auto expect_other = [&](at::Tensor io::Dataset::*part) {
-    io::Dataset data = data_;
+  const auto expect_other = [&](at::Tensor data::Dataset::*part) {
+    data::Dataset data = data_;
     data.*part = (data.*part).clone();
     (data.*part).view(-1)[3].add_(1).remainder_(3);
     expect_sentence(refusal([&] { Part(way_, data, scratch_.folder(), true); }), scratch_.folder(),
                     "a checkpoint of another run: data_crc32 is ");
   };
-  expect_other(&io::Dataset::train_images);
-  expect_other(&io::Dataset::test_images);
-  expect_other(&io::Dataset::test_labels);
+  expect_other(&data::Dataset::train_images);
+  expect_other(&data::Dataset::test_images);
+  expect_other(&data::Dataset::test_labels);
   // Older checkpoints know nothing of it.
-  io::SafetensorsFile old = io::load_safetensors(file(15));
+  data::SafetensorsFile old = data::load_safetensors(file(15));
   nlohmann::json json = nlohmann::json::parse(old.metadata.at("bie"));
   ASSERT_EQ(json.at("run").erase("data_crc32"), 1u);
   const std::string text = json.dump();
-  io::save_safetensors(file(15), old.tensors,
-                       {{"bie", text}, {"crc32", std::to_string(io::checksum(old.tensors, text))}});
+  data::save_safetensors(file(15), old.tensors,
+                         {{"bie", text}, {"crc32", std::to_string(data::checksum(old.tensors, text))}});
   Part resumed = run(way_, true), whole(way_, data_, "", false);
   expect_notes(resumed.notes, {{"resumed after step 15"}});
   expect_the_same(resumed, whole);
 }
 
 TEST_F(Resume, TwoRunsDoNotShareAFolder) {
-  const auto holder = std::make_unique<io::FolderLock>("folder", scratch_.folder());
+  const auto holder = std::make_unique<formats::FolderLock>("folder", scratch_.folder());
   expect_sentence(refusal([&] { run(way_, false); }), scratch_.folder(), "another run is writing there");
   EXPECT_EQ(scratch_.count(), 0);
 }

@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "bie/train/evaluation.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
 
 namespace bie::train::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::read_file;
-using io::test::refusal;
-using io::test::Scratch;
+using bie::test::expect_sentence;
+using bie::test::read_file;
+using bie::test::refusal;
+using bie::test::Scratch;
 
 class RunEnd : public OneThread {
  protected:
-  io::Dataset data_ = separable();
+  data::Dataset data_ = separable();
 };
 
 TEST(History, JsonAndBack) {
@@ -247,7 +247,7 @@ TEST(RunFolder, TheLogIsThatOfTheHistory) {
 
 TEST(RunFolder, AFolderThatCannotBeIsRefused) {
   const Scratch scratch;
-  io::test::write_file(scratch.path("file"), "");
+  bie::test::write_file(scratch.path("file"), "");
   RunFolder run(scratch.path("file/run"));
   expect_sentence(refusal([&] { run.start("{}", {}); }), scratch.path("file/run"), "cannot be made");
 }

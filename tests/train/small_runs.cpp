@@ -21,7 +21,7 @@ std::pair<at::Tensor, at::Tensor> pictures(std::int64_t count, at::Generator rng
 
 }  // namespace
 
-io::Dataset separable(std::array<std::int64_t, 2> size) {
+data::Dataset separable(std::array<std::int64_t, 2> size) {
   const at::Generator rng(at::detail::createCPUGenerator(5));
   const at::Tensor prototypes = at::randn({3, 1, size[0], size[1]}, rng);
   const auto [train_images, train_labels] = pictures(400, rng, prototypes);
@@ -29,8 +29,8 @@ io::Dataset separable(std::array<std::int64_t, 2> size) {
   return {train_images, train_labels, test_images, test_labels, 3, "separable"};
 }
 
-io::Dataset few(std::array<std::int64_t, 2> size) {
-  io::Dataset data = separable(size);
+data::Dataset few(std::array<std::int64_t, 2> size) {
+  data::Dataset data = separable(size);
   for (at::Tensor* train : {&data.train_images, &data.train_labels}) *train = train->slice(0, 0, 64);
   for (at::Tensor* test : {&data.test_images, &data.test_labels}) *test = test->slice(0, 0, 32);
   return data;

@@ -12,10 +12,10 @@
 namespace bie::train::test {
 
 /// 400 + 150 noisy copies of one random picture a class, of three classes.
-io::Dataset separable(std::array<std::int64_t, 2> size = {4, 5});
+data::Dataset separable(std::array<std::int64_t, 2> size = {4, 5});
 
 /// The first 64 + 32 of them, for large nets.
-io::Dataset few(std::array<std::int64_t, 2> size);
+data::Dataset few(std::array<std::int64_t, 2> size);
 
 /// An mlp with one inner layer of 32 for `separable`.
 nn::ModelConfig small_config(int bits);

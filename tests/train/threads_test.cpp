@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 
 namespace bie::train::test {
 namespace {
@@ -30,7 +30,7 @@ class Groups : public testing::Test {
   double quota() const { return cpu_quota(root() / "proc"); }
   fs::path root() const { return scratch_.path(""); }
 
-  io::test::Scratch scratch_;
+  bie::test::Scratch scratch_;
 };
 
 constexpr const char* v2 = "cgroup2 cgroup2 rw,nsdelegate";

@@ -15,20 +15,20 @@
 #include "bie/nn/model_file.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/profile.h"
-#include "tests/io/scratch.h"
+#include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
 
 namespace bie::train::test {
 namespace {
 
-using io::test::expect_sentence;
-using io::test::refusal;
+using bie::test::expect_sentence;
+using bie::test::refusal;
 
 constexpr int widths[] = {32, 8, 4, 1};
 
 class Trainer : public OneThread {
  protected:
-  const io::Dataset data_ = separable();
+  const data::Dataset data_ = separable();
 };
 
 TEST_F(Trainer, LearnsWhatIsSeparableAtEveryWidth) {
@@ -244,14 +244,14 @@ TEST_F(Trainer, APackedModelHasNoWeightToTrain) {
 }
 
 TEST_F(Trainer, DataThatDoNotFitTheModelAreRefused) {
-  const auto expect = [&](const io::Dataset& data, const std::string& part) {
+  const auto expect = [&](const data::Dataset& data, const std::string& part) {
     const auto model = small_model(8), untouched = small_model(8);
     const std::string sentence = refusal([&] { fit(*model, data, short_run(1)); });
     EXPECT_NE(sentence.find(part), std::string::npos) << "wanted: " << part << "\ngot: " << sentence;
     EXPECT_NE(sentence.find("separable"), std::string::npos) << sentence;
     EXPECT_TRUE(same(*model, *untouched));
   };
-  io::Dataset data = data_;
+  data::Dataset data = data_;
   data.train_images = data_.train_images.transpose(2, 3);
   expect(data, "1, 5, 4]");
   data = data_;
@@ -348,7 +348,7 @@ TEST_F(Trainer, WhatWouldDoNothingIsRefused) {
 }
 
 TEST_F(Trainer, ABinaryLinearHasTheOptionsOfBinaryLayers) {
-  const io::Dataset data = separable({16, 16});
+  const data::Dataset data = separable({16, 16});
   const auto trained = [&](int linear_bits, bool wide) {
     const auto model = model_of(
         {.arch = "lenet", .bits = 8, .image = {1, 16, 16}, .classes = 3, .hidden = 16, .linear_bits = linear_bits});
@@ -464,7 +464,7 @@ TEST_F(Trainer, OperatorTimesTellWhereAPassGoes) {
 
 // Six seeds under three settings that stand for other CPUs end at 0.953 or above.
 TEST_F(Trainer, DigitsAreLearntAtEveryWidth) {
-  const io::Dataset digits = io::load_dataset("digits");
+  const data::Dataset digits = data::load_dataset("digits");
   for (const int bits : widths) {
     at::manual_seed(0);
     const auto model = nn::make_model({"mlp", bits, {1, 8, 8}, 10, 256, 2});
@@ -472,7 +472,7 @@ TEST_F(Trainer, DigitsAreLearntAtEveryWidth) {
     o.epochs = 6;
     const TrainResult result = fit(*model, digits, o);
     EXPECT_GE(result.test_accuracy, 0.93) << bits;
-    const io::test::Scratch scratch;
+    const bie::test::Scratch scratch;
     nn::save_model(*model, scratch.path("m"));
     const auto loaded = nn::load_model(scratch.path("m"));
     EXPECT_EQ(accuracy(*loaded, digits.test_images, digits.test_labels), result.test_accuracy) << bits;

@@ -14,7 +14,7 @@ enum class SavedForm {
 };
 
 /// Tensors under their state-dict names. The metadata key "bie" holds one JSON string with "format_version" and the
-/// fields of ModelConfig; "crc32" holds io::checksum of both. The model is not changed. Written to a temporary and
+/// fields of ModelConfig; "crc32" holds data::checksum of both. The model is not changed. Written to a temporary and
 /// renamed, so a failure leaves the old file.
 void save_model(Classifier& model, const std::string& path, SavedForm form = SavedForm::packed);
 

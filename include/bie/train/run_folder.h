@@ -7,7 +7,7 @@
 
 #include "bie/train/history.h"
 
-namespace bie::io {
+namespace bie::formats {
 class FolderLock;
 }
 
@@ -45,7 +45,7 @@ class RunFolder {
  private:
   struct Writers;
   std::string path_;
-  std::unique_ptr<io::FolderLock> lock_;
+  std::unique_ptr<formats::FolderLock> lock_;
   std::unique_ptr<Writers> writers_;
 };
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/io/dataset.h"
+#include "bie/data/dataset.h"
 #include "bie/nn/models.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/train/augmentation.h"
@@ -88,7 +88,7 @@ struct TrainResult {
 /// device; the bits are then those of neither alone.
 /// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
 /// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
-TrainResult fit(nn::Classifier& model, const io::Dataset& data, const TrainOptions& options,
+TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOptions& options,
                 const Listener& listener = {});
 
 }  // namespace bie::train

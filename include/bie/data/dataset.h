@@ -1,0 +1,36 @@
+// Image classification sets, ready for training.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bie::data {
+
+struct Dataset {
+  at::Tensor train_images, train_labels;  ///< float32 [n, channels, height, width] in [0, 1]; int64 [n]
+  at::Tensor test_images, test_labels;
+  std::int64_t classes;  ///< every label is in [0, classes)
+  std::string name;
+  std::vector<std::string> class_names = {};  ///< empty where the classes are numbers
+  bool tabular = false;                       ///< rows of any numbers, [n, 1, 1, columns], instead of pixels in [0, 1]
+};
+
+/// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test),
+///              "mnist:DIR": the four IDX files of MNIST in DIR, plain or .gz, named train-images-idx3-ubyte or
+///              train-images.idx3-ubyte and so on,
+///              "cifar10:DIR": the binary files data_batch_1.bin ... data_batch_5.bin and test_batch.bin in DIR, each
+///              any number of records of a label and 3 x 32 x 32 bytes,
+///              "csv:FILE": a table of numbers and labels, every fifth row of a class for testing, or
+///              "images:DIR": DIR/CLASS/*.png, every fifth image of a class for testing, or DIR/train/CLASS/*.png and
+///              DIR/test/CLASS/*.png.
+/// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
+Dataset load_dataset(const std::string& spec);
+
+/// Whether load_dataset(spec) reads the file, under whatever name it stands; false for a file that is not there.
+/// @throws c10::ValueError where an images:DIR is no such folder.
+bool reads_file(const std::string& spec, const std::string& path);
+
+}  // namespace bie::data

@@ -1,0 +1,23 @@
+// PNG images, read with libpng.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bie/formats/array.h"
+
+namespace bie::formats {
+
+struct PngFacts {
+  std::int64_t height, width;
+  bool colour;
+};
+
+/// Reads the header alone. @throws Error, here and below, one sentence naming the file.
+PngFacts png_facts(const std::string& path);
+
+/// uint8 [channels, height, width]: 1 channel (grey, the luminance of a coloured image) or 3 (red, green, blue). 16-bit
+/// samples are rounded, and what is transparent shows black.
+Array load_png(const std::string& path, std::int64_t channels);
+
+}  // namespace bie::formats

@@ -1,0 +1,78 @@
+#include "bie/formats/png.h"
+
+#include <png.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bie/formats/error.h"
+#include "formats/regular_file.h"
+
+namespace bie::formats {
+namespace {
+
+constexpr const char* kind = "PNG file";
+constexpr std::int64_t max_side = 1 << 12;
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+/// An image whose header has been read; libpng's own memory goes with it.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), file_(::fdopen(open_regular(kind, path), "rb")) {
+    if (!file_) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
+    image_.version = PNG_IMAGE_VERSION;
+    if (png_image_begin_read_from_stdio(&image_, file_.get()) == 0) fail();
+    if (image_.width > max_side || image_.height > max_side)
+      fail_file(kind, path, "is ", image_.height, "x", image_.width, ", at most ", max_side, "x", max_side, " is read");
+  }
+  ~Reader() { png_image_free(&image_); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  PngFacts facts() const { return {image_.height, image_.width, (image_.format & PNG_FORMAT_FLAG_COLOR) != 0}; }
+
+  /// [height, width, channels].
+  std::vector<std::uint8_t> pixels(std::int64_t channels) {
+    image_.format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(facts().height * facts().width * channels));
+    const png_color black{0, 0, 0};
+    if (png_image_finish_read(&image_, &black, pixels.data(), 0, nullptr) == 0) fail();
+    return pixels;
+  }
+
+ private:
+  [[noreturn]] void fail() {
+    const std::string message = image_.message;
+    png_image_free(&image_);  // a constructor that throws has no destructor
+    fail_file(kind, path_, "cannot be read: ", message);
+  }
+
+  const std::string& path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  png_image image_{};
+};
+
+}  // namespace
+
+PngFacts png_facts(const std::string& path) { return Reader(path).facts(); }
+
+Array load_png(const std::string& path, std::int64_t channels) {
+  Reader reader(path);
+  const PngFacts facts = reader.facts();
+  const std::vector<std::uint8_t> pixels = reader.pixels(channels);
+  const std::int64_t plane = facts.height * facts.width;
+  std::vector<std::uint8_t> planes(pixels.size());
+  for (std::int64_t c = 0; c < channels; ++c)
+    for (std::int64_t p = 0; p < plane; ++p)
+      planes[static_cast<std::size_t>(c * plane + p)] = pixels[static_cast<std::size_t>(p * channels + c)];
+  return array_of(Element::u8, {channels, facts.height, facts.width}, std::move(planes));
+}
+
+}  // namespace bie::formats
