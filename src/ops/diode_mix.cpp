@@ -2,7 +2,6 @@
 // passes are diode_mix_cpu.cpp and diode_mix_cuda.cpp.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/util/BFloat16.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -15,6 +14,7 @@
 #include "ops/cuda_call.h"
 #include "ops/diode_mix_step.h"
 #include "ops/random.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
@@ -76,7 +76,7 @@ void float_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   if constexpr (with_cuda) {
     if (items.front().param.is_cuda()) return step_floats_cuda(op, items, o);
   }
-  for (const DiodeMixItem& item : items) step_floats_cpu(item, o);
+  for (const DiodeMixItem& item : items) step_floats_cpu(op, item, o);
 }
 
 void code_steps(const char* op, const Items& items, const DiodeMixStep& o) {
@@ -91,7 +91,7 @@ void code_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   if constexpr (with_cuda) {
     if (items.front().param.is_cuda()) return step_codes_cuda(op, items, o);
   }
-  for (const DiodeMixItem& item : items) step_codes_cpu(item, o);
+  for (const DiodeMixItem& item : items) step_codes_cpu(op, item, o);
 }
 
 void sign_steps(const char* op, const Items& items, const DiodeMixStep& o) {
@@ -101,7 +101,7 @@ void sign_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   if constexpr (with_cuda) {
     if (items.front().param.is_cuda()) return step_signs_cuda(op, items, o);
   }
-  for (const DiodeMixItem& item : items) step_signs_cpu(item, o);
+  for (const DiodeMixItem& item : items) step_signs_cpu(op, item, o);
 }
 
 at::Tensor first_moment_real(const at::Tensor& signs, at::ScalarType type, std::int64_t seed, std::int64_t stream) {
@@ -117,18 +117,13 @@ at::Tensor first_moment_real(const at::Tensor& signs, at::ScalarType type, std::
     if (signs.is_cuda()) {
       const CudaCall call(op, signs.device());
       call(kernels::cuda::diode_mix_first_moment, w, signs.numel(), random.start(), moment.mutable_data_ptr(),
-           type == at::kFloat ? kernels::Dtype::f32 : kernels::Dtype::bf16);
+           kernel_dtype(op, "a moment", moment));
       return moment;
     }
   }
-  const auto fill = [&]<class M>(M* s) {
-    for (std::int64_t i = 0; i < signs.numel(); ++i)
-      s[i] = static_cast<M>((w[i] < 0 ? 1e-3f : w[i] > 0 ? -1e-3f : 0.0f) * uniform(random.bits(i)));
-  };
-  if (type == at::kFloat)
-    fill(moment.mutable_data_ptr<float>());
-  else
-    fill(moment.mutable_data_ptr<c10::BFloat16>());
+  check_status(op, chosen(op, kernels::diode_mix_table(), signs.numel())
+                       .first_moment(w, signs.numel(), random.start(), moment.mutable_data_ptr(),
+                                     kernel_dtype(op, "a moment", moment), torch_parallel()));
   return moment;
 }
 

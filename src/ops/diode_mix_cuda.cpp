@@ -69,15 +69,7 @@ class Step {
   void add(const char* op, const DiodeMixItem& item, const DiodeMixStep& o) {
     const at::Tensor grad = gradient_in_order(item);
     kept_.push_back(grad);
-    kernels::cuda::DiodeMixTensor t{};
-    t.param = item.param.mutable_data_ptr();
-    t.grad = grad.const_data_ptr();
-    t.l = item.exp_avg_l.mutable_data_ptr();
-    t.s = item.exp_avg_s.mutable_data_ptr();
-    t.count = item.param.numel();
-    t.random = stream_of(item, o).start();
-    t.rate = Adam(o, item.step).rate;
-    t.bits = static_cast<int>(item.bits);
+    kernels::cuda::DiodeMixTensor t{tensor_of(item, grad, o), nullptr, {}, {}};
     if (item.scale_w.defined()) {
       const Scale scale = scale_of(op, "scale_w", item.scale_w, item.param.device());
       kept_.push_back(scale.device);
@@ -93,11 +85,6 @@ class Step {
   std::map<std::pair<kernels::Dtype, kernels::Dtype>, Batch> batches_;
   std::vector<std::pair<at::Tensor, at::Tensor>> renewed_;  ///< scale_w and its next value
 };
-
-kernels::cuda::AdamNumbers adam_numbers(const DiodeMixStep& o) {
-  const Adam adam(o, 1);
-  return {adam.b1, adam.b2, adam.d1, adam.d2, adam.eps, adam.decay};
-}
 
 }  // namespace
 
@@ -116,8 +103,7 @@ void step_codes_cuda(const char* op, const Items& items, const DiodeMixStep& o) 
 void step_signs_cuda(const char* op, const Items& items, const DiodeMixStep& o) {
   Step step(op, items, o);
   step.skip_not_finite();
-  const Lerps lerps(o);
-  step.run(kernels::cuda::diode_mix_signs, kernels::cuda::SignNumbers{lerps.d1, lerps.d2, lerps.lr});
+  step.run(kernels::cuda::diode_mix_signs, sign_numbers(o));
 }
 
 }  // namespace bie::ops

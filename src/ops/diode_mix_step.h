@@ -7,46 +7,32 @@
 #include <cmath>
 #include <vector>
 
+#include "bie/kernels/diode_mix.h"
 #include "bie/ops.h"
 #include "ops/quantizers.h"
 #include "ops/random.h"
 
 namespace bie::ops {
 
-/// Adam's constants in this step.
-struct Adam {
-  float b1, b2, d1, d2, eps, rate, decay;  ///< d1 and d2 are 1 - beta: of float32 betas they would be off by 1e-4
+inline kernels::AdamNumbers adam_numbers(const DiodeMixStep& o) {
+  const auto f = [](double value) { return static_cast<float>(value); };
+  return {f(o.beta1), f(o.beta2), f(1 - o.beta1), f(1 - o.beta2), f(o.eps), f(o.lr * o.weight_decay)};
+}
 
-  /// Of the step with this number.
-  Adam(const DiodeMixStep& o, std::int64_t number)
-      : b1(static_cast<float>(o.beta1)),
-        b2(static_cast<float>(o.beta2)),
-        d1(static_cast<float>(1 - o.beta1)),
-        d2(static_cast<float>(1 - o.beta2)),
-        eps(static_cast<float>(o.eps)),
-        decay(static_cast<float>(o.lr * o.weight_decay)) {
-    double step = o.lr;
-    const double count = static_cast<double>(number);
-    if (o.correct_bias) step *= std::sqrt(1 - std::pow(o.beta2, count)) / (1 - std::pow(o.beta1, count));
-    rate = static_cast<float>(step);
-  }
-};
+inline kernels::SignNumbers sign_numbers(const DiodeMixStep& o) {
+  return {static_cast<float>(1 - o.beta1), static_cast<float>(1 - o.beta2), static_cast<float>(o.lr)};
+}
 
-/// The constants of a step of signs.
-struct Lerps {
-  float d1, d2, lr;
-
-  explicit Lerps(const DiodeMixStep& o)
-      : d1(static_cast<float>(1 - o.beta1)), d2(static_cast<float>(1 - o.beta2)), lr(static_cast<float>(o.lr)) {}
-};
+/// Adam's step size in the step with this number.
+inline float adam_rate(const DiodeMixStep& o, std::int64_t number) {
+  double step = o.lr;
+  const double count = static_cast<double>(number);
+  if (o.correct_bias) step *= std::sqrt(1 - std::pow(o.beta2, count)) / (1 - std::pow(o.beta1, count));
+  return static_cast<float>(step);
+}
 
 /// Of codes with these bits.
 inline double mean_to_step(std::int64_t bits) { return (bits == 8 ? q8_range : q4_range).mean_to_step; }
-
-inline Stream stream_of(const DiodeMixItem& item, const DiodeMixStep& o) {
-  return {static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(item.stream),
-          static_cast<std::uint64_t>(item.step)};
-}
 
 /// The gradient in the parameter's order of memory and in its dtype; that of an integer weight is int8 or float32.
 inline at::Tensor gradient_in_order(const DiodeMixItem& item) {
@@ -57,9 +43,18 @@ inline at::Tensor gradient_in_order(const DiodeMixItem& item) {
   return at::empty_like(param, param.options().dtype(type).requires_grad(false)).copy_(grad);
 }
 
-void step_floats_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
-void step_codes_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
-void step_signs_cpu(const DiodeMixItem& item, const DiodeMixStep& o);
+/// The item as kernels take it, with its gradient in order.
+inline kernels::DiodeMixTensor tensor_of(const DiodeMixItem& item, const at::Tensor& grad, const DiodeMixStep& o) {
+  const Stream stream(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(item.stream),
+                      static_cast<std::uint64_t>(item.step));
+  return {item.param.mutable_data_ptr(),     grad.const_data_ptr(),      item.exp_avg_l.mutable_data_ptr(),
+          item.exp_avg_s.mutable_data_ptr(), item.param.numel(),         stream.start(),
+          adam_rate(o, item.step),           static_cast<int>(item.bits)};
+}
+
+void step_floats_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
+void step_codes_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
+void step_signs_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
 
 /// Items on one CUDA device. Steps of integer weights are left out whose gradient is not finite: one of floats that
 /// holds NaN or infinity, or one of zeros, which is what int8_grad makes of it.

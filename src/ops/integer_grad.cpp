@@ -8,8 +8,11 @@
 #include <functional>
 #include <mutex>
 
+#include "bie/kernels/gradient.h"
 #include "bie/ops.h"
+#include "ops/cuda_call.h"
 #include "ops/quantizers.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
@@ -18,6 +21,25 @@ namespace {
 std::mutex& lock_of(const at::Tensor& weight) {
   static std::array<std::mutex, 64> locks;
   return locks[std::hash<const void*>()(weight.unsafeGetTensorImpl()) / alignof(std::max_align_t) % locks.size()];
+}
+
+/// Adds up what fits int8.
+void accumulate(const at::Tensor& slot, const at::Tensor& grad) {
+  if (slot.is_cuda()) {
+    slot.copy_(slot.to(at::kShort).add_(grad).clamp_(-127, 127));
+    return;
+  }
+  const char* op = "backward";
+  const at::Tensor sum = slot.contiguous(), more = grad.contiguous();
+  TORCH_CHECK_VALUE(sum.sizes() == more.sizes(), op, ": the weight's gradient is ", sum.sizes(), ", that of this pass ",
+                    more.sizes());
+  check_status(op, chosen(op, kernels::gradient_table(), sum.numel())
+                       .accumulate(sum.mutable_data_ptr<std::int8_t>(), more.const_data_ptr<std::int8_t>(), sum.numel(),
+                                   torch_parallel()));
+  if (sum.is_same(slot))
+    bump_version(slot);
+  else
+    slot.copy_(sum);
 }
 
 }  // namespace
@@ -46,8 +68,8 @@ at::Tensor delivered(const at::Tensor& weight, const at::Tensor& grad) {
   at::Tensor& slot = weight.mutable_grad();
   if (!slot.defined())
     slot = grad;
-  else if (grad.scalar_type() == at::kChar)
-    slot.copy_(slot.to(at::kShort).add_(grad).clamp_(-127, 127));
+  else if (slot.scalar_type() == at::kChar && grad.scalar_type() == at::kChar)
+    accumulate(slot, grad);
   else
     slot.add_(grad.to(slot.scalar_type()));
   return {};

@@ -11,6 +11,7 @@
 #include "bie/ops.h"
 #include "ops/bridge.h"
 #include "ops/cuda_call.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
@@ -68,22 +69,20 @@ at::Tensor signs_from_layout_meta(const at::Tensor& bytes, std::int64_t n, std::
 at::Tensor signs_from_layout_real(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view name) {
   const char* op = "signs_from_layout";
   at::Tensor out = signs_from_layout_meta(bytes, n, k, name);
-  const kernels::SignLayout order = find_layout(op, name).order;
   const at::Tensor dense = bytes.contiguous();
   const auto* from = dense.const_data_ptr<std::uint8_t>();
   auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
-  const std::int64_t rows = row_bytes == 0 ? 0 : dense.numel() / row_bytes;
+  const kernels::SignRows shape{find_layout(op, name).order, n, row_bytes,
+                                row_bytes == 0 ? 0 : dense.numel() / row_bytes};
   if constexpr (with_cuda) {
     if (bytes.is_cuda()) {
       const CudaCall call(op, bytes.device());
-      call(kernels::cuda::signs_from_layout, kernels::cuda::SignRows{order, n, row_bytes, rows}, from, to);
+      call(kernels::cuda::signs_from_layout, shape, from, to);
       return out;
     }
   }
-  for (std::int64_t row = 0; row < n; ++row)
-    for (std::int64_t byte = 0; byte < row_bytes; ++byte)
-      *to++ = kernels::turn_bits(order, from[kernels::place_in(order, row, byte, rows, row_bytes)]);
+  check_status(op, kernels::signs_from_layout(shape, from, to, torch_parallel()));
   return out;
 }
 
@@ -101,23 +100,20 @@ at::Tensor signs_to_layout_meta(const at::Tensor& packed, std::int64_t k, std::s
 at::Tensor signs_to_layout_real(const at::Tensor& packed, std::int64_t k, std::string_view name) {
   const char* op = "signs_to_layout";
   at::Tensor out = signs_to_layout_meta(packed, k, name);
-  const kernels::SignLayout order = find_layout(op, name).order;
   const at::Tensor dense = packed.contiguous();
   const auto* from = dense.const_data_ptr<std::uint8_t>();
   auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
-  const std::int64_t rows = row_bytes == 0 ? 0 : out.numel() / row_bytes;
+  const kernels::SignRows shape{find_layout(op, name).order, packed.size(0), row_bytes,
+                                row_bytes == 0 ? 0 : out.numel() / row_bytes};
   if constexpr (with_cuda) {
     if (packed.is_cuda()) {
       const CudaCall call(op, packed.device());
-      call(kernels::cuda::signs_to_layout, kernels::cuda::SignRows{order, packed.size(0), row_bytes, rows}, from, to);
+      call(kernels::cuda::signs_to_layout, shape, from, to);
       return out;
     }
   }
-  out.zero_();
-  for (std::int64_t row = 0; row < dense.size(0); ++row)
-    for (std::int64_t byte = 0; byte < row_bytes; ++byte)
-      to[kernels::place_in(order, row, byte, rows, row_bytes)] = kernels::turn_bits(order, *from++);
+  check_status(op, kernels::signs_to_layout(shape, from, to, torch_parallel()));
   return out;
 }
 

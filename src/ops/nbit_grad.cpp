@@ -5,24 +5,23 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 
 #include "bie/kernels/cuda/gradient.h"
+#include "bie/kernels/input_grad.h"
 #include "ops/cuda_call.h"
-#include "ops/elementwise.h"
-#include "ops/vector_clones.h"
+#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
 
 constexpr const char* op_name = "backward";
 
-[[maybe_unused]] kernels::cuda::CodeBounds bounds_of(const CodeRange& range, float floor) {
+kernels::CodeBounds bounds_of(const CodeRange& range, float floor) {
   return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
 }
 
-using kernels::cuda::StepRule;
+using kernels::StepRule;
 
 StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) {
   const bool exact = mode == GradMode::exact;
@@ -31,45 +30,13 @@ StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) 
 }
 
 [[maybe_unused]] InputGrads cuda_grads(const Scaled& up, const LinearInput& in, const at::Tensor& grad_x,
-                                       const kernels::cuda::CodeBounds& bounds, const StepRule& rule, bool want_codes) {
+                                       const kernels::CodeBounds& bounds, const StepRule& rule, bool want_codes) {
   if constexpr (with_cuda)
     return cuda_input_grads(op_name, up, in, grad_x, want_codes,
                             [&](const CudaCall& call, const kernels::cuda::InputPass& pass, void* workspace) {
                               call(kernels::cuda::quantizer_backward, pass, in.scale.scalar(), bounds, rule, workspace);
                             });
   return {};
-}
-
-/// What the gradient of the quantiser does beside the range of its codes.
-struct Estimator {
-  float divisor, lo, hi, gain;
-  bool exact;
-};
-
-/// g becomes the gradient of x, terms those of the step size.
-BIE_VECTOR_CLONES void quantizer_pass(const float* x, float* g, float* terms, std::int64_t count, Estimator e) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float v = x[i] / e.divisor;
-    const float inside = inside_range(v, e.lo, e.hi);
-    // Outside, the clamped value is the bound itself.
-    const float code = round_clamped(v, e.lo, e.hi);
-    const float grad = g[i] * e.gain * inside;
-    terms[i] = (code - v * inside) * (e.exact ? g[i] : grad);
-    g[i] = grad;
-  }
-}
-
-BIE_VECTOR_CLONES void quantized_pass(const float* x, float* to, std::int64_t count, float step, float lo, float hi,
-                                      float by) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = round_clamped(x[i] / step, lo, hi) * by;
-}
-
-BIE_VECTOR_CLONES void code_pass(const std::int8_t* codes, float* to, std::int64_t count, float by) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(codes[i]) * by;
-}
-
-BIE_VECTOR_CLONES void mask_pass(const float* w, float* g, std::int64_t count, float step, float lo, float hi) {
-  for (std::int64_t i = 0; i < count; ++i) g[i] *= inside_range(w[i] / step, lo, hi);
 }
 
 }  // namespace
@@ -80,16 +47,12 @@ at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at:
   if constexpr (with_cuda)
     if (xs.is_cuda())
       return cuda_grads(up, {xs, {}, {}, scale_a, scale}, up.values, bounds_of(range, 0), rule, false).scale_a;
-  const float step = scale.value, divisor = step == 0 ? FLT_MIN : step;
-  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
-  const float* x = xs.const_data_ptr<float>();
-  const at::Tensor values = up.multiplied();
-  float* g = values.mutable_data_ptr<float>();
-  const Estimator estimator{divisor, lo, hi, rule.scaled ? step : 1.0f, rule.exact};
-  const double sum = sum_of_terms(xs.numel(), [=](std::int64_t begin, std::int64_t end, float* terms) {
-    quantizer_pass(x + begin, g + begin, terms, end - begin, estimator);
-  });
-  return at::full(scale_a.sizes(), step == 0 ? 0 : sum / rule.denominator, scale_a.options());
+  const kernels::InputPass pass{xs.numel(), xs.const_data_ptr<float>(), up.values.mutable_data_ptr<float>(),
+                                up.scale.value};
+  double grad = 0;
+  check_status(op_name, chosen(op_name, kernels::input_grad_table(), pass.count)
+                            .quantizer_backward(pass, scale.value, bounds_of(range, 0), rule, &grad, torch_parallel()));
+  return at::full(scale_a.sizes(), grad, scale_a.options());
 }
 
 InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
@@ -124,12 +87,9 @@ at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor
       return values;
     }
   }
-  float* to = values.mutable_data_ptr<float>();
-  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
-  const float factor = by.value, step = std::max(scale.value, floor);
-  for_ranges(x.numel(), [=](std::int64_t begin, std::int64_t end) {
-    quantized_pass(from + begin, to + begin, end - begin, step, lo, hi, factor);
-  });
+  check_status(op_name, chosen(op_name, kernels::gradient_table(), x.numel())
+                            .quantized_values(from, x.numel(), scale.value, bounds_of(range, floor), by.value,
+                                              values.mutable_data_ptr<float>(), torch_parallel()));
   return values;
 }
 
@@ -146,10 +106,9 @@ at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarTy
       return values;
     }
   }
-  float* to = values.mutable_data_ptr<float>();
-  const float by = scale.value;
-  for_ranges(codes.numel(),
-             [=](std::int64_t begin, std::int64_t end) { code_pass(from + begin, to + begin, end - begin, by); });
+  check_status(op_name,
+               chosen(op_name, kernels::gradient_table(), codes.numel())
+                   .code_values(from, codes.numel(), scale.value, values.mutable_data_ptr<float>(), torch_parallel()));
   return values;
 }
 
@@ -166,10 +125,9 @@ at::Tensor mask_clipped(at::Tensor grad, const at::Tensor& weight, const WeightS
       return grad;
     }
   }
-  const float lo = static_cast<float>(range.lo), hi = static_cast<float>(range.hi);
-  const float by = std::max(step.scale.value, step.floor);
-  for_ranges(grad.numel(),
-             [=](std::int64_t begin, std::int64_t end) { mask_pass(w + begin, g + begin, end - begin, by, lo, hi); });
+  check_status(op_name,
+               chosen(op_name, kernels::gradient_table(), grad.numel())
+                   .mask_clipped(g, w, grad.numel(), step.scale.value, bounds_of(range, step.floor), torch_parallel()));
   return grad;
 }
 

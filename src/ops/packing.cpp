@@ -53,7 +53,7 @@ at::Tensor pack_signs_real(const at::Tensor& x, const OptTensor& bias) {
       return out;
     }
   }
-  const auto& row = kernels::choose(kernels::sign_pack_table(), shape, host_isas(op));
+  const auto& row = chosen(op, kernels::sign_pack_table(), shape);
   check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed, torch_parallel()));
   return out;
 }
@@ -110,7 +110,7 @@ at::Tensor pack_int4_real(const at::Tensor& codes) {
       return out;
     }
   }
-  const auto& row = kernels::choose(kernels::int4_pack_table(), shape, host_isas(op));
+  const auto& row = chosen(op, kernels::int4_pack_table(), shape);
   check_status(op, row.run(shape, from, to, torch_parallel()));
   return out;
 }

@@ -1,27 +1,18 @@
 // The quantisers of numerics.md section 2 and the first-batch scale.
 #include "ops/quantizers.h"
 
-#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
-#include <ATen/ops/sign.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
+#include "bie/kernels/amax_codes.h"
 #include "bie/kernels/quantize.h"
 #include "bie/ops.h"
-#include "kernels/amax_factor.h"
 #include "ops/cuda_call.h"
-#include "ops/elementwise.h"
 #include "ops/torch_parallel.h"
-#include "ops/vector_clones.h"
 
 namespace bie::ops {
 namespace {
@@ -83,14 +74,9 @@ Pair q8_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return qu
 
 Pair q4_quantize_meta(const at::Tensor& x, const OptTensor&, double) { return quantize_meta("q4_quantize", x); }
 
-struct AmaxRange {
-  double lo, bound;
-  bool is_unsigned;
-};
-
-AmaxRange amax_range(const char* op, std::int64_t num_bits, bool is_unsigned, bool narrow_range) {
+kernels::AmaxRange amax_range(const char* op, std::int64_t num_bits, bool is_unsigned, bool narrow_range) {
   TORCH_CHECK_VALUE(num_bits >= 2 && num_bits <= 16, op, ": num_bits is ", num_bits, ", 2 to 16 are wanted");
-  const double bound = std::ldexp(1.0, static_cast<int>(num_bits) - 1 + (is_unsigned ? 1 : 0)) - 1;
+  const float bound = std::ldexp(1.0f, static_cast<int>(num_bits) - 1 + (is_unsigned ? 1 : 0)) - 1;
   return {is_unsigned ? 0 : narrow_range ? -bound : -bound - 1, bound, is_unsigned};
 }
 
@@ -98,20 +84,8 @@ void check_amax(const char* op, float amax) {
   TORCH_CHECK_VALUE(std::isfinite(amax) && amax >= 0, op, ": amax is ", amax, ", a finite number >= 0 is wanted");
 }
 
-/// q = clamp(rint(x * scale), lo, bound), for a scale = bound / amax.
-Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, const AmaxRange& range) {
-  check_amax(op, amax);
-  const at::Tensor xf = x.to(at::kFloat);
-  TORCH_CHECK_TYPE(!range.is_unsigned || x.numel() == 0 || xf.min().item<float>() >= 0, op,
-                   ": x holds negative values, unsigned quantisation wants none");
-  if (amax == 0) return {at::zeros_like(x), scalar_like(x, 1)};
-  const auto [lift, by] = kernels::amax_factor(static_cast<float>(range.bound), amax);
-  const at::Tensor q = xf.mul(lift).mul_(by).round_().clamp_(range.lo, range.bound).to(x.scalar_type());
-  return {q, scalar_like(x, amax <= 0x1p-24f ? 1.0f : by)};
-}
-
 [[maybe_unused]] inline Pair amax_quantize_cuda(const char* op, const at::Tensor& x, const OptTensor& amax,
-                                                const AmaxRange& range) {
+                                                const kernels::AmaxRange& range) {
   const CudaCall call(op, x.device());
   Scale given;
   if (amax.has_value()) {
@@ -123,16 +97,27 @@ Pair amax_quantize_value(const char* op, const at::Tensor& x, float amax, const 
   at::Tensor q = at::empty(x.sizes(), x.options());
   at::Tensor scale = at::empty({}, x.options().dtype(at::kFloat));
   call(kernels::cuda::amax_quantize, dense.const_data_ptr(), kernel_dtype(op, "x", x), x.numel(),
-       amax.has_value() ? &most : nullptr,
-       kernels::cuda::AmaxRange{static_cast<float>(range.lo), static_cast<float>(range.bound), range.is_unsigned},
-       q.mutable_data_ptr(), scale.mutable_data_ptr<float>(), workspace.mutable_data_ptr());
+       amax.has_value() ? &most : nullptr, range, q.mutable_data_ptr(), scale.mutable_data_ptr<float>(),
+       workspace.mutable_data_ptr());
   return {q, scale};
 }
 
-Pair amax_quantize_cpu(const char* op, const at::Tensor& x, const OptTensor& amax, const AmaxRange& range) {
-  TORCH_CHECK_VALUE(at::isfinite(x).all().item<bool>(), op, ": x holds NaN or infinity");
-  const float most = amax.has_value() ? scale_of(op, "amax", *amax, x.device()).value : x.max().item<float>();
-  return amax_quantize_value(op, x, most, range);
+Pair amax_quantize_cpu(const char* op, const at::Tensor& x, const OptTensor& amax, const kernels::AmaxRange& range) {
+  const kernels::AmaxCodesKernel& row = chosen(op, kernels::amax_codes_table(), x.numel());
+  const kernels::Dtype dtype = kernel_dtype(op, "x", x);
+  const at::Tensor dense = x.contiguous();
+  kernels::Extremes all{};
+  check_status(op, row.extremes(dense.const_data_ptr(), dtype, x.numel(), &all, torch_parallel()));
+  TORCH_CHECK_VALUE(all.all_finite, op, ": x holds NaN or infinity");
+  const float most = amax.has_value() ? scale_of(op, "amax", *amax, x.device()).value : all.max;
+  check_amax(op, most);
+  TORCH_CHECK_TYPE(!range.is_unsigned || all.min >= 0, op,
+                   ": x holds negative values, unsigned quantisation wants none");
+  at::Tensor q = at::empty(x.sizes(), x.options());
+  float scale = 0;
+  check_status(op, row.amax_quantize(dense.const_data_ptr(), dtype, x.numel(), most, range, q.mutable_data_ptr(),
+                                     &scale, torch_parallel()));
+  return {q, scalar_like(x, scale)};
 }
 
 Pair amax_quantize_real(const at::Tensor& x, const OptTensor& amax, std::int64_t num_bits, bool is_unsigned,
@@ -143,7 +128,7 @@ Pair amax_quantize_real(const at::Tensor& x, const OptTensor& amax, std::int64_t
   TORCH_CHECK_VALUE(!amax.has_value() || (amax->numel() == 1 && (amax->dim() == 0 || amax->dim() == x.dim())), op,
                     ": amax is ", amax.has_value() ? amax->sizes() : at::IntArrayRef(), ", one element of rank 0 or ",
                     x.dim(), " is wanted");
-  const AmaxRange range = amax_range(op, num_bits, is_unsigned, narrow_range);
+  const kernels::AmaxRange range = amax_range(op, num_bits, is_unsigned, narrow_range);
   const auto quantized = [&]() -> Pair {
     if constexpr (with_cuda) {
       if (x.is_cuda()) return amax_quantize_cuda(op, x, amax, range);
@@ -159,13 +144,6 @@ Pair amax_quantize_meta(const at::Tensor& x, const OptTensor&, std::int64_t, boo
   check_meta("amax_quantize", "x", x);
   const at::DimVector ones(static_cast<std::size_t>(x.dim()), 1);
   return {at::empty_symint(x.sym_sizes(), x.options()), at::empty(ones, x.options().dtype(at::kFloat))};
-}
-
-/// The bounds are arguments, because GCC makes branches of a clamp between constants.
-BIE_VECTOR_CLONES void int8_grad_pass(const float* from, std::int8_t* to, std::int64_t count,
-                                      kernels::AmaxFactor factor, float lo, float hi) {
-  for (std::int64_t i = 0; i < count; ++i)
-    to[i] = static_cast<std::int8_t>(static_cast<int>(round_clamped(from[i] * factor.lift * factor.by, lo, hi)));
 }
 
 at::Tensor int8_grad_real(const at::Tensor& g) {
@@ -190,15 +168,17 @@ Pair binary_init_real(const at::Tensor& weight) {
       return {q, scale_w};
     }
   }
-  const at::Tensor w = weight.to(at::kFloat);
-  const Scale scale_w = mean_scale(op, "weight", weight, 1);
-  const at::Tensor centred = w.sub(w.mean(at::kDouble).item<float>());
-  // An all-equal weight may centre to tiny negatives only: amax_quantize wants amax >= 0.
-  const float amax = std::max(0.0f, centred.max().item<float>());
-  at::Tensor q = std::get<0>(amax_quantize_value(op, centred, amax, amax_range(op, 8, false, true)));
-  q = at::where(q.eq(0), at::sign(centred), q);
-  q = at::where(q.eq(0), at::full({}, 1.0f), q).to(at::kChar);
-  return {q, scalar_like(weight, scale_w.value)};
+  const at::Tensor dense = weight.contiguous();
+  at::Tensor q = at::empty(weight.sizes(), weight.options().dtype(at::kChar));
+  float scale = 0;
+  const kernels::Status status =
+      chosen(op, kernels::amax_codes_table(), weight.numel())
+          .binary_init(dense.const_data_ptr(), kernel_dtype(op, "weight", weight), weight.numel(),
+                       q.mutable_data_ptr<std::int8_t>(), &scale, torch_parallel());
+  TORCH_CHECK_VALUE(status != kernels::Status::not_finite, op, ": weight holds NaN or infinity");
+  TORCH_CHECK_VALUE(status != kernels::Status::bad_scale, op, ": weight minus its mean is beyond float32");
+  check_status(op, status);
+  return {q, scalar_like(weight, scale)};
 }
 
 Pair binary_init_meta(const at::Tensor& weight) {
@@ -260,21 +240,11 @@ at::Tensor int8_codes(const Scaled& grad) {
       return q;
     }
   }
-  const at::Tensor wide = Scaled{g.to(at::kFloat, /*non_blocking=*/false, /*copy=*/grad.scale.value != 1), grad.scale}
-                              .multiplied()
-                              .contiguous();
-  at::Tensor q = at::zeros(g.sizes(), g.options().dtype(at::kChar));
-  const auto [low, high] = at::aminmax(wide);
-  const float min = low.item<float>(), max = high.item<float>();
-  if (!std::isfinite(max) || !std::isfinite(min)) return q;  // the step counts as skipped
-  const float amax = max > 0 ? max : std::fabs(min);
-  if (amax == 0) return q;
-  const kernels::AmaxFactor factor = kernels::amax_factor(127, amax);
-  const float* from = wide.const_data_ptr<float>();
-  std::int8_t* to = q.mutable_data_ptr<std::int8_t>();
-  for_ranges(g.numel(), [=](std::int64_t begin, std::int64_t end) {
-    int8_grad_pass(from + begin, to + begin, end - begin, factor, -127, 127);
-  });
+  const at::Tensor dense = g.contiguous();
+  at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
+  check_status(op, chosen(op, kernels::amax_codes_table(), g.numel())
+                       .int8_grad(dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(), grad.scale.value,
+                                  q.mutable_data_ptr<std::int8_t>(), torch_parallel()));
   return q;
 }
 
@@ -324,7 +294,7 @@ at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scal
   const auto quantize_rows = [&](std::int64_t begin, std::int64_t rows, std::int64_t k) {
     if (rows == 0 || k == 0) return;
     const kernels::RowsShape shape{rows, k};
-    const auto& row = kernels::choose(kernels::quantize_table(), shape, host_isas(op));
+    const auto& row = chosen(op, kernels::quantize_table(), shape);
     check_status(op, row.run(shape, from + kernels::row_bytes(dtype, begin), dtype, kernels::row_bytes(dtype, k),
                              nullptr, step, range.lo, range.hi, to + begin, torch_parallel()));
   };
@@ -336,16 +306,9 @@ at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scal
 void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range) {
   if (range.lo == -128 || codes.is_cuda()) return;
   const at::Tensor dense = codes.is_non_overlapping_and_dense() ? codes : codes.contiguous();
-  const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
-  const int lo = range.lo;
-  const auto span = static_cast<std::uint8_t>(range.hi - range.lo);
-  std::atomic<bool> outside{false};
-  for_ranges(dense.numel(), [&](std::int64_t begin, std::int64_t end) {
-    std::uint8_t any = 0;
-    for (std::int64_t i = begin; i < end; ++i) any |= static_cast<std::uint8_t>(from[i] - lo) > span;
-    if (any != 0) outside.store(true, std::memory_order_relaxed);
-  });
-  TORCH_CHECK_VALUE(!outside.load(), op, ": ", name, " holds codes outside [", range.lo, ", ", range.hi, "]");
+  TORCH_CHECK_VALUE(
+      kernels::codes_within(dense.const_data_ptr<std::int8_t>(), dense.numel(), range.lo, range.hi, torch_parallel()),
+      op, ": ", name, " holds codes outside [", range.lo, ", ", range.hi, "]");
 }
 
 std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale, double eps) {

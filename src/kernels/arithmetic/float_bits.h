@@ -1,36 +1,36 @@
-// Scalar conversions between float32 and the 16-bit types, correct to the bit. Plain code: included by folders that
-// are compiled without ISA flags only.
+// Scalar conversions between float32 and the 16-bit types, correct to the bit.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #include "bie/kernels/dtype.h"
+#include "kernels/arithmetic/host_device.h"
 
 namespace bie::kernels {
 
-inline float float_from_bits(std::uint32_t bits) {
+BIE_HOST_DEVICE float float_from_bits(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, 4);
   return value;
 }
 
-inline std::uint32_t bits_from_float(float value) {
+BIE_HOST_DEVICE std::uint32_t bits_from_float(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, 4);
   return bits;
 }
 
-inline float float_from_bf16(std::uint16_t half) { return float_from_bits(std::uint32_t{half} << 16); }
+BIE_HOST_DEVICE float float_from_bf16(std::uint16_t half) { return float_from_bits(std::uint32_t{half} << 16); }
 
 /// Round to nearest even; any NaN becomes the quiet NaN 0x7fc0.
-inline std::uint16_t bf16_from_float(float value) {
+BIE_HOST_DEVICE std::uint16_t bf16_from_float(float value) {
   const std::uint32_t bits = bits_from_float(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-inline float float_from_f16(std::uint16_t half) {
+BIE_HOST_DEVICE float float_from_f16(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
   const std::uint32_t exponent = (half >> 10) & 31;
   const std::uint32_t fraction = half & 1023u;
@@ -43,7 +43,7 @@ inline float float_from_f16(std::uint16_t half) {
 }
 
 /// Round to nearest even; overflow gives infinity; any NaN becomes 0x7e00 with its sign.
-inline std::uint16_t f16_from_float(float value) {
+BIE_HOST_DEVICE std::uint16_t f16_from_float(float value) {
   const std::uint32_t bits = bits_from_float(value);
   const std::uint16_t sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -58,7 +58,7 @@ inline std::uint16_t f16_from_float(float value) {
 }
 
 /// Element `index` of a float or int8 array, widened.
-inline float load_float(const void* data, Dtype dtype, std::int64_t index) {
+BIE_HOST_DEVICE float load_float(const void* data, Dtype dtype, std::int64_t index) {
   switch (dtype) {
     case Dtype::bf16: return float_from_bf16(static_cast<const std::uint16_t*>(data)[index]);
     case Dtype::f16: return float_from_f16(static_cast<const std::uint16_t*>(data)[index]);
@@ -68,7 +68,7 @@ inline float load_float(const void* data, Dtype dtype, std::int64_t index) {
 }
 
 /// Writes float(acc) * scale converted to `dtype`, or acc itself for s32.
-inline void store_scaled(std::int32_t acc, float scale, void* data, Dtype dtype, std::int64_t index) {
+BIE_HOST_DEVICE void store_scaled(std::int32_t acc, float scale, void* data, Dtype dtype, std::int64_t index) {
   if (dtype == Dtype::s32) {
     static_cast<std::int32_t*>(data)[index] = acc;
     return;

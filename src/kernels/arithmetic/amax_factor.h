@@ -9,7 +9,7 @@ struct AmaxFactor {
   float lift, by;
 };
 
-constexpr AmaxFactor amax_factor(float bound, float amax) {
+static constexpr AmaxFactor amax_factor(float bound, float amax) {
   const float lift = amax < 0x1p-100f ? 0x1p64f : 1.0f;
   return {lift, amax == 0 ? 0.0f : bound / (amax * lift)};
 }
