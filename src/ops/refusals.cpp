@@ -18,7 +18,7 @@ void refuse_cuda(const c10::OperatorHandle& op, torch::jit::Stack*) {
 
 TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {
   for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d",
-                           "binary_matmul", "q8_matmul", "q4_matmul"})
+                           "binary_matmul", "q8_matmul", "q4_matmul", "block_tail"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_transforms>());
 }
 
@@ -60,6 +60,7 @@ TORCH_LIBRARY_IMPL(bie, CUDA, m) {
                            "int8_grad",
                            "binary_init",
                            "init_scale_",
+                           "block_tail",
                            "diode_mix_float_",
                            "diode_mix_codes_",
                            "diode_mix_signs_",
