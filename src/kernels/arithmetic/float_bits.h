@@ -30,31 +30,28 @@ BIE_HOST_DEVICE std::uint16_t bf16_from_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// Both arms of a choice are made, and one is taken: loops of these conversions become vectors.
+
 BIE_HOST_DEVICE float float_from_f16(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
-  const std::uint32_t exponent = (half >> 10) & 31;
-  const std::uint32_t fraction = half & 1023u;
-  if (exponent == 31) return float_from_bits(sign | 0x7f800000u | (fraction << 13));
-  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24 is exact
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  return float_from_bits(sign | ((exponent + 112) << 23) | (fraction << 13));
+  const std::uint32_t magnitude = half & 0x7fffu;
+  const std::uint32_t bias = magnitude >= 0x7c00u ? 224u << 23 : 112u << 23;  // infinity and NaN stay what they are
+  const std::uint32_t normal = (magnitude << 13) + bias;
+  // Zero or subnormal: fraction * 2^-24 is exact.
+  const std::uint32_t small = bits_from_float(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  return float_from_bits(sign | (magnitude < 0x400u ? small : normal));
 }
 
 /// Round to nearest even; overflow gives infinity; any NaN becomes 0x7e00 with its sign.
 BIE_HOST_DEVICE std::uint16_t f16_from_float(float value) {
-  const std::uint32_t bits = bits_from_float(value);
-  const std::uint16_t sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
-  if (magnitude < 0x38800000u) {  // subnormal result: adding 0.5 rounds at 2^-24
-    const float shifted = float_from_bits(magnitude) + 0.5f;
-    return static_cast<std::uint16_t>(sign | (bits_from_float(shifted) - 0x3f000000u));
-  }
-  const std::uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
-  return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+  const std::uint32_t bits = bits_from_float(value), magnitude = bits & 0x7fffffffu;
+  const std::uint32_t normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000u) >> 13;
+  // A subnormal result: adding 0.5 rounds at 2^-24.
+  const std::uint32_t small = bits_from_float(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
+  std::uint32_t half = magnitude < 0x38800000u ? small : normal;
+  half = magnitude >= 0x477ff000u ? 0x7c00u : half;
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  return static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | half);
 }
 
 /// Element `index` of a float or int8 array, widened.
