@@ -15,8 +15,8 @@
 
 #include "bie/ops.h"
 #include "ops/autograd.h"
+#include "ops/backend/cpu/torch_parallel.h"
 #include "ops/bridge.h"
-#include "ops/torch_parallel.h"
 
 namespace bie::ops {
 namespace {
