@@ -17,6 +17,7 @@
 #include "ops/autograd.h"
 #include "ops/backend/cpu/torch_parallel.h"
 #include "ops/bridge.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -203,8 +204,5 @@ at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Te
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { m.impl("block_tail", bie::ops::block_tail_real); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { m.impl("block_tail", bie::ops::block_tail_real); }
-#endif
+BIE_OPERATORS(m) { m.impl("block_tail", bie::ops::block_tail_real); }
 TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("block_tail", bie::ops::block_tail_meta); }

@@ -10,6 +10,7 @@
 #include "ops/conv2d/conv2d_grad.h"
 #include "ops/gradient/sign_grad.h"
 #include "ops/layer_function.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -296,21 +297,12 @@ at::Tensor binary_conv2d_prepack(const at::Tensor& weight, std::int64_t in_chann
 
 }  // namespace bie::ops
 
-namespace {
-
-void implement(torch::Library& m) {
+BIE_OPERATORS(m) {
   using namespace bie::ops;
   m.impl("binary_conv2d", Forward::of<forward>);
   m.impl("binary_conv2d_backward", Backward::of<backward>);
   m.impl("binary_conv2d_prepack", prepack);
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
-#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

@@ -9,6 +9,7 @@
 #include "bie/ops.h"
 #include "ops/conv2d/conv2d_grad.h"
 #include "ops/nbit_layer.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -299,9 +300,7 @@ at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
 
 }  // namespace bie::ops
 
-namespace {
-
-void implement(torch::Library& m) {
+BIE_OPERATORS(m) {
   using namespace bie::ops;
   m.impl("q8_conv2d", Forward::of<forward<Width8>>);
   m.impl("q8_conv2d_backward", Backward::of<backward<Width8>>);
@@ -310,13 +309,6 @@ void implement(torch::Library& m) {
   m.impl("q8_conv2d_prepack", q8_prepack_any);
   m.impl("q4_conv2d_prepack", q4_prepack_any);
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
-#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

@@ -8,6 +8,7 @@
 #include "ops/bridge.h"
 #include "ops/gradient/sign_grad.h"
 #include "ops/linear/output_grad.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -214,20 +215,12 @@ at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, st
 
 }  // namespace bie::ops
 
-namespace {
-
-void implement(torch::Library& m) {
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
   m.impl("binary_linear", bie::ops::forward);
   m.impl("binary_linear_backward", bie::ops::backward);
   m.impl("binary_prepack", bie::ops::prepack);
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
-#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("binary_linear", bie::ops::forward_meta);

@@ -5,6 +5,7 @@
 #include "bie/ops.h"
 #include "ops/linear/output_grad.h"
 #include "ops/nbit_layer.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -253,9 +254,7 @@ at::Tensor q4_prepack(const at::Tensor& weight, std::int64_t in_features) {
 
 }  // namespace bie::ops
 
-namespace {
-
-void implement(torch::Library& m) {
+BIE_OPERATORS(m) {
   using namespace bie::ops;
   m.impl("q8_linear", Forward::of<forward<Width8>>);
   m.impl("q8_linear_backward", Backward::of<backward<Width8>>);
@@ -264,13 +263,6 @@ void implement(torch::Library& m) {
   m.impl("q8_prepack", q8_prepack_any);
   m.impl("q4_prepack", q4_prepack_any);
 }
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
-#endif
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   using namespace bie::ops;

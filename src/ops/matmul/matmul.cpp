@@ -11,6 +11,7 @@
 #include "ops/layer_function.h"
 #include "ops/linear/output_grad.h"
 #include "ops/matmul/gemm_batch.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -282,16 +283,10 @@ at::Tensor q4_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor&
 namespace {
 
 template <class W>
-void implement_one(torch::Library& m) {
+void implement_one(bie::ops::Operators& m) {
   using namespace bie::ops;
   m.impl(W::op_name, W::Forward::template of<forward<W>>);
   m.impl((std::string(W::op_name) + "_backward").c_str(), W::Backward::template of<backward<W>>);
-}
-
-void implement(torch::Library& m) {
-  implement_one<bie::ops::Signs>(m);
-  implement_one<bie::ops::Codes8>(m);
-  implement_one<bie::ops::Codes4>(m);
 }
 
 template <class W>
@@ -303,10 +298,11 @@ void describe_one(torch::Library& m) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { implement(m); }
-#endif
+BIE_OPERATORS(m) {
+  implement_one<bie::ops::Signs>(m);
+  implement_one<bie::ops::Codes8>(m);
+  implement_one<bie::ops::Codes4>(m);
+}
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   describe_one<bie::ops::Signs>(m);

@@ -15,6 +15,7 @@
 #include "ops/bridge.h"
 #include "ops/optim/diode_mix_step.h"
 #include "ops/random.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -224,16 +225,6 @@ void signs_many(at::TensorList params, at::TensorList grads, at::TensorList l, a
   sign_steps(op, items_of(op, params, grads, l, s, steps, streams), {1, lr, beta1, beta2, 0, 0, false, seed, 0});
 }
 
-void implement(torch::Library& m) {
-  m.impl("diode_mix_float_", float_one);
-  m.impl("diode_mix_codes_", codes_one);
-  m.impl("diode_mix_signs_", signs_one);
-  m.impl("diode_mix_float_many_", float_many);
-  m.impl("diode_mix_codes_many_", codes_many);
-  m.impl("diode_mix_signs_many_", signs_many);
-  m.impl("diode_mix_first_moment", first_moment_real);
-}
-
 /// The lists that the dispatcher takes.
 struct Lists {
   std::vector<at::Tensor> params, grads, l, s, scale_w;
@@ -309,10 +300,16 @@ at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarType dtype,
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
-#endif
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("diode_mix_float_", float_one);
+  m.impl("diode_mix_codes_", codes_one);
+  m.impl("diode_mix_signs_", signs_one);
+  m.impl("diode_mix_float_many_", float_many);
+  m.impl("diode_mix_codes_many_", codes_many);
+  m.impl("diode_mix_signs_many_", signs_many);
+  m.impl("diode_mix_first_moment", first_moment_real);
+}
 
 // A step gives nothing back, so there is nothing to infer.
 TORCH_LIBRARY_IMPL(bie, Meta, m) {

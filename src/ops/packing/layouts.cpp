@@ -12,6 +12,7 @@
 #include "ops/backend/cpu/torch_parallel.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/bridge.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -117,11 +118,6 @@ at::Tensor signs_to_layout_real(const at::Tensor& packed, std::int64_t k, std::s
   return out;
 }
 
-void implement(torch::Library& m) {
-  m.impl("signs_from_layout", signs_from_layout_real);
-  m.impl("signs_to_layout", signs_to_layout_real);
-}
-
 }  // namespace
 
 at::Tensor signs_from_layout(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view layout) {
@@ -137,10 +133,11 @@ at::Tensor signs_to_layout(const at::Tensor& packed, std::int64_t k, std::string
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
-#endif
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("signs_from_layout", signs_from_layout_real);
+  m.impl("signs_to_layout", signs_to_layout_real);
+}
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("signs_from_layout", bie::ops::signs_from_layout_meta);

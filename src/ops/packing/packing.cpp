@@ -9,6 +9,7 @@
 #include "ops/backend/cpu/torch_parallel.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/bridge.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -138,13 +139,6 @@ at::Tensor unpack_int4_real(const at::Tensor& packed, std::int64_t k) {
   return out;
 }
 
-void implement(torch::Library& m) {
-  m.impl("pack_signs", pack_signs_real);
-  m.impl("unpack_signs", unpack_signs_real);
-  m.impl("pack_int4", pack_int4_real);
-  m.impl("unpack_int4", unpack_int4_real);
-}
-
 }  // namespace
 
 at::Tensor pack_signs(const at::Tensor& x, const at::Tensor& bias) {
@@ -169,10 +163,13 @@ at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k) {
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
-#endif
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("pack_signs", pack_signs_real);
+  m.impl("unpack_signs", unpack_signs_real);
+  m.impl("pack_int4", pack_int4_real);
+  m.impl("unpack_int4", unpack_int4_real);
+}
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("pack_signs", bie::ops::pack_signs_meta);

@@ -13,6 +13,7 @@
 #include "bie/ops.h"
 #include "ops/backend/cpu/torch_parallel.h"
 #include "ops/backend/cuda/call.h"
+#include "ops/registration.h"
 
 namespace bie::ops {
 namespace {
@@ -215,15 +216,6 @@ void init_scale_real(at::Tensor& scale_a, const at::Tensor& x, double c) {
 
 void init_scale_meta(at::Tensor& scale_a, const at::Tensor&, double) { check_meta("init_scale_", "scale_a", scale_a); }
 
-void implement(torch::Library& m) {
-  m.impl("q8_quantize", q8_quantize_real);
-  m.impl("q4_quantize", q4_quantize_real);
-  m.impl("amax_quantize", amax_quantize_real);
-  m.impl("int8_grad", int8_grad_real);
-  m.impl("binary_init", binary_init_real);
-  m.impl("init_scale_", init_scale_real);
-}
-
 }  // namespace
 
 at::Tensor int8_codes(const Scaled& grad) {
@@ -346,10 +338,15 @@ void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c) {
 
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CPU, m) { bie::ops::implement(m); }
-#if BIE_WITH_CUDA
-TORCH_LIBRARY_IMPL(bie, CUDA, m) { bie::ops::implement(m); }
-#endif
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("q8_quantize", q8_quantize_real);
+  m.impl("q4_quantize", q4_quantize_real);
+  m.impl("amax_quantize", amax_quantize_real);
+  m.impl("int8_grad", int8_grad_real);
+  m.impl("binary_init", binary_init_real);
+  m.impl("init_scale_", init_scale_real);
+}
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("q8_quantize", bie::ops::q8_quantize_meta);
