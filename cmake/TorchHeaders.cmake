@@ -1,6 +1,6 @@
 # One precompiled header for everything that includes torch's: without it torch/nn/module.h costs each file 8 to 13
 # seconds. A precompiled header wants the same flags of all its users, so programs are compiled as position-independent as
-# libraries are, and the one file that needs OpenMP, src/ops/torch_parallel.cpp, does without.
+# libraries are, and the one file that needs OpenMP, src/ops/backend/cpu/torch_parallel.cpp, does without.
 if(BIE_USES_CLANG)
   # As CMake's own Compiler/Clang.cmake has it: the compiler that CMake knows is another.
   set(CMAKE_PCH_EXTENSION .pch)

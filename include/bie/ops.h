@@ -233,6 +233,33 @@ BIE_API std::tuple<at::Tensor, at::Tensor> binary_init(const at::Tensor& weight)
 /// Where scale_a is 0: scale_a = c * mean|x|, in place and without grad.
 BIE_API void init_scale_(const at::Tensor& scale_a, const at::Tensor& x, double c);
 
+/// The statistics [channels] of a BatchNorm in evaluation and, where it learns any, its numbers; undefined mean and
+/// var: there is none. float32.
+struct NormNumbers {
+  at::Tensor mean, var, weight, bias;
+  double eps = 1e-5;
+};
+
+/// v where v >= 0; below none: v, relu: 0, prelu: slope * v, one slope for all channels.
+struct TailActivation {
+  enum Kind { none, relu, prelu };
+  Kind kind = none;
+  at::Tensor slope;  ///< of prelu, one float32
+};
+
+/// What follows a product in evaluation, in one pass over its results: y = pool(act(x * a + b + shortcut)) with
+/// a = weight / sqrt(var + eps) and b = bias - mean * a, as torch computes it in float32. No derivative.
+/// @param x         [rows, channels] or [images, channels, height, width] float32, in either memory format.
+/// @param shortcut  like x, or undefined.
+/// @param pool      the largest of each pool x pool square is kept, the rest at the edges left out; 1: all.
+/// @return          [rows, channels] or [images, channels, height / pool, width / pool] in x's memory format.
+/// On CUDA torch's operators compute it one after the other.
+BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut = {},
+                              const TailActivation& act = {}, std::int64_t pool = 1);
+/// Whether that is one pass as things are: everything dense float32 on the CPU, with no gradient wanted.
+BIE_API bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
+                            const TailActivation& act);
+
 /// The numbers of one step of DiodeMix on one parameter.
 struct DiodeMixStep {
   std::int64_t step = 1;  ///< of this parameter, from 1

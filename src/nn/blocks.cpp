@@ -7,10 +7,12 @@
 
 #include "bie/nn/conv2d.h"
 #include "bie/nn/linear.h"
-#include "nn/block_tail.h"
+#include "bie/ops.h"
 
 namespace bie::nn {
 namespace {
+
+using ops::NormNumbers, ops::TailActivation;
 
 bool is_latent(const ModelConfig& c, const PlannedLayer& l) {
   return c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
@@ -62,12 +64,20 @@ bool has_numbers(const torch::nn::AnyModule& norm, NormNumbers* numbers) {
                                     read_numbers<torch::nn::BatchNorm2dImpl>(*module, numbers));
 }
 
+TailActivation tail_of(Activation act, const torch::nn::PReLU& prelu) {
+  switch (act) {
+    case Activation::relu: return {TailActivation::relu, {}};
+    case Activation::prelu: return {TailActivation::prelu, prelu->weight};
+    default: return {};
+  }
+}
+
 }  // namespace
 
 at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x) {
   if (norm.is_empty()) return x;
   NormNumbers numbers;
-  if (has_numbers(norm, &numbers) && has_block_tail(x, numbers, {}, {})) return block_tail(x, numbers, {}, {}, 1);
+  if (has_numbers(norm, &numbers) && ops::has_block_tail(x, numbers, {}, {})) return ops::block_tail(x, numbers);
   return norm.forward(x);
 }
 
@@ -110,10 +120,10 @@ Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
 at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut, std::int64_t pool) {
   const at::Tensor product = product_->forward(normalised(signs_norm_, x));
   NormNumbers numbers;
-  const TailActivation act{act_, prelu_ ? prelu_->weight : at::Tensor()};
+  const TailActivation act = tail_of(act_, prelu_);
   const bool pools = pool == 1 || (product.dim() == 4 && product.size(2) >= pool && product.size(3) >= pool);
-  if (!is_training() && pools && has_numbers(norm_, &numbers) && has_block_tail(product, numbers, shortcut, act))
-    return block_tail(product, numbers, shortcut, act, pool);
+  if (!is_training() && pools && has_numbers(norm_, &numbers) && ops::has_block_tail(product, numbers, shortcut, act))
+    return ops::block_tail(product, numbers, shortcut, act, pool);
   at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
   if (shortcut.defined()) y = y + shortcut;
   y = act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "nn/ordinary_tensors.h"
-#include "ops/quantizers.h"
+#include "ops/quantize/quantizers.h"
 
 namespace bie::nn {
 

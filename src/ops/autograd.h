@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "ops/bridge.h"
-#include "ops/integer_grad.h"
+#include "ops/gradient/integer_grad.h"
 
 namespace bie::ops {
 

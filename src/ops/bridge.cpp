@@ -10,10 +10,10 @@
 #include "bie/kernels/cuda/registry.h"
 #include "bie/kernels/huge_pages.h"
 #include "bie/kernels/registry.h"
-#include "ops/cpu_tuning.h"
-#include "ops/cuda_products.h"
-#include "ops/dispatch_log.h"
-#include "ops/torch_parallel.h"
+#include "ops/backend/cpu/torch_parallel.h"
+#include "ops/backend/cuda/products.h"
+#include "ops/tuning/cpu_tuning.h"
+#include "ops/tuning/dispatch_log.h"
 
 namespace bie::ops {
 namespace {

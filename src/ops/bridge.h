@@ -92,6 +92,11 @@ void check_one_device(const char* op, std::initializer_list<at::Tensor> tensors)
 void check_status(const char* op, kernels::Status status);
 /// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);
+/// The row that this CPU runs.
+template <class Row, class Shape>
+const Row& chosen(const char* op, const kernels::Table<Row>& table, const Shape& shape) {
+  return kernels::choose(table, shape, host_isas(op));
+}
 
 /// bias_a as dense float32 [k], or undefined.
 at::Tensor float_bias(const char* op, const at::Tensor& bias, std::int64_t k);

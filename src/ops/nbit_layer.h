@@ -4,10 +4,10 @@
 
 #include <string>
 
+#include "ops/backend/cuda/mixed_product.h"
+#include "ops/gradient/nbit_grad.h"
 #include "ops/layer_function.h"
-#include "ops/mixed_product.h"
-#include "ops/nbit_grad.h"
-#include "ops/quantizers.h"
+#include "ops/quantize/quantizers.h"
 
 namespace bie::ops {
 

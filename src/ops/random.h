@@ -1,7 +1,7 @@
-// The random numbers of kernels/random.h by their names here.
+// The random numbers of kernels/arithmetic/random.h by their names here.
 #pragma once
 
-#include "kernels/random.h"
+#include "kernels/arithmetic/random.h"
 
 namespace bie::ops {
 

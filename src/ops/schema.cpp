@@ -96,6 +96,10 @@ TORCH_LIBRARY(bie, m) {
   m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");
 
   m.def(
+      "block_tail(Tensor x, Tensor? mean=None, Tensor? var=None, Tensor? weight=None, Tensor? bias=None, "
+      "Tensor? shortcut=None, Tensor? slope=None, *, float eps=1e-5, str activation=\"none\", int pool=1) -> Tensor");
+
+  m.def(
       "diode_mix_float_(Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, *, int step, "
       "float lr, float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, int seed=0, "
       "int stream=0) -> ()");

@@ -1,5 +1,5 @@
 // The scalar conversions behind the reference rows, against the formats' definitions and the compiler's own type.
-#include "kernels/float_bits.h"
+#include "kernels/arithmetic/float_bits.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "bie/kernels/sign_layout.h"
 #include "every_row.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
@@ -229,6 +231,53 @@ TEST(Packing, NegativeSizesAreRefusedByEveryRow) {
     });
     EXPECT_TRUE(out.untouched());
   }
+}
+
+// Bytes of a layout in its own order, as its documentation writes it: the row and the byte of the row that each holds.
+std::vector<std::pair<std::int64_t, std::int64_t>> order_of(SignLayout layout, std::int64_t rows, std::int64_t bytes) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> order;
+  if (layout == SignLayout::btc) {
+    for (std::int64_t eight = 0; eight < rows / 8; ++eight)
+      for (std::int64_t part = 0; part < bytes / 16; ++part)
+        for (std::int64_t row = 0; row < 8; ++row)
+          for (std::int64_t byte = 0; byte < 16; ++byte) order.emplace_back(8 * eight + row, 16 * part + byte);
+  } else if (layout == SignLayout::bstc) {
+    for (std::int64_t word = 0; word < bytes / 4; ++word)
+      for (std::int64_t row = 0; row < rows; ++row)
+        for (std::int64_t byte = 0; byte < 4; ++byte) order.emplace_back(row, 4 * word + byte);
+  } else {
+    for (std::int64_t byte = 0; byte < bytes; ++byte)
+      for (std::int64_t row = 0; row < rows; ++row) order.emplace_back(row, byte);
+  }
+  return order;
+}
+
+TEST(SignLayouts, EveryByteAndBitHasItsPlace) {
+  ReplayableRng rng;
+  const kernels::SignRows cases[] = {{SignLayout::btc, 16, 32, 16},  {SignLayout::btc, 640, 160, 640},
+                                     {SignLayout::bstc, 33, 8, 64},  {SignLayout::bstc, 1000, 100, 1024},
+                                     {SignLayout::columns, 7, 3, 7}, {SignLayout::columns, 999, 131, 999}};
+  for (const kernels::SignRows& c : cases) {
+    const std::vector<unsigned char> packed = rng.bytes(c.n * c.row_bytes);
+    std::vector<unsigned char> bytes;
+    for (const auto& [row, byte] : order_of(c.layout, c.layout_rows, c.row_bytes)) {
+      const unsigned char from = row < c.n ? packed[static_cast<std::size_t>(row * c.row_bytes + byte)] : 0;
+      unsigned char reversed = 0;
+      for (int bit = 0; bit < 8; ++bit) reversed |= static_cast<unsigned char>((from >> bit & 1) << (7 - bit));
+      bytes.push_back(c.layout == SignLayout::columns ? from : reversed);
+    }
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      GuardedBytes to(bytes.size()), from(packed.size());
+      ASSERT_EQ(signs_to_layout(c, packed.data(), to.data(), pool.parallel()), Status::ok);
+      EXPECT_TRUE(same_bytes(bytes, to));
+      ASSERT_EQ(signs_from_layout(c, bytes.data(), from.data(), pool.parallel()), Status::ok);
+      EXPECT_TRUE(same_bytes(packed, from));
+    }
+  }
+  EXPECT_EQ(signs_to_layout({SignLayout::columns, 1, 1, -1}, nullptr, nullptr, serial()), Status::bad_shape);
+  EXPECT_EQ(signs_from_layout({SignLayout::columns, -1, 1, 1}, nullptr, nullptr, serial()), Status::bad_shape);
+  EXPECT_EQ(signs_from_layout({SignLayout::columns, 1, -1, 1}, nullptr, nullptr, serial()), Status::bad_shape);
 }
 
 }  // namespace

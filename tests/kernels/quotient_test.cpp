@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/float_bits.h"
+#include "kernels/arithmetic/float_bits.h"
 
 namespace bie::kernels::test {
 namespace {

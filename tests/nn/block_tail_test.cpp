@@ -1,6 +1,4 @@
 // What follows a product in evaluation equals torch's operators one after the other, in every layout.
-#include "nn/block_tail.h"
-
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
@@ -14,7 +12,9 @@
 
 #include <limits>
 
-namespace bie::nn {
+#include "bie/ops.h"
+
+namespace bie::ops {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -35,8 +35,8 @@ at::Tensor by_torch(const at::Tensor& x, const NormNumbers& norm, const at::Tens
   if (norm.mean.defined())
     y = at::batch_norm(x, norm.weight, norm.bias, norm.mean, norm.var, false, 0.1, norm.eps, false);
   if (shortcut.defined()) y = y + shortcut;
-  if (act.kind == Activation::relu) y = at::relu(y);
-  if (act.kind == Activation::prelu) y = at::prelu(y, act.slope);
+  if (act.kind == TailActivation::relu) y = at::relu(y);
+  if (act.kind == TailActivation::prelu) y = at::prelu(y, act.slope);
   return pool > 1 ? at::max_pool2d(y, pool) : y;
 }
 
@@ -50,14 +50,15 @@ void expect_torch(const at::Tensor& x, const NormNumbers& norm, const at::Tensor
       << x.sizes() << ", pool " << pool << ", activation " << static_cast<int>(act.kind);
 }
 
-const TailActivation activations[] = {{Activation::none, {}}, {Activation::relu, {}}, {Activation::prelu, {}}};
+const TailActivation activations[] = {
+    {TailActivation::none, {}}, {TailActivation::relu, {}}, {TailActivation::prelu, {}}};
 
 TEST(BlockTail, EqualsTorchsOperators) {
   at::manual_seed(1);
   const at::NoGradGuard no_grad;
   for (TailActivation act : activations) {
     for (const float slope : {0.25f, -0.5f, 3.0f}) {
-      if (act.kind == Activation::prelu) act.slope = at::full({1}, slope);
+      if (act.kind == TailActivation::prelu) act.slope = at::full({1}, slope);
       for (const bool learned : {false, true})
         for (const bool shortcut : {false, true}) {
           const at::Tensor rows = at::randn({37, 19});
@@ -72,9 +73,9 @@ TEST(BlockTail, EqualsTorchsOperators) {
         }
     }
   }
-  expect_torch(at::randn({2, 5, 4, 4}), {}, {}, {Activation::relu, {}}, 2);
-  expect_torch(at::randn({0, 5, 4, 4}), numbers(5, true), {}, {Activation::relu, {}}, 1);
-  expect_torch(at::randn({64, 3, 70, 70}), numbers(3, true), {}, {Activation::relu, {}}, 2);  // several tasks
+  expect_torch(at::randn({2, 5, 4, 4}), {}, {}, {TailActivation::relu, {}}, 2);
+  expect_torch(at::randn({0, 5, 4, 4}), numbers(5, true), {}, {TailActivation::relu, {}}, 1);
+  expect_torch(at::randn({64, 3, 70, 70}), numbers(3, true), {}, {TailActivation::relu, {}}, 2);  // several tasks
 }
 
 TEST(BlockTail, NanAndInfinityGoWhereTorchPutsThem) {
@@ -83,7 +84,7 @@ TEST(BlockTail, NanAndInfinityGoWhereTorchPutsThem) {
   for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast})
     for (const float value : {nan_value, infinity, -infinity})
       for (TailActivation act : activations) {
-        if (act.kind == Activation::prelu) act.slope = at::full({1}, 0.25f);
+        if (act.kind == TailActivation::prelu) act.slope = at::full({1}, 0.25f);
         for (const std::int64_t place : {0, 1, 5, 6, 24}) {
           at::Tensor x = at::randn({2, 4, 6, 6}).contiguous(format);
           x[1][2][place / 6][place % 6].fill_(value);
@@ -94,7 +95,7 @@ TEST(BlockTail, NanAndInfinityGoWhereTorchPutsThem) {
 
 TEST(BlockTail, IsForDenseFloatsOfTheCpuWithoutGradients) {
   const NormNumbers norm = numbers(4, true);
-  const TailActivation relu{Activation::relu, {}};
+  const TailActivation relu{TailActivation::relu, {}};
   const at::Tensor x = at::randn({2, 4, 6, 6});
   EXPECT_FALSE(has_block_tail(x, norm, {}, relu)) << "a gradient may be wanted";
   const at::NoGradGuard no_grad;
@@ -104,8 +105,8 @@ TEST(BlockTail, IsForDenseFloatsOfTheCpuWithoutGradients) {
   EXPECT_FALSE(has_block_tail(at::randn({4}), norm, {}, relu));
   EXPECT_FALSE(has_block_tail(x, norm, at::randn({2, 4, 6, 5}), relu));
   EXPECT_FALSE(has_block_tail(x, norm, x.contiguous(at::MemoryFormat::ChannelsLast), relu));
-  EXPECT_FALSE(has_block_tail(x, norm, {}, {Activation::prelu, at::rand({4})})) << "a slope for each channel";
+  EXPECT_FALSE(has_block_tail(x, norm, {}, {TailActivation::prelu, at::rand({4})})) << "a slope for each channel";
 }
 
 }  // namespace
-}  // namespace bie::nn
+}  // namespace bie::ops

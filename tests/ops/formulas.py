@@ -216,3 +216,21 @@ def close(actual, wanted, dtype=F32, size=None):
     wanted = wanted.to(F64)
     bound = 4 * eps * max(1e-30, float(wanted.abs().max() if size is None else size))
     torch.testing.assert_close(actual.to(F64), wanted, rtol=eps, atol=bound)
+
+
+def block_tail(x, norm, eps, shortcut, activation, slope, pool):
+    """pool(act((x - mean) / sqrt(var + eps) * weight + bias + shortcut)) in float64, square by square."""
+    y = x.double()
+    if norm:
+        column = [-1] + [1] * (x.dim() - 2)
+        y = (y - norm["mean"].double().view(column)) / (norm["var"].double() + eps).sqrt().view(column)
+        if "weight" in norm:
+            y = y * norm["weight"].double().view(column) + norm["bias"].double().view(column)
+    y = y if shortcut is None else y + shortcut.double()
+    below = {"none": 1.0, "relu": 0.0, "prelu": None if slope is None else slope.item()}[activation]
+    y = torch.where(y < 0, y * below, y)
+    if pool == 1:
+        return y
+    height, width = y.shape[2] // pool, y.shape[3] // pool
+    squares = y[:, :, : height * pool, : width * pool].reshape(*y.shape[:2], height, pool, width, pool)
+    return squares.amax(dim=(3, 5))

@@ -114,6 +114,12 @@ def samples(operators):
         (o.int8_grad, (x,), {}),
         (o.binary_init, (w,), {}),
         (o.init_scale_, (torch.tensor(0.0), x, 2.0), {}),
+        (o.block_tail, (x, torch.zeros(17), torch.ones(17)), {}),
+        (
+            o.block_tail,
+            (image.to(memory_format=last), *[torch.ones(3)] * 4, image.clone(), torch.tensor([0.25])),
+            {"activation": "prelu", "pool": 2},
+        ),
         (o.diode_mix_float_, (w.clone(), w, *moments), step | {"eps": 1e-6}),
         (o.diode_mix_codes_, (codes8.clone(), w, *moments, SW.clone()), step | {"eps": 1e-6, "bits": 8}),
         (o.diode_mix_signs_, (codes8.clone(), codes8, *moments), step),

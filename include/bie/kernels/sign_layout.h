@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "bie/kernels/parallel.h"
+#include "bie/kernels/status.h"
+
 namespace bie::kernels {
 
 enum class SignLayout : std::uint8_t {
@@ -30,5 +33,15 @@ constexpr std::uint8_t turn_bits(SignLayout layout, std::uint8_t value) {
   byte = (byte & 0xcc) >> 2 | (byte & 0x33) << 2;
   return static_cast<std::uint8_t>((byte & 0xaa) >> 1 | (byte & 0x55) << 1);
 }
+
+/// Rows of a weight [n, row_bytes] and the layout that holds them, of layout_rows >= n.
+struct SignRows {
+  SignLayout layout;
+  std::int64_t n, row_bytes, layout_rows;
+};
+/// Status::bad_shape where a size is negative.
+Status signs_from_layout(const SignRows&, const std::uint8_t* bytes, std::uint8_t* packed, const Parallel&);
+/// Rows beyond n become zeros.
+Status signs_to_layout(const SignRows&, const std::uint8_t* packed, std::uint8_t* bytes, const Parallel&);
 
 }  // namespace bie::kernels

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/arithmetic/float_bits.h"
 #include "kernels/check.h"
-#include "kernels/float_bits.h"
 
 namespace bie::kernels::cpu {
 namespace {

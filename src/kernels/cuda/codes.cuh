@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "bie/kernels/cuda/conv2d.h"
+#include "kernels/arithmetic/codes.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/launch.cuh"
 

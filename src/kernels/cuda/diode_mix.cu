@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/arithmetic/diode_mix.h"
+#include "kernels/arithmetic/random.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/random.h"
 
 namespace bie::kernels::cuda {
 namespace {
@@ -75,26 +76,14 @@ Status run_step(const DiodeMixTensor* tensors, int count, const Step& step, cons
       tensors, count, [&](int) { return step; }, queue);
 }
 
-/// A moment as it is kept. bfloat16 is a float32 without its low 16 bits: add a random number below them and cut.
+/// A moment as it is kept: float32, or bfloat16 rounded at random.
 template <class M>
 __device__ M stored(float value, std::uint32_t random) {
-  if constexpr (std::is_same_v<M, float>) {
+  if constexpr (std::is_same_v<M, float>)
     return value;
-  } else {
-    if (!isfinite(value)) return narrow<M>(value);
-    return __ushort_as_bfloat16(static_cast<unsigned short>((__float_as_uint(value) + (random & 0xffffu)) >> 16));
-  }
+  else
+    return __ushort_as_bfloat16(bf16_at_random(value, random));
 }
-
-struct Adam {
-  AdamNumbers o;
-  __device__ float operator()(float w, float& l, float& s, float g, float rate) const {
-    l = o.b1 * l + o.d1 * g;
-    s = o.b2 * s + o.d2 * g * g;
-    const float p = w - __fdiv_rn(rate * l, __fsqrt_rn(s) + o.eps);
-    return p - o.decay * p;
-  }
-};
 
 /// Reads and keeps what every kind of step has four of.
 template <class G, class M>
@@ -119,17 +108,17 @@ struct State {
 
 template <class P, class M>
 struct FloatStep {
-  Adam adam;
+  AdamNumbers o;
 
   __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
     State<P, M> state(t, first);
     Four<P> w = load_four(static_cast<const P*>(t.param), first, t.count);
-    const Stream stream(t.random);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
-      w.at[j] = narrow<P>(adam(widen(w.at[j]), l, s, widen(state.g.at[j]), t.rate));
-      state.set(j, l, s, std::is_same_v<M, float> ? 0 : stream.bits(first + j));
+      float wide = widen(w.at[j]), l = widen(state.l.at[j]), s = widen(state.s.at[j]);
+      adam(o, t.rate, widen(state.g.at[j]), &wide, &l, &s);
+      w.at[j] = narrow<P>(wide);
+      state.set(j, l, s, std::is_same_v<M, float> ? 0 : random_bits(t.random, first + j));
     }
     state.keep(t, first);
     store_four(static_cast<P*>(t.param), first, t.count, w);
@@ -138,32 +127,23 @@ struct FloatStep {
 
 template <class G, class M>
 struct CodeStep {
-  Adam adam;
+  AdamNumbers o;
 
   __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
     State<G, M> state(t, first);
     Four<std::int8_t> q = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
-    const Stream stream(t.random);
     const float scale = value_of(t.scale), next = value_of(t.next);
     const float hi = static_cast<float>((1 << (t.bits - 1)) - 1), lo = -hi - 1;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
-      const float w = adam(static_cast<float>(q.at[j]) * scale, l, s, widen(state.g.at[j]), t.rate);
-      const std::uint64_t random = stream.bits(first + j);
-      q.at[j] = rounded(__fdiv_rn(w, next), lo, hi, uniform(random));
+      float w = static_cast<float>(q.at[j]) * scale, l = widen(state.l.at[j]), s = widen(state.s.at[j]);
+      adam(o, t.rate, widen(state.g.at[j]), &w, &l, &s);
+      const std::uint64_t random = random_bits(t.random, first + j);
+      q.at[j] = static_cast<std::int8_t>(rounded_at_random(w / next, lo, hi, uniform(random)));
       state.set(j, l, s, random);
     }
     state.keep(t, first);
     store_four(static_cast<std::int8_t*>(t.param), first, t.count, q);
-  }
-
-  /// clamp(v) goes to the code below it or, with the probability of its distance to that, to the one above.
-  __device__ static std::int8_t rounded(float v, float lo, float hi, float u) {
-    const float above = v > lo ? v : lo, clamped = above < hi ? above : hi;
-    const int cut = static_cast<int>(clamped);  // towards 0
-    const int below = cut - (static_cast<float>(cut) > clamped ? 1 : 0);
-    return static_cast<std::int8_t>(below + (u >= 1 - (clamped - static_cast<float>(below)) ? 1 : 0));
   }
 };
 
@@ -174,17 +154,12 @@ struct SignStep {
   __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
     State<G, M> state(t, first);
     Four<std::int8_t> w = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
-    const Stream stream(t.random);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float l = widen(state.l.at[j]), s = widen(state.s.at[j]);
-      l = l + o.d1 * (widen(state.g.at[j]) - l);
-      const float vote = (l > 0 ? o.lr : 0.0f) - (l < 0 ? o.lr : 0.0f);
-      s += o.d2 * (vote - s);
-      const int magnitude = w.at[j] < 0 ? -w.at[j] : w.at[j];
-      const int moved = s > 0 ? -magnitude : magnitude;
-      w.at[j] = static_cast<std::int8_t>(moved > 127 ? 127 : moved);
-      state.set(j, l, s, std::is_same_v<M, float> ? 0 : stream.bits(first + j));
+      sign_vote(o, widen(state.g.at[j]), &l, &s);
+      w.at[j] = static_cast<std::int8_t>(with_sign(w.at[j], s > 0 ? -1 : 0));
+      state.set(j, l, s, std::is_same_v<M, float> ? 0 : random_bits(t.random, first + j));
     }
     state.keep(t, first);
     store_four(static_cast<std::int8_t*>(t.param), first, t.count, w);
@@ -231,9 +206,7 @@ struct StoreRenewed {
   float* next;
   __device__ void operator()(const Magnitudes& total) const {
     const float now = value_of(scale);
-    const double mean = static_cast<double>(total.sum) / static_cast<double>(count) * now;
-    const float renewed = static_cast<float>(mean_to_step * mean);
-    *next = renewed > 0 && (left_out == nullptr || *left_out == 0) ? renewed : now;
+    *next = left_out == nullptr || *left_out == 0 ? renewed(total.sum, count, now, mean_to_step) : now;
   }
 };
 
@@ -244,14 +217,10 @@ struct FirstMoment {
   M* moment;
 
   __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    const Stream stream(random);
     const Four<std::int8_t> w = load_four(signs, first, count);
     Four<M> to;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float against = w.at[j] < 0 ? 1e-3f : w.at[j] > 0 ? -1e-3f : 0.0f;
-      to.at[j] = narrow<M>(against * uniform(stream.bits(first + j)));
-    }
+    for (int j = 0; j < 4; ++j) to.at[j] = narrow<M>(first_moment(w.at[j], uniform(random_bits(random, first + j))));
     store_four(moment, first, count, to);
   }
 };
@@ -274,14 +243,14 @@ Status diode_mix_floats(const DiodeMixTensor* tensors, int count, Dtype param, D
                         const Queue& queue) {
   return with_float(param, [&](auto p) {
     return with_moments(
-        moments, [&](auto m) { return run_step(tensors, count, FloatStep<decltype(p), decltype(m)>{{o}}, queue); });
+        moments, [&](auto m) { return run_step(tensors, count, FloatStep<decltype(p), decltype(m)>{o}, queue); });
   });
 }
 
 Status diode_mix_codes(const DiodeMixTensor* tensors, int count, Dtype grad, Dtype moments, const AdamNumbers& o,
                        const Queue& queue) {
   return with_state(grad, moments, [&](auto g, auto m) {
-    return run_step(tensors, count, CodeStep<decltype(g), decltype(m)>{{o}}, queue);
+    return run_step(tensors, count, CodeStep<decltype(g), decltype(m)>{o}, queue);
   });
 }
 

@@ -1,4 +1,4 @@
-// Elements of the kernels' dtypes as float32 and back, rounded as float_bits.h rounds them.
+// Elements of the kernels' dtypes as float32 and back, rounded as arithmetic/float_bits.h rounds them.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -57,11 +57,6 @@ auto with_float(Dtype dtype, const Body& body) {
 template <class Body>
 auto with_value(Dtype dtype, const Body& body) {
   return dtype == Dtype::s8 ? body(std::int8_t{}) : with_float(dtype, body);
-}
-
-/// clamp(rint(xs / step), lo, hi) by true division; NaN gives lo.
-__device__ inline int quantize(float xs, float step, float lo, float hi) {
-  return static_cast<int>(fminf(fmaxf(rintf(__fdiv_rn(xs, step)), lo), hi));
 }
 
 }  // namespace bie::kernels::cuda

@@ -1,6 +1,6 @@
 #include "bie/kernels/cuda/gradient.h"
 
-#include "kernels/cuda/estimator.cuh"
+#include "kernels/arithmetic/estimator.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
 
@@ -19,8 +19,7 @@ struct QuantizedValues {
     const Four<float> from = load_four(x, first, count);
     Four<T> v;
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      v.at[j] = narrow<T>(round_clamped(__fdiv_rn(from.at[j], step), codes.lo, codes.hi) * factor);
+    for (int j = 0; j < 4; ++j) v.at[j] = narrow<T>(round_clamped(from.at[j] / step, codes.lo, codes.hi) * factor);
     store_four(out, first, count, v);
   }
 };
@@ -52,7 +51,7 @@ struct MaskClipped {
     const Four<float> weight = load_four(w, first, count);
     Four<float> g = load_four(static_cast<const float*>(grad), first, count);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) g.at[j] *= inside_range(__fdiv_rn(weight.at[j], step), codes.lo, codes.hi);
+    for (int j = 0; j < 4; ++j) g.at[j] *= inside_range(weight.at[j] / step, codes.lo, codes.hi);
     store_four(grad, first, count, g);
   }
 };

@@ -1,8 +1,6 @@
 #include "bie/kernels/cuda/input_grad.h"
 
-#include <cfloat>
-
-#include "kernels/cuda/estimator.cuh"
+#include "kernels/arithmetic/estimator.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -16,47 +14,35 @@ struct Terms {
   __device__ void add(const Terms& other) { sum += other.sum; }
 };
 
-struct Estimate {
-  float grad, term, code;  ///< term: what the gradient of the scale adds up
-};
-
-struct SignEstimator {
-  float bound;
-
-  __device__ Estimate operator()(float xs, float up) const {
-    const float grad = up * inside_range(xs, -bound, bound), code = sign(xs);
-    return {grad, grad * code, code};
-  }
-};
 struct SignRule {
+  struct Estimator {
+    float bound;
+    __device__ Estimate operator()(float xs, float up) const { return sign_estimate(xs, up, bound); }
+  };
+
   Scalar scale;
   double denominator;
-  /// |xs / scale| <= 1 in float32 where |xs| <= |scale|: a quotient of the next float is rounded to more than 1.
-  /// Infinity divided by itself is not inside.
-  __device__ SignEstimator estimator() const { return {fminf(fabsf(clip_divisor(value_of(scale))), FLT_MAX)}; }
+  __device__ Estimator estimator() const { return {sign_bound(value_of(scale))}; }
 };
 
-struct QuantizerEstimator {
-  const CodeBounds& codes;
-  const bool& exact;
-  float divisor, step, gain;
-
-  __device__ Estimate operator()(float xs, float up) const {
-    const float v = __fdiv_rn(xs, divisor);
-    const float inside = inside_range(v, codes.lo, codes.hi), clamped = round_clamped(v, codes.lo, codes.hi);
-    const float grad = up * gain * inside;
-    // Outside, the clamped value is the bound itself.
-    const float term = (clamped - v * inside) * (exact ? up : grad);
-    return {grad, term, step == divisor ? clamped : round_clamped(__fdiv_rn(xs, step), codes.lo, codes.hi)};
-  }
-};
 struct QuantizerRule {
+  struct Estimator {
+    const CodeBounds& codes;
+    const bool& exact;
+    float divisor, step, gain;
+    __device__ Estimate operator()(float xs, float up) const {
+      Estimate e = quantizer_estimate(xs, up, {codes.lo, codes.hi, divisor, gain, exact});
+      if (step != divisor) e.code = round_clamped(xs / step, codes.lo, codes.hi);
+      return e;
+    }
+  };
+
   Scalar scale;
   CodeBounds codes;
   StepRule rule;
   double denominator;
 
-  __device__ QuantizerEstimator estimator() const {
+  __device__ Estimator estimator() const {
     const float by = value_of(scale);
     return {codes, rule.exact, clip_divisor(by), lifted(by, codes.floor), rule.scaled ? by : 1.0f};
   }

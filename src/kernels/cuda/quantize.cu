@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/amax_factor.h"
+#include "kernels/arithmetic/codes.h"
 #include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
@@ -10,11 +10,6 @@
 
 namespace bie::kernels::cuda {
 namespace {
-
-/// max(v, floor) that keeps NaN.
-__device__ float lifted(float v, float floor) { return v < floor ? floor : v; }
-/// clamp(v, lo, hi) that keeps NaN.
-__device__ float clamped(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
 
 // Means.
 
@@ -81,7 +76,7 @@ struct Quantize {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float v = widen(from.at[j]);
-      const float code = clamped(rintf(__fdiv_rn(v, step)), lo, hi);
+      const float code = clamped(rintf(v / step), lo, hi);
       to.at[j] = static_cast<std::int8_t>(isnan(code) ? 0 : static_cast<int>(code));
       finite &= isfinite(v);
     }
@@ -91,8 +86,6 @@ struct Quantize {
 };
 
 // Codes by a factor that is bound / amax, or 0 where every code is 0.
-
-__device__ float scaled(float v, const AmaxFactor& factor) { return v * factor.lift * factor.by; }
 
 template <class T>
 struct TakeExtremes {
@@ -117,7 +110,7 @@ struct StoreAmaxScale {
       return;
     }
     *factor = amax_factor(range.bound, most);
-    *scale = most <= 0x1p-24f ? 1.0f : factor->by;
+    *scale = amax_scale(most, *factor);
   }
 };
 
@@ -133,18 +126,14 @@ struct AmaxQuantize {
     const Four<T> from = load_four(x, first, count);
     Four<T> to;
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      to.at[j] = narrow<T>(by.by == 0 ? 0.0f : clamped(rintf(scaled(widen(from.at[j]), by)), range.lo, range.bound));
+    for (int j = 0; j < 4; ++j) to.at[j] = narrow<T>(amax_code(widen(from.at[j]), by, range.lo, range.bound));
     store_four(q, first, count, to);
   }
 };
 
 struct StoreGradFactor {
   AmaxFactor* factor;
-  __device__ void operator()(const Extremes& g) const {
-    const float amax = g.max > 0 ? g.max : fabsf(g.min);
-    *factor = amax_factor(127, g.all_finite ? amax : 0.0f);
-  }
+  __device__ void operator()(const Extremes& g) const { *factor = grad_factor(g.min, g.max, g.all_finite != 0); }
 };
 
 template <class T>
@@ -162,8 +151,7 @@ struct Int8Grad {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float v = widen(from.at[j]) * before;
-      const float code = by.by == 0 ? 0.0f : rintf(clamped(scaled(v, by), -127, 127));  // 0 where v may be NaN
-      to.at[j] = static_cast<std::int8_t>(static_cast<int>(code));
+      to.at[j] = static_cast<std::int8_t>(by.by == 0 ? 0 : grad_code(v, by, -127, 127));  // 0 where v may be NaN
     }
     store_four(q, first, count, to);
   }
@@ -206,9 +194,7 @@ struct StoreCentring {
     const float mean = static_cast<float>(w.magnitude / n);
     *scale = isfinite(mean) ? mean : NAN;
     out->centre = static_cast<float>(w.sum / n);
-    // The largest weight is the largest centred one: a rounded subtraction keeps the order. An all-equal weight may
-    // centre to tiny negatives only.
-    out->factor = amax_factor(127, fmaxf(0.0f, w.max - out->centre));
+    out->factor = centred_factor(w.max, out->centre);
   }
 };
 
@@ -223,12 +209,8 @@ struct BinaryInit {
     const Four<T> from = load_four(w, first, count);
     Four<std::int8_t> to;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float c = widen(from.at[j]) - by.centre;
-      const float code = by.factor.by == 0 ? 0.0f : rintf(clamped(scaled(c, by.factor), -127, 127));
-      const int whole = isnan(code) ? 0 : static_cast<int>(code);
-      to.at[j] = static_cast<std::int8_t>(whole != 0 ? whole : c < 0 ? -1 : 1);
-    }
+    for (int j = 0; j < 4; ++j)
+      to.at[j] = static_cast<std::int8_t>(centred_code(widen(from.at[j]), by.centre, by.factor));
     store_four(q, first, count, to);
   }
 };

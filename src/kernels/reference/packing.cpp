@@ -1,6 +1,7 @@
 // The definition of sign and int4 packing: one dull loop each.
 #include "bie/kernels/packing.h"
 
+#include "bie/kernels/sign_layout.h"
 #include "kernels/check.h"
 #include "kernels/reference/reference.h"
 
@@ -61,6 +62,35 @@ void unpack_int4(const RowsShape& shape, const std::uint8_t* packed, std::int8_t
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t i = 0; i < shape.k; ++i)
         codes[row * shape.k + i] = static_cast<std::int8_t>(reference::s4_at(packed + row * bytes, i));
+  });
+}
+
+namespace {
+
+/// body(row, byte) of rows [0, rows).
+template <class Body>
+Status for_row_bytes(std::int64_t rows, std::int64_t row_bytes, const Parallel& parallel, const Body& body) {
+  if (rows < 0 || row_bytes < 0) return Status::bad_shape;
+  parallel_for(parallel, rows, 1 + 65536 / (row_bytes + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t byte = 0; byte < row_bytes; ++byte) body(row, byte);
+  });
+  return Status::ok;
+}
+
+}  // namespace
+
+Status signs_from_layout(const SignRows& s, const std::uint8_t* bytes, std::uint8_t* packed, const Parallel& parallel) {
+  return for_row_bytes(s.n, s.row_bytes, parallel, [&](std::int64_t row, std::int64_t byte) {
+    packed[row * s.row_bytes + byte] =
+        turn_bits(s.layout, bytes[place_in(s.layout, row, byte, s.layout_rows, s.row_bytes)]);
+  });
+}
+
+Status signs_to_layout(const SignRows& s, const std::uint8_t* packed, std::uint8_t* bytes, const Parallel& parallel) {
+  return for_row_bytes(s.layout_rows, s.row_bytes, parallel, [&](std::int64_t row, std::int64_t byte) {
+    bytes[place_in(s.layout, row, byte, s.layout_rows, s.row_bytes)] =
+        row < s.n ? turn_bits(s.layout, packed[row * s.row_bytes + byte]) : std::uint8_t{0};
   });
 }
 

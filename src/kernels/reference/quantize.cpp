@@ -1,6 +1,7 @@
 // The definition of the row quantiser (one dull loop) and of the mean that chooses step sizes.
 #include "bie/kernels/quantize.h"
 
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -20,7 +21,8 @@ Status run(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_
       const float value = load_float(static_cast<const char*>(x) + row * row_stride, dtype, i);
       const float xs = value + (bias == nullptr ? 0.0f : bias[i]);
       if (!std::isfinite(xs)) return Status::not_finite;
-      q[row * shape.k + i] = static_cast<std::int8_t>(quantize(xs, step, lo, hi));
+      q[row * shape.k + i] =
+          static_cast<std::int8_t>(quantize(xs, step, static_cast<float>(lo), static_cast<float>(hi)));
     }
   return Status::ok;
 }
@@ -33,7 +35,10 @@ const QuantizeKernel quantize_rows = {"quantize_reference", Isa::reference, null
 
 namespace bie::kernels {
 
-float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel& parallel) {
+namespace {
+
+template <class Value>
+float mean_of(std::int64_t count, const Parallel& parallel, const Value& value) {
   constexpr std::int64_t block = 4096;  // the order of the sums depends on this alone
   if (count <= 0) return 0.0f;
   std::vector<double> sums(static_cast<std::size_t>((count + block - 1) / block));
@@ -41,7 +46,7 @@ float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel& p
     for (std::int64_t b = begin; b < end; ++b) {
       double lanes[8] = {};
       const std::int64_t last = count < (b + 1) * block ? count : (b + 1) * block;
-      for (std::int64_t i = b * block; i < last; ++i) lanes[i % 8] += std::fabs(load_float(x, dtype, i));
+      for (std::int64_t i = b * block; i < last; ++i) lanes[i % 8] += static_cast<double>(value(i));
       double sum = 0;
       for (const double lane : lanes) sum += lane;
       sums[static_cast<std::size_t>(b)] = sum;
@@ -50,6 +55,27 @@ float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel& p
   double sum = 0;
   for (const double part : sums) sum += part;
   return static_cast<float>(sum / static_cast<double>(count));
+}
+
+}  // namespace
+
+float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel& parallel) {
+  return mean_of(count, parallel, [=](std::int64_t i) { return std::fabs(load_float(x, dtype, i)); });
+}
+
+float mean(const void* x, Dtype dtype, std::int64_t count, const Parallel& parallel) {
+  return mean_of(count, parallel, [=](std::int64_t i) { return load_float(x, dtype, i); });
+}
+
+bool codes_within(const std::int8_t* codes, std::int64_t count, int lo, int hi, const Parallel& parallel) {
+  const auto span = static_cast<std::uint8_t>(hi - lo);
+  std::atomic<bool> within{true};
+  parallel_for(parallel, count, 16384, [&](std::int64_t begin, std::int64_t end) {
+    std::uint8_t any = 0;
+    for (std::int64_t i = begin; i < end; ++i) any |= static_cast<std::uint8_t>(codes[i] - lo) > span;
+    if (any != 0) within.store(false, std::memory_order_relaxed);
+  });
+  return within.load();
 }
 
 }  // namespace bie::kernels

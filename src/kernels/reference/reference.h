@@ -10,7 +10,8 @@
 #include "bie/kernels/gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
-#include "kernels/float_bits.h"
+#include "kernels/arithmetic/codes.h"
+#include "kernels/arithmetic/float_bits.h"
 
 namespace bie::kernels::reference {
 
@@ -30,14 +31,6 @@ inline int s4_at(const void* row, std::int64_t i) {
   const int byte = static_cast<const std::uint8_t*>(row)[i / 2];
   const int nibble = i % 2 == 0 ? byte >> 4 : byte & 15;
   return nibble < 8 ? nibble : nibble - 16;
-}
-
-/// clamp(rint(xs / step), lo, hi) in the default rounding mode, half to even.
-inline int quantize(float xs, float step, int lo, int hi) {
-  const float q = std::nearbyint(xs / step);
-  if (q <= static_cast<float>(lo)) return lo;
-  if (q >= static_cast<float>(hi)) return hi;
-  return static_cast<int>(q);
 }
 
 /// xs of an activation.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bie/kernels/cuda/quantize.h"
-#include "kernels/float_bits.h"
+#include "kernels/arithmetic/float_bits.h"
 #include "tests/kernels/cuda/device_memory.h"
 #include "tests/kernels/replayable_rng.h"
 

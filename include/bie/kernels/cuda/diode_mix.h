@@ -6,6 +6,7 @@
 
 #include "bie/kernels/cuda/device.h"
 #include "bie/kernels/cuda/quantize.h"
+#include "bie/kernels/diode_mix.h"
 #include "bie/kernels/dtype.h"
 
 namespace bie::kernels::cuda {
@@ -13,24 +14,10 @@ namespace bie::kernels::cuda {
 /// As many as fit a kernel's parameters; a longer list takes more launches.
 inline constexpr int diode_mix_tensors = 40;
 
-/// One parameter of a step. Everything is dense and in one order of memory.
-struct DiodeMixTensor {
-  void* param;       ///< floats, or int8
-  const void* grad;  ///< of the param's dtype for floats, else s8 or f32
-  void *l, *s;       ///< moments, f32 or bf16
-  std::int64_t count;
-  std::uint64_t random;          ///< where the Stream of this parameter and step starts (src/kernels/random.h)
+/// One parameter of a step.
+struct DiodeMixTensor : kernels::DiodeMixTensor {
   const std::int32_t* left_out;  ///< null, or not 0 where the step is left out (see mark_left_out)
   Scalar scale, next;            ///< codes: the scale that they have, and the one that they get
-  float rate;                    ///< Adam's step size with its bias corrected
-  int bits;                      ///< codes: 8 or 4
-};
-
-struct AdamNumbers {
-  float b1, b2, d1, d2, eps, decay;  ///< d1 and d2 are 1 - beta
-};
-struct SignNumbers {
-  float d1, d2, lr;  ///< 1 - beta1, 1 - beta2
 };
 
 Status diode_mix_floats(const DiodeMixTensor*, int count, Dtype param, Dtype moments, const AdamNumbers&, const Queue&);

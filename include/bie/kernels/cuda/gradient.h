@@ -6,13 +6,9 @@
 
 #include "bie/kernels/cuda/device.h"
 #include "bie/kernels/dtype.h"
+#include "bie/kernels/gradient.h"
 
 namespace bie::kernels::cuda {
-
-/// The codes of a quantiser: its step is max(scale, floor).
-struct CodeBounds {
-  float lo, hi, floor;
-};
 
 /// out = clamp(rint(x / step)) * by.
 Status quantized_values(const float* x, std::int64_t count, const Scalar& scale, const CodeBounds&, const Scalar& by,

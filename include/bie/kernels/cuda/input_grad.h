@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "bie/kernels/cuda/device.h"
-#include "bie/kernels/cuda/gradient.h"
 #include "bie/kernels/dtype.h"
+#include "bie/kernels/input_grad.h"
 
 namespace bie::kernels::cuda {
 
@@ -33,12 +33,6 @@ std::int64_t input_pass_bytes(const InputPass&);
 /// codes = sgn(xs).
 Status sign_backward(const InputPass&, const Scalar& scale_a, double denominator, void* workspace, const Queue&);
 
-/// How the gradient of scale_a of a learned-step quantiser is summed.
-struct StepRule {
-  bool exact;          ///< its terms take `up` as it comes, not clipped
-  bool scaled;         ///< `up` is multiplied by scale_a
-  double denominator;  ///< of the sum
-};
 /// The same of q = clamp(rint(xs / scale)); codes are clamp(rint(xs / max(scale, floor))).
 Status quantizer_backward(const InputPass&, const Scalar& scale, const CodeBounds&, const StepRule&, void* workspace,
                           const Queue&);

@@ -18,11 +18,6 @@ Status unpack_signs(const RowsShape&, const std::uint8_t* packed, std::int8_t* s
 Status pack_int4(const RowsShape&, const std::int8_t* codes, std::uint8_t* packed, const Queue&);
 Status unpack_int4(const RowsShape&, const std::uint8_t* packed, std::int8_t* codes, const Queue&);
 
-/// Rows of a weight [n, row_bytes] and the layout that holds them, of layout_rows >= n.
-struct SignRows {
-  SignLayout layout;
-  std::int64_t n, row_bytes, layout_rows;
-};
 Status signs_from_layout(const SignRows&, const std::uint8_t* bytes, std::uint8_t* packed, const Queue&);
 /// Rows beyond n become zeros.
 Status signs_to_layout(const SignRows&, const std::uint8_t* packed, std::uint8_t* bytes, const Queue&);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "bie/kernels/amax_codes.h"
 #include "bie/kernels/cuda/device.h"
 #include "bie/kernels/dtype.h"
 
@@ -29,10 +30,6 @@ Status init_scale(const void* x, Dtype dtype, std::int64_t count, double c, floa
 Status quantize_codes(const void* x, Dtype dtype, std::int64_t count, const Scalar& scale, float floor, int lo, int hi,
                       std::int8_t* q, float* poison, const Queue&);
 
-struct AmaxRange {
-  float lo, bound;
-  bool is_unsigned;
-};
 /// q = clamp(rint(x * bound / amax), lo, bound) in x's dtype, *scale = bound / amax, or 1 where amax <= 2^-24.
 /// All NaN where x is not finite, amax is negative or not finite, or x has negative elements and is_unsigned.
 /// @param amax  null: max(x).

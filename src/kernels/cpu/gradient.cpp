@@ -1,0 +1,75 @@
+// The rows of gradient, best first.
+#include "bie/kernels/gradient.h"
+
+#include "kernels/arithmetic/codes.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/passes.h"
+
+namespace bie::kernels {
+namespace {
+
+template <const cpu::GradientPasses& passes>
+Status quantized_values(const float* x, std::int64_t count, float scale, const CodeBounds& codes, float by, float* out,
+                        const Parallel& parallel) {
+  const float step = lifted(scale, codes.floor);
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.quantized_values(x + begin, end - begin, step, codes.lo, codes.hi, by, out + begin);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+Status code_values(const std::int8_t* codes, std::int64_t count, float scale, float* out, const Parallel& parallel) {
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.code_values(codes + begin, end - begin, scale, out + begin);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+Status mask_clipped(float* grad, const float* w, std::int64_t count, float scale, const CodeBounds& codes,
+                    const Parallel& parallel) {
+  const float step = lifted(scale, codes.floor);
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.mask_clipped(grad + begin, w + begin, end - begin, step, codes.lo, codes.hi);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+Status sign_values(const void* t, Dtype dtype, std::int64_t count, float scale, float* out, const Parallel& parallel) {
+  if (!is_float(dtype) && dtype != Dtype::s8) return Status::bad_dtype;
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.sign_values(t, dtype, begin, end - begin, scale, out);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+Status accumulate(std::int8_t* sum, const std::int8_t* grad, std::int64_t count, const Parallel& parallel) {
+  return cpu::for_elements(count, parallel, [&](std::int64_t begin, std::int64_t end) {
+    passes.accumulate(sum + begin, grad + begin, end - begin);
+  });
+}
+
+template <const cpu::GradientPasses& passes>
+constexpr GradientKernel row(const char* name, Isa isa) {
+  return {name,
+          isa,
+          nullptr,
+          quantized_values<passes>,
+          code_values<passes>,
+          mask_clipped<passes>,
+          sign_values<passes>,
+          accumulate<passes>};
+}
+
+}  // namespace
+
+Table<GradientKernel> gradient_table() {
+  static const GradientKernel rows[] = {
+#if defined(BIE_X86)
+    row<cpu::avx2::gradient_passes>("gradient_avx2", Isa::avx2),
+#endif
+    row<cpu::plain::gradient_passes>("gradient_reference", Isa::reference),
+  };
+  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,88 @@
+// Plain loops over elements, as the drivers beside this file call them. Each source of passes/ is compiled twice, for
+// any CPU of the architecture (plain) and for AVX2 (avx2): the compiler makes the vectors, and nothing is fused, so
+// both give the same bits. Nothing here is inline code, so no function compiled with AVX flags can be merged with a
+// plain one.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/amax_codes.h"
+#include "bie/kernels/block_tail.h"
+#include "bie/kernels/diode_mix.h"
+#include "bie/kernels/dtype.h"
+#include "kernels/arithmetic/amax_factor.h"
+#include "kernels/arithmetic/estimator.h"
+
+namespace bie::kernels::cpu {
+
+struct GradientPasses {
+  void (*quantized_values)(const float* x, std::int64_t count, float step, float lo, float hi, float by, float* out);
+  void (*code_values)(const std::int8_t* codes, std::int64_t count, float by, float* out);
+  void (*mask_clipped)(float* grad, const float* w, std::int64_t count, float step, float lo, float hi);
+  void (*sign_values)(const void* t, Dtype dtype, std::int64_t first, std::int64_t count, float by, float* out);
+  void (*accumulate)(std::int8_t* sum, const std::int8_t* grad, std::int64_t count);
+};
+
+/// `up` becomes the gradient, terms those of the scale's.
+struct InputGradPasses {
+  void (*sign)(const float* xs, float* up, float* terms, std::int64_t count, float gain, float bound);
+  void (*quantizer)(const float* xs, float* up, float* terms, std::int64_t count, float gain,
+                    const QuantizerEstimator& estimator);
+};
+
+/// Of the elements [first, first + count) of arrays of a float dtype.
+struct AmaxCodesPasses {
+  Extremes (*extremes)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, float gain);
+  void (*amax_quantize)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, const AmaxFactor& factor,
+                        float lo, float hi, void* q);
+  void (*int8_grad)(const void* g, Dtype dtype, std::int64_t first, std::int64_t count, float gain,
+                    const AmaxFactor& factor, std::int8_t* q);
+  void (*binary_init)(const void* w, Dtype dtype, std::int64_t first, std::int64_t count, float centre,
+                      const AmaxFactor& factor, std::int8_t* q);
+};
+
+/// Of the elements [first, first + count) of a parameter.
+struct DiodeMixPasses {
+  void (*floats)(const DiodeMixTensor&, std::int64_t first, std::int64_t count, Dtype param, Dtype moments,
+                 const AdamNumbers&);
+  void (*codes)(const DiodeMixTensor&, std::int64_t first, std::int64_t count, float scale, float next, Dtype grad,
+                Dtype moments, const AdamNumbers&);
+  void (*signs)(const DiodeMixTensor&, std::int64_t first, std::int64_t count, Dtype grad, Dtype moments,
+                const SignNumbers&);
+  std::int64_t (*magnitudes)(const std::int8_t* codes, std::int64_t count);
+  void (*first_moment)(const std::int8_t* signs, std::int64_t first, std::int64_t count, std::uint64_t random,
+                       void* moment, Dtype dtype);
+};
+
+/// v where v >= 0, else v * slope, or 0 where it cuts.
+struct Bend {
+  float slope;
+  bool cuts;
+};
+
+/// y = act(x * scale + shift + add); `add` may be null.
+struct BlockTailPasses {
+  /// One scale and shift for all elements.
+  void (*channel)(const float* x, float scale, float shift, const float* add, Bend act, std::int64_t count, float* y);
+  /// One for each.
+  void (*row)(const float* x, const float* scale, const float* shift, const float* add, Bend act, std::int64_t count,
+              float* y);
+  /// The larger one of each pair goes to y, NaN where either is.
+  void (*keep_larger)(const float* x, std::int64_t count, float* y);
+  /// y[i] is the largest of `pool` neighbours.
+  void (*pool_line)(const float* x, std::int64_t pool, std::int64_t count, float* y);
+};
+
+#define BIE_PASSES(set)                           \
+  namespace set {                                 \
+  extern const GradientPasses gradient_passes;    \
+  extern const InputGradPasses input_grad_passes; \
+  extern const AmaxCodesPasses amax_codes_passes; \
+  extern const DiodeMixPasses diode_mix_passes;   \
+  extern const BlockTailPasses block_tail_passes; \
+  }
+BIE_PASSES(plain)
+BIE_PASSES(avx2)
+#undef BIE_PASSES
+
+}  // namespace bie::kernels::cpu

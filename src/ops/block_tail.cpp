@@ -1,0 +1,208 @@
+// What follows a product in evaluation: BatchNorm, shortcut, activation, pool.
+#include "bie/kernels/block_tail.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/prelu.h>
+#include <ATen/ops/relu.h>
+#include <torch/library.h>
+
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "bie/ops.h"
+#include "ops/autograd.h"
+#include "ops/backend/cpu/torch_parallel.h"
+#include "ops/bridge.h"
+#include "ops/registration.h"
+
+namespace bie::ops {
+namespace {
+
+constexpr const char* op_name = "block_tail";
+constexpr std::array<std::string_view, 3> activation_names = {"none", "relu", "prelu"};
+
+/// What the operator is given beside x.
+struct Tail {
+  NormNumbers norm;
+  at::Tensor shortcut;
+  TailActivation act;
+  std::int64_t pool;
+};
+
+TailActivation activation_of(std::string_view name, const OptTensor& slope) {
+  for (std::size_t kind = 0; kind < activation_names.size(); ++kind)
+    if (activation_names[kind] == name) return {static_cast<TailActivation::Kind>(kind), value_or_none(slope)};
+  TORCH_CHECK_VALUE(false, op_name, ": activation is \"", name, "\", none, relu or prelu is wanted");
+}
+
+bool is_channels_last(const at::Tensor& x) {
+  return x.dim() == 4 && !x.is_contiguous() && x.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+at::MemoryFormat format_of(const at::Tensor& x) {
+  return is_channels_last(x) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
+void check_float32(const char* name, const at::Tensor& t) {
+  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat, op_name, ": ", name, " is ", t.scalar_type(), ", float32 is wanted");
+}
+
+void check_channels(const char* name, const at::Tensor& t, const at::Tensor& x) {
+  if (!t.defined()) return;
+  check_float32(name, t);
+  TORCH_CHECK_VALUE(t.dim() == 1 && t.sym_size(0) == x.sym_size(1), op_name, ": ", name, " is ", t.sym_sizes(),
+                    ", x is ", x.sym_sizes(), ", [", x.sym_size(1), "] is wanted");
+}
+
+void check(const at::Tensor& x, const Tail& tail) {
+  const NormNumbers& norm = tail.norm;
+  check_float32("x", x);
+  TORCH_CHECK_VALUE(x.dim() == 2 || x.dim() == 4, op_name, ": x is ", x.sym_sizes(),
+                    ", [rows, channels] or [images, channels, height, width] is wanted");
+  TORCH_CHECK_VALUE(norm.mean.defined() == norm.var.defined(), op_name,
+                    ": mean and var belong together, one is missing");
+  TORCH_CHECK_VALUE(norm.mean.defined() || !(norm.weight.defined() || norm.bias.defined()), op_name,
+                    ": weight and bias want mean and var");
+  check_channels("mean", norm.mean, x);
+  check_channels("var", norm.var, x);
+  check_channels("weight", norm.weight, x);
+  check_channels("bias", norm.bias, x);
+  TORCH_CHECK_VALUE(std::isfinite(norm.eps) && norm.eps >= 0, op_name, ": eps is ", norm.eps,
+                    ", a number >= 0 is wanted");
+  if (tail.shortcut.defined()) {
+    check_float32("shortcut", tail.shortcut);
+    TORCH_CHECK_VALUE(tail.shortcut.sym_sizes() == x.sym_sizes(), op_name, ": shortcut is ", tail.shortcut.sym_sizes(),
+                      ", x is ", x.sym_sizes());
+  }
+  const bool is_prelu = tail.act.kind == TailActivation::prelu;
+  TORCH_CHECK_VALUE(tail.act.slope.defined() == is_prelu, op_name, ": a slope is that of prelu, activation is \"",
+                    activation_names[tail.act.kind], "\"");
+  if (is_prelu) {
+    check_float32("slope", tail.act.slope);
+    TORCH_CHECK_VALUE(tail.act.slope.sym_numel() == 1, op_name, ": slope is ", tail.act.slope.sym_sizes(),
+                      ", one element is wanted");
+  }
+  TORCH_CHECK_VALUE(tail.pool >= 1, op_name, ": pool is ", tail.pool, ", a number >= 1 is wanted");
+  TORCH_CHECK_VALUE(tail.pool == 1 || (x.dim() == 4 && x.sym_size(2) >= tail.pool && x.sym_size(3) >= tail.pool),
+                    op_name, ": pool is ", tail.pool, ", x is ", x.sym_sizes(),
+                    ", images of that size at least are wanted");
+}
+
+at::Tensor empty_result(const at::Tensor& x, std::int64_t pool) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  if (pool > 1) sizes[2] = sizes[2] / pool, sizes[3] = sizes[3] / pool;
+  return at::empty_symint(sizes, x.options().requires_grad(false), format_of(x));
+}
+
+at::Tensor on_cpu(const at::Tensor& x, const Tail& tail) {
+  const at::MemoryFormat format = format_of(x);
+  const auto dense = [](const at::Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  const auto data = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; };
+  const at::Tensor from = x.contiguous(format);
+  const at::Tensor add = tail.shortcut.defined() ? tail.shortcut.contiguous(format) : at::Tensor();
+  const at::Tensor mean = dense(tail.norm.mean), var = dense(tail.norm.var), weight = dense(tail.norm.weight),
+                   bias = dense(tail.norm.bias);
+  at::Tensor y = empty_result(x, tail.pool);
+  const bool is_image = x.dim() == 4;
+  const kernels::BlockTailShape shape{
+      x.size(0),
+      x.size(1),
+      is_image ? x.size(2) : 1,
+      is_image ? x.size(3) : 1,
+      tail.pool,
+      format == at::MemoryFormat::ChannelsLast ? kernels::ImageLayout::nhwc : kernels::ImageLayout::nchw};
+  const kernels::BlockTailCall call{data(from),
+                                    data(add),
+                                    data(mean),
+                                    data(var),
+                                    data(weight),
+                                    data(bias),
+                                    static_cast<float>(tail.norm.eps),
+                                    tail.act.kind == TailActivation::prelu ? *data(tail.act.slope) : 1.0f,
+                                    tail.act.kind == TailActivation::relu,
+                                    y.mutable_data_ptr<float>()};
+  check_status(op_name, chosen(op_name, kernels::block_tail_table(), shape).run(shape, call, torch_parallel()));
+  return y;
+}
+
+[[maybe_unused]] at::Tensor by_torch(const at::Tensor& x, const Tail& tail) {
+  const NormNumbers& norm = tail.norm;
+  at::Tensor y = x;
+  if (norm.mean.defined())
+    y = at::batch_norm(x, norm.weight, norm.bias, norm.mean, norm.var, /*training=*/false, /*momentum=*/0, norm.eps,
+                       /*cudnn_enabled=*/false);
+  if (tail.shortcut.defined()) y = y + tail.shortcut;
+  if (tail.act.kind == TailActivation::relu) y = at::relu(y);
+  if (tail.act.kind == TailActivation::prelu) y = at::prelu(y, tail.act.slope.reshape({1}));
+  return tail.pool > 1 ? at::max_pool2d(y, tail.pool) : y.is_same(x) ? x.clone() : y;
+}
+
+Tail checked(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,
+             const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
+             std::string_view activation, std::int64_t pool) {
+  Tail tail{{value_or_none(mean), value_or_none(var), value_or_none(weight), value_or_none(bias), eps},
+            value_or_none(shortcut),
+            activation_of(activation, slope),
+            pool};
+  check(x, tail);
+  const NormNumbers& n = tail.norm;
+  check_one_device(op_name, {x, n.mean, n.var, n.weight, n.bias, tail.shortcut, tail.act.slope});
+  TORCH_CHECK_VALUE(!needs_graph(op_name, {x, n.mean, n.var, n.weight, n.bias, tail.shortcut, tail.act.slope}), op_name,
+                    ": has no derivative, it is for evaluation under torch.no_grad()");
+  return tail;
+}
+
+at::Tensor block_tail_real(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,
+                           const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
+                           std::string_view activation, std::int64_t pool) {
+  const Tail tail = checked(x, mean, var, weight, bias, shortcut, slope, eps, activation, pool);
+  if constexpr (with_cuda)
+    if (x.is_cuda()) return by_torch(x, tail);
+  return on_cpu(x, tail);
+}
+
+at::Tensor block_tail_meta(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,
+                           const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
+                           std::string_view activation, std::int64_t pool) {
+  const Tail tail = checked(x, mean, var, weight, bias, shortcut, slope, eps, activation, pool);
+  return empty_result(x, tail.pool);
+}
+
+bool is_dense_float(const at::Tensor& t) {
+  return !t.defined() || (t.is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous());
+}
+
+}  // namespace
+
+bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
+                    const TailActivation& act) {
+  if (at::GradMode::is_enabled() || !x.is_cpu() || x.scalar_type() != at::kFloat) return false;
+  if (x.dim() != 2 && x.dim() != 4) return false;
+  if (!x.is_contiguous() && !is_channels_last(x)) return false;
+  if (shortcut.defined() && (!shortcut.is_cpu() || shortcut.scalar_type() != at::kFloat ||
+                             shortcut.sizes() != x.sizes() || shortcut.strides() != x.strides()))
+    return false;
+  return is_dense_float(norm.mean) && is_dense_float(norm.var) && is_dense_float(norm.weight) &&
+         is_dense_float(norm.bias) &&
+         (act.kind != TailActivation::prelu || (is_dense_float(act.slope) && act.slope.numel() == 1));
+}
+
+at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
+                      const TailActivation& act, std::int64_t pool) {
+  static const auto op =
+      find_op<at::Tensor(const at::Tensor&, const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&,
+                         const OptTensor&, const OptTensor&, double, std::string_view, std::int64_t)>(
+          "bie::block_tail");
+  return op.call(x, none_if_undefined(norm.mean), none_if_undefined(norm.var), none_if_undefined(norm.weight),
+                 none_if_undefined(norm.bias), none_if_undefined(shortcut), none_if_undefined(act.slope), norm.eps,
+                 activation_names[act.kind], pool);
+}
+
+}  // namespace bie::ops
+
+BIE_OPERATORS(m) { m.impl("block_tail", bie::ops::block_tail_real); }
+TORCH_LIBRARY_IMPL(bie, Meta, m) { m.impl("block_tail", bie::ops::block_tail_meta); }

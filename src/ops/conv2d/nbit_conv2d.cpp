@@ -1,0 +1,327 @@
+// q8_conv2d and q4_conv2d: checks, shapes, forward and backward (numerics.md section 7).
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <tuple>
+
+#include "bie/ops.h"
+#include "ops/conv2d/conv2d_grad.h"
+#include "ops/nbit_layer.h"
+#include "ops/registration.h"
+
+namespace bie::ops {
+namespace {
+
+struct Width8 {
+  static constexpr const char* op_name = "q8_conv2d";
+  static constexpr const CodeRange& range = q8_range;
+  static constexpr kernels::Dtype code = kernels::Dtype::s8;
+  static constexpr bool packs = false;
+};
+
+struct Width4 {
+  static constexpr const char* op_name = "q4_conv2d";
+  static constexpr const CodeRange& range = q4_range;
+  static constexpr kernels::Dtype code = kernels::Dtype::s4;
+  static constexpr bool packs = true;
+};
+
+struct ConvArgs {
+  at::Tensor x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  at::IntArrayRef stride, padding, dilation;
+  std::int64_t groups;
+  OptPair kernel_size;
+  double eps;
+  bool reference_grad;
+  OptTensor anchor, panels;
+};
+using Forward = Kernel<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
+                                  const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, std::int64_t,
+                                  OptPair, double, bool, const OptTensor&, const OptTensor&),
+                       ConvArgs>;
+
+struct ConvBackwardArgs {
+  at::Tensor g, x, weight, scale_a;
+  OptTensor scale_w, bias_a;
+  at::IntArrayRef stride, padding, dilation;
+  std::int64_t groups;
+  at::IntArrayRef kernel_size;
+  double eps;
+  bool reference_grad;
+  std::optional<at::ScalarType> weight_grad;
+};
+using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const OptTensor&, const OptTensor&, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef,
+                              std::int64_t, at::IntArrayRef, double, bool, std::optional<at::ScalarType>),
+                        ConvBackwardArgs>;
+
+template <class Args>
+Movement movement(const Args& a) {
+  return {a.stride, a.padding, a.dilation, a.groups};
+}
+
+/// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
+/// an anchor the packed form goes first.
+template <class W, class Args>
+Geometry check_geometry(const Args& a, bool anchored) {
+  const at::Tensor &x = a.x, &weight = a.weight;
+  const OptPair kernel_size = a.kernel_size;
+  const char* op = W::op_name;
+  check_image(op, x);
+  if (!is_codes(x)) check_float(op, "x", x);
+  if (!is_codes(weight)) check_float(op, "the weight", weight);
+  bool packed = W::packs && is_codes(weight);
+  if (packed && weight.dim() == 4) {
+    const std::int64_t in_c = fixed_size(x, 1) / std::max<std::int64_t>(1, a.groups);
+    const auto is_kernel = [&](int axis) {
+      return !kernel_size || (kernel_size->size() == 2 && (*kernel_size)[0] == fixed_size(weight, axis) &&
+                              (*kernel_size)[1] == fixed_size(weight, axis + 1));
+    };
+    // With kernel_size the labels [o, kh, kw, c/2] and [o, c, kh, kw] never coincide: kh = c, kw = kh, c/2 = kw, so c =
+    // 0.
+    const bool fits_packed = 2 * fixed_size(weight, 3) == in_c && is_kernel(1);
+    const bool fits_plain = fixed_size(weight, 1) == in_c && is_kernel(2);
+    packed = anchored ? fits_packed && !fits_plain : fits_packed || !fits_plain;
+  }
+  TORCH_CHECK_VALUE(!packed || !anchored, op, ": a packed int4 weight cannot be trained");
+  return check_filter(op, x, weight, packed, 2, "packed int4", kernel_size, movement(a));
+}
+
+template <class W>
+at::Tensor forward_meta(const ConvArgs& a) {
+  check_meta(W::op_name, "x", a.x);
+  return empty_output(W::op_name, a.x, check_geometry<W>(a, is_there(a.anchor)), movement(a));
+}
+
+/// The codes of packed int4 rows, [out_c, in_c/groups, kh, kw].
+at::Tensor unpacked(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
+  const std::int64_t depth = g.depth(groups);
+  return unpack_int4(weight.reshape({g.out_c, (depth + 1) / 2}), depth)
+      .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
+}
+
+/// Makes one group of what CUDA is to arrange.
+void join_groups(Weight& w, const Geometry& g, std::int64_t groups) {
+  if (w.panels.defined()) return;
+  if (w.dtype == kernels::Dtype::s4) {
+    w.values = unpacked(w.values, g, groups);
+    w.dtype = kernels::Dtype::s8;
+  }
+  w.values = one_group(w.values, groups);
+}
+
+template <class W>
+at::Tensor forward(const ConvArgs& a) {
+  const char* op = W::op_name;
+  const Geometry g = check_geometry<W>(a, is_there(a.anchor));
+  if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
+  Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
+  at::Tensor y = empty_output(op, a.x, g, movement(a));
+  if (y.numel() == 0) return y;
+  Movement move = movement(a);
+  if (a.x.is_cuda() && move.groups > 1) {
+    join_groups(o.weight, g, move.groups);
+    move.groups = 1;
+  }
+  run_conv2d(op, conv2d_tables(W::code), kernel_shape(a.x, g, move), a.x.contiguous(a.x.suggest_memory_format()),
+             o.quantiser, o.weight, y);
+  return y;
+}
+
+/// What the forward pass found, once g, x and the weight are proved to fit. kernel_size tells plain from packed.
+template <class W>
+Geometry check_backward(const ConvBackwardArgs& a) {
+  const Geometry geometry = check_geometry<W>(a, /*anchored=*/false);
+  TORCH_CHECK_VALUE(geometry.out_c > 0, W::op_name, ": the weight is ", a.weight.sym_sizes(),
+                    ", at least one output channel is wanted");
+  TORCH_CHECK_VALUE(!a.weight_grad || !geometry.packed, W::op_name, ": a packed int4 weight cannot be trained");
+  check_output_grad(W::op_name, a.g, output_sizes(W::op_name, a.x, geometry, movement(a)), a.x, a.weight,
+                    a.weight_grad);
+  return geometry;
+}
+
+template <class W>
+Grads backward_meta(const ConvBackwardArgs& a) {
+  check_backward<W>(a);
+  return empty_grads(W::op_name, a.x, a.x.suggest_memory_format(), !is_codes(a.x), a.weight, a.scale_a,
+                     value_or_none(a.bias_a), a.weight_grad);
+}
+
+/// On CUDA: products of codes, scaled by the passes behind them, and one pass for all gradients of the image.
+template <class W>
+Grads cuda_backward(const ConvBackwardArgs& a, const Geometry& geometry, const WeightValues<W, ConvBackwardArgs>& w,
+                    const at::Tensor& bias, const Scale& scale) {
+  const ConvOutputGrad g(W::op_name, a.g, movement(a));
+  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
+  Grads grads;
+  at::Tensor codes = a.x;
+  if (!is_codes(a.x)) {
+    const LinearInput in = pixels_of(a.x, bias, a.bias_a, a.scale_a, scale);
+    const InputGrads found = quantizer_input_grads(g.through(w.codes(filter), w.step.scale, a.x.sizes()), in, W::range,
+                                                   grad_mode(a), static_cast<float>(a.eps), a.weight_grad.has_value());
+    grads = {image_of(found.x, a.x.sizes()).contiguous(a.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
+    if (a.weight_grad) codes = image_of(found.operand, a.x.sizes());
+  }
+  if (a.weight_grad) std::get<1>(grads) = w.grad(g.against(codes, scale, filter.sizes(), a.padding), *a.weight_grad);
+  return grads;
+}
+
+template <class W>
+Grads backward(const ConvBackwardArgs& a) {
+  const Geometry geometry = check_backward<W>(a);
+  const Scale scale = backward_scale<W>(a);
+  const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
+  check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
+  const WeightValues<W, ConvBackwardArgs> w(a);
+  if (a.x.is_cuda()) return cuda_backward(a, geometry, w, bias, scale);
+  const bool want_x = !is_codes(a.x);
+  const at::MemoryFormat layout = a.x.suggest_memory_format();
+  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
+  const at::Tensor weight = filter.contiguous(layout);  // as the convolution wants it: codes are moved cheaply
+  at::Tensor xs, values;
+  if (want_x) {
+    xs = a.x.to(at::kFloat);
+    if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
+    xs = xs.contiguous(layout);
+    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, scale);
+  } else {
+    values = code_values(a.x, scale);
+  }
+  auto [up, grad_w] =
+      convolution_grads(a.g, values, w.values(weight, w.step.scale), movement(a), want_x, a.weight_grad.has_value());
+  Grads grads;
+  if (want_x) {
+    up = up.contiguous(layout);
+    std::get<2>(grads) = quantizer_backward_({up}, xs, a.scale_a, scale, W::range, grad_mode(a));
+    if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
+    std::get<0>(grads) = up.to(a.x.scalar_type());
+  }
+  if (a.weight_grad) std::get<1>(grads) = w.grad({grad_w.contiguous()}, *a.weight_grad);
+  return grads;
+}
+
+template <class W>
+struct Conv2d {
+  using Args = ConvArgs;
+  static constexpr const char* op_name = W::op_name;
+
+  static at::Tensor call(const Args& a) {
+    static const auto op = find_layer_op<W, Forward::Signature>();
+    return op.call(a.x, a.weight, a.scale_a, a.scale_w, a.bias_a, a.stride, a.padding, a.dilation, a.groups,
+                   a.kernel_size, a.eps, a.reference_grad, a.anchor, a.panels);
+  }
+
+  static void save(SavedData& to, const Args& a) {
+    const Geometry g = check_geometry<W>(a, is_there(a.anchor));
+    to["stride"] = a.stride.vec();
+    to["padding"] = a.padding.vec();
+    to["dilation"] = a.dilation.vec();
+    to["groups"] = a.groups;
+    to["kernel_size"] = std::vector<std::int64_t>{g.kernel_h, g.kernel_w};
+    to["eps"] = a.eps;
+    to["reference_grad"] = a.reference_grad;
+  }
+
+  static Grads call_backward(SavedData& from, const at::Tensor& g, const torch::autograd::variable_list& saved,
+                             std::optional<at::ScalarType> weight_grad) {
+    static const auto op = find_layer_op<W, Backward::Signature>("_backward");
+    return op.call(g, saved[0], saved[1], saved[2], none_if_undefined(saved[3]), none_if_undefined(saved[4]),
+                   from["stride"].toIntVector(), from["padding"].toIntVector(), from["dilation"].toIntVector(),
+                   from["groups"].toInt(), from["kernel_size"].toIntVector(), from["eps"].toDouble(),
+                   from["reference_grad"].toBool(), weight_grad);
+  }
+};
+
+/// Panels of a filter of codes [out_c, in_c/groups, kh, kw], or packed.
+template <class W>
+at::Tensor prepack(const char* op, const at::Tensor& weight, kernels::Conv2dShape shape) {
+  if (!weight.is_cuda() || shape.groups == 1) return prepack_conv2d(op, conv2d_tables(W::code), weight, W::code, shape);
+  Weight w{weight, W::code, {}, 1, {}};
+  join_groups(w, {shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, W::packs}, shape.groups);
+  shape.groups = 1;
+  return prepack_conv2d(op, conv2d_tables(W::code), w.values, w.dtype, shape);
+}
+
+at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
+  const char* op = "q8_conv2d_prepack";
+  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
+  TORCH_CHECK_VALUE(weight.dim() == 4 && weight.sym_numel() > 0, op, ": the weight is ", weight.sym_sizes(),
+                    ", four axes, none empty, are wanted");
+  kernels::Conv2dShape shape{
+      1, fixed_size(weight, 1) * groups, 1, 1, fixed_size(weight, 0), fixed_size(weight, 2), fixed_size(weight, 3)};
+  TORCH_CHECK_VALUE(groups >= 1 && shape.out_c % groups == 0, op, ": ", groups, " groups do not divide ", shape.out_c,
+                    " outputs");
+  shape.groups = groups;
+  return prepack<Width8>(op, weight, shape);
+}
+
+at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size,
+                          std::int64_t groups) {
+  const char* op = "q4_conv2d_prepack";
+  TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", packed int4 (int8) is wanted");
+  return prepack<Width4>(op, weight, packed_filter_shape(op, weight, 2, in_channels, kernel_size, groups));
+}
+
+template <class W>
+at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
+                  const at::Tensor& bias_a, const QConv2dOptions& o) {
+  return Conv2d<W>::call(
+      {x, weight, scale_a, none_if_undefined(scale_w), none_if_undefined(bias_a), o.stride, o.padding, o.dilation,
+       o.groups, o.kernel_size ? OptPair(at::IntArrayRef(*o.kernel_size)) : OptPair(), o.eps,
+       o.grad_mode == GradMode::reference, none_if_undefined(o.anchor), none_if_undefined(o.panels)});
+}
+
+}  // namespace
+
+at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                     const at::Tensor& scale_w, const at::Tensor& bias_a, const QConv2dOptions& options) {
+  return conv2d<Width8>(x, weight, scale_a, scale_w, bias_a, options);
+}
+
+at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                     const at::Tensor& scale_w, const at::Tensor& bias_a, const QConv2dOptions& options) {
+  return conv2d<Width4>(x, weight, scale_a, scale_w, bias_a, options);
+}
+
+at::Tensor q8_conv2d_prepack(const at::Tensor& weight, std::int64_t groups) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t)>("bie::q8_conv2d_prepack");
+  return op.call(weight, groups);
+}
+
+at::Tensor q4_conv2d_prepack(const at::Tensor& weight, std::int64_t in_channels,
+                             std::array<std::int64_t, 2> kernel_size, std::int64_t groups) {
+  static const auto op =
+      find_op<at::Tensor(const at::Tensor&, std::int64_t, at::IntArrayRef, std::int64_t)>("bie::q4_conv2d_prepack");
+  return op.call(weight, in_channels, kernel_size, groups);
+}
+
+}  // namespace bie::ops
+
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward<Width8>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward<Width8>>);
+  m.impl("q4_conv2d", Forward::of<forward<Width4>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward<Width4>>);
+  m.impl("q8_conv2d_prepack", q8_prepack_any);
+  m.impl("q4_conv2d_prepack", q4_prepack_any);
+}
+
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward_meta<Width8>>);
+  m.impl("q8_conv2d_backward", Backward::of<backward_meta<Width8>>);
+  m.impl("q4_conv2d", Forward::of<forward_meta<Width4>>);
+  m.impl("q4_conv2d_backward", Backward::of<backward_meta<Width4>>);
+  m.impl("q8_conv2d_prepack", q8_prepack_any);
+  m.impl("q4_conv2d_prepack", q4_prepack_any);
+}
+
+TORCH_LIBRARY_IMPL(bie, Autograd, m) {
+  using namespace bie::ops;
+  m.impl("q8_conv2d", Forward::of<forward_autograd<Conv2d<Width8>>>);
+  m.impl("q4_conv2d", Forward::of<forward_autograd<Conv2d<Width4>>>);
+}

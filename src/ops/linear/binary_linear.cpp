@@ -1,0 +1,231 @@
+// binary_linear: checks, shapes, forward and backward (numerics.md section 3).
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "bie/ops.h"
+#include "ops/autograd.h"
+#include "ops/bridge.h"
+#include "ops/gradient/sign_grad.h"
+#include "ops/linear/output_grad.h"
+#include "ops/registration.h"
+
+namespace bie::ops {
+namespace {
+
+constexpr const char* op_name = "binary_linear";
+
+using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                             const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&,
+                             std::int64_t);
+
+GemmTables tables() { return gemm_tables(kernels::Dtype::bits); }
+
+bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
+
+/// k, from whichever of x, weight and in_features tells it; a sentence where two of them differ.
+std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features) {
+  TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x is 0-dimensional, at least one axis is wanted");
+  TORCH_CHECK_VALUE(weight.dim() == 2, op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
+  if (!is_packed(x)) check_float(op_name, "x", x);
+  if (!is_packed(weight) && weight.scalar_type() != at::kChar) check_float(op_name, "the weight", weight);
+  const c10::SymInt last = x.sym_size(-1);
+  const std::int64_t width = fixed_size(weight, 1);
+  std::int64_t k = 0;
+  if (!is_packed(weight)) {
+    k = width;
+  } else if (!is_packed(x)) {
+    k = fixed_size(x, -1);
+  } else {
+    k = in_features.value_or(8 * width);
+  }
+  TORCH_CHECK_VALUE(k > 0 && (!in_features || *in_features == k), op_name, ": in_features is ", in_features.value_or(k),
+                    ", the tensors have ", k, "; a positive number is wanted");
+  TORCH_CHECK_VALUE(width == (is_packed(weight) ? (k + 7) / 8 : k) && last == (is_packed(x) ? (k + 7) / 8 : k), op_name,
+                    ": x is ", x.sym_sizes(), is_packed(x) ? " (packed signs)" : "", ", the weight is ",
+                    weight.sym_sizes(), is_packed(weight) ? " (packed signs)" : "");
+  return k;
+}
+
+c10::SymDimVector output_sizes(const at::Tensor& x, const at::Tensor& weight) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = weight.sym_size(0);
+  return sizes;
+}
+
+at::Tensor empty_output(const at::Tensor& x, const at::Tensor& weight) {
+  return at::empty_symint(output_sizes(x, weight), x.options().dtype(is_packed(x) ? at::kFloat : x.scalar_type()));
+}
+
+at::Tensor forward_meta(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&, const at::Tensor&,
+                        const OptTensor&, std::optional<std::int64_t> in_features, const OptTensor&, const OptTensor&,
+                        std::int64_t) {
+  check_meta(op_name, "x", x);
+  check_features(x, weight, in_features);
+  return empty_output(x, weight);
+}
+
+at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
+                   const OptTensor& bias_a, std::optional<std::int64_t> in_features, const OptTensor&,
+                   const OptTensor& panels, std::int64_t kernel_id) {
+  const std::int64_t k = check_features(x, weight, in_features);
+  const at::Device device = x.device();
+  const Quantiser q{float_bias(op_name, value_or_none(bias_a), k), scale_of(op_name, "scale_a", scale_a, device),
+                    scale_of(op_name, "scale_w", scale_w, device)};
+  TORCH_CHECK_VALUE(!is_packed(x) || device.is_cuda() || q.scale_a.value != 0, op_name,
+                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
+  at::Tensor y = empty_output(x, weight);
+  if (y.numel() == 0) return y;
+  Weight w;
+  if (is_packed(weight)) w.panels = panels_of(weight, panels);
+  check_one_device(op_name, {x, weight, q.bias, w.panels});
+  if (!w.panels.defined()) {
+    // On CUDA signs are packed while they are arranged.
+    const bool packed = is_packed(weight);
+    w.dtype = packed || !device.is_cuda() ? kernels::Dtype::bits : kernel_dtype(op_name, "the weight", weight);
+    w.values = packed || device.is_cuda() ? weight.contiguous() : pack_signs(weight);
+  }
+  const Rows rows = rows_of(x);
+  run_gemm(op_name, tables(), {rows.count, weight.size(0), k}, rows,
+           is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x), q, w, y, kernel_id);
+  return y;
+}
+
+at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a, const at::Tensor& scale_w,
+                const OptTensor& bias_a, std::optional<std::int64_t> in_features, const OptTensor& anchor,
+                const OptTensor& panels, std::int64_t kernel_id) {
+  static const auto op = find_op<Signature>("bie::binary_linear");
+  return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
+}
+
+/// A tensor whose signs count: `k` elements a row where t is packed.
+at::Tensor unpacked(const at::Tensor& t, std::int64_t k) { return is_packed(t) ? unpack_signs(t, k) : t; }
+
+using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
+using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const at::Tensor&, const OptTensor&, std::optional<at::ScalarType>);
+
+/// k, once g, x and the weight are proved to fit.
+std::int64_t check_backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight,
+                            std::optional<at::ScalarType> want_grad) {
+  const std::int64_t k = check_features(x, weight, std::nullopt);
+  TORCH_CHECK_VALUE(!want_grad || !is_packed(weight), op_name, ": a weight of packed signs cannot be trained");
+  check_output_grad(op_name, g, output_sizes(x, weight), x, weight, want_grad);
+  return k;
+}
+
+Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+               const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<at::ScalarType> want_grad) {
+  const std::int64_t k = check_backward(g, x, weight, want_grad);
+  const Scale sa = scale_of(op_name, "scale_a", scale_a, x.device());
+  const Scale sw = scale_of(op_name, "scale_w", scale_w, x.device());
+  if (!x.is_cuda()) check_initialised(op_name, "scale_a", x, sa.value);
+  const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
+  check_one_device(op_name, {x, g, weight, bias});
+  Grads grads;
+  if (is_packed(x) && !want_grad) return grads;
+  const OutputGrad g2(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
+  const auto signs = [](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
+    return sign_values(t, by, dtype);
+  };
+  at::Tensor operand;  // [m, k]; its signs count
+  if (is_packed(x)) {
+    operand = unpack_signs(x, k).view({-1, k});
+  } else {
+    const LinearInput in{x.contiguous(), bias, value_or_none(bias_a), scale_a, sa};
+    const at::Tensor w = unpacked(weight, k);
+    const Scaled up = x.is_cuda() ? g2.times(codes_of_signs(w), sw) : g2.times(w, signs, sw);
+    const InputGrads found = sign_input_grads(up, in, want_grad.has_value());
+    grads = {found.x, {}, found.scale_a, found.bias_a};
+    operand = found.operand;
+  }
+  if (want_grad) {
+    const Scaled grad =
+        x.is_cuda() ? g2.transposed_times({operand}, sa) : g2.transposed_times(operand, signs, sa);  // codes on CUDA
+    std::get<1>(grads) = weight_grad(grad, *want_grad);
+  }
+  return grads;
+}
+
+Grads backward_meta(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                    const at::Tensor&, const OptTensor& bias_a, std::optional<at::ScalarType> want_grad) {
+  check_backward(g, x, weight, want_grad);
+  return empty_grads(op_name, x, at::MemoryFormat::Contiguous, !is_packed(x), weight, scale_a, value_or_none(bias_a),
+                     want_grad);
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Gradients of (x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id).
+struct BinaryLinear : torch::autograd::Function<BinaryLinear> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& scale_a, const at::Tensor& scale_w, const OptTensor& bias_a,
+                            const std::optional<std::int64_t>& in_features, const OptTensor& anchor,
+                            const OptTensor& panels, std::int64_t kernel_id) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    ctx->save_for_backward({x, weight, scale_a, scale_w, value_or_none(bias_a)});
+    // Edges count only defined tensors: x, weight, scale_a, scale_w, then the bias and the anchor if they are there.
+    ctx->saved_data["weight_edge"] = weight_edge(op_name, x, weight, anchor, 4 + is_there(bias_a));
+    return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    refuse_double_backward(op_name);
+    static const auto op = find_op<BackwardSignature>("bie::binary_linear_backward");
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& weight = saved[1];
+    const auto [x, w, scale_a, bias] = op.call(grads[0], saved[0], weight, saved[2], saved[3],
+                                               none_if_undefined(saved[4]), wanted_weight_grad(ctx, weight));
+    return {x, delivered(weight, w), scale_a, {}, bias, {}, {}, {}, {}};
+  }
+};
+
+at::Tensor forward_autograd(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                            const at::Tensor& scale_w, const OptTensor& bias_a, std::optional<std::int64_t> in_features,
+                            const OptTensor& anchor, const OptTensor& panels, std::int64_t kernel_id) {
+  if (needs_graph(op_name, {x, weight, scale_a, value_or_none(bias_a), value_or_none(anchor)}))
+    return BinaryLinear::apply(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
+}
+
+at::Tensor prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
+  const char* op = "binary_prepack";
+  TORCH_CHECK_TYPE(is_packed(weight), op, ": the weight is ", weight.scalar_type(),
+                   ", packed signs (uint8) are wanted");
+  TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.sym_size(1) == (in_features + 7) / 8, op,
+                    ": the weight is ", weight.sym_sizes(), ", in_features = ", in_features, " wants [n, ",
+                    (in_features + 7) / 8, "]");
+  return prepack_gemm(op, tables(), weight, kernels::Dtype::bits, fixed_size(weight, 0), in_features, kernel_id);
+}
+
+}  // namespace
+
+at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
+                         const at::Tensor& scale_w, const at::Tensor& bias_a, const BinaryLinearOptions& options) {
+  return call(x, weight, scale_a, scale_w, none_if_undefined(bias_a), options.in_features,
+              none_if_undefined(options.anchor), none_if_undefined(options.panels), options.kernel_id);
+}
+
+at::Tensor binary_prepack(const at::Tensor& weight, std::int64_t in_features, std::int64_t kernel_id) {
+  static const auto op = find_op<at::Tensor(const at::Tensor&, std::int64_t, std::int64_t)>("bie::binary_prepack");
+  return op.call(weight, in_features, kernel_id);
+}
+
+}  // namespace bie::ops
+
+BIE_OPERATORS(m) {
+  using namespace bie::ops;
+  m.impl("binary_linear", bie::ops::forward);
+  m.impl("binary_linear_backward", bie::ops::backward);
+  m.impl("binary_prepack", bie::ops::prepack);
+}
+
+TORCH_LIBRARY_IMPL(bie, Meta, m) {
+  m.impl("binary_linear", bie::ops::forward_meta);
+  m.impl("binary_linear_backward", bie::ops::backward_meta);
+  m.impl("binary_prepack", bie::ops::prepack);
+}
+
+TORCH_LIBRARY_IMPL(bie, Autograd, m) { m.impl("binary_linear", bie::ops::forward_autograd); }

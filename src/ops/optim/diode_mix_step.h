@@ -1,0 +1,65 @@
+// What the steps of DiodeMix share: their numbers, and the passes of each device behind the operators' checks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+#include <vector>
+
+#include "bie/kernels/diode_mix.h"
+#include "bie/ops.h"
+#include "ops/quantize/quantizers.h"
+#include "ops/random.h"
+
+namespace bie::ops {
+
+inline kernels::AdamNumbers adam_numbers(const DiodeMixStep& o) {
+  const auto f = [](double value) { return static_cast<float>(value); };
+  return {f(o.beta1), f(o.beta2), f(1 - o.beta1), f(1 - o.beta2), f(o.eps), f(o.lr * o.weight_decay)};
+}
+
+inline kernels::SignNumbers sign_numbers(const DiodeMixStep& o) {
+  return {static_cast<float>(1 - o.beta1), static_cast<float>(1 - o.beta2), static_cast<float>(o.lr)};
+}
+
+/// Adam's step size in the step with this number.
+inline float adam_rate(const DiodeMixStep& o, std::int64_t number) {
+  double step = o.lr;
+  const double count = static_cast<double>(number);
+  if (o.correct_bias) step *= std::sqrt(1 - std::pow(o.beta2, count)) / (1 - std::pow(o.beta1, count));
+  return static_cast<float>(step);
+}
+
+/// Of codes with these bits.
+inline double mean_to_step(std::int64_t bits) { return (bits == 8 ? q8_range : q4_range).mean_to_step; }
+
+/// The gradient in the parameter's order of memory and in its dtype; that of an integer weight is int8 or float32.
+inline at::Tensor gradient_in_order(const DiodeMixItem& item) {
+  const at::Tensor &grad = item.grad, &param = item.param;
+  at::ScalarType type = param.scalar_type();
+  if (type == at::kChar && grad.scalar_type() != at::kChar) type = at::kFloat;
+  if (grad.scalar_type() == type && grad.strides() == param.strides()) return grad;
+  return at::empty_like(param, param.options().dtype(type).requires_grad(false)).copy_(grad);
+}
+
+/// The item as kernels take it, with its gradient in order.
+inline kernels::DiodeMixTensor tensor_of(const DiodeMixItem& item, const at::Tensor& grad, const DiodeMixStep& o) {
+  const Stream stream(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(item.stream),
+                      static_cast<std::uint64_t>(item.step));
+  return {item.param.mutable_data_ptr(),     grad.const_data_ptr(),      item.exp_avg_l.mutable_data_ptr(),
+          item.exp_avg_s.mutable_data_ptr(), item.param.numel(),         stream.start(),
+          adam_rate(o, item.step),           static_cast<int>(item.bits)};
+}
+
+void step_floats_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
+void step_codes_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
+void step_signs_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
+
+/// Items on one CUDA device. Steps of integer weights are left out whose gradient is not finite: one of floats that
+/// holds NaN or infinity, or one of zeros, which is what int8_grad makes of it.
+void step_floats_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
+void step_codes_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
+void step_signs_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
+
+}  // namespace bie::ops

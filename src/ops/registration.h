@@ -1,0 +1,44 @@
+// Operators are declared once and run on every device: what differs between devices is behind backend/backend.h.
+#pragma once
+
+#include <torch/library.h>
+
+#include <utility>
+
+namespace bie::ops {
+
+/// A list of operators with their functions, for one kind of device. Where this build has no kernels for it they
+/// refuse instead.
+class Operators {
+ public:
+  Operators(torch::Library& library, bool refuses) : library_(library), refuses_(refuses) {}
+
+  template <class Function>
+  void impl(const char* name, Function&& function) {
+    if (refuses_)
+      library_.impl(name, refusal());
+    else
+      library_.impl(name, std::forward<Function>(function));
+  }
+
+ private:
+  static torch::CppFunction refusal();
+
+  torch::Library& library_;
+  bool refuses_;
+};
+
+}  // namespace bie::ops
+
+/// Before a block that names operators and their functions, m.impl("name", function): those of the CPU and of CUDA.
+#define BIE_OPERATORS(m)                                                \
+  static void bie_operators(bie::ops::Operators& m);                    \
+  TORCH_LIBRARY_IMPL(bie, CPU, library) {                               \
+    bie::ops::Operators operators(library, /*refuses=*/false);          \
+    bie_operators(operators);                                           \
+  }                                                                     \
+  TORCH_LIBRARY_IMPL(bie, CUDA, library) {                              \
+    bie::ops::Operators operators(library, /*refuses=*/!BIE_WITH_CUDA); \
+    bie_operators(operators);                                           \
+  }                                                                     \
+  static void bie_operators(bie::ops::Operators& m)

@@ -1,0 +1,66 @@
+// Which GEMM kernel is fastest for a shape: measured, where the table's order is a good guess.
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include "bie/ops.h"
+#include "ops/bridge.h"
+#include "ops/tuning/cpu_tuning.h"
+#include "ops/tuning/cuda_tuning.h"
+
+namespace bie::ops {
+namespace {
+
+kernels::Dtype code_of(const char* op, std::int64_t bits) {
+  switch (bits) {
+    case 1: return kernels::Dtype::bits;
+    case 4: return kernels::Dtype::s4;
+    case 8: return kernels::Dtype::s8;
+    default: TORCH_CHECK_VALUE(false, op, ": bits is ", bits, ", 1, 4 or 8 is wanted");
+  }
+}
+
+std::int64_t tuned_id(const char* op, std::int64_t bits, const kernels::GemmShape& shape, at::Device device) {
+  TORCH_CHECK_VALUE(shape.m > 0 && shape.n > 0 && shape.k > 0, op, ": m, n and k are ", shape.m, ", ", shape.n, " and ",
+                    shape.k, ", positive numbers are wanted");
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), op, ": the device is ", device, ", cpu or cuda is wanted");
+  const kernels::Dtype code = code_of(op, bits);
+  const GemmTables tables = gemm_tables(code);
+  if (device.is_cpu()) return first_kernel_id + tune(op, tables.cpu, code, shape);
+  if constexpr (with_cuda) {
+    const int index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
+    return first_cuda_kernel_id + tune(op, tables.cuda, shape, index);
+  }
+  TORCH_CHECK(false, op, ": this build of bie has no CUDA kernels; build it with -DBIE_CUDA=ON");
+}
+
+std::int64_t tune_gemm_any(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+  return tuned_id("tune_gemm", bits, {m, n, k}, device);
+}
+
+std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64_t k,
+                                      std::optional<at::Device> device) {
+  return tuned_id("select_binary_kernel", 1, {m, n, k}, device.value_or(at::kCPU));
+}
+
+}  // namespace
+
+std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k, std::optional<at::Device> device) {
+  static const auto op = find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t, std::optional<at::Device>)>(
+      "bie::select_binary_kernel");
+  return op.call(m, n, k, device);
+}
+
+std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+  static const auto op =
+      find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t, std::int64_t, at::Device)>("bie::tune_gemm");
+  return op.call(bits, m, n, k, device);
+}
+
+}  // namespace bie::ops
+
+// No tensor tells a device, so there is no key to dispatch on.
+TORCH_LIBRARY_IMPL(bie, CompositeExplicitAutograd, m) {
+  m.impl("select_binary_kernel", bie::ops::select_binary_kernel_any);
+  m.impl("tune_gemm", bie::ops::tune_gemm_any);
+}
