@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import formulas
 import torch
 
+import bie
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
 from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
@@ -116,3 +117,32 @@ KINDS = [
     Kind("q4_conv_codes", lambda **k: Q4Conv2dCutlass(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
 ]
 INTEGER = [kind for kind in KINDS if kind.integer]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A class of BITorch Engine's name and the one of ours that it is."""
+
+    theirs: Callable[[], torch.nn.Module]
+    ours: Callable[[], torch.nn.Module]
+    shape: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return type(self.theirs()).__name__
+
+    def batch(self) -> torch.Tensor:
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(1))
+
+
+ALIASES = [
+    Alias(lambda: BinaryLinearCutlass(37, 13), lambda: bie.nn.BinaryLinear(37, 13), (5, 37)),
+    Alias(lambda: BinaryLinearCuda(256, 24), lambda: bie.nn.BinaryLinear(256, 24), (5, 256)),
+    Alias(lambda: BinaryLinearCPP(40, 9), lambda: bie.nn.PlainBinaryLinear(40, 9), (5, 40)),
+    Alias(lambda: Q8LinearCutlass(37, 13), lambda: bie.nn.Q8Linear(37, 13), (5, 37)),
+    Alias(lambda: Q4LinearCutlass(37, 13), lambda: bie.nn.Q4Linear(37, 13), (5, 37)),
+    Alias(lambda: BinaryConv2dCutlass(3, 5, 3), lambda: bie.nn.BinaryConv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: BinaryConv2dCPP(3, 5, 3), lambda: bie.nn.PlainBinaryConv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: Q4Conv2dCutlass(3, 5, 3), lambda: bie.nn.Q4Conv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: Q8Conv2d(3, 5, 3), lambda: bie.nn.Q8Conv2d(3, 5, 3), (2, 3, 6, 6)),
+]

@@ -1,4 +1,4 @@
-"""Names of BITorch Engine whose operators this build does not have: they import, and using one is a sentence.
+"""Names whose operators this build does not have: they import, and using one is a sentence.
 
 The list is what the decorators in the modules themselves say; ``missing()`` collects it.
 """
@@ -55,9 +55,9 @@ def is_missing(thing: Any) -> bool:
     return f"{thing.__module__}.{thing.__qualname__}" in _waiting
 
 
-def modules() -> list[str]:
-    """The names of all public modules that stock PyTorch is enough for."""
-    found, rooms = [], ["bitorch_engine"]
+def modules(package: str) -> list[str]:
+    """The names of a package's public modules that stock PyTorch is enough for."""
+    found, rooms = [], [package]
     while rooms:
         room = rooms.pop()
         found.append(room)
@@ -68,8 +68,8 @@ def modules() -> list[str]:
     return sorted(found)
 
 
-def missing() -> list[tuple[str, str]]:
-    """(qualified name, operator) of everything that waits, sorted; imports all public modules."""
-    for name in modules():
+def missing(package: str) -> list[tuple[str, str]]:
+    """(qualified name, operator) of what waits in a package, sorted; imports all its public modules."""
+    for name in modules(package):
         importlib.import_module(name)
-    return sorted(_waiting.items())
+    return sorted((name, operator) for name, operator in _waiting.items() if name.startswith(f"{package}."))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bitorch_engine._operators import ops
-from bitorch_engine.layers.quant_layer import QuantLayer
+from bie._operators import ops
+from bie.nn.state.quant_layer import QuantLayer
 
 
 class SignsLayer(QuantLayer):
@@ -28,6 +28,8 @@ class SignsLayer(QuantLayer):
 
 class TrainedSignsLayer(SignsLayer):
     """Mixin of those with ``bias_a`` and scales, trained as int8 by ``DiodeMix`` or as a latent float."""
+
+    _scaled = True
 
     def prepare_params(self) -> None:
         """``scale_w = mean|w|`` and the weight as int8 that is never 0; acts on a float weight that is not latent."""

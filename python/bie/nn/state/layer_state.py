@@ -12,11 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bitorch_engine.errors import ShapeError
-from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.step_size import kept_float32
-from bitorch_engine.layers.weak_sets import members
-from bitorch_engine.layers.weight_state import (
+from bie._weak_sets import members
+from bie.errors import ShapeError
+from bie.nn.state.step_size import kept_float32
+from bie.nn.state.weight_state import (
     STATE_KEYS,
     StagedState,
     can_hold,
@@ -24,7 +23,8 @@ from bitorch_engine.layers.weight_state import (
     ordinary,
     take_state,
 )
-from bitorch_engine.layers.whole_load import load_layer
+from bie.nn.state.whole_load import load_layer
+from bie.weights.parameters import QuantParameter
 
 # Every layer alive: how DiodeMix finds integer weights that it was not given.
 alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
@@ -72,6 +72,8 @@ class LayerState(nn.Module):
     _bits: ClassVar[int]
     _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
     _packed_type: ClassVar[torch.dtype]
+    _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
+    _scale_w_is_parameter: ClassVar[bool] = False  # as in some of BITorch Engine's classes
     _groups = 1  # of a convolution: x has that many times the channels of the weight
     _version = 2  # BITorch Engine's layers say 1 in a state dict's metadata
 
@@ -95,6 +97,8 @@ class LayerState(nn.Module):
         channel_scale: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(bias, bool):
+            raise TypeError(f"{type(self).__name__}: bias is {bias!r}, True or False is wanted")
         if any(size <= 0 for size in weight_shape):
             raise ValueError(f"{type(self).__name__}: the weight would be {list(weight_shape)}, sizes are positive")
         for wanted in (dtype, weight_dtype):
@@ -116,19 +120,19 @@ class LayerState(nn.Module):
         alive.add(self)
 
     @torch.inference_mode(False)
-    def _register_activation(self, *, scale_w_is_parameter: bool, eps: bool) -> None:
-        """bias_a and the scales; a layer without them computes with bias 0 and scales 1."""
+    def _register_activation(self) -> None:
+        """bias_a and the scales."""
         place = {"device": self.weight.device}
         self.bias_a = nn.Parameter(torch.zeros(self._weight_shape[1] * self._groups, dtype=self._dtype, **place))
         self.scale_a = nn.Parameter(torch.zeros((), dtype=torch.float32, **place))
         scale_w = torch.ones((), dtype=torch.float32, **place)
         del self.__dict__["scale_w"]
-        if scale_w_is_parameter:
+        if self._scale_w_is_parameter:
             self.register_parameter("scale_w", nn.Parameter(scale_w, requires_grad=False))
         else:
             self.register_buffer("scale_w", scale_w)
         self._know_own()
-        if eps:
+        if self._bits > 1:
             self.register_buffer("eps", torch.full((), 1e-5, dtype=torch.float32, **place))
 
     # What distinguishes one kind of layer from the others.

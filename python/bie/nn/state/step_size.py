@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 import struct
 import warnings
 import weakref
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bitorch_engine._operators import ops
-from bitorch_engine.layers.weak_sets import members
+from bie._operators import ops
+from bie._weak_sets import members
+from bie.nn.state.arguments import one_of
 
 GRAD_MODES = ("exact", "reference")
 COMPATS = ("none", "bie-0.2.6")
@@ -35,21 +35,6 @@ def code_factor(bits: int, compat: str = "none") -> float:
 def smallest_step(eps: Tensor | None) -> float:
     """The value of a layer's buffer ``eps``."""
     return EPS if eps is None or eps.is_meta else float(eps)
-
-
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
-    return value
-
-
-def bit_width(layer: nn.Module, name: str, value: int) -> int:
-    """``TypeError`` for what is no int: where nn.Linear has its ``bias``, layers of BITorch Engine have ``a_bit``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(
-            f"{type(layer).__name__}: {name} is {value!r}, an int is wanted; a bias is asked for by its name, bias=True"
-        )
-    return int(value)
 
 
 def first_batch(owner: nn.Module, scale: Tensor, x: Tensor, factor: float) -> tuple[float, bool]:

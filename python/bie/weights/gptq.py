@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bitorch_engine.errors import ShapeError
+from bie.errors import ShapeError
 
 _WIDTHS = (1, 2, 4, 8)
 
@@ -43,7 +43,7 @@ def pack_words(values: Tensor, w_bit: int, dim: int) -> Tensor:
 
 
 def gptq_style_unpacking(qweight: Tensor) -> tuple[Tensor, Tensor]:
-    """The float weight [k, n] of an ``MPQWeightParameter`` in GPTQ layout, and its zeros.
+    """The float weight [k, n] of an ``WeightOnlyParameter`` in GPTQ layout, and its zeros.
 
     ``W = scales[g] * (q - z)`` with ``z`` = unpacked zero + 1 (``asym``), else ``W = q * scales[g] - zeros[g]``, in
     float32, rounded once; ``g = g_idx[row]``. Without ``g_idx`` groups are consecutive rows, and with a ``q_perm`` that
@@ -197,7 +197,7 @@ def update_zeros(qweight: Tensor, norm_grad: Tensor, step_size: float, unpacked_
     divided by s, rounded into 1...2^b and packed again.
 
     Args:
-        qweight: prepared ``MPQWeightParameter``.
+        qweight: prepared ``WeightOnlyParameter``.
         norm_grad: [k, n], rows in the float weight's order.
         unpacked_zeros: [G, n]; by default those of ``qweight``.
 

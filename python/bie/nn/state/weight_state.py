@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from bitorch_engine.layers.layer_state import LayerState
+    from bie.nn.state.layer_state import LayerState
 
 _VECTORS = ("bias_a", "bias", "channel_scale")
 _SCALES = ("scale_a", "scale_w", "eps")

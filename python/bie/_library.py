@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from bitorch_engine import __path__ as _package_folders
+from bie import __path__ as _package_folders
 
 
 def load() -> None:
@@ -42,7 +42,7 @@ def _find() -> Path:
         if candidate.is_file():
             return candidate
     raise ImportError(
-        f"the operators of bitorch_engine are missing, {candidates[0]}: install the package with pip, "
+        f"the operators of bie are missing, {candidates[0]}: install the package with pip, "
         "or name a libbie_ops.so in BIE_OPS_LIBRARY"
     )
 
@@ -56,7 +56,7 @@ def _check_torch(library: Path) -> None:
     wanted = _minor(built)
     if wanted != _minor(torch.__version__):
         raise ImportError(
-            f"the operators of bitorch_engine were built with torch {built} and this is torch {torch.__version__}: "
+            f"the operators of bie were built with torch {built} and this is torch {torch.__version__}: "
             f"install torch=={wanted}.*, or build the package beside this torch with pip install --no-build-isolation"
         )
 

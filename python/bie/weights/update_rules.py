@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bitorch_engine._operators import ops
-from bitorch_engine.errors import ShapeError
-from bitorch_engine.layers.gptq import gptq_style_unpacking, pack_fp_weight, update_zeros
+from bie._operators import ops
+from bie.errors import ShapeError
+from bie.weights.gptq import gptq_style_unpacking, pack_fp_weight, update_zeros
 
 _ZEROS_EVERY = 5
 

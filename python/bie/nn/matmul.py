@@ -1,4 +1,4 @@
-"""Products of two activations with learned step sizes: what ``BinaryMatMul``, ``Q8MatMul`` and ``Q4MatMul`` share."""
+"""Products of two activations with learned step sizes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bitorch_engine._operators import ops
-from bitorch_engine.errors import ShapeError
-from bitorch_engine.layers.step_size import (
+from bie._operators import ops
+from bie.errors import ShapeError
+from bie.nn.state.step_size import (
     COMPATS,
     EPS,
     GRAD_MODES,
@@ -22,8 +22,8 @@ from bitorch_engine.layers.step_size import (
     one_of,
     smallest_step,
 )
-from bitorch_engine.layers.weight_state import StagedState, check_scale, take_entry
-from bitorch_engine.layers.whole_load import load_layer
+from bie.nn.state.weight_state import StagedState, check_scale, take_entry
+from bie.nn.state.whole_load import load_layer
 
 _CLIPS = ("x_clip", "y_clip")
 
@@ -183,3 +183,76 @@ class CodesMatMul(MatMulLayer):
         op = ops.q8_matmul.default if self._bits == 8 else ops.q4_matmul.default
         reference = self.grad_mode == "reference"
         return op(x, y, self.x_clip, self.y_clip, eps=self._smallest_step, reference_grad=reference)
+
+
+class BinaryMatMul(MatMulLayer):
+    __doc__ = f"""``out = (k - 2*popcount(bit(x) XOR bit(y))) * x_clip * y_clip``: the product of two activations.
+
+    The first batch sets ``x_clip = 2*mean|x|`` and ``y_clip = 2*mean|y|``. BITorch Engine counts the zeros that it pads
+    with as bits and scales twice; this is exact.
+
+    Backward, for each side v with the other side u: ``grad_v = (g . sgn(u)) * u_clip`` inside ``|v / v_clip| <= 1``,
+    else 0; ``grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v))``. Source: numerics.md section 3.
+
+    {MatMulLayer.__doc__.rstrip()}
+
+    Example::
+
+        >>> product = bie.nn.BinaryMatMul()
+        >>> product(torch.randn(2, 3, 16), torch.randn(2, 5, 16)).shape
+        torch.Size([2, 3, 5])
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.float, *, device: torch.device | str | None = None) -> None:
+        super().__init__(dtype, device)
+
+    def _first_batch_factor(self) -> float:
+        return 2.0
+
+    def _operator(self, x: Tensor, y: Tensor) -> Tensor:
+        return ops.binary_matmul.default(x, y, self.x_clip, self.y_clip)
+
+
+class Q8MatMul(CodesMatMul):
+    __doc__ = f"""``out = (q_x . q_y^T) * x_clip * y_clip``, exact in int32: the product of two 8-bit activations.
+
+    ``q_x = clamp(rint(x / max(x_clip, eps)), -128, 127)``, ``q_y`` likewise; the first batch sets
+    ``x_clip = 2*mean|x| / 11.269`` and ``y_clip`` from y.
+    BITorch Engine has none.
+
+    Backward: each side as the activation of :class:`Q8Linear`, the other one being its weight.
+    Source: numerics.md sections 5 and 6.
+
+    {MatMulLayer.__doc__.rstrip()}
+
+    Example::
+
+        >>> product = bie.nn.Q8MatMul()
+        >>> product(torch.randn(2, 3, 16), torch.randn(2, 5, 16)).shape
+        torch.Size([2, 3, 5])
+    """
+
+    _bits = 8
+
+
+class Q4MatMul(CodesMatMul):
+    __doc__ = f"""``out = (q_x . q_y^T) * x_clip * y_clip``, exact in int32: the product of two 4-bit activations.
+
+    ``q_x = clamp(rint(x / max(x_clip, eps)), -8, 7)``, ``q_y`` likewise; the first batch sets
+    ``x_clip = 2*mean|x| / 5.6345`` and ``y_clip`` from y.
+    BITorch Engine takes ``y_clip`` from x too, clips the gradient at 8 bits and
+    quantises it; here it is the float one.
+
+    Backward: each side as the activation of :class:`Q4Linear`, the other one being its weight.
+    Source: numerics.md section 6.
+
+    {MatMulLayer.__doc__.rstrip()}
+
+    Example::
+
+        >>> product = bie.nn.Q4MatMul()
+        >>> product(torch.randn(2, 3, 16), torch.randn(2, 5, 16)).shape
+        torch.Size([2, 3, 5])
+    """
+
+    _bits = 4

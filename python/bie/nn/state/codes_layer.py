@@ -7,16 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bitorch_engine._operators import ops
-from bitorch_engine.layers.layer_state import Seen
-from bitorch_engine.layers.quant_layer import QuantLayer
-from bitorch_engine.layers.step_size import EPS, code_factor, smallest_step
+from bie._operators import ops
+from bie.nn.state.layer_state import Seen
+from bie.nn.state.quant_layer import QuantLayer
+from bie.nn.state.step_size import EPS, code_factor, smallest_step
+from bie.weights.parameters import CodesParameter
 
 
 class CodesLayer(QuantLayer):
     """Mixin, before a base class of the API: weights and activations are 8- or 4-bit codes times one scale."""
 
     _packed_type = torch.int8
+    _integer_parameter = CodesParameter
+    _scaled = True
     _scale_read: tuple[Seen, bool] | None = None  # scale_w when it was last read, and whether it was set
 
     @property
@@ -79,6 +82,10 @@ class CodesLayer(QuantLayer):
                 self.scale_w.copy_(scale)
             else:
                 self._make_integer(self._quantize(weight.detach(), scale)[0], scale)
+
+    def prepare_params(self) -> None:
+        """``scale_w`` of a latent 4-bit weight, once; int8 codes of the weight of a layer that is not ``latent``."""
+        self._prepare_codes()
 
     def renew_weight_scale(self) -> None:
         """Gives the float weight of a prepared 4-bit layer the scale it would be prepared with as it is."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.quant_layer import quant_layers
+from bie.nn.state.quant_layer import quant_layers
+from bie.weights.parameters import QuantParameter
 
 
 def integer_parameters(model: nn.Module) -> Iterator[QuantParameter]:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim import swa_utils
 
-from bitorch_engine.layers.quant_layer import QuantLayer, quant_layers
+from bie.nn.state.quant_layer import QuantLayer, quant_layers
 
 
 def _has_integers(layer: QuantLayer) -> bool:
@@ -19,7 +19,7 @@ def check_parent(parent: nn.Module, name: str, child: nn.Module) -> None:
     if isinstance(parent, nn.MultiheadAttention) and isinstance(child, QuantLayer):
         raise TypeError(
             f"nn.MultiheadAttention never calls its {name}, it reads the weight itself: a {type(child).__name__} would "
-            "run as a float layer; BMHA is an attention of quantised layers"
+            "run as a float layer; bie.nn.BinaryAttention is one of quantised layers"
         )
 
 
@@ -33,7 +33,7 @@ def _put(parent: nn.Module, name: str, child: nn.Module) -> None:
             if _has_integers(layer):
                 raise TypeError(
                     "torch.optim.swa_utils.AveragedModel would truncate averages of integer weights, such as those of "
-                    f"a {type(layer).__name__}: bitorch_engine.optim.AveragedModel takes its place"
+                    f"a {type(layer).__name__}: bie.optim.AveragedModel takes its place"
                 )
 
 

@@ -6,27 +6,31 @@ import math
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from bitorch_engine.layers.qconv.geometry import pair
-from bitorch_engine.layers.quant_layer import QuantLayer
+from bie.nn.state.arguments import pair
+from bie.nn.state.quant_layer import QuantLayer
 
 
 class ConvLayer(QuantLayer):
-    """Base of the convolutions of the API; NCHW in and out."""
+    """Base of the convolutions: a weight ``[out, in/groups, kh, kw]``, NCHW in and out."""
 
     _feature_axis = 1
+    _packed_flat = False  # whether qweight is labelled as flat bytes
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
         kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int],
-        padding: int | tuple[int, int],
-        dilation: int | tuple[int, int],
-        *,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
         groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
         **options: Any,
     ) -> None:
         if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
@@ -40,7 +44,8 @@ class ConvLayer(QuantLayer):
             "padding": pair("padding", padding, 0),
             "dilation": pair("dilation", dilation, 1),
         }
-        super().__init__((out_channels, in_channels // groups, *self._geometry["kernel_size"]), **options)
+        shape = (out_channels, in_channels // groups, *self._geometry["kernel_size"])
+        super().__init__(shape, bias=bias, device=device, dtype=dtype, weight_dtype=torch.float32, **options)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
 
@@ -56,11 +61,14 @@ class ConvLayer(QuantLayer):
         return out, self._row_bytes()
 
     def _packed_shape(self) -> tuple[int, ...]:
-        return self._packed_label()
+        return (math.prod(self._flat_rows()),) if self._packed_flat else self._packed_label()
+
+    def _flat_rows(self) -> tuple[int, int]:
+        return self.out_channels, self._row_bytes()
 
     def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
         """The shape is a label: the same bytes as flat rows, or flat, are known too."""
-        rows = (self.out_channels, self._row_bytes())
+        rows = self._flat_rows()
         known = (self._packed_shape(), self._packed_label(), rows, (math.prod(rows),))
         if packed.dtype != self._packed_type or tuple(packed.shape) not in known:
             return None

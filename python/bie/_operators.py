@@ -2,7 +2,7 @@
 
 import torch
 
-from bitorch_engine import _library
+from bie import _library
 
 _library.load()
 
