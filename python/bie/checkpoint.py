@@ -26,7 +26,15 @@ def _layer_classes(layers: Iterable[type] | None, *, packable: bool) -> tuple[ty
 
 
 def prepare(model: nn.Module, layers: Iterable[type] | None = None) -> None:
-    """Calls ``prepare_params`` of every layer of the classes ``layers`` (all of ours by default), the root included."""
+    """Calls ``prepare_params`` of every layer of the classes ``layers`` (all of ours by default), the root included.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.BinaryLinear(8, 4))
+        >>> bie.prepare(model)
+        >>> model[0].weight.dtype
+        torch.int8
+    """
     classes = _layer_classes(layers, packable=False)
     for module in model.modules():
         if isinstance(module, classes):
@@ -38,6 +46,13 @@ def pack(model: nn.Module, qweight_only: bool = True, layers: Iterable[type] | N
 
     The model cannot be trained after ``qweight_only=True``; ``save_checkpoint`` packs what it writes and leaves the
     model alone.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.BinaryLinear(8, 4))
+        >>> bie.pack(model)
+        >>> model[0].qweight.shape, model[0].weight
+        (torch.Size([4, 1]), None)
     """
     classes = _layer_classes(layers, packable=True)
     for module in model.modules():
@@ -49,6 +64,12 @@ def packed_state_dict(model: nn.Module, qweight_only: bool = True) -> dict[str, 
     """``model.state_dict()`` with the weight of every quantised layer packed; the model is not changed.
 
     With ``qweight_only=False`` the training weight stays beside ``qweight``. A layer under two names is packed once.
+
+    Example::
+
+        >>> layer = bie.nn.Q4Linear(8, 4)
+        >>> sorted(bie.packed_state_dict(layer)), layer.weight_form
+        (['bias_a', 'eps', 'qweight', 'scale_a', 'scale_w'], 'float')
     """
     state = model.state_dict()
     packed: dict[int, dict[str, Tensor]] = {}
@@ -69,6 +90,15 @@ def save_checkpoint(model: nn.Module, name: str | os.PathLike, qweight_only: boo
 
     The file takes the name's place in one step: an interrupted save leaves the old one. ``qweight_only=False`` keeps
     the training weights beside the packed ones.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.Q8Linear(8, 4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     bie.save_checkpoint(model, f"{folder}/model.pt")
+        ...     bie.load_checkpoint(model, f"{folder}/model.pt")
+        >>> model[0].weight_form
+        'packed'
     """
     target = Path(name)
     if target.is_dir():
@@ -97,6 +127,15 @@ def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweigh
         ValueError: the file has no ``state_dict``.
         RuntimeError: an entry is missing, too many, or of another shape or dtype; every one is named, and the model is
             as it was.
+
+    Example::
+
+        >>> one, other = bie.nn.BinaryLinear(8, 4), bie.nn.BinaryLinear(8, 4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     bie.save_checkpoint(one, f"{folder}/layer.pt")
+        ...     bie.load_checkpoint(other, f"{folder}/layer.pt")
+        >>> torch.equal(other.qweight, bie.packed_state_dict(one)["qweight"])
+        True
     """
     checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
     state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None

@@ -260,6 +260,15 @@ def convert(
 
     Raises:
         TypeError, ValueError: an unknown target. NotImplementedError: a target whose operator is missing.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        >>> print(bie.convert(model, "q8", filter=lambda name, module: name != "2"))
+        layer  was     weight  is
+        0      Linear  4x6     Q8Linear
+        2      Linear  2x4     unchanged: the filter says so
+        1 swapped, 1 unchanged
     """
     targets = _targets(target)
     if not inplace:

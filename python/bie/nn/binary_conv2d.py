@@ -145,10 +145,12 @@ class PlainBinaryConv2d(PackedSignsConv2d):
         padding: int | tuple[int, int] = 0,
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
         **options: Any,
     ) -> None:
         sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(*sizes, **{"latent": True} | options)
+        super().__init__(*sizes, bias, device, **{"latent": True} | options)
 
     def prepare_params(self) -> None:
         """Does nothing: the weight trains as a float."""

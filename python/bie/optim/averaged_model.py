@@ -30,6 +30,14 @@ class AveragedModel(swa_utils.AveragedModel):
 
     Raises:
         TypeError (``update_parameters``): an integer parameter that is no quantised layer's weight.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.BinaryLinear(8, 4))
+        >>> averaged = bie.optim.AveragedModel(model)
+        >>> averaged.update_parameters(model)
+        >>> averaged(torch.randn(3, 8)).shape
+        torch.Size([3, 4])
     """
 
     averages_integers = True

@@ -64,6 +64,15 @@ class DiodeMix(torch.optim.Optimizer):
     Warns where an integer weight of a layer is missing whose other parameters are there.
     An integer weight whose float gradient holds NaN or infinity is left out of a step.
     Source: numerics.md section 10; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes is ours.
+
+    Example::
+
+        >>> layer = bie.nn.BinaryLinear(8, 4)
+        >>> optimizer = bie.optim.DiodeMix(layer.parameters(), lr=1e-2)
+        >>> layer(torch.randn(3, 8)).square().sum().backward()
+        >>> optimizer.step()
+        >>> layer.weight.grad.dtype
+        torch.int8
     """
 
     def __init__(

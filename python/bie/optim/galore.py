@@ -39,6 +39,13 @@ class GaLoreProjector:
         ValueError: rank or gap below 1, or an unknown kind.
 
     Source: Zhao et al. 2024, "GaLore: Memory-Efficient LLM Training by Gradient Low-Rank Projection".
+
+    Example::
+
+        >>> projector = bie.optim.GaLoreProjector(rank=2)
+        >>> low = projector.project(torch.randn(6, 4), iter=0)
+        >>> low.shape, projector.project_back(low).shape
+        (torch.Size([6, 2]), torch.Size([6, 4]))
     """
 
     def __init__(

@@ -17,6 +17,13 @@ def integer_parameters(model: nn.Module) -> Iterator[QuantParameter]:
     They never require grad (``.grad`` is written all the same), so ``[p for p in model.parameters() if
     p.requires_grad]`` misses them. Packed weights (``qweight``) are not trained and not listed. Weights that a layer
     makes integer in its first training forward are listed from then on: call ``prepare_bie_layers`` before.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.BinaryLinear(8, 4), bie.nn.Q8Linear(4, 2))
+        >>> bie.prepare(model)
+        >>> [weight is model[0].weight for weight in bie.optim.integer_parameters(model)]
+        [True]
     """
     seen: set[int] = set()
     for _, layer in quant_layers(model):
@@ -31,6 +38,15 @@ def wide_gradients(model: nn.Module, dtype: torch.dtype | None = torch.float32) 
 
     The gradient is then the unquantised sum: micro-batches add up without rounding, and ``clip_grad_norm_`` and
     ``GradScaler``, which refuse int8 gradients, work. ``DiodeMix`` takes both. Present gradients are forgotten.
+
+    Example::
+
+        >>> layer = bie.nn.BinaryLinear(8, 4)
+        >>> bie.prepare(layer)
+        >>> bie.optim.wide_gradients(layer)
+        >>> layer(torch.randn(3, 8)).sum().backward()
+        >>> layer.weight.grad.dtype
+        torch.float32
     """
     for weight in integer_parameters(model):
         weight.grad = None

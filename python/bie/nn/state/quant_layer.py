@@ -368,7 +368,14 @@ class QuantLayer(StepSizeOptions, LayerState):
 
 
 def quant_layers(module: nn.Module) -> Iterator[tuple[str, QuantLayer]]:
-    """Every quantised layer inside a module, itself included, with its name."""
+    """Every quantised layer inside a module, itself included, with its name.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), bie.nn.Q4Linear(8, 4))
+        >>> [name for name, layer in bie.nn.quant_layers(model)]
+        ['1']
+    """
     for name, layer in module.named_modules():
         if isinstance(layer, QuantLayer):
             yield name, layer

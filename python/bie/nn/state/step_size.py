@@ -182,14 +182,30 @@ def step_size_layers(module: nn.Module) -> Iterator[StepSizeOptions]:
 
 
 def set_grad_mode(module: nn.Module, mode: str) -> None:
-    """``grad_mode`` of every quantised layer inside a module."""
+    """``grad_mode`` of every quantised layer inside a module.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.Q8Linear(8, 4))
+        >>> bie.nn.set_grad_mode(model, "reference")
+        >>> model[0].grad_mode
+        'reference'
+    """
     one_of("grad_mode", mode, GRAD_MODES)
     for layer in step_size_layers(module):
         layer.grad_mode = mode
 
 
 def set_compat(module: nn.Module, compat: str) -> None:
-    """``compat`` of every quantised layer inside a module."""
+    """``compat`` of every quantised layer inside a module.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(bie.nn.Q4Linear(8, 4))
+        >>> bie.nn.set_compat(model, "bie-0.2.6")
+        >>> model[0].compat
+        'bie-0.2.6'
+    """
     one_of("compat", compat, COMPATS)
     for layer in step_size_layers(module):
         layer.compat = compat
