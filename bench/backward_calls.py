@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-import bitorch_engine  # noqa: F401  loads the operators
+import bie  # noqa: F401  loads the operators
 
 BITS = ["1 bit", "8 bit", "4 bit"]
 Call = Callable[[], object]

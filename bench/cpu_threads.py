@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-import bitorch_engine  # noqa: F401  loads the operators
+import bie  # noqa: F401  loads the operators
 
 # m, k, n; the first is what a call costs
 LINEARS = [(1, 8, 8), (1, 1024, 1024), (1, 4096, 4096), (8, 1024, 1024), (8, 4096, 4096), (64, 4096, 4096)]

@@ -14,7 +14,7 @@ import sys
 import torch
 from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, read_shapes, report
 
-import bitorch_engine  # noqa: F401  loads the operators
+import bie  # noqa: F401  loads the operators
 
 BATCHES = [1, 128]
 STEP, SCALE = torch.tensor(0.02), torch.tensor(0.01)

@@ -21,7 +21,7 @@ import sys
 import torch
 from gpu_timing import CACHE_BYTES, Call, codes_of, options, race, read_shapes, report
 
-import bitorch_engine  # noqa: F401  loads the operators
+import bie  # noqa: F401  loads the operators
 
 GOALS = [  # m, n, k
     (1, 4096, 4096),

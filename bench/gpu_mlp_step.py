@@ -19,8 +19,7 @@ import torch
 from gpu_timing import options, report
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.optim import DiodeMix
+import bie
 
 SHAPES = [(512, 4, 4096), (4096, 4, 4096), (512, 4, 8192), (4096, 4, 8192)]  # batch, hidden layers, width
 INPUTS, CLASSES = 1024, 10
@@ -38,8 +37,10 @@ class Contestant:
     def __init__(self, one_bit: bool, batch: int, depth: int, width: int) -> None:
         self.before = torch.cuda.memory_allocated()
         if one_bit:
-            self.model = mlp(BinaryLinearCutlass, depth, width)
-            self.optimizer: torch.optim.Optimizer = DiodeMix(self.model.parameters(), lr=1e-2, betas=(0.99, 0.999))
+            self.model = mlp(bie.nn.BinaryLinear, depth, width)
+            self.optimizer: torch.optim.Optimizer = bie.optim.DiodeMix(
+                self.model.parameters(), lr=1e-2, betas=(0.99, 0.999)
+            )
         else:
             self.model = mlp(nn.Linear, depth, width)
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)

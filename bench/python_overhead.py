@@ -14,8 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bie.nn import BinaryLinear, Q4Linear, Q8Linear
 
 CALLS = 500
 
@@ -30,7 +29,7 @@ class Identity(nn.Module):
 def contestants(x: torch.Tensor) -> dict[str, Callable[[], object]]:
     linear = nn.Linear(64, 64).eval()
     calls: dict[str, Callable[[], object]] = {"nn.Linear": lambda: linear(x)}
-    for kind in (BinaryLinearCutlass, Q8LinearCutlass, Q4LinearCutlass):
+    for kind in (BinaryLinear, Q8Linear, Q4Linear):
         layer = kind(64, 64)
         layer(x)  # sets the scales
         layer.eval()(x)  # packs

@@ -1,9 +1,9 @@
-# What a Python wheel holds beside Python: for bitorch_engine the operators, for bie-cli the command with a copy of its own
+# What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command with a copy of its own
 # of them, each inside its package. The torch folder is two up and beside, wherever the environment is.
 if(NOT TARGET bie_ops)
   message(FATAL_ERROR "bie: a wheel needs the operators, so it cannot be built with BIE_KERNELS_ONLY")
 endif()
-set(bie_package bitorch_engine)
+set(bie_package bie)
 if(TARGET bie)
   set(bie_package bie_cli)
   set_target_properties(bie PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/../../torch/lib")

@@ -1,6 +1,6 @@
 """Sphinx: the pages of docs/ and the API reference from the docstrings. `make docs` builds build/docs."""
 
-project = "bitorch_engine"
+project = "bie"
 author = "the bie project"
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_parser"]
 html_theme = "alabaster"

@@ -26,7 +26,7 @@ for part in docs examples tests tools README.md pyproject.toml; do
   cp -r "$root/$part" "$home"
 done
 cd "$home"
-BIE_OPS_LIBRARY=$(echo "$home"/env/lib/python*/site-packages/bitorch_engine/lib/libbie_ops.so)
+BIE_OPS_LIBRARY=$(echo "$home"/env/lib/python*/site-packages/bie/lib/libbie_ops.so)
 export BIE_OPS_LIBRARY
 status=0
 "$python" -m pytest -q tests/ops tests/python >"$home/report.txt" 2>&1 || status=$?

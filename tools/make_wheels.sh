@@ -30,9 +30,9 @@ for python in python3.10 python3.11 python3.12 python3.13 python3.14; do
   "$python-env/bin/python" -m pip install --quiet --no-compile "$scratch"/dist/*.whl
   "$python-env/bin/python" - <<'EOF'
 import torch
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+import bie
 
-layer = BinaryLinearCutlass(33, 5)
+layer = bie.nn.BinaryLinear(33, 5)
 layer.prepare_params()
 assert layer(torch.randn(2, 33)).shape == (2, 5)
 EOF

@@ -36,7 +36,7 @@ are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1). `MPQLinearM
 
 WAITING = """\
 They import, and `issubclass` and `inspect.signature` work; constructing,
-applying or calling one is a `NotImplementedError` with both names. `bitorch_engine._missing.missing()` is this list."""
+applying or calling one is a `NotImplementedError` with both names. `bie._missing.missing` gives this list."""
 
 
 def _load(entry: dict) -> object:
@@ -56,7 +56,7 @@ def _classes() -> list[tuple[str, str]]:
     """(name, where to import it from) of the layers and autograd functions that compute."""
     import torch
 
-    from bitorch_engine._missing import is_missing
+    from bie._missing import is_missing
 
     found = []
     for entry in tomllib.loads(CONTRACT.read_text())["name"]:
@@ -76,12 +76,13 @@ def _table(*rows: tuple[str, ...]) -> str:
 
 def page() -> str:
     """The text of docs/support.md."""
-    from bitorch_engine._missing import missing
+    from bie._missing import missing
 
     on = {"CPU": _has_kernels("CPU"), "GPU": _has_kernels("CUDA")}
     answers = tuple("yes" if on[device] else "not yet" for device in on)
     computing = [(f"`{name}`", f"`{package}`", *answers) for name, package in _classes()]
-    waiting = [(f"`{name.removeprefix('bitorch_engine.')}`", f"`{operator}`") for name, operator in missing()]
+    names = missing("bitorch_engine")
+    waiting = [(f"`{name.removeprefix('bitorch_engine.')}`", f"`{operator}`") for name, operator in names]
     return "\n".join(
         [
             HEAD,
@@ -103,9 +104,9 @@ def page() -> str:
 
 def count() -> str:
     """One line for the report of a test run."""
-    from bitorch_engine._missing import missing
+    from bie._missing import missing
 
-    waiting = missing()
+    waiting = missing("bitorch_engine")
     return f"{len(waiting)} names of bitorch_engine wait for {len({operator for _, operator in waiting})} operators"
 
 

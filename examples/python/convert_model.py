@@ -12,7 +12,7 @@ from datasets import accuracy, load
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bitorch_engine.utils.convert import convert
+from bie import convert
 
 
 def train(model: nn.Module, data: TensorDataset, epochs: int, lr: float) -> None:

@@ -2,23 +2,22 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.optim import DiodeMix
+import bie
 
 torch.manual_seed(0)
 images, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(images / 16).float(), torch.tensor(labels)
 train, test = torch.randperm(1797).split([1437, 360])
-layer = BinaryLinearCutlass(500, 300)  # 1-bit weights and activations, any size
+layer = bie.nn.BinaryLinear(500, 300)  # 1-bit weights and activations, any size
 model = nn.Sequential(
     *(nn.Linear(64, 500), nn.BatchNorm1d(500), nn.PReLU(), layer, nn.BatchNorm1d(300), nn.PReLU(), nn.Linear(300, 10))
 )
-optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.99, 0.999))  # steps floats and int8 signs
+optimizer = bie.optim.DiodeMix(model.parameters(), lr=1e-2, betas=(0.99, 0.999))  # steps floats and int8 signs
 for _ in range(20):
     for rows in train[torch.randperm(1437)].split(32):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()  # the int8 weight gets its .grad
         optimizer.step()
 model.eval()
-layer.generate_quantized_weight(qweight_only=True)  # one bit a weight remains
+bie.pack(model)  # one bit a weight remains
 print(f"accuracy {(model(x[test]).argmax(1) == y[test]).float().mean():.3f}, {layer.qweight.nbytes} bytes of weight")

@@ -14,8 +14,7 @@ from datasets import accuracy, load
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass
+from bie.nn import Q4Conv2d, Q4Linear
 
 
 def lenet(side: int) -> nn.Sequential:
@@ -23,8 +22,8 @@ def lenet(side: int) -> nn.Sequential:
     after = side // 4
     return nn.Sequential(
         *(nn.Conv2d(1, 20, 3, padding=1), nn.BatchNorm2d(20), nn.PReLU(), nn.MaxPool2d(2)),
-        *(Q4Conv2dCutlass(20, 50, 3, padding=1), nn.BatchNorm2d(50), nn.PReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), Q4LinearCutlass(50 * after * after, 256), nn.BatchNorm1d(256), nn.PReLU()),
+        *(Q4Conv2d(20, 50, 3, padding=1), nn.BatchNorm2d(50), nn.PReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), Q4Linear(50 * after * after, 256), nn.BatchNorm1d(256), nn.PReLU()),
         nn.Linear(256, 10),
     )
 

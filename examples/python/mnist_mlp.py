@@ -13,12 +13,9 @@ from datasets import accuracy, load
 from torch import nn
 from torch.utils.data import DataLoader
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-from bitorch_engine.optim import DiodeMix
-from bitorch_engine.utils.model_helper import load_checkpoint, prepare_bie_layers, save_checkpoint
+import bie
 
-LAYERS = {1: BinaryLinearCutlass, 4: Q4LinearCutlass, 8: Q8LinearCutlass}
+LAYERS = {1: bie.nn.BinaryLinear, 4: bie.nn.Q4Linear, 8: bie.nn.Q8Linear}
 
 
 def mlp(inputs: int, width: int, bits: int) -> nn.Sequential:
@@ -45,15 +42,15 @@ def main() -> None:
     torch.manual_seed(0)
     train, test = load(arguments.data)
     model = mlp(train.tensors[0][0].numel(), arguments.width, arguments.bits)
-    prepare_bie_layers(model)
+    bie.prepare(model)
     # 1-bit weights flip when their second moment crosses zero: their rates are others than a float's.
-    binary = {id(m.weight) for m in model if isinstance(m, BinaryLinearCutlass)}
+    binary = {id(m.weight) for m in model if isinstance(m, bie.nn.BinaryLinear)}
     signs = [p for p in model.parameters() if id(p) in binary]
     others = [p for p in model.parameters() if id(p) not in binary]
     groups = [{"params": others, "lr": 1e-3, "betas": (0.9, 0.999)}]
     if signs:
         groups.append({"params": signs, "lr": 1e-2, "betas": (0.99, 0.999)})
-    optimizer = DiodeMix(groups)
+    optimizer = bie.optim.DiodeMix(groups)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs)
     for epoch in range(arguments.epochs):
         for x, y in DataLoader(train, batch_size=64, shuffle=True):
@@ -63,9 +60,9 @@ def main() -> None:
         scheduler.step()
         print(f"epoch {epoch + 1}: test accuracy {100 * accuracy(model, test):.2f} %")
 
-    save_checkpoint(model, str(arguments.out))  # packed; the model can go on training
+    bie.save_checkpoint(model, str(arguments.out))  # packed; the model can go on training
     twin = mlp(train.tensors[0][0].numel(), arguments.width, arguments.bits)
-    load_checkpoint(twin, str(arguments.out))
+    bie.load_checkpoint(twin, str(arguments.out))
     print(f"{arguments.out}: {arguments.out.stat().st_size} bytes, test accuracy {100 * accuracy(twin, test):.2f} %")
 
 

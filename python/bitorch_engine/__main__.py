@@ -1,12 +1,6 @@
-"""`python -m bitorch_engine` prints what `bie doctor` prints."""
+"""`python -m bitorch_engine` is `python -m bie`."""
 
-import argparse
-import sys
+from bie.__main__ import main
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(prog="python -m bitorch_engine", description=__doc__).parse_args()
-    try:
-        import bie_cli
-    except ImportError:
-        sys.exit("python -m bitorch_engine: the command `bie` is a package of its own, bie-cli, and is not installed")
-    bie_cli.run(["doctor"])
+    main("bitorch_engine")

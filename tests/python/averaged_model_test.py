@@ -10,9 +10,8 @@ from kinds import INTEGER, KINDS
 from torch import nn
 from torch.optim import swa_utils
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q8LinearCutlass
-from bitorch_engine.optim import AveragedModel, DiodeMix
+from bie.nn import BinaryLinear, Q8Linear
+from bie.optim import AveragedModel, DiodeMix
 
 FUNCTIONS = {
     "swa": {},
@@ -85,7 +84,7 @@ def test_packed_weights_are_copied(kind, qweight_only):
 
 def test_floats_beside_integers_are_averaged_as_torch_does():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 9), BinaryLinearCutlass(9, 9), nn.BatchNorm1d(9), Q8LinearCutlass(9, 3))
+    model = nn.Sequential(nn.Linear(5, 9), BinaryLinear(9, 9), nn.BatchNorm1d(9), Q8Linear(9, 3))
     model(torch.randn(4, 5))
     plain = nn.ModuleList([model[0], model[2], model[3]])
     for options in FUNCTIONS.values():
@@ -101,7 +100,7 @@ def test_floats_beside_integers_are_averaged_as_torch_does():
 
 
 def test_shared_weights_are_averaged_once():
-    a, b = BinaryLinearCutlass(9, 9), BinaryLinearCutlass(9, 9)
+    a, b = BinaryLinear(9, 9), BinaryLinear(9, 9)
     b.weight = a.weight
     model = nn.Sequential(a, b)
     model(torch.randn(3, 9))
@@ -116,7 +115,7 @@ def test_shared_weights_are_averaged_once():
 
 def test_update_bn():
     torch.manual_seed(0)
-    model = nn.Sequential(BinaryLinearCutlass(9, 8), nn.BatchNorm1d(8))
+    model = nn.Sequential(BinaryLinear(9, 8), nn.BatchNorm1d(8))
     batches = [torch.randn(6, 9) for _ in range(3)]
     optimizer = DiodeMix(model.parameters(), lr=0.5, betas=(0.5, 0.5))
     model(batches[0])
@@ -233,7 +232,7 @@ def test_a_shared_scale_is_averaged_once(kind):
 
 
 def test_states_of_float_models_are_those_of_torch(tmp_path):
-    model = nn.Sequential(nn.Linear(5, 3), Q8LinearCutlass(3, 2))
+    model = nn.Sequential(nn.Linear(5, 3), Q8Linear(3, 2))
     ours, theirs = AveragedModel(model), swa_utils.AveragedModel(model)
     for averaged in (ours, theirs):
         averaged.update_parameters(model)

@@ -16,9 +16,9 @@ needs_bitorch = pytest.mark.skipif(not HAVE, reason="the package bitorch is not 
 def test_our_package_does_not_need_bitorch():
     code = (
         "import sys; sys.modules['bitorch'] = None\n"
-        "from bitorch_engine import _missing\n"
+        "from bie import _missing\n"
         "import importlib\n"
-        "[importlib.import_module(name) for name in _missing.modules()]\n"
+        "[importlib.import_module(name) for name in _missing.modules('bitorch_engine')]\n"
         f"for name in {NEEDS!r}:\n"
         "    try: importlib.import_module(name)\n"
         "    except ImportError as error: print(error)\n"

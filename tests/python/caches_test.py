@@ -10,13 +10,13 @@ from kinds import INTEGER, KINDS, formula
 from torch import nn
 from torch.nn.utils import parametrize
 
-from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearBase, BinaryLinearParameter
+from bie import load_checkpoint
+from bie.nn import BinaryLinear, PlainBinaryLinear, Q4Linear, Q8Linear
+from bie.optim import DiodeMix
+from bie.weights.parameters import SignsParameter
+from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearBase
 from bitorch_engine.layers.qlinear.nbit import nBitLinearBase
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-from bitorch_engine.optim import DiodeMix
-from bitorch_engine.utils.model_helper import init_weight, load_checkpoint
+from bitorch_engine.utils.model_helper import init_weight
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
@@ -70,7 +70,7 @@ def test_a_file_with_an_old_packed_weight(kind, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "packed"),
     # A float weight brings its own scale, and plain products have none.
-    [(k, packed) for k in KINDS if "cpp" not in k.name for packed in (False, True) if packed or k.integer],
+    [(k, packed) for k in KINDS if not k.plain for packed in (False, True) if packed or k.integer],
     ids=repr,
 )
 def test_a_replaced_scale_is_used(kind, packed):
@@ -85,7 +85,7 @@ def test_a_replaced_scale_is_used(kind, packed):
     torch.testing.assert_close(layer(x), 2 * y)
 
 
-@pytest.mark.parametrize("make", [Q8LinearCutlass, Q4LinearCutlass])
+@pytest.mark.parametrize("make", [Q8Linear, Q4Linear])
 def test_eps_of_a_file_reaches_compiled_graphs(make):
     source, x = make(9, 4), torch.randn(3, 9)
     source(x)
@@ -127,7 +127,7 @@ def test_a_packed_layer_keeps_its_panels_in_a_compiled_graph_and_not_in_an_expor
 
 @pytest.mark.parametrize("how", ["written", "assigned", "loaded"])
 @pytest.mark.parametrize("moved", ["", "copied", "converted"])
-@pytest.mark.parametrize("kind", [k for k in KINDS if not k.integer and "cpp" not in k.name], ids=repr)
+@pytest.mark.parametrize("kind", [k for k in KINDS if not k.integer and not k.plain], ids=repr)
 def test_a_packed_weight_beside_a_float_one_follows_its_scale(kind, how, moved):
     layer, x = kind.trained().eval(), kind.batch(1)
     layer.generate_quantized_weight()
@@ -155,7 +155,7 @@ def test_a_packed_weight_beside_a_float_one_follows_its_scale(kind, how, moved):
 
 
 def test_a_4_bit_layer_that_was_packed_keeps_its_scale():
-    layer = Q4LinearCutlass(9, 4)
+    layer = Q4Linear(9, 4)
     assert not layer._prepared
     layer.generate_quantized_weight()
     scale = layer.scale_w.clone()
@@ -211,7 +211,7 @@ def test_a_weight_made_in_inference_mode_is_never_stale(kind, beside):
 
 
 def test_an_assigned_4_bit_weight_gets_a_scale_of_its_own():
-    layer = Q4LinearCutlass(16, 8)
+    layer = Q4Linear(16, 8)
     layer.prepare_params()
     before = float(layer.scale_w)
     layer.weight = nn.Parameter(torch.randn(8, 16) * 100)
@@ -249,8 +249,8 @@ def test_a_compiled_graph_follows_a_changed_packed_weight(kind):
 
 
 def test_a_weight_made_by_hand_trains():
-    codes, scale = init_weight(torch.randn(4, 9), BinaryLinearParameter)
-    layer = BinaryLinearCutlass(9, 4)
+    codes, scale = init_weight(torch.randn(4, 9), SignsParameter)
+    layer = BinaryLinear(9, 4)
     layer.weight = codes
     layer.scale_w.data.copy_(scale)
     layer(torch.randn(3, 9)).sum().backward()
@@ -259,13 +259,13 @@ def test_a_weight_made_by_hand_trains():
 
 def test_plain_products_are_float32():
     x = torch.ones(1, 1001, dtype=torch.bfloat16)
-    layer = BinaryLinearCPP(1001, 1)
+    layer = PlainBinaryLinear(1001, 1)
     layer.weight = nn.Parameter(torch.ones(1, 1001))
     assert layer(x).dtype == torch.float32 and float(layer(x)) == 1001
 
 
 def test_tied_weights_keep_one_scale():
-    a, b = Q8LinearCutlass(9, 4, latent=False), Q8LinearCutlass(9, 4, latent=False)
+    a, b = Q8Linear(9, 4, latent=False), Q8Linear(9, 4, latent=False)
     b.weight = a.weight
     x = torch.randn(3, 9)
     a(x), b(x)
@@ -278,7 +278,7 @@ def test_tied_weights_keep_one_scale():
 
 
 def test_a_packed_plain_layer_follows_its_weight():
-    layer, x = BinaryLinearCPP(16, 4), torch.randn(3, 16)
+    layer, x = PlainBinaryLinear(16, 4), torch.randn(3, 16)
     layer.generate_quantized_weight()
     with torch.no_grad():
         layer.weight.neg_()
@@ -322,10 +322,10 @@ def test_importing_under_another_default_changes_nothing():
 import torch
 torch.set_default_dtype(torch.float64)
 with torch.device("meta"), torch.inference_mode():
-    from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
-    from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass
+    from bie.nn import PlainBinaryLinear
+    from bie.nn import Q4Linear
 torch.set_default_dtype(torch.float32)
-for layer in (BinaryLinearCPP(8, 4), Q4LinearCutlass(8, 4)):
+for layer in (PlainBinaryLinear(8, 4), Q4Linear(8, 4)):
     layer(torch.randn(2, 8)).sum().backward()
     layer.eval()(torch.randn(2, 8))
 """
@@ -349,7 +349,7 @@ def test_resetting_makes_a_new_layer_of_uninitialised_memory(kind):
 
 
 def test_moments_follow_the_order_of_memory():
-    layer = Q8LinearCutlass(4, 4)
+    layer = Q8Linear(4, 4)
     conv = nn.Conv2d(2, 3, 3)
     model = nn.ModuleList([layer, conv])
     optimizer = DiodeMix(model.parameters(), lr=0.1)
@@ -462,7 +462,7 @@ def test_a_write_while_another_thread_packs(kind, act):
     assert torch.equal(layer(x), as_loaded(kind, layer, x))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "cpp" not in kind.name], ids=repr)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.plain], ids=repr)
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_write_into_the_scale_is_seen(kind, prepared):
     layer, x = kind.trained() if prepared else kind.make(), kind.batch(1)
@@ -476,7 +476,7 @@ def test_a_write_into_the_scale_is_seen(kind, prepared):
 
 
 def test_a_weight_that_is_transposed_in_its_memory_is_seen():
-    layer, x = Q8LinearCutlass(16, 16), torch.randn(3, 16)
+    layer, x = Q8Linear(16, 16), torch.randn(3, 16)
     layer(x)
     layer.eval()(x)
     layer.weight.data = layer.weight.data.t()

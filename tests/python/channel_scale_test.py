@@ -4,15 +4,13 @@ import pytest
 import torch
 from kinds import KINDS
 
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Conv2d, Q8Linear
 
 LAYERS = {
-    "q8": lambda **k: Q8LinearCutlass(33, 7, channel_scale=True, **k),
-    "q4": lambda **k: Q4LinearCutlass(33, 7, channel_scale=True, **k),
+    "q8": lambda **k: Q8Linear(33, 7, channel_scale=True, **k),
+    "q4": lambda **k: Q4Linear(33, 7, channel_scale=True, **k),
     "q8_conv": lambda **k: Q8Conv2d(3, 7, (3, 2), channel_scale=True, **k),
-    "q4_conv": lambda **k: Q4Conv2dCutlass(4, 7, 3, channel_scale=True, **k),
+    "q4_conv": lambda **k: Q4Conv2d(4, 7, 3, channel_scale=True, **k),
 }
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 
@@ -86,4 +84,4 @@ def test_layers_without_it_have_no_such_key():
         layer = kind.make()
         assert ("channel_scale" in layer.state_dict()) == (layer.channel_scale is not None)
     with pytest.raises(TypeError, match="channel_scale"):
-        BinaryLinearCutlass(8, 8, channel_scale=True)
+        BinaryLinear(8, 8, channel_scale=True)

@@ -6,25 +6,24 @@ import pytest
 import torch
 from torch import nn
 
+from bie import convert
+from bie.conversion import collect_layers, replace_layers
+from bie.nn import BinaryConv2d, BinaryLinear, PlainBinaryLinear, Q4Conv2d, Q4Linear, Q8Conv2d, Q8Linear
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
-from bitorch_engine.layers.qlinear.binary import BinaryLinear
-from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bitorch_engine.layers.qconv.nbit import cutlass as conv
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
+from bitorch_engine.utils import convert as drop_in
 from bitorch_engine.utils.convert import (
-    collect_layers,
-    convert,
     get_mpq_config,
     quantize_linear_with_binary_linear_cuda,
     quantize_linear_with_mpq_linear_cuda,
     quantize_linear_with_q4_linear_cutlass,
-    replace_layers,
 )
 from bitorch_engine.utils.model_helper import init_weight
 
-LINEAR = [BinaryLinearCutlass, BinaryLinearCuda, BinaryLinearCPP, Q8LinearCutlass, Q4LinearCutlass]
+LINEAR = [BinaryLinear, BinaryLinearCuda, PlainBinaryLinear, Q8Linear, Q4Linear]
 
 
 class Mlp(nn.Module):
@@ -111,10 +110,31 @@ def test_the_scripts_idiom(function, cls):
     assert not function(model, layers)  # they are there already
 
 
+@pytest.mark.parametrize(
+    ("target", "linear", "conv2d"),
+    [
+        ("binary", BinaryLinearCutlass, BinaryConv2dCutlass),
+        ("q4", Q4LinearCutlass, conv.Q4Conv2dCutlass),
+        ("q8", Q8LinearCutlass, conv.Q8Conv2d),
+    ],
+)
+def test_targets_of_the_other_name(target, linear, conv2d):
+    """bitorch_engine's convert makes its own classes, which compute what ours do; other targets are bie.convert's."""
+    model = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(12, 5))
+    ours = convert(model, target, inplace=False).model
+    theirs = drop_in.convert(model, target, inplace=False, filter=lambda name, module: True).model
+    assert [type(layer) for layer in theirs] == [conv2d, nn.Flatten, linear]
+    x = torch.randn(4, 1, 3, 3)
+    assert torch.equal(theirs(x), ours(x))
+    assert type(drop_in.convert(nn.Linear(3, 2), Q8Linear).model) is Q8Linear
+    with pytest.raises(ValueError, match="target is 'q3', binary, q4, q8 or a class is wanted"):
+        drop_in.convert(model, "q3")
+
+
 def test_parent_name():
     model = Mlp()
     made = quantize_linear_with_q4_linear_cutlass(model.body, NAMES, parent_name="body")
-    assert len(made) == 2 and isinstance(model.body[0], Q4LinearCutlass) and type(model.head) is nn.Linear
+    assert len(made) == 2 and isinstance(model.body[0], Q4Linear) and type(model.head) is nn.Linear
 
 
 def test_mpq_waits_for_its_operator_and_leaves_the_model():
@@ -174,7 +194,7 @@ def test_everything_is_carried_over(cls, dtype, training):
     for name in NAMES:
         layer, linear = model.get_submodule(name), before.get_submodule(name)
         assert type(layer) is cls and layer.training == linear.training
-        if cls is BinaryLinearCPP:
+        if cls is PlainBinaryLinear:
             assert layer.weight.dtype == torch.float32
             assert torch.equal(layer.weight, linear.weight.float())
         else:
@@ -199,7 +219,7 @@ def test_a_converted_q8_model_computes_nearly_the_same():
     model = Mlp()
     x = torch.randn(64, 9)
     wanted = model(x)
-    converted = convert(model, Q8LinearCutlass, inplace=False).model
+    converted = convert(model, Q8Linear, inplace=False).model
     error = (converted(x) - wanted).square().mean() / wanted.square().mean()
     assert error < 1e-2
     assert type(model.head) is nn.Linear and torch.equal(model(x), wanted)
@@ -213,7 +233,7 @@ def test_the_filter_is_asked_once_for_each_layer_with_its_name():
         asked.append((name, type(module)))
         return name not in ("head", "named.tail")
 
-    report = convert(model, Q4LinearCutlass, filter=middle)
+    report = convert(model, Q4Linear, filter=middle)
     assert asked == [(name, nn.Linear) for name in NAMES]
     assert [entry.name for entry in report.swapped] == NAMES[1:4]
     assert [(entry.name, entry.reason) for entry in report.skipped] == [
@@ -235,12 +255,12 @@ def test_the_report_is_a_table():
 @pytest.mark.parametrize(
     ("target", "linear", "conv"),
     [
-        ("binary", BinaryLinear, BinaryConv2dCutlass),
-        ("q4", Q4LinearCutlass, Q4Conv2dCutlass),
-        ("q8", Q8LinearCutlass, Q8Conv2d),
-        (Q4Conv2dCutlass, nn.Linear, Q4Conv2dCutlass),
-        (Q8LinearCutlass, Q8LinearCutlass, nn.Conv2d),
-        ({nn.Linear: BinaryLinearCPP, nn.Conv2d: Q4Conv2dCutlass}, BinaryLinearCPP, Q4Conv2dCutlass),
+        ("binary", BinaryLinear, BinaryConv2d),
+        ("q4", Q4Linear, Q4Conv2d),
+        ("q8", Q8Linear, Q8Conv2d),
+        (Q4Conv2d, nn.Linear, Q4Conv2d),
+        (Q8Linear, Q8Linear, nn.Conv2d),
+        ({nn.Linear: PlainBinaryLinear, nn.Conv2d: Q4Conv2d}, PlainBinaryLinear, Q4Conv2d),
     ],
 )
 def test_targets(target, linear, conv):
@@ -255,9 +275,9 @@ def test_targets(target, linear, conv):
         ("q3", ValueError),
         (nn.ReLU, TypeError),
         ({nn.Linear: nn.Linear}, TypeError),
-        ({nn.ReLU: Q4LinearCutlass}, TypeError),
+        ({nn.ReLU: Q4Linear}, TypeError),
         ({}, TypeError),
-        ({nn.Linear: Q4Conv2dCutlass}, TypeError),
+        ({nn.Linear: Q4Conv2d}, TypeError),
     ],
 )
 def test_targets_that_are_refused(target, error):
@@ -279,7 +299,7 @@ def test_convolutions(options, bias):
     model = nn.Sequential(nn.Conv2d(3, 6, bias=bias, **options)).to(memory_format=torch.channels_last)
     before = copy.deepcopy(model)
     x = torch.randn(16, 3, 9, 8)
-    convert(model, Q4Conv2dCutlass)
+    convert(model, Q4Conv2d)
     layer = model[0]
     assert same_weight(layer, before[0])
     y, wanted = layer(x), before(x)
@@ -297,7 +317,7 @@ def test_convolutions(options, bias):
 )
 def test_convolutions_that_stay(conv, words):
     model = nn.Sequential(conv)
-    report = convert(model, Q4Conv2dCutlass)
+    report = convert(model, Q4Conv2d)
     assert model[0] is conv and words in report.skipped[0].reason and not report.swapped
 
 
@@ -322,7 +342,7 @@ def test_binary_convolutions_are_grouped_and_padded_as_their_source(groups):
     conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
     with torch.no_grad():
         conv.weight.sign_()
-    layer = convert(nn.Sequential(conv), BinaryConv2dCutlass, latent=True).model[0]
+    layer = convert(nn.Sequential(conv), BinaryConv2d, latent=True).model[0]
     assert layer.padding_value == 0 and layer.groups == groups
     x = torch.randn(2, 4, 5, 5).sign()
     with torch.no_grad():
@@ -336,8 +356,8 @@ def test_shared_modules_stay_shared():
     model.block = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
     model.again = model.block
     model.linear = model.block[0]
-    report = convert(model, Q4LinearCutlass)
-    assert isinstance(model.linear, Q4LinearCutlass)
+    report = convert(model, Q4Linear)
+    assert isinstance(model.linear, Q4Linear)
     assert model.linear is model.block[0] and model.again is model.block
     assert [entry.name for entry in report.swapped] == ["block.0"]
 
@@ -348,30 +368,30 @@ def test_shared_parameters_are_left():
     model.head = nn.Linear(5, 7, bias=False)
     model.head.weight = model.embedding.weight
     model.other = nn.Linear(5, 5)
-    report = convert(model, Q8LinearCutlass)
-    assert type(model.head) is nn.Linear and isinstance(model.other, Q8LinearCutlass)
+    report = convert(model, Q8Linear)
+    assert type(model.head) is nn.Linear and isinstance(model.other, Q8Linear)
     assert report.skipped[0].reason == "its parameter is shared: embedding.weight, head.weight"
 
 
 @pytest.mark.parametrize("inplace", [True, False])
 def test_the_root(inplace):
     linear = nn.Linear(7, 3).eval()
-    report = convert(linear, BinaryLinearCutlass, inplace=inplace)
-    assert isinstance(report.model, BinaryLinearCutlass) and not report.model.training
+    report = convert(linear, BinaryLinear, inplace=inplace)
+    assert isinstance(report.model, BinaryLinear) and not report.model.training
     assert same_weight(report.model, linear)
     assert "(the model)" in str(report)
 
 
 def test_the_root_in_place_is_only_in_the_report():
     linear = nn.Linear(7, 3)
-    assert convert(linear, Q4LinearCutlass, filter=lambda name, module: False).model is linear
-    assert convert(linear, Q4LinearCutlass, filter=lambda name, module: False, inplace=False).model is not linear
+    assert convert(linear, Q4Linear, filter=lambda name, module: False).model is linear
+    assert convert(linear, Q4Linear, filter=lambda name, module: False, inplace=False).model is not linear
 
 
 def test_what_reads_weights_past_forward_is_left():
     torch.manual_seed(0)
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    report = convert(model, Q4LinearCutlass)
+    report = convert(model, Q4Linear)
     assert not report.swapped
     reasons = {entry.name: entry.reason for entry in report.skipped}
     assert "TransformerEncoderLayer reads the weight itself" in reasons["linear1"]
@@ -382,7 +402,7 @@ def test_hooks_and_parametrisations_are_left():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].register_forward_hook(lambda *_: None)
     nn.utils.parametrizations.weight_norm(model[1])
-    report = convert(model, Q4LinearCutlass)
+    report = convert(model, Q4Linear)
     assert report.skipped[0].reason == "it has hooks"
     assert "Parametrized" in report.skipped[1].source and len(report.swapped) == 1
 
@@ -397,9 +417,9 @@ def test_options_go_to_the_constructor():
 
 def test_converting_twice_changes_nothing():
     model = Mlp()
-    convert(model, Q4LinearCutlass)
+    convert(model, Q4Linear)
     layers = [model.get_submodule(name) for name in NAMES]
-    report = convert(model, Q4LinearCutlass)
+    report = convert(model, Q4Linear)
     assert not report.swapped and not report.skipped
     assert all(model.get_submodule(name) is layer for name, layer in zip(NAMES, layers, strict=True))
 
@@ -407,5 +427,5 @@ def test_converting_twice_changes_nothing():
 def test_weights_that_are_not_finite_stay_with_a_reason():
     model = nn.Sequential(nn.Linear(3, 3))
     model[0].weight.data[1, 1] = float("nan")
-    report = convert(model, BinaryLinearCutlass)
+    report = convert(model, BinaryLinear)
     assert "NaN or infinity" in report.skipped[0].reason and type(model[0]) is nn.Linear

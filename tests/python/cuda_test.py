@@ -6,7 +6,7 @@ import pytest
 import torch
 from kinds import KINDS
 
-from bitorch_engine.optim import DiodeMix
+from bie.optim import DiodeMix
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)

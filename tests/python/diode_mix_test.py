@@ -10,11 +10,10 @@ import torch
 from mpq_cases import make_layer
 from torch import nn
 
+from bie.nn import BinaryLinear, Q4Linear, Q8Linear
+from bie.optim import DiodeMix, integer_parameters
+from bie.weights.parameters import SignsParameter
 from bitorch_engine.layers.qembedding.binary import BinaryEmbeddingParameter
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearParameter
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-from bitorch_engine.optim import DiodeMix, integer_parameters
 
 F64 = torch.float64
 
@@ -71,7 +70,7 @@ def signs_by_formula(w, moment, grads, lr, b1, b2):
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float32])
 def test_signs(dtype):
-    layer = BinaryLinearCutlass(33, 21)
+    layer = BinaryLinear(33, 21)
     layer.prepare_params()
     start = layer.weight.clone()
     optimizer = DiodeMix([layer.weight], lr=1e-2, betas=(0.9, 0.99), seed=5)
@@ -88,7 +87,7 @@ def test_signs(dtype):
     assert torch.equal(layer.weight.double(), wanted)
 
 
-@pytest.mark.parametrize(("kind", "low", "high"), [(Q8LinearCutlass, -128, 127), (Q4LinearCutlass, -8, 7)])
+@pytest.mark.parametrize(("kind", "low", "high"), [(Q8Linear, -128, 127), (Q4Linear, -8, 7)])
 def test_codes(kind, low, high):
     """Adam on code * scale_w within one code of the formula, right in the mean, in the layer's range."""
     torch.manual_seed(0)
@@ -108,7 +107,7 @@ def test_codes(kind, low, high):
 
 
 def test_codes_renew_their_scale():
-    layer = Q4LinearCutlass(65, 40, latent=False)
+    layer = Q4Linear(65, 40, latent=False)
     layer.prepare_params()
     before = float(layer.scale_w)
     optimizer = DiodeMix([layer.weight], lr=0.0, renew_scale_every=2)
@@ -124,9 +123,7 @@ def test_codes_renew_their_scale():
 
 def model_and_batch(seed=0):
     torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Linear(9, 33), BinaryLinearCutlass(33, 17), nn.BatchNorm1d(17), Q4LinearCutlass(17, 5, latent=False)
-    )
+    model = nn.Sequential(nn.Linear(9, 33), BinaryLinear(33, 17), nn.BatchNorm1d(17), Q4Linear(17, 5, latent=False))
     x = torch.randn(16, 9)
     model(x)
     return model, x
@@ -267,14 +264,14 @@ def test_a_lost_integer_gradient_is_an_error():
 
 def test_a_layer_that_did_not_run_is_skipped():
     model, x = model_and_batch()
-    other = BinaryLinearCutlass(4, 4)
+    other = BinaryLinear(4, 4)
     other.prepare_params()
     optimizer = DiodeMix([*model.parameters(), *other.parameters()])
     run(model, x, optimizer, 2)
 
 
 def test_gradients_that_are_not_finite_leave_integers_alone():
-    layer = BinaryLinearCutlass(9, 4)
+    layer = BinaryLinear(9, 4)
     layer.prepare_params()
     before = layer.weight.clone()
     optimizer = DiodeMix([layer.weight], lr=1.0, betas=(0.0, 0.0))
@@ -289,7 +286,7 @@ def test_gradients_that_are_not_finite_leave_integers_alone():
 
 def test_an_int8_gradient_of_zeros_is_no_step():
     """int8_grad makes zeros of NaN: the step counts as skipped."""
-    layer = BinaryLinearCutlass(9, 4)
+    layer = BinaryLinear(9, 4)
     layer.prepare_params()
     optimizer = DiodeMix([layer.weight], lr=1.0, betas=(0.0, 0.0))
     for value in (float("nan"), 1.0):
@@ -336,14 +333,14 @@ def test_sparse_gradients_and_codes_without_a_meaning():
 
 
 def test_update_by_hand():
-    weight = BinaryLinearParameter(torch.tensor([[5, -3, 1]], dtype=torch.int8))
+    weight = SignsParameter(torch.tensor([[5, -3, 1]], dtype=torch.int8))
     assert not weight.requires_grad
     weight.grad = torch.tensor([[1, 1, -1]], dtype=torch.int8)
     # With betas 0 the sign follows the gradient at once, and its magnitude stays.
-    BinaryLinearParameter.update(weight, lr=1.0, beta1=0.0, beta2=0.0)
+    SignsParameter.update(weight, lr=1.0, beta1=0.0, beta2=0.0)
     assert weight.tolist() == [[-5, -3, 1]]
     with pytest.raises(RuntimeError, match="no gradient"):
-        BinaryLinearParameter.update(BinaryLinearParameter(torch.ones(2, dtype=torch.int8)))
+        SignsParameter.update(SignsParameter(torch.ones(2, dtype=torch.int8)))
 
 
 def test_low_rank_groups():

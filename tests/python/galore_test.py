@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bitorch_engine import ShapeError
-from bitorch_engine.optim import GaLoreProjector
+from bie import ShapeError
+from bie.optim import GaLoreProjector
 
 SHAPES = [(7, 5), (5, 7), (6, 6), (33, 3), (1, 9)]
 SIDES = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 from kinds import KINDS, formula
 
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4MatMul, Q8MatMul
-from bitorch_engine.optim import DiodeMix
+from bie.nn import Q4MatMul, Q8MatMul
+from bie.optim import DiodeMix
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 

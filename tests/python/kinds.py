@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import formulas
 import torch
 
+from bie import nn
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
 from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
@@ -67,6 +68,11 @@ class Kind:
     shape: tuple[int, ...]  # of a batch
     integer: bool  # the weight trains as int8
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has neither a bias of the activation nor scales, and float32 out."""
+        return "plain" in self.name
+
     def batch(self, seed: int = 0) -> torch.Tensor:
         return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
 
@@ -88,31 +94,69 @@ class Kind:
 
 
 KINDS = [
-    Kind("binary", lambda **k: BinaryLinearCutlass(37, 13, **k), (5, 37), True),
-    Kind("binary_latent", lambda **k: BinaryLinearCutlass(65, 3, latent=True, **k), (2, 3, 65), False),
-    Kind("binary_cuda_rows", lambda **k: BinaryLinearCuda(33, 7, **k), (4, 33), True),
-    Kind("binary_cuda_bstc", lambda **k: BinaryLinearCuda(96, 32, **k), (3, 96), True),
-    Kind("binary_cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True),
-    Kind("binary_cpp", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False),
-    Kind("binary_cpp_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False),
-    Kind("binary_conv", lambda **k: BinaryConv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
-    Kind("binary_conv_bytes", lambda **k: BinaryConv2dCutlass(16, 7, (1, 3), **CONV, **k), (1, 16, 6, 11), True),
-    Kind("binary_conv_grouped", lambda **k: BinaryConv2dCutlass(6, 9, 3, **GROUPED, **k), (2, 6, 7, 8), True),
-    Kind("binary_conv_latent", lambda **k: BinaryConv2dCutlass(4, 3, 2, latent=True, **CONV, **k), (2, 4, 5, 6), False),
-    Kind("binary_conv_cpp", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
-    Kind("q8", lambda **k: Q8LinearCutlass(37, 13, **k), (2, 3, 37), False),
-    Kind("q8_codes", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
-    Kind("q8_channels", lambda **k: Q8LinearCutlass(33, 7, **CHANNELS, **k), (4, 33), False),
-    Kind("q4", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),
-    Kind("q4_codes", lambda **k: Q4LinearCutlass(63, 1, latent=False, **k), (5, 63), True),
-    Kind("q4_channels", lambda **k: Q4LinearCutlass(37, 5, latent=False, **CHANNELS, **k), (2, 2, 37), True),
-    Kind("q8_conv", lambda **k: Q8Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
-    Kind("q8_conv_codes", lambda **k: Q8Conv2d(4, 6, 3, groups=2, latent=False, **CONV, **k), (2, 4, 7, 7), True),
-    Kind("q8_conv_channels", lambda **k: Q8Conv2d(3, 4, 2, **CONV, **CHANNELS, **k), (2, 3, 6, 5), False),
-    Kind("q4_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
-    Kind("q4_conv_even", lambda **k: Q4Conv2dCutlass(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False),
-    Kind("q4_conv_grouped", lambda **k: Q4Conv2dCutlass(6, 9, (2, 3), groups=3, **CONV, **k), (2, 6, 5, 9), False),
-    Kind("q4_conv_channels", lambda **k: Q4Conv2dCutlass(4, 5, 3, **CONV, **CHANNELS, **k), (2, 4, 7, 7), False),
-    Kind("q4_conv_codes", lambda **k: Q4Conv2dCutlass(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
+    Kind("binary", lambda **k: nn.BinaryLinear(37, 13, **k), (5, 37), True),
+    Kind("binary_latent", lambda **k: nn.BinaryLinear(65, 3, latent=True, **k), (2, 3, 65), False),
+    Kind("binary_bytes", lambda **k: nn.BinaryLinear(256, 24, **k), (1, 256), True),
+    Kind("plain", lambda **k: nn.PlainBinaryLinear(41, 9, **k), (3, 41), False),
+    Kind("binary_conv", lambda **k: nn.BinaryConv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
+    Kind("binary_conv_bytes", lambda **k: nn.BinaryConv2d(16, 7, (1, 3), **CONV, **k), (1, 16, 6, 11), True),
+    Kind("binary_conv_grouped", lambda **k: nn.BinaryConv2d(6, 9, 3, **GROUPED, **k), (2, 6, 7, 8), True),
+    Kind("binary_conv_latent", lambda **k: nn.BinaryConv2d(4, 3, 2, latent=True, **CONV, **k), (2, 4, 5, 6), False),
+    Kind("plain_conv", lambda **k: nn.PlainBinaryConv2d(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
+    Kind("q8", lambda **k: nn.Q8Linear(37, 13, **k), (2, 3, 37), False),
+    Kind("q8_codes", lambda **k: nn.Q8Linear(31, 5, latent=False, **k), (6, 31), True),
+    Kind("q8_channels", lambda **k: nn.Q8Linear(33, 7, **CHANNELS, **k), (4, 33), False),
+    Kind("q4", lambda **k: nn.Q4Linear(37, 13, **k), (5, 37), False),
+    Kind("q4_codes", lambda **k: nn.Q4Linear(63, 1, latent=False, **k), (5, 63), True),
+    Kind("q4_channels", lambda **k: nn.Q4Linear(37, 5, latent=False, **CHANNELS, **k), (2, 2, 37), True),
+    Kind("q8_conv", lambda **k: nn.Q8Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
+    Kind("q8_conv_codes", lambda **k: nn.Q8Conv2d(4, 6, 3, groups=2, latent=False, **CONV, **k), (2, 4, 7, 7), True),
+    Kind("q8_conv_channels", lambda **k: nn.Q8Conv2d(3, 4, 2, **CONV, **CHANNELS, **k), (2, 3, 6, 5), False),
+    Kind("q4_conv", lambda **k: nn.Q4Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
+    Kind("q4_conv_even", lambda **k: nn.Q4Conv2d(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False),
+    Kind("q4_conv_grouped", lambda **k: nn.Q4Conv2d(6, 9, (2, 3), groups=3, **CONV, **k), (2, 6, 5, 9), False),
+    Kind("q4_conv_channels", lambda **k: nn.Q4Conv2d(4, 5, 3, **CONV, **CHANNELS, **k), (2, 4, 7, 7), False),
+    Kind("q4_conv_codes", lambda **k: nn.Q4Conv2d(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
+    # BITorch Engine's names: other constructors, other bytes on disk, scale_w as a parameter.
+    Kind("cutlass", lambda **k: BinaryLinearCutlass(37, 13, **k), (5, 37), True),
+    Kind("cuda_rows", lambda **k: BinaryLinearCuda(33, 7, **k), (4, 33), True),
+    Kind("cuda_bstc", lambda **k: BinaryLinearCuda(96, 32, **k), (3, 96), True),
+    Kind("cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True),
+    Kind("cpp_plain", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False),
+    Kind("cpp_plain_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False),
+    Kind("cutlass_conv", lambda **k: BinaryConv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
+    Kind("cpp_plain_conv", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
+    Kind("q8_cutlass", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
+    Kind("q4_cutlass", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),
+    Kind("q4_cutlass_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
 ]
 INTEGER = [kind for kind in KINDS if kind.integer]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A class of BITorch Engine's name and the one of ours that it is."""
+
+    theirs: Callable[[], torch.nn.Module]
+    ours: Callable[[], torch.nn.Module]
+    shape: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return type(self.theirs()).__name__
+
+    def batch(self) -> torch.Tensor:
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(1))
+
+
+ALIASES = [
+    Alias(lambda: BinaryLinearCutlass(37, 13), lambda: nn.BinaryLinear(37, 13), (5, 37)),
+    Alias(lambda: BinaryLinearCuda(256, 24), lambda: nn.BinaryLinear(256, 24), (5, 256)),
+    Alias(lambda: BinaryLinearCPP(40, 9), lambda: nn.PlainBinaryLinear(40, 9), (5, 40)),
+    Alias(lambda: Q8LinearCutlass(37, 13), lambda: nn.Q8Linear(37, 13), (5, 37)),
+    Alias(lambda: Q4LinearCutlass(37, 13), lambda: nn.Q4Linear(37, 13), (5, 37)),
+    Alias(lambda: BinaryConv2dCutlass(3, 5, 3), lambda: nn.BinaryConv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: BinaryConv2dCPP(3, 5, 3), lambda: nn.PlainBinaryConv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: Q4Conv2dCutlass(3, 5, 3), lambda: nn.Q4Conv2d(3, 5, 3), (2, 3, 6, 6)),
+    Alias(lambda: Q8Conv2d(3, 5, 3), lambda: nn.Q8Conv2d(3, 5, 3), (2, 3, 6, 6)),
+]

@@ -9,8 +9,9 @@ import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
 
-from bitorch_engine import ShapeError
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
+from bie import ShapeError
+from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Linear
+from bitorch_engine.layers.qconv.nbit import cutlass as conv
 from bitorch_engine.layers.qlinear.binary.cuda import BMM, BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
 from bitorch_engine.layers.qlinear.nbit import MPQLinearBase
@@ -40,7 +41,7 @@ def test_training_and_evaluation_are_the_formula(kind):
 def test_16_bit_activations(kind, dtype):
     layer, x = kind.trained(), kind.batch(1).to(dtype)
     wanted = formula(layer, x)
-    assert layer(x).dtype == (torch.float32 if "cpp" in kind.name else dtype)
+    assert layer(x).dtype == (torch.float32 if kind.plain else dtype)
     assert torch.equal(layer(x), wanted)
     assert torch.equal(layer.eval()(x), wanted)
 
@@ -179,7 +180,7 @@ def test_weight_data_is_checked(kind):
 
 def test_a_binary_weight_of_another_dtype_is_refused():
     with pytest.raises(AssertionError, match="float64"):
-        BinaryLinearCutlass(8, 8).set_weight_data(torch.zeros(8, 8, dtype=torch.float64))
+        BinaryLinear(8, 8).set_weight_data(torch.zeros(8, 8, dtype=torch.float64))
 
 
 @every_integer
@@ -202,7 +203,7 @@ def test_preparing_keeps_the_parameter(kind):
 
 
 def test_packed_activations():
-    layer = BinaryLinearCutlass(37, 13)
+    layer = BinaryLinear(37, 13)
     x = torch.randn(4, 37)
     with pytest.raises(ValueError, match="not initialised"):
         layer.eval()(torch.ops.bie.pack_signs(x))
@@ -257,21 +258,21 @@ def test_the_bytes_of_binary_linear_cuda(bmm, k, n):
 def test_symmetric_is_the_first_batch_factor():
     x = torch.randn(6, 20)
     for symmetric, factor in ((True, 2), (False, 4)):
-        layer = BinaryLinearCutlass(20, 4, symmetric=symmetric)
+        layer = BinaryLinear(20, 4, symmetric=symmetric)
         y = layer.set_activation(x)
         assert torch.equal(y, x)
         assert float(layer.scale_a) == pytest.approx(factor * float(x.double().abs().mean()), rel=1e-6)
 
 
 def test_an_untrained_layer_in_evaluation_warns_and_works():
-    layer = Q4LinearCutlass(9, 4).eval()
+    layer = Q4Linear(9, 4).eval()
     with pytest.warns(UserWarning, match="was not trained"):
         layer(torch.randn(3, 9))
     assert float(layer.scale_a) > 0
 
 
 def test_the_step_size_guard():
-    layer = Q8LinearCutlass(9, 4)
+    layer = Q8Linear(9, 4)
     x = torch.randn(3, 9)
     layer(x)
     first = float(layer.scale_a)
@@ -282,7 +283,7 @@ def test_the_step_size_guard():
     layer.scale_a.data.fill_(1e-4)
     layer(x)
     assert float(layer.scale_a) == pytest.approx(1e-4)
-    loaded = Q8LinearCutlass(9, 4)
+    loaded = Q8Linear(9, 4)
     loaded.load_state_dict(layer.state_dict())
     loaded(x)
     assert float(loaded.scale_a) == pytest.approx(1e-4)
@@ -293,13 +294,13 @@ def test_the_step_size_guard():
 
 def test_compat_and_grad_mode():
     x = torch.randn(64, 33).to(torch.bfloat16)
-    layer = Q4LinearCutlass(33, 5, compat="bie-0.2.6")
+    layer = Q4Linear(33, 5, compat="bie-0.2.6")
     layer(x)
     assert layer.grad_mode == "reference"
     assert float(layer.scale_a) == pytest.approx(2 * float(x.double().abs().mean()) / 11.269, rel=1e-6)
     with torch.no_grad():
         layer.bias_a.uniform_(-0.3, 0.3)
-    other = Q4LinearCutlass(33, 5)
+    other = Q4Linear(33, 5)
     other.load_state_dict(layer.state_dict())
     rounded = (x + layer.bias_a.to(x.dtype)).detach()
     with torch.no_grad():
@@ -307,24 +308,24 @@ def test_compat_and_grad_mode():
     assert torch.equal(layer(x), other(rounded))
     for name in ("grad_mode", "compat"):
         with pytest.raises(ValueError, match="is wanted"):
-            Q4LinearCutlass(3, 3, **{name: "fast"})
+            Q4Linear(3, 3, **{name: "fast"})
         with pytest.raises(ValueError, match="is wanted"):
             setattr(layer, name, "fast")
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (-1, 4)])
 def test_sizes_are_positive(sizes):
-    for make in (BinaryLinearCutlass, Q8LinearCutlass, Q4LinearCutlass):
+    for make in (BinaryLinear, Q8Linear, Q4Linear):
         with pytest.raises(ValueError, match="positive"):
             make(*sizes)
 
 
 def test_wrong_constructor_arguments():
     with pytest.raises(ValueError, match="dtype is"):
-        Q8LinearCutlass(3, 3, dtype=torch.float64)
+        Q8Linear(3, 3, dtype=torch.float64)
     for name, value in [("kernel_size", 0), ("stride", (1, 2, 3)), ("padding", -1), ("dilation", 1.5)]:
         with pytest.raises(ValueError, match=f"{name} is"):
-            Q4Conv2dCutlass(3, 3, **({"kernel_size": 1} | {name: value}))
+            Q4Conv2d(3, 3, **({"kernel_size": 1} | {name: value}))
 
 
 @pytest.mark.parametrize("wrong", [True, False, 4.0, "4", None])
@@ -333,8 +334,8 @@ def test_bit_widths_are_ints(wrong):
     calls = [
         lambda: Q8LinearCutlass(64, 32, wrong),
         lambda: Q4LinearCutlass(64, 32, w_bit=wrong),
-        lambda: Q4Conv2dCutlass(3, 4, 3, a_bit=wrong),
-        lambda: Q8Conv2d(3, 4, 3, w_bit=wrong),
+        lambda: conv.Q4Conv2dCutlass(3, 4, 3, a_bit=wrong),
+        lambda: conv.Q8Conv2d(3, 4, 3, w_bit=wrong),
         lambda: MPQLinearBase(32, 32, wrong),
         lambda: MPQLinearBase(32, 32, w_bit=wrong),
     ]
@@ -345,7 +346,7 @@ def test_bit_widths_are_ints(wrong):
 
 
 def test_renewing_a_4_bit_scale():
-    layer = Q4LinearCutlass(33, 5)
+    layer = Q4Linear(33, 5)
     layer.prepare_params()
     before = float(layer.scale_w)
     with torch.no_grad():

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from bitorch_engine import ShapeError
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryMatMul
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4MatMul, Q4MatMulFunction, Q8MatMul, Q8MatMulFunction
-from bitorch_engine.layers.quant_layer import set_compat, set_grad_mode
+from bie import ShapeError
+from bie.nn import BinaryMatMul, Q4MatMul, Q8MatMul, set_compat, set_grad_mode
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4MatMulFunction, Q8MatMulFunction
 
 WIDTHS = {BinaryMatMul: None, Q8MatMul: formulas.Q8, Q4MatMul: formulas.Q4}
 CONSTANT = {BinaryMatMul: 1, Q8MatMul: 11.269, Q4MatMul: 5.6345}

@@ -9,29 +9,22 @@ import pytest
 import torch
 from torch import nn
 
-from bitorch_engine import ShapeError
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
-from bitorch_engine.layers.qlinear.binary import BinaryLinearParameter
-from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
+from bie import ShapeError, load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint
+from bie.nn import BinaryLinear, PlainBinaryLinear, Q4Conv2d, Q4Linear, Q8Linear
+from bie.weights.parameters import SignsParameter
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearParameter
 from bitorch_engine.layers.qlinear.nbit import MPQLinearBase
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 from bitorch_engine.utils.model_helper import (
     binary_matmul_forward_post_processing,
     flatten_x,
     init_weight,
-    load_checkpoint,
-    pack_bie_layers,
-    packed_state_dict,
     pad_embedding_dim,
     pad_last_2_dims_to_multiple_of_128,
-    prepare_bie_layers,
-    save_checkpoint,
     unflatten_x,
 )
 
-KINDS = [BinaryLinearCutlass, BinaryLinearCuda, BinaryLinearCPP, Q8LinearCutlass, Q4LinearCutlass]
+KINDS = [BinaryLinear, BinaryLinearCuda, PlainBinaryLinear, Q8Linear, Q4Linear]
 
 
 class Net(nn.Module):
@@ -42,12 +35,12 @@ class Net(nn.Module):
         torch.manual_seed(seed)
         self.first = nn.Linear(10, 32)
         self.blocks = nn.Sequential(
-            BinaryLinearCuda(32, 32), nn.BatchNorm1d(32), Q8LinearCutlass(32, 32), nn.PReLU(), Q4LinearCutlass(32, 32)
+            BinaryLinearCuda(32, 32), nn.BatchNorm1d(32), Q8Linear(32, 32), nn.PReLU(), Q4Linear(32, 32)
         )
-        self.again = BinaryLinearCutlass(32, 32)
+        self.again = BinaryLinear(32, 32)
         self.alias = self.again
-        self.cpp = BinaryLinearCPP(32, 16)
-        self.conv = Q4Conv2dCutlass(1, 2, 3, padding=1)
+        self.cpp = PlainBinaryLinear(32, 16)
+        self.conv = Q4Conv2d(1, 2, 3, padding=1)
 
     def forward(self, x):
         x = self.alias(self.again(self.blocks(self.first(x))))
@@ -57,7 +50,7 @@ class Net(nn.Module):
 def trained(seed=0):
     """(net, a batch) after a few steps, so that scales and weights are not what they start as."""
     net = Net(seed)
-    prepare_bie_layers(net)
+    prepare(net)
     x = torch.randn(6, 10)
     optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], 1e-3)
     for _ in range(3):
@@ -82,39 +75,39 @@ def same(a, b):
 @pytest.mark.parametrize("cls", KINDS)
 def test_the_root_is_included(cls):
     layer = cls(16, 8)
-    prepare_bie_layers(layer)
-    integer = cls in (BinaryLinearCutlass, BinaryLinearCuda)
+    prepare(layer)
+    integer = cls in (BinaryLinear, BinaryLinearCuda)
     assert (layer.weight.dtype == torch.int8) == integer
-    pack_bie_layers(layer)
+    pack(layer)
     assert layer.weight is None and layer.qweight is not None
 
 
 def test_prepare_reaches_every_layer_once():
     net = Net()
-    prepare_bie_layers(net)
-    assert type(net.blocks[0].weight) is BinaryLinearParameter and net.again.weight.dtype == torch.int8
+    prepare(net)
+    assert type(net.blocks[0].weight) is BinaryLinearParameter and type(net.again.weight) is SignsParameter
     scale = 2 * net.blocks[4].weight.detach().abs().double().mean() / 5.6345
     assert torch.allclose(net.blocks[4].scale_w.double(), scale, rtol=1e-6)
     before = snapshot(net)
-    prepare_bie_layers(net)
+    prepare(net)
     assert same(before, snapshot(net))
 
 
 def test_layers_can_be_chosen():
     net = Net()
-    prepare_bie_layers(net, [BinaryLinearCuda])
+    prepare(net, [BinaryLinearCuda])
     assert net.blocks[0].weight.dtype == torch.int8 and net.again.weight.dtype == torch.float32
-    pack_bie_layers(net, True, [Q8LinearCutlass])
+    pack(net, True, [Q8Linear])
     assert net.blocks[2].weight is None and net.blocks[4].weight is not None
 
 
 def test_pack_beside_the_weight():
     net, x = trained()
     wanted = net(x)
-    pack_bie_layers(net, qweight_only=False)
+    pack(net, qweight_only=False)
     assert net.again.weight is not None and net.again.qweight is not None
     assert torch.equal(net(x), wanted)
-    pack_bie_layers(net)
+    pack(net)
     assert all(
         key.rpartition(".")[2] != "weight" for key in net.state_dict() if key.startswith(("again", "cpp", "conv"))
     )
@@ -123,9 +116,9 @@ def test_pack_beside_the_weight():
 
 def test_weight_only_layers_are_prepared_and_not_packed():
     model = nn.Sequential(MPQLinearBase(32, 8))
-    prepare_bie_layers(model)
+    prepare(model)
     assert "qstatistic" not in model[0]._buffers
-    pack_bie_layers(model)
+    pack(model)
     assert model[0].qweight is not None
 
 
@@ -368,9 +361,9 @@ def test_post_processing_of_matmul():
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (4, 3, 3, 3)])
 def test_init_weight_is_the_formula(shape, dtype):
     weight = torch.randn(*shape, generator=torch.Generator().manual_seed(2)).to(dtype)
-    q, scale = init_weight(weight, BinaryLinearParameter)
+    q, scale = init_weight(weight, SignsParameter)
     w = weight.float().numpy().astype(np.float64)
-    assert type(q) is BinaryLinearParameter and q.dtype == torch.int8 and not q.requires_grad
+    assert type(q) is SignsParameter and q.dtype == torch.int8 and not q.requires_grad
     assert scale.item() == pytest.approx(np.abs(w).mean(), rel=1e-6) and scale.dim() == 0
     centred = (w - w.mean()).astype(np.float32)
     top = max(centred.max(), 0)

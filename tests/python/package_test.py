@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
+import bie
 import bie_cli
-import bitorch_engine
-from bitorch_engine import _library
+from bie import _library
 
 DISTRIBUTION = metadata.distribution("bitorch_engine")
+PACKAGES = ("bie", "bitorch_engine")
 SCRIPT = Path(sys.executable).with_name("bie")
 
 
-def installed(*parts: str, package=bitorch_engine) -> Path:
+def installed(*parts: str, package=bie) -> Path:
     (found,) = (path for folder in package.__path__ if (path := Path(folder, *parts)).exists())
     return found
 
@@ -56,7 +57,7 @@ MAPPED = "print(*sorted({line.split()[-1] for line in open('/proc/self/maps') if
 
 def test_importing_prints_nothing_and_needs_neither_gpu_nor_bitorch():
     process = run_python(
-        "import sys; sys.modules['bitorch'] = None\nimport torch, bitorch_engine\n"
+        "import sys; sys.modules['bitorch'] = None\nimport torch, bie\n"
         "assert torch.ops.bie.pack_signs(torch.ones(1, 8)).tolist() == [[255]]",
         CUDA_VISIBLE_DEVICES="",
     )
@@ -71,28 +72,28 @@ def test_loading_again_does_nothing():
 
 def test_operators_that_somebody_registered_are_kept(copied):
     process = run_python(
-        f"import torch; torch.ops.load_library({str(copied)!r})\nimport bitorch_engine\n{MAPPED}",
+        f"import torch; torch.ops.load_library({str(copied)!r})\nimport bie\n{MAPPED}",
         BIE_OPS_LIBRARY="/nowhere/libbie_ops.so",
     )
     assert process.stdout.split() == [str(copied)], process.stderr
 
 
 def test_another_library(copied):
-    process = run_python(f"import bitorch_engine\n{MAPPED}", BIE_OPS_LIBRARY=str(copied))
+    process = run_python(f"import bie\n{MAPPED}", BIE_OPS_LIBRARY=str(copied))
     assert process.stdout.split() == [str(copied)], process.stderr
 
 
 def test_another_library_that_is_not_there(tmp_path):
     library = tmp_path / "libbie_ops.so"
-    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(library)))
+    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(library)))
     assert said == f"BIE_OPS_LIBRARY names {library}, and there is no such file"
 
 
 def test_a_library_for_another_torch(copied):
     copied.with_name("torch_version.txt").write_text("1.13.1\n")
-    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(copied)))
+    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(copied)))
     assert said == (
-        f"the operators of bitorch_engine were built with torch 1.13.1 and this is torch {torch.__version__}: "
+        f"the operators of bie were built with torch 1.13.1 and this is torch {torch.__version__}: "
         "install torch==1.13.*, or build the package beside this torch with pip install --no-build-isolation"
     )
 
@@ -111,7 +112,7 @@ def test_a_library_that_does_not_say_its_torch(copied):
 
 def test_a_library_that_cannot_be_loaded(copied):
     copied.write_bytes(b"no library")
-    said = refusal(run_python("import bitorch_engine", BIE_OPS_LIBRARY=str(copied)))
+    said = refusal(run_python("import bie", BIE_OPS_LIBRARY=str(copied)))
     assert said.startswith(f"{copied} could not be loaded: ")
 
 
@@ -121,42 +122,47 @@ def test_a_package_without_its_library(tmp_path, monkeypatch):
     with pytest.raises(ImportError) as refused:
         _library._find()
     assert str(refused.value) == (
-        f"the operators of bitorch_engine are missing, {tmp_path}/lib/libbie_ops.so: install the package with pip, "
+        f"the operators of bie are missing, {tmp_path}/lib/libbie_ops.so: install the package with pip, "
         "or name a libbie_ops.so in BIE_OPS_LIBRARY"
     )
 
 
-def test_module_prints_what_doctor_prints():
-    doctor, module = run(SCRIPT, "doctor"), run(sys.executable, "-m", "bitorch_engine")
+@pytest.mark.parametrize("name", PACKAGES)
+def test_module_prints_what_doctor_prints(name):
+    doctor, module = run(SCRIPT, "doctor"), run(sys.executable, "-m", name)
     assert (doctor.returncode, doctor.stderr) == (0, "")
-    assert doctor.stdout.startswith(f"bie {bitorch_engine.__version__} (torch ")
+    assert doctor.stdout.startswith(f"bie {bie.__version__} (torch ")
     assert (module.returncode, module.stdout, module.stderr) == (0, doctor.stdout, "")
 
 
-def test_module_without_the_command():
+@pytest.mark.parametrize("name", PACKAGES)
+def test_module_without_the_command(name):
     process = run_python(
         "import runpy, sys\nsys.modules['bie_cli'] = None\nsys.argv = ['x']\n"
-        "runpy.run_module('bitorch_engine', run_name='__main__')"
+        f"runpy.run_module({name!r}, run_name='__main__')"
     )
     assert process.returncode == 1
-    assert process.stderr.splitlines()[-1].endswith("is a package of its own, bie-cli, and is not installed")
+    said = f"python -m {name}: the command `bie` is a package of its own, bie-cli, and is not installed"
+    assert process.stderr.splitlines()[-1] == said
 
 
 def test_the_package_holds_the_operators_alone():
     names = {Path(str(path)).name for path in DISTRIBUTION.files}
     assert "libbie_ops.so" in names
     assert not {"bie", "bie_cli"} & names
+    assert {path.parts[0] for path in DISTRIBUTION.files if path.suffix in (".py", ".so")} == set(PACKAGES)
 
 
-def test_module_takes_no_arguments():
-    process = run(sys.executable, "-m", "bitorch_engine", "train")
+@pytest.mark.parametrize("name", PACKAGES)
+def test_module_takes_no_arguments(name):
+    process = run(sys.executable, "-m", name, "train")
     assert process.returncode == 2
     assert process.stdout == ""
-    assert process.stderr.startswith("usage: python -m bitorch_engine")
+    assert process.stderr.startswith(f"usage: python -m {name} ")
 
 
 def test_script_passes_arguments_and_status_on():
-    assert run(SCRIPT, "--version").stdout.startswith(f"bie {bitorch_engine.__version__} (torch ")
+    assert run(SCRIPT, "--version").stdout.startswith(f"bie {bie.__version__} (torch ")
     assert "--seeds" in run(SCRIPT, "demo", "--help").stdout
     assert run(SCRIPT, "fly").returncode == 2
     process = run(SCRIPT, "eval", "no such file", "--data", "digits")
@@ -170,7 +176,7 @@ def test_script_imports_neither_torch_nor_the_package():
         "os.execve = lambda path, words, env: print(path, words, env['LD_LIBRARY_PATH'], sep='\\n')\n"
         "sys.argv = ['bie', 'a b', '--c']\n"
         "import bie_cli; bie_cli.main()\n"
-        "assert not {'torch', 'bitorch_engine'} & set(sys.modules)",
+        "assert not {'torch', 'bie', 'bitorch_engine'} & set(sys.modules)",
         LD_LIBRARY_PATH="/elsewhere",
     )
     assert process.returncode == 0, process.stderr
@@ -193,14 +199,15 @@ def test_metadata():
     built = installed("lib", "torch_version.txt").read_text().strip()
     major, minor, _ = built.split(".")
     assert f"torch=={major}.{minor}.*" in DISTRIBUTION.requires
-    assert bitorch_engine.__version__ == DISTRIBUTION.version
+    assert bie.__version__ == DISTRIBUTION.version
     assert DISTRIBUTION.metadata["License-Expression"] == "Apache-2.0"
     assert "Tag: py3-none-linux_x86_64" in DISTRIBUTION.read_text("WHEEL").splitlines()
     assert "Root-Is-Purelib: false" in DISTRIBUTION.read_text("WHEEL").splitlines()
 
 
 def test_contents():
-    assert resources.files("bitorch_engine").joinpath("py.typed").is_file()
+    for package in PACKAGES:
+        assert resources.files(package).joinpath("py.typed").is_file()
     names = [str(path) for path in DISTRIBUTION.files]
     assert any(name.endswith("/LICENSE") for name in names)
     assert [name for name in names if name.endswith((".h", ".a", ".cmake", ".cpp"))] == []

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from bie.weights.gptq import pack_words, unpack_words
 from bitorch_engine import ShapeError
-from bitorch_engine.layers.gptq import pack_words, unpack_words
 from bitorch_engine.utils.quant_operators import (
     bit_set,
     get_binary_col,

@@ -15,12 +15,10 @@ import torch
 from kinds import INTEGER, KINDS
 from torch import nn
 
-from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass
+from bie import load_checkpoint
+from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Linear, Q8MatMul
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass, Q8MatMul
-from bitorch_engine.utils.model_helper import load_checkpoint
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
@@ -80,7 +78,7 @@ def test_into_a_meta_layer_by_assignment(kind, form):
 def test_into_a_meta_model_by_assignment():
     source = Net()
     with torch.device("meta"):
-        target = nn.ModuleDict({"product": Q8MatMul(), "layer": BinaryLinearCutlass(37, 13)})
+        target = nn.ModuleDict({"product": Q8MatMul(), "layer": BinaryLinear(37, 13)})
     target["layer"].bias_a.requires_grad_(False)
     wanted = nn.ModuleDict({"product": source.product, "layer": source.layers[0]})
     target.load_state_dict(wanted.state_dict(), assign=True)
@@ -113,7 +111,7 @@ def test_an_int8_entry_stays_int8(kind):
 def test_layouts_of_other_classes():
     """Packed rows and the two flat layouts hold the same signs whichever class reads them."""
     x = torch.randn(3, 256)
-    source = BinaryLinearCutlass(256, 32)
+    source = BinaryLinear(256, 32)
     source(x)
     source.eval()
     wanted = source(x)
@@ -123,7 +121,7 @@ def test_layouts_of_other_classes():
     cuda.load_state_dict(rows)
     assert cuda.qweight.dim() == 1
     assert torch.equal(cuda.eval()(x), wanted)
-    back = BinaryLinearCutlass(256, 32)
+    back = BinaryLinear(256, 32)
     back.load_state_dict(cuda.state_dict())
     assert torch.equal(back.qweight, source.qweight)
 
@@ -317,8 +315,8 @@ def test_a_refused_checkpoint_changes_nothing(tmp_path):
 
 
 def test_a_load_that_ended_in_an_exception_leaves_nothing_behind():
-    model = nn.Sequential(Q8LinearCutlass(4, 4), nn.Linear(4, 4))
-    wrong, right = Q8LinearCutlass(4, 4), Q8LinearCutlass(4, 4)
+    model = nn.Sequential(Q8Linear(4, 4), nn.Linear(4, 4))
+    wrong, right = Q8Linear(4, 4), Q8Linear(4, 4)
 
     def fail(*_):
         raise KeyError("a hook of somebody else")
@@ -340,7 +338,7 @@ def test_a_load_that_ended_in_an_exception_leaves_nothing_behind():
 
 @pytest.mark.parametrize("where", ["root", "layer", "between"])
 def test_hooks_after_a_load_see_what_was_loaded(where):
-    model = nn.Sequential(nn.Sequential(Q8LinearCutlass(4, 4)), nn.Linear(2, 2))
+    model = nn.Sequential(nn.Sequential(Q8Linear(4, 4)), nn.Linear(2, 2))
     layer, seen = model[0][0], []
     module = {"root": model, "layer": layer, "between": model[0]}[where]
 
@@ -362,14 +360,14 @@ def test_hooks_after_a_load_see_what_was_loaded(where):
 
 
 def test_a_layer_is_read_by_hand_too():
-    layer, other = Q8LinearCutlass(4, 4), Q8LinearCutlass(4, 4)
+    layer, other = Q8Linear(4, 4), Q8Linear(4, 4)
     missing, unexpected, errors = [], [], []
     layer._load_from_state_dict(other.state_dict(), "", {}, True, missing, unexpected, errors)
     assert not errors and torch.equal(layer.weight, other.weight)
 
 
 def test_scales_of_16_bits_are_widened():
-    layer = Q8LinearCutlass(9, 4, dtype=torch.bfloat16)
+    layer = Q8Linear(9, 4, dtype=torch.bfloat16)
     state = layer.state_dict()
     state |= {"scale_a": torch.tensor([0.3], dtype=torch.float16), "scale_w": torch.tensor(0.1, dtype=torch.bfloat16)}
     layer.load_state_dict(state)
@@ -379,30 +377,30 @@ def test_scales_of_16_bits_are_widened():
 
 
 def test_a_loaded_4_bit_layer_keeps_its_scale():
-    source = Q4LinearCutlass(9, 4)
+    source = Q4Linear(9, 4)
     source(torch.randn(3, 9))
     with torch.no_grad():
         source.weight.mul_(5)
-    target = Q4LinearCutlass(9, 4)
+    target = Q4Linear(9, 4)
     target.load_state_dict(source.state_dict())
     target(torch.randn(3, 9))
     assert float(target.scale_w) == float(source.scale_w)
 
 
 def test_convolutions_of_old_files_warn():
-    layer = Q4Conv2dCutlass(4, 4, 3)
+    layer = Q4Conv2d(4, 4, 3)
     old = layer.state_dict()
     old._metadata[""]["version"] = 1
     with pytest.warns(UserWarning, match="computes no convolution"):
         layer.load_state_dict(old)
-    point = Q4Conv2dCutlass(4, 4, 1)
+    point = Q4Conv2d(4, 4, 1)
     old = point.state_dict()
     old._metadata[""]["version"] = 1
     point.load_state_dict(old)
 
 
 def test_load_hooks_run():
-    layer = Q8LinearCutlass(4, 4)
+    layer = Q8Linear(4, 4)
     seen = []
     layer.register_load_state_dict_pre_hook(lambda module, state, prefix, *_: seen.append(prefix))
     nn.ModuleDict({"a": layer}).load_state_dict(
@@ -425,7 +423,7 @@ def test_packed_state_leaves_the_layer(kind):
 
 
 def test_what_is_infinite_in_the_layers_dtype_is_refused():
-    layer = Q8LinearCutlass(5, 3).half()
+    layer = Q8Linear(5, 3).half()
     for name in ("weight", "bias_a"):
         state = layer.state_dict()
         state[name] = torch.full(state[name].shape, 1e5)
@@ -454,7 +452,7 @@ class Raises(nn.Module):
 
 @pytest.mark.parametrize("when", ["inside", "after_an_exception"])
 def test_a_post_hook_registered_around_a_load_stays(when):
-    model, seen, handles = nn.Sequential(Q8LinearCutlass(4, 4)), [], []
+    model, seen, handles = nn.Sequential(Q8Linear(4, 4)), [], []
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if when == "inside":
         model.append(Registers())
@@ -493,7 +491,7 @@ def test_a_subclass_that_overrides_the_load_sees_what_was_loaded(kind):
 def test_a_wrapped_load_state_dict(before_our_import):
     lines = [
         "import torch",
-        "from bitorch_engine.layers.qlinear.nbit.cutlass import Q8LinearCutlass as Q",
+        "from bie.nn import Q8Linear as Q",
         "load = torch.nn.Module.load_state_dict",
         "def wrapped(self, *args, **options): return load(self, *args, **options)",
         "torch.nn.Module.load_state_dict = wrapped",

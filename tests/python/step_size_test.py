@@ -9,10 +9,9 @@ import torch
 from kinds import KINDS
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryMatMul
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4MatMul, Q8LinearCutlass, Q8MatMul
-from bitorch_engine.optim import DiodeMix
-from bitorch_engine.utils.model_helper import load_checkpoint, save_checkpoint
+from bie import load_checkpoint, save_checkpoint
+from bie.nn import BinaryMatMul, Q4MatMul, Q8Linear, Q8MatMul
+from bie.optim import DiodeMix
 
 LEARNED = [kind for kind in KINDS if kind.make().scale_a is not None]
 MATMULS = [BinaryMatMul, Q4MatMul, Q8MatMul]
@@ -121,13 +120,13 @@ def test_parameters_are_above_the_floor_after_a_step(make, batch, make_optimizer
 
 
 def test_only_training_has_a_floor():
-    layer, x = Q8LinearCutlass(9, 4), torch.randn(3, 9)
+    layer, x = Q8Linear(9, 4), torch.randn(3, 9)
     layer(x)
     layer.eval()
     layer.scale_a.data.fill_(1e-4)
     assert float(layer.state_dict()["scale_a"]) == pytest.approx(1e-4)
     assert float(copy.deepcopy(layer).scale_a.detach()) == pytest.approx(1e-4)
-    loaded = Q8LinearCutlass(9, 4)
+    loaded = Q8Linear(9, 4)
     loaded.load_state_dict(layer.state_dict() | {"scale_a": torch.tensor(-0.5)})
     loaded(x)
     assert float(loaded.state_dict()["scale_a"]) == -0.5
@@ -165,7 +164,7 @@ class Descent(torch.optim.Optimizer):
 
 
 def test_a_whole_graph_of_a_step():
-    layer, linear = Q8LinearCutlass(9, 4), nn.Linear(3, 3)
+    layer, linear = Q8Linear(9, 4), nn.Linear(3, 3)
     layer(torch.randn(3, 9)).sum().backward()
     linear(torch.randn(2, 3)).sum().backward()
     torch._dynamo.reset()
@@ -177,7 +176,7 @@ def test_a_whole_graph_of_a_step():
 
 
 def test_a_compiled_step_of_another_model():
-    layer = Q8LinearCutlass(9, 4)
+    layer = Q8Linear(9, 4)
     layer(torch.randn(3, 9))
     linear = nn.Linear(3, 3)
     linear(torch.randn(2, 3)).sum().backward()

@@ -4,7 +4,7 @@ import re
 
 import support_matrix
 
-from bitorch_engine._missing import missing
+from bie._missing import missing
 
 
 def test_the_committed_page_is_current():
@@ -14,8 +14,8 @@ def test_the_committed_page_is_current():
 def test_the_page_has_every_name_once():
     text = support_matrix.page()
     rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", text, re.MULTILINE)
-    assert {(f"bitorch_engine.{name}", operator) for name, operator in rows} >= set(missing())
-    assert len(rows) == len(set(rows)) == len(missing()) + len(support_matrix._classes())
+    assert {(f"bitorch_engine.{name}", operator) for name, operator in rows} >= set(missing("bitorch_engine"))
+    assert len(rows) == len(set(rows)) == len(missing("bitorch_engine")) + len(support_matrix._classes())
     computing = {name for name, _ in support_matrix._classes()}
     assert {
         "BinaryLinearCutlass",
@@ -39,7 +39,8 @@ def test_the_line_of_a_test_run(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["support_matrix.py", "--count"])
     assert support_matrix.main() == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert line == support_matrix.count() and line.startswith(f"{len(missing())} names of bitorch_engine wait for ")
+    waiting = len(missing("bitorch_engine"))
+    assert line == support_matrix.count() and line.startswith(f"{waiting} names of bitorch_engine wait for ")
 
 
 def test_check_fails_on_a_stale_page(tmp_path, capsys, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
 
-from bitorch_engine.optim import DiodeMix
+from bie.optim import DiodeMix
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)

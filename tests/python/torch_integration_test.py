@@ -13,9 +13,8 @@ import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-from bitorch_engine.optim import DiodeMix, integer_parameters
+from bie.nn import BinaryLinear, Q4Linear, Q8Linear
+from bie.optim import DiodeMix, integer_parameters
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 every_integer = pytest.mark.parametrize("kind", INTEGER, ids=repr)
@@ -50,9 +49,7 @@ def test_compiled_evaluation_is_one_dynamic_graph(kind, packed):
 def test_inductor():
     """The default backend, once: a whole model, batch sizes after each other, gradients off."""
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(12, 40), nn.PReLU(), BinaryLinearCutlass(40, 24), nn.BatchNorm1d(24), Q8LinearCutlass(24, 5)
-    )
+    model = nn.Sequential(nn.Linear(12, 40), nn.PReLU(), BinaryLinear(40, 24), nn.BatchNorm1d(24), Q8Linear(24, 5))
     model(torch.randn(64, 12))
     model.eval()
     compiled = torch.compile(model, fullgraph=True, dynamic=True)
@@ -151,7 +148,7 @@ def test_conversions_keep_scales_and_integers(kind, dtype):
 
 
 def test_to_empty_and_back_from_meta():
-    layer = Q4LinearCutlass(9, 4)
+    layer = Q4Linear(9, 4)
     layer(torch.randn(3, 9))
     layer.eval()
     layer.generate_quantized_weight(qweight_only=True)
@@ -163,7 +160,7 @@ def test_to_empty_and_back_from_meta():
 
 
 def test_device_and_dtype_follow_the_tensors():
-    layer = BinaryLinearCutlass(8, 8, device="meta", dtype=torch.bfloat16)
+    layer = BinaryLinear(8, 8, device="meta", dtype=torch.bfloat16)
     assert layer.device == torch.device("meta") and layer.weight.is_meta and layer.scale_a.is_meta
     assert layer.dtype == torch.bfloat16
     assert layer.float().dtype == torch.float32
@@ -203,7 +200,7 @@ def test_hooks(kind):
 def test_a_module_used_twice_and_weights_shared():
     torch.manual_seed(0)
     x, x2 = torch.randn(4, 21), torch.randn(3, 21)
-    layer, twin = BinaryLinearCutlass(21, 6), BinaryLinearCutlass(21, 6)
+    layer, twin = BinaryLinear(21, 6), BinaryLinear(21, 6)
     twin.weight = layer.weight
     layer(x)
     twin(x2)
@@ -222,9 +219,7 @@ def test_a_module_used_twice_and_weights_shared():
 
 def test_sequential_trains_and_evaluates():
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(10, 33), nn.BatchNorm1d(33), BinaryLinearCutlass(33, 17), nn.PReLU(), Q4LinearCutlass(17, 4)
-    )
+    model = nn.Sequential(nn.Linear(10, 33), nn.BatchNorm1d(33), BinaryLinear(33, 17), nn.PReLU(), Q4Linear(17, 4))
     x = torch.randn(64, 10)
     target = torch.randint(0, 4, (64,))
     model(x)
@@ -293,13 +288,13 @@ def test_fsdp_is_refused_with_a_sentence():
         warnings.simplefilter("ignore")
         from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
         from torch.distributed.device_mesh import init_device_mesh
-        from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+        from bie.nn import BinaryLinear
         torch.distributed.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
         mesh = init_device_mesh("cpu", (1,))
         for shard in (lambda m: FullyShardedDataParallel(m, device_id=torch.device("cpu")),
                       lambda m: fully_shard(m, mesh=mesh)):
             for trained in (False, True):
-                layer = BinaryLinearCutlass(16, 8)
+                layer = BinaryLinear(16, 8)
                 if trained:
                     layer(torch.randn(2, 16))
                 try:
@@ -317,11 +312,11 @@ def test_several_processes_are_refused():
     """DistributedDataParallel would leave the integer gradients of its processes apart."""
     script = """
         import sys, torch
-        from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-        from bitorch_engine.optim import DiodeMix
+        from bie.nn import BinaryLinear
+        from bie.optim import DiodeMix
         store = torch.distributed.FileStore(sys.argv[1], 2)
         torch.distributed.init_process_group("gloo", store=store, rank=RANK, world_size=2)
-        layer = BinaryLinearCutlass(16, 8)
+        layer = BinaryLinear(16, 8)
         layer(torch.randn(2, 16)).sum().backward()
         try:
             DiodeMix(layer.parameters()).step()

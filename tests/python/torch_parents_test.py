@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-from bitorch_engine.utils.convert import carry, collect_layers, quantize_linear_with_q4_linear_cutlass, replace_layers
+from bie.conversion import carry, collect_layers, replace_layers
+from bie.nn import BinaryLinear, Q4Linear, Q8Linear
+from bitorch_engine.utils.convert import quantize_linear_with_q4_linear_cutlass
 
-CLASSES = [BinaryLinearCutlass, Q4LinearCutlass, Q8LinearCutlass]
+CLASSES = [BinaryLinear, Q4Linear, Q8Linear]
 every_class = pytest.mark.parametrize("make", CLASSES)
 
 
@@ -59,7 +59,7 @@ def test_padded_batches_of_an_encoder():
     torch.manual_seed(0)
     model, x = nn.TransformerEncoder(encoder_layer(), 2), torch.randn(3, 5, 8)
     for layer in model.layers:
-        layer.linear1 = carry(layer.linear1, Q8LinearCutlass)
+        layer.linear1 = carry(layer.linear1, Q8Linear)
     model(x)
     model.eval()
     padded = torch.zeros(3, 5, dtype=torch.bool)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from mpq_cases import generator, make_layer
 
-from bitorch_engine import ShapeError
+from bie import ShapeError
+from bie.optim import GaLoreProjector
 from bitorch_engine.layers.qembedding import BinaryEmbeddingParameter
 from bitorch_engine.layers.qlinear.nbit import MPQWeightParameter
 from bitorch_engine.layers.qlinear.nbit.cuda.utils import unpack_qweight
-from bitorch_engine.optim import GaLoreProjector
 from bitorch_engine.utils.model_helper import qweight_update_fn, update_zeros
 from bitorch_engine.utils.quant_operators import gptq_style_unpacking
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bitorch_engine.utils import arch_helper
+from bie.bitorch import arch_helper
 from bitorch_engine.utils.arch_helper import ARCH_CPU, check_cpu_instruction_support, linux_arch_ident
 from bitorch_engine.utils.safe_import import ExtensionModulePlaceholder, import_extension
 

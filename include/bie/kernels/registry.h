@@ -5,8 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "bie/kernels/amax_codes.h"
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/block_tail.h"
+#include "bie/kernels/diode_mix.h"
+#include "bie/kernels/gradient.h"
+#include "bie/kernels/input_grad.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_conv2d.h"
@@ -40,6 +45,11 @@ void for_each_table(const Visit& visit) {
   visit("sign_pack", sign_pack_table());
   visit("int4_pack", int4_pack_table());
   visit("quantize", quantize_table());
+  visit("amax_codes", amax_codes_table());
+  visit("gradient", gradient_table());
+  visit("input_grad", input_grad_table());
+  visit("diode_mix", diode_mix_table());
+  visit("block_tail", block_tail_table());
 }
 
 }  // namespace bie::kernels

@@ -1,3 +1,5 @@
 """BITorch Engine kept its compiled modules here; ours are one library, see ``torch.ops.bie``."""
 
-EXTENSION_PREFIX = "bitorch_engine.extensions."
+from bie.bitorch.safe_import import EXTENSION_PREFIX
+
+__all__ = ["EXTENSION_PREFIX"]

@@ -1,178 +1,46 @@
-"""Swaps nn.Linear and nn.Conv2d of a model for layers of this package, with their weights; numerics.md section 11."""
+"""Swaps nn.Linear and nn.Conv2d of a model for layers of BITorch Engine's names, with their weights."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from bitorch_engine.errors import ShapeError
-from bitorch_engine.layers.registration import check_parent
+import bie
+from bie.bitorch.mpq_config import get_mpq_config
+from bie.conversion import ConversionReport, Converted, carry, collect_layers, replace_layers
+from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
+from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
+from bitorch_engine.layers.qlinear.binary import BinaryLinear
+from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
+from bitorch_engine.layers.qlinear.nbit.cuda import MPQLinearCuda
+from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
-Filter = Callable[[str, nn.Module], bool]
+__all__ = [
+    "ConversionReport",
+    "Converted",
+    "carry",
+    "collect_layers",
+    "convert",
+    "get_mpq_config",
+    "quantize_linear_with_binary_linear_cuda",
+    "quantize_linear_with_mpq_linear_cuda",
+    "quantize_linear_with_q4_linear_cutlass",
+    "replace_layers",
+]
 
-# In evaluation these read the weights of their children themselves, past the children's forward.
-_READ_PAST_FORWARD = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-_MPQ = {
-    "2-8-32": (2, 8, 32),
-    "2-32-32": (2, 32, 32),
-    "2-128-32": (2, 128, 32),
-    "4-128-256": (4, 128, 256),
-    "8-128-256": (8, 128, 256),
+_NAMED = {
+    "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2dCutlass},
+    "q4": {nn.Linear: Q4LinearCutlass, nn.Conv2d: Q4Conv2dCutlass},
+    "q8": {nn.Linear: Q8LinearCutlass, nn.Conv2d: Q8Conv2d},
 }
 
 
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
-
-
-def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """All named children, one that has two names under both."""
-    return ((name, child) for name, child in module._modules.items() if child is not None)
-
-
-def collect_layers(
-    module: nn.Module, layer_types: Iterable[type] | None = None, parent_name: str = ""
-) -> dict[str, nn.Module]:
-    """{name: module} of all layers whose type is exactly one of ``layer_types`` (nn.Linear by default)."""
-    types = (nn.Linear,) if layer_types is None else tuple(layer_types)
-    if type(module) in types:
-        return {parent_name: module}
-    found: dict[str, nn.Module] = {}
-    for name, child in _children(module):
-        found.update(collect_layers(child, types, _join(parent_name, name)))
-    return found
-
-
-def replace_layers(
-    module: nn.Module,
-    names_to_replace: Iterable[str],
-    class_: type,
-    replace_fn: Callable[[nn.Module], nn.Module],
-    parent_name: str = "",
-) -> list[nn.Module]:
-    """Puts ``replace_fn(layer)`` in place of each named layer, in any container; returns the new layers.
-
-    All new layers are made before the first is put in place. A module under several of the names is made once. A layer
-    that is a ``class_`` already is left alone.
-
-    Args:
-        names_to_replace: full names, as ``collect_layers`` gives them.
-        parent_name: the name of ``module`` in the names.
-
-    Raises:
-        ValueError: a name is the root's, or no layer has it. TypeError: ``replace_fn`` makes something else, or a
-            parent would never call the new layer.
-    """
-    wanted = set(names_to_replace)
-    under = _join(parent_name, "") if parent_name else ""
-    found: list[tuple[nn.Module, str, nn.Module]] = []
-    seen: set[str] = set()
-
-    def visit(parent: nn.Module, path: str) -> None:
-        for name, child in _children(parent):
-            full = _join(path, name)
-            if full in wanted:
-                seen.add(full)
-                if not isinstance(child, class_):
-                    found.append((parent, name, child))
-            elif not isinstance(child, class_):
-                visit(child, full)
-
-    visit(module, parent_name)
-    unknown = sorted(name for name in wanted - seen if name.startswith(under))
-    if parent_name in unknown or "" in unknown:
-        raise ValueError("replace_layers: a model that is itself the layer cannot be replaced in place, see convert()")
-    if unknown:
-        raise ValueError(f"replace_layers: the model has no layer {', '.join(map(repr, unknown))}")
-    made: dict[int, nn.Module] = {}
-    for _, name, child in found:
-        if id(child) not in made:
-            new = replace_fn(child)
-            if not isinstance(new, class_):
-                raise TypeError(f"replace_layers: {name} became a {type(new).__name__}, a {class_.__name__} is wanted")
-            made[id(child)] = new
-    for parent, name, child in found:
-        check_parent(parent, name, made[id(child)])
-    for parent, name, child in found:
-        parent.add_module(name, made[id(child)])
-    return [made[id(child)] for _, _, child in found]
-
-
-def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
-    """A new layer of class ``target`` with the weight, bias, device, dtype and mode of an nn.Linear or nn.Conv2d.
-
-    ``options`` are further arguments of ``target``. Raises what the class does, and ``ShapeError`` for a convolution
-    that our layers do not have (padding other than zeros or by name). A binary convolution pads with
-    zeros as its source did, unless ``padding_value`` says otherwise.
-    """
-    from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
-    from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
-
-    weight, bias = source.weight.detach(), source.bias
-    if weight.dtype not in _DTYPES:
-        raise ShapeError(f"the weight is {weight.dtype}, float32, float16 or bfloat16 is wanted")
-    place: dict[str, Any] = {"device": weight.device, "bias": bias is not None, **options}
-    if not issubclass(target, BinaryLinearCPP):  # whose output is float32 whatever comes in
-        place["dtype"] = weight.dtype
-    if isinstance(source, nn.Conv2d):
-        usual: dict[str, Any] = {"groups": source.groups}
-        if issubclass(target, BinaryConv2dBase):
-            usual["padding_value"] = 0
-        place = usual | place
-        _check_conv(source)
-        layer = target(
-            source.in_channels,
-            source.out_channels,
-            _number(source.kernel_size),
-            _number(source.stride),
-            (0 if source.padding == "valid" else _number(source.padding)),
-            _number(source.dilation),
-            **place,
-        )
-    else:
-        layer = target(source.in_features, source.out_features, **place)
-    layer.weight_trainable = source.weight.requires_grad
-    layer.set_weight_data(weight.to(layer.dtype))
-    if bias is not None:
-        with torch.no_grad():
-            layer.bias.copy_(bias)
-        layer.bias.requires_grad_(bias.requires_grad)
-    return layer.train(source.training)
-
-
-def _number(pair: tuple[int, int]) -> int | tuple[int, int]:
-    return pair[0] if pair[0] == pair[1] else tuple(pair)
-
-
-def _check_conv(conv: nn.Conv2d) -> None:
-    if conv.padding_mode != "zeros":
-        raise ShapeError(f"padding_mode is {conv.padding_mode!r}, 'zeros' is wanted")
-    if isinstance(conv.padding, str) and conv.padding != "valid":
-        raise ShapeError(f"padding is {conv.padding!r}, numbers are wanted")
-
-
-def get_mpq_config(mpq_strategy: str | None = None) -> dict[str, Any]:
-    """Arguments of an MPQ layer for "w_bit-group_size-dq_group_size"; None is "2-32-32". ``ShapeError`` if unknown."""
-    name = "2-32-32" if mpq_strategy is None else mpq_strategy
-    if name not in _MPQ:
-        raise ShapeError(f"get_mpq_config: {name!r} is unknown, one of {', '.join(_MPQ)} is wanted")
-    w_bit, group_size, dq_group_size = _MPQ[name]
-    return {
-        "dq_mode": 2,
-        "use_gba_quant": True,
-        "asym": False,
-        "w_bit": w_bit,
-        "group_size": group_size,
-        "dq_group_size": dq_group_size,
-    }
+def convert(model: nn.Module, target: type | str | Mapping[type, type], **options: Any) -> ConversionReport:
+    """:func:`bie.convert`; "binary", "q4" and "q8" are the layers of BITorch Engine's names."""
+    return bie.convert(model, _NAMED.get(target, target) if isinstance(target, str) else target, **options)
 
 
 def quantize_linear_with_mpq_linear_cuda(
@@ -183,8 +51,6 @@ def quantize_linear_with_mpq_linear_cuda(
     parent_name: str = "",
 ) -> list[nn.Module]:
     """The named nn.Linear become ``MPQLinearCuda``; returns them. Weights are not carried: they come from a file."""
-    from bitorch_engine.layers.qlinear.nbit.cuda import MPQLinearCuda
-
     config = get_mpq_config(mpq_strategy)
 
     def make(linear: nn.Module) -> nn.Module:
@@ -198,8 +64,6 @@ def quantize_linear_with_q4_linear_cutlass(
     module: nn.Module, names_to_replace: Iterable[str], parent_name: str = ""
 ) -> list[nn.Module]:
     """The named nn.Linear become ``Q4LinearCutlass`` with their weights and biases; returns them."""
-    from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass
-
     return replace_layers(
         module, names_to_replace, Q4LinearCutlass, lambda linear: carry(linear, Q4LinearCutlass), parent_name
     )
@@ -209,173 +73,6 @@ def quantize_linear_with_binary_linear_cuda(
     module: nn.Module, names_to_replace: Iterable[str], parent_name: str = ""
 ) -> list[nn.Module]:
     """The named nn.Linear become ``BinaryLinearCuda`` with their weights and biases; returns them."""
-    from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
-
     return replace_layers(
         module, names_to_replace, BinaryLinearCuda, lambda linear: carry(linear, BinaryLinearCuda), parent_name
     )
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A layer that was swapped or left: ``target`` is a class name, or empty with the ``reason``."""
-
-    name: str
-    source: str
-    shape: tuple[int, ...]
-    target: str = ""
-    reason: str = ""
-
-
-@dataclass
-class ConversionReport:
-    """What ``convert`` did. ``print(report)`` is a table; ``model`` is the converted model."""
-
-    model: nn.Module
-    swapped: list[Converted] = field(default_factory=list)
-    skipped: list[Converted] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        rows = [("layer", "was", "weight", "is")]
-        for entry in self.swapped + self.skipped:
-            outcome = entry.target or f"unchanged: {entry.reason}"
-            rows.append((entry.name or "(the model)", entry.source, "x".join(map(str, entry.shape)), outcome))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]])
-            for row in rows
-        ]
-        return "\n".join([*lines, f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"])
-
-
-def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
-    """{nn.Linear or nn.Conv2d: class of ours}."""
-    from bitorch_engine.layers.qconv.binary import BinaryConv2dBase
-    from bitorch_engine.layers.qconv.nbit import nBitConv2dBase
-    from bitorch_engine.layers.qlinear.binary import BinaryLinear, BinaryLinearBase
-    from bitorch_engine.layers.qlinear.nbit import nBitLinearBase
-
-    if isinstance(target, str):
-        from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
-        from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
-        from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
-
-        named = {
-            "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2dCutlass},
-            "q4": {nn.Linear: Q4LinearCutlass, nn.Conv2d: Q4Conv2dCutlass},
-            "q8": {nn.Linear: Q8LinearCutlass, nn.Conv2d: Q8Conv2d},
-        }
-        if target not in named:
-            raise ValueError(f"convert: target is {target!r}, {', '.join(named)} or a class is wanted")
-        return named[target]
-    kinds = {nn.Linear: (BinaryLinearBase, nBitLinearBase), nn.Conv2d: (BinaryConv2dBase, nBitConv2dBase)}
-    pairs = target if isinstance(target, Mapping) else {}
-    if not isinstance(target, Mapping):
-        pairs = {source: target for source, bases in kinds.items() if issubclass(target, bases)}
-    for source, cls in pairs.items():
-        if source not in kinds or not issubclass(cls, kinds[source]):
-            raise TypeError(f"convert: {source.__name__} cannot become a {cls.__name__}")
-    if not pairs:
-        raise TypeError(f"convert: target is {target}, a linear or convolution layer of this package is wanted")
-    return dict(pairs)
-
-
-def _shared_parameters(model: nn.Module) -> dict[int, list[str]]:
-    """Names of each parameter that different modules hold."""
-    names: dict[int, list[str]] = {}
-    for path, module in model.named_modules():
-        for leaf, parameter in module._parameters.items():
-            if parameter is not None:
-                names.setdefault(id(parameter), []).append(_join(path, leaf))
-    return {key: found for key, found in names.items() if len(found) > 1}
-
-
-def _reason_to_skip(
-    module: nn.Module, parent: nn.Module | None, targets: dict[type, type], shared: dict[int, list[str]]
-) -> str:
-    if type(module) not in targets:
-        return f"a {type(module).__name__} may compute something else than its base class"
-    if isinstance(parent, _READ_PAST_FORWARD):
-        return f"its parent {type(parent).__name__} reads the weight itself"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
-        return "it has hooks"
-    for parameter in (module.weight, module.bias):
-        if parameter is not None and id(parameter) in shared:
-            return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
-    return ""
-
-
-def convert(
-    model: nn.Module,
-    target: type | str | Mapping[type, type],
-    *,
-    filter: Filter | None = None,
-    inplace: bool = True,
-    **options: Any,
-) -> ConversionReport:
-    """Swaps nn.Linear and nn.Conv2d layers of a model for layers of this package.
-
-    Weights, biases, device, dtype and train or eval mode go with them. A module under several names is swapped under
-    all of them. All new layers are made before the first is put in place, so an error leaves the model as it was. A
-    model that is itself the layer cannot change in place: take ``report.model``, which is always the converted model.
-
-    Layers stay, with the reason in the report, where ``filter`` says so, where the class is not exactly nn.Linear or
-    nn.Conv2d, where another module shares their parameter or reads it past ``forward``, and where the new layer cannot
-    hold them (a dtype, groups, padding), or where it has hooks.
-
-    Args:
-        target: a class of ours; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
-        filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
-        inplace: change ``model``, or a deep copy of it.
-        options: further arguments of the new layers' constructors.
-
-    Raises:
-        TypeError, ValueError: an unknown target. NotImplementedError: a target whose operator is missing.
-    """
-    targets = _targets(target)
-    if not inplace:
-        model = copy.deepcopy(model)
-    report = ConversionReport(model)
-    shared = _shared_parameters(model)
-    made: dict[int, nn.Module] = {}
-    places: list[tuple[nn.Module, str, nn.Module]] = []
-    asked: set[int] = set()
-    for name, parent, leaf, module in _walk(model):
-        if not isinstance(module, tuple(targets)):
-            continue
-        if id(module) not in asked:
-            asked.add(id(module))
-            entry = Converted(name, type(module).__name__, tuple(module.weight.shape))
-            reason = _reason_to_skip(module, parent, targets, shared)
-            if not reason and filter is not None and not filter(name, module):
-                reason = "the filter says so"
-            new = None
-            if not reason:
-                try:
-                    new = carry(module, targets[type(module)], **options)
-                except (ValueError, AssertionError) as error:
-                    reason = str(error)
-            if new is None:
-                report.skipped.append(Converted(entry.name, entry.source, entry.shape, reason=reason))
-            else:
-                made[id(module)] = new
-                report.swapped.append(Converted(entry.name, entry.source, entry.shape, target=type(new).__name__))
-        if id(module) in made and parent is not None:
-            places.append((parent, leaf, module))
-    for parent, leaf, module in places:
-        parent.add_module(leaf, made[id(module)])
-    report.model = made.get(id(model), model)
-    return report
-
-
-def _walk(
-    module: nn.Module, name: str = "", parent: nn.Module | None = None, leaf: str = "", seen: set[int] | None = None
-) -> Iterator[tuple[str, nn.Module | None, str, nn.Module]]:
-    """(name, parent, name in the parent, module), the root first; a shared module once for each of its places."""
-    seen = set() if seen is None else seen
-    yield name, parent, leaf, module
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    for below, child in _children(module):
-        yield from _walk(child, _join(name, below), module, below, seen)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from bie.nn.state.arguments import bit_width
 from bitorch_engine.layers.qlinear.binary.binary_implementation import BinaryLinearImplementationMixin
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.qlinear_implementation import LayerRecipe
-from bitorch_engine.layers.step_size import bit_width
 
 try:
     from bitorch import RuntimeMode

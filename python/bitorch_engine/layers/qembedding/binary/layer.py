@@ -5,27 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bitorch_engine._missing import awaits
-from bitorch_engine.layers.parameters import QuantParameter
-from bitorch_engine.layers.update_rules import EMBEDDING
+from bie import nn
+from bie._missing import awaits
+from bie.weights.parameters import EmbeddingParameter
 
 
-class BinaryEmbeddingParameter(QuantParameter):
-    """Packed signs [N, ceil(D/8)] uint8 of an embedding, or [N, D] bool of a bag.
-
-    ``active_indices`` are the rows that the last backward pass gave a gradient; an optimizer step moves only these.
-    """
-
-    rule = EMBEDDING
-
-    def __new__(
-        cls, data: Tensor | None = None, requires_grad: bool = True, active_indices: Tensor | None = None
-    ) -> BinaryEmbeddingParameter:
-        param = super().__new__(cls, data, requires_grad)
-        param.active_indices = active_indices
-        return param
+class BinaryEmbeddingParameter(EmbeddingParameter):
+    """The weight of a binary embedding: :class:`bie.weights.parameters.EmbeddingParameter`."""
 
 
 @awaits("binary_embedding")
@@ -41,10 +29,6 @@ class BinaryEmbeddingForward(torch.autograd.Function):
     ) -> Tensor:
         raise NotImplementedError
 
-    @staticmethod
-    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError
-
 
 @awaits("binary_embedding_bag")
 class BinaryEmbeddingBagForward(torch.autograd.Function):
@@ -57,14 +41,10 @@ class BinaryEmbeddingBagForward(torch.autograd.Function):
     def forward(ctx: Any, input: Tensor, weight: Tensor, is_train: bool) -> Tensor:
         raise NotImplementedError
 
-    @staticmethod
-    def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError
-
 
 @awaits("binary_embedding")
-class BinaryEmbeddingCuda(nn.Module):
-    """[b, s] indices to [b, s, embedding_dim] of ``+-scale_w[row]``. Keyword arguments only, others are ignored."""
+class BinaryEmbeddingCuda(nn.BinaryEmbedding):
+    """:class:`bie.nn.BinaryEmbedding`. Keyword arguments only, others are ignored."""
 
     def __init__(
         self,
@@ -75,34 +55,20 @@ class BinaryEmbeddingCuda(nn.Module):
         dtype: torch.dtype = torch.float,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(num_embeddings, embedding_dim, padding_idx, dtype=dtype)
 
     def init_weight(self) -> None:
-        raise NotImplementedError
-
-    def prepare_params(self) -> None:
         raise NotImplementedError
 
     def reset_parameters(self, weight: Tensor) -> None:
         raise NotImplementedError
 
-    def forward(self, input: Tensor) -> Tensor:
-        raise NotImplementedError
-
 
 @awaits("binary_embedding_bag")
-class BinaryEmbeddingBag(nn.Module):
-    """[b, s] indices to [b, embedding_dim] of +-1. Keyword arguments only, others are ignored."""
+class BinaryEmbeddingBag(nn.BinaryEmbeddingBag):
+    """:class:`bie.nn.BinaryEmbeddingBag`. Keyword arguments only, others are ignored."""
 
     def __init__(
-        self,
-        *args: Any,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        **kwargs: Any,
+        self, *args: Any, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__()
-
-    def forward(self, input: Tensor) -> Tensor:
-        raise NotImplementedError
+        super().__init__(num_embeddings, embedding_dim, padding_idx)

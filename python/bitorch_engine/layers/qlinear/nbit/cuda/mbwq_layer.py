@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from bitorch_engine._missing import awaits
-from bitorch_engine.layers.gptq import gptq_style_unpacking
+from bie._missing import awaits
+from bie.weights.gptq import gptq_style_unpacking
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase, MPQWeightParameter
 
 

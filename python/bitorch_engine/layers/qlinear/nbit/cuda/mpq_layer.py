@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bitorch_engine._missing import awaits
+from bie._missing import awaits
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase
 
 

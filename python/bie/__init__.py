@@ -1,0 +1,35 @@
+"""Layers with 1-, 4- and 8-bit weights and activations for stock PyTorch, on any machine, for any shape.
+
+Importing this package loads the operators ``torch.ops.bie``; it needs no GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from bie import _library
+
+_library.load()
+
+from bie import nn, optim  # noqa: E402  their modules read the operators
+from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
+from bie.conversion import convert  # noqa: E402
+from bie.errors import ShapeError  # noqa: E402
+
+__all__ = [
+    "ShapeError",
+    "convert",
+    "load_checkpoint",
+    "nn",
+    "optim",
+    "pack",
+    "packed_state_dict",
+    "prepare",
+    "save_checkpoint",
+]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        return metadata.version("bitorch_engine")  # the distribution, which holds both packages
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

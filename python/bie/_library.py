@@ -1,0 +1,65 @@
+"""Loads the operators, `torch.ops.bie`, from the shared library libbie_ops.so.
+
+The library is the one the package was installed with. The environment variable BIE_OPS_LIBRARY names another, such as
+build/release/src/ops/libbie_ops.so of a development build. torch_version.txt beside a library says which torch it was
+built with: it fits that minor version and no other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from bie import __path__ as _package_folders
+
+
+def load() -> None:
+    """Registers the operators, unless they are registered already: a second registration would abort the process.
+
+    Raises ImportError when there is no library or when it belongs to another torch.
+    """
+    if hasattr(torch.ops.bie, "q8_linear"):
+        return
+    library = _find()
+    _check_torch(library)
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise ImportError(f"{library} could not be loaded: {error}") from error
+
+
+def _find() -> Path:
+    named = os.environ.get("BIE_OPS_LIBRARY")
+    if named:
+        if not os.path.isfile(named):
+            raise ImportError(f"BIE_OPS_LIBRARY names {named}, and there is no such file")
+        return Path(named)
+    # An editable install keeps sources and libraries in two folders.
+    candidates = [Path(folder, "lib", "libbie_ops.so") for folder in _package_folders]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise ImportError(
+        f"the operators of bie are missing, {candidates[0]}: install the package with pip, "
+        "or name a libbie_ops.so in BIE_OPS_LIBRARY"
+    )
+
+
+def _check_torch(library: Path) -> None:
+    said = library.with_name("torch_version.txt")
+    try:
+        built = said.read_text().strip()
+    except OSError as error:
+        raise ImportError(f"{said}, which says the torch that {library.name} was built with, is missing") from error
+    wanted = _minor(built)
+    if wanted != _minor(torch.__version__):
+        raise ImportError(
+            f"the operators of bie were built with torch {built} and this is torch {torch.__version__}: "
+            f"install torch=={wanted}.*, or build the package beside this torch with pip install --no-build-isolation"
+        )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

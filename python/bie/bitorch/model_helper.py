@@ -1,0 +1,76 @@
+"""Small helpers of BITorch Engine: shapes, padding, first integers of a binary weight; numerics.md section 11."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bie._operators import ops
+from bie.errors import ShapeError
+
+
+def flatten_x(x: Tensor) -> tuple[Tensor, list[int]]:
+    """[..., k] to ([rows, k], the leading sizes). ``ShapeError`` for a 0-dim tensor."""
+    if x.dim() == 0:
+        raise ShapeError("flatten_x: x is [], at least one axis is wanted")
+    shape = list(x.shape[:-1])
+    return x.reshape(math.prod(shape), x.size(-1)), shape
+
+
+def unflatten_x(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """``[rows, n]`` to ``[*shape, n]``, the reverse of :func:`flatten_x`; ``ShapeError`` for another number of rows."""
+    if x.dim() != 2 or x.size(0) != math.prod(shape):
+        raise ShapeError(f"unflatten_x: x is {list(x.shape)}, [{math.prod(shape)}, n] is wanted for {list(shape)}")
+    return x.reshape(*shape, x.size(-1))
+
+
+def pad_embedding_dim(weight: Tensor) -> Tensor:
+    """[N, D] with columns of -1 up to a multiple of 8, in ``weight``'s dtype. ``ShapeError`` unless it is a matrix."""
+    if weight.dim() != 2:
+        raise ShapeError(f"pad_embedding_dim: weight is {list(weight.shape)}, [embeddings, features] is wanted")
+    return nn.functional.pad(weight, (0, -weight.size(1) % 8), value=-1)
+
+
+def pad_last_2_dims_to_multiple_of_128(tensor: Tensor) -> tuple[Tensor, int]:
+    """([..., m', k'] with zeros up to multiples of 128, rows added). ``ShapeError`` below two axes."""
+    if tensor.dim() < 2:
+        raise ShapeError(f"pad_last_2_dims_to_multiple_of_128: tensor is {list(tensor.shape)}, two axes are wanted")
+    rows, columns = (-tensor.size(-2)) % 128, (-tensor.size(-1)) % 128
+    padded = nn.functional.pad(tensor, (0, columns, 0, rows)) if rows or columns else tensor
+    return padded, rows
+
+
+def binary_matmul_forward_post_processing(
+    tensor: Tensor, shape_pre: Sequence[int], x_pad_sec_last: int, y_pad_sec_last: int, k: int
+) -> Tensor:
+    """``k - 2 * tensor`` without the padding, in its leading shape.
+
+    Args:
+        tensor: [batch, m + x_pad_sec_last, n + y_pad_sec_last] counts of differing bits.
+        shape_pre: leading sizes, batch in all.
+
+    Returns:
+        ``[*shape_pre, m, n]``
+
+    Raises:
+        ShapeError: not three axes, more padding than rows or columns, or another batch.
+    """
+    m, n = (tensor.size(1) - x_pad_sec_last, tensor.size(2) - y_pad_sec_last) if tensor.dim() == 3 else (-1, -1)
+    if m < 0 or n < 0 or x_pad_sec_last < 0 or y_pad_sec_last < 0 or math.prod(shape_pre) != tensor.size(0):
+        raise ShapeError(
+            f"binary_matmul_forward_post_processing: tensor is {list(tensor.shape)}, [{math.prod(shape_pre)}, rows + "
+            f"{x_pad_sec_last}, columns + {y_pad_sec_last}] is wanted"
+        )
+    return k - 2 * tensor[:, :m, :n].reshape(*shape_pre, m, n)
+
+
+def init_weight(weight: Tensor, cls: type[nn.Parameter] = nn.Parameter) -> tuple[nn.Parameter, Tensor]:
+    """(int8 ``cls``, scale_w) of a binary weight for training.
+
+    ``scale_w = mean|w|`` 0-dim float32; ``c = w - mean(w)``, ``q = amax_quantize(c)``, where that is 0 ``sgn(c)``,
+    where that is 0 too +1. ValueError: empty, NaN or infinity. TypeError: not a float tensor.
+    """
+    q, scale_w = ops.binary_init(weight.detach())
+    return cls(q, requires_grad=False), scale_w

@@ -1,0 +1,30 @@
+"""Checks of what constructors are given."""
+
+from __future__ import annotations
+
+import numbers
+
+from torch import nn
+
+
+def pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:
+    """(height, width) from an integer or a pair of them; ``ValueError`` for anything else or below ``least``."""
+    both = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(both) != 2 or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in both):
+        raise ValueError(f"{name} is {value}, an integer or a pair of integers >= {least} is wanted")
+    return both
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
+    return value
+
+
+def bit_width(layer: nn.Module, name: str, value: int) -> int:
+    """``TypeError`` for what is no int: where nn.Linear has its ``bias``, layers of BITorch Engine have ``a_bit``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(
+            f"{type(layer).__name__}: {name} is {value!r}, an int is wanted; a bias is asked for by its name, bias=True"
+        )
+    return int(value)

@@ -1,0 +1,488 @@
+"""The tensors of a quantised layer: the forms of its weight, its scales, and what torch does to modules."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bie._weak_sets import members
+from bie.errors import ShapeError
+from bie.nn.state.step_size import kept_float32
+from bie.nn.state.weight_state import (
+    STATE_KEYS,
+    StagedState,
+    can_hold,
+    check_state,
+    ordinary,
+    take_state,
+)
+from bie.nn.state.whole_load import load_layer
+from bie.weights.parameters import QuantParameter
+
+# Every layer alive: how DiodeMix finds integer weights that it was not given.
+alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
+
+
+def owners(weight: Tensor) -> list[LayerState]:
+    """The layers that have this weight."""
+    return [layer for layer in members(alive) if layer._parameters.get("weight") is weight]
+
+
+class Seen:
+    """A tensor as it was when something was derived from it. Holds its memory, so that no other gets its address."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._memory, self._version = tensor.detach(), version_of(tensor)
+
+    def is_still(self, tensor: Tensor | None) -> bool:
+        """Whether the tensor has that memory and was not written into since; never, where that cannot be told."""
+        memory = self._memory
+        return (
+            tensor is not None
+            and self._version is not None
+            and self._version == version_of(tensor)
+            and memory.device == tensor.device
+            and memory.data_ptr() == tensor.data_ptr()
+            and memory.stride() == tensor.stride()
+        )
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """The number of writes into a tensor; None for one of inference mode, which counts none."""
+    return None if tensor.is_inference() else tensor._version
+
+
+class _Sources(NamedTuple):
+    """What ``qweight`` is the packed form of."""
+
+    weight: Seen
+    scale_w: Seen | None  # of a float weight that we packed: who assigns a qweight writes its scale before or after
+
+
+class LayerState(nn.Module):
+    """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
+
+    _bits: ClassVar[int]
+    _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
+    _packed_type: ClassVar[torch.dtype]
+    _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
+    _scale_w_is_parameter: ClassVar[bool] = False  # as in some of BITorch Engine's classes
+    _groups = 1  # of a convolution: x has that many times the channels of the weight
+    _version = 2  # BITorch Engine's layers say 1 in a state dict's metadata
+
+    weight: Tensor | None
+    qweight: Tensor | None
+    bias_a: Tensor | None
+    scale_a: Tensor | None
+    scale_w: Tensor | None
+    bias: Tensor | None
+    channel_scale: Tensor | None
+
+    @torch.inference_mode(False)
+    def __init__(
+        self,
+        weight_shape: tuple[int, ...],
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype,
+        weight_dtype: torch.dtype,
+        bias: bool = False,
+        channel_scale: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(bias, bool):
+            raise TypeError(f"{type(self).__name__}: bias is {bias!r}, True or False is wanted")
+        if any(size <= 0 for size in weight_shape):
+            raise ValueError(f"{type(self).__name__}: the weight would be {list(weight_shape)}, sizes are positive")
+        for wanted in (dtype, weight_dtype):
+            if wanted not in (torch.float32, torch.float16, torch.bfloat16):
+                raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
+        self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
+        self._packed_from: _Sources | None = None  # what qweight is the packed form of
+        self._scale_ready, self._guarded_scale = False, 0.0
+        self.register_parameter("weight", nn.Parameter(torch.empty(weight_shape, device=device, dtype=weight_dtype)))
+        self.scale_w = None  # a parameter or a buffer of the kinds that have one
+        for name in ("qweight", "bias_a", "scale_a", "bias"):
+            self.register_parameter(name, None)
+        if bias:
+            self.bias = nn.Parameter(torch.empty(weight_shape[0], device=device, dtype=dtype))
+        scales = torch.ones(weight_shape[0], device=device, dtype=torch.float32) if channel_scale else None
+        self.register_buffer("channel_scale", scales)
+        self._know_own()
+        self.reset_parameters()
+        alive.add(self)
+
+    @torch.inference_mode(False)
+    def _register_activation(self) -> None:
+        """bias_a and the scales."""
+        place = {"device": self.weight.device}
+        self.bias_a = nn.Parameter(torch.zeros(self._weight_shape[1] * self._groups, dtype=self._dtype, **place))
+        self.scale_a = nn.Parameter(torch.zeros((), dtype=torch.float32, **place))
+        scale_w = torch.ones((), dtype=torch.float32, **place)
+        del self.__dict__["scale_w"]
+        if self._scale_w_is_parameter:
+            self.register_parameter("scale_w", nn.Parameter(scale_w, requires_grad=False))
+        else:
+            self.register_buffer("scale_w", scale_w)
+        self._know_own()
+        if self._bits > 1:
+            self.register_buffer("eps", torch.full((), 1e-5, dtype=torch.float32, **place))
+
+    # What distinguishes one kind of layer from the others.
+
+    def _pack(self) -> tuple[Tensor, Tensor | None]:
+        """(weight as kernels read it, its scale) from ``weight``; the tensors may be the layer's own."""
+        raise NotImplementedError(f"{type(self).__name__} is a base class: packing belongs to its subclasses")
+
+    def _packed_shape(self) -> tuple[int, ...]:
+        """Shape of ``qweight``."""
+        raise NotImplementedError
+
+    def _to_file(self, packed: Tensor) -> Tensor:
+        """``qweight`` as it is stored, from the form that kernels read."""
+        return packed
+
+    def _from_file(self, qweight: Tensor) -> Tensor:
+        return qweight
+
+    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
+        """``qweight`` in this layer's layout from that of a file; ``None`` for no layout that is known."""
+        fits = packed.dtype == self._packed_type and tuple(packed.shape) == self._packed_shape()
+        return packed if fits else None
+
+    def _forget(self) -> None:
+        """Forgets what was derived from the weight."""
+
+    def _prepare_evaluation(self) -> None:
+        """Derives what evaluation needs of a weight that cannot change any more."""
+
+    # The weight.
+
+    def reset_parameters(self) -> None:
+        """Everything as in a new layer; the float weight is Kaiming uniform with a = sqrt(5)."""
+        weight = torch.empty(self._weight_shape, device=self._device(), dtype=self._float_dtype())
+        nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+        self.qweight = None
+        self._set_weight(weight)
+        self._unprepare()
+        with torch.no_grad():
+            if self.bias is not None:
+                bound = 1 / math.sqrt(math.prod(self._weight_shape[1:]))
+                self.bias.uniform_(-bound, bound)
+            if self.bias_a is not None:
+                self.bias_a.zero_()
+            for name, value in (("scale_a", 0.0), ("scale_w", 1.0), ("eps", 1e-5), ("channel_scale", 1.0)):
+                if getattr(self, name, None) is not None:
+                    getattr(self, name).fill_(value)
+        self._scale_ready, self._guarded_scale = False, 0.0
+        self._forget()
+
+    def set_weight_data(self, x: Tensor) -> None:
+        """Replaces the weight by a float one of the layer's shape; ``ShapeError`` for another shape or an integer.
+
+        With ``channel_scale`` it is split: ``channel_scale[o] = mean|x[o]| / mean|x|`` (1 for a row of zeros), and the
+        weight is ``x[o] / channel_scale[o]``.
+        """
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: the weight is a {type(x).__name__}, a tensor is wanted")
+        if x.shape != self._weight_shape or not x.is_floating_point():
+            wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
+            raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")
+        self.qweight = None
+        weight = x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous()
+        if self.channel_scale is not None:
+            sizes = weight.abs().mean(tuple(range(1, weight.dim())), dtype=torch.float64)
+            ratios = torch.where(sizes > 0, sizes / sizes.mean(), 1).float()
+            self.channel_scale.copy_(ratios)
+            weight /= ratios.to(weight.dtype).view(-1, *[1] * (weight.dim() - 1))
+        self._set_weight(weight)
+        self._unprepare()
+
+    def set_quantized_weight_data(self, x: Tensor) -> None:
+        """Takes a packed weight in place of any other form; ``ShapeError`` unless it has the layer's packed shape."""
+        if not hasattr(type(self), "_packed_type"):  # a base class knows no layout
+            self.qweight = x.detach()
+            return
+        known = self._known_layout(x.detach(), self.scale_a is not None)
+        if known is None:
+            raise ShapeError(f"{type(self).__name__}: qweight is {list(x.shape)} of {x.dtype}, {self._packed_wanted()}")
+        self._set_weight(None)
+        self.qweight = known.to(self._device())
+        self._prepare_evaluation()
+
+    def _packed_wanted(self) -> str:
+        return f"{list(self._packed_shape())} of {self._packed_type} is wanted"
+
+    def generate_quantized_weight(self, qweight_only: bool = False) -> None:
+        """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""
+        if self.weight is not None:
+            seen, form = self._sources(True), self._packed_form()
+            self._keep_packed(form["qweight"].clone(), form.get("scale_w"), seen)
+        if qweight_only:
+            self._set_weight(None)
+            self._prepare_evaluation()
+
+    def _sources(self, with_scale: bool) -> _Sources:
+        with_scale = with_scale and self.scale_w is not None and self.weight.is_floating_point()
+        return _Sources(Seen(self.weight), Seen(self.scale_w) if with_scale else None)
+
+    def _keep_packed(self, qweight: Tensor, scale: Tensor | None, seen: _Sources) -> None:
+        """Keeps the packed form of what was seen, and not of what another thread wrote meanwhile."""
+        self.qweight = qweight
+        if self.scale_w is not None and scale.data_ptr() != self.scale_w.data_ptr():
+            with torch.no_grad():
+                self.scale_w.copy_(scale)
+            if seen.scale_w is not None:
+                seen = seen._replace(scale_w=Seen(self.scale_w))
+        self._packed_from = seen
+
+    @property
+    def weight_form(self) -> str:
+        """``"float"``, ``"int8"`` or ``"packed"``."""
+        if self.weight is None:
+            return "packed"
+        return "float" if self.weight.is_floating_point() else "int8"
+
+    def packed_state(self) -> dict[str, Tensor]:
+        """The layer's tensors by their keys, the weight packed; the layer is not changed. Copies only what it packs."""
+        state = {name: tensor for name, tensor in self.state_dict().items() if name != "weight"}
+        return state if self.weight is None else state | self._packed_form()
+
+    def _packed_form(self) -> dict[str, Tensor]:
+        """qweight, and scale_w where the layer has one, of the weight as it is."""
+        with torch.no_grad():
+            packed, scale = self._pack()
+            form = {"qweight": self._to_file(packed).detach()}
+            return form if self.scale_w is None else form | {"scale_w": scale.detach()}
+
+    def _unprepare(self) -> None:
+        """Takes note that scale_w does not belong to the float weight that was put in place."""
+
+    @property
+    def weight_trainable(self) -> bool:
+        """Whether training makes a gradient for the weight, float or integer."""
+        weight = self.weight
+        if weight is None:
+            return True
+        return weight.requires_grad if weight.is_floating_point() else getattr(weight, "trainable", True)
+
+    @weight_trainable.setter
+    def weight_trainable(self, trainable: bool) -> None:
+        if self.weight is not None:
+            self.weight.requires_grad_(trainable)
+
+    def _set_weight(self, value: Tensor | None) -> None:
+        """Keeps the Parameter where there is one, so that an optimizer goes on holding the layer's weight."""
+        old, trainable = self.weight, self.weight_trainable
+        value = None if value is None else ordinary(value)
+        if value is None or old is None or not can_hold(old, value):
+            self.weight = None if value is None else nn.Parameter(value, requires_grad=value.is_floating_point())
+        else:
+            old.grad = None
+            if old.is_floating_point():
+                old.requires_grad_(False)
+            elif value.is_floating_point():
+                self._part(old)
+            self._packed_from = None
+            old.data = value
+            old.__class__ = nn.Parameter if value.is_floating_point() else self._integer_parameter
+            self._forget()
+            self._adopt()
+            if not value.is_floating_point():
+                for layer in owners(old):
+                    layer._adopt()
+        self.weight_trainable = trainable
+
+    def _part(self, weight: Tensor) -> None:
+        """Gives every layer that shares an integer weight a scale of its own, as float weights have."""
+        for layer in owners(weight):
+            if layer.scale_w is not None:
+                if can_hold(layer.scale_w, own := ordinary(layer.scale_w.detach().clone())):
+                    layer.scale_w.data = own
+                layer._unprepare()
+        weight.scale_w = None
+
+    def _make_integer(self, codes: Tensor, scale: Tensor) -> None:
+        self._set_weight(codes)
+        self.scale_w.copy_(scale)
+
+    def _adopt(self) -> None:
+        """Tells an integer weight what its codes mean, as DiodeMix must know; layers with one weight share a scale."""
+        weight = self._integer_weight()
+        if weight is None:
+            return
+        if type(weight) is nn.Parameter:
+            weight.__class__ = self._integer_parameter
+        weight.bits = self._bits
+        theirs, own = getattr(weight, "scale_w", None), self.scale_w
+        if theirs is not None and own is not None and theirs.data_ptr() != own.data_ptr() and can_hold(own, theirs):
+            own.data = theirs.data
+        weight.scale_w = own
+
+    def _leave(self) -> None:
+        """Leaves an integer weight to the layers that share it, and its scale's memory with it."""
+        weight = self._integer_weight()
+        if weight is not None and self.scale_w is not None:
+            if getattr(weight, "scale_w", None) is self.scale_w:
+                weight.scale_w = self.scale_w.detach()
+            if can_hold(self.scale_w, own := ordinary(self.scale_w.detach().clone())):
+                self.scale_w.data = own
+
+    def _integer_weight(self) -> Tensor | None:
+        weight = self._parameters.get("weight")
+        return None if weight is None or weight.is_floating_point() else weight
+
+    def _know_own(self) -> None:
+        tensors = self._parameters.get("weight"), getattr(self, "scale_w", None)
+        self._own = tuple(None if tensor is None else weakref.ref(tensor) for tensor in tensors)
+
+    def _has_its_own(self) -> bool:
+        """Whether weight and scale are the layer's, and none that ``functional_call`` put in their place."""
+        places = zip(self._own, (self._parameters.get("weight"), self.scale_w), strict=True)
+        return all(own is None or own() is None or own() is place for own, place in places)
+
+    # Where the tensors are.
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the float tensors as they are; the constructor's where there is none."""
+        for tensor in (self.bias_a, self.weight):
+            if tensor is not None and tensor.is_floating_point():
+                return tensor.dtype
+        return self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._device() or torch.device("cpu")
+
+    def _float_dtype(self) -> torch.dtype:
+        """Of the weight while it is a float."""
+        if self.weight is not None and self.weight.is_floating_point():
+            return self.weight.dtype
+        return self._weight_dtype
+
+    def _device(self) -> torch.device | None:
+        for name in ("bias_a", "weight", "qweight"):
+            if self._parameters.get(name) is not None:
+                return self._parameters[name].device
+        return None
+
+    def _scales(self) -> list[str]:
+        names = ("scale_a", "scale_w", "eps", "channel_scale")
+        return [name for name in names if getattr(self, name, None) is not None]
+
+    # What torch does to modules.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("weight", "qweight", "scale_a", "scale_w", "bias_a", "bias", "eps"):
+            super().__setattr__(name, value)
+            if name == "training":  # by train(), eval() or hand
+                self._forget()
+                self._prepare_evaluation()
+            return
+        plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        if plain and name in self.__dict__.get("_parameters", {}):
+            value = ordinary(value)
+            learns = value.is_floating_point() and name in ("weight", "scale_a", "bias_a", "bias")
+            value = nn.Parameter(value, requires_grad=learns) if name != "qweight" else QuantParameter(value, False)
+        if name == "weight" and self._parameters.get("weight") is not value:
+            self._leave()
+        super().__setattr__(name, value)
+        if name in ("weight", "qweight", "scale_w", "eps"):
+            self._forget()
+        if name == "weight":
+            self._packed_from = None
+            self._adopt()
+            if isinstance(value, Tensor) and value.is_floating_point():
+                self._unprepare()
+        elif name == "qweight":
+            weight = self._parameters.get("weight")
+            self._packed_from = None if weight is None or value is None else self._sources(False)
+        elif name == "scale_w":
+            weight = self._integer_weight()
+            if weight is not None:
+                weight.scale_w = self.scale_w
+        elif name == "scale_a":
+            self._scale_ready, self._guarded_scale = False, 0.0
+        if name in ("weight", "scale_w"):
+            self._know_own()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name in ("weight", "qweight"):
+            self._packed_from = None
+            self._forget()
+
+    @property
+    def _qweight_is_current(self) -> bool:
+        """Whether ``qweight`` is the packed form of the weight as it is, by the scale as it is."""
+        return self._sources_seen() > 0
+
+    def _sources_seen(self) -> int:
+        """0 where ``qweight`` is stale, 2 where a write into scale_w makes it so, 1 where one into the weight alone."""
+        seen = self._packed_from
+        if seen is None or not seen.weight.is_still(self._parameters.get("weight")):
+            return 0
+        if seen.scale_w is None:
+            return 1
+        return 2 if seen.scale_w.is_still(self.scale_w) else 0
+
+    def _replicate_for_data_parallel(self) -> LayerState:
+        raise RuntimeError(
+            f"{type(self).__name__}: DataParallel is refused, because the replicas' integer gradients would be lost"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LayerState:
+        sources, weight = self._sources_seen(), self._integer_weight()
+        # The first of several layers with one weight takes its scale along, the others come after.
+        theirs = getattr(weight, "scale_w", None)
+        first = theirs is None or self.scale_w is None or theirs.data_ptr() == self.scale_w.data_ptr()
+        stays = any(tensor.is_inference() for tensor in itertools.chain(self.parameters(), self.buffers()))
+        with torch.inference_mode(stays and torch.is_inference_mode_enabled()), kept_float32(self, self._scales()):
+            super()._apply(fn, recurse)
+        self._weight_dtype = self._float_dtype()
+        self._forget()
+        weight = self._integer_weight()
+        if first and weight is not None:
+            weight.scale_w = self.scale_w
+        self._adopt()
+        self._know_own()
+        self._packed_from = self._sources(sources == 2) if sources else None
+        self._prepare_evaluation()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(_ready=None, _packed_panels=None, _versions=None, _own=None, _packed_from=self._sources_seen())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._packed_from = self._sources(self._packed_from == 2) if self._packed_from else None
+        self._adopt()
+        self._know_own()
+        alive.add(self)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
+    ) -> None:
+        def take(staged: StagedState) -> None:
+            self._warn_of_old_files(local_metadata.get("version"))
+            take_state(self, staged, assign=local_metadata.get("assign_to_params_buffers", False))
+
+        load_layer(self, STATE_KEYS, partial(check_state, self), take, state_dict, prefix, local_metadata, *lists)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.weight is not None and not self._qweight_is_current:
+            destination.pop(prefix + "qweight", None)  # of an earlier weight
+
+    def _warn_of_old_files(self, version: int | None) -> None:
+        """For layers whose trained weights mean something else in BITorch Engine's files."""

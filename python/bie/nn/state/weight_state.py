@@ -1,0 +1,165 @@
+"""A state dict into a layer, whichever form its weight has: check everything, then take it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from bie.nn.state.layer_state import LayerState
+
+_VECTORS = ("bias_a", "bias", "channel_scale")
+_SCALES = ("scale_a", "scale_w", "eps")
+STATE_KEYS = ("weight", "qweight", *_VECTORS, *_SCALES)
+
+
+@dataclass
+class StagedState:
+    """Entries that fit the layer, in its own layouts."""
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+
+def _refuse(entry: str, tensor: Tensor, wanted: str) -> ValueError:
+    return ValueError(f"the entry '{entry}' is {list(tensor.shape)} of {tensor.dtype}, {wanted}")
+
+
+def _finite(entry: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor, if its values are numbers in the dtype that the layer will hold them in."""
+    if not tensor.is_meta and not bool(torch.isfinite(tensor.to(dtype)).all()):
+        raise ValueError(f"the entry '{entry}' holds NaN or infinity in {dtype}")
+    return tensor
+
+
+def _vector(entry: str, tensor: Tensor, like: Tensor) -> Tensor:
+    if tensor.shape != like.shape or not tensor.is_floating_point():
+        raise _refuse(entry, tensor, f"{list(like.shape)} of a floating-point dtype is wanted")
+    return _finite(entry, tensor, like.dtype)
+
+
+def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
+    """The 0-dim float32 of an entry for the scale ``name``; ``ValueError`` for what cannot be one."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+    if tensor.numel() != 1 or not tensor.is_floating_point():
+        raise _refuse(entry, tensor, "one floating-point number is wanted")
+    least = {"scale_w": 0.0, "eps": 1e-30}.get(name, -math.inf)  # a learned one may have crossed zero
+    scale = tensor.reshape(()).float()
+    if not scale.is_meta and not (math.isfinite(float(scale)) and float(scale) >= least):
+        raise ValueError(f"the entry '{entry}' is {float(tensor)}")
+    return scale
+
+
+def _weight(layer: LayerState, entry: str, tensor: Tensor) -> Tensor:
+    if tensor.shape != layer._weight_shape or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
+        raise _refuse(entry, tensor, f"{list(layer._weight_shape)} of int8 or a floating-point dtype is wanted")
+    if tensor.dtype == torch.int8:
+        if layer._bits == 4 and not tensor.is_meta and (int(tensor.min()) < -8 or int(tensor.max()) > 7):
+            raise ValueError(f"the entry '{entry}' holds codes outside [-8, 7]")
+        return tensor
+    return _finite(entry, tensor, layer._float_dtype())
+
+
+def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> StagedState:
+    """The layer's own entries of a state dict, if it can take them: float, int8, or packed in any known layout.
+
+    Raises:
+        ValueError: a sentence that names the entry whose shape, dtype, layout or value the layer cannot take.
+    """
+    staged = StagedState()
+    has_scales = "scale_a" in own or "scale_w" in own
+    for name, tensor in own.items():
+        entry = prefix + name
+        place = getattr(layer, name, None)
+        if place is None and name not in ("weight", "qweight"):
+            staged.unexpected.append(name)
+        elif not isinstance(tensor, Tensor):
+            raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+        elif name in _VECTORS:
+            staged.values[name] = _vector(entry, tensor.detach(), place)
+        elif name in _SCALES:
+            staged.values[name] = check_scale(entry, name, tensor.detach())
+        elif name == "weight":
+            staged.values[name] = _weight(layer, entry, tensor.detach())
+        else:
+            try:
+                packed = layer._known_layout(tensor.detach(), has_scales)
+            except ValueError as error:
+                raise ValueError(f"the entry '{entry}' cannot be read: {error}") from error
+            if packed is None:
+                kind = f"{type(layer).__name__} with weight {list(layer._weight_shape)}"
+                raise _refuse(entry, tensor, f"no layout of a {kind}; {layer._packed_wanted()}")
+            staged.values[name] = packed
+    wanted = [name for name in (*_VECTORS, "scale_a", "scale_w") if getattr(layer, name, None) is not None]
+    staged.missing = [name for name in wanted if name not in staged.values]
+    if "weight" not in staged.values and "qweight" not in staged.values:
+        staged.missing.append("weight")
+    return staged
+
+
+def ordinary(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of one that inference mode made, which could never be trained."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.clone()
+
+
+def can_hold(place: Tensor, value: Tensor) -> bool:
+    """Whether ``place.data = value`` makes an ordinary tensor of ``place``."""
+    return not place.is_inference() and torch._has_compatible_shallow_copy_type(place, value)
+
+
+def _owned(value: Tensor, dtype: torch.dtype, device: torch.device | None, assign: bool) -> Tensor:
+    """An entry as a tensor that a layer may keep; with ``assign`` the entry itself where its dtype is wanted."""
+    value = value.to(device=value.device if assign or device is None else device, dtype=dtype)
+    return ordinary(value if assign else value.clone(memory_format=torch.contiguous_format))
+
+
+def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None:
+    """Gives a layer's tensor ``name`` a checked entry of its shape, in the dtype that it has."""
+    place = getattr(layer, name)
+    if not assign:
+        with torch.no_grad():
+            place.copy_(value)
+    elif can_hold(place, value):
+        place.data = _owned(value, place.dtype, None, assign)
+    else:  # from the meta device, or made in inference mode
+        value = _owned(value, place.dtype, None, assign)
+        is_parameter = isinstance(place, nn.Parameter)
+        setattr(layer, name, nn.Parameter(value, requires_grad=place.requires_grad) if is_parameter else value)
+
+
+def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
+    """Gives a layer the checked entries and the form of weight they have. A loaded scale has no guard.
+
+    With ``assign`` the entries themselves become the layer's, where their dtype is the layer's.
+    """
+    device, values = layer._device(), staged.values
+    if "weight" in values:
+        weight = values["weight"]
+        dtype = layer._float_dtype() if weight.is_floating_point() else weight.dtype
+        if layer.weight is not None and layer.weight.dtype == dtype and not assign:
+            take_entry(layer, "weight", weight, assign)
+        else:
+            layer._set_weight(_owned(weight, dtype, device, assign))
+    elif "qweight" in values:
+        layer._set_weight(None)
+    if "weight" in values or "qweight" in values:
+        packed = values.get("qweight")
+        layer.qweight = None if packed is None else _owned(packed, packed.dtype, device, assign)
+        layer._packed_from = None  # it may be of an earlier weight: BITorch Engine saves such files
+    layer._adopt()
+    for name in (*_VECTORS, *_SCALES):
+        if name in values:
+            take_entry(layer, name, values[name], assign)
+    if "scale_a" in values:
+        layer._scale_ready, layer._guarded_scale = False, 0.0
+    layer.repack()
+    layer._prepare_evaluation()

@@ -1,0 +1,312 @@
+"""How ``DiodeMix`` steps each class of parameters; numerics.md section 10. A parameter class names its rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bie._operators import ops
+from bie.errors import ShapeError
+from bie.weights.gptq import gptq_style_unpacking, pack_fp_weight, update_zeros
+
+_ZEROS_EVERY = 5
+
+
+@dataclass
+class Step:
+    """One step of one parameter: its gradient, its moments and the optimizer's numbers."""
+
+    grad: Tensor
+    exp_avg_l: Tensor | None
+    exp_avg_s: Tensor
+    number: int  # from 1
+    lr: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    eps: float
+    correct_bias: bool
+    projector: Any  # the GaLoreProjector that made grad
+    seed: int
+    stream: int
+    renew_scale: bool = False
+
+    def shared(self) -> dict[str, Any]:
+        """What the operators of every kind take, the same for all parameters of a group."""
+        return {"lr": self.lr, "beta1": self.beta1, "beta2": self.beta2, "seed": self.seed}
+
+    def adam(self) -> dict[str, Any]:
+        """What those of Adam's kind take besides."""
+        return {"eps": self.eps, "weight_decay": self.weight_decay, "correct_bias": self.correct_bias}
+
+
+class Rule(NamedTuple):
+    """``first_moments(param, grad, dtype, seed, stream)`` gives (exp_avg_l, exp_avg_s), ``apply`` steps in place.
+
+    ``apply_all`` steps many parameters on one device in one call, whose steps share all numbers but ``number``,
+    ``stream`` and ``renew_scale`` and have no projector; None where a rule has no such form.
+    """
+
+    first_moments: Callable[[Tensor, Tensor, torch.dtype, int, int], tuple[Tensor | None, Tensor]]
+    apply: Callable[[Tensor, Step], None]
+    apply_all: Callable[[list[Tensor], list[Step]], None] | None = None
+
+
+def moment_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float32, or bfloat16 for every 16-bit type: float16 cannot hold the steps of a second moment near 1e-8."""
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"the moments' dtype is {dtype}, float32, bfloat16 or float16 is wanted")
+    return torch.float32 if dtype == torch.float32 else torch.bfloat16
+
+
+def gradient_of(param: Tensor) -> Tensor | None:
+    """A parameter's gradient; that of a weight-only weight has another shape and place."""
+    return param.grad if param.grad is not None else getattr(param, "privileged_grad", None)
+
+
+def is_left_out(param: Tensor, grad: Tensor) -> bool:
+    """An integer weight is left out of a step whose gradient was not finite.
+
+    A float one holds NaN or infinity then, an int8 one is all zeros, which is what ``int8_grad`` makes of it. On CUDA
+    the steps of signs and codes see to it themselves: asking here would wait for the device.
+    """
+    if param.is_floating_point() or (param.is_cuda and param.dtype == torch.int8):
+        return False
+    if param.dtype == grad.dtype == torch.int8:
+        return not bool(grad.any())
+    return grad.is_floating_point() and not bool(torch.isfinite(grad).all())
+
+
+def _zero_moments(
+    param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int = 0, stream: int = 0
+) -> tuple[Tensor, Tensor]:
+    zeros = torch.zeros_like(param.detach() if param.shape == grad.shape else grad, dtype=moment_dtype(dtype))
+    return zeros, torch.zeros_like(zeros)
+
+
+def _one(step: Step) -> dict[str, Any]:
+    return step.shared() | {"step": step.number, "stream": step.stream}
+
+
+def _many(steps: list[Step]) -> dict[str, Any]:
+    return steps[0].shared() | {"steps": [s.number for s in steps], "streams": [s.stream for s in steps]}
+
+
+def _tensors(params: list[Tensor], steps: list[Step]) -> tuple[list[Any], ...]:
+    """The lists that every operator on many parameters begins with."""
+    return (
+        [param.detach() for param in params],
+        [step.grad for step in steps],
+        [step.exp_avg_l for step in steps],
+        [step.exp_avg_s for step in steps],
+    )
+
+
+def _step_floats(param: Tensor, step: Step) -> None:
+    numbers = _one(step) | step.adam()
+    if step.projector is None:
+        ops.diode_mix_float_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **numbers)
+        torch.autograd.graph.increment_version(param)
+        return
+    # Adam's step in the projector's space, projected back.
+    update = torch.zeros_like(step.grad, dtype=torch.float32)
+    numbers["weight_decay"] = 0.0
+    ops.diode_mix_float_(update, step.grad.float(), step.exp_avg_l, step.exp_avg_s, **numbers)
+    with torch.no_grad():
+        param.add_(step.projector.project_back(update).to(param.dtype))
+        param.mul_(1 - step.lr * step.weight_decay)
+
+
+def _step_all_floats(params: list[Tensor], steps: list[Step]) -> None:
+    ops.diode_mix_float_many_(*_tensors(params, steps), **_many(steps), **steps[0].adam())
+    torch.autograd.graph.increment_version(params)
+
+
+#: Adam with decoupled decay, in the low-rank space of a projector where there is one.
+FLOATS = Rule(_zero_moments, _step_floats, _step_all_floats)
+
+
+def _sign_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int, stream: int) -> tuple[Tensor, Tensor]:
+    signs, dtype = param.detach(), moment_dtype(dtype)
+    return torch.zeros_like(signs, dtype=dtype), ops.diode_mix_first_moment(signs, dtype, seed, stream)
+
+
+def _step_signs(param: Tensor, step: Step) -> None:
+    ops.diode_mix_signs_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **_one(step))
+    torch.autograd.graph.increment_version(param)
+
+
+def _step_all_signs(params: list[Tensor], steps: list[Step]) -> None:
+    ops.diode_mix_signs_many_(*_tensors(params, steps), **_many(steps))
+    torch.autograd.graph.increment_version(params)
+
+
+#: int8 signs: ``l = lerp(l, g, 1 - beta1)``, ``s = lerp(s, lr * sgn(l), 1 - beta2)``; every weight whose sign differs
+#: from ``-sgn(s)`` (0 counts as +1) is negated. s starts as ``-sgn(w) * U(0, 1) * 1e-3``.
+SIGNS = Rule(_sign_moments, _step_signs, _step_all_signs)
+
+
+def _meaning(param: Tensor) -> tuple[int, Tensor]:
+    """(bits, scale_w) of a layer's codes."""
+    bits, scale_w = getattr(param, "bits", None), getattr(param, "scale_w", None)
+    if bits not in (4, 8) or scale_w is None:
+        raise ValueError("an integer weight outside a layer does not say what its codes mean (bits, scale_w)")
+    return bits, scale_w.detach()
+
+
+def _step_codes(param: Tensor, step: Step) -> None:
+    if param.is_floating_point():
+        _step_floats(param, step)
+        return
+    bits, scale_w = _meaning(param)
+    ops.diode_mix_codes_(
+        param.detach(),
+        step.grad,
+        step.exp_avg_l,
+        step.exp_avg_s,
+        scale_w,
+        bits=bits,
+        renew_scale=step.renew_scale,
+        **_one(step),
+        **step.adam(),
+    )
+    torch.autograd.graph.increment_version(param)
+
+
+def _step_all_codes(params: list[Tensor], steps: list[Step]) -> None:
+    bits, scales = zip(*map(_meaning, params), strict=True)
+    ops.diode_mix_codes_many_(
+        *_tensors(params, steps),
+        list(scales),
+        bits=list(bits),
+        renew_scale=[step.renew_scale for step in steps],
+        **_many(steps),
+        **steps[0].adam(),
+    )
+    torch.autograd.graph.increment_version(params)
+
+
+#: 8- or 4-bit codes in int8: Adam on ``w = code * scale_w``, then a stochastic rounding of ``w / scale_w``; or floats.
+CODES = Rule(_zero_moments, _step_codes, _step_all_codes)
+
+
+def _embedding_signs(bits: Tensor) -> Tensor:
+    """+-1 of packed signs [N, p] uint8 or of [N, D] bool."""
+    if bits.dtype == torch.uint8:
+        return ops.unpack_signs(bits, 8 * bits.size(1)).float()
+    return torch.where(bits, 1.0, -1.0)
+
+
+def _embedding_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int, stream: int) -> tuple[None, Tensor]:
+    signs = _embedding_signs(param.detach()).to(torch.int8)
+    return None, ops.diode_mix_first_moment(signs, moment_dtype(dtype), seed, stream)
+
+
+def _step_embedding(param: Tensor, step: Step) -> None:
+    grad, s = step.grad, step.exp_avg_s
+    packed = param.dtype == torch.uint8
+    wanted = (param.size(0), param.size(1) * (8 if packed else 1))
+    if s.shape != wanted:
+        raise ShapeError(f"binary embedding: exp_avg_s is {list(s.shape)}, {list(wanted)} is wanted")
+    active = getattr(param, "active_indices", None)
+    rows = torch.arange(param.size(0), device=param.device) if active is None else active.reshape(-1).unique()
+    moved = s[rows].lerp_((_embedding_signs(grad[rows]) * step.lr).to(s.dtype), 1 - step.beta2)
+    s[rows] = moved
+    up = moved <= 0  # -sgn(s) is +1 there
+    with torch.no_grad():
+        param[rows] = ops.pack_signs(torch.where(up, 1.0, -1.0)) if packed else up
+
+
+#: A binary embedding, [N, p] uint8 or [N, D] bool with a gradient of its own dtype, on ``active_indices`` only (all
+#: rows where that is None): ``s = lerp(s, lr * (+-1 of the gradient), 1 - beta2)``, bits that differ from ``-sgn(s)``
+#: flip.
+EMBEDDING = Rule(_embedding_moments, _step_embedding)
+
+
+def _step_weight_only(param: Tensor, step: Step) -> None:
+    first, second = step.exp_avg_l, step.exp_avg_s
+    if second.shape != step.grad.shape or first.shape != step.grad.shape:
+        raise ShapeError(
+            f"weight-only weight: exp_avg_s is {list(second.shape)} and exp_avg_l {list(first.shape)}, "
+            f"{list(step.grad.shape)} is wanted"
+        )
+    weight, zeros = gptq_style_unpacking(param)
+    wide = step.grad.detach().to(first.dtype)
+    first.mul_(step.beta1).add_(wide, alpha=1 - step.beta1)
+    second.mul_(step.beta2).addcmul_(wide, wide, value=1 - step.beta2)
+    size = step.lr
+    if step.correct_bias:
+        size *= math.sqrt(1 - step.beta2**step.number) / (1 - step.beta1**step.number)
+    direction = first / (second.sqrt() + step.eps)
+    if step.projector is not None:
+        direction = step.projector.project_back(direction)
+    if direction.shape != weight.shape:
+        raise ShapeError(f"weight-only weight: the gradient is {list(direction.shape)}, {list(weight.shape)} is wanted")
+    direction = direction.float()
+    moved = weight.float() - size * direction
+    moved -= step.lr * step.weight_decay * moved
+    unpacked = update_zeros(param, direction, size, zeros) if step.number % _ZEROS_EVERY == 0 else zeros
+    with torch.no_grad():
+        param.copy_(pack_fp_weight(moved, param, unpacked if param.asym else None))
+
+
+#: A weight-only n-bit weight: unpack, Adam, pack; every fifth step the zeros move too (``update_zeros``).
+WEIGHT_ONLY = Rule(_zero_moments, _step_weight_only)
+
+
+def update(
+    qweight: Tensor,
+    exp_avg_s: Tensor | None = None,
+    exp_avg_l: Tensor | None = None,
+    step: Tensor | None = None,
+    lr: float = 1e-4,
+    weight_decay: float = 0.0,
+    beta1: float = 0.99,
+    beta2: float = 0.9999,
+    eps: float = 1e-6,
+    dtype: torch.dtype = torch.half,
+    correct_bias: bool | None = None,
+    projector: Any = None,
+    grad: Tensor | None = None,
+    *,
+    seed: int = 0,
+    stream: int = 0,
+) -> None:
+    """One optimizer step in place, by the rule of the parameter's class.
+
+    Args:
+        qweight: the parameter; its gradient is ``grad``, else its own.
+        exp_avg_s, exp_avg_l: the moments. Those that are not given start anew, in ``dtype``, and are lost.
+        step: the number of this step, from 1 (1 by default).
+        projector: the ``GaLoreProjector`` that made ``grad``.
+        seed, stream: of the random numbers (ours).
+
+    A step of an integer weight whose float gradient holds NaN or infinity is left out.
+
+    Raises:
+        RuntimeError: no gradient. NotImplementedError: the class has no rule. ShapeError: a gradient or moment that
+            does not fit. ValueError: a weight that does not say what its integers mean.
+    """
+    rule = getattr(type(qweight), "rule", None)
+    if rule is None:
+        raise NotImplementedError(f"a {type(qweight).__name__} has no update rule of its own")
+    grad = gradient_of(qweight) if grad is None else grad
+    if grad is None:
+        raise RuntimeError(f"the {list(qweight.shape)} weight has no gradient to make a step with")
+    if rule is EMBEDDING and (grad.dtype != qweight.dtype or grad.shape != qweight.shape):
+        raise ShapeError(
+            f"binary embedding: the weight is {list(qweight.shape)} of {qweight.dtype}, its gradient "
+            f"{list(grad.shape)} of {grad.dtype}"
+        )
+    if is_left_out(qweight, grad):
+        return
+    if exp_avg_s is None or (exp_avg_l is None and rule is not EMBEDDING):
+        exp_avg_l, exp_avg_s = rule.first_moments(qweight, grad, dtype, seed, stream)
+    number = 1 if step is None else int(step)
+    numbers = (number, lr, weight_decay, beta1, beta2, eps, bool(correct_bias), projector, seed, stream)
+    rule.apply(qweight, Step(grad, exp_avg_l, exp_avg_s, *numbers))
