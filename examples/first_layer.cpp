@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "bie/nn/linear.h"
+#include "bie/layers/linear.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/optim/parameters.h"
 #include "bie/train/passive_threads.h"
@@ -11,9 +11,9 @@
 BIE_PASSIVE_THREADS;
 
 int main() {
-  at::set_num_threads(1);                 // steps this small are not worth sharing
-  bie::nn::BinaryLinear layer(1000, 37);  // any sizes
-  layer->prepare_params();                // the weight is int8 from here on
+  at::set_num_threads(1);                     // steps this small are not worth sharing
+  bie::layers::BinaryLinear layer(1000, 37);  // any sizes
+  layer->prepare_params();                    // the weight is int8 from here on
   bie::optim::DiodeMix optimizer({{bie::optim::parameters(*layer), {.lr = 1e-2, .beta2 = 0.999}}});
 
   const at::Tensor x = at::randn({64, 1000}), wanted = at::randn({64, 37}).sign();

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 KERNELS, OPS, FORMATS, DATA = "kernels", "ops", "formats", "data"
-OPTIM, NN, TRAIN, CLI = "optim", "nn", "train", "cli"
+LAYERS, OPTIM, MODELS, TRAIN, CLI = "layers", "optim", "models", "train", "cli"
 REPORT = "report"
 
 # What a room under src/ and include/bie/ may include.
@@ -19,10 +19,11 @@ MAY_INCLUDE = {
     OPS: {KERNELS, OPS},
     FORMATS: {FORMATS},
     DATA: {FORMATS, DATA},
-    NN: {KERNELS, OPS, FORMATS, DATA, NN},
-    OPTIM: {KERNELS, OPS, FORMATS, DATA, NN, OPTIM},
-    TRAIN: {KERNELS, OPS, FORMATS, DATA, OPTIM, NN, TRAIN},
-    CLI: {KERNELS, OPS, FORMATS, DATA, OPTIM, NN, TRAIN, REPORT, CLI},
+    LAYERS: {KERNELS, OPS, FORMATS, DATA, LAYERS},
+    OPTIM: {KERNELS, OPS, LAYERS, OPTIM},
+    MODELS: {KERNELS, OPS, FORMATS, DATA, LAYERS, MODELS},
+    TRAIN: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, MODELS, TRAIN},
+    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, MODELS, TRAIN, REPORT, CLI},
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.

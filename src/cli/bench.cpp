@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/profile.h"
@@ -31,7 +31,7 @@ struct Arguments {
 };
 
 /// The models in turn, the median of five medians of each: the machine's other work disturbs all alike.
-std::vector<double> seconds_an_image(const std::vector<std::shared_ptr<nn::Classifier>>& models, std::int64_t batch,
+std::vector<double> seconds_an_image(const std::vector<std::shared_ptr<models::Classifier>>& models, std::int64_t batch,
                                      int repeats) {
   constexpr std::size_t rounds = 5;
   std::vector<std::vector<double>> times(models.size());
@@ -50,7 +50,7 @@ std::vector<double> seconds_an_image(const std::vector<std::shared_ptr<nn::Class
 }
 
 /// Where the time of a pass goes.
-Json profile_of(nn::Classifier& model, std::int64_t batch, int repeats) {
+Json profile_of(models::Classifier& model, std::int64_t batch, int repeats) {
   const auto& image = model.config().image;
   Json list = Json::array();
   for (const train::OperatorTime& time :
@@ -80,9 +80,9 @@ void bench(const Arguments& a, const Global& global) {
   if (a.profile && a.device != "cpu")
     throw CLI::ValidationError("--profile", "is for the CPU; of a GPU it would time the launches");
   const c10::Device device = train::device_of(a.device);
-  std::vector<std::shared_ptr<nn::Classifier>> models;
+  std::vector<std::shared_ptr<models::Classifier>> models;
   for (const std::string& path : a.models) {
-    models.push_back(nn::load_model(path));
+    models.push_back(models::load_model(path));
     models.back()->to(device);
   }
   Json list = Json::array();

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <vector>
 
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands.h"
@@ -41,8 +41,8 @@ struct Line {
   std::vector<double> accuracies;  ///< one a seed
   double flipped;                  ///< mean over the seeds
   std::uintmax_t bytes;
-  std::shared_ptr<nn::Classifier> model;  ///< of the first seed, as read back
-  double seconds_1, seconds_256;          ///< an image
+  std::shared_ptr<models::Classifier> model;  ///< of the first seed, as read back
+  double seconds_1, seconds_256;              ///< an image
 
   double mean_accuracy() const {
     return std::accumulate(accuracies.begin(), accuracies.end(), 0.0) / static_cast<double>(accuracies.size());
@@ -72,7 +72,7 @@ struct ScratchFolder {
 /// Trains one net a seed. What is reported is what a user gets back from the saved file.
 Line measure(const std::string& name, int bits, const data::Dataset& data, train::TrainOptions options, int seeds) {
   Line line{name, 0, {}, 0, 0, nullptr, 0, 0};
-  nn::ModelConfig config;
+  models::ModelConfig config;
   config.bits = bits;
   for (int i = 0; i < seeds; ++i, ++options.seed) {
     const std::string label = c10::str(name, " bit, seed ", options.seed);
@@ -80,8 +80,8 @@ Line measure(const std::string& name, int bits, const data::Dataset& data, train
     if (session.result.end == train::End::interrupted) throw Interrupted(keeps_nothing);
     const ScratchFolder folder;
     const std::filesystem::path file = folder.path / "model.safetensors";
-    nn::save_model(*session.model, file.string());
-    const auto loaded = nn::load_model(file.string());
+    models::save_model(*session.model, file.string());
+    const auto loaded = models::load_model(file.string());
     loaded->to(options.device);
     line.bytes = std::filesystem::file_size(file);
     const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);
@@ -179,9 +179,9 @@ void add_demo(CLI::App& app, const Global& global) {
     if (!arguments->report.empty()) check_output("--report", arguments->report);
     arguments->options.device = train::device_of(arguments->device);
     const data::Dataset data = data::load_dataset("digits");
-    const nn::ModelConfig c;
+    const models::ModelConfig c;
     log::info(c10::str("digits: ", data.train_images.size(0), " training and ", data.test_images.size(0),
-                       " test images; mlp 64-", c.hidden, "x", nn::layer_names(c).size() - 1, "-10, ",
+                       " test images; mlp 64-", c.hidden, "x", models::layer_names(c).size() - 1, "-10, ",
                        arguments->options.epochs, " epochs, ", arguments->seeds, " seed(s), ", at::get_num_threads(),
                        " threads"));
     std::vector<Line> lines;

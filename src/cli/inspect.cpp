@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "bie/data/tensor_files.h"
-#include "bie/nn/layer_table.h"
-#include "bie/nn/model_file.h"
-#include "bie/nn/tensor_diff.h"
+#include "bie/layers/tensor_diff.h"
+#include "bie/models/layer_table.h"
+#include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands.h"
 #include "cli/result.h"
@@ -65,7 +65,7 @@ Json tensors_json(const data::SafetensorsFile& file) {
 }
 
 /// Of one linear or convolution.
-Json layer_json(const nn::ProductLayer& product, const std::map<std::string, double>& saturated) {
+Json layer_json(const models::ProductLayer& product, const std::map<std::string, double>& saturated) {
   std::int64_t rest = 0, weights = 0;
   std::vector<std::int64_t> shape;
   for (const auto& item : product.layer->named_parameters(/*recurse=*/false)) {
@@ -75,7 +75,7 @@ Json layer_json(const nn::ProductLayer& product, const std::map<std::string, dou
   }
   for (const auto& item : product.layer->named_buffers(/*recurse=*/false))
     rest += static_cast<std::int64_t>(item.value().nbytes());
-  const auto* layer = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+  const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
   if (layer != nullptr) {
     shape = layer->weight_shape();
     weights = layer->weight_count();
@@ -98,7 +98,7 @@ Json layer_json(const nn::ProductLayer& product, const std::map<std::string, dou
 }
 
 Json model_json(const Arguments& a, const Metadata& metadata) {
-  const auto model = nn::load_model(a.file);
+  const auto model = models::load_model(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
     const data::Dataset data = data::load_dataset(a.data);
@@ -114,7 +114,7 @@ Json model_json(const Arguments& a, const Metadata& metadata) {
     }
   }
   Json layers = Json::array();
-  for (const nn::ProductLayer& product : model->products()) layers.push_back(layer_json(product, saturated));
+  for (const models::ProductLayer& product : model->products()) layers.push_back(layer_json(product, saturated));
   return {{"file", a.file},
           {"kind", "model"},
           {"model", metadata},
@@ -184,13 +184,13 @@ void inspect_one(const Arguments& a, const Global& global) {
   print_tensors(result);
 }
 
-const char* kind_name(nn::TensorDiff::Kind kind) {
+const char* kind_name(layers::TensorDiff::Kind kind) {
   switch (kind) {
-    case nn::TensorDiff::Kind::same: return "same";
-    case nn::TensorDiff::Kind::values: return "values";
-    case nn::TensorDiff::Kind::form: return "form";
-    case nn::TensorDiff::Kind::only_first: return "only in the first";
-    case nn::TensorDiff::Kind::only_second: return "only in the second";
+    case layers::TensorDiff::Kind::same: return "same";
+    case layers::TensorDiff::Kind::values: return "values";
+    case layers::TensorDiff::Kind::form: return "form";
+    case layers::TensorDiff::Kind::only_first: return "only in the first";
+    case layers::TensorDiff::Kind::only_second: return "only in the second";
   }
   return "";
 }
@@ -211,9 +211,9 @@ Metadata config_diff(const Metadata& first, const Metadata& second) {
 void inspect_two(const Arguments& a, const Global& global) {
   const data::SafetensorsFile first = data::load_safetensors(a.file), second = data::load_safetensors(a.other);
   const Metadata config = config_diff(metadata_of(first), metadata_of(second));
-  const std::vector<nn::TensorDiff> diffs = nn::compare(first.tensors, second.tensors);
+  const std::vector<layers::TensorDiff> diffs = layers::compare(first.tensors, second.tensors);
   Json tensors = Json::array();
-  for (const nn::TensorDiff& d : diffs)
+  for (const layers::TensorDiff& d : diffs)
     tensors.push_back({{"name", d.name},
                        {"difference", kind_name(d.kind)},
                        {"share", d.share},
@@ -227,13 +227,13 @@ void inspect_two(const Arguments& a, const Global& global) {
   for (const auto& [key, values] : config.items())
     std::printf("%s\n", printable(key + ": " + values[0].dump() + ", " + values[1].dump()).c_str());
   std::size_t same = 0;
-  for (const nn::TensorDiff& d : diffs) {
-    if (d.kind == nn::TensorDiff::Kind::same)
+  for (const layers::TensorDiff& d : diffs) {
+    if (d.kind == layers::TensorDiff::Kind::same)
       ++same;
-    else if (d.kind == nn::TensorDiff::Kind::values)
+    else if (d.kind == layers::TensorDiff::Kind::values)
       std::printf("%s: %.2f %% of the elements differ, by up to %.4g\n", printable(d.name).c_str(), 100 * d.share,
                   d.largest);
-    else if (d.kind == nn::TensorDiff::Kind::form)
+    else if (d.kind == layers::TensorDiff::Kind::form)
       std::printf("%s: %s, %s\n", printable(d.name).c_str(), d.first.c_str(), d.second.c_str());
     else
       std::printf("%s: %s\n", printable(d.name).c_str(), kind_name(d.kind));

@@ -39,7 +39,7 @@ void write_text(const std::string& kind, const std::string& path, const std::str
   file.commit();
 }
 
-void save_logits(nn::Classifier& model, const at::Tensor& images, const std::string& path) {
+void save_logits(models::Classifier& model, const at::Tensor& images, const std::string& path) {
   data::save_safetensors(path, {{"logits", train::logits(model, images)}}, {});
   log::info("logits saved to " + path);
 }

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "bie/data/samples.h"
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands.h"
@@ -43,12 +43,12 @@ struct Prediction {
   std::vector<Guess> guesses;  ///< the likeliest first
 };
 
-std::string class_name(const nn::ModelConfig& config, std::int64_t index) {
+std::string class_name(const models::ModelConfig& config, std::int64_t index) {
   return config.class_names.empty() ? std::to_string(index) : config.class_names[static_cast<std::size_t>(index)];
 }
 
-std::vector<Prediction> predictions(nn::Classifier& model, const std::string& file, const Arguments& a) {
-  const nn::ModelConfig& c = model.config();
+std::vector<Prediction> predictions(models::Classifier& model, const std::string& file, const Arguments& a) {
+  const models::ModelConfig& c = model.config();
   const at::Tensor images = data::load_samples(file, {c.image, !c.normalise, a.white});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
   use_threads_for(c, std::min(count, train::evaluation_batch));
@@ -79,7 +79,7 @@ Json json_of(const Prediction& p) {
 
 void predict(const Arguments& a, const Global& global) {
   const c10::Device device = train::device_of(a.device);
-  const auto model = nn::load_model(a.model);
+  const auto model = models::load_model(a.model);
   model->to(device);
   std::vector<Prediction> all;  // everything is read before anything is said
   for (const std::string& file : a.files)

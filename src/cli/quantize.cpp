@@ -9,7 +9,7 @@
 #include <memory>
 #include <optional>
 
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/post_training.h"
 #include "cli/commands.h"
@@ -63,8 +63,8 @@ void quantize(Arguments& a, const Global& global) {
   a.options.rule = train::step_rule_of(a.rule);
   if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);
-  const auto model = nn::load_model(a.model);
-  nn::ModelConfig named = model->config();
+  const auto model = models::load_model(a.model);
+  models::ModelConfig named = model->config();
   named.bits_of.clear();
   named.quantise_first = false;
   set_layer_bits(named, a.bits_of, a.first, a.last);
@@ -74,7 +74,7 @@ void quantize(Arguments& a, const Global& global) {
   const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
   const double before = train::accuracy(*model, data.test_images, data.test_labels);
   const double after = train::accuracy(*result.model, data.test_images, data.test_labels);
-  if (!a.out.empty()) nn::save_model(*result.model, a.out);
+  if (!a.out.empty()) models::save_model(*result.model, a.out);
   const Json bytes_before = bytes_of(a.model), bytes = a.out.empty() ? Json() : bytes_of(a.out);
   if (global.json) {
     print_json("quantize", {{"model", a.model},

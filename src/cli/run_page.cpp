@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "bie/nn/nbit_layer.h"
+#include "bie/layers/nbit_layer.h"
 #include "bie/train/evaluation.h"
 #include "cli/build_info.h"
 #include "cli/text.h"
@@ -31,12 +31,12 @@ std::vector<report::Fact> facts_of(const Json& object) {
   return facts;
 }
 
-std::string class_name(const nn::ModelConfig& c, std::int64_t index) {
+std::string class_name(const models::ModelConfig& c, std::int64_t index) {
   return c.class_names.empty() ? std::to_string(index) : c.class_names[static_cast<std::size_t>(index)];
 }
 
 /// The weight's values in 32 bins.
-report::Histogram histogram_of(const nn::ProductLayer& product) {
+report::Histogram histogram_of(const models::ProductLayer& product) {
   const at::Tensor* weight = product.layer->named_parameters(/*recurse=*/false).find("weight");
   if (weight == nullptr || !weight->defined()) return {};
   const at::Tensor values = weight->detach().cpu().to(at::kFloat);
@@ -49,10 +49,10 @@ report::Histogram histogram_of(const nn::ProductLayer& product) {
   return histogram;
 }
 
-report::Layer layer_of(const nn::ProductLayer& product) {
+report::Layer layer_of(const models::ProductLayer& product) {
   report::Layer layer;
   layer.name = product.name;
-  const auto* low = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+  const auto* low = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
   std::int64_t weights = 0;
   if (low != nullptr) {
     layer.kind = low->kind();
@@ -92,8 +92,8 @@ report::Picture picture_of(const at::Tensor& image) {
 }
 
 /// The confusion table and the mistakes that the model is surest of.
-void add_predictions(nn::Classifier& model, const data::Dataset& data, report::RunReport& report) {
-  const nn::ModelConfig& c = model.config();
+void add_predictions(models::Classifier& model, const data::Dataset& data, report::RunReport& report) {
+  const models::ModelConfig& c = model.config();
   const auto [confidence, predicted] = at::softmax(train::logits(model, data.test_images), 1).max(1);
   const std::int64_t classes = c.classes, count = predicted.numel();
   const auto* guess = predicted.const_data_ptr<std::int64_t>();
@@ -114,7 +114,7 @@ void add_predictions(nn::Classifier& model, const data::Dataset& data, report::R
   }
 }
 
-void add_results(const train::TrainResult& result, const nn::Classifier& model, report::RunReport& report) {
+void add_results(const train::TrainResult& result, const models::Classifier& model, report::RunReport& report) {
   if (result.end != train::End::interrupted)
     report.results.push_back({"test accuracy", format("%.2f %%", 100 * result.test_accuracy)});
   else if (!result.history.empty())
@@ -129,11 +129,11 @@ void add_results(const train::TrainResult& result, const nn::Classifier& model, 
 }
 
 /// Share of all binary weights whose sign is not the start's; unknown where there are none.
-double flipped_of(const train::Epoch& epoch, const std::vector<nn::ProductLayer>& products) {
+double flipped_of(const train::Epoch& epoch, const std::vector<models::ProductLayer>& products) {
   double flipped = 0, all = 0;
-  for (const nn::ProductLayer& product : products) {
+  for (const models::ProductLayer& product : products) {
     const auto found = epoch.flipped.find(product.name);
-    const auto* low = dynamic_cast<const nn::QuantLayer*>(product.layer.get());
+    const auto* low = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
     if (found == epoch.flipped.end() || low == nullptr) continue;
     flipped += found->second * static_cast<double>(low->weight_count());
     all += static_cast<double>(low->weight_count());
@@ -151,14 +151,14 @@ std::vector<report::Fact> machine_facts() {
 
 std::string run_page(const Session& session, const data::Dataset& data, const Json& config,
                      const std::vector<std::string>& notes) {
-  nn::Classifier& model = *session.model;
+  models::Classifier& model = *session.model;
   report::RunReport report;
   report.title = format("%d-bit %s on %s", model.config().bits, model.config().arch.c_str(), data.name.c_str());
   report.when = config["started"].get<std::string>();
   report.command = config["command"].get<std::string>();
   report.notes = notes;
   add_results(session.result, model, report);
-  const std::vector<nn::ProductLayer> products = model.products();
+  const std::vector<models::ProductLayer> products = model.products();
   for (const train::Epoch& e : session.result.history) {
     report::Epoch epoch;
     epoch.number = e.epoch;
@@ -171,7 +171,7 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     epoch.seconds = e.seconds;
     report.epochs.push_back(epoch);
   }
-  for (const nn::ProductLayer& product : products) {
+  for (const models::ProductLayer& product : products) {
     report.layers.push_back(layer_of(product));
     add_epochs(session.result.history, &report.layers.back());
   }

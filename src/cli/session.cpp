@@ -31,7 +31,7 @@ std::string epoch_line(const train::Epoch& e, std::int64_t epochs) {
 
 }  // namespace
 
-nn::ModelConfig fitted(nn::ModelConfig config, const data::Dataset& data) {
+models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data) {
   const auto image = data.train_images.sizes().slice(1);
   config.image = {image[0], image[1], image[2]};
   config.classes = data.classes;
@@ -40,10 +40,10 @@ nn::ModelConfig fitted(nn::ModelConfig config, const data::Dataset& data) {
   return config;
 }
 
-Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const data::Dataset& data,
+Session train_with_bar(const std::string& label, const models::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
-  Session session{nn::make_model(fitted(config, data)), {}};
+  Session session{models::make_model(fitted(config, data)), {}};
   use_threads_for(session.model->config(), options.batch.value_or(train::default_batch(data.train_images.size(0))));
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
@@ -109,8 +109,8 @@ void add_device(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
 }
 
-void check_fit(const nn::Classifier& model, const std::string& path, const data::Dataset& data) {
-  const nn::ModelConfig& c = model.config();
+void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data) {
+  const models::ModelConfig& c = model.config();
   const auto image = data.test_images.sizes().slice(1);
   TORCH_CHECK_VALUE(image == at::IntArrayRef(c.image), data.name, ": the images are ", image, ", ", path, " wants ",
                     at::IntArrayRef(c.image));

@@ -8,30 +8,30 @@
 #include <string>
 
 #include "bie/data/dataset.h"
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/train/trainer.h"
 
 namespace bie::cli {
 
 struct Session {
-  std::shared_ptr<nn::Classifier> model;
+  std::shared_ptr<models::Classifier> model;
   train::TrainResult result;
 };
 
 /// What a command adds to a training; each may be empty.
 struct SessionHooks {
-  std::function<void(nn::Classifier&)> configure = {};  ///< sets the new model's layers up
+  std::function<void(models::Classifier&)> configure = {};  ///< sets the new model's layers up
   /// Sees the model and the epochs of a resumed run once nothing is refused any more, before its next step.
-  std::function<void(nn::Classifier&, const std::vector<train::Epoch>&)> started = {};
+  std::function<void(models::Classifier&, const std::vector<train::Epoch>&)> started = {};
   std::function<void(const train::Epoch&)> epoch = {};  ///< after each epoch, which is then logged too
 };
 
 /// The configuration with the image sizes and the classes of the data.
-nn::ModelConfig fitted(nn::ModelConfig config, const data::Dataset& data);
+models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data);
 
 /// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
 /// train::fit does for an interrupted run.
-Session train_with_bar(const std::string& label, const nn::ModelConfig& config, const data::Dataset& data,
+Session train_with_bar(const std::string& label, const models::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks = {});
 
 /// An option that takes the name of a file or a folder: an empty one, as of a shell's variable that is not set, is
@@ -46,6 +46,6 @@ CLI::Option* add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
 
 /// A ValueError unless images of the data are what the model takes, and their classes its classes.
-void check_fit(const nn::Classifier& model, const std::string& path, const data::Dataset& data);
+void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data);
 
 }  // namespace bie::cli

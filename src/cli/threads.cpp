@@ -34,7 +34,7 @@ void start_threads(int asked) {
   at::set_num_threads(most);
 }
 
-void use_threads_for(const nn::ModelConfig& config, std::int64_t images) {
+void use_threads_for(const models::ModelConfig& config, std::int64_t images) {
   if (most > 0) at::set_num_threads(train::threads_for(config, images, most));
 }
 

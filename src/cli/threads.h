@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::cli {
 
@@ -12,6 +12,6 @@ namespace bie::cli {
 void start_threads(int asked);
 
 /// Fewer for a net whose steps are too small to be shared, where nobody said how many.
-void use_threads_for(const nn::ModelConfig& config, std::int64_t images);
+void use_threads_for(const models::ModelConfig& config, std::int64_t images);
 
 }  // namespace bie::cli

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "bie/nn/layer_table.h"
+#include "bie/models/layer_table.h"
 #include "bie/train/run_folder.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
@@ -32,7 +32,8 @@ std::string command_line(const Global& global, bool resume) {
 }
 
 /// config.json of a run folder.
-Json run_config(const TrainArguments& a, const nn::Classifier& model, const data::Dataset& data, const Global& global) {
+Json run_config(const TrainArguments& a, const models::Classifier& model, const data::Dataset& data,
+                const Global& global) {
   const train::TrainOptions& o = a.options;
   const train::Recipe recipe = train::recipe_of(model.config(), o);
   return {{"schema", 1},
@@ -43,7 +44,7 @@ Json run_config(const TrainArguments& a, const nn::Classifier& model, const data
             {"train_images", data.train_images.size(0)},
             {"test_images", data.test_images.size(0)},
             {"classes", data.classes}}},
-          {"model", Json::parse(nn::config_json(model.config()))},
+          {"model", Json::parse(models::config_json(model.config()))},
           {"recipe",
            {{"epochs", o.epochs},
             {"batch", o.batch.value_or(train::default_batch(data.train_images.size(0)))},
@@ -126,15 +127,15 @@ void train_and_save(TrainArguments& a, const Global& global) {
   set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
 
   SessionHooks hooks;
-  hooks.configure = [&](nn::Classifier& model) {
+  hooks.configure = [&](models::Classifier& model) {
     check_use(a, model);
-    nn::set_grad_mode(model, a.gradients);
-    nn::set_compat(model, a.compat);
-    nn::set_step_size_guard(model, a.guard);
+    layers::set_grad_mode(model, a.gradients);
+    layers::set_compat(model, a.compat);
+    layers::set_step_size_guard(model, a.guard);
   };
   Json config;
-  hooks.started = [&](nn::Classifier& model, const std::vector<train::Epoch>& past) {
-    if (a.layers && !global.json) std::printf("%s\n", nn::layer_table(model).c_str());
+  hooks.started = [&](models::Classifier& model, const std::vector<train::Epoch>& past) {
+    if (a.layers && !global.json) std::printf("%s\n", models::layer_table(model).c_str());
     config = run_config(a, model, data, global);
     if (run) run->start(config.dump(2, ' ', false, Json::error_handler_t::replace), past);
   };
@@ -158,7 +159,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   if (run) saved.push_back(run->model());
   if (!a.out.empty()) saved.push_back(a.out);
   for (const std::string& path : saved) {
-    nn::save_model(*session.model, path, a.form);
+    models::save_model(*session.model, path, a.form);
     log::info("saved to " + path);
   }
   if (run) write_page(*run, session, data, config, notes);

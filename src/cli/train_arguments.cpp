@@ -7,7 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "bie/nn/net_description.h"
+#include "bie/models/architecture.h"
+#include "bie/models/net_description.h"
 #include "bie/train/device.h"
 #include "bie/train/run_folder.h"
 #include "cli/output.h"
@@ -22,15 +23,15 @@ class Group {
  public:
   Group(CLI::App& command, std::string title) : command_(command), title_(std::move(title)) {}
   template <class T>
-  CLI::Option* add(const char* name, T& value, const char* what) {
+  CLI::Option* add(const char* name, T& value, const std::string& what) {
     return command_.add_option(name, value, what)->capture_default_str()->group(title_);
   }
   /// Without a default of its own.
   template <class T>
-  CLI::Option* add_unset(const char* name, T& value, const char* what) {
+  CLI::Option* add_unset(const char* name, T& value, const std::string& what) {
     return command_.add_option(name, value, what)->group(title_);
   }
-  CLI::Option* flag(const char* name, bool& value, const char* what) {
+  CLI::Option* flag(const char* name, bool& value, const std::string& what) {
     return command_.add_flag(name, value, what)->group(title_);
   }
 
@@ -41,11 +42,22 @@ class Group {
   std::string title_;
 };
 
+/// "mlp 3 inner linears, vgg-small 2 convolutions a stage": the sizes of the architectures that have one.
+std::string own_sizes(std::int64_t models::Architecture::*size) {
+  std::string all;
+  for (const models::Architecture* architecture : models::architectures()) {
+    if (architecture->*size == 0) continue;
+    all += (all.empty() ? "" : ", ") + std::string(architecture->name) + " " + std::to_string(architecture->*size);
+    if (size == &models::Architecture::depth) all += std::string(" ") + architecture->depth_counts;
+  }
+  return all;
+}
+
 void add_model_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "Model");
   auto& c = a.config;
   auto& w = a.words;
-  CLI::Option* arch = group.add("--arch", c.arch, "mlp, lenet, vgg-small or resnet20");
+  CLI::Option* arch = group.add("--arch", c.arch, models::architecture_names());
   takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
       ->excludes(arch);
   w.bits = group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
@@ -58,11 +70,11 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
   group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024)");
   group.add_unset("--width", c.width,
-                  "channels of the first stage; the next ones have 2 and 4 times as many (default: lenet 32, vgg-small "
-                  "128, resnet20 16). Of an mlp the same as --hidden");
-  group.add_unset("--depth", c.depth,
-                  "inner linears of an mlp (default: 3), convolutions a stage of vgg-small (2), residual blocks a "
-                  "stage of resnet20 (3; 5 make it ResNet-32)");
+                  "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
+                      own_sizes(&models::Architecture::width) + "). Of an mlp the same as --hidden");
+  group.add_unset(
+      "--depth", c.depth,
+      "how many layers (default: " + own_sizes(&models::Architecture::depth) + "); 5 make resnet20 a ResNet-32");
   group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
   group.flag("--quantise-first", c.quantise_first, "quantise the first layer too: all but the last one then");
   group.add("--weights", w.weights, "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)");
@@ -123,22 +135,22 @@ int bits_in(const std::string& word, std::size_t equals) {
 }
 
 /// --hidden, and --width where it is the same.
-void resolve_sizes(nn::ModelConfig& c, const std::optional<std::int64_t>& hidden) {
-  const bool deep = c.arch == "vgg-small" || c.arch == "resnet20";
-  TORCH_CHECK_VALUE(!hidden || c.arch != "custom", "--hidden ", *hidden, ": the net's description says its sizes");
-  TORCH_CHECK_VALUE(!hidden || !deep || c.linear_bits != 0, "--hidden ", *hidden, ": ", c.arch,
-                    " has an inner linear only where --linear-bits gives it one");
-  TORCH_CHECK_VALUE(!hidden || !c.width || c.arch != "mlp", "--hidden ", *hidden, " and --width ", *c.width,
-                    ": they are the same size of an mlp, one of them is wanted");
+void resolve_sizes(models::ModelConfig& c, const std::optional<std::int64_t>& hidden) {
+  const models::Architecture& architecture = models::architecture_of(c);
+  TORCH_CHECK_VALUE(!hidden || !architecture.described, "--hidden ", *hidden, ": the net's description says its sizes");
+  TORCH_CHECK_VALUE(!hidden || architecture.inner != models::InnerLinear::where_given || c.linear_bits != 0,
+                    "--hidden ", *hidden, ": ", c.arch, " has an inner linear only where --linear-bits gives it one");
+  TORCH_CHECK_VALUE(!hidden || !c.width || !architecture.all_linear, "--hidden ", *hidden, " and --width ", *c.width,
+                    ": they are the same size of an ", c.arch, ", one of them is wanted");
   if (hidden) c.hidden = *hidden;
-  if (c.arch == "mlp" && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
+  if (architecture.all_linear && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
 }
 
 /// Whether a described net has a layer whose width --bits gives.
-bool has_open_bits(const nn::ModelConfig& c) {
-  for (const nn::LayerSpec& layer : c.layers) {
+bool has_open_bits(const models::ModelConfig& c) {
+  for (const models::LayerSpec& layer : c.layers) {
     const bool float_first = &layer == &c.layers.front() && !c.quantise_first;
-    if (layer.type != nn::LayerSpec::Type::pool && layer.bits == 0 && !float_first) return true;
+    if (layer.type != models::LayerSpec::Type::pool && layer.bits == 0 && !float_first) return true;
   }
   return false;
 }
@@ -175,9 +187,9 @@ void check_outputs(const TrainArguments& a) {
 
 }  // namespace
 
-void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
+void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
                     std::optional<int> last) {
-  const std::vector<std::string> names = nn::layer_names(config);
+  const std::vector<std::string> names = models::layer_names(config);
   std::map<std::string, std::string> said;  // the option that speaks of a layer
   if (config.quantise_first) said[names.front()] = "--quantise-first";
   const auto set = [&](const std::string& name, int bits, const std::string& option) {
@@ -207,19 +219,21 @@ void resolve(TrainArguments& a) {
   check_outputs(a);
   a.options.device = train::device_of(a.device);
   a.options.augment = train::augmentation_of(w.augment);
-  if (!a.net.empty()) a.config = nn::load_net_description(a.net, a.config);
+  if (!a.net.empty()) a.config = models::load_net_description(a.net, a.config);
   check_widths(a);
-  TORCH_CHECK_VALUE(!a.net.empty() || a.config.arch != "custom", "--arch custom: --net FILE describes such a net");
+  const models::Architecture* const architecture = models::find_architecture(a.config.arch);
+  TORCH_CHECK_VALUE(!a.net.empty() || architecture == nullptr || !architecture->described, "--arch ", a.config.arch,
+                    ": --net FILE describes such a net");
   resolve_sizes(a.config, w.hidden);
   a.config.norm = !w.no_norm;
-  a.config.weights = nn::weight_form_of(w.weights);
+  a.config.weights = models::weight_form_of(w.weights);
   a.options.optimizer = train::optimizer_of(w.optimizer);
   if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);
   if (w.bfloat16_moments) a.options.moments = optim::MomentType::bfloat16;
-  if (w.training_form) a.form = nn::SavedForm::training;
-  a.compat = nn::compat_of(w.compat);
-  TORCH_CHECK_VALUE(a.compat == nn::Compat::none || w.gradients != "exact", "--gradients exact: --compat ", w.compat,
-                    " computes the reference's gradients");
+  if (w.training_form) a.form = models::SavedForm::training;
+  a.compat = layers::compat_of(w.compat);
+  TORCH_CHECK_VALUE(a.compat == layers::Compat::none || w.gradients != "exact", "--gradients exact: --compat ",
+                    w.compat, " computes the reference's gradients");
   if (w.gradients == "reference") a.gradients = ops::GradMode::reference;
   const auto& o = a.options;
   if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
@@ -230,18 +244,19 @@ void resolve(TrainArguments& a) {
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
 }
 
-void check_use(const TrainArguments& a, const nn::Classifier& model) {
+void check_use(const TrainArguments& a, const models::Classifier& model) {
   const TrainArguments::Words& w = a.words;
   bool steps = false, integers = false;  // layers of 8 or 4 bits, int8 weights that are trained
   for (const auto& layer : model.quant_layers()) {
     const bool one = layer->weight_bits() == 1;
     steps |= !one;
-    integers |= (a.config.weights == nn::WeightForm::integer || (a.config.weights == nn::WeightForm::usual && one)) &&
-                !(one && a.options.freeze_binary);
+    integers |=
+        (a.config.weights == models::WeightForm::integer || (a.config.weights == models::WeightForm::usual && one)) &&
+        !(one && a.options.freeze_binary);
   }
   const bool quantised = !model.quant_layers().empty();
   const char* const none = "is for quantised layers, the model has none";
-  if (a.compat != nn::Compat::none && !quantised) useless("--compat " + w.compat, none);
+  if (a.compat != layers::Compat::none && !quantised) useless("--compat " + w.compat, none);
   if (w.step_floor->count() > 0 && !quantised) useless("--step-floor", none);
   if (w.gradients == "reference" && !steps)
     useless("--gradients reference", "is for layers of 8 and 4 bits, the model has none");
@@ -249,7 +264,7 @@ void check_use(const TrainArguments& a, const nn::Classifier& model) {
     useless("--bfloat16-moments",
             "is for DiodeMix, the optimizer of int8 weights, of which the model has none, and of "
             "floats with --optimizer diodemix");
-  if (a.config.quantise_first && dynamic_cast<nn::QuantLayer*>(model.products().front().layer.get()) == nullptr)
+  if (a.config.quantise_first && dynamic_cast<layers::QuantLayer*>(model.products().front().layer.get()) == nullptr)
     useless("--quantise-first", "the first layer has 32 bits");
 }
 

@@ -7,20 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/model_file.h"
-#include "bie/nn/models.h"
+#include "bie/models/model_file.h"
+#include "bie/models/models.h"
 #include "bie/train/trainer.h"
 
 namespace bie::cli {
 
 struct TrainArguments {
   std::string data = "digits", out, logits, device = "cpu", run, net;
-  nn::ModelConfig config;
+  models::ModelConfig config;
   train::TrainOptions options;
-  nn::StepSizeGuard guard;
-  nn::Compat compat = nn::Compat::none;
+  layers::StepSizeGuard guard;
+  layers::Compat compat = layers::Compat::none;
   ops::GradMode gradients = ops::GradMode::exact;
-  nn::SavedForm form = nn::SavedForm::packed;
+  models::SavedForm form = models::SavedForm::packed;
   bool layers = false;
 
   // As they are given; `resolve` puts what they mean into the fields above.
@@ -39,11 +39,11 @@ void add_options(CLI::App& command, TrainArguments& arguments);
 /// A ValueError for a word that means nothing and for options that contradict each other. A CLI::ValidationError, here
 /// and below, for an option that would do nothing.
 void resolve(TrainArguments& arguments);
-void check_use(const TrainArguments& arguments, const nn::Classifier& model);
+void check_use(const TrainArguments& arguments, const models::Classifier& model);
 
 /// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the
 /// configuration are known by then. A CLI::ValidationError where two options speak of one layer.
-void set_layer_bits(nn::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
+void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
                     std::optional<int> last);
 
 }  // namespace bie::cli

@@ -9,8 +9,8 @@
 
 #include "bie/kernels/cuda/registry.h"
 #include "bie/kernels/registry.h"
-#include "bie/nn/linear.h"
-#include "bie/nn/model_file.h"
+#include "bie/layers/linear.h"
+#include "bie/models/model_file.h"
 #include "bie/ops.h"
 #include "bie/train/device.h"
 #include "cli/commands.h"
@@ -37,7 +37,7 @@ Gemm gemm_of(const std::string& text) {
 /// The linear layers of a saved model at this batch.
 std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
   std::vector<Gemm> gemms;
-  const auto model = nn::load_model(path);
+  const auto model = models::load_model(path);
   for (const auto& layer : model->quant_layers())
     if (const auto shape = layer->weight_shape(); shape.size() == 2)
       gemms.push_back({layer->weight_bits(), batch, shape[0], shape[1]});

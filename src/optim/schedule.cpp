@@ -4,20 +4,20 @@
 
 #include <cmath>
 
-#include "nn/named.h"
+#include "layers/named.h"
 
 namespace bie::optim {
 
 namespace {
 
-constexpr nn::Named<ScheduleKind> kinds[] = {
+constexpr layers::Named<ScheduleKind> kinds[] = {
     {ScheduleKind::constant, "constant"}, {ScheduleKind::cosine, "cosine"}, {ScheduleKind::linear, "linear"}};
 
 }  // namespace
 
-const char* name(ScheduleKind kind) { return nn::name_of(kinds, kind); }
+const char* name(ScheduleKind kind) { return layers::name_of(kinds, kind); }
 
-ScheduleKind schedule_of(const std::string& text) { return nn::value_of(kinds, "the schedule", text); }
+ScheduleKind schedule_of(const std::string& text) { return layers::value_of(kinds, "the schedule", text); }
 
 double Schedule::factor(std::int64_t step, std::int64_t steps) const {
   TORCH_CHECK_VALUE(warmup >= 0 && warmup < 1, "a schedule's warm-up is ", warmup, ", a share in [0, 1) is wanted");

@@ -8,23 +8,25 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/randperm.h>
 
-#include "nn/named.h"
+#include "layers/named.h"
 #include "ops/random.h"
 
 namespace bie::train {
 namespace {
 
-constexpr nn::Named<Augmentation> augmentations[] = {{Augmentation::none, "none"},
-                                                     {Augmentation::crop_flip, "crop-flip"}};
+constexpr layers::Named<Augmentation> augmentations[] = {{Augmentation::none, "none"},
+                                                         {Augmentation::crop_flip, "crop-flip"}};
 constexpr std::int64_t border = 4;
 // In the place of a parameter's index, of which no optimizer has so many.
 constexpr std::uint64_t crops_stream = ~std::uint64_t{0};
 
 }  // namespace
 
-const char* name(Augmentation augmentation) { return nn::name_of(augmentations, augmentation); }
+const char* name(Augmentation augmentation) { return layers::name_of(augmentations, augmentation); }
 
-Augmentation augmentation_of(const std::string& text) { return nn::value_of(augmentations, "the augmentation", text); }
+Augmentation augmentation_of(const std::string& text) {
+  return layers::value_of(augmentations, "the augmentation", text);
+}
 
 at::Tensor on_device(const at::Tensor& images, at::Device device) {
   return images.to(device).contiguous(device.is_cuda() ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);

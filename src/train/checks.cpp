@@ -8,24 +8,25 @@
 #include <filesystem>
 #include <limits>
 
+#include "bie/models/architecture.h"
+
 namespace bie::train {
 namespace {
 
 /// Refuses what would do nothing to a model of this kind.
-void check_use(const nn::Classifier& model, const TrainOptions& o) {
-  const nn::ModelConfig& c = model.config();
+void check_use(const models::Classifier& model, const TrainOptions& o) {
+  const models::ModelConfig& c = model.config();
   bool binary = false, signs = false, codes = false, four = false;  // signs and codes: int8 weights that are trained
   for (const auto& layer : model.quant_layers()) {
     const bool one = layer->weight_bits() == 1;
-    const bool integer = c.weights == nn::WeightForm::integer || (c.weights == nn::WeightForm::usual && one);
+    const bool integer = c.weights == models::WeightForm::integer || (c.weights == models::WeightForm::usual && one);
     binary |= one;
     four |= layer->weight_bits() == 4;
     signs |= one && integer && !o.freeze_binary;
     codes |= !one && integer;
   }
-  TORCH_CHECK_VALUE(c.norm || (c.arch != "vgg-small" && c.arch != "resnet20"), c.arch,
-                    " does not train without BatchNorm");
-  TORCH_CHECK_VALUE(!model.quant_layers().empty() || c.weights != nn::WeightForm::integer,
+  TORCH_CHECK_VALUE(c.norm || !models::architecture_of(c).deep, c.arch, " does not train without BatchNorm");
+  TORCH_CHECK_VALUE(!model.quant_layers().empty() || c.weights != models::WeightForm::integer,
                     "weights is int8, but a model of 32 bits has float weights alone");
   TORCH_CHECK_VALUE(!o.freeze_binary || binary, "freeze_binary wants 1-bit weights, the model has ", c.bits, " bits");
   const auto wants = [&](bool given, const char* option, const char* what, bool has) {
@@ -47,7 +48,7 @@ void make_folder(const std::string& path) {
 
 }  // namespace
 
-void check_run(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& o) {
+void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o) {
   const std::int64_t batch =
       o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
   TORCH_CHECK_VALUE(o.epochs > 0 && batch > 1, "epochs is ", o.epochs, " and batch ", batch,

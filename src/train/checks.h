@@ -2,13 +2,13 @@
 #pragma once
 
 #include "bie/data/dataset.h"
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/train/trainer.h"
 
 namespace bie::train {
 
 /// A ValueError where data and model do not fit each other, an option is out of range or would do nothing, or the
 /// folder of the checkpoints cannot be written.
-void check_run(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& options);
+void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& options);
 
 }  // namespace bie::train

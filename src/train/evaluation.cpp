@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "bie/nn/quant_layer.h"
+#include "bie/layers/quant_layer.h"
 #include "train/batches.h"
 #include "train/clock.h"
 
 namespace bie::train {
 
-at::Tensor logits(nn::Classifier& model, const at::Tensor& images) {
+at::Tensor logits(models::Classifier& model, const at::Tensor& images) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, "logits: there are no images");
   const at::NoGradGuard no_grad;
   const at::Device device = model.parameters().front().device();
@@ -28,7 +28,7 @@ at::Tensor logits(nn::Classifier& model, const at::Tensor& images) {
   return at::cat(parts).cpu();
 }
 
-double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels) {
+double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, "accuracy: there are no images");
   TORCH_CHECK_VALUE(labels.sizes() == images.sizes().slice(0, 1), "accuracy: ", images.size(0), " images and ",
                     labels.numel(), " labels");
@@ -36,7 +36,7 @@ double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tenso
   return static_cast<double>(right) / static_cast<double>(images.size(0));
 }
 
-double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {
+double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {
   TORCH_CHECK_VALUE(images.size(0) > 0 && batch > 0 && repeats > 0, "latency: ", images.size(0), " images, batch ",
                     batch, ", ", repeats, " repeats; positive numbers are wanted");
   const at::NoGradGuard no_grad;
@@ -56,10 +56,10 @@ double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t bat
   return times[times.size() / 2];
 }
 
-std::map<std::string, double> saturated_shares(nn::Classifier& model, const at::Tensor& images) {
-  std::map<std::string, const nn::QuantLayer*> layers;
-  for (const nn::ProductLayer& product : model.products())
-    if (const auto* layer = dynamic_cast<const nn::QuantLayer*>(product.layer.get()))
+std::map<std::string, double> saturated_shares(models::Classifier& model, const at::Tensor& images) {
+  std::map<std::string, const layers::QuantLayer*> layers;
+  for (const models::ProductLayer& product : model.products())
+    if (const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get()))
       if (layer->weight_bits() > 1) layers[product.name] = layer;
   struct Count {
     std::int64_t beyond = 0, all = 0;
@@ -68,7 +68,7 @@ std::map<std::string, double> saturated_shares(nn::Classifier& model, const at::
   model.set_probe([&](const std::string& name, const at::Tensor& x) {
     const auto found = layers.find(name);
     if (found == layers.end()) return;
-    const nn::QuantLayer& layer = *found->second;
+    const layers::QuantLayer& layer = *found->second;
     const double least = layer.weight_bits() == 8 ? -128.5 : -8.5, most = layer.weight_bits() == 8 ? 127.5 : 7.5;
     const at::Tensor bias = x.dim() == 4 ? layer.bias_a.view({1, -1, 1, 1}) : layer.bias_a;
     const at::Tensor codes = (x + bias) / layer.scale_a;

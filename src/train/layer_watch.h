@@ -6,24 +6,24 @@
 #include <map>
 #include <string>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::train {
 
 using ByLayer = std::map<std::string, double>;
 
 /// The activations' step sizes of the 8- and 4-bit layers.
-ByLayer step_sizes(const nn::Classifier& model);
+ByLayer step_sizes(const models::Classifier& model);
 
 /// The signs that the binary weights had when this was made.
 class Signs {
  public:
-  explicit Signs(const nn::Classifier& model);
+  explicit Signs(const models::Classifier& model);
 
   /// The share of a layer's weights whose sign is another one now.
-  ByLayer flipped(const nn::Classifier& model) const;
+  ByLayer flipped(const models::Classifier& model) const;
   /// Of all binary weights; NaN where there are none.
-  double flipped_share(const nn::Classifier& model) const;
+  double flipped_share(const models::Classifier& model) const;
 
  private:
   std::map<std::string, at::Tensor> negative_;

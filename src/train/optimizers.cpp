@@ -54,7 +54,7 @@ void visit_state(torch::optim::Optimizer& optimizer, const at::Tensor& param, bo
 
 }  // namespace
 
-Optimizers::Optimizers(nn::Classifier& model, const TrainOptions& o, const Recipe& recipe, std::int64_t steps) {
+Optimizers::Optimizers(models::Classifier& model, const TrainOptions& o, const Recipe& recipe, std::int64_t steps) {
   std::vector<const void*> scales;
   for (const auto& layer : model.quant_layers())
     if (layer->weight_bits() == 1) scales.push_back(layer->scale_a.unsafeGetTensorImpl());
@@ -123,8 +123,8 @@ void Optimizers::step(double factor) {
   torch_->step();
 }
 
-nn::StateDict Optimizers::state() const {
-  nn::StateDict state;
+layers::StateDict Optimizers::state() const {
+  layers::StateDict state;
   for (const auto& [name, tensor] : diode_->state()) state["diodemix." + name] = tensor;
   for (const Named& param : torch_params_)
     visit_state(*torch_, param.tensor, false, [&](const char* key, const at::Tensor& tensor) {
@@ -133,8 +133,8 @@ nn::StateDict Optimizers::state() const {
   return state;
 }
 
-void Optimizers::load_state(const nn::StateDict& state) {
-  nn::StateDict diode, left;
+void Optimizers::load_state(const layers::StateDict& state) {
+  layers::StateDict diode, left;
   for (const auto& [name, tensor] : state)
     if (name.starts_with("diodemix."))
       diode[name.substr(9)] = tensor;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/train/trainer.h"
 
@@ -16,15 +16,15 @@ namespace bie::train {
 
 class Optimizers {
  public:
-  Optimizers(nn::Classifier& model, const TrainOptions& options, const Recipe& recipe, std::int64_t steps);
+  Optimizers(models::Classifier& model, const TrainOptions& options, const Recipe& recipe, std::int64_t steps);
 
   void zero_grad();
   /// Rates of this step, as a factor of the recipe's.
   void step(double factor);
 
-  nn::StateDict state() const;
+  layers::StateDict state() const;
   /// Moments go where their parameters are.
-  void load_state(const nn::StateDict& state);
+  void load_state(const layers::StateDict& state);
   std::int64_t state_bytes() const;
   /// Whether int8 weights are among the parameters.
   bool moves_integers() const { return moves_integers_; }

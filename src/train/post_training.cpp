@@ -12,9 +12,9 @@
 #include <cmath>
 #include <variant>
 
-#include "bie/nn/nbit_layer.h"
-#include "bie/nn/state_dict.h"
-#include "nn/model_plan.h"
+#include "bie/layers/nbit_layer.h"
+#include "bie/layers/state_dict.h"
+#include "models/model_plan.h"
 
 namespace bie::train {
 namespace {
@@ -60,20 +60,20 @@ at::Tensor tensor_of(const torch::nn::Module& module, const char* key) {
 /// Mean of every channel of an output, [batch, out] or [batch, out, height, width].
 at::Tensor channel_means(const at::Tensor& y) { return y.dim() == 2 ? y.mean(0) : y.mean({0, 2, 3}); }
 
-nn::ModelConfig quantised_config(const nn::ModelConfig& config, const PostTraining& o) {
-  nn::ModelConfig c = config;
+models::ModelConfig quantised_config(const models::ModelConfig& config, const PostTraining& o) {
+  models::ModelConfig c = config;
   c.bits = o.bits;
   if (c.linear_bits != 0) c.linear_bits = o.bits;
-  c.weights = nn::WeightForm::usual;
+  c.weights = models::WeightForm::usual;
   c.quantise_first = false;
   c.bits_of = o.bits_of;
   c.norm = config.norm && !o.fold;
-  c.channel_scales = o.per_channel && (!c.norm || nn::plan(c).back().bits < 32);  // where a layer is to have them
+  c.channel_scales = o.per_channel && (!c.norm || models::plan(c).back().bits < 32);  // where a layer is to have them
   return c;
 }
 
-void check(const nn::Classifier& model, const at::Tensor& calibration, const PostTraining& o) {
-  const nn::ModelConfig& c = model.config();
+void check(const models::Classifier& model, const at::Tensor& calibration, const PostTraining& o) {
+  const models::ModelConfig& c = model.config();
   TORCH_CHECK_VALUE(model.quant_layers().empty(), "the model is quantised already, a float one is wanted");
   TORCH_CHECK_VALUE(o.bits == 8 || o.bits == 4, "bits is ", o.bits, ", 8 or 4 is wanted: 1 bit has to be trained");
   for (const auto& [name, bits] : o.bits_of)
@@ -85,13 +85,13 @@ void check(const nn::Classifier& model, const at::Tensor& calibration, const Pos
 }
 
 /// Gives the new net every tensor that the float one has under the same name.
-void copy_common(nn::Classifier& from, nn::Classifier& to) {
-  const nn::StateDict source = nn::state_dict(from, /*packed=*/false);
+void copy_common(models::Classifier& from, models::Classifier& to) {
+  const layers::StateDict source = layers::state_dict(from, /*packed=*/false);
   const auto copy = [&](const std::string& name, at::Tensor& tensor) {
     if (const auto found = source.find(name); found != source.end() && found->second.sizes() == tensor.sizes())
       tensor.copy_(found->second);
   };
-  const auto quantised = nn::quant_layers(to);
+  const auto quantised = layers::quant_layers(to);
   const auto belongs = [&](const std::string& name) {
     return quantised.count(name.substr(0, name.find_last_of('.'))) > 0;
   };
@@ -108,7 +108,7 @@ void copy_common(nn::Classifier& from, nn::Classifier& to) {
 /// Quantises the layers of one net, one after the other, as the float net meets their inputs.
 class Converter {
  public:
-  Converter(nn::Classifier& from, nn::Classifier& to, const PostTraining& options)
+  Converter(models::Classifier& from, models::Classifier& to, const PostTraining& options)
       : from_(from.products()), to_(to.products()), options_(options) {}
 
   /// Float layers whose norm is folded take it in.
@@ -126,7 +126,7 @@ class Converter {
   void convert(const std::string& name, const at::Tensor& x) {
     std::size_t i = 0;
     while (to_[i].name != name) ++i;
-    nn::NbitLayer* const layer = quantised(i);
+    layers::NbitLayer* const layer = quantised(i);
     if (layer == nullptr) return;
     const bool fold = from_[i].norm && !to_[i].norm;
     const int bits = layer->weight_bits();
@@ -173,7 +173,7 @@ class Converter {
   std::vector<LayerError> errors() { return std::move(errors_); }
 
  private:
-  nn::NbitLayer* quantised(std::size_t i) const { return dynamic_cast<nn::NbitLayer*>(to_[i].layer.get()); }
+  layers::NbitLayer* quantised(std::size_t i) const { return dynamic_cast<layers::NbitLayer*>(to_[i].layer.get()); }
 
   static at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const torch::nn::Module& layer) {
@@ -183,17 +183,17 @@ class Converter {
     return at::linear(x, weight, bias);
   }
 
-  std::vector<nn::ProductLayer> from_, to_;
+  std::vector<models::ProductLayer> from_, to_;
   const PostTraining& options_;
   std::vector<LayerError> errors_;
 };
 
 }  // namespace
 
-PostTrained quantize(nn::Classifier& model, const at::Tensor& calibration, const PostTraining& o) {
+PostTrained quantize(models::Classifier& model, const at::Tensor& calibration, const PostTraining& o) {
   check(model, calibration, o);
   const at::NoGradGuard no_grad;
-  PostTrained result{nn::make_model(quantised_config(model.config(), o)), {}};
+  PostTrained result{models::make_model(quantised_config(model.config(), o)), {}};
   TORCH_CHECK_VALUE(!result.model->quant_layers().empty(), "no layer is to be quantised");
   model.eval();
   result.model->eval();

@@ -67,7 +67,7 @@ class Recording {
 
 }  // namespace
 
-std::vector<OperatorTime> operator_times(nn::Classifier& model, const at::Tensor& images, std::int64_t batch,
+std::vector<OperatorTime> operator_times(models::Classifier& model, const at::Tensor& images, std::int64_t batch,
                                          int repeats) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0 && batch > 0 && repeats > 0,
                     "operator_times: images, a batch and repeats are wanted");

@@ -1,18 +1,19 @@
 #include "bie/train/recipe.h"
 
-#include "nn/named.h"
+#include "bie/models/architecture.h"
+#include "layers/named.h"
 
 namespace bie::train {
 namespace {
 
-constexpr nn::Named<OptimizerKind> kinds[] = {
+constexpr layers::Named<OptimizerKind> kinds[] = {
     {OptimizerKind::diodemix, "diodemix"}, {OptimizerKind::adam, "adam"}, {OptimizerKind::sgd, "sgd"}};
 
 }  // namespace
 
-const char* name(OptimizerKind kind) { return nn::name_of(kinds, kind); }
+const char* name(OptimizerKind kind) { return layers::name_of(kinds, kind); }
 
-OptimizerKind optimizer_of(const std::string& text) { return nn::value_of(kinds, "the optimizer", text); }
+OptimizerKind optimizer_of(const std::string& text) { return layers::value_of(kinds, "the optimizer", text); }
 
 std::int64_t default_batch(std::int64_t images) {
   constexpr std::int64_t steps = 6, least = 8, most = 64;
@@ -21,13 +22,13 @@ std::int64_t default_batch(std::int64_t images) {
   return batch;
 }
 
-Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer) {
+Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer) {
   Recipe r{};
   const bool sgd = optimizer == OptimizerKind::sgd;
-  const bool deep = config.arch == "vgg-small" || config.arch == "resnet20";
-  r.lr = sgd ? (deep ? 0.1 : config.norm ? 0.05 : 0.01) : config.bits == 1 ? 5e-3 : 1e-3;
+  const models::Architecture& architecture = models::architecture_of(config);
+  r.lr = sgd ? (architecture.deep ? 0.1 : config.norm ? 0.05 : 0.01) : config.bits == 1 ? 5e-3 : 1e-3;
   r.weight_decay = sgd ? 5e-4 : 0;
-  const bool narrow_signs = config.arch == "resnet20" && config.bits == 1;  // few weights, which have to flip sooner
+  const bool narrow_signs = architecture.narrow && config.bits == 1;  // few weights, which have to flip sooner
   r.integer_lr = narrow_signs ? 1e-2 : 1e-3;
   r.integer_memory = narrow_signs ? 0.1 : 0.3;
   r.schedule = {optim::ScheduleKind::cosine, sgd ? 0.02 : 0.0};

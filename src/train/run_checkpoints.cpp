@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "bie/data/checksum.h"
-#include "bie/nn/model_file.h"
-#include "bie/nn/state_dict.h"
+#include "bie/layers/state_dict.h"
+#include "bie/models/model_file.h"
 #include "bie/train/checkpoint.h"
-#include "nn/finite.h"
+#include "layers/finite.h"
 
 namespace bie::train {
 namespace {
@@ -21,14 +21,15 @@ namespace {
 constexpr const char* contents = "data_crc32";
 
 /// What has to be the same for a run to go on.
-std::string run_json(const nn::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Recipe& r) {
+std::string run_json(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o,
+                     const Recipe& r) {
   nlohmann::json layers = nlohmann::json::array();
   for (const auto& layer : model.quant_layers()) {
     std::ostringstream text;  // form of the weight, gradients and compat
     text << *layer << ", step floor " << layer->step_size_guard().floor;
     layers.push_back(text.str());
   }
-  nlohmann::json json = {{"model", nlohmann::json::parse(nn::config_json(model.config()))},
+  nlohmann::json json = {{"model", nlohmann::json::parse(models::config_json(model.config()))},
                          {"layers", layers},
                          {"data", c10::str(data.name, " ", data.train_images.sizes(), ", labels of CRC-32 ",
                                            data::checksum({{"labels", data.train_labels}}, ""))},
@@ -75,22 +76,22 @@ std::string run_difference(const nlohmann::json& ours, const nlohmann::json& the
 }  // namespace
 
 /// A diverged run must not take the place of its good checkpoints, nor end as if it had been trained.
-void check_finite(const nn::StateDict& tensors, std::int64_t epoch) {
+void check_finite(const layers::StateDict& tensors, std::int64_t epoch) {
   for (const auto& [name, tensor] : tensors)
-    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || nn::is_finite(tensor), "training diverged in epoch ",
+    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || layers::is_finite(tensor), "training diverged in epoch ",
                 epoch + 1, ": ", name, " is not finite");
 }
 
-RunCheckpoints::RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
+RunCheckpoints::RunCheckpoints(models::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
                                const TrainOptions& options, const Recipe& recipe)
     : model_(model), optimizers_(optimizers), options_(options), json_(run_json(model, data, options, recipe)) {}
 
 void RunCheckpoints::save(std::int64_t step, std::int64_t epoch, const std::vector<Epoch>& history) const {
   Checkpoint checkpoint{step, json_, {}, history};
-  for (const auto& [name, tensor] : nn::state_dict(model_, /*packed=*/false))
+  for (const auto& [name, tensor] : layers::state_dict(model_, /*packed=*/false))
     checkpoint.tensors["model." + name] = tensor;
   for (const auto& [name, tensor] : optimizers_.state()) checkpoint.tensors["optimizer." + name] = tensor;
-  for (const auto& [name, layer] : nn::quant_layers(model_))
+  for (const auto& [name, layer] : layers::quant_layers(model_))
     checkpoint.tensors["guard." + name] = at::full({}, layer->guarded_scale());
   check_finite(checkpoint.tensors, epoch);
   for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.cpu();
@@ -112,20 +113,20 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   // As this build would write it: an older one may have named sizes that the model does not have.
   if (theirs.contains("model"))
     theirs["model"] =
-        nlohmann::json::parse(nn::config_json(nn::parse_config(theirs["model"].dump(), options_.checkpoints)));
+        nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump(), options_.checkpoints)));
   nlohmann::json ours = nlohmann::json::parse(json_);
   if (!theirs.contains(contents)) ours.erase(contents);
   const std::string differs = run_difference(ours, theirs);
   TORCH_CHECK_VALUE(differs.empty(), options_.checkpoints, ": a checkpoint of another run: ", differs);
-  nn::StateDict parts[3];
+  layers::StateDict parts[3];
   const char* const prefixes[] = {"model.", "optimizer.", "guard."};
   for (const auto& [name, tensor] : checkpoint->tensors)
     for (std::size_t i = 0; i < 3; ++i)
       if (name.starts_with(prefixes[i])) parts[i][name.substr(std::strlen(prefixes[i]))] = tensor;
-  nn::load_state_dict(model_, parts[0]);
+  layers::load_state_dict(model_, parts[0]);
   model_.to(options_.device);  // the optimizer's moments follow
   optimizers_.load_state(parts[1]);
-  for (const auto& [name, layer] : nn::quant_layers(model_))
+  for (const auto& [name, layer] : layers::quant_layers(model_))
     if (const auto found = parts[2].find(name); found != parts[2].end())
       layer->set_guarded_scale(found->second.item<float>());
   if (note) note(c10::str("resumed after step ", checkpoint->step));

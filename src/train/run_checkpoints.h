@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bie/data/dataset.h"
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/train/history.h"
 #include "bie/train/trainer.h"
 #include "train/optimizers.h"
@@ -16,8 +16,8 @@ namespace bie::train {
 
 class RunCheckpoints {
  public:
-  RunCheckpoints(nn::Classifier& model, Optimizers& optimizers, const data::Dataset& data, const TrainOptions& options,
-                 const Recipe& recipe);
+  RunCheckpoints(models::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
+                 const TrainOptions& options, const Recipe& recipe);
 
   void save(std::int64_t step, std::int64_t epoch, const std::vector<Epoch>& history) const;
 
@@ -28,13 +28,13 @@ class RunCheckpoints {
   Resumed resume(const std::function<void(const std::string&)>& note) const;
 
  private:
-  nn::Classifier& model_;
+  models::Classifier& model_;
   Optimizers& optimizers_;
   const TrainOptions& options_;
   std::string json_;  ///< what has to be the same for a run to go on
 };
 
 /// A diverged run must not take the place of its good checkpoints, nor end as if it had been trained.
-void check_finite(const nn::StateDict& tensors, std::int64_t epoch);
+void check_finite(const layers::StateDict& tensors, std::int64_t epoch);
 
 }  // namespace bie::train

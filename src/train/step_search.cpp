@@ -9,12 +9,12 @@
 #include <tuple>
 
 #include "bie/train/post_training.h"
-#include "nn/named.h"
+#include "layers/named.h"
 
 namespace bie::train {
 namespace {
 
-constexpr nn::Named<StepRule> rules[] = {{StepRule::mse, "mse"}, {StepRule::percentile, "percentile"}};
+constexpr layers::Named<StepRule> rules[] = {{StepRule::mse, "mse"}, {StepRule::percentile, "percentile"}};
 constexpr double least_step = 1e-8;
 // Values looked at: more do not move the result.
 constexpr std::int64_t most_values = 1 << 18;
@@ -41,9 +41,9 @@ at::Tensor square_error(const at::Tensor& values, const at::Tensor& steps, int b
 
 }  // namespace
 
-const char* name(StepRule rule) { return nn::name_of(rules, rule); }
+const char* name(StepRule rule) { return layers::name_of(rules, rule); }
 
-StepRule step_rule_of(const std::string& text) { return nn::value_of(rules, "the rule for step sizes", text); }
+StepRule step_rule_of(const std::string& text) { return layers::value_of(rules, "the rule for step sizes", text); }
 
 at::Tensor step_sizes(const at::Tensor& all, int bits, StepRule rule, double percentile) {
   TORCH_CHECK_VALUE(percentile > 0 && percentile <= 100, "the percentile is ", percentile,

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "nn/model_plan.h"
+#include "models/model_plan.h"
 
 namespace bie::train {
 namespace {
@@ -87,10 +87,10 @@ int usable_cpus() {
   return std::max(1, static_cast<int>(std::min<double>(cpus, std::ceil(cpu_quota()))));
 }
 
-double multiply_adds(const nn::ModelConfig& config) {
+double multiply_adds(const models::ModelConfig& config) {
   std::int64_t height = config.image[1], width = config.image[2];
   double total = 0;
-  for (const nn::PlannedLayer& layer : nn::plan(config)) {
+  for (const models::PlannedLayer& layer : models::plan(config)) {
     if (layer.is_conv()) {
       const auto along = [&](std::int64_t size) {
         return std::max<std::int64_t>(1, (size + 2 * layer.padding - layer.kernel) / layer.stride + 1);
@@ -103,7 +103,7 @@ double multiply_adds(const nn::ModelConfig& config) {
   return total;
 }
 
-int threads_for(const nn::ModelConfig& config, std::int64_t images, int most) {
+int threads_for(const models::ModelConfig& config, std::int64_t images, int most) {
   const double work = multiply_adds(config) * static_cast<double>(images);
   return static_cast<int>(std::clamp(work / work_of_a_thread, 1.0, std::max(1.0, static_cast<double>(most))));
 }

@@ -10,8 +10,8 @@
 #include <limits>
 #include <optional>
 
-#include "bie/nn/nbit_layer.h"
-#include "bie/nn/state_dict.h"
+#include "bie/layers/nbit_layer.h"
+#include "bie/layers/state_dict.h"
 #include "bie/train/evaluation.h"
 #include "data/value_errors.h"
 #include "formats/folder_lock.h"
@@ -23,7 +23,7 @@
 #include "train/run_checkpoints.h"
 
 namespace bie::train {
-Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& o) {
+Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& o) {
   Recipe recipe = default_recipe(config, o.optimizer);
   recipe.lr = o.lr.value_or(recipe.lr);
   recipe.weight_decay = o.weight_decay.value_or(recipe.weight_decay);
@@ -34,7 +34,7 @@ Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& o) {
   return recipe;
 }
 
-TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener) {
+TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener) {
   check_run(model, data, o);
   std::optional<formats::FolderLock> lock;
   if (!o.checkpoints.empty()) data::with_value_errors([&] { lock.emplace("folder of checkpoints", o.checkpoints); });
@@ -49,7 +49,7 @@ TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOpt
   model.train();
   for (const auto& layer : model.quant_layers())  // always: an earlier run may have frozen them
     if (layer->weight_bits() == 1) layer->set_weight_trainable(!o.freeze_binary);
-  nn::prepare_layers(model);
+  layers::prepare_layers(model);
   const Signs signs(model);
   Optimizers optimizers(model, o, recipe, steps);
   const RunCheckpoints checkpoints(model, optimizers, data, o, recipe);
@@ -99,7 +99,7 @@ TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOpt
     loss.backward();
     const double factor = recipe.schedule.factor(step - 1, steps);
     optimizers.step(factor);
-    if (o.renew_scale_every > 0 && step % o.renew_scale_every == 0) nn::renew_weight_scales(model);
+    if (o.renew_scale_every > 0 && step % o.renew_scale_every == 0) layers::renew_weight_scales(model);
     if (look && listener.progress)
       listener.progress(
           {epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
@@ -120,7 +120,7 @@ TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOpt
     if (!o.checkpoints.empty() && (due || interrupted)) checkpoints.save(step, epoch, history);
   }
   optimizers.zero_grad();
-  check_finite(nn::state_dict(model, /*packed=*/false), o.epochs - 1);
+  check_finite(layers::state_dict(model, /*packed=*/false), o.epochs - 1);
   TrainResult result{std::numeric_limits<double>::quiet_NaN(),
                      signs.flipped_share(model),
                      seconds_since(start),

@@ -6,25 +6,25 @@
 
 #include <map>
 
-#include "bie/nn/conv2d.h"
-#include "bie/nn/linear.h"
+#include "bie/layers/conv2d.h"
+#include "bie/layers/linear.h"
 
 namespace bie::optim::test {
 namespace {
 
 struct Net : torch::nn::Module {
   Net() {
-    binary = register_module("binary", nn::BinaryLinear(7, 5));
-    latent = register_module("latent", nn::BinaryLinear(nn::BinaryLinearOptions{7, 5, true}));
-    q8 = register_module("q8", nn::Q8Linear(nn::QLinearOptions{7, 5, false}));
+    binary = register_module("binary", layers::BinaryLinear(7, 5));
+    latent = register_module("latent", layers::BinaryLinear(layers::BinaryLinearOptions{7, 5, true}));
+    q8 = register_module("q8", layers::Q8Linear(layers::QLinearOptions{7, 5, false}));
     q4 = register_module(
-        "q4", nn::Q4Conv2d(nn::QConv2dOptions{
+        "q4", layers::Q4Conv2d(layers::QConv2dOptions{
                   .in_channels = 3, .out_channels = 5, .kernel_size = {3, 3}, .latent = false, .bias = true}));
     head = register_module("head", torch::nn::Linear(5, 3));
   }
-  nn::BinaryLinear binary{nullptr}, latent{nullptr};
-  nn::Q8Linear q8{nullptr};
-  nn::Q4Conv2d q4{nullptr};
+  layers::BinaryLinear binary{nullptr}, latent{nullptr};
+  layers::Q8Linear q8{nullptr};
+  layers::Q4Conv2d q4{nullptr};
   torch::nn::Linear head{nullptr};
 };
 
@@ -36,7 +36,7 @@ std::map<std::string, Param> by_name(const std::vector<Param>& params) {
 
 TEST(Parameters, AreThoseThatTrain) {
   Net net;
-  nn::prepare_layers(net);
+  layers::prepare_layers(net);
   const auto params = by_name(parameters(net));
   std::vector<std::string> names;
   for (const auto& [name, param] : params) names.push_back(name);
@@ -57,7 +57,7 @@ TEST(Parameters, AreThoseThatTrain) {
 TEST(Parameters, TakenBeforeALayerPreparesItselfAreTheSameTensors) {
   Net net;
   const auto before = by_name(parameters(net));
-  nn::prepare_layers(net);
+  layers::prepare_layers(net);
   const auto after = by_name(parameters(net));
   ASSERT_EQ(before.size(), after.size());
   for (const auto& [name, param] : before) {
@@ -79,7 +79,7 @@ TEST(Parameters, FrozenAndPackedOnesAreLeftOut) {
 }
 
 TEST(Parameters, OfALayerItself) {
-  nn::Q4LinearImpl layer(7, 5);
+  layers::Q4LinearImpl layer(7, 5);
   const auto params = by_name(parameters(layer));
   EXPECT_EQ(params.size(), 3u);
   EXPECT_EQ(params.at("weight").bits, 4);

@@ -25,19 +25,21 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         ("src/report/page.cpp", "<c10/util/Exception.h>", "the reports know neither torch nor Python"),
         ("src/report/page.cpp", '"bie/data/dataset.h"', "report must not know data"),
         ("src/train/loop.cpp", '"report/run_report.h"', "train must not know report"),
-        ("src/kernels/check.h", '"../nn/module.h"', "kernels must not know nn"),
+        ("src/kernels/check.h", '"../layers/module.h"', "kernels must not know layers"),
         ("src/ops/gemm.cpp", '"bie/formats/idx.h"', "ops must not know formats"),
         ("src/formats/idx.cpp", '"bie/data/dataset.h"', "formats must not know data"),
         ("src/data/dataset.cpp", '"bie/ops.h"', "data must not know ops"),
         ("src/formats/idx.cpp", "<ATen/core/Tensor.h>", "the formats know neither torch nor Python"),
-        ("src/data/samples.cpp", '"bie/nn/module.h"', "data must not know nn"),
+        ("src/data/samples.cpp", '"bie/layers/module.h"', "data must not know layers"),
         ("src/data/samples.cpp", "<bie/optim/diode.h>", "data must not know optim"),
         ("src/optim/diode.cpp", '"bie/train/loop.h"', "optim must not know train"),
-        ("src/nn/module.cpp", '"bie/train/loop.h"', "nn must not know train"),
+        ("src/layers/module.cpp", '"bie/models/models.h"', "layers must not know models"),
+        ("src/models/models.cpp", '"bie/train/loop.h"', "models must not know train"),
+        ("src/layers/module.cpp", '"bie/train/loop.h"', "layers must not know train"),
         ("src/train/loop.cpp", '"cli/command.h"', "train must not know cli"),
-        ("include/bie/ops.h", '"bie/nn/module.h"', "ops must not know nn"),
-        ("src/nn/module.cpp", '"bie/extra/thing.h"', "extra has no place in the order"),
-        ("src/extra/thing.cpp", '"bie/nn/module.h"', "extra has no place in the order"),
+        ("include/bie/ops.h", '"bie/layers/module.h"', "ops must not know layers"),
+        ("src/layers/module.cpp", '"bie/extra/thing.h"', "extra has no place in the order"),
+        ("src/extra/thing.cpp", '"bie/layers/module.h"', "extra has no place in the order"),
         ("src/kernels/cpu/isa.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avx512/store.cpp", '"../avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avxvnni.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
@@ -48,7 +50,8 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 )
 def test_bad_include_is_reported(tmp_path, file, include, reason):
     tree(
-        tmp_path, {"src/nn/module.h": "", "src/kernels/cpu/avx2/store.h": "", file: f"// A file.\n#include {include}\n"}
+        tmp_path,
+        {"src/layers/module.h": "", "src/kernels/cpu/avx2/store.h": "", file: f"// A file.\n#include {include}\n"},
     )
     found = check_layers.check(tmp_path)
     assert len(found) == 1
@@ -69,20 +72,20 @@ def test_good_tree_is_silent(tmp_path):
             "src/kernels/cpu/avx2/store.h": "",
             "src/ops/gemm.cpp": '#include <torch/library.h>\n#include "bie/kernels/gemm.h"\n',
             "src/data/samples.cpp": '#include "bie/formats/idx.h"\n#include "bie/data/samples.h"\n',
-            "src/nn/module.cpp": '#include "bie/nn/module.h"\n#include "bie/data/tensor_files.h"\n',
-            "src/train/loop.cpp": '#include "bie/optim/diode.h"\n#include "bie/nn/module.h"\n',
+            "src/layers/module.cpp": '#include "bie/layers/module.h"\n#include "bie/data/tensor_files.h"\n',
+            "src/train/loop.cpp": '#include "bie/optim/diode.h"\n#include "bie/layers/module.h"\n',
             "src/cli/main.cpp": '#include "bie/train/loop.h"\n#include <CLI/CLI.hpp>\n',
-            "tests/nn/module_test.cpp": '#include "bie/train/loop.h"\n',
+            "tests/layers/module_test.cpp": '#include "bie/train/loop.h"\n',
         },
     )
     assert check_layers.check(tmp_path) == []
 
 
 def test_exit_status_follows_the_findings(tmp_path, monkeypatch, capsys):
-    tree(tmp_path, {"src/ops/gemm.cpp": '#include "bie/nn/module.h"\n'})
+    tree(tmp_path, {"src/ops/gemm.cpp": '#include "bie/layers/module.h"\n'})
     monkeypatch.setattr("sys.argv", ["check_layers.py", str(tmp_path)])
     assert check_layers.main() == 1
-    assert capsys.readouterr().out == "src/ops/gemm.cpp:1: includes bie/nn/module.h: ops must not know nn\n"
+    assert capsys.readouterr().out == "src/ops/gemm.cpp:1: includes bie/layers/module.h: ops must not know layers\n"
 
 
 def test_this_repository_keeps_the_order():

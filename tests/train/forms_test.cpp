@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/trainer.h"
 #include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
@@ -14,7 +14,7 @@
 namespace bie::train::test {
 namespace {
 
-using nn::WeightForm;
+using models::WeightForm;
 
 class Forms : public OneThread {
  protected:
@@ -25,10 +25,10 @@ TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
   for (const OptimizerKind optimizer : {OptimizerKind::diodemix, OptimizerKind::adam, OptimizerKind::sgd})
     for (const WeightForm form : {WeightForm::usual, WeightForm::floating, WeightForm::integer})
       for (const int bits : {32, 8, 4, 1}) {
-        SCOPED_TRACE(testing::Message() << name(optimizer) << ", " << nn::name(form) << " weights, " << bits
+        SCOPED_TRACE(testing::Message() << name(optimizer) << ", " << models::name(form) << " weights, " << bits
                                         << " bits");
         if (bits == 32 && form == WeightForm::integer) continue;  // there are none
-        nn::ModelConfig config = small_config(bits);
+        models::ModelConfig config = small_config(bits);
         config.weights = form;
         const auto model = model_of(config);
         const bool integer = form == WeightForm::integer || (form == WeightForm::usual && bits == 1);
@@ -86,7 +86,7 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
   struct Form {
     const char* arch;
     int bits;
-    nn::WeightForm weights;
+    models::WeightForm weights;
     bool norm, quantise_first;
     int linear_bits = 0;
   };
@@ -101,11 +101,11 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
       forms.push_back({"mlp", bits, weights, false, true});
     }
   for (const Form& form : forms) {
-    SCOPED_TRACE(testing::Message() << form.arch << ", " << form.bits << " bits, " << nn::name(form.weights)
+    SCOPED_TRACE(testing::Message() << form.arch << ", " << form.bits << " bits, " << models::name(form.weights)
                                     << " weights, norm " << form.norm);
     const std::string arch = form.arch;
     const data::Dataset data = arch == "mlp" ? data_ : arch == "lenet" ? separable({16, 17}) : few({8, 9});
-    nn::ModelConfig config = small_config(form.bits);
+    models::ModelConfig config = small_config(form.bits);
     config.arch = form.arch;
     if (arch != "mlp") config.depth.reset();
     config.image = {1, data.train_images.size(2), data.train_images.size(3)};
@@ -118,12 +118,12 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
     const at::NoGradGuard no_grad;
     const at::Tensor logits = model->forward(data.test_images);
     const bie::test::Scratch scratch;
-    for (const nn::SavedForm saved : {nn::SavedForm::packed, nn::SavedForm::training}) {
+    for (const models::SavedForm saved : {models::SavedForm::packed, models::SavedForm::training}) {
       const std::string path = scratch.path("a"), again = scratch.path("b");
-      nn::save_model(*model, path, saved);
-      const auto loaded = nn::load_model(path);
+      models::save_model(*model, path, saved);
+      const auto loaded = models::load_model(path);
       EXPECT_TRUE(loaded->forward(data.test_images).equal(logits));
-      nn::save_model(*loaded, again, saved);
+      models::save_model(*loaded, again, saved);
       EXPECT_EQ(bie::test::read_file(again), bie::test::read_file(path));
     }
   }

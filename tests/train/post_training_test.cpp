@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "bie/nn/model_file.h"
-#include "bie/nn/nbit_layer.h"
+#include "bie/layers/nbit_layer.h"
+#include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "tests/support/scratch.h"
 #include "tests/train/small_runs.h"
@@ -53,17 +53,17 @@ TEST(StepSize, RowsAreTheirOwn) {
 
 class PostTrainingTest : public OneThread {
  protected:
-  std::shared_ptr<nn::Classifier> trained(const nn::ModelConfig& config) {
+  std::shared_ptr<models::Classifier> trained(const models::ModelConfig& config) {
     const auto model = model_of(config);
     fit(*model, data_, short_run(4));
     return model;
   }
-  std::shared_ptr<nn::Classifier> lenet(bool norm = true) {
+  std::shared_ptr<models::Classifier> lenet(bool norm = true) {
     data_ = separable({16, 17});
     return trained({.arch = "lenet", .image = {1, 16, 17}, .classes = 3, .hidden = 32, .norm = norm});
   }
   /// How far the logits moved, as a share of their size.
-  double moved(nn::Classifier& from, nn::Classifier& to) {
+  double moved(models::Classifier& from, models::Classifier& to) {
     const at::Tensor a = logits(from, data_.test_images), b = logits(to, data_.test_images);
     return ((a - b).square().mean() / a.square().mean()).sqrt().item<double>();
   }
@@ -71,7 +71,7 @@ class PostTrainingTest : public OneThread {
 };
 
 TEST_F(PostTrainingTest, EightBitsAreClose) {
-  const auto expect_close = [&](nn::Classifier& model) {
+  const auto expect_close = [&](models::Classifier& model) {
     const PostTrained result = quantize(model, data_.train_images, {});
     EXPECT_LT(moved(model, *result.model), 0.03) << model.config().arch;
     ASSERT_EQ(result.layers.size(), result.model->quant_layers().size());
@@ -139,7 +139,7 @@ TEST_F(PostTrainingTest, ChannelsOfTheirOwnWithoutANorm) {
       if (name == "inner") continue;  // its weights are as they were
       EXPECT_LT(many.layers[i].error, one.layers[i].error) << name;
     }
-    auto* head = nn::quant_layers(*many.model).at("head");
+    auto* head = layers::quant_layers(*many.model).at("head");
     EXPECT_GT(head->channel_scale[0].item<float>(), 20 * head->channel_scale[1].item<float>());
   }
 }
@@ -151,7 +151,7 @@ TEST_F(PostTrainingTest, ScalesGoIntoANormWhereThereIsOne) {
   o.bits_of = {{"head", 4}};
   const PostTrained result = quantize(*model, data_.train_images, o);
   EXPECT_TRUE(result.model->config().channel_scales);
-  const auto layers = nn::quant_layers(*result.model);
+  const auto layers = layers::quant_layers(*result.model);
   EXPECT_TRUE(layers.at("head")->channel_scale.defined());
   EXPECT_FALSE(layers.at("conv2.product")->channel_scale.defined());
 }
@@ -167,8 +167,8 @@ TEST_F(PostTrainingTest, TheFileIsTheModel) {
       o.bits_of = {{"head", 8}, {"conv1", 8}, {"conv2", 4}};
       const PostTrained result = quantize(*model, data_.train_images, o);
       EXPECT_EQ(result.model->quant_layers().size(), 4u);
-      nn::save_model(*result.model, scratch.path("m"));
-      const auto loaded = nn::load_model(scratch.path("m"));
+      models::save_model(*result.model, scratch.path("m"));
+      const auto loaded = models::load_model(scratch.path("m"));
       EXPECT_TRUE(logits(*loaded, data_.test_images).equal(logits(*result.model, data_.test_images)));
       EXPECT_EQ(loaded->config().bits_of, o.bits_of);
     }
@@ -186,7 +186,7 @@ TEST_F(PostTrainingTest, TheFloatNetIsLeftAlone) {
 TEST_F(PostTrainingTest, SaturatedSharesAreCounted) {
   const auto model = lenet();
   const PostTrained result = quantize(*model, data_.train_images, {});
-  auto* conv = nn::quant_layers(*result.model).at("conv2.product");
+  auto* conv = layers::quant_layers(*result.model).at("conv2.product");
   at::Tensor seen;
   result.model->set_probe([&](const std::string& name, const at::Tensor& x) {
     if (name == "conv2") seen = x.clone();
@@ -211,7 +211,7 @@ TEST_F(PostTrainingTest, SaturatedSharesAreCounted) {
 
 TEST_F(PostTrainingTest, WhatCannotBeIsRefused) {
   const auto model = lenet();
-  const auto expect = [&](const PostTraining& o, const std::string& part, nn::Classifier& from) {
+  const auto expect = [&](const PostTraining& o, const std::string& part, models::Classifier& from) {
     const std::string sentence = refusal([&] { quantize(from, data_.train_images, o); });
     EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
   };

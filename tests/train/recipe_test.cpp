@@ -15,7 +15,7 @@ TEST(Recipe, DefaultsFollowOptimizerWidthAndNorm) {
     for (const int bits : {32, 8, 4, 1})
       for (const bool norm : {true, false}) {
         SCOPED_TRACE(testing::Message() << name(kind) << ", " << bits << " bits, norm " << norm);
-        nn::ModelConfig config;
+        models::ModelConfig config;
         config.bits = bits;
         config.norm = norm;
         const Recipe r = default_recipe(config, kind);
@@ -38,7 +38,7 @@ TEST(Recipe, TheBatchFollowsTheDataWhereTheyAreFew) {
 TEST(Recipe, DeepNetsTakeTheUsualRateOfSgd) {
   for (const char* arch : {"vgg-small", "resnet20"})
     for (const int bits : {32, 8, 4}) {
-      const nn::ModelConfig config{.arch = arch, .bits = bits};
+      const models::ModelConfig config{.arch = arch, .bits = bits};
       const Recipe r = default_recipe(config, OptimizerKind::sgd);
       EXPECT_EQ(r.lr, 0.1);
       EXPECT_EQ(r.weight_decay, 5e-4);

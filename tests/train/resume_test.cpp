@@ -14,7 +14,7 @@
 
 #include "bie/data/checksum.h"
 #include "bie/data/tensor_files.h"
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/trainer.h"
 #include "formats/folder_lock.h"
 #include "tests/support/scratch.h"
@@ -29,21 +29,22 @@ using bie::test::read_file;
 using bie::test::refusal;
 using bie::test::Scratch;
 using bie::test::write_file;
-using nn::WeightForm;
+using models::WeightForm;
 
 /// A model and how it is trained.
 struct Way {
   std::string name;
-  nn::ModelConfig config;
+  models::ModelConfig config;
   TrainOptions options;
-  nn::StepSizeGuard guard = {};
+  layers::StepSizeGuard guard = {};
 };
 
 std::ostream& operator<<(std::ostream& stream, const Way& way) { return stream << way.name; }
 
 /// 36 steps, a checkpoint every five of them.
 Way way(OptimizerKind optimizer, int bits, WeightForm weights = WeightForm::usual) {
-  Way w{std::string(name(optimizer)) + "_" + std::to_string(bits) + "_" + nn::name(weights), small_config(bits), {}};
+  Way w{
+      std::string(name(optimizer)) + "_" + std::to_string(bits) + "_" + models::name(weights), small_config(bits), {}};
   w.config.weights = weights;
   w.options.optimizer = optimizer;
   w.options.epochs = 3;
@@ -112,7 +113,7 @@ struct Interruption {};
 
 /// One process's part of a run: a fresh model from the same seed, trained to the end or to an interruption.
 struct Part {
-  std::shared_ptr<nn::Classifier> model;
+  std::shared_ptr<models::Classifier> model;
   TrainResult result{};
   std::vector<std::string> notes;
   std::vector<std::int64_t> steps;
@@ -120,7 +121,7 @@ struct Part {
   Part(const Way& w, const data::Dataset& data, const std::string& folder, bool resume,
        std::int64_t interrupt_after = 0)
       : model(model_of(w.config)) {
-    nn::set_step_size_guard(*model, w.guard);
+    layers::set_step_size_guard(*model, w.guard);
     TrainOptions o = w.options;
     o.checkpoints = folder;
     o.resume = resume;
@@ -305,7 +306,7 @@ TEST_F(Resume, ADivergedRunKeepsItsGoodCheckpoints) {
 
 TEST_F(Resume, WhatIsNoCheckpointIsPassedOver) {
   Part whole(way_, data_, "", false), interrupted = run(way_, false, 18);
-  nn::save_model(*interrupted.model, file(20));
+  models::save_model(*interrupted.model, file(20));
   fs::create_directory(file(27));
   Part resumed = run(way_, true);
   expect_notes(resumed.notes, {{"passed over", file(27)}, {"passed over", file(20)}, {"resumed after step 15"}});

@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "bie/nn/state_dict.h"
+#include "bie/layers/state_dict.h"
 
 namespace bie::train::test {
 namespace {
@@ -36,14 +36,16 @@ data::Dataset few(std::array<std::int64_t, 2> size) {
   return data;
 }
 
-nn::ModelConfig small_config(int bits) { return {"mlp", bits, {1, 4, 5}, 3, 32, 1}; }
+models::ModelConfig small_config(int bits) { return {"mlp", bits, {1, 4, 5}, 3, 32, 1}; }
 
-std::shared_ptr<nn::Classifier> model_of(const nn::ModelConfig& config, std::uint64_t seed) {
+std::shared_ptr<models::Classifier> model_of(const models::ModelConfig& config, std::uint64_t seed) {
   at::manual_seed(seed);
-  return nn::make_model(config);
+  return models::make_model(config);
 }
 
-std::shared_ptr<nn::Classifier> small_model(int bits, std::uint64_t seed) { return model_of(small_config(bits), seed); }
+std::shared_ptr<models::Classifier> small_model(int bits, std::uint64_t seed) {
+  return model_of(small_config(bits), seed);
+}
 
 TrainOptions short_run(std::int64_t epochs) {
   TrainOptions o;
@@ -53,8 +55,9 @@ TrainOptions short_run(std::int64_t epochs) {
   return o;
 }
 
-bool same(nn::Classifier& a, nn::Classifier& b) {
-  const nn::StateDict of_a = nn::state_dict(a, /*packed=*/false), of_b = nn::state_dict(b, /*packed=*/false);
+bool same(models::Classifier& a, models::Classifier& b) {
+  const layers::StateDict of_a = layers::state_dict(a, /*packed=*/false),
+                          of_b = layers::state_dict(b, /*packed=*/false);
   if (of_a.size() != of_b.size()) return false;
   for (const auto& [name, tensor] : of_a)
     if (of_b.count(name) == 0 || tensor.scalar_type() != of_b.at(name).scalar_type() || !tensor.equal(of_b.at(name)))

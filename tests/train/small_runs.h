@@ -6,7 +6,7 @@
 #include <array>
 #include <memory>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/train/trainer.h"
 
 namespace bie::train::test {
@@ -18,16 +18,16 @@ data::Dataset separable(std::array<std::int64_t, 2> size = {4, 5});
 data::Dataset few(std::array<std::int64_t, 2> size);
 
 /// An mlp with one inner layer of 32 for `separable`.
-nn::ModelConfig small_config(int bits);
+models::ModelConfig small_config(int bits);
 /// A model of the global generator's numbers from that seed.
-std::shared_ptr<nn::Classifier> model_of(const nn::ModelConfig& config, std::uint64_t seed = 1);
-std::shared_ptr<nn::Classifier> small_model(int bits, std::uint64_t seed = 1);
+std::shared_ptr<models::Classifier> model_of(const models::ModelConfig& config, std::uint64_t seed = 1);
+std::shared_ptr<models::Classifier> small_model(int bits, std::uint64_t seed = 1);
 
 /// Twelve steps an epoch of `separable`.
 TrainOptions short_run(std::int64_t epochs = 8);
 
 /// All tensors are equal, bit for bit.
-bool same(nn::Classifier& a, nn::Classifier& b);
+bool same(models::Classifier& a, models::Classifier& b);
 
 /// The same sums on every machine, however busy: one thread.
 class OneThread : public testing::Test {

@@ -88,7 +88,7 @@ TEST_F(Groups, TextThatSaysNothingLimitsNothing) {
 TEST(UsableCpus, AreAtLeastOne) { EXPECT_GE(usable_cpus(), 1); }
 
 TEST(ThreadsFor, FollowTheWorkOfAStep) {
-  nn::ModelConfig mlp;
+  models::ModelConfig mlp;
   mlp.image = {1, 8, 8};
   mlp.classes = 10;
   mlp.hidden = 100;
@@ -105,7 +105,7 @@ TEST(ThreadsFor, FollowTheWorkOfAStep) {
 }
 
 TEST(ThreadsFor, AConvolutionWorksAtEveryPixel) {
-  nn::ModelConfig resnet;
+  models::ModelConfig resnet;
   resnet.arch = "resnet20";
   resnet.image = {3, 32, 32};
   resnet.classes = 10;

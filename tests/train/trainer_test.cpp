@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/model_file.h"
+#include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/profile.h"
 #include "tests/support/scratch.h"
@@ -74,10 +74,10 @@ TEST_F(Trainer, TheIntegerRateIsThatOfTheIntegerWeightsAlone) {
 }
 
 TEST_F(Trainer, FrozenBinaryWeightsStayWhileTheRestTrains) {
-  for (const nn::WeightForm form : {nn::WeightForm::floating, nn::WeightForm::integer})
+  for (const models::WeightForm form : {models::WeightForm::floating, models::WeightForm::integer})
     for (const OptimizerKind optimizer : {OptimizerKind::diodemix, OptimizerKind::adam, OptimizerKind::sgd}) {
-      SCOPED_TRACE(testing::Message() << nn::name(form) << ", " << name(optimizer));
-      nn::ModelConfig config = small_config(1);
+      SCOPED_TRACE(testing::Message() << models::name(form) << ", " << name(optimizer));
+      models::ModelConfig config = small_config(1);
       config.weights = form;
       TrainOptions o = short_run(2);
       o.optimizer = optimizer;
@@ -91,15 +91,15 @@ TEST_F(Trainer, FrozenBinaryWeightsStayWhileTheRestTrains) {
 }
 
 TEST_F(Trainer, FreezingAndWideGradientsEndWithTheirRun) {
-  for (const nn::WeightForm form : {nn::WeightForm::floating, nn::WeightForm::integer}) {
-    nn::ModelConfig config = small_config(1);
+  for (const models::WeightForm form : {models::WeightForm::floating, models::WeightForm::integer}) {
+    models::ModelConfig config = small_config(1);
     config.weights = form;
     const auto model = model_of(config);
     TrainOptions frozen = short_run(1);
     frozen.freeze_binary = true;
     EXPECT_EQ(fit(*model, data_, frozen).flipped, 0);
-    EXPECT_GT(fit(*model, data_, short_run(2)).flipped, 0) << nn::name(form);
-    EXPECT_EQ(fit(*model, data_, frozen).flipped, 0) << nn::name(form);
+    EXPECT_GT(fit(*model, data_, short_run(2)).flipped, 0) << models::name(form);
+    EXPECT_EQ(fit(*model, data_, frozen).flipped, 0) << models::name(form);
   }
   const auto model = small_model(1);
   const auto grad_type = [&](bool wide) {
@@ -306,9 +306,9 @@ TEST_F(Trainer, OptionsOutOfRangeAreRefused) {
 }
 
 TEST_F(Trainer, WhatWouldDoNothingIsRefused) {
-  using nn::WeightForm;
+  using models::WeightForm;
   const auto sentence = [&](int bits, WeightForm weights, const auto& change) {
-    nn::ModelConfig config = small_config(bits);
+    models::ModelConfig config = small_config(bits);
     config.weights = weights;
     TrainOptions o = short_run(1);
     change(o);
@@ -324,7 +324,7 @@ TEST_F(Trainer, WhatWouldDoNothingIsRefused) {
   const auto renew = [](TrainOptions& o) { o.renew_scale_every = 3; };
   for (const int bits : widths)
     for (const WeightForm weights : {WeightForm::usual, WeightForm::floating, WeightForm::integer}) {
-      SCOPED_TRACE(testing::Message() << bits << " bits, " << nn::name(weights) << " weights");
+      SCOPED_TRACE(testing::Message() << bits << " bits, " << models::name(weights) << " weights");
       const bool float_only = bits == 32 && weights == WeightForm::integer;
       if (float_only) {
         expect_sentence(sentence(bits, weights, [](TrainOptions&) {}), "weights is int8", "32 bits");
@@ -467,14 +467,14 @@ TEST_F(Trainer, DigitsAreLearntAtEveryWidth) {
   const data::Dataset digits = data::load_dataset("digits");
   for (const int bits : widths) {
     at::manual_seed(0);
-    const auto model = nn::make_model({"mlp", bits, {1, 8, 8}, 10, 256, 2});
+    const auto model = models::make_model({"mlp", bits, {1, 8, 8}, 10, 256, 2});
     TrainOptions o;
     o.epochs = 6;
     const TrainResult result = fit(*model, digits, o);
     EXPECT_GE(result.test_accuracy, 0.93) << bits;
     const bie::test::Scratch scratch;
-    nn::save_model(*model, scratch.path("m"));
-    const auto loaded = nn::load_model(scratch.path("m"));
+    models::save_model(*model, scratch.path("m"));
+    const auto loaded = models::load_model(scratch.path("m"));
     EXPECT_EQ(accuracy(*loaded, digits.test_images, digits.test_labels), result.test_accuracy) << bits;
   }
 }

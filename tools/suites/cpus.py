@@ -47,7 +47,7 @@ def isa_caps() -> list[str]:
 def run_as_another_cpu(setting: dict[str, str], said: str) -> None:
     """What trains and what compares floats, under one setting."""
     for executable in test_executables("release"):
-        if executable.name in ("bie_nn_test", "bie_train_test", "bie_optim_test"):
+        if executable.name in ("bie_layers_test", "bie_models_test", "bie_train_test", "bie_optim_test"):
             run_gtest(executable, f" {said}", environment(**setting))
 
 

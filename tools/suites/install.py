@@ -35,4 +35,4 @@ def suite_install() -> None:
     if build("kernels-only", torch_free=True):
         install_and_use("kernels-only", "kernels", torch_free=True)
     if build("release"):
-        install_and_use("release", "nn", torch_free=False)
+        install_and_use("release", "train", torch_free=False)

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/quant_layer.h"
+#include "bie/layers/quant_layer.h"
 #include "bie/train/history.h"
 
 namespace bie::train {
@@ -15,7 +15,7 @@ namespace bie::train {
 struct Checkpoint {
   std::int64_t step = 0;  ///< steps done
   std::string run;        ///< JSON of what has to be the same to go on
-  nn::StateDict tensors;
+  layers::StateDict tensors;
   std::vector<Epoch> history = {};
 };
 

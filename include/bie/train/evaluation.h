@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::train {
 
@@ -15,17 +15,17 @@ namespace bie::train {
 inline constexpr std::int64_t evaluation_batch = 256;
 
 /// [images, classes] on the CPU, in evaluation mode on the model's device.
-at::Tensor logits(nn::Classifier& model, const at::Tensor& images);
+at::Tensor logits(models::Classifier& model, const at::Tensor& images);
 
 /// Share of images whose largest logit is the label's, in evaluation mode.
-double accuracy(nn::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
+double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
 /// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the
 /// device of the model, until it is done there.
-double latency(nn::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
+double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
 
-/// Of each 8- and 4-bit layer by name (nn::layer_names) the share of its activations that lie beyond the codes and are
-/// clipped, in evaluation mode on the model's device.
-std::map<std::string, double> saturated_shares(nn::Classifier& model, const at::Tensor& images);
+/// Of each 8- and 4-bit layer by name (models::layer_names) the share of its activations that lie beyond the codes and
+/// are clipped, in evaluation mode on the model's device.
+std::map<std::string, double> saturated_shares(models::Classifier& model, const at::Tensor& images);
 
 }  // namespace bie::train

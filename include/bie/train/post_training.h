@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::train {
 
@@ -42,14 +42,14 @@ struct LayerError {
 };
 
 struct PostTrained {
-  std::shared_ptr<nn::Classifier> model;  ///< in evaluation mode, quantised layers packed
+  std::shared_ptr<models::Classifier> model;  ///< in evaluation mode, quantised layers packed
   std::vector<LayerError> layers;
 };
 
 /// `model` is a float net, in evaluation mode afterwards and otherwise left alone. The output's mean error of each
 /// channel is taken off its norm or bias (Nagel et al. 2019, "Data-Free Quantization", section 4.2).
 /// A ValueError for a net that is quantised already, and for options that cannot be met.
-PostTrained quantize(nn::Classifier& model, const at::Tensor& calibration, const PostTraining& options);
+PostTrained quantize(models::Classifier& model, const at::Tensor& calibration, const PostTraining& options);
 
 /// The step size of `values` with codes of 8 or 4 bits, for tests and tools; positive even where all are zero.
 double step_size(const at::Tensor& values, int bits, StepRule rule, double percentile);

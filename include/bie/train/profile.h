@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::train {
 
@@ -20,7 +20,7 @@ struct OperatorTime {
 /// Forward passes over the first `batch` images (repeated as needed) in evaluation mode, the longest operators first.
 /// Watching costs each call part of a microsecond, which counts as its own.
 /// @throws c10::ValueError for no images, batch or repeats below 1, and for a model that is not on the CPU.
-std::vector<OperatorTime> operator_times(nn::Classifier& model, const at::Tensor& images, std::int64_t batch,
+std::vector<OperatorTime> operator_times(models::Classifier& model, const at::Tensor& images, std::int64_t batch,
                                          int repeats);
 
 }  // namespace bie::train

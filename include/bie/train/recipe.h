@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/optim/schedule.h"
 
 namespace bie::train {
@@ -34,6 +34,6 @@ struct Recipe {
 /// 8 on, that gives six.
 std::int64_t default_batch(std::int64_t images);
 
-Recipe default_recipe(const nn::ModelConfig& config, OptimizerKind optimizer);
+Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer);
 
 }  // namespace bie::train

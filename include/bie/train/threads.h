@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 
 namespace bie::train {
 
@@ -17,11 +17,11 @@ double cpu_quota(const std::filesystem::path& proc = "/proc/self");
 int usable_cpus();
 
 /// Multiply-adds of one image's forward pass, pools left out of account.
-double multiply_adds(const nn::ModelConfig& config);
+double multiply_adds(const models::ModelConfig& config);
 
 /// Threads for steps of this many images: one for each `work_of_a_thread` multiply-adds of a step, from 1 to `most`.
 /// Waiting for another thread costs a small step more than it saves. docs/measured/threads.md says why this size.
-int threads_for(const nn::ModelConfig& config, std::int64_t images, int most);
+int threads_for(const models::ModelConfig& config, std::int64_t images, int most);
 inline constexpr double work_of_a_thread = 3e7;
 
 }  // namespace bie::train

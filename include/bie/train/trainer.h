@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bie/data/dataset.h"
-#include "bie/nn/models.h"
+#include "bie/models/models.h"
 #include "bie/optim/diode_mix.h"
 #include "bie/train/augmentation.h"
 #include "bie/train/history.h"
@@ -43,7 +43,7 @@ struct TrainOptions {
 };
 
 /// The rates of a run: those of the options, and the defaults of the model's width for the others.
-Recipe recipe_of(const nn::ModelConfig& config, const TrainOptions& options);
+Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& options);
 
 struct Progress {
   std::int64_t epoch, epochs;  ///< epochs done, of how many
@@ -88,7 +88,7 @@ struct TrainResult {
 /// device; the bits are then those of neither alone.
 /// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
 /// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
-TrainResult fit(nn::Classifier& model, const data::Dataset& data, const TrainOptions& options,
+TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& options,
                 const Listener& listener = {});
 
 }  // namespace bie::train

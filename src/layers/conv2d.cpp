@@ -1,0 +1,125 @@
+#include "bie/layers/conv2d.h"
+
+#include <c10/util/Exception.h>
+
+namespace bie::layers {
+namespace {
+
+template <class Options>
+std::vector<std::int64_t> filter_shape(const char* kind, const Options& o) {
+  TORCH_CHECK_VALUE(o.groups >= 1 && o.in_channels % o.groups == 0 && o.out_channels % o.groups == 0, kind, ": ",
+                    o.groups, " groups do not divide ", o.in_channels, " and ", o.out_channels, " channels");
+  return {o.out_channels, o.in_channels / o.groups, o.kernel_size[0], o.kernel_size[1]};
+}
+
+/// Of rows with several codes a byte.
+std::vector<std::int64_t> packed_shape(const std::vector<std::int64_t>& filter, std::int64_t codes_a_byte) {
+  if (filter[1] % codes_a_byte == 0) return {filter[0], filter[2], filter[3], filter[1] / codes_a_byte};
+  return {filter[0], (filter[1] * filter[2] * filter[3] + codes_a_byte - 1) / codes_a_byte};
+}
+
+const char* nbit_kind(int bits) { return bits == 8 ? "Q8Conv2d" : "Q4Conv2d"; }
+
+std::vector<std::int64_t> nbit_packed_shape(int bits, const QConv2dOptions& o) {
+  const std::vector<std::int64_t> filter = filter_shape(nbit_kind(bits), o);
+  return bits == 8 ? filter : packed_shape(filter, 2);
+}
+
+template <class Options>
+std::string geometry(const Options& o) {
+  std::string text = c10::str(", kernel_size=", at::IntArrayRef(o.kernel_size));
+  const auto add = [&](const char* name, const std::array<std::int64_t, 2>& pair, std::int64_t usual) {
+    if (pair[0] != usual || pair[1] != usual) text += c10::str(", ", name, "=", at::IntArrayRef(pair));
+  };
+  add("stride", o.stride, 1);
+  add("padding", o.padding, 0);
+  add("dilation", o.dilation, 1);
+  if (o.groups > 1) text += c10::str(", groups=", o.groups);
+  return text;
+}
+
+std::string binary_geometry(const BinaryConv2dOptions& o) {
+  std::string text = geometry(o);
+  if (o.padding_value != -1) text += c10::str(", padding_value=", o.padding_value);
+  return text;
+}
+
+void check_rank(const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
+}
+
+/// A sentence unless the window fits somewhere.
+template <class Options>
+void check_window(const Options& o, const at::Tensor& x) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t span = o.dilation[i] * (o.kernel_size[i] - 1) + 1;
+    const std::int64_t size = x.size(static_cast<std::int64_t>(i) + 2) + 2 * o.padding[i];
+    TORCH_CHECK_VALUE(size >= span, "x is ", x.sizes(), ", smaller than a kernel of ", at::IntArrayRef(o.kernel_size),
+                      " with padding ", at::IntArrayRef(o.padding), " and dilation ", at::IntArrayRef(o.dilation));
+  }
+}
+
+}  // namespace
+
+BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
+    : BinaryLayer({"BinaryConv2d", 1, filter_shape("BinaryConv2d", o), packed_shape(filter_shape("BinaryConv2d", o), 8),
+                   at::kByte, 1, o.latent, o.bias, binary_geometry(o), /*has_channel_scale=*/false, o.groups},
+                  o.symmetric),
+      options_(o) {
+  TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
+                    ", -1 or 0 is wanted");
+}
+
+at::Tensor BinaryConv2dImpl::prepack(const at::Tensor& packed) const {
+  return ops::binary_conv2d_prepack(packed, options_.in_channels, options_.kernel_size, options_.groups,
+                                    options_.padding_value);
+}
+
+void BinaryConv2dImpl::check_input(const at::Tensor& x) const {
+  check_rank(x);
+  QuantLayer::check_input(x);
+  check_window(options_, x);
+}
+
+at::Tensor BinaryConv2dImpl::known_layout(const at::Tensor& packed, bool /*has_scales*/) const {
+  return known_filter_layout(packed);
+}
+
+at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
+  if (is_training()) prepare_params();
+  const Activation a = activation(x);
+  const Operand w = operand();
+  return finish(ops::binary_conv2d(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                                   {options_.stride, options_.padding, options_.dilation, options_.groups,
+                                    options_.padding_value, options_.kernel_size, w.anchor, w.panels}));
+}
+
+QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
+    : NbitLayer({nbit_kind(bits), bits, filter_shape(nbit_kind(bits), o), nbit_packed_shape(bits, o), at::kChar, 1,
+                 o.latent, o.bias, geometry(o), o.channel_scales, o.groups}),
+      options_(o) {
+  set_grad_mode(o.grad_mode);
+}
+
+at::Tensor QConv2dImpl::prepack(const at::Tensor& packed) const {
+  if (weight_bits() == 8) return ops::q8_conv2d_prepack(packed, options_.groups);
+  return ops::q4_conv2d_prepack(packed, options_.in_channels, options_.kernel_size, options_.groups);
+}
+
+void QConv2dImpl::check_input(const at::Tensor& x) const {
+  check_rank(x);
+  QuantLayer::check_input(x);
+  check_window(options_, x);
+}
+
+at::Tensor QConv2dImpl::forward(const at::Tensor& x) {
+  if (is_training()) prepare_params();
+  const Activation a = activation(x);
+  const Operand w = operand();
+  const auto op = weight_bits() == 8 ? ops::q8_conv2d : ops::q4_conv2d;
+  return finish(op(a.x, w.weight, scale_a, w.scale_w, a.bias_a,
+                   {options_.stride, options_.padding, options_.dilation, options_.groups, options_.kernel_size,
+                    smallest_step(), grad_mode(), w.anchor, w.panels}));
+}
+
+}  // namespace bie::layers

@@ -1,0 +1,134 @@
+#include "models/blocks.h"
+
+#include <ATen/ops/max_pool2d.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "bie/layers/conv2d.h"
+#include "bie/layers/linear.h"
+#include "bie/ops.h"
+
+namespace bie::models {
+namespace {
+
+using ops::NormNumbers, ops::TailActivation;
+
+bool is_latent(const ModelConfig& c, const PlannedLayer& l) {
+  return c.weights == WeightForm::floating || (c.weights == WeightForm::usual && l.bits > 1);
+}
+
+// A layer without a bias has a BatchNorm behind it, which can hold scales of channels too.
+
+std::shared_ptr<layers::QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+  const bool latent = is_latent(c, l);
+  const layers::QLinearOptions options{.in_features = l.in,
+                                       .out_features = l.out,
+                                       .latent = latent,
+                                       .bias = bias,
+                                       .channel_scales = c.channel_scales && bias};
+  if (l.bits == 8) return std::make_shared<layers::Q8LinearImpl>(options);
+  if (l.bits == 4) return std::make_shared<layers::Q4LinearImpl>(options);
+  return std::make_shared<layers::BinaryLinearImpl>(layers::BinaryLinearOptions{l.in, l.out, latent, bias});
+}
+
+std::shared_ptr<layers::QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+  const auto fill = [&](auto options) {
+    options.stride = {l.stride, l.stride};
+    options.padding = {l.padding, l.padding};
+    options.latent = is_latent(c, l);
+    options.bias = bias;
+    return options;
+  };
+  if (l.bits == 1)
+    return std::make_shared<layers::BinaryConv2dImpl>(
+        fill(layers::BinaryConv2dOptions{l.in, l.out, {l.kernel, l.kernel}}));
+  layers::QConv2dOptions options = fill(layers::QConv2dOptions{l.in, l.out, {l.kernel, l.kernel}});
+  options.channel_scales = c.channel_scales && bias;
+  if (l.bits == 8) return std::make_shared<layers::Q8Conv2dImpl>(options);
+  return std::make_shared<layers::Q4Conv2dImpl>(options);
+}
+
+template <class Impl>
+bool read_numbers(const torch::nn::Module& module, NormNumbers* numbers) {
+  const auto* norm = dynamic_cast<const Impl*>(&module);
+  if (norm == nullptr) return false;
+  *numbers = {norm->running_mean, norm->running_var, norm->weight, norm->bias, norm->options.eps()};
+  return true;
+}
+
+/// Whether a BatchNorm, or none, has fixed numbers: in evaluation.
+bool has_numbers(const torch::nn::AnyModule& norm, NormNumbers* numbers) {
+  if (norm.is_empty()) return true;
+  const std::shared_ptr<torch::nn::Module> module = norm.ptr();
+  return !module->is_training() && (read_numbers<torch::nn::BatchNorm1dImpl>(*module, numbers) ||
+                                    read_numbers<torch::nn::BatchNorm2dImpl>(*module, numbers));
+}
+
+TailActivation tail_of(Activation act, const torch::nn::PReLU& prelu) {
+  switch (act) {
+    case Activation::relu: return {TailActivation::relu, {}};
+    case Activation::prelu: return {TailActivation::prelu, prelu->weight};
+    default: return {};
+  }
+}
+
+}  // namespace
+
+at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x) {
+  if (norm.is_empty()) return x;
+  NormNumbers numbers;
+  if (has_numbers(norm, &numbers) && ops::has_block_tail(x, numbers, {}, {})) return ops::block_tail(x, numbers);
+  return norm.forward(x);
+}
+
+Product::Product(const ModelConfig& c, const PlannedLayer& l, bool bias) : name_(l.name) {
+  if (l.bits < 32)
+    low_ = l.is_conv() ? low_conv(c, l, bias) : low_linear(c, l, bias);
+  else if (l.is_conv())
+    full_ = torch::nn::AnyModule(torch::nn::Conv2d(
+        torch::nn::Conv2dOptions(l.in, l.out, l.kernel).stride(l.stride).padding(l.padding).bias(bias)));
+  else
+    full_ = torch::nn::AnyModule(torch::nn::Linear(torch::nn::LinearOptions(l.in, l.out).bias(bias)));
+}
+
+std::shared_ptr<torch::nn::Module> Product::module() const {
+  return low_ ? std::static_pointer_cast<torch::nn::Module>(low_) : full_.ptr();
+}
+
+at::Tensor Product::forward(const at::Tensor& x) {
+  if (probe_) probe_(name_, x);
+  return low_ ? low_->forward(x) : full_.forward(x);
+}
+
+Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)
+    : product_(std::make_shared<Product>(c, l, /*bias=*/!c.norm)), act_(act) {
+  register_module("product", product_->module());
+  // A ReLU or a pool leaves a binary convolution no signs. Without learned numbers, which bias_a and scale_a would only
+  // repeat.
+  if (c.norm && l.is_conv() && l.bits == 1) {
+    signs_norm_ = torch::nn::AnyModule(torch::nn::BatchNorm2d(torch::nn::BatchNormOptions(l.in).affine(false)));
+    register_module("signs_norm", signs_norm_.ptr());
+  }
+  if (c.norm) {
+    norm_ = l.is_conv() ? torch::nn::AnyModule(torch::nn::BatchNorm2d(l.out))
+                        : torch::nn::AnyModule(torch::nn::BatchNorm1d(l.out));
+    register_module("norm", norm_.ptr());
+  }
+  if (act_ == Activation::prelu) prelu_ = register_module("act", torch::nn::PReLU());
+}
+
+at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut, std::int64_t pool) {
+  const at::Tensor product = product_->forward(normalised(signs_norm_, x));
+  NormNumbers numbers;
+  const TailActivation act = tail_of(act_, prelu_);
+  const bool pools = pool == 1 || (product.dim() == 4 && product.size(2) >= pool && product.size(3) >= pool);
+  if (!is_training() && pools && has_numbers(norm_, &numbers) && ops::has_block_tail(product, numbers, shortcut, act))
+    return ops::block_tail(product, numbers, shortcut, act, pool);
+  at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
+  if (shortcut.defined()) y = y + shortcut;
+  y = act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);
+  return pool == 1 ? y : at::max_pool2d(y, pool);
+}
+
+}  // namespace bie::models

@@ -1,0 +1,56 @@
+// What the classifiers are made of: a linear or convolution at some width, and what follows it.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+
+#include <memory>
+#include <string>
+
+#include "bie/models/models.h"
+#include "models/model_plan.h"
+
+namespace bie::models {
+
+/// A linear or convolution, float or quantised.
+class Product {
+ public:
+  /// @param bias  an output bias.
+  Product(const ModelConfig& config, const PlannedLayer& layer, bool bias);
+
+  at::Tensor forward(const at::Tensor& x);
+  std::shared_ptr<torch::nn::Module> module() const;
+  const std::shared_ptr<layers::QuantLayer>& low() const { return low_; }  ///< undefined for a float one
+  const std::string& name() const { return name_; }
+  void set_probe(Probe probe) { probe_ = std::move(probe); }
+
+ private:
+  std::string name_;
+  torch::nn::AnyModule full_;
+  std::shared_ptr<layers::QuantLayer> low_;
+  Probe probe_;
+};
+
+/// BatchNorm, in evaluation in one pass.
+at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x);
+
+/// A product, BatchNorm where the model has it (the product has an output bias where not), an activation function, in
+/// front of which a shortcut may be added. A binary convolution of such a model reads normalised features.
+class Block : public torch::nn::Module {
+ public:
+  Block(const ModelConfig& config, const PlannedLayer& layer, Activation act = Activation::prelu);
+  /// @param pool  the largest of each pool x pool square of the result is kept, 1: all.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& shortcut = {}, std::int64_t pool = 1);
+  const std::shared_ptr<Product>& product() const { return product_; }
+  std::shared_ptr<torch::nn::Module> norm() const { return norm_.is_empty() ? nullptr : norm_.ptr(); }
+
+ private:
+  std::shared_ptr<Product> product_;
+  torch::nn::AnyModule signs_norm_, norm_;
+  Activation act_;
+  torch::nn::PReLU prelu_{nullptr};
+};
+
+}  // namespace bie::models
