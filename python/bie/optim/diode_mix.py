@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bie._weak_sets import members
-from bie.nn.state.layer_state import alive
+from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
 from bie.weights.parameters import QuantParameter, integer_optimizers
 from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bie._operators import ops
-from bie.nn.state.layer_state import Seen
 from bie.nn.state.quant_layer import QuantLayer
+from bie.nn.state.seen import Seen
 from bie.nn.state.step_size import EPS, code_factor, smallest_step
 from bie.weights.parameters import CodesParameter
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from bie._operators import ANCHOR, FROZEN, ops
 from bie.errors import ShapeError
-from bie.nn.state.layer_state import LayerState, version_of
+from bie.nn.state.layer_state import LayerState
 from bie.nn.state.saved_tensors import past_hooks
+from bie.nn.state.seen import version_of
 from bie.nn.state.step_size import (
     COMPATS,
     GRAD_MODES,
