@@ -92,7 +92,7 @@ def test_opt_weight(kind):
     layer.generate_quantized_weight()
     assert torch.equal(layer.opt_weight, packed)
     assert layer.opt_weight is layer.qweight
-    assert tuple(packed.shape) == layer._packed_shape()
+    assert tuple(packed.shape) == kind.packed
 
 
 @every_kind
@@ -199,7 +199,7 @@ def test_preparing_keeps_the_parameter(kind):
     weight = layer.weight
     layer(kind.batch())
     assert layer.weight is weight and weight.dtype == torch.int8
-    assert type(weight) is type(layer)._integer_parameter
+    assert type(weight) is kind.parameter
 
 
 def test_packed_activations():

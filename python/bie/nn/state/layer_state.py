@@ -38,7 +38,6 @@ class _Sources(NamedTuple):
 class LayerState(IntegerWeight, nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
-    _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
     _packed_type: ClassVar[torch.dtype]
     _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
     _scale_w_is_parameter: ClassVar[bool] = False  # as in some of BITorch Engine's classes
