@@ -15,7 +15,7 @@ from bie.weights.parameters import CodesParameter
 
 
 class CodesLayer(QuantLayer):
-    """Mixin, before a base class of the API: weights and activations are 8- or 4-bit codes times one scale."""
+    """Mixin, before the base of a kind: weights and activations are 8- or 4-bit codes times one scale."""
 
     _packed_type = torch.int8
     _integer_parameter = CodesParameter
