@@ -253,7 +253,7 @@ def convert(
     hold them (a dtype, groups, padding), or where it has hooks.
 
     Args:
-        target: a linear or convolution class of this package; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
+        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         options: further arguments of the new layers' constructors.
