@@ -14,7 +14,7 @@ from kinds import KINDS
 from torch import nn
 
 from bie import load_checkpoint
-from bie.nn import Q8Linear, Q8MatMul
+from bie.nn import BinaryLinear, Q8Linear, Q8MatMul
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 
