@@ -24,10 +24,11 @@ _PLAIN_TORCH = ("LearnableBias",)
 HEAD = """\
 <!-- Written by tools/support_matrix.py; change that. -->
 # What runs where
-
-All names of BITorch Engine 0.2.6 import, wherever the package does. Names with `Cuda` or `Cutlass` in them are names:
-the classes run on any CPU, and none asks for a GPU.
 """
+
+NAMES = """\
+All names of BITorch Engine 0.2.6 import, wherever the package does. Names with `Cuda` or `Cutlass` in them are names:
+the classes run on any CPU, and none asks for a GPU."""
 
 PLAIN = """\
 `DiodeMix`, the packing functions and the quantisers call the same operators. `GaLoreProjector`, `LearnableBias`, the
@@ -69,6 +70,25 @@ def _classes() -> list[tuple[str, str]]:
     return found
 
 
+def _layers(answers: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """A row for each layer of bie.nn: where it runs, and what BITorch Engine calls it."""
+    import torch
+
+    from bie import _missing, nn
+
+    theirs = [thing for entry in tomllib.loads(CONTRACT.read_text())["name"] if isinstance(thing := _load(entry), type)]
+    waiting = {name.rpartition(".")[2]: f"waits for `{operator}`" for name, operator in _missing.missing("bie")}
+    rows = []
+    for name in nn.__all__:
+        cls = getattr(nn, name)
+        if not isinstance(cls, type) or not issubclass(cls, torch.nn.Module) or cls is nn.QuantLayer:
+            continue
+        names = dict.fromkeys(f"`{other.__name__}`" for other in theirs if issubclass(other, cls))
+        where = (waiting[name],) * len(answers) if name in waiting else answers
+        rows.append((f"`{name}`", *where, ", ".join(names)))
+    return rows
+
+
 def _table(*rows: tuple[str, ...]) -> str:
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
@@ -86,7 +106,13 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            "## Layers and functions that compute",
+            "## Layers of `bie.nn`",
+            "",
+            _table(("class", *on, "in BITorch Engine"), *_layers(answers)),
+            "",
+            "## Layers and functions of `bitorch_engine` that compute",
+            "",
+            NAMES,
             "",
             _table(("class", "import from", *on), *computing),
             "",

@@ -26,7 +26,7 @@ def _layer_classes(layers: Iterable[type] | None, *, packable: bool) -> tuple[ty
 
 
 def prepare(model: nn.Module, layers: Iterable[type] | None = None) -> None:
-    """Calls ``prepare_params`` of every layer of the classes ``layers`` (all of ours by default), the root included.
+    """Calls ``prepare_params`` of every layer of the classes ``layers`` (by default all), the root included.
 
     Example::
 

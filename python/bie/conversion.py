@@ -192,7 +192,7 @@ class ConversionReport:
 
 
 def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
-    """{nn.Linear or nn.Conv2d: class of ours}."""
+    """{nn.Linear or nn.Conv2d: the class that takes its place}."""
     if isinstance(target, str):
         if target not in NAMED:
             raise ValueError(f"convert: target is {target!r}, {', '.join(NAMED)} or a class is wanted")
@@ -253,7 +253,7 @@ def convert(
     hold them (a dtype, groups, padding), or where it has hooks.
 
     Args:
-        target: a class of ours; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
+        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         options: further arguments of the new layers' constructors.

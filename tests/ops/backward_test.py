@@ -100,20 +100,23 @@ def test_the_weights_gradient_in_every_dtype(operators, name, reference):
     assert torch.equal(codes, operators.int8_grad(wanted))
 
 
-def test_packed_weights_hand_gradients_on_but_take_none(operators):
-    for name, shape, dtype in (
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
         ("binary_linear", (5, 1), torch.uint8),
         ("q4_linear", (5, 4), torch.int8),
         ("q4_conv2d", (5, 9), torch.int8),
         ("binary_conv2d", (5, 3), torch.uint8),
-    ):
-        g, x, *_ = tensors(name)
-        packed = torch.zeros(shape, dtype=dtype)
-        grad_x, grad_w, _, _ = call(operators, name, g, x, packed, weight_grad=None)
-        assert grad_x.shape == x.shape and grad_w is None
-        for device in ("cpu", "meta"):
-            with pytest.raises(ValueError, match="cannot be trained"):
-                call(operators, name, g, x, packed, device=device)
+    ],
+)
+def test_packed_weights_hand_gradients_on_but_take_none(operators, name, shape, dtype):
+    g, x, *_ = tensors(name)
+    packed = torch.zeros(shape, dtype=dtype)
+    grad_x, grad_w, _, _ = call(operators, name, g, x, packed, weight_grad=None)
+    assert grad_x.shape == x.shape and grad_w is None
+    for device in ("cpu", "meta"):
+        with pytest.raises(ValueError, match="cannot be trained"):
+            call(operators, name, g, x, packed, device=device)
 
 
 FUZZ = """

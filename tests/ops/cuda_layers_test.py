@@ -218,58 +218,65 @@ def calls(operators):
     return out
 
 
+CALLS = [f"{layer}_linear{way} {m}" for layer in ("binary", "q8", "q4") for m in (2, 70) for way in ("", "_backward")]
+CALLS += [f"{layer}_conv2d{way}" for layer in ("q8", "q4") for way in ("", "_backward")]
+
+
+@pytest.fixture(params=CALLS)
+def call(operators, request):
+    return dict(calls(operators))[request.param]
+
+
+def test_the_calls_have_these_names(operators):
+    assert [name for name, _ in calls(operators)] == CALLS
+
+
 def flat(result):
     return [result] if isinstance(result, torch.Tensor) else list(result)
 
 
-def test_nothing_waits_for_the_device(operators):
-    for name, call in calls(operators):
-        call()  # loads modules
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            call()
-        except RuntimeError as error:
-            pytest.fail(f"{name}: {error}")
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+def test_nothing_waits_for_the_device(call):
+    call()  # loads modules
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
-def test_every_call_is_captured_in_a_graph(operators):
-    for name, call in calls(operators):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            wanted = [t.clone() for t in flat(call())]
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = flat(call())
-        for t in found:
-            t.fill_(-7)
-        graph.replay()
-        torch.cuda.synchronize()
-        for a, b in zip(found, wanted, strict=True):
-            assert torch.equal(a, b), name
+def test_every_call_is_captured_in_a_graph(call):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        wanted = [t.clone() for t in flat(call())]
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = flat(call())
+    for t in found:
+        t.fill_(-7)
+    graph.replay()
+    torch.cuda.synchronize()
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.equal(a, b)
 
 
-def test_steady_calls_take_no_new_memory(operators):
-    for name, call in calls(operators):
-        for _ in range(3):
-            call()
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_stats()["num_device_alloc"]
-        for _ in range(10):
-            call()
-        assert torch.cuda.memory_stats()["num_device_alloc"] == before, name
+def test_steady_calls_take_no_new_memory(call):
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()["num_device_alloc"]
+    for _ in range(10):
+        call()
+    assert torch.cuda.memory_stats()["num_device_alloc"] == before
 
 
-def test_the_same_bits_every_time(operators):
-    for name, call in calls(operators):
-        first = [t.clone() for t in flat(call())]
-        for _ in range(5):
-            for a, b in zip(flat(call()), first, strict=True):
-                assert torch.equal(a, b), name
+def test_the_same_bits_every_time(call):
+    first = [t.clone() for t in flat(call())]
+    for _ in range(5):
+        for a, b in zip(flat(call()), first, strict=True):
+            assert torch.equal(a, b)
 
 
 def test_another_stream(operators):

@@ -139,9 +139,9 @@ def samples(operators):
     ]
 
 
-def test_opcheck(operators):
-    for op, args, kwargs in samples(operators):
-        torch.library.opcheck(op.default, args, kwargs)
+def test_opcheck(sample):
+    op, args, kwargs = sample
+    torch.library.opcheck(op.default, args, kwargs)
 
 
 def test_every_operator_is_a_sample(operators):
@@ -150,45 +150,48 @@ def test_every_operator_is_a_sample(operators):
     assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
 
 
-def test_meta_shapes_and_dtypes_are_the_real_ones(operators):
+def test_meta_shapes_and_dtypes_are_the_real_ones(sample):
     def meta(value):
         return value.detach().to("meta") if isinstance(value, torch.Tensor) else value
 
-    for op, args, kwargs in samples(operators):
-        if op.__name__.endswith("_"):  # in place: nothing comes back
+    op, args, kwargs = sample
+    real = op(*[a.detach() if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+    fake = op(*map(meta, args), **kwargs)
+    if op.__name__.endswith("_"):
+        assert real is None and fake is None
+        return
+    pairs = zip(real, fake, strict=True) if isinstance(real, tuple) else [(real, fake)]
+    for r, f in pairs:
+        if r is None:  # an undefined gradient
+            assert f is None
             continue
-        real = op(*[a.detach() if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
-        fake = op(*map(meta, args), **kwargs)
-        pairs = zip(real, fake, strict=True) if isinstance(real, tuple) else [(real, fake)]
-        for r, f in pairs:
-            if r is None:  # an undefined gradient
-                assert f is None, op
-                continue
-            assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride()), op
+        assert (r.shape, r.dtype, r.stride()) == (f.shape, f.dtype, f.stride())
 
 
-def test_a_mixture_of_devices_is_refused(operators):
+def mixtures(args):
+    """The arguments with each tensor on meta alone, and with all others there."""
+    tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+    for odd in tensors if len(tensors) > 1 else []:
+        yield [a.to("meta") if i == odd else a for i, a in enumerate(args)]
+        yield [a.to("meta") if i != odd and i in tensors else a for i, a in enumerate(args)]
+
+
+def test_a_mixture_of_devices_is_refused(sample):
     """A Meta kernel runs as soon as one tensor is on meta; it must not hand out memory of the CPU as if filled."""
-    checked = 0
-    for op, args, kwargs in samples(operators):
-        args = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
-        tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        for odd in tensors if len(tensors) > 1 else []:
-            for mixed in (
-                [a.to("meta") if i == odd else a for i, a in enumerate(args)],
-                [a.to("meta") if i != odd and i in tensors else a for i, a in enumerate(args)],
-            ):
-                try:
-                    result = op(*mixed, **kwargs)
-                except ValueError as refusal:
-                    assert "one device is wanted" in str(refusal)
-                    checked += 1
-                    continue
-                given = [r for r in (result if isinstance(result, tuple) else (result,)) if r is not None]
-                assert all(r.is_meta for r in given), op
-                for value, argument in zip(mixed, op.default._schema.arguments, strict=False):
-                    assert argument.alias_info is None or value.is_meta, op  # what was to be written
-    assert checked > 50
+    op, args, kwargs = sample
+    for mixed in mixtures([a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]):
+        try:
+            result = op(*mixed, **kwargs)
+        except ValueError as refusal:
+            assert "one device is wanted" in str(refusal)
+            continue
+        given = [r for r in (result if isinstance(result, tuple) else (result,)) if r is not None]
+        assert all(r.is_meta for r in given)
+        for value, argument in zip(mixed, op.default._schema.arguments, strict=False):
+            assert argument.alias_info is None or value.is_meta  # what was to be written
+
+
+def test_how_a_mixture_of_devices_is_refused(operators):
     meta = torch.ones((), device="meta")
     with pytest.raises(ValueError, match="binary_linear: x is on cpu, another tensor on meta; one device is wanted"):
         operators.binary_linear(torch.ones(2, 8), torch.ones(4, 8), meta, SW)
@@ -232,14 +235,17 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def test_no_second_thread_pool(operators, two_threads):
+LINEAR = pytest.mark.parametrize("linear", ["binary_linear", "q8_linear", "q4_linear"])
+CONV2D = pytest.mark.parametrize("conv2d", ["binary_conv2d", "q8_conv2d", "q4_conv2d"])
+
+
+@LINEAR
+def test_no_second_thread_pool(operators, two_threads, linear):
     """Work of ours on torch's threads starts none of its own beyond them."""
     x, w = torch.randn(512, 1024), torch.randn(1024, 1024)
     torch.mm(x, w)
     before = len(list(Path("/proc/self/task").iterdir()))
-    for op in (operators.q8_linear, operators.q4_linear):
-        op(x, w, SA, SW)
-    operators.binary_linear(x, w, SA, SW)
+    getattr(operators, linear)(x, w, SA, SW)
     assert len(list(Path("/proc/self/task").iterdir())) == before
 
 
@@ -269,49 +275,59 @@ print(sum(t - start.get(name, 0) >= 10 for name, t in busy().items()))
         assert int(done.stdout) == threads
 
 
-def test_results_do_not_depend_on_threads(operators):
-    x, w = torch.randn(100, 300), torch.randn(200, 300)
-    image, kernel = torch.randn(2, 20, 15, 15), torch.randn(70, 20, 3, 3)
+def with_threads(compute):
+    """What ``compute`` gives on one, two and three threads."""
     count = torch.get_num_threads()
     results = []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            results.append(
-                [f(x, w, SA, SW) for f in (operators.binary_linear, operators.q8_linear, operators.q4_linear)]
-                + [
-                    f(image, kernel, SA, SW)
-                    for f in (operators.binary_conv2d, operators.q8_conv2d, operators.q4_conv2d)
-                ]
-            )
+            results.append(compute())
     finally:
         torch.set_num_threads(count)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    return results
 
 
-def test_gradients_do_not_depend_on_threads(operators):
+@LINEAR
+def test_results_do_not_depend_on_threads(operators, linear):
+    x, w = torch.randn(100, 300), torch.randn(200, 300)
+    one, two, three = with_threads(lambda: getattr(operators, linear)(x, w, SA, SW))
+    assert torch.equal(one, two) and torch.equal(one, three)
+
+
+@CONV2D
+def test_results_of_convolutions_do_not_depend_on_threads(operators, conv2d):
+    image, kernel = torch.randn(2, 20, 15, 15), torch.randn(70, 20, 3, 3)
+    one, two, three = with_threads(lambda: getattr(operators, conv2d)(image, kernel, SA, SW))
+    assert torch.equal(one, two) and torch.equal(one, three)
+
+
+def scale_gradient(op, x, w, **options):
+    scale = torch.tensor(0.1, requires_grad=True)
+    op(x, w, scale, SW, **options).sum().backward()
+    return scale.grad
+
+
+@LINEAR
+def test_gradients_do_not_depend_on_threads(operators, linear):
     g = torch.Generator().manual_seed(1)
     x, w = torch.randn(65, 333, generator=g), torch.randn(3, 333, generator=g)
+    one, two, three = with_threads(lambda: scale_gradient(getattr(operators, linear), x, w))
+    assert one != 0 and one == two == three
+
+
+@CONV2D
+def test_gradients_of_convolutions_do_not_depend_on_threads(operators, conv2d):
+    g = torch.Generator().manual_seed(1)
     image, kernel = torch.randn(2, 20, 15, 15, generator=g), torch.randn(7, 20, 3, 3, generator=g)
-    count = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            scales = []
-            for op in (operators.binary_linear, operators.q8_linear, operators.q4_linear):
-                scale = torch.tensor(0.1, requires_grad=True)
-                op(x, w, scale, SW).sum().backward()
-                scales.append(scale.grad)
-            scale = torch.tensor(0.1, requires_grad=True)
-            operators.binary_conv2d(image, kernel, scale, SW, padding=1).sum().backward()
-            scales.append(scale.grad)
-            results.append((scales, operators.int8_grad(x)))
-    finally:
-        torch.set_num_threads(count)
-    assert all(r == results[0][0] for r, _ in results)
-    assert all(torch.equal(q, results[0][1]) for _, q in results)
+    one, two, three = with_threads(lambda: scale_gradient(getattr(operators, conv2d), image, kernel, padding=1))
+    assert one != 0 and one == two == three
+
+
+def test_integer_gradients_do_not_depend_on_threads(operators):
+    x = torch.randn(65, 333, generator=torch.Generator().manual_seed(1))
+    one, two, three = with_threads(lambda: operators.int8_grad(x))
+    assert torch.equal(one, two) and torch.equal(one, three)
 
 
 def test_a_cap_of_nonsense_is_one_sentence(library):

@@ -19,7 +19,7 @@ ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.MatMult, ast.Div, ast.FloorDiv, as
 LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 STATE = {"__getstate__", "__setstate__", "__setattr__", "__reduce_ex__", "_apply", "_load_from_state_dict"}
 STATE |= {"_save_to_state_dict", "register_buffer", "register_parameter", "state_dict"}
-LINES = 130
+LINES = 90
 
 
 def offences(text):

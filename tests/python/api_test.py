@@ -223,13 +223,13 @@ def test_functions_hand_gradients_to_the_right_arguments(entry):
     assert with_gradient == entry["gradients"]
 
 
-def test_a_function_that_does_not_train_keeps_nothing():
-    for entry in (e for e in CONTRACT if "example" in e and "is_train" in e["signature"]):
-        names = [p.name for p in wanted_parameters(entry["signature"])]
-        values = [eval(text, WORLD) for text in entry["example"]]
-        values[names.index("is_train")] = False
-        values[0].requires_grad_()
-        assert not load(entry).apply(*values).requires_grad
+@pytest.mark.parametrize("entry", [e for e in CONTRACT if "example" in e and "is_train" in e["signature"]], ids=label)
+def test_a_function_that_does_not_train_keeps_nothing(entry):
+    names = [p.name for p in wanted_parameters(entry["signature"])]
+    values = [eval(text, WORLD) for text in entry["example"]]
+    values[names.index("is_train")] = False
+    values[0].requires_grad_()
+    assert not load(entry).apply(*values).requires_grad
 
 
 @entries("missing")

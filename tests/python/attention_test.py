@@ -1,4 +1,4 @@
-"""Attention over binary linears under both names, against attention written out in float64 over the four binary linears' own outputs."""
+"""Attention over binary linears under both names, against float64 over the outputs of its four linears."""
 
 import copy
 import math

@@ -82,21 +82,21 @@ def test_packed_weights_are_copied(kind, qweight_only):
     assert torch.equal(averaged(x), model(x))
 
 
-def test_floats_beside_integers_are_averaged_as_torch_does():
+@pytest.mark.parametrize("options", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_floats_beside_integers_are_averaged_as_torch_does(options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 9), BinaryLinear(9, 9), nn.BatchNorm1d(9), Q8Linear(9, 3))
     model(torch.randn(4, 5))
     plain = nn.ModuleList([model[0], model[2], model[3]])
-    for options in FUNCTIONS.values():
-        ours, theirs = AveragedModel(model, **options), swa_utils.AveragedModel(plain, **options)
-        for _ in range(4):
-            with torch.no_grad():
-                for param in plain.parameters():
-                    param.add_(torch.randn(param.shape))
-            ours.update_parameters(model), theirs.update_parameters(plain)
-        for a, b in zip((ours.module[0], ours.module[2], ours.module[3]), theirs.module, strict=True):
-            for name, tensor in a.state_dict().items():
-                assert torch.equal(tensor, b.state_dict()[name])
+    ours, theirs = AveragedModel(model, **options), swa_utils.AveragedModel(plain, **options)
+    for _ in range(4):
+        with torch.no_grad():
+            for param in plain.parameters():
+                param.add_(torch.randn(param.shape))
+        ours.update_parameters(model), theirs.update_parameters(plain)
+    for a, b in zip((ours.module[0], ours.module[2], ours.module[3]), theirs.module, strict=True):
+        for name, tensor in a.state_dict().items():
+            assert torch.equal(tensor, b.state_dict()[name])
 
 
 def test_shared_weights_are_averaged_once():

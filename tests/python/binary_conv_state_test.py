@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from bitorch_engine import ShapeError
+from bie import ShapeError
+from bie.nn import BinaryConv2d
 from bitorch_engine.layers.qconv import BinaryConv2dBase, BinaryConvParameter
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dForward as PlainForward
@@ -137,14 +138,17 @@ def test_functions_take_every_form_of_the_weight(operators):
         assert torch.equal(PlainForward.apply(x, form, 2 * 42, 4, 45, *moves, 3), plain)
 
 
-def test_options_of_ours_are_checked():
-    for cls in (BinaryConv2dBase, BinaryConv2dCutlass, BinaryConv2dCPP):
-        for groups in (0, -1, 3, True, 1.0):
-            with pytest.raises(ValueError, match="groups is"):
-                cls(4, 6, 3, groups=groups)
-        for value in (1, -2, True, 0.5):
-            with pytest.raises(ValueError, match="padding_value is"):
-                cls(4, 6, 3, padding_value=value)
+@pytest.mark.parametrize("cls", [BinaryConv2d, BinaryConv2dBase, BinaryConv2dCutlass, BinaryConv2dCPP])
+def test_options_are_checked(cls):
+    for groups in (0, -1, 3, True, 1.0):
+        with pytest.raises(ValueError, match="groups is"):
+            cls(4, 6, 3, groups=groups)
+    for value in (1, -2, True, 0.5):
+        with pytest.raises(ValueError, match="padding_value is"):
+            cls(4, 6, 3, padding_value=value)
+
+
+def test_grouped_layers_say_what_they_are_and_what_they_take():
     layer = BinaryConv2dCutlass(4, 6, 3, groups=2, padding_value=0)
     assert "groups=2" in repr(layer) and "padding_value=0" in repr(layer)
     assert layer.bias_a.shape == (4,) and layer.weight.shape == (6, 2, 3, 3)

@@ -79,9 +79,12 @@ def test_conversions_leave_it_float32(make):
     assert "scales of channels" in repr(layer)
 
 
-def test_layers_without_it_have_no_such_key():
-    for kind in KINDS:
-        layer = kind.make()
-        assert ("channel_scale" in layer.state_dict()) == (layer.channel_scale is not None)
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_layers_without_it_have_no_such_key(kind):
+    layer = kind.make()
+    assert ("channel_scale" in layer.state_dict()) == (layer.channel_scale is not None)
+
+
+def test_binary_layers_have_none():
     with pytest.raises(TypeError, match="channel_scale"):
         BinaryLinear(8, 8, channel_scale=True)

@@ -145,12 +145,14 @@ def test_mpq_waits_for_its_operator_and_leaves_the_model():
     assert types(model) == before
 
 
-def test_mpq_config():
+@pytest.mark.parametrize("name", [None, "2-8-32", "2-32-32", "2-128-32", "4-128-256", "8-128-256"])
+def test_mpq_config(name):
+    w_bit, group, dq = map(int, (name or "2-32-32").split("-"))
     plain = {"dq_mode": 2, "use_gba_quant": True, "asym": False}
-    assert get_mpq_config() == {**plain, "w_bit": 2, "group_size": 32, "dq_group_size": 32}
-    for name in ("2-8-32", "2-32-32", "2-128-32", "4-128-256", "8-128-256"):
-        w_bit, group, dq = map(int, name.split("-"))
-        assert get_mpq_config(name) == {**plain, "w_bit": w_bit, "group_size": group, "dq_group_size": dq}
+    assert get_mpq_config(name) == {**plain, "w_bit": w_bit, "group_size": group, "dq_group_size": dq}
+
+
+def test_an_unknown_mpq_strategy():
     with pytest.raises(AssertionError, match="'3-1-1' is unknown"):
         get_mpq_config("3-1-1")
 

@@ -9,12 +9,16 @@ import formulas
 import torch
 
 from bie import nn
+from bie.weights.parameters import CodesParameter, SignsParameter
+from bitorch_engine.layers.qconv.binary import BinaryConvParameter
 from bitorch_engine.layers.qconv.binary.cpp import BinaryConv2dCPP
 from bitorch_engine.layers.qconv.binary.cutlass import BinaryConv2dCutlass
 from bitorch_engine.layers.qconv.nbit.cutlass import Q4Conv2dCutlass, Q8Conv2d
+from bitorch_engine.layers.qlinear.binary import BinaryLinearParameter
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
+from bitorch_engine.layers.qlinear.nbit import nBitLinearParameter
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
 CONV = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
@@ -67,11 +71,25 @@ class Kind:
     make: Callable[..., torch.nn.Module]
     shape: tuple[int, ...]  # of a batch
     integer: bool  # the weight trains as int8
+    packed: tuple[int, ...]  # the shape of qweight
 
     @property
     def plain(self) -> bool:
         """Whether it has neither a bias of the activation nor scales, and float32 out."""
         return "plain" in self.name
+
+    @property
+    def parameter(self) -> type[torch.nn.Parameter]:
+        """The class of an integer weight."""
+        ours = SignsParameter if self.name.startswith("binary") else CodesParameter
+        return {
+            "cutlass": BinaryLinearParameter,
+            "cuda_rows": BinaryLinearParameter,
+            "cuda_bstc": BinaryLinearParameter,
+            "cuda_btc": BinaryLinearParameter,
+            "cutlass_conv": BinaryConvParameter,
+            "q8_cutlass": nBitLinearParameter,
+        }.get(self.name, ours)
 
     def batch(self, seed: int = 0) -> torch.Tensor:
         return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
@@ -94,41 +112,65 @@ class Kind:
 
 
 KINDS = [
-    Kind("binary", lambda **k: nn.BinaryLinear(37, 13, **k), (5, 37), True),
-    Kind("binary_latent", lambda **k: nn.BinaryLinear(65, 3, latent=True, **k), (2, 3, 65), False),
-    Kind("binary_bytes", lambda **k: nn.BinaryLinear(256, 24, **k), (1, 256), True),
-    Kind("plain", lambda **k: nn.PlainBinaryLinear(41, 9, **k), (3, 41), False),
-    Kind("binary_conv", lambda **k: nn.BinaryConv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
-    Kind("binary_conv_bytes", lambda **k: nn.BinaryConv2d(16, 7, (1, 3), **CONV, **k), (1, 16, 6, 11), True),
-    Kind("binary_conv_grouped", lambda **k: nn.BinaryConv2d(6, 9, 3, **GROUPED, **k), (2, 6, 7, 8), True),
-    Kind("binary_conv_latent", lambda **k: nn.BinaryConv2d(4, 3, 2, latent=True, **CONV, **k), (2, 4, 5, 6), False),
-    Kind("plain_conv", lambda **k: nn.PlainBinaryConv2d(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
-    Kind("q8", lambda **k: nn.Q8Linear(37, 13, **k), (2, 3, 37), False),
-    Kind("q8_codes", lambda **k: nn.Q8Linear(31, 5, latent=False, **k), (6, 31), True),
-    Kind("q8_channels", lambda **k: nn.Q8Linear(33, 7, **CHANNELS, **k), (4, 33), False),
-    Kind("q4", lambda **k: nn.Q4Linear(37, 13, **k), (5, 37), False),
-    Kind("q4_codes", lambda **k: nn.Q4Linear(63, 1, latent=False, **k), (5, 63), True),
-    Kind("q4_channels", lambda **k: nn.Q4Linear(37, 5, latent=False, **CHANNELS, **k), (2, 2, 37), True),
-    Kind("q8_conv", lambda **k: nn.Q8Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
-    Kind("q8_conv_codes", lambda **k: nn.Q8Conv2d(4, 6, 3, groups=2, latent=False, **CONV, **k), (2, 4, 7, 7), True),
-    Kind("q8_conv_channels", lambda **k: nn.Q8Conv2d(3, 4, 2, **CONV, **CHANNELS, **k), (2, 3, 6, 5), False),
-    Kind("q4_conv", lambda **k: nn.Q4Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
-    Kind("q4_conv_even", lambda **k: nn.Q4Conv2d(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False),
-    Kind("q4_conv_grouped", lambda **k: nn.Q4Conv2d(6, 9, (2, 3), groups=3, **CONV, **k), (2, 6, 5, 9), False),
-    Kind("q4_conv_channels", lambda **k: nn.Q4Conv2d(4, 5, 3, **CONV, **CHANNELS, **k), (2, 4, 7, 7), False),
-    Kind("q4_conv_codes", lambda **k: nn.Q4Conv2d(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True),
+    Kind("binary", lambda **k: nn.BinaryLinear(37, 13, **k), (5, 37), True, (13, 5)),
+    Kind("binary_latent", lambda **k: nn.BinaryLinear(65, 3, latent=True, **k), (2, 3, 65), False, (3, 9)),
+    Kind("binary_bytes", lambda **k: nn.BinaryLinear(256, 24, **k), (1, 256), True, (24, 32)),
+    Kind("plain", lambda **k: nn.PlainBinaryLinear(41, 9, **k), (3, 41), False, (9, 6)),
+    Kind("binary_conv", lambda **k: nn.BinaryConv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True, (5, 3)),
+    Kind(
+        "binary_conv_bytes", lambda **k: nn.BinaryConv2d(16, 7, (1, 3), **CONV, **k), (1, 16, 6, 11), True, (7, 1, 3, 2)
+    ),
+    Kind("binary_conv_grouped", lambda **k: nn.BinaryConv2d(6, 9, 3, **GROUPED, **k), (2, 6, 7, 8), True, (9, 3)),
+    Kind(
+        "binary_conv_latent",
+        lambda **k: nn.BinaryConv2d(4, 3, 2, latent=True, **CONV, **k),
+        (2, 4, 5, 6),
+        False,
+        (3, 2),
+    ),
+    Kind("plain_conv", lambda **k: nn.PlainBinaryConv2d(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False, (4, 4)),
+    Kind("q8", lambda **k: nn.Q8Linear(37, 13, **k), (2, 3, 37), False, (13, 37)),
+    Kind("q8_codes", lambda **k: nn.Q8Linear(31, 5, latent=False, **k), (6, 31), True, (5, 31)),
+    Kind("q8_channels", lambda **k: nn.Q8Linear(33, 7, **CHANNELS, **k), (4, 33), False, (7, 33)),
+    Kind("q4", lambda **k: nn.Q4Linear(37, 13, **k), (5, 37), False, (13, 19)),
+    Kind("q4_codes", lambda **k: nn.Q4Linear(63, 1, latent=False, **k), (5, 63), True, (1, 32)),
+    Kind("q4_channels", lambda **k: nn.Q4Linear(37, 5, latent=False, **CHANNELS, **k), (2, 2, 37), True, (5, 19)),
+    Kind("q8_conv", lambda **k: nn.Q8Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False, (5, 3, 3, 2)),
+    Kind(
+        "q8_conv_codes",
+        lambda **k: nn.Q8Conv2d(4, 6, 3, groups=2, latent=False, **CONV, **k),
+        (2, 4, 7, 7),
+        True,
+        (6, 2, 3, 3),
+    ),
+    Kind(
+        "q8_conv_channels", lambda **k: nn.Q8Conv2d(3, 4, 2, **CONV, **CHANNELS, **k), (2, 3, 6, 5), False, (4, 3, 2, 2)
+    ),
+    Kind("q4_conv", lambda **k: nn.Q4Conv2d(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False, (5, 9)),
+    Kind("q4_conv_even", lambda **k: nn.Q4Conv2d(4, 7, (1, 3), **CONV, **k), (1, 4, 6, 11), False, (7, 1, 3, 2)),
+    Kind(
+        "q4_conv_grouped",
+        lambda **k: nn.Q4Conv2d(6, 9, (2, 3), groups=3, **CONV, **k),
+        (2, 6, 5, 9),
+        False,
+        (9, 2, 3, 1),
+    ),
+    Kind(
+        "q4_conv_channels", lambda **k: nn.Q4Conv2d(4, 5, 3, **CONV, **CHANNELS, **k), (2, 4, 7, 7), False, (5, 3, 3, 2)
+    ),
+    Kind("q4_conv_codes", lambda **k: nn.Q4Conv2d(3, 2, 3, latent=False, **CONV, **k), (2, 3, 7, 7), True, (2, 14)),
     # BITorch Engine's names: other constructors, other bytes on disk, scale_w as a parameter.
-    Kind("cutlass", lambda **k: BinaryLinearCutlass(37, 13, **k), (5, 37), True),
-    Kind("cuda_rows", lambda **k: BinaryLinearCuda(33, 7, **k), (4, 33), True),
-    Kind("cuda_bstc", lambda **k: BinaryLinearCuda(96, 32, **k), (3, 96), True),
-    Kind("cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True),
-    Kind("cpp_plain", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False),
-    Kind("cpp_plain_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False),
-    Kind("cutlass_conv", lambda **k: BinaryConv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True),
-    Kind("cpp_plain_conv", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False),
-    Kind("q8_cutlass", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True),
-    Kind("q4_cutlass", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False),
-    Kind("q4_cutlass_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False),
+    Kind("cutlass", lambda **k: BinaryLinearCutlass(37, 13, **k), (5, 37), True, (13, 5)),
+    Kind("cuda_rows", lambda **k: BinaryLinearCuda(33, 7, **k), (4, 33), True, (7, 5)),
+    Kind("cuda_bstc", lambda **k: BinaryLinearCuda(96, 32, **k), (3, 96), True, (384,)),
+    Kind("cuda_btc", lambda **k: BinaryLinearCuda(256, 24, **k), (1, 256), True, (768,)),
+    Kind("cpp_plain", lambda **k: BinaryLinearCPP(40, 9, **k), (3, 40), False, (45,)),
+    Kind("cpp_plain_odd", lambda **k: BinaryLinearCPP(41, 9, **k), (3, 41), False, (9, 6)),
+    Kind("cutlass_conv", lambda **k: BinaryConv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), True, (5, 3)),
+    Kind("cpp_plain_conv", lambda **k: BinaryConv2dCPP(5, 4, (3, 2), **CONV, **k), (2, 5, 6, 7), False, (16,)),
+    Kind("q8_cutlass", lambda **k: Q8LinearCutlass(31, 5, latent=False, **k), (6, 31), True, (5, 31)),
+    Kind("q4_cutlass", lambda **k: Q4LinearCutlass(37, 13, **k), (5, 37), False, (13, 19)),
+    Kind("q4_cutlass_conv", lambda **k: Q4Conv2dCutlass(3, 5, (3, 2), **CONV, **k), (2, 3, 9, 8), False, (5, 9)),
 ]
 INTEGER = [kind for kind in KINDS if kind.integer]
 

@@ -92,7 +92,7 @@ def test_opt_weight(kind):
     layer.generate_quantized_weight()
     assert torch.equal(layer.opt_weight, packed)
     assert layer.opt_weight is layer.qweight
-    assert tuple(packed.shape) == layer._packed_shape()
+    assert tuple(packed.shape) == kind.packed
 
 
 @every_kind
@@ -199,7 +199,7 @@ def test_preparing_keeps_the_parameter(kind):
     weight = layer.weight
     layer(kind.batch())
     assert layer.weight is weight and weight.dtype == torch.int8
-    assert type(weight) is type(layer)._integer_parameter
+    assert type(weight) is kind.parameter
 
 
 def test_packed_activations():
@@ -255,13 +255,13 @@ def test_the_bytes_of_binary_linear_cuda(bmm, k, n):
     assert layer.qweight.shape == packed.shape
 
 
-def test_symmetric_is_the_first_batch_factor():
+@pytest.mark.parametrize(("symmetric", "factor"), [(True, 2), (False, 4)])
+def test_symmetric_is_the_first_batch_factor(symmetric, factor):
     x = torch.randn(6, 20)
-    for symmetric, factor in ((True, 2), (False, 4)):
-        layer = BinaryLinear(20, 4, symmetric=symmetric)
-        y = layer.set_activation(x)
-        assert torch.equal(y, x)
-        assert float(layer.scale_a) == pytest.approx(factor * float(x.double().abs().mean()), rel=1e-6)
+    layer = BinaryLinear(20, 4, symmetric=symmetric)
+    y = layer.set_activation(x)
+    assert torch.equal(y, x)
+    assert float(layer.scale_a) == pytest.approx(factor * float(x.double().abs().mean()), rel=1e-6)
 
 
 def test_an_untrained_layer_in_evaluation_warns_and_works():
@@ -314,10 +314,10 @@ def test_compat_and_grad_mode():
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (-1, 4)])
-def test_sizes_are_positive(sizes):
-    for make in (BinaryLinear, Q8Linear, Q4Linear):
-        with pytest.raises(ValueError, match="positive"):
-            make(*sizes)
+@pytest.mark.parametrize("cls", [BinaryLinear, Q8Linear, Q4Linear])
+def test_sizes_are_positive(cls, sizes):
+    with pytest.raises(ValueError, match=f"{cls.__name__}: .*positive"):
+        cls(*sizes)
 
 
 def test_wrong_constructor_arguments():

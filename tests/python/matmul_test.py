@@ -192,13 +192,16 @@ def test_refusals_leave_nothing_behind(cls):
         layer(x, nan)
 
 
-def test_options_are_checked():
-    for cls in (Q8MatMul, Q4MatMul):
-        with pytest.raises(ValueError, match="grad_mode is 'no'"):
-            cls(grad_mode="no")
-        with pytest.raises(ValueError, match="compat is 'no'"):
-            cls(compat="no")
-        assert repr(cls(grad_mode="reference")) == f"{cls.__name__}(grad_mode=reference)"
+@pytest.mark.parametrize("cls", [Q8MatMul, Q4MatMul])
+def test_options_are_checked(cls):
+    with pytest.raises(ValueError, match="grad_mode is 'no'"):
+        cls(grad_mode="no")
+    with pytest.raises(ValueError, match="compat is 'no'"):
+        cls(compat="no")
+    assert repr(cls(grad_mode="reference")) == f"{cls.__name__}(grad_mode=reference)"
+
+
+def test_the_floor_is_checked():
     with pytest.raises(ValueError, match="step_size_floor is 2"):
         BinaryMatMul().step_size_floor = 2
 
@@ -226,12 +229,12 @@ def test_graphs(cls):
     assert fresh.x_clip > 0
 
 
-def test_functions_are_the_layers():
+@pytest.mark.parametrize(("function", "cls"), [(Q8MatMulFunction, Q8MatMul), (Q4MatMulFunction, Q4MatMul)])
+def test_functions_are_the_layers(function, cls):
     x, y = operands()
-    for function, cls in ((Q8MatMulFunction, Q8MatMul), (Q4MatMulFunction, Q4MatMul)):
-        layer = cls()
-        out = layer(x, y)
-        assert torch.equal(function.apply(x, y, layer.x_clip, layer.y_clip, layer.eps, True), out)
+    layer = cls()
+    out = layer(x, y)
+    assert torch.equal(function.apply(x, y, layer.x_clip, layer.y_clip, layer.eps, True), out)
 
 
 @every_class

@@ -4,6 +4,7 @@ import re
 
 import support_matrix
 
+import bie
 from bie._missing import missing
 
 
@@ -26,6 +27,14 @@ def test_the_page_has_every_name_once():
         "Q4MatMul",
     } <= computing
     assert not computing & {"BinaryEmbeddingCuda", "BinaryLinearBase", "MPQLinearBase", "MPQLinearCuda"}
+
+
+def test_the_page_has_every_layer_under_its_own_name():
+    rows = {row[0].strip("`"): row for row in support_matrix._layers(("yes", "not yet"))}
+    assert set(rows) == {name for name in bie.nn.__all__ if name[0] in "BPQ"} - {"QuantLayer"}
+    assert rows["BinaryLinear"][1:] == ("yes", "not yet", "`BinaryLinearCutlass`, `BinaryLinearCuda`")
+    assert rows["Q8MatMul"][3] == "`Q8MatMul`" and rows["BinaryAttention"][3] == "`BMHA`"
+    assert rows["BinaryEmbedding"][1:3] == ("waits for `binary_embedding`",) * 2
 
 
 def test_devices_are_asked_of_the_operators():

@@ -1,6 +1,7 @@
 """Layers as functions of their tensors, in the order of BITorch Engine's ``apply``.
 
-Biases are already added; a weight is told by its dtype. With ``is_train=False`` nothing is saved for a backward pass.
+The classes of ``bitorch_engine`` that have these as their ``call`` say what each takes. Biases are already added; a
+weight is told by its dtype. With ``is_train=False`` nothing is saved for a backward pass.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bie._weak_sets import members
-from bie.nn.state.layer_state import alive
+from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
 from bie.weights.parameters import QuantParameter, integer_optimizers
 from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
@@ -49,9 +49,9 @@ class DiodeMix(torch.optim.Optimizer):
         params: parameters or groups; pass ``model.parameters()``, because integer weights do not require grad.
         lr, betas, eps, weight_decay, correct_bias: group options; schedulers may change ``lr`` between steps.
         dtype: of the moments: float32, or bfloat16 (rounded stochastically; float16 means bfloat16 too).
-        renew_scale_every: steps between new values of the codes' ``scale_w``; 0 keeps the first (ours).
+        renew_scale_every: steps between new values of the codes' ``scale_w``; 0 keeps the first.
         seed: of all random numbers, which are a function of seed, parameter, step and element: a state that is
-            restored goes on to the bit (ours).
+            restored goes on to the bit.
 
     A group with a key ``rank`` works in GaLore's low-rank space on its matrices that are float; it must also have
     ``update_proj_gap``, ``scale`` and ``proj_type``.
@@ -63,7 +63,7 @@ class DiodeMix(torch.optim.Optimizer):
 
     Warns where an integer weight of a layer is missing whose other parameters are there.
     An integer weight whose float gradient holds NaN or infinity is left out of a step.
-    Source: numerics.md section 10; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes is ours.
+    Source: numerics.md section 10; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes and ``seed`` are not in it.
 
     Example::
 

@@ -284,7 +284,7 @@ def update(
         exp_avg_s, exp_avg_l: the moments. Those that are not given start anew, in ``dtype``, and are lost.
         step: the number of this step, from 1 (1 by default).
         projector: the ``GaLoreProjector`` that made ``grad``.
-        seed, stream: of the random numbers (ours).
+        seed, stream: of the random numbers.
 
     A step of an integer weight whose float gradient holds NaN or infinity is left out.
 

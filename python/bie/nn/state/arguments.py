@@ -16,6 +16,7 @@ def pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """The value, if it is one of the choices; ``ValueError`` for any other."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, {' or '.join(map(repr, choices))} is wanted")
     return value

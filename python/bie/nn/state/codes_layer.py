@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from bie._operators import ops
-from bie.nn.state.layer_state import Seen
 from bie.nn.state.quant_layer import QuantLayer
+from bie.nn.state.seen import Seen
 from bie.nn.state.step_size import EPS, code_factor, smallest_step
 from bie.weights.parameters import CodesParameter
 
 
 class CodesLayer(QuantLayer):
-    """Mixin, before a base class of the API: weights and activations are 8- or 4-bit codes times one scale."""
+    """Mixin, before the base of a kind: weights and activations are 8- or 4-bit codes times one scale."""
 
     _packed_type = torch.int8
     _integer_parameter = CodesParameter

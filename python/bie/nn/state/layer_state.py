@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bie._weak_sets import members
 from bie.errors import ShapeError
+from bie.nn.state.integer_weight import IntegerWeight, alive, owners
+from bie.nn.state.seen import Seen
 from bie.nn.state.step_size import kept_float32
 from bie.nn.state.weight_state import (
     STATE_KEYS,
@@ -26,38 +27,6 @@ from bie.nn.state.weight_state import (
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import QuantParameter
 
-# Every layer alive: how DiodeMix finds integer weights that it was not given.
-alive: weakref.WeakSet[LayerState] = weakref.WeakSet()
-
-
-def owners(weight: Tensor) -> list[LayerState]:
-    """The layers that have this weight."""
-    return [layer for layer in members(alive) if layer._parameters.get("weight") is weight]
-
-
-class Seen:
-    """A tensor as it was when something was derived from it. Holds its memory, so that no other gets its address."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._memory, self._version = tensor.detach(), version_of(tensor)
-
-    def is_still(self, tensor: Tensor | None) -> bool:
-        """Whether the tensor has that memory and was not written into since; never, where that cannot be told."""
-        memory = self._memory
-        return (
-            tensor is not None
-            and self._version is not None
-            and self._version == version_of(tensor)
-            and memory.device == tensor.device
-            and memory.data_ptr() == tensor.data_ptr()
-            and memory.stride() == tensor.stride()
-        )
-
-
-def version_of(tensor: Tensor) -> int | None:
-    """The number of writes into a tensor; None for one of inference mode, which counts none."""
-    return None if tensor.is_inference() else tensor._version
-
 
 class _Sources(NamedTuple):
     """What ``qweight`` is the packed form of."""
@@ -66,11 +35,9 @@ class _Sources(NamedTuple):
     scale_w: Seen | None  # of a float weight that we packed: who assigns a qweight writes its scale before or after
 
 
-class LayerState(nn.Module):
+class LayerState(IntegerWeight, nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
-    _bits: ClassVar[int]
-    _integer_parameter: ClassVar[type[QuantParameter]] = QuantParameter
     _packed_type: ClassVar[torch.dtype]
     _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
     _scale_w_is_parameter: ClassVar[bool] = False  # as in some of BITorch Engine's classes
@@ -299,45 +266,6 @@ class LayerState(nn.Module):
                 for layer in owners(old):
                     layer._adopt()
         self.weight_trainable = trainable
-
-    def _part(self, weight: Tensor) -> None:
-        """Gives every layer that shares an integer weight a scale of its own, as float weights have."""
-        for layer in owners(weight):
-            if layer.scale_w is not None:
-                if can_hold(layer.scale_w, own := ordinary(layer.scale_w.detach().clone())):
-                    layer.scale_w.data = own
-                layer._unprepare()
-        weight.scale_w = None
-
-    def _make_integer(self, codes: Tensor, scale: Tensor) -> None:
-        self._set_weight(codes)
-        self.scale_w.copy_(scale)
-
-    def _adopt(self) -> None:
-        """Tells an integer weight what its codes mean, as DiodeMix must know; layers with one weight share a scale."""
-        weight = self._integer_weight()
-        if weight is None:
-            return
-        if type(weight) is nn.Parameter:
-            weight.__class__ = self._integer_parameter
-        weight.bits = self._bits
-        theirs, own = getattr(weight, "scale_w", None), self.scale_w
-        if theirs is not None and own is not None and theirs.data_ptr() != own.data_ptr() and can_hold(own, theirs):
-            own.data = theirs.data
-        weight.scale_w = own
-
-    def _leave(self) -> None:
-        """Leaves an integer weight to the layers that share it, and its scale's memory with it."""
-        weight = self._integer_weight()
-        if weight is not None and self.scale_w is not None:
-            if getattr(weight, "scale_w", None) is self.scale_w:
-                weight.scale_w = self.scale_w.detach()
-            if can_hold(self.scale_w, own := ordinary(self.scale_w.detach().clone())):
-                self.scale_w.data = own
-
-    def _integer_weight(self) -> Tensor | None:
-        weight = self._parameters.get("weight")
-        return None if weight is None or weight.is_floating_point() else weight
 
     def _know_own(self) -> None:
         tensors = self._parameters.get("weight"), getattr(self, "scale_w", None)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from bie._operators import ANCHOR, FROZEN, ops
 from bie.errors import ShapeError
-from bie.nn.state.layer_state import LayerState, version_of
+from bie.nn.state.layer_state import LayerState
 from bie.nn.state.saved_tensors import past_hooks
+from bie.nn.state.seen import version_of
 from bie.nn.state.step_size import (
     COMPATS,
     GRAD_MODES,
@@ -56,8 +57,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     scale_a        0-dim float32, learnable; 0 means that the first batch sets it
     scale_w        0-dim float32, not learned
     eps            0-dim, the smallest step size (8- and 4-bit layers)
-    bias           ``[out]`` added to the output, where the layer was made with ``bias=True`` (ours)
-    channel_scale  ``[out]`` float32, not learned, where the layer was made with ``channel_scale=True`` (ours)
+    bias           ``[out]`` added to the output, where the layer was made with ``bias=True``
+    channel_scale  ``[out]`` float32, not learned, where the layer was made with ``channel_scale=True``
     =============  =====================================================================================================
 
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
@@ -69,8 +70,7 @@ class QuantLayer(StepSizeOptions, LayerState):
     nor, by a compiled graph on CUDA, one into ``qweight``: call ``repack()``. A ``qweight`` beside a float weight is
     stale once the weight or ``scale_w`` was written into, but not through ``.data``: generate it anew.
 
-    Keyword arguments beyond BITorch Engine's (``bias``, ``latent``, ``grad_mode``, ``compat``, ``channel_scale``) are
-    ours:
+    Options of the constructors, which BITorch Engine's do not have:
 
     * ``latent``: keep the weight as a float that any optimizer trains (default of 8- and 4-bit layers), or make it int8
       for ``DiodeMix`` (default of 1-bit layers).
@@ -78,7 +78,7 @@ class QuantLayer(StepSizeOptions, LayerState):
       Engine computes); 8- and 4-bit layers only.
     * ``channel_scale``: the output is multiplied by one scale a channel before the bias, so that the weight is
       ``channel_scale[o] * scale_w * code`` (8- and 4-bit layers). ``set_weight_data`` chooses it.
-    * ``compat="bie-0.2.6"``: the values of BITorch Engine where ours differ on purpose (docs/migration.md).
+    * ``compat="bie-0.2.6"``: BITorch Engine's values where these differ on purpose (docs/migration.md).
 
     Training runs outside ``torch.compile`` graphs; FSDP, ``DataParallel`` and ``torch.func`` transforms are refused.
     """

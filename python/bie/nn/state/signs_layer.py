@@ -10,7 +10,7 @@ from bie.nn.state.quant_layer import QuantLayer
 
 
 class SignsLayer(QuantLayer):
-    """Mixin, before a base class of the API: weights and activations are signs. Its base sets ``symmetric``."""
+    """Mixin, before the base of a kind: weights and activations are signs. Its base sets ``symmetric``."""
 
     symmetric: bool
 
