@@ -1,4 +1,5 @@
-"""Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch.
+"""Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch, and
+every operator that asks which device it is on.
 
 Usage: check_layers.py [ROOT]. One line per offence and exit status 1; silent otherwise.
 """
@@ -33,12 +34,19 @@ TORCH_FREE = {KERNELS: "the kernels know", FORMATS: "the formats know", REPORT: 
 ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]
 # avx2's loop is a template of an unnamed namespace, of which these make copies of their own.
 BUILT_ON = {folder: ISA_FOLDERS[0] for folder in ISA_FOLDERS[1:3]}
+# Compiled once with flags and once without.
+PASSES = PurePosixPath("src/kernels/cpu/passes")
 REFERENCE = PurePosixPath("src/kernels/reference")
 CPU = PurePosixPath("src/kernels/cpu")
+# What differs between devices is behind one interface, a folder a device.
+OPERATORS = PurePosixPath("src/ops")
+BACKEND = OPERATORS / "backend"
+DEVICES = [BACKEND / device for device in ("cpu", "cuda")]
 
 FOLDERS = ["include", "src", "tests", "bench", "examples"]
 SUFFIXES = {".h", ".hpp", ".inc", ".cuh", ".cpp", ".cc", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+ASKS_DEVICE = re.compile(r"\b(is_cuda\(|with_cuda\b|kCUDA\b)")
 FOREIGN = re.compile(r"^(torch|ATen|c10|caffe2|pybind11)/|^(Python|pyconfig)\.h$")
 
 
@@ -75,9 +83,12 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
         return f"{TORCH_FREE[room]} neither torch nor Python"
     if target is None:
         return None
-    for folder in ISA_FOLDERS:
+    for folder in [*ISA_FOLDERS, PASSES]:
         if target.is_relative_to(folder) and not (file.is_relative_to(folder) or BUILT_ON.get(file.parent) == folder):
             return f"{folder} is compiled with its own flags and is included by nobody else"
+    for folder in DEVICES:
+        if target.is_relative_to(folder) and not (file.is_relative_to(folder) or file.parent == BACKEND):
+            return f"{folder} is included by itself and {BACKEND}/*.cpp alone"
     if target.is_relative_to(REFERENCE):
         table = file.parent == CPU and file.suffix == ".cpp"
         if not table and not file.is_relative_to(REFERENCE):
@@ -88,6 +99,13 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
     if target_room not in MAY_INCLUDE:
         return f"the room {target_room} has no place in the order of tools/check_layers.py"
     return f"{room} must not know {target_room}"
+
+
+def asks_device(file: PurePosixPath, line: str) -> bool:
+    """Whether this is a question that an operator leaves to the backend."""
+    if not file.is_relative_to(OPERATORS) or file.is_relative_to(BACKEND):
+        return False
+    return ASKS_DEVICE.search(line.split("//")[0]) is not None
 
 
 def check(root: Path) -> list[str]:
@@ -104,6 +122,8 @@ def check(root: Path) -> list[str]:
                 found.append(f"{file}: the room {room} has no place in the order of tools/check_layers.py")
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if asks_device(file, line):
+                    found.append(f"{file}:{number}: asks which device it is on: that is for {BACKEND}")
                 match = INCLUDE.match(line)
                 reason = match and offence(file, match[1], resolve(root, file, match[1]))
                 if reason:

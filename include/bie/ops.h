@@ -27,6 +27,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -61,6 +62,7 @@ BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, 
                                  const BinaryLinearOptions& options = {});
 
 /// tune_gemm(1, m, n, k, device) on this machine's CPU or the device given.
+/// @return the row as a number, as BITorch Engine's API names kernels.
 /// Of ids in general: 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this
 /// build's CPU table, 200 + i of its CUDA table; an id that names no kernel for a shape and machine is automatic, with
 /// one warning. Never store an id: the next build may order its rows otherwise.
@@ -72,9 +74,9 @@ BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::i
 /// it rows are chosen by shape and instruction set. On a GPU the choice is for every m up to the same power of two on
 /// such a GPU and driver; on a CPU, where each row arranges the weight its own way, for weights of this n and k at
 /// every m, with the instruction sets that are allowed now, timed on zeros and on a cut of a large shape.
-/// @return 100 + the row's index on the CPU, 200 + it on CUDA, where the call waits for the device: never inside a
-/// CUDA graph's capture.
-BIE_API std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device);
+/// @return the row's name, "s8xs8_gemm_avx512". On CUDA the call waits for the device: never inside a CUDA graph's
+/// capture.
+BIE_API std::string tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device);
 
 struct QLinearOptions {
   std::optional<std::int64_t> in_features;  ///< as in BinaryLinearOptions

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/kernels/cuda/registry.h"
-#include "bie/kernels/registry.h"
+#include "bie/kernels/cuda/device.h"
 #include "bie/layers/linear.h"
 #include "bie/models/model_file.h"
 #include "bie/ops.h"
@@ -42,17 +41,6 @@ std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
     if (const auto shape = layer->weight_shape(); shape.size() == 2)
       gemms.push_back({layer->weight_bits(), batch, shape[0], shape[1]});
   return gemms;
-}
-
-/// The row's name in the tables of CUDA or of the CPU.
-std::string name_of(std::int64_t bits, std::int64_t id) {
-#if BIE_WITH_CUDA
-  for (const kernels::cuda::Products& products : kernels::cuda::all_products())
-    if (products.bits == bits && id >= 200) return products.gemm.rows[id - 200].name;
-#endif
-  for (const kernels::Products& products : kernels::all_products())
-    if (products.bits == bits) return products.gemm.rows[id - 100].name;
-  return {};
 }
 
 /// The GPU where there is one, else the CPU.
@@ -97,7 +85,7 @@ void add_tune(CLI::App& app, const Global& global) {
     const at::Device device = train::device_of(arguments->device.empty() ? default_device() : arguments->device);
     Json choices = Json::array();
     for (const Gemm& g : gemms) {
-      const std::string row = name_of(g.bits, ops::tune_gemm(g.bits, g.m, g.n, g.k, device));
+      const std::string row = ops::tune_gemm(g.bits, g.m, g.n, g.k, device);
       choices.push_back({{"bits", g.bits}, {"m", g.m}, {"n", g.n}, {"k", g.k}, {"row", row}});
       if (!global.json)
         std::printf("%lld bit, m %lld, n %lld, k %lld: %s\n", static_cast<long long>(g.bits),

@@ -10,7 +10,8 @@
 #include <optional>
 #include <tuple>
 
-#include "ops/bridge.h"
+#include "ops/checks.h"
+#include "ops/dispatcher.h"
 #include "ops/gradient/integer_grad.h"
 
 namespace bie::ops {
@@ -55,13 +56,6 @@ inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntAr
   check_float(op, "g", g);
   TORCH_CHECK_VALUE(g.sym_sizes() == sizes, op, ": g is ", g.sym_sizes(), ", x is ", x.sym_sizes(), ", the weight is ",
                     weight.sym_sizes(), ", for which g is ", sizes);
-}
-
-/// A scale of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
-/// initialised.
-inline void check_initialised(const char* op, const char* name, const at::Tensor& x, float scale) {
-  TORCH_CHECK_VALUE(scale != 0 || (at::isFloatingType(x.scalar_type()) && !x.any().item<bool>()), op, ": ", name,
-                    " is 0, training wants it initialised (init_scale_)");
 }
 
 /// Meta form of (grad_x, grad_weight, grad_scale_a, grad_bias_a).

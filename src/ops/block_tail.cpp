@@ -1,12 +1,6 @@
 // What follows a product in evaluation: BatchNorm, shortcut, activation, pool.
-#include "bie/kernels/block_tail.h"
-
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/batch_norm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/max_pool2d.h>
-#include <ATen/ops/prelu.h>
-#include <ATen/ops/relu.h>
 #include <torch/library.h>
 
 #include <array>
@@ -15,8 +9,9 @@
 
 #include "bie/ops.h"
 #include "ops/autograd.h"
-#include "ops/backend/cpu/torch_parallel.h"
-#include "ops/bridge.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/block_tails.h"
+#include "ops/checks.h"
 #include "ops/registration.h"
 
 namespace bie::ops {
@@ -39,6 +34,7 @@ TailActivation activation_of(std::string_view name, const OptTensor& slope) {
   TORCH_CHECK_VALUE(false, op_name, ": activation is \"", name, "\", none, relu or prelu is wanted");
 }
 
+/// Of two formats that both fit, as those of one pixel do, NCHW.
 bool is_channels_last(const at::Tensor& x) {
   return x.dim() == 4 && !x.is_contiguous() && x.is_contiguous(at::MemoryFormat::ChannelsLast);
 }
@@ -98,49 +94,6 @@ at::Tensor empty_result(const at::Tensor& x, std::int64_t pool) {
   return at::empty_symint(sizes, x.options().requires_grad(false), format_of(x));
 }
 
-at::Tensor on_cpu(const at::Tensor& x, const Tail& tail) {
-  const at::MemoryFormat format = format_of(x);
-  const auto dense = [](const at::Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  const auto data = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; };
-  const at::Tensor from = x.contiguous(format);
-  const at::Tensor add = tail.shortcut.defined() ? tail.shortcut.contiguous(format) : at::Tensor();
-  const at::Tensor mean = dense(tail.norm.mean), var = dense(tail.norm.var), weight = dense(tail.norm.weight),
-                   bias = dense(tail.norm.bias);
-  at::Tensor y = empty_result(x, tail.pool);
-  const bool is_image = x.dim() == 4;
-  const kernels::BlockTailShape shape{
-      x.size(0),
-      x.size(1),
-      is_image ? x.size(2) : 1,
-      is_image ? x.size(3) : 1,
-      tail.pool,
-      format == at::MemoryFormat::ChannelsLast ? kernels::ImageLayout::nhwc : kernels::ImageLayout::nchw};
-  const kernels::BlockTailCall call{data(from),
-                                    data(add),
-                                    data(mean),
-                                    data(var),
-                                    data(weight),
-                                    data(bias),
-                                    static_cast<float>(tail.norm.eps),
-                                    tail.act.kind == TailActivation::prelu ? *data(tail.act.slope) : 1.0f,
-                                    tail.act.kind == TailActivation::relu,
-                                    y.mutable_data_ptr<float>()};
-  check_status(op_name, chosen(op_name, kernels::block_tail_table(), shape).run(shape, call, torch_parallel()));
-  return y;
-}
-
-[[maybe_unused]] at::Tensor by_torch(const at::Tensor& x, const Tail& tail) {
-  const NormNumbers& norm = tail.norm;
-  at::Tensor y = x;
-  if (norm.mean.defined())
-    y = at::batch_norm(x, norm.weight, norm.bias, norm.mean, norm.var, /*training=*/false, /*momentum=*/0, norm.eps,
-                       /*cudnn_enabled=*/false);
-  if (tail.shortcut.defined()) y = y + tail.shortcut;
-  if (tail.act.kind == TailActivation::relu) y = at::relu(y);
-  if (tail.act.kind == TailActivation::prelu) y = at::prelu(y, tail.act.slope.reshape({1}));
-  return tail.pool > 1 ? at::max_pool2d(y, tail.pool) : y.is_same(x) ? x.clone() : y;
-}
-
 Tail checked(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,
              const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
              std::string_view activation, std::int64_t pool) {
@@ -160,9 +113,9 @@ at::Tensor block_tail_real(const at::Tensor& x, const OptTensor& mean, const Opt
                            const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
                            std::string_view activation, std::int64_t pool) {
   const Tail tail = checked(x, mean, var, weight, bias, shortcut, slope, eps, activation, pool);
-  if constexpr (with_cuda)
-    if (x.is_cuda()) return by_torch(x, tail);
-  return on_cpu(x, tail);
+  at::Tensor y = empty_result(x, tail.pool);
+  backend_of(op_name, x).block_tails.run(op_name, x, tail.norm, tail.shortcut, tail.act, tail.pool, y);
+  return y;
 }
 
 at::Tensor block_tail_meta(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,

@@ -5,11 +5,9 @@
 #include <tuple>
 
 #include "ops/autograd.h"
-#include "ops/bridge.h"
+#include "ops/backend/activations.h"
 
 namespace bie::ops {
-
-using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
 
 /// The dispatcher calls a kernel with the schema's list; ours take it as one struct with its members in that order.
 template <class Signature, class Args>

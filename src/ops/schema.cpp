@@ -70,7 +70,7 @@ TORCH_LIBRARY(bie, m) {
 
   m.def("binary_prepack(Tensor weight, int in_features, int kernel_id=0) -> Tensor");
   m.def("select_binary_kernel(int m, int n, int k, Device? device=None) -> int");
-  m.def("tune_gemm(int bits, int m, int n, int k, Device device) -> int");
+  m.def("tune_gemm(int bits, int m, int n, int k, Device device) -> str");
   m.def("q8_prepack(Tensor weight) -> Tensor");
   m.def("q4_prepack(Tensor weight, int in_features) -> Tensor");
   m.def(

@@ -22,11 +22,12 @@ def run(library, script, cache, **env):
 def tune(library, cache, *, m=5, **env) -> list[list[str]]:
     """Tunes weights [N, K] of every width; the fields of the file's lines."""
     script = f"print(*(op.tune_gemm(bits, {m}, {N}, {K}, torch.device('cpu')) for bits in (1, 4, 8)))"
-    ids = run(library, script, cache, **env).stdout.split()
-    assert all(100 <= int(i) <= 104 for i in ids)
+    names = run(library, script, cache, **env).stdout.split()
     header, *lines = (cache / "gemm_tuning.tsv").read_text().splitlines()
     assert header == "bie gemm tuning 1"
-    return [line.split("\t") for line in lines]
+    fields = [line.split("\t") for line in lines]
+    assert sorted(names) == sorted(f[8] for f in fields)
+    return fields
 
 
 def choose(cache, fields, row: str) -> None:

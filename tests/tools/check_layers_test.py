@@ -44,6 +44,10 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         ("src/kernels/cpu/avx512/store.cpp", '"../avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avxvnni.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("tests/kernels/store_test.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
+        ("src/kernels/cpu/gradient.cpp", '"kernels/cpu/passes/chunks.h"', "included by nobody else"),
+        ("src/ops/linear/linear.cpp", '"ops/backend/cpu/panels.h"', "src/ops/backend/cpu is included by itself"),
+        ("src/ops/backend/cpu/gemm.cpp", '"ops/backend/cuda/call.h"', "src/ops/backend/cuda is included by itself"),
+        ("tests/ops/linear_test.cpp", '"ops/backend/cpu/panels.h"', "src/ops/backend/cpu is included by itself"),
         ("src/kernels/cpu/avx2/store.cpp", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
         ("src/kernels/cpu/tile.h", '"kernels/reference/reference.h"', "by itself and src/kernels/cpu/*.cpp"),
     ],
@@ -59,6 +63,14 @@ def test_bad_include_is_reported(tmp_path, file, include, reason):
     assert reason in found[0]
 
 
+@pytest.mark.parametrize("question", ["x.is_cuda()", "if constexpr (with_cuda)", "at::Device(at::kCUDA)"])
+def test_an_operator_that_asks_for_its_device_is_reported(tmp_path, question):
+    line = f"  if (a) return {question};  // is_cuda()\n"
+    tree(tmp_path, {"src/ops/linear/linear.cpp": f"\n{line}", "src/ops/backend/scales.cpp": line, "src/layers/a.cpp": line})
+    found = check_layers.check(tmp_path)
+    assert found == ["src/ops/linear/linear.cpp:2: asks which device it is on: that is for src/ops/backend"]
+
+
 def test_good_tree_is_silent(tmp_path):
     tree(
         tmp_path,
@@ -70,6 +82,12 @@ def test_good_tree_is_silent(tmp_path):
             "src/kernels/reference/reference.h": "",
             "src/kernels/cpu/avx2/gemm.cpp": '#include "kernels/cpu/avx2/store.h"\n#include <immintrin.h>\n',
             "src/kernels/cpu/avx2/store.h": "",
+            "src/kernels/cpu/passes/chunks.h": "",
+            "src/kernels/cpu/passes/gradient.cpp": '#include "kernels/cpu/passes/chunks.h"\n',
+            "src/ops/backend/cpu/backend.h": "",
+            "src/ops/backend/backend.cpp": '#include "ops/backend/cpu/backend.h"\n',
+            "src/ops/backend/cpu/packing.cpp": '#include "ops/backend/cpu/backend.h"\n',
+            "src/ops/pack.cpp": '#include "ops/backend/packing.h"\n// Not is_cuda().\n',
             "src/ops/gemm.cpp": '#include <torch/library.h>\n#include "bie/kernels/gemm.h"\n',
             "src/data/samples.cpp": '#include "bie/formats/idx.h"\n#include "bie/data/samples.h"\n',
             "src/layers/module.cpp": '#include "bie/layers/module.h"\n#include "bie/data/tensor_files.h"\n',

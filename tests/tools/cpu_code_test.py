@@ -116,3 +116,33 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
     for name, path in objects.items():
         sizes = {multiplies(name, body) for body in hot_loops(name, path)}
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
+
+
+# Source of src/kernels/cpu/passes to an instruction that its loops have eight of at once.
+PASSES = {
+    "amax_codes": "vroundps",
+    "block_tail": "vmulps",
+    "diode_mix": "vsqrtps",
+    "gradient": "vdivps",
+    "input_grad": "vdivps",
+}
+
+
+def test_loops_over_elements_are_vectors(objects, build, root):
+    assert set(PASSES) == {path.stem for path in (root / "src/kernels/cpu/passes").glob("*.cpp")}
+    for stem, instruction in PASSES.items():
+        path = next(build.glob(f"src/kernels/**/bie_kernels_passes_avx2.dir/cpu/passes/{stem}.cpp.o"))
+        found = [t for body in loops(path) for t in body if t.startswith(f"{instruction} ") and "%ymm" in t]
+        assert found, f"no loop of {path} has a {instruction} of 256 bits"
+
+
+def test_no_code_with_flags_could_stand_in_for_plain_code(build):
+    """The linker keeps one copy of an inline function, which must not be one that was compiled for a newer CPU."""
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm (Debian: binutils)")
+    paths = [p for p in build.glob("src/kernels/**/bie_kernels_*.dir/cpu/**/*.o") if "passes_plain" not in str(p)]
+    if not paths:
+        pytest.skip("this build has no ISA folders")
+    for path in paths:
+        weak = [line for line in run("nm", "-C", path).splitlines() if re.search(r" [WVu] ", line)]
+        assert not weak, f"{path}: {weak}"

@@ -1,13 +1,11 @@
 // binary_conv2d: checks, shapes, forward and backward (numerics.md section 4).
-#include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/where.h>
 #include <torch/library.h>
 
-#include <limits>
-
 #include "bie/ops.h"
-#include "ops/conv2d/conv2d_grad.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/conv_grads.h"
+#include "ops/backend/products.h"
+#include "ops/conv2d/conv2d_geometry.h"
 #include "ops/gradient/sign_grad.h"
 #include "ops/layer_function.h"
 #include "ops/registration.h"
@@ -17,11 +15,6 @@ namespace {
 
 constexpr const char* op_name = "binary_conv2d";
 constexpr std::int64_t signs_a_byte = 8;
-
-/// Whether it runs on codes: CUDA's rows of bits take one group and pad with -1.
-bool runs_on_codes(const at::Tensor& weight, std::int64_t groups, std::int64_t padding_value) {
-  return weight.is_cuda() && (groups != 1 || padding_value != -1);
-}
 
 struct ConvArgs {
   at::Tensor x, weight, scale_a, scale_w;
@@ -72,59 +65,6 @@ Geometry check_geometry(const Args& a) {
                       movement(a));
 }
 
-/// bit(t) as int8 +1 and -1.
-at::Tensor sign_codes(const at::Tensor& t) { return t.ge(0).to(at::kChar).mul_(2).sub_(1); }
-
-/// The signs that the window meets, padding of -1 included.
-at::Tensor padded(const at::Tensor& signs, at::IntArrayRef padding) {
-  const at::Tensor pixels = signs.permute({0, 2, 3, 1});
-  if (signs.scalar_type() == at::kChar && pixels.is_contiguous() && signs.size(1) % 8 == 0) {
-    // Eight codes of -1 are one number of -1.
-    const at::Tensor wide = pixels.view(at::kLong);
-    return at::constant_pad_nd(wide, {0, 0, padding[1], padding[1], padding[0], padding[0]}, -1)
-        .view(at::kChar)
-        .permute({0, 3, 1, 2});
-  }
-  return at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, -1)
-      .contiguous(signs.suggest_memory_format());
-}
-
-constexpr std::int64_t no_padding[] = {0, 0};
-
-bool has_rim(std::int64_t padding_value, at::IntArrayRef padding) {
-  return padding_value == -1 && (padding[0] > 0 || padding[1] > 0);
-}
-
-/// A filter of any form as 8-bit codes of one group.
-at::Tensor dense_codes(const at::Tensor& weight, const Geometry& g, std::int64_t groups) {
-  const std::int64_t depth = g.depth(groups);
-  const at::Tensor signs =
-      (g.packed ? unpack_signs(weight.reshape({g.out_c, (depth + 7) / 8}), depth) : sign_codes(weight.flatten(1)))
-          .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
-  return one_group(signs, groups);
-}
-
-/// Writes y on CUDA, by products of codes: every element NaN where x or the bias holds NaN or infinity.
-void run_codes(const ConvArgs& a, const Geometry& g, Quantiser q, const at::Tensor& y) {
-  at::Tensor xs = a.x.to(at::kFloat);
-  if (q.bias.defined()) xs = xs.add(q.bias.view({1, -1, 1, 1}));
-  const at::Tensor scale = q.scale_a.device.defined() ? q.scale_a.device : at::full({}, q.scale_a.value, xs.options());
-  q.scale_a.device = at::where(xs.isfinite().all(), scale, std::numeric_limits<float>::quiet_NaN()).to(at::kFloat);
-  q.bias = at::Tensor();
-  at::Tensor codes = sign_codes(xs).contiguous(a.x.suggest_memory_format());
-  Movement move = movement(a);
-  move.groups = 1;
-  if (has_rim(a.padding_value, a.padding)) {
-    codes = padded(codes, a.padding);
-    move.padding = no_padding;
-  }
-  Weight w;
-  w.dtype = kernels::Dtype::s8;
-  if (g.packed) w.panels = panels_of(a.weight, a.panels);
-  if (!w.panels.defined()) w.values = dense_codes(a.weight, g, a.groups);
-  run_conv2d(op_name, conv2d_tables(kernels::Dtype::s8), kernel_shape(codes, g, move), codes, q, w, y);
-}
-
 at::Tensor forward_meta(const ConvArgs& a) {
   check_meta(op_name, "x", a.x);
   return empty_output(op_name, a.x, check_geometry(a), movement(a));
@@ -137,23 +77,16 @@ at::Tensor forward(const ConvArgs& a) {
                     scale_of(op_name, "scale_a", a.scale_a, device), scale_of(op_name, "scale_w", a.scale_w, device)};
   at::Tensor y = empty_output(op_name, a.x, g, movement(a));
   if (y.numel() == 0) return y;
+  const Products& products = backend_of(op_name, device).products;
   Weight w;
-  w.dtype = kernels::Dtype::bits;
-  if (g.packed) w.panels = panels_of(a.weight, a.panels);
+  if (g.packed) w.panels = products.panels_of(a.weight, value_or_none(a.panels));
   check_one_device(op_name, {a.x, a.weight, q.bias, w.panels});
-  if (runs_on_codes(a.weight, a.groups, a.padding_value)) {
-    run_codes(a, g, q, y);
-    return y;
-  }
-  if (!w.panels.defined() && !g.packed && a.weight.is_cuda()) {
-    w.values = a.weight.contiguous();
-    w.dtype = kernel_dtype(op_name, "the weight", a.weight);
-  } else if (!w.panels.defined()) {
-    w.values = g.packed ? a.weight.contiguous() : pack_signs(a.weight.flatten(1));
-  }
+  if (!w.panels.defined())
+    w = g.packed ? Weight{a.weight.contiguous(), kernels::Dtype::bits, {}, 1, {}}
+                 : products.signs(op_name, a.weight.flatten(1));
   kernels::Conv2dShape shape = kernel_shape(a.x, g, movement(a));
   shape.pad_code = static_cast<int>(a.padding_value);
-  run_conv2d(op_name, conv2d_tables(kernels::Dtype::bits), shape, a.x.contiguous(a.x.suggest_memory_format()), q, w, y);
+  products.conv2d(op_name, kernels::Dtype::bits, shape, a.x.contiguous(a.x.suggest_memory_format()), q, w, y);
   return y;
 }
 
@@ -173,29 +106,12 @@ Grads backward_meta(const ConvBackwardArgs& a) {
                      value_or_none(a.bias_a), a.weight_grad);
 }
 
-/// On CUDA: products of codes, scaled by the passes behind them, and one pass for all gradients of the image.
-Grads cuda_backward(const ConvBackwardArgs& a, const at::Tensor& filter, const at::Tensor& bias, const Scale& sa,
-                    const Scale& sw) {
-  const ConvOutputGrad g(op_name, a.g, movement(a));
-  const LinearInput in = pixels_of(a.x, bias, a.bias_a, a.scale_a, sa);
-  const InputGrads found =
-      sign_input_grads(g.through(codes_of_signs(filter), sw, a.x.sizes()), in, a.weight_grad.has_value());
-  Grads grads{image_of(found.x, a.x.sizes()).contiguous(a.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
-  if (a.weight_grad) {
-    const bool rim = has_rim(a.padding_value, a.padding);
-    const at::Tensor signs = image_of(found.operand, a.x.sizes());
-    const Scaled grad = rim ? g.against(padded(signs, a.padding), sa, filter.sizes(), no_padding)
-                            : g.against(signs, sa, filter.sizes(), a.padding);
-    std::get<1>(grads) = weight_grad(grad, *a.weight_grad);
-  }
-  return grads;
-}
-
 Grads backward(const ConvBackwardArgs& a) {
   const Geometry g = check_backward(a);
   const Scale sa = scale_of(op_name, "scale_a", a.scale_a, a.x.device());
   const Scale sw = scale_of(op_name, "scale_w", a.scale_w, a.x.device());
-  if (!a.x.is_cuda()) check_initialised(op_name, "scale_a", a.x, sa.value);
+  const Backend& backend = backend_of(op_name, a.x);
+  backend.quantizers.check_initialised(op_name, "scale_a", a.x, sa);
   const at::Tensor bias = float_bias(op_name, value_or_none(a.bias_a), g.in_c);
   check_one_device(op_name, {a.x, a.g, a.weight, bias});
   at::Tensor filter = a.weight;
@@ -204,30 +120,16 @@ Grads backward(const ConvBackwardArgs& a) {
     filter = unpack_signs(a.weight.reshape({g.out_c, (depth + 7) / 8}), depth)
                  .view({g.out_c, g.in_c / a.groups, g.kernel_h, g.kernel_w});
   }
-  if (a.x.is_cuda()) return cuda_backward(a, filter, bias, sa, sw);
-  const at::MemoryFormat layout = a.x.suggest_memory_format();
-  at::Tensor xs = a.x.to(at::kFloat);
-  if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
-  xs = xs.contiguous(layout);
-  filter = sign_values(filter.contiguous(layout), unit_scale);  // as the convolution wants it
-
-  at::Tensor signs = sign_values(xs, unit_scale);
-  Movement move = movement(a);
-  const bool rim = has_rim(a.padding_value, a.padding);
-  if (rim) {
-    signs = padded(signs, a.padding);
-    move.padding = no_padding;
-  }
-  auto [up, grad_w] = convolution_grads(a.g, signs, filter, move, /*want_x=*/true, a.weight_grad.has_value());
-  if (rim) up = up.narrow(2, a.padding[0], a.x.size(2)).narrow(3, a.padding[1], a.x.size(3));
-  up = up.contiguous(layout);
-
-  Grads grads;
-  std::get<2>(grads) = sign_backward_({up, sw}, xs, a.scale_a, sa);
-  if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
-  std::get<0>(grads) = up.to(a.x.scalar_type());
-  if (a.weight_grad) std::get<1>(grads) = weight_grad({grad_w.contiguous(), sa}, *a.weight_grad);
-  return grads;
+  ConvGradCall call{op_name, a.g, a.x, bias, value_or_none(a.bias_a), a.scale_a, sa, movement(a)};
+  call.pads_with_minus_one = a.padding_value == -1;
+  call.filter = factor_of_signs(filter);
+  call.filter_scale = sw;
+  call.values = [](const at::Tensor& xs, const Scale& by) { return sign_values(xs, by); };
+  call.scales_behind = true;
+  call.in_place = [&](const Scaled& up, const at::Tensor& xs) { return sign_backward_(up, xs, a.scale_a, sa); };
+  call.of_pixels = sign_input_grads;
+  if (a.weight_grad) call.of_weight = [&](const Scaled& grad) { return weight_grad(grad, *a.weight_grad); };
+  return backend.conv_grads.run(call);
 }
 
 struct BinaryConv2d {
@@ -266,14 +168,7 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_channels, at::IntAr
                    ", packed signs (uint8) are wanted");
   kernels::Conv2dShape shape = packed_filter_shape(op, weight, signs_a_byte, in_channels, kernel_size, groups);
   shape.pad_code = pad_code(op, padding_value);
-  if (runs_on_codes(weight, groups, padding_value)) {
-    const Geometry g{shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, /*packed=*/true};
-    shape.groups = 1;
-    shape.pad_code = 0;
-    return prepack_conv2d(op, conv2d_tables(kernels::Dtype::s8), dense_codes(weight, g, groups), kernels::Dtype::s8,
-                          shape);
-  }
-  return prepack_conv2d(op, conv2d_tables(kernels::Dtype::bits), weight, kernels::Dtype::bits, shape);
+  return backend_of(op, weight).products.prepack_conv2d(op, kernels::Dtype::bits, weight, shape);
 }
 
 }  // namespace

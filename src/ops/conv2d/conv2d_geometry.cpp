@@ -1,10 +1,12 @@
 #include "ops/conv2d/conv2d_geometry.h"
 
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include "ops/bridge.h"
+#include "ops/checks.h"
 
 namespace bie::ops {
 namespace {
@@ -108,6 +110,28 @@ at::Tensor one_group(const at::Tensor& filter, std::int64_t groups) {
   for (std::int64_t i = 0; i < groups; ++i)
     dense.narrow(0, i * out, out).narrow(1, i * in, in).copy_(filter.narrow(0, i * out, out));
   return dense;
+}
+
+at::Tensor padded_with_minus_one(const at::Tensor& signs, at::IntArrayRef padding) {
+  const at::Tensor pixels = signs.permute({0, 2, 3, 1});
+  if (signs.scalar_type() == at::kChar && pixels.is_contiguous() && signs.size(1) % 8 == 0) {
+    // Eight codes of -1 are one number of -1.
+    const at::Tensor wide = pixels.view(at::kLong);
+    return at::constant_pad_nd(wide, {0, 0, padding[1], padding[1], padding[0], padding[0]}, -1)
+        .view(at::kChar)
+        .permute({0, 3, 1, 2});
+  }
+  return at::constant_pad_nd(signs, {padding[1], padding[1], padding[0], padding[0]}, -1)
+      .contiguous(signs.suggest_memory_format());
+}
+
+std::tuple<at::Tensor, at::Tensor> float_conv_grads(const at::Tensor& g, const at::Tensor& values,
+                                                    const at::Tensor& filter, const Movement& move, bool want_x,
+                                                    bool want_weight) {
+  const auto [up, grad_w, grad_bias] =
+      at::convolution_backward(g, values, filter, at::OptionalIntArrayRef(), move.stride, move.padding, move.dilation,
+                               /*transposed=*/false, at::IntArrayRef{0, 0}, move.groups, {want_x, want_weight, false});
+  return {up, grad_w};
 }
 
 }  // namespace bie::ops

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 
 #include "bie/kernels/conv2d.h"
 
@@ -44,6 +45,15 @@ std::array<c10::SymInt, 4> output_sizes(const char* op, const at::Tensor& x, con
 /// In x's memory format and dtype, float32 for an x of codes.
 at::Tensor empty_output(const char* op, const at::Tensor& x, const Geometry& g, const Movement& move);
 kernels::Conv2dShape kernel_shape(const at::Tensor& x, const Geometry& g, const Movement& move);
+
+/// Signs that windows meet, padding of -1 included: int8 or floats [batch, channels, height, width].
+at::Tensor padded_with_minus_one(const at::Tensor& signs, at::IntArrayRef padding);
+
+/// Gradients of the image and of the filter, products of float32 g with `values` and `filter`; undefined where not
+/// wanted.
+std::tuple<at::Tensor, at::Tensor> float_conv_grads(const at::Tensor& g, const at::Tensor& values,
+                                                    const at::Tensor& filter, const Movement& move, bool want_x,
+                                                    bool want_weight);
 
 /// A filter [out_c, in_c/groups, kh, kw] of floats or codes as one of a single group: zeros between the groups. For the
 /// rows of CUDA, whose windows read all channels of a pixel.

@@ -7,7 +7,10 @@
 #include <tuple>
 
 #include "bie/ops.h"
-#include "ops/conv2d/conv2d_grad.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/conv_grads.h"
+#include "ops/backend/products.h"
+#include "ops/conv2d/conv2d_geometry.h"
 #include "ops/nbit_layer.h"
 #include "ops/registration.h"
 
@@ -103,31 +106,16 @@ at::Tensor unpacked(const at::Tensor& weight, const Geometry& g, std::int64_t gr
       .view({g.out_c, g.in_c / groups, g.kernel_h, g.kernel_w});
 }
 
-/// Makes one group of what CUDA is to arrange.
-void join_groups(Weight& w, const Geometry& g, std::int64_t groups) {
-  if (w.panels.defined()) return;
-  if (w.dtype == kernels::Dtype::s4) {
-    w.values = unpacked(w.values, g, groups);
-    w.dtype = kernels::Dtype::s8;
-  }
-  w.values = one_group(w.values, groups);
-}
-
 template <class W>
 at::Tensor forward(const ConvArgs& a) {
   const char* op = W::op_name;
   const Geometry g = check_geometry<W>(a, is_there(a.anchor));
   if (is_codes(a.x)) check_codes(op, "x", a.x, W::range);
-  Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
+  const Operands o = operands<W>(a, g.in_c, W::packs && !g.packed);
   at::Tensor y = empty_output(op, a.x, g, movement(a));
   if (y.numel() == 0) return y;
-  Movement move = movement(a);
-  if (a.x.is_cuda() && move.groups > 1) {
-    join_groups(o.weight, g, move.groups);
-    move.groups = 1;
-  }
-  run_conv2d(op, conv2d_tables(W::code), kernel_shape(a.x, g, move), a.x.contiguous(a.x.suggest_memory_format()),
-             o.quantiser, o.weight, y);
+  backend_of(op, a.x).products.conv2d(op, W::code, kernel_shape(a.x, g, movement(a)),
+                                      a.x.contiguous(a.x.suggest_memory_format()), o.quantiser, o.weight, y);
   return y;
 }
 
@@ -150,25 +138,6 @@ Grads backward_meta(const ConvBackwardArgs& a) {
                      value_or_none(a.bias_a), a.weight_grad);
 }
 
-/// On CUDA: products of codes, scaled by the passes behind them, and one pass for all gradients of the image.
-template <class W>
-Grads cuda_backward(const ConvBackwardArgs& a, const Geometry& geometry, const WeightValues<W, ConvBackwardArgs>& w,
-                    const at::Tensor& bias, const Scale& scale) {
-  const ConvOutputGrad g(W::op_name, a.g, movement(a));
-  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
-  Grads grads;
-  at::Tensor codes = a.x;
-  if (!is_codes(a.x)) {
-    const LinearInput in = pixels_of(a.x, bias, a.bias_a, a.scale_a, scale);
-    const InputGrads found = quantizer_input_grads(g.through(w.codes(filter), w.step.scale, a.x.sizes()), in, W::range,
-                                                   grad_mode(a), static_cast<float>(a.eps), a.weight_grad.has_value());
-    grads = {image_of(found.x, a.x.sizes()).contiguous(a.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
-    if (a.weight_grad) codes = image_of(found.operand, a.x.sizes());
-  }
-  if (a.weight_grad) std::get<1>(grads) = w.grad(g.against(codes, scale, filter.sizes(), a.padding), *a.weight_grad);
-  return grads;
-}
-
 template <class W>
 Grads backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_backward<W>(a);
@@ -176,31 +145,21 @@ Grads backward(const ConvBackwardArgs& a) {
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), geometry.in_c);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, ConvBackwardArgs> w(a);
-  if (a.x.is_cuda()) return cuda_backward(a, geometry, w, bias, scale);
-  const bool want_x = !is_codes(a.x);
-  const at::MemoryFormat layout = a.x.suggest_memory_format();
-  const at::Tensor filter = geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand();
-  const at::Tensor weight = filter.contiguous(layout);  // as the convolution wants it: codes are moved cheaply
-  at::Tensor xs, values;
-  if (want_x) {
-    xs = a.x.to(at::kFloat);
-    if (bias.defined()) xs = xs.add(bias.view({1, -1, 1, 1}));
-    xs = xs.contiguous(layout);
-    values = quantized_values(xs, scale, static_cast<float>(a.eps), W::range, scale);
-  } else {
-    values = code_values(a.x, scale);
-  }
-  auto [up, grad_w] =
-      convolution_grads(a.g, values, w.values(weight, w.step.scale), movement(a), want_x, a.weight_grad.has_value());
-  Grads grads;
-  if (want_x) {
-    up = up.contiguous(layout);
-    std::get<2>(grads) = quantizer_backward_({up}, xs, a.scale_a, scale, W::range, grad_mode(a));
-    if (bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(a.bias_a->scalar_type());
-    std::get<0>(grads) = up.to(a.x.scalar_type());
-  }
-  if (a.weight_grad) std::get<1>(grads) = w.grad({grad_w.contiguous()}, *a.weight_grad);
-  return grads;
+  const auto floor = static_cast<float>(a.eps);
+  ConvGradCall call{W::op_name, a.g, a.x, bias, value_or_none(a.bias_a), a.scale_a, scale, movement(a)};
+  call.filter = w.factor(geometry.packed ? unpacked(a.weight, geometry, a.groups) : w.operand());
+  call.filter_scale = w.step.scale;
+  call.values = [&](const at::Tensor& xs, const Scale& by) {
+    return is_codes(xs) ? code_values(xs, by) : quantized_values(xs, scale, floor, W::range, by);
+  };
+  call.in_place = [&](const Scaled& up, const at::Tensor& xs) {
+    return quantizer_backward_(up, xs, a.scale_a, scale, W::range, grad_mode(a));
+  };
+  call.of_pixels = [&](const Scaled& up, const LinearInput& in, bool want_codes) {
+    return quantizer_input_grads(up, in, W::range, grad_mode(a), floor, want_codes);
+  };
+  if (a.weight_grad) call.of_weight = [&](const Scaled& grad) { return w.grad(grad, *a.weight_grad); };
+  return backend_of(W::op_name, a.x).conv_grads.run(call);
 }
 
 template <class W>
@@ -235,16 +194,6 @@ struct Conv2d {
   }
 };
 
-/// Panels of a filter of codes [out_c, in_c/groups, kh, kw], or packed.
-template <class W>
-at::Tensor prepack(const char* op, const at::Tensor& weight, kernels::Conv2dShape shape) {
-  if (!weight.is_cuda() || shape.groups == 1) return prepack_conv2d(op, conv2d_tables(W::code), weight, W::code, shape);
-  Weight w{weight, W::code, {}, 1, {}};
-  join_groups(w, {shape.out_c, shape.in_c, shape.kernel_h, shape.kernel_w, W::packs}, shape.groups);
-  shape.groups = 1;
-  return prepack_conv2d(op, conv2d_tables(W::code), w.values, w.dtype, shape);
-}
-
 at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
   const char* op = "q8_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", int8 is wanted");
@@ -255,14 +204,16 @@ at::Tensor q8_prepack_any(const at::Tensor& weight, std::int64_t groups) {
   TORCH_CHECK_VALUE(groups >= 1 && shape.out_c % groups == 0, op, ": ", groups, " groups do not divide ", shape.out_c,
                     " outputs");
   shape.groups = groups;
-  return prepack<Width8>(op, weight, shape);
+  return backend_of(op, weight).products.prepack_conv2d(op, Width8::code, weight, shape);
 }
 
 at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_channels, at::IntArrayRef kernel_size,
                           std::int64_t groups) {
   const char* op = "q4_conv2d_prepack";
   TORCH_CHECK_TYPE(is_codes(weight), op, ": the weight is ", weight.scalar_type(), ", packed int4 (int8) is wanted");
-  return prepack<Width4>(op, weight, packed_filter_shape(op, weight, 2, in_channels, kernel_size, groups));
+  return backend_of(op, weight)
+      .products.prepack_conv2d(op, Width4::code, weight,
+                               packed_filter_shape(op, weight, 2, in_channels, kernel_size, groups));
 }
 
 template <class W>

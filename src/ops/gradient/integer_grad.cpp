@@ -8,10 +8,9 @@
 #include <functional>
 #include <mutex>
 
-#include "bie/kernels/gradient.h"
 #include "bie/ops.h"
-#include "ops/backend/cpu/torch_parallel.h"
-#include "ops/backend/cuda/call.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/gradients.h"
 #include "ops/quantize/quantizers.h"
 
 namespace bie::ops {
@@ -21,25 +20,6 @@ namespace {
 std::mutex& lock_of(const at::Tensor& weight) {
   static std::array<std::mutex, 64> locks;
   return locks[std::hash<const void*>()(weight.unsafeGetTensorImpl()) / alignof(std::max_align_t) % locks.size()];
-}
-
-/// Adds up what fits int8.
-void accumulate(const at::Tensor& slot, const at::Tensor& grad) {
-  if (slot.is_cuda()) {
-    slot.copy_(slot.to(at::kShort).add_(grad).clamp_(-127, 127));
-    return;
-  }
-  const char* op = "backward";
-  const at::Tensor sum = slot.contiguous(), more = grad.contiguous();
-  TORCH_CHECK_VALUE(sum.sizes() == more.sizes(), op, ": the weight's gradient is ", sum.sizes(), ", that of this pass ",
-                    more.sizes());
-  check_status(op, chosen(op, kernels::gradient_table(), sum.numel())
-                       .accumulate(sum.mutable_data_ptr<std::int8_t>(), more.const_data_ptr<std::int8_t>(), sum.numel(),
-                                   torch_parallel()));
-  if (sum.is_same(slot))
-    bump_version(slot);
-  else
-    slot.copy_(sum);
 }
 
 }  // namespace
@@ -69,7 +49,7 @@ at::Tensor delivered(const at::Tensor& weight, const at::Tensor& grad) {
   if (!slot.defined())
     slot = grad;
   else if (slot.scalar_type() == at::kChar && grad.scalar_type() == at::kChar)
-    accumulate(slot, grad);
+    backend_of("backward", slot).gradients.accumulate(slot, grad);
   else
     slot.add_(grad.to(slot.scalar_type()));
   return {};

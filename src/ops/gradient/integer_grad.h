@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "ops/bridge.h"
+#include "ops/backend/scales.h"
 
 namespace bie::ops {
 

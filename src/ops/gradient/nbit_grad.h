@@ -5,20 +5,16 @@
 #include <ATen/core/Tensor.h>
 
 #include "bie/ops.h"
-#include "ops/gradient/input_grad.h"
+#include "ops/backend/activations.h"
 #include "ops/quantize/quantizers.h"
 
 namespace bie::ops {
 
-/// Turns the values of `up`, laid out like xs = x + bias_a, into the gradient of xs of q = clamp(rint(xs / scale_a)) *
-/// scale_a, straight through inside the range. Returns the gradient of scale_a in its own shape and dtype. exact:
-/// numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits). A scale_a of 0 divides as the smallest float32
-/// does, so that an xs of 0 is inside its range and all else outside.
+/// The gradients of an activation that is quantised to codes; see Activations. `up` is laid out like xs = x + bias_a.
+/// exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
 at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
-
-/// The same for a linear layer, `up` [m, k]. want_codes: those of the activation, clamp(rint(xs / max(scale, floor))),
-/// on CUDA.
+/// @param want_codes  those of the activation, clamp(rint(xs / max(scale, floor))), on CUDA.
 InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
                                  float floor, bool want_codes);
 
@@ -31,11 +27,10 @@ struct WeightStep {
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
                        const CodeRange& range);
 
-/// clamp(rint(x / max(scale, floor))) * by, laid out like x, in float32 or on CUDA in another float dtype.
+/// See Gradients: clamp(rint(x / max(scale, floor))) * by, and float(code) * scale.
 at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range,
                             const Scale& by, at::ScalarType dtype = at::kFloat);
 
-/// float(code) * scale of int8 codes, dense, in float32 or on CUDA in another float dtype.
 at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarType dtype = at::kFloat);
 
 /// Zeros in grad where the float weight lies outside the range of its quantiser.

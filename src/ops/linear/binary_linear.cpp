@@ -5,9 +5,9 @@
 
 #include "bie/ops.h"
 #include "ops/autograd.h"
-#include "ops/bridge.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/products.h"
 #include "ops/gradient/sign_grad.h"
-#include "ops/linear/output_grad.h"
 #include "ops/registration.h"
 
 namespace bie::ops {
@@ -19,7 +19,7 @@ using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Ten
                              const OptTensor&, std::optional<std::int64_t>, const OptTensor&, const OptTensor&,
                              std::int64_t);
 
-GemmTables tables() { return gemm_tables(kernels::Dtype::bits); }
+const Products& products_of(const at::Tensor& t) { return backend_of(op_name, t).products; }
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
@@ -72,22 +72,18 @@ at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   const at::Device device = x.device();
   const Quantiser q{float_bias(op_name, value_or_none(bias_a), k), scale_of(op_name, "scale_a", scale_a, device),
                     scale_of(op_name, "scale_w", scale_w, device)};
-  TORCH_CHECK_VALUE(!is_packed(x) || device.is_cuda() || q.scale_a.value != 0, op_name,
-                    ": scale_a is not initialised, which only a float x can do (init_scale_)");
+  if (is_packed(x)) backend_of(op_name, x).quantizers.check_scale_of_codes(op_name, q.scale_a);
   at::Tensor y = empty_output(x, weight);
   if (y.numel() == 0) return y;
   Weight w;
-  if (is_packed(weight)) w.panels = panels_of(weight, panels);
+  if (is_packed(weight)) w.panels = products_of(x).panels_of(weight, value_or_none(panels));
   check_one_device(op_name, {x, weight, q.bias, w.panels});
-  if (!w.panels.defined()) {
-    // On CUDA signs are packed while they are arranged.
-    const bool packed = is_packed(weight);
-    w.dtype = packed || !device.is_cuda() ? kernels::Dtype::bits : kernel_dtype(op_name, "the weight", weight);
-    w.values = packed || device.is_cuda() ? weight.contiguous() : pack_signs(weight);
-  }
+  if (!w.panels.defined())
+    w = is_packed(weight) ? Weight{weight.contiguous(), kernels::Dtype::bits, {}, 1, {}}
+                          : products_of(x).signs(op_name, weight);
   const Rows rows = rows_of(x);
-  run_gemm(op_name, tables(), {rows.count, weight.size(0), k}, rows,
-           is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x), q, w, y, kernel_id);
+  products_of(x).gemm(op_name, kernels::Dtype::bits, {rows.count, weight.size(0), k}, rows,
+                      is_packed(x) ? kernels::Dtype::bits : kernel_dtype(op_name, "x", x), q, w, y, kernel_id);
   return y;
 }
 
@@ -101,7 +97,6 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 /// A tensor whose signs count: `k` elements a row where t is packed.
 at::Tensor unpacked(const at::Tensor& t, std::int64_t k) { return is_packed(t) ? unpack_signs(t, k) : t; }
 
-using Grads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // x, weight, scale_a, bias_a
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                 const at::Tensor&, const OptTensor&, std::optional<at::ScalarType>);
 
@@ -119,29 +114,26 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
   const std::int64_t k = check_backward(g, x, weight, want_grad);
   const Scale sa = scale_of(op_name, "scale_a", scale_a, x.device());
   const Scale sw = scale_of(op_name, "scale_w", scale_w, x.device());
-  if (!x.is_cuda()) check_initialised(op_name, "scale_a", x, sa.value);
+  backend_of(op_name, x).quantizers.check_initialised(op_name, "scale_a", x, sa);
   const at::Tensor bias = float_bias(op_name, value_or_none(bias_a), k);
   check_one_device(op_name, {x, g, weight, bias});
   Grads grads;
   if (is_packed(x) && !want_grad) return grads;
-  const OutputGrad g2(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
-  const auto signs = [](const at::Tensor& t, at::ScalarType dtype, const Scale& by) {
-    return sign_values(t, by, dtype);
-  };
+  const auto g2 = products_of(x).output_grad(op_name, g.reshape({x.numel() / x.size(-1), weight.size(0)}));
   at::Tensor operand;  // [m, k]; its signs count
   if (is_packed(x)) {
     operand = unpack_signs(x, k).view({-1, k});
   } else {
     const LinearInput in{x.contiguous(), bias, value_or_none(bias_a), scale_a, sa};
-    const at::Tensor w = unpacked(weight, k);
-    const Scaled up = x.is_cuda() ? g2.times(codes_of_signs(w), sw) : g2.times(w, signs, sw);
-    const InputGrads found = sign_input_grads(up, in, want_grad.has_value());
+    const InputGrads found =
+        sign_input_grads(g2->times(factor_of_signs(unpacked(weight, k)), sw), in, want_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
     operand = found.operand;
   }
   if (want_grad) {
-    const Scaled grad =
-        x.is_cuda() ? g2.transposed_times({operand}, sa) : g2.transposed_times(operand, signs, sa);  // codes on CUDA
+    Factor signs = factor_of_signs(operand);
+    signs.codes = [&]() -> Codes { return {operand}; };  // of signs of one byte, +1 and -1
+    const Scaled grad = g2->transposed_times(signs, sa);
     std::get<1>(grads) = weight_grad(grad, *want_grad);
   }
   return grads;
@@ -197,7 +189,8 @@ at::Tensor prepack(const at::Tensor& weight, std::int64_t in_features, std::int6
   TORCH_CHECK_VALUE(in_features > 0 && weight.dim() == 2 && weight.sym_size(1) == (in_features + 7) / 8, op,
                     ": the weight is ", weight.sym_sizes(), ", in_features = ", in_features, " wants [n, ",
                     (in_features + 7) / 8, "]");
-  return prepack_gemm(op, tables(), weight, kernels::Dtype::bits, fixed_size(weight, 0), in_features, kernel_id);
+  return backend_of(op, weight)
+      .products.prepack_gemm(op, kernels::Dtype::bits, weight, fixed_size(weight, 0), in_features, kernel_id);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <torch/library.h>
 
 #include "bie/ops.h"
-#include "ops/linear/output_grad.h"
 #include "ops/nbit_layer.h"
 #include "ops/registration.h"
 
@@ -117,8 +116,9 @@ at::Tensor forward(const LinearArgs& a) {
   at::Tensor y = empty_output(a.x, a.weight);
   if (y.numel() == 0) return y;
   const Rows rows = rows_of(a.x);
-  run_gemm(op, gemm_tables(W::code), {rows.count, a.weight.size(0), k}, rows,
-           is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), o.quantiser, o.weight, y);
+  backend_of(op, a.x).products.gemm(op, W::code, {rows.count, a.weight.size(0), k}, rows,
+                                    is_codes(a.x) ? W::code : kernel_dtype(op, "x", a.x), o.quantiser, o.weight, y,
+                                    /*kernel_id=*/0);
   return y;
 }
 
@@ -149,18 +149,15 @@ Grads backward(const LinearBackwardArgs& a) {
   const at::Tensor bias = float_bias(W::op_name, value_or_none(a.bias_a), k);
   check_one_device(W::op_name, {a.x, a.g, a.weight, bias});
   const WeightValues<W, LinearBackwardArgs> w(a);
-  const OutputGrad g(W::op_name, a.g.reshape({a.x.numel() / a.x.size(-1), n}));
+  const auto g =
+      backend_of(W::op_name, a.x).products.output_grad(W::op_name, a.g.reshape({a.x.numel() / a.x.size(-1), n}));
   const auto floor = static_cast<float>(a.eps);
   Grads grads;
   at::Tensor operand;  // [m, k]
   if (is_codes(a.x)) {
     operand = unpack(a.x).view({-1, k});
   } else {
-    const auto values = [&](const at::Tensor& weight, at::ScalarType dtype, const Scale& by) {
-      return w.values(weight, by, dtype);
-    };
-    const at::Tensor weight = packed ? unpack(a.weight) : w.operand();
-    const Scaled up = a.x.is_cuda() ? g.times(w.codes(weight), w.step.scale) : g.times(weight, values, w.step.scale);
+    const Scaled up = g->times(w.factor(packed ? unpack(a.weight) : w.operand()), w.step.scale);
     const LinearInput in{a.x.contiguous(), bias, value_or_none(a.bias_a), a.scale_a, scale};
     const InputGrads found = quantizer_input_grads(up, in, W::range, grad_mode(a), floor, a.weight_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
@@ -170,8 +167,8 @@ Grads backward(const LinearBackwardArgs& a) {
     const auto values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
       return is_codes(x) ? code_values(x, by, dtype) : quantized_values(x, scale, floor, W::range, by, dtype);
     };
-    const Scaled grad = a.x.is_cuda() ? g.transposed_times({operand}, scale)  // codes
-                                      : g.transposed_times(operand, values, scale);
+    const auto codes = [&]() -> Codes { return {operand}; };
+    const Scaled grad = g->transposed_times({operand, values, codes}, scale);
     std::get<1>(grads) = w.grad(grad, *a.weight_grad);
   }
   return grads;
@@ -210,16 +207,16 @@ void check_prepack(const char* op, const at::Tensor& weight) {
 
 at::Tensor q8_prepack_any(const at::Tensor& weight) {
   check_prepack("q8_prepack", weight);
-  return prepack_gemm("q8_prepack", gemm_tables(Width8::code), weight, kernels::Dtype::s8, fixed_size(weight, 0),
-                      fixed_size(weight, 1));
+  return backend_of("q8_prepack", weight)
+      .products.prepack_gemm("q8_prepack", Width8::code, weight, fixed_size(weight, 0), fixed_size(weight, 1), 0);
 }
 
 at::Tensor q4_prepack_any(const at::Tensor& weight, std::int64_t in_features) {
   check_prepack("q4_prepack", weight);
   TORCH_CHECK_VALUE(weight.sym_size(1) == (in_features + 1) / 2, "q4_prepack: the weight is ", weight.sym_sizes(),
                     ", in_features = ", in_features, " wants [n, ", (in_features + 1) / 2, "]");
-  return prepack_gemm("q4_prepack", gemm_tables(Width4::code), weight, kernels::Dtype::s4, fixed_size(weight, 0),
-                      in_features);
+  return backend_of("q4_prepack", weight)
+      .products.prepack_gemm("q4_prepack", Width4::code, weight, fixed_size(weight, 0), in_features, 0);
 }
 
 template <class W>

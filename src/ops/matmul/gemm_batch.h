@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "ops/bridge.h"
+#include "bie/kernels/gemm.h"
 
 namespace bie::ops {
 
@@ -19,6 +19,8 @@ struct GemmBatch {
   kernels::GemmShape shape;  ///< of one product; its m counts those rows
 
   std::int64_t count() const;
+  /// The number of the matrix of y in each product.
+  std::vector<std::int64_t> y_numbers() const;
   bool is_empty() const { return count() == 0 || shape.m == 0 || shape.n == 0; }
 
   /// Dense [count(), rows, columns] of t, whose batch axes are `own` (x_sizes or y_sizes): copied where they are
@@ -28,9 +30,13 @@ struct GemmBatch {
   at::Tensor reduced(const at::Tensor& grad, const at::DimVector& own, at::IntArrayRef shape) const;
 };
 
-/// Writes all products into out, dense [count(), m, n].
-/// @param y  `values` dense in what Weight wants of one matrix; each is arranged once however often it is used.
-void run_gemm_batch(const char* op, const GemmTables& tables, const GemmBatch& batch, const at::Tensor& x,
-                    const Quantiser& quantiser, const Weight& y, const at::Tensor& out);
+/// The rows of x, and where the first of each product lies; copied only where they are not dense.
+struct BatchRows {
+  BatchRows(const GemmBatch& batch, const at::Tensor& x);
+
+  at::Tensor data;
+  std::int64_t stride;  ///< elements
+  std::vector<std::int64_t> offsets;
+};
 
 }  // namespace bie::ops

@@ -6,10 +6,11 @@
 #include <string>
 
 #include "bie/ops.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/products.h"
 #include "ops/gradient/nbit_grad.h"
 #include "ops/gradient/sign_grad.h"
 #include "ops/layer_function.h"
-#include "ops/linear/output_grad.h"
 #include "ops/matmul/gemm_batch.h"
 #include "ops/registration.h"
 
@@ -39,9 +40,8 @@ struct Signs {
   static constexpr const char* op_name = "binary_matmul";
   static constexpr kernels::Dtype code = kernels::Dtype::bits;
 
-  static at::Tensor packed(const at::Tensor& y, const Scale& /*clip*/, float /*floor*/) {
-    mean_scale(op_name, "y", y, 1);  // refuses NaN and infinity, which have a sign bit
-    return pack_signs(y);
+  static Weight weight(const at::Tensor& y, const Scale& /*clip*/, float /*floor*/) {
+    return backend_of(op_name, y).products.finite_signs(op_name, "y", y);
   }
   static at::Tensor values(const at::Tensor& v, const Clips& /*clips*/, const Scale& by, at::ScalarType dtype) {
     return sign_values(v, by, dtype);
@@ -68,10 +68,9 @@ struct Signs {
 
 /// What both widths of codes share; W is one of them.
 template <class W>
-struct Codes {
-  static at::Tensor packed(const at::Tensor& y, const Scale& clip, float floor) {
-    const at::Tensor codes = quantize_codes(W::op_name, y, clip, floor, W::range);
-    return W::code == kernels::Dtype::s4 ? pack_int4(codes) : codes;
+struct CodesKind {
+  static Weight weight(const at::Tensor& y, const Scale& clip, float floor) {
+    return backend_of(W::op_name, y).products.quantised(W::op_name, W::code, y, clip, floor, W::range);
   }
   static at::Tensor values(const at::Tensor& v, const Clips& clips, const Scale& by, at::ScalarType dtype) {
     return quantized_values(v, clips.own, clips.floor, W::range, by, dtype);
@@ -97,12 +96,12 @@ struct Codes {
   }
 };
 
-struct Codes8 : Codes<Codes8> {
+struct Codes8 : CodesKind<Codes8> {
   static constexpr const char* op_name = "q8_matmul";
   static constexpr const CodeRange& range = q8_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s8;
 };
-struct Codes4 : Codes<Codes4> {
+struct Codes4 : CodesKind<Codes4> {
   static constexpr const char* op_name = "q4_matmul";
   static constexpr const CodeRange& range = q4_range;
   static constexpr kernels::Dtype code = kernels::Dtype::s4;
@@ -151,12 +150,9 @@ at::Tensor forward(const MatMulArgs& a) {
                     static_cast<float>(a.eps)};
   const GemmBatch batch(a.x, a.y);
   if (batch.is_empty()) return out;
-  Weight y;
-  if (device.is_cuda())  // quantised while it is arranged
-    y = {a.y.contiguous(), kernel_dtype(op, "y", a.y), q.scale_w, q.floor, {}};
-  else
-    y = {W::packed(a.y, q.scale_w, q.floor), W::code, {}, 1, {}};
-  run_gemm_batch(op, gemm_tables(W::code), batch, a.x, q, y, out.view({batch.count(), batch.shape.m, batch.shape.n}));
+  const Weight y = W::weight(a.y, q.scale_w, q.floor);
+  backend_of(op, device)
+      .products.gemm_batch(op, W::code, batch, a.x, q, y, out.view({batch.count(), batch.shape.m, batch.shape.n}));
   return out;
 }
 
@@ -193,16 +189,15 @@ Grads backward(const MatMulBackwardArgs& a) {
   check_one_device(op, {a.x, a.g, a.y});
   const at::Device device = a.x.device();
   const Scale sx = scale_of(op, "x_clip", a.x_clip, device), sy = scale_of(op, "y_clip", a.y_clip, device);
-  if (!a.x.is_cuda()) {
-    check_initialised(op, "x_clip", a.x, sx.value);
-    check_initialised(op, "y_clip", a.y, sy.value);
-  }
+  const Backend& backend = backend_of(op, device);
+  backend.quantizers.check_initialised(op, "x_clip", a.x, sx);
+  backend.quantizers.check_initialised(op, "y_clip", a.y, sy);
   const auto floor = static_cast<float>(a.eps);
   const Clips x_clips{sx, floor}, y_clips{sy, floor};
   const GradMode mode = a.reference_grad ? GradMode::reference : GradMode::exact;
   const GemmBatch batch(a.x, a.y);
   const at::Tensor xs = a.x.to(at::kFloat).contiguous(), ys = a.y.to(at::kFloat).contiguous();
-  const OutputGrad g(op, a.g.reshape({batch.count(), batch.shape.m, batch.shape.n}));
+  const auto g = backend.products.output_grad(op, a.g.reshape({batch.count(), batch.shape.m, batch.shape.n}));
   const auto x_values = [&](const at::Tensor& x, at::ScalarType dtype, const Scale& by) {
     return batch.entries(W::values(x, x_clips, by, dtype), batch.x_sizes, batch.shape.m);
   };
@@ -211,13 +206,13 @@ Grads backward(const MatMulBackwardArgs& a) {
   };
   Grads grads;
   if (a.want_x) {
-    Scaled up = g.times(ys, y_values, sy);
+    Scaled up = g->times({ys, y_values, {}}, sy);
     up.values = batch.reduced(up.values, batch.x_sizes, a.x.sizes());
     std::get<2>(grads) = W::finish(up, xs, a.x_clip, x_clips, mode);
     std::get<0>(grads) = up.values.to(a.x.scalar_type());
   }
   if (a.want_y) {
-    Scaled up = g.transposed_times(xs, x_values, sx);
+    Scaled up = g->transposed_times({xs, x_values, {}}, sx);
     up.values = batch.reduced(up.values, batch.y_sizes, a.y.sizes());
     std::get<3>(grads) = W::finish(up, ys, a.y_clip, y_clips, mode);
     std::get<1>(grads) = up.values.to(a.y.scalar_type());

@@ -1,5 +1,4 @@
-// DiodeMix, one step of parameters: floats, codes and signs (numerics.md section 10). Checks and registration; the
-// passes are diode_mix_cpu.cpp and diode_mix_cuda.cpp.
+// DiodeMix, one step of parameters: floats, codes and signs (numerics.md section 10).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -8,12 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "bie/kernels/cuda/diode_mix.h"
 #include "bie/ops.h"
-#include "ops/backend/cpu/torch_parallel.h"
-#include "ops/backend/cuda/call.h"
-#include "ops/bridge.h"
-#include "ops/optim/diode_mix_step.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/diode_mix.h"
+#include "ops/checks.h"
+#include "ops/dispatcher.h"
 #include "ops/random.h"
 #include "ops/registration.h"
 
@@ -74,10 +72,7 @@ void float_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   for (const DiodeMixItem& item : items) check_float(op, "the parameter", item.param);
   check(op, items, o);
   const at::NoGradGuard no_grad;
-  if constexpr (with_cuda) {
-    if (items.front().param.is_cuda()) return step_floats_cuda(op, items, o);
-  }
-  for (const DiodeMixItem& item : items) step_floats_cpu(op, item, o);
+  backend_of(op, items.front().param).diode_mix.floats(op, items, o);
 }
 
 void code_steps(const char* op, const Items& items, const DiodeMixStep& o) {
@@ -89,20 +84,14 @@ void code_steps(const char* op, const Items& items, const DiodeMixStep& o) {
                       item.scale_w.sizes(), " of ", item.scale_w.scalar_type(), ", one float32 is wanted");
   }
   const at::NoGradGuard no_grad;
-  if constexpr (with_cuda) {
-    if (items.front().param.is_cuda()) return step_codes_cuda(op, items, o);
-  }
-  for (const DiodeMixItem& item : items) step_codes_cpu(op, item, o);
+  backend_of(op, items.front().param).diode_mix.codes(op, items, o);
 }
 
 void sign_steps(const char* op, const Items& items, const DiodeMixStep& o) {
   for (const DiodeMixItem& item : items) check_integers(op, item.param);
   check(op, items, o);
   const at::NoGradGuard no_grad;
-  if constexpr (with_cuda) {
-    if (items.front().param.is_cuda()) return step_signs_cuda(op, items, o);
-  }
-  for (const DiodeMixItem& item : items) step_signs_cpu(op, item, o);
+  backend_of(op, items.front().param).diode_mix.signs(op, items, o);
 }
 
 at::Tensor first_moment_real(const at::Tensor& signs, at::ScalarType type, std::int64_t seed, std::int64_t stream) {
@@ -113,18 +102,7 @@ at::Tensor first_moment_real(const at::Tensor& signs, at::ScalarType type, std::
                     ", a dense tensor is wanted");
   at::Tensor moment = at::empty_like(signs, signs.options().dtype(type).requires_grad(false));
   const Stream random(static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(stream), 0);
-  const std::int8_t* w = signs.const_data_ptr<std::int8_t>();
-  if constexpr (with_cuda) {
-    if (signs.is_cuda()) {
-      const CudaCall call(op, signs.device());
-      call(kernels::cuda::diode_mix_first_moment, w, signs.numel(), random.start(), moment.mutable_data_ptr(),
-           kernel_dtype(op, "a moment", moment));
-      return moment;
-    }
-  }
-  check_status(op, chosen(op, kernels::diode_mix_table(), signs.numel())
-                       .first_moment(w, signs.numel(), random.start(), moment.mutable_data_ptr(),
-                                     kernel_dtype(op, "a moment", moment), torch_parallel()));
+  backend_of(op, signs).diode_mix.first_moment(op, signs, random.start(), moment);
   return moment;
 }
 

@@ -1,4 +1,4 @@
-// What the steps of DiodeMix share: their numbers, and the passes of each device behind the operators' checks.
+// The numbers and tensors of a step of DiodeMix as kernels take them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,15 +51,5 @@ inline kernels::DiodeMixTensor tensor_of(const DiodeMixItem& item, const at::Ten
           item.exp_avg_s.mutable_data_ptr(), item.param.numel(),         stream.start(),
           adam_rate(o, item.step),           static_cast<int>(item.bits)};
 }
-
-void step_floats_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
-void step_codes_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
-void step_signs_cpu(const char* op, const DiodeMixItem& item, const DiodeMixStep& o);
-
-/// Items on one CUDA device. Steps of integer weights are left out whose gradient is not finite: one of floats that
-/// holds NaN or infinity, or one of zeros, which is what int8_grad makes of it.
-void step_floats_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
-void step_codes_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
-void step_signs_cuda(const char* op, const std::vector<DiodeMixItem>& items, const DiodeMixStep& o);
 
 }  // namespace bie::ops

@@ -6,12 +6,12 @@
 #include <iterator>
 #include <string_view>
 
-#include "bie/kernels/cuda/packing.h"
 #include "bie/kernels/sign_layout.h"
 #include "bie/ops.h"
-#include "ops/backend/cpu/torch_parallel.h"
-#include "ops/backend/cuda/call.h"
-#include "ops/bridge.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/packing.h"
+#include "ops/checks.h"
+#include "ops/dispatcher.h"
 #include "ops/registration.h"
 
 namespace bie::ops {
@@ -71,19 +71,10 @@ at::Tensor signs_from_layout_real(const at::Tensor& bytes, std::int64_t n, std::
   const char* op = "signs_from_layout";
   at::Tensor out = signs_from_layout_meta(bytes, n, k, name);
   const at::Tensor dense = bytes.contiguous();
-  const auto* from = dense.const_data_ptr<std::uint8_t>();
-  auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
   const kernels::SignRows shape{find_layout(op, name).order, n, row_bytes,
                                 row_bytes == 0 ? 0 : dense.numel() / row_bytes};
-  if constexpr (with_cuda) {
-    if (bytes.is_cuda()) {
-      const CudaCall call(op, bytes.device());
-      call(kernels::cuda::signs_from_layout, shape, from, to);
-      return out;
-    }
-  }
-  check_status(op, kernels::signs_from_layout(shape, from, to, torch_parallel()));
+  backend_of(op, bytes).packing.signs_from_layout(op, shape, dense, out);
   return out;
 }
 
@@ -102,19 +93,10 @@ at::Tensor signs_to_layout_real(const at::Tensor& packed, std::int64_t k, std::s
   const char* op = "signs_to_layout";
   at::Tensor out = signs_to_layout_meta(packed, k, name);
   const at::Tensor dense = packed.contiguous();
-  const auto* from = dense.const_data_ptr<std::uint8_t>();
-  auto* to = out.mutable_data_ptr<std::uint8_t>();
   const std::int64_t row_bytes = k / 8;
   const kernels::SignRows shape{find_layout(op, name).order, packed.size(0), row_bytes,
                                 row_bytes == 0 ? 0 : out.numel() / row_bytes};
-  if constexpr (with_cuda) {
-    if (packed.is_cuda()) {
-      const CudaCall call(op, packed.device());
-      call(kernels::cuda::signs_to_layout, shape, from, to);
-      return out;
-    }
-  }
-  check_status(op, kernels::signs_to_layout(shape, from, to, torch_parallel()));
+  backend_of(op, packed).packing.signs_to_layout(op, shape, dense, out);
   return out;
 }
 

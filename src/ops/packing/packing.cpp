@@ -1,14 +1,12 @@
 // Sign and int4 packing of the last axis.
-#include "bie/kernels/packing.h"
-
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "bie/kernels/cuda/packing.h"
 #include "bie/ops.h"
-#include "ops/backend/cpu/torch_parallel.h"
-#include "ops/backend/cuda/call.h"
-#include "ops/bridge.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/packing.h"
+#include "ops/checks.h"
+#include "ops/dispatcher.h"
 #include "ops/registration.h"
 
 namespace bie::ops {
@@ -45,17 +43,7 @@ at::Tensor pack_signs_real(const at::Tensor& x, const OptTensor& bias) {
   const at::Tensor b = float_bias(op, value_or_none(bias), k);
   const Rows rows = rows_of(x);
   const kernels::RowsShape shape{rows.count, k};
-  const float* added = b.defined() ? b.const_data_ptr<float>() : nullptr;
-  std::uint8_t* packed = out.mutable_data_ptr<std::uint8_t>();
-  if constexpr (with_cuda) {
-    if (x.is_cuda()) {
-      const CudaCall call(op, x.device());
-      call(kernels::cuda::pack_signs, shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed);
-      return out;
-    }
-  }
-  const auto& row = chosen(op, kernels::sign_pack_table(), shape);
-  check_status(op, row.run(shape, rows.data.const_data_ptr(), dtype, rows.stride, added, packed, torch_parallel()));
+  backend_of(op, x).packing.pack_signs(op, shape, rows, b, out);
   return out;
 }
 
@@ -76,17 +64,7 @@ at::Tensor unpack_signs_real(const at::Tensor& packed, std::int64_t k) {
   at::Tensor out = unpack_signs_meta(packed, k);
   if (out.numel() == 0) return out;
   const at::Tensor dense = packed.contiguous();
-  const auto* from = static_cast<const std::uint8_t*>(dense.const_data_ptr());
-  std::int8_t* to = out.mutable_data_ptr<std::int8_t>();
-  const kernels::RowsShape shape{out.numel() / k, k};
-  if constexpr (with_cuda) {
-    if (packed.is_cuda()) {
-      const CudaCall call("unpack_signs", packed.device());
-      call(kernels::cuda::unpack_signs, shape, from, to);
-      return out;
-    }
-  }
-  kernels::unpack_signs(shape, from, to, torch_parallel());
+  backend_of("unpack_signs", packed).packing.unpack_signs("unpack_signs", {out.numel() / k, k}, dense, out);
   return out;
 }
 
@@ -102,17 +80,7 @@ at::Tensor pack_int4_real(const at::Tensor& codes) {
   const at::Tensor dense = codes.contiguous();
   const std::int64_t k = codes.size(-1);
   const kernels::RowsShape shape{k == 0 ? 0 : codes.numel() / k, k};
-  const std::int8_t* from = dense.const_data_ptr<std::int8_t>();
-  auto* to = static_cast<std::uint8_t*>(out.mutable_data_ptr());
-  if constexpr (with_cuda) {
-    if (codes.is_cuda()) {
-      const CudaCall call(op, codes.device());
-      call(kernels::cuda::pack_int4, shape, from, to);
-      return out;
-    }
-  }
-  const auto& row = chosen(op, kernels::int4_pack_table(), shape);
-  check_status(op, row.run(shape, from, to, torch_parallel()));
+  backend_of(op, codes).packing.pack_int4(op, shape, dense, out);
   return out;
 }
 
@@ -125,17 +93,7 @@ at::Tensor unpack_int4_real(const at::Tensor& packed, std::int64_t k) {
   at::Tensor out = unpack_int4_meta(packed, k);
   if (out.numel() == 0) return out;
   const at::Tensor dense = packed.contiguous();
-  const auto* from = static_cast<const std::uint8_t*>(dense.const_data_ptr());
-  std::int8_t* to = out.mutable_data_ptr<std::int8_t>();
-  const kernels::RowsShape shape{out.numel() / k, k};
-  if constexpr (with_cuda) {
-    if (packed.is_cuda()) {
-      const CudaCall call("unpack_int4", packed.device());
-      call(kernels::cuda::unpack_int4, shape, from, to);
-      return out;
-    }
-  }
-  kernels::unpack_int4(shape, from, to, torch_parallel());
+  backend_of("unpack_int4", packed).packing.unpack_int4("unpack_int4", {out.numel() / k, k}, dense, out);
   return out;
 }
 

@@ -1,12 +1,13 @@
 // Which GEMM kernel is fastest for a shape: measured, where the table's order is a good guess.
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
+#include <string>
+
 #include "bie/ops.h"
-#include "ops/bridge.h"
-#include "ops/tuning/cpu_tuning.h"
-#include "ops/tuning/cuda_tuning.h"
+#include "ops/backend/backend.h"
+#include "ops/backend/tuning.h"
+#include "ops/dispatcher.h"
 
 namespace bie::ops {
 namespace {
@@ -20,27 +21,20 @@ kernels::Dtype code_of(const char* op, std::int64_t bits) {
   }
 }
 
-std::int64_t tuned_id(const char* op, std::int64_t bits, const kernels::GemmShape& shape, at::Device device) {
+Tuning::Choice tuned(const char* op, std::int64_t bits, const kernels::GemmShape& shape, at::Device device) {
   TORCH_CHECK_VALUE(shape.m > 0 && shape.n > 0 && shape.k > 0, op, ": m, n and k are ", shape.m, ", ", shape.n, " and ",
                     shape.k, ", positive numbers are wanted");
-  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), op, ": the device is ", device, ", cpu or cuda is wanted");
-  const kernels::Dtype code = code_of(op, bits);
-  const GemmTables tables = gemm_tables(code);
-  if (device.is_cpu()) return first_kernel_id + tune(op, tables.cpu, code, shape);
-  if constexpr (with_cuda) {
-    const int index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
-    return first_cuda_kernel_id + tune(op, tables.cuda, shape, index);
-  }
-  TORCH_CHECK(false, op, ": this build of bie has no CUDA kernels; build it with -DBIE_CUDA=ON");
+  TORCH_CHECK_VALUE(!device.is_meta(), op, ": the device is meta, cpu or cuda is wanted");
+  return backend_of(op, device).tuning.tune(op, code_of(op, bits), shape, device);
 }
 
-std::int64_t tune_gemm_any(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
-  return tuned_id("tune_gemm", bits, {m, n, k}, device);
+std::string tune_gemm_any(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+  return tuned("tune_gemm", bits, {m, n, k}, device).name;
 }
 
 std::int64_t select_binary_kernel_any(std::int64_t m, std::int64_t n, std::int64_t k,
                                       std::optional<at::Device> device) {
-  return tuned_id("select_binary_kernel", 1, {m, n, k}, device.value_or(at::kCPU));
+  return tuned("select_binary_kernel", 1, {m, n, k}, device.value_or(at::kCPU)).kernel_id;
 }
 
 }  // namespace
@@ -51,9 +45,9 @@ std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k
   return op.call(m, n, k, device);
 }
 
-std::int64_t tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
+std::string tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device) {
   static const auto op =
-      find_op<std::int64_t(std::int64_t, std::int64_t, std::int64_t, std::int64_t, at::Device)>("bie::tune_gemm");
+      find_op<std::string(std::int64_t, std::int64_t, std::int64_t, std::int64_t, at::Device)>("bie::tune_gemm");
   return op.call(bits, m, n, k, device);
 }
 

@@ -7,9 +7,13 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "bie/kernels/cuda/quantize.h"
-#include "ops/bridge.h"
+#include "ops/checks.h"
+#include "ops/dispatcher.h"
 
-namespace bie::ops {
+namespace bie::ops::cuda {
+
+/// The current stream of the device.
+kernels::cuda::Queue cuda_queue(at::Device device);
 
 /// Makes a device current for as long as it lives; what it queues goes to that device's current stream.
 class CudaCall {
@@ -32,9 +36,4 @@ class CudaCall {
   kernels::cuda::Queue queue_;
 };
 
-/// Tells autograd that a kernel of ours wrote the tensor.
-inline void bump_version(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
-}  // namespace bie::ops
+}  // namespace bie::ops::cuda

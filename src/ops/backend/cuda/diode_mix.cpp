@@ -1,4 +1,6 @@
-// The steps of DiodeMix on CUDA: one launch for many parameters. Compiled where the CUDA kernels are.
+// One launch for many parameters.
+#include "ops/backend/diode_mix.h"
+
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
@@ -6,10 +8,12 @@
 #include <utility>
 
 #include "bie/kernels/cuda/diode_mix.h"
+#include "ops/backend/cuda/backend.h"
 #include "ops/backend/cuda/call.h"
+#include "ops/checks.h"
 #include "ops/optim/diode_mix_step.h"
 
-namespace bie::ops {
+namespace bie::ops::cuda {
 namespace {
 
 using Items = std::vector<DiodeMixItem>;
@@ -86,24 +90,38 @@ class Step {
   std::vector<std::pair<at::Tensor, at::Tensor>> renewed_;  ///< scale_w and its next value
 };
 
+class CudaDiodeMix final : public DiodeMixSteps {
+  void floats(const char* op, const Items& items, const DiodeMixStep& o) const override {
+    Step(op, items, o).run(kernels::cuda::diode_mix_floats, adam_numbers(o));
+  }
+
+  void codes(const char* op, const Items& items, const DiodeMixStep& o) const override {
+    Step step(op, items, o);
+    step.skip_not_finite();
+    step.renew_scales(op);
+    step.run(kernels::cuda::diode_mix_codes, adam_numbers(o));
+    step.keep_scales();
+  }
+
+  void signs(const char* op, const Items& items, const DiodeMixStep& o) const override {
+    Step step(op, items, o);
+    step.skip_not_finite();
+    step.run(kernels::cuda::diode_mix_signs, sign_numbers(o));
+  }
+
+  void first_moment(const char* op, const at::Tensor& signs, std::uint64_t random,
+                    const at::Tensor& moment) const override {
+    const CudaCall call(op, signs.device());
+    call(kernels::cuda::diode_mix_first_moment, signs.const_data_ptr<std::int8_t>(), signs.numel(), random,
+         moment.mutable_data_ptr(), kernel_dtype(op, "a moment", moment));
+  }
+};
+
 }  // namespace
 
-void step_floats_cuda(const char* op, const Items& items, const DiodeMixStep& o) {
-  Step(op, items, o).run(kernels::cuda::diode_mix_floats, adam_numbers(o));
+const DiodeMixSteps& diode_mix() {
+  static const CudaDiodeMix it;
+  return it;
 }
 
-void step_codes_cuda(const char* op, const Items& items, const DiodeMixStep& o) {
-  Step step(op, items, o);
-  step.skip_not_finite();
-  step.renew_scales(op);
-  step.run(kernels::cuda::diode_mix_codes, adam_numbers(o));
-  step.keep_scales();
-}
-
-void step_signs_cuda(const char* op, const Items& items, const DiodeMixStep& o) {
-  Step step(op, items, o);
-  step.skip_not_finite();
-  step.run(kernels::cuda::diode_mix_signs, sign_numbers(o));
-}
-
-}  // namespace bie::ops
+}  // namespace bie::ops::cuda

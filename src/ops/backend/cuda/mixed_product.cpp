@@ -8,7 +8,7 @@
 #include "ops/gradient/nbit_grad.h"
 #include "ops/gradient/sign_grad.h"
 
-namespace bie::ops {
+namespace bie::ops::cuda {
 
 at::Tensor opened(const Codes& codes, at::ScalarType dtype) {
   return codes.signs ? sign_values(codes.values, unit_scale, dtype) : code_values(codes.values, unit_scale, dtype);
@@ -29,7 +29,6 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g) {
 
 Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
                      const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals) {
-  namespace cuda = kernels::cuda;
   if (parts[0].scalar_type() == at::kFloat) return {};
   product.floats.count = static_cast<int>(parts.size());
   product.floats.dtype = kernel_dtype(op, "g", parts[0]);
@@ -37,7 +36,7 @@ Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const 
   product.codes = codes.values.const_data_ptr<std::int8_t>();
   product.signs = codes.signs;
   product.gain = scale.scalar();
-  const auto needs = cuda::mixed_needs(gpu_of(op, parts[0].device().index()), product);
+  const auto needs = kernels::cuda::mixed_needs(gpu_of(op, parts[0].device().index()), product);
   if (!needs) return {};
   const CudaCall call(op, codes.values.device());
   const auto bytes = codes.values.options().dtype(at::kByte);
@@ -50,8 +49,8 @@ Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const 
   }
   at::Tensor workspace;
   if (needs->workspace_bytes > 0) workspace = at::empty({needs->workspace_bytes}, bytes);
-  call(cuda::mixed_product, product, workspace.defined() ? workspace.mutable_data_ptr() : nullptr);
+  call(kernels::cuda::mixed_product, product, workspace.defined() ? workspace.mutable_data_ptr() : nullptr);
   return result;
 }
 
-}  // namespace bie::ops
+}  // namespace bie::ops::cuda

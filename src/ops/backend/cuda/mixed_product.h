@@ -6,15 +6,10 @@
 #include <vector>
 
 #include "bie/kernels/cuda/mixed_product.h"
-#include "ops/bridge.h"
+#include "ops/backend/products.h"
 
-namespace bie::ops {
+namespace bie::ops::cuda {
 
-/// Whole numbers on CUDA, an int8 each, or such whose signs count.
-struct Codes {
-  at::Tensor values;
-  bool signs = false;
-};
 /// The numbers as floats, dense in the codes' memory format.
 at::Tensor opened(const Codes& codes, at::ScalarType dtype);
 
@@ -27,4 +22,4 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g);
 Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
                      const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals);
 
-}  // namespace bie::ops
+}  // namespace bie::ops::cuda

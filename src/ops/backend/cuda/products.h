@@ -1,23 +1,21 @@
-// GEMM and convolution of tensors on CUDA: panels, workspace, the row and its launch. In builds with CUDA alone; what
-// calls this stands behind `if constexpr (with_cuda)`.
+// What CUDA's products share with tuning and with their backward passes.
 #pragma once
 
-#include "ops/bridge.h"
+#include <ATen/core/Tensor.h>
 
-namespace bie::ops {
+#include <memory>
+
+#include "bie/kernels/cuda/gemm.h"
+#include "ops/backend/products.h"
+
+namespace bie::ops::cuda {
 
 /// The GPU of that number; a sentence where it cannot be used.
 const kernels::cuda::Gpu& gpu_of(const char* op, int device);
 
-/// run_gemm, run_conv2d, prepack_gemm and prepack_conv2d of bridge.h for tensors on CUDA.
-void run_gemm_cuda(const char* op, const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
-                   const Rows& x, kernels::Dtype dtype, const Quantiser& quantiser, const Weight& weight,
-                   const at::Tensor& out, std::int64_t kernel_id);
-void run_conv2d_cuda(const char* op, const kernels::cuda::Conv2dTable& table, const kernels::Conv2dShape& shape,
-                     const at::Tensor& x, const Quantiser& quantiser, const Weight& weight, const at::Tensor& out);
-at::Tensor prepack_gemm_cuda(const char* op, const kernels::cuda::GemmTable& table, const at::Tensor& weight,
-                             kernels::Dtype dtype, std::int64_t n, std::int64_t k);
-at::Tensor prepack_conv2d_cuda(const char* op, const kernels::cuda::Conv2dTable& table, const at::Tensor& weight,
-                               kernels::Dtype dtype, const kernels::Conv2dShape& shape);
+/// That of operands in codes of this type: bits, s8 or s4.
+kernels::cuda::GemmTable gemm_table(kernels::Dtype code);
 
-}  // namespace bie::ops
+std::unique_ptr<OutputGrad> output_grad(const char* op, const at::Tensor& g);
+
+}  // namespace bie::ops::cuda

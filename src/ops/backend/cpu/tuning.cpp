@@ -1,4 +1,4 @@
-#include "ops/tuning/cpu_tuning.h"
+#include "ops/backend/cpu/tuning.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -7,11 +7,15 @@
 #include <chrono>
 #include <vector>
 
+#include "ops/backend/cpu/backend.h"
+#include "ops/backend/cpu/products.h"
 #include "ops/backend/cpu/torch_parallel.h"
-#include "ops/bridge.h"
+#include "ops/backend/kernel_ids.h"
+#include "ops/backend/tuning.h"
+#include "ops/checks.h"
 #include "ops/tuning/tuning_file.h"
 
-namespace bie::ops {
+namespace bie::ops::cpu {
 namespace {
 
 constexpr double budget = 0.1;  // seconds for all rows together
@@ -58,6 +62,38 @@ double time_row(const char* op, const kernels::GemmKernel& row, kernels::Dtype c
   return *middle;
 }
 
+class CpuTuning final : public Tuning {
+  Choice tune(const char* op, kernels::Dtype code, const kernels::GemmShape& shape, at::Device) const override {
+    const kernels::GemmTable table = gemm_table(code);
+    const kernels::IsaSet isas = host_isas(op);
+    // Rows are linear in blocks of rows, panels and k: a cut of a large shape keeps their order.
+    const kernels::GemmShape cut{std::min<std::int64_t>(shape.m, 128), std::min<std::int64_t>(shape.n, 512),
+                                 std::min<std::int64_t>(shape.k, 4096)};
+    const kernels::GemmShape probe{std::min<std::int64_t>(cut.m, 8), std::min<std::int64_t>(cut.n, 32), cut.k};
+    const double probes = static_cast<double>(cut.m * cut.n) / static_cast<double>(probe.m * probe.n);
+
+    std::vector<int> available;
+    for (int i = 0; i < table.count; ++i)
+      if (kernels::fits(table.rows[i], shape, isas)) available.push_back(i);
+    const double share = budget / static_cast<double>(available.size());
+    int best = available.front();
+    double best_time = 0;
+    for (const int i : available) {
+      if (available.size() == 1) break;
+      const kernels::GemmKernel& row = table.rows[i];
+      // A row too slow for its share of the time cannot win against one that had run within its own.
+      if (i != available.front() && time_row(op, row, code, probe, 0) * probes > std::max(share, best_time)) continue;
+      const double time = time_row(op, row, code, cut, share);
+      if (i == available.front() || time < best_time) {
+        best = i;
+        best_time = time;
+      }
+    }
+    remember_row(key_of(table, shape, isas), table.rows[best].name);
+    return {table.rows[best].name, first_kernel_id + best};
+  }
+};
+
 }  // namespace
 
 const kernels::GemmKernel* tuned_row(const kernels::GemmTable& table, const kernels::GemmShape& shape,
@@ -69,33 +105,9 @@ const kernels::GemmKernel* tuned_row(const kernels::GemmTable& table, const kern
   return nullptr;
 }
 
-int tune(const char* op, const kernels::GemmTable& table, kernels::Dtype code, const kernels::GemmShape& shape) {
-  const kernels::IsaSet isas = host_isas(op);
-  // Rows are linear in blocks of rows, panels and k: a cut of a large shape keeps their order.
-  const kernels::GemmShape cut{std::min<std::int64_t>(shape.m, 128), std::min<std::int64_t>(shape.n, 512),
-                               std::min<std::int64_t>(shape.k, 4096)};
-  const kernels::GemmShape probe{std::min<std::int64_t>(cut.m, 8), std::min<std::int64_t>(cut.n, 32), cut.k};
-  const double probes = static_cast<double>(cut.m * cut.n) / static_cast<double>(probe.m * probe.n);
-
-  std::vector<int> available;
-  for (int i = 0; i < table.count; ++i)
-    if (kernels::fits(table.rows[i], shape, isas)) available.push_back(i);
-  const double share = budget / static_cast<double>(available.size());
-  int best = available.front();
-  double best_time = 0;
-  for (const int i : available) {
-    if (available.size() == 1) break;
-    const kernels::GemmKernel& row = table.rows[i];
-    // A row too slow for its share of the time cannot win against one that had run within its own.
-    if (i != available.front() && time_row(op, row, code, probe, 0) * probes > std::max(share, best_time)) continue;
-    const double time = time_row(op, row, code, cut, share);
-    if (i == available.front() || time < best_time) {
-      best = i;
-      best_time = time;
-    }
-  }
-  remember_row(key_of(table, shape, isas), table.rows[best].name);
-  return best;
+const Tuning& tuning() {
+  static const CpuTuning it;
+  return it;
 }
 
-}  // namespace bie::ops
+}  // namespace bie::ops::cpu

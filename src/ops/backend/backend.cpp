@@ -1,0 +1,41 @@
+#include "ops/backend/backend.h"
+
+#include <c10/util/Exception.h>
+
+#include "ops/backend/cpu/backend.h"
+#if BIE_WITH_CUDA
+#include "ops/backend/cuda/backend.h"
+#endif
+
+namespace bie::ops {
+namespace {
+
+Backend cpu_backend() {
+  using namespace cpu;
+  return {activations(), block_tails(), conv_grads(), diode_mix(), gradients(),
+          packing(),     products(),    quantizers(), tuning()};
+}
+
+#if BIE_WITH_CUDA
+Backend cuda_backend() {
+  using namespace cuda;
+  return {activations(), block_tails(), conv_grads(), diode_mix(), gradients(),
+          packing(),     products(),    quantizers(), tuning()};
+}
+#endif
+
+}  // namespace
+
+const Backend& backend_of(const char* op, at::Device device) {
+  static const Backend on_cpu = cpu_backend();
+  if (device.is_cpu() || device.is_meta()) return on_cpu;
+  TORCH_CHECK_VALUE(device.is_cuda(), op, ": the device is ", device, ", cpu or cuda is wanted");
+#if BIE_WITH_CUDA
+  static const Backend on_cuda = cuda_backend();
+  return on_cuda;
+#else
+  TORCH_CHECK(false, op, ": this build of bie has no CUDA kernels; build it with -DBIE_CUDA=ON");
+#endif
+}
+
+}  // namespace bie::ops

@@ -1,0 +1,35 @@
+// What a device does for the operators: one implementation a device (cpu/, cuda/), an interface an idea. Operators
+// check, shape and differentiate; they ask the backend of their tensors for everything that differs between devices.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace bie::ops {
+
+class Activations;
+class BlockTails;
+class ConvGrads;
+class DiodeMixSteps;
+class Gradients;
+class Packing;
+class Products;
+class Quantizers;
+class Tuning;
+
+struct Backend {
+  const Activations& activations;
+  const BlockTails& block_tails;
+  const ConvGrads& conv_grads;
+  const DiodeMixSteps& diode_mix;
+  const Gradients& gradients;
+  const Packing& packing;
+  const Products& products;
+  const Quantizers& quantizers;
+  const Tuning& tuning;
+};
+
+/// That of a device; tensors without values (meta) are sized as the CPU's are. A sentence where this build has none.
+const Backend& backend_of(const char* op, at::Device device);
+inline const Backend& backend_of(const char* op, const at::Tensor& tensor) { return backend_of(op, tensor.device()); }
+
+}  // namespace bie::ops

@@ -1,0 +1,20 @@
+// What follows a product in evaluation.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "bie/ops.h"
+
+namespace bie::ops {
+
+class BlockTails {
+ public:
+  /// Into y, whose memory format is x's: contiguous unless x is dense in channels_last.
+  virtual void run(const char* op, const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
+                   const TailActivation& act, std::int64_t pool, const at::Tensor& y) const = 0;
+
+ protected:
+  ~BlockTails() = default;
+};
+
+}  // namespace bie::ops

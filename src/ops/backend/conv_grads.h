@@ -1,0 +1,45 @@
+// The backward pass of a convolution.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+
+#include "ops/backend/activations.h"
+#include "ops/backend/products.h"
+#include "ops/conv2d/conv2d_geometry.h"
+
+namespace bie::ops {
+
+/// What the kinds of convolutions hand over.
+struct ConvGradCall {
+  const char* op;
+  at::Tensor g;
+  at::Tensor x;  ///< floats, or codes, which want no gradient
+  at::Tensor bias, bias_a, scale_a;
+  Scale scale;  ///< the value of scale_a
+  Movement move;
+  bool pads_with_minus_one = false;
+  Factor filter = {};  ///< [out_c, in_c/groups, kh, kw]
+  Scale filter_scale = {};
+  /// The numbers of the activation x + bias, or of codes, times `by`.
+  std::function<at::Tensor(const at::Tensor& xs, const Scale& by)> values = {};
+  /// Whether the CPU multiplies plain numbers, as CUDA does, and leaves the scales to the passes behind the products.
+  bool scales_behind = false;
+  /// The gradients of the activation, see Activations: in place, or of pixels as rows.
+  std::function<at::Tensor(const Scaled& up, const at::Tensor& xs)> in_place = {};
+  std::function<InputGrads(const Scaled& up, const LinearInput& pixels, bool want_codes)> of_pixels = {};
+  /// What becomes of the weight's gradient; empty: it is not wanted.
+  std::function<at::Tensor(const Scaled& grad)> of_weight = {};
+};
+
+class ConvGrads {
+ public:
+  virtual Grads run(const ConvGradCall& call) const = 0;
+
+ protected:
+  ~ConvGrads() = default;
+};
+
+}  // namespace bie::ops

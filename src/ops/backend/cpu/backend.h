@@ -1,0 +1,28 @@
+// What the CPU does for the operators, a file an idea.
+#pragma once
+
+#include "bie/kernels/isa.h"
+#include "bie/kernels/table.h"
+#include "ops/backend/backend.h"
+
+namespace bie::ops::cpu {
+
+const Activations& activations();
+const BlockTails& block_tails();
+const ConvGrads& conv_grads();
+const DiodeMixSteps& diode_mix();
+const Gradients& gradients();
+const Packing& packing();
+const Products& products();
+const Quantizers& quantizers();
+const Tuning& tuning();
+
+/// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
+kernels::IsaSet host_isas(const char* op);
+/// The row that this CPU runs.
+template <class Row, class Shape>
+const Row& chosen(const char* op, const kernels::Table<Row>& table, const Shape& shape) {
+  return kernels::choose(table, shape, host_isas(op));
+}
+
+}  // namespace bie::ops::cpu

@@ -1,0 +1,18 @@
+// What the CPU's products share with tuning and with their backward passes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "bie/kernels/gemm.h"
+#include "ops/backend/products.h"
+
+namespace bie::ops::cpu {
+
+/// That of operands in codes of this type: bits, s8 or s4.
+kernels::GemmTable gemm_table(kernels::Dtype code);
+
+std::unique_ptr<OutputGrad> output_grad(const at::Tensor& g);
+
+}  // namespace bie::ops::cpu

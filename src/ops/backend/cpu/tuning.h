@@ -1,0 +1,12 @@
+// What tuning remembered of a CPU table.
+#pragma once
+
+#include "bie/kernels/gemm.h"
+
+namespace bie::ops::cpu {
+
+/// The row that was found fastest for weights [n, k] on this CPU with these instruction sets, or null.
+const kernels::GemmKernel* tuned_row(const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                     kernels::IsaSet isas);
+
+}  // namespace bie::ops::cpu

@@ -1,0 +1,18 @@
+// What CUDA does for the operators, a file an idea.
+#pragma once
+
+#include "ops/backend/backend.h"
+
+namespace bie::ops::cuda {
+
+const Activations& activations();
+const BlockTails& block_tails();
+const ConvGrads& conv_grads();
+const DiodeMixSteps& diode_mix();
+const Gradients& gradients();
+const Packing& packing();
+const Products& products();
+const Quantizers& quantizers();
+const Tuning& tuning();
+
+}  // namespace bie::ops::cuda

@@ -1,0 +1,12 @@
+// What tuning remembered of a CUDA table.
+#pragma once
+
+#include "bie/kernels/cuda/gemm.h"
+
+namespace bie::ops::cuda {
+
+/// The row that was found fastest for such a shape on such a GPU, or null.
+const kernels::cuda::GemmKernel* tuned_row(const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
+                                           const kernels::cuda::Gpu& gpu);
+
+}  // namespace bie::ops::cuda
