@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_loses_nothing_but_the_memory(library, t
     (tmp_path / "file").write_text("")
     script = f"for n in (1, 2): print(op.tune_gemm(8, 2, {N} + n, {K}, torch.device('cpu')))"
     done = run(library, script, tmp_path / "file")
-    assert min(map(int, done.stdout.split())) >= 100
+    assert all(name.startswith("s8xs8_gemm_") for name in done.stdout.split())
     assert done.stderr.count(f"{tmp_path}/file/gemm_tuning.tsv cannot be written (Not a directory)") == 1
     (tmp_path / "gemm_tuning.tsv").mkdir()
     assert "cannot be written (Is a directory)" in run(library, script, tmp_path).stderr

@@ -66,7 +66,10 @@ def test_bad_include_is_reported(tmp_path, file, include, reason):
 @pytest.mark.parametrize("question", ["x.is_cuda()", "if constexpr (with_cuda)", "at::Device(at::kCUDA)"])
 def test_an_operator_that_asks_for_its_device_is_reported(tmp_path, question):
     line = f"  if (a) return {question};  // is_cuda()\n"
-    tree(tmp_path, {"src/ops/linear/linear.cpp": f"\n{line}", "src/ops/backend/scales.cpp": line, "src/layers/a.cpp": line})
+    tree(
+        tmp_path,
+        {"src/ops/linear/linear.cpp": f"\n{line}", "src/ops/backend/scales.cpp": line, "src/layers/a.cpp": line},
+    )
     found = check_layers.check(tmp_path)
     assert found == ["src/ops/linear/linear.cpp:2: asks which device it is on: that is for src/ops/backend"]
 

@@ -16,7 +16,7 @@ class Tuning {
   };
   /// Times the rows that fit, about 0.1 s at most, and remembers the fastest.
   virtual Choice tune(const char* op, kernels::Dtype code, const kernels::GemmShape& shape,
-                            at::Device device) const = 0;
+                      at::Device device) const = 0;
 
  protected:
   ~Tuning() = default;
