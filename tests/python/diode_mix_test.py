@@ -456,3 +456,19 @@ def test_a_galore_state_is_plain_and_goes_on_to_the_bit(kind, dtype, old_file):
     train(other, twin, range(3, 8))
     assert torch.equal(p, other)
     assert optimizer.state_dict()["state"][0]["projector"].keys() == twin.state_dict()["state"][0]["projector"].keys()
+
+
+def test_moments_follow_the_order_of_memory():
+    layer = Q8Linear(4, 4)
+    conv = nn.Conv2d(2, 3, 3)
+    model = nn.ModuleList([layer, conv])
+    optimizer = DiodeMix(model.parameters(), lr=0.1)
+
+    def step():
+        (conv(torch.ones(1, 2, 4, 4)).sum() + layer(torch.ones(1, 4)).sum()).backward()
+        optimizer.step()
+
+    step()
+    model.to(memory_format=torch.channels_last)
+    step()
+    assert optimizer.state[conv.weight]["exp_avg_l"].stride() == conv.weight.stride()
