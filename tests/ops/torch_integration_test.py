@@ -150,13 +150,16 @@ def test_every_operator_is_a_sample(operators):
     assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
 
 
-def test_meta_shapes_and_dtypes_are_the_real_ones(sample):
-    def meta(value):
-        return value.detach().to("meta") if isinstance(value, torch.Tensor) else value
+def on_meta(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("meta")
+    return [on_meta(v) for v in value] if isinstance(value, list) else value
 
+
+def test_meta_shapes_and_dtypes_are_the_real_ones(sample):
     op, args, kwargs = sample
     real = op(*[a.detach() if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
-    fake = op(*map(meta, args), **kwargs)
+    fake = op(*map(on_meta, args), **kwargs)
     if op.__name__.endswith("_"):
         assert real is None and fake is None
         return
@@ -169,26 +172,30 @@ def test_meta_shapes_and_dtypes_are_the_real_ones(sample):
 
 
 def mixtures(args):
-    """The arguments with each tensor on meta alone, and with all others there."""
-    tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-    for odd in tensors if len(tensors) > 1 else []:
-        yield [a.to("meta") if i == odd else a for i, a in enumerate(args)]
-        yield [a.to("meta") if i != odd and i in tensors else a for i, a in enumerate(args)]
+    """The arguments all on meta; each that has tensors there alone, and with all others there."""
+    places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) or (isinstance(a, list) and a)]
+    places = [i for i in places if not isinstance(args[i], list) or isinstance(args[i][0], torch.Tensor)]
+    yield [on_meta(a) for a in args]
+    for odd in places if len(places) > 1 else []:
+        yield [on_meta(a) if i == odd else a for i, a in enumerate(args)]
+        yield [a if i == odd else on_meta(a) for i, a in enumerate(args)]
 
 
 def test_a_mixture_of_devices_is_refused(sample):
     """A Meta kernel runs as soon as one tensor is on meta; it must not hand out memory of the CPU as if filled."""
     op, args, kwargs = sample
-    for mixed in mixtures([a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]):
+    everything, *mixed = mixtures([a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args])
+    for case in (everything, *mixed):
         try:
-            result = op(*mixed, **kwargs)
+            result = op(*case, **kwargs)
         except ValueError as refusal:
-            assert "one device is wanted" in str(refusal)
+            assert case is not everything and "one device is wanted" in str(refusal)
             continue
         given = [r for r in (result if isinstance(result, tuple) else (result,)) if r is not None]
         assert all(r.is_meta for r in given)
-        for value, argument in zip(mixed, op.default._schema.arguments, strict=False):
-            assert argument.alias_info is None or value.is_meta  # what was to be written
+        for value, argument in zip(case, op.default._schema.arguments, strict=False):
+            if argument.alias_info is not None:  # what was to be written
+                assert all(v.is_meta for v in (value if isinstance(value, list) else [value]))
 
 
 def test_how_a_mixture_of_devices_is_refused(operators):

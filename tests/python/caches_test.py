@@ -1,21 +1,16 @@
 """What evaluation derives from a weight must never be seen in a result: gradients, stale forms, modes, options."""
 
 import copy
-import io
 import warnings
 
 import pytest
 import torch
-from kinds import INTEGER, KINDS, formula
+from kinds import INTEGER, KINDS, as_loaded, formula
 from torch import nn
-from torch.nn.utils import parametrize
 
 from bie import load_checkpoint
 from bie.nn import BinaryLinear, PlainBinaryLinear, Q4Linear, Q8Linear
-from bie.optim import DiodeMix
 from bie.weights.parameters import SignsParameter
-from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearBase
-from bitorch_engine.layers.qlinear.nbit import nBitLinearBase
 from bitorch_engine.utils.model_helper import init_weight
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -272,19 +267,6 @@ def test_plain_products_are_float32():
     assert layer(x).dtype == torch.float32 and float(layer(x)) == 1001
 
 
-def test_tied_weights_keep_one_scale():
-    a, b = Q8Linear(9, 4, latent=False), Q8Linear(9, 4, latent=False)
-    b.weight = a.weight
-    x = torch.randn(3, 9)
-    a(x), b(x)
-    optimizer = DiodeMix(a.parameters(), lr=0.1, renew_scale_every=1)
-    a(x).sum().backward()
-    optimizer.step()
-    a.eval(), b.eval()
-    a(x), b(x)
-    assert float(a.scale_w.detach()) == float(b.scale_w.detach())
-
-
 def test_a_packed_plain_layer_follows_its_weight():
     layer, x = PlainBinaryLinear(16, 4), torch.randn(3, 16)
     layer.generate_quantized_weight()
@@ -354,120 +336,6 @@ def test_resetting_makes_a_new_layer_of_uninitialised_memory(kind):
     assert layer.bias_a is None or not layer.bias_a.any()
     layer.reset_parameters()
     assert layer.weight_form == "float" and (layer.scale_a is None or float(layer.scale_a.detach()) == 0)
-
-
-def test_moments_follow_the_order_of_memory():
-    layer = Q8Linear(4, 4)
-    conv = nn.Conv2d(2, 3, 3)
-    model = nn.ModuleList([layer, conv])
-    optimizer = DiodeMix(model.parameters(), lr=0.1)
-
-    def step():
-        (conv(torch.ones(1, 2, 4, 4)).sum() + layer(torch.ones(1, 4)).sum()).backward()
-        optimizer.step()
-
-    step()
-    model.to(memory_format=torch.channels_last)
-    step()
-    assert optimizer.state[conv.weight]["exp_avg_l"].stride() == conv.weight.stride()
-
-
-@every_integer
-def test_a_copy_awaits_no_gradient(kind):
-    layer, x = kind.trained(), kind.batch(1)
-    layer(x)
-    for twin in (copy.deepcopy(layer), torch.load(_saved(layer), weights_only=False)):
-        optimizer = DiodeMix(twin.parameters())
-        twin.bias_a.grad = torch.zeros_like(twin.bias_a)
-        optimizer.step()
-
-
-def _saved(layer):
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    return file
-
-
-@every_kind
-@pytest.mark.parametrize("training", [True, False])
-def test_parametrized_weights_are_refused(kind, training):
-    layer = kind.trained().train(training)
-    if not layer.weight.is_floating_point():
-        layer = kind.make().train(training)
-    parametrize.register_parametrization(layer, "weight", nn.Identity())
-    with pytest.raises(RuntimeError, match="parametrized"):
-        layer(kind.batch())
-
-
-@pytest.mark.parametrize("base", [BinaryLinearBase, nBitLinearBase])
-def test_bases_keep_what_they_are_given(base):
-    layer = base(16, 4)
-    packed = torch.zeros(4, 2, dtype=torch.uint8 if base is BinaryLinearBase else torch.int8)
-    layer.set_quantized_weight_data(packed)
-    assert torch.equal(layer.qweight, packed) and not layer.qweight.requires_grad
-    layer._check_forward(torch.zeros(2, 16))
-    with pytest.raises(AssertionError, match="x is"):
-        layer._check_forward(torch.zeros(2, 15))
-    fresh = base(16, 4)
-    for call in (fresh.prepare_params, fresh.generate_quantized_weight):
-        with pytest.raises(NotImplementedError, match="base class"):
-            call()
-
-
-@every_kind
-@pytest.mark.parametrize("wrong", [None, [1.0], "x"])
-def test_what_is_no_tensor_is_refused(kind, wrong):
-    layer = kind.trained()
-    for training in (True, False):
-        with pytest.raises(TypeError, match="a tensor is wanted"):
-            layer.train(training)(wrong)
-    with pytest.raises(TypeError, match="a tensor is wanted"):
-        layer.set_weight_data(wrong)
-
-
-def written_while_packing(layer, write):
-    """As another thread does: once, between the reading of the weight and the keeping of what was made of it."""
-    pack = layer._pack
-
-    def interrupted():
-        packed = tuple(None if tensor is None else tensor.clone() for tensor in pack())
-        del layer._pack
-        with torch.no_grad():
-            write()
-        return packed
-
-    layer.__dict__["_pack"] = interrupted
-
-
-def as_loaded(kind, layer, x):
-    other = kind.make()
-    other.load_state_dict(layer.state_dict())
-    return other.eval()(x)
-
-
-@every_kind
-@pytest.mark.parametrize("act", ["write", "data", "generate", "beside"])
-def test_a_write_while_another_thread_packs(kind, act):
-    layer, x = kind.trained().eval(), kind.batch(1)
-    flipped = layer.weight.detach().flip(0, 1) if act != "generate" else -layer.weight.detach()
-
-    def write():
-        (layer.weight.data if act == "data" else layer.weight).copy_(flipped)
-        if act == "data":
-            layer.repack()
-
-    if act == "beside":  # a packed weight that is of an earlier one is renewed in evaluation
-        layer.generate_quantized_weight()
-        with torch.no_grad():
-            layer.weight.add_(0)
-    written_while_packing(layer, write)
-    if act == "generate":
-        layer.generate_quantized_weight()
-    else:
-        layer(x)
-    assert torch.equal(layer.weight, flipped)
-    assert torch.equal(layer(x), as_loaded(kind, layer, x))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.plain], ids=repr)

@@ -1,13 +1,15 @@
-"""GaLoreProjector against numpy's singular value decomposition."""
+"""GaLoreProjector against numpy's singular value decomposition, and in DiodeMix."""
 
 import copy
+import io
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from bie import ShapeError
-from bie.optim import GaLoreProjector
+from bie.optim import DiodeMix, GaLoreProjector
 
 SHAPES = [(7, 5), (5, 7), (6, 6), (33, 3), (1, 9)]
 SIDES = {
@@ -117,3 +119,55 @@ def test_refusals():
         projector.project_back(gradient(6, 4))
     with pytest.raises(ValueError, match="type is 'std'"):
         projector.get_orthogonal_matrix(gradient(3, 3), 1, "std")
+
+
+def test_low_rank_groups():
+    """A GaLore group learns a low-rank map; its moments have the projector's shape."""
+    torch.manual_seed(0)
+    target = torch.randn(12, 2) @ torch.randn(2, 20)
+    p, vector = nn.Parameter(torch.zeros(12, 20)), nn.Parameter(torch.zeros(20))
+    group = {"params": [p, vector], "rank": 3, "update_proj_gap": 10, "scale": 1.0, "proj_type": "std"}
+    optimizer = DiodeMix([group], lr=0.05, betas=(0.9, 0.99))
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = (p + vector - target).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert float(loss) < 0.1 * float(target.square().mean())
+    assert optimizer.state[p]["exp_avg_l"].numel() == 3 * 20
+    assert optimizer.state[vector]["exp_avg_l"].shape == (20,)
+    with pytest.raises(ValueError, match="update_proj_gap"):
+        DiodeMix([{"params": [nn.Parameter(torch.zeros(2, 2))], "rank": 1}])
+
+
+@pytest.mark.parametrize("kind", ["std", "reverse_std", "left", "right", "full"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("old_file", [False, True])
+def test_a_galore_state_is_plain_and_goes_on_to_the_bit(kind, dtype, old_file):
+    def make():
+        p = nn.Parameter(torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).to(dtype))
+        group = {"params": [p], "rank": 2, "update_proj_gap": 4, "scale": 0.5, "proj_type": kind}
+        return p, DiodeMix([group], lr=1e-2)
+
+    def train(p, optimizer, numbers):
+        for number in numbers:
+            p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(number)).to(dtype)
+            optimizer.step()
+
+    p, optimizer = make()
+    train(p, optimizer, range(3))
+    state = optimizer.state_dict()
+    if old_file:  # which held the projector itself
+        state["state"][0] = state["state"][0] | {"projector": optimizer.state[p]["projector"]}
+    file = io.BytesIO()
+    torch.save({"p": p.detach(), "optimizer": state}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=not old_file)
+    other, twin = make()
+    with torch.no_grad():
+        other.copy_(saved["p"])
+    twin.load_state_dict(saved["optimizer"])
+    train(p, optimizer, range(3, 8))
+    train(other, twin, range(3, 8))
+    assert torch.equal(p, other)
+    assert optimizer.state_dict()["state"][0]["projector"].keys() == twin.state_dict()["state"][0]["projector"].keys()

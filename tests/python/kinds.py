@@ -175,6 +175,13 @@ KINDS = [
 INTEGER = [kind for kind in KINDS if kind.integer]
 
 
+def as_loaded(kind, layer, x):
+    """What a layer that loaded this one's state computes in evaluation."""
+    other = kind.make()
+    other.load_state_dict(layer.state_dict())
+    return other.eval()(x)
+
+
 @dataclass(frozen=True)
 class Alias:
     """A class of BITorch Engine's name and the one of ours that it is."""

@@ -8,13 +8,15 @@ import pytest
 import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
+from torch.nn.utils import parametrize
 
 from bie import ShapeError
 from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Linear
 from bitorch_engine.layers.qconv.nbit import cutlass as conv
 from bitorch_engine.layers.qlinear.binary.cuda import BMM, BinaryLinearCuda
 from bitorch_engine.layers.qlinear.binary.cutlass import BinaryLinearCutlass
-from bitorch_engine.layers.qlinear.nbit import MPQLinearBase
+from bitorch_engine.layers.qlinear.binary.layer import BinaryLinearBase
+from bitorch_engine.layers.qlinear.nbit import MPQLinearBase, nBitLinearBase
 from bitorch_engine.layers.qlinear.nbit.cutlass import Q4LinearCutlass, Q8LinearCutlass
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -380,3 +382,40 @@ def test_a_first_batch_of_zeros_or_of_nothing_trains(kind):
         assert all(p.grad is None or bool(torch.isfinite(p.grad.float()).all()) for p in layer.parameters())
     layer(x)
     assert torch.equal(layer(x), formula(layer, x))
+
+
+@every_kind
+@pytest.mark.parametrize("training", [True, False])
+def test_parametrized_weights_are_refused(kind, training):
+    layer = kind.trained().train(training)
+    if not layer.weight.is_floating_point():
+        layer = kind.make().train(training)
+    parametrize.register_parametrization(layer, "weight", nn.Identity())
+    with pytest.raises(RuntimeError, match="parametrized"):
+        layer(kind.batch())
+
+
+@pytest.mark.parametrize("base", [BinaryLinearBase, nBitLinearBase])
+def test_bases_keep_what_they_are_given(base):
+    layer = base(16, 4)
+    packed = torch.zeros(4, 2, dtype=torch.uint8 if base is BinaryLinearBase else torch.int8)
+    layer.set_quantized_weight_data(packed)
+    assert torch.equal(layer.qweight, packed) and not layer.qweight.requires_grad
+    layer._check_forward(torch.zeros(2, 16))
+    with pytest.raises(AssertionError, match="x is"):
+        layer._check_forward(torch.zeros(2, 15))
+    fresh = base(16, 4)
+    for call in (fresh.prepare_params, fresh.generate_quantized_weight):
+        with pytest.raises(NotImplementedError, match="base class"):
+            call()
+
+
+@every_kind
+@pytest.mark.parametrize("wrong", [None, [1.0], "x"])
+def test_what_is_no_tensor_is_refused(kind, wrong):
+    layer = kind.trained()
+    for training in (True, False):
+        with pytest.raises(TypeError, match="a tensor is wanted"):
+            layer.train(training)(wrong)
+    with pytest.raises(TypeError, match="a tensor is wanted"):
+        layer.set_weight_data(wrong)

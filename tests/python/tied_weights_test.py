@@ -9,6 +9,7 @@ import torch
 from kinds import INTEGER, KINDS, formula
 from torch import nn
 
+from bie.nn import Q8Linear
 from bie.optim import DiodeMix
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -180,3 +181,16 @@ def test_a_shared_weight_that_is_float_again_leaves_each_layer_its_own_scale(kin
     before = float(model[0].scale_w)
     model[1].scale_w.data.fill_(3)
     assert float(model[0].scale_w) == before
+
+
+def test_tied_weights_keep_one_scale():
+    a, b = Q8Linear(9, 4, latent=False), Q8Linear(9, 4, latent=False)
+    b.weight = a.weight
+    x = torch.randn(3, 9)
+    a(x), b(x)
+    optimizer = DiodeMix(a.parameters(), lr=0.1, renew_scale_every=1)
+    a(x).sum().backward()
+    optimizer.step()
+    a.eval(), b.eval()
+    a(x), b(x)
+    assert float(a.scale_w.detach()) == float(b.scale_w.detach())

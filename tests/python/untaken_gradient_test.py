@@ -1,6 +1,7 @@
 """The warning of an integer gradient that nobody takes, and its silence where somebody does."""
 
 import copy
+import io
 import warnings
 
 import pytest
@@ -92,3 +93,20 @@ def test_a_gradient_that_any_optimizer_takes_does_not_warn(kind):
         train(layer, kind, two(layer, [layer.weight]), passes=2)
     with pytest.warns(UserWarning, match="none its integer weight"):
         train(other, kind, two(other, [layer.weight]), passes=2)
+
+
+@every_integer
+def test_a_copy_awaits_no_gradient(kind):
+    layer, x = kind.trained(), kind.batch(1)
+    layer(x)
+    for twin in (copy.deepcopy(layer), torch.load(_saved(layer), weights_only=False)):
+        optimizer = DiodeMix(twin.parameters())
+        twin.bias_a.grad = torch.zeros_like(twin.bias_a)
+        optimizer.step()
+
+
+def _saved(layer):
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    return file
