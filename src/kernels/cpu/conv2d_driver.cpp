@@ -11,9 +11,8 @@ namespace bie::kernels::cpu {
 namespace {
 
 constexpr int tiles_a_block = 8;
-constexpr int max_block = tiles_a_block * 512;  // accumulators of the largest tile times tiles_a_block
-constexpr std::int64_t run_pixels = 64;         // pixels quantised at once from an NCHW plane
-constexpr double most_image_bytes = 0x1p46;     // sizes and places below it do not overflow
+constexpr std::int64_t run_pixels = 64;      // pixels quantised at once from an NCHW plane
+constexpr double most_image_bytes = 0x1p46;  // sizes and places below it do not overflow
 
 /// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
 /// channels beyond the last are read from `zeros`.
@@ -264,7 +263,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + 64)));
   if (codes == nullptr) return Status::out_of_memory;
 
-  std::atomic<bool> finite{true};
+  std::atomic<bool> finite{true}, enough{true};  // enough memory
   const RowEncoder encoder{tile, width, s, x, image};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
@@ -282,8 +281,14 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const bool fetch_output = s.batch * plane * s.out_c * element >= large_output;
   const WorkOrder order(s.batch * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::int32_t acc[max_block];
-    std::int32_t column_run[64];
+    // Accumulators of the block's pixels, and of one of its columns.
+    auto* const acc = static_cast<std::int32_t*>(
+        workspace(static_cast<std::size_t>(block_pixels * (tile.nr + 1)) * sizeof(std::int32_t), Buffer::tile));
+    if (acc == nullptr) {
+      enough.store(false, std::memory_order_relaxed);
+      return;
+    }
+    std::int32_t* const column_run = acc + block_pixels * tile.nr;
     Windows windows(s, image, block_pixels);
     const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
     std::int64_t known = -1;
@@ -315,9 +320,11 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
         }
         const bool inside = windows.all_inside(done, done + rows_here);
         const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
-        tile.run({windows.rows.data() + done * taps, taps, units, rows_here, columns,
-                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr,
-                  direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
+        const bool one_line = (first + done) % s.out_w() + rows_here <= s.out_w();
+        tile.run({windows.rows.data() + done * taps, one_line ? s.stride_w * image.pixel_bytes : 0, taps, units,
+                  rows_here, columns, reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4,
+                  acc + done * tile.nr, direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c,
+                  y.scale});
         if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
         for (std::int64_t i = done; i < done + rows_here && nhwc && !direct; ++i)
           tile.store({acc + i * tile.nr, columns, y.scale, y.dtype, out + i * s.out_c * element});
@@ -333,7 +340,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       }
     }
   });
-  return Status::ok;
+  return enough.load() ? Status::ok : Status::out_of_memory;
 }
 
 }  // namespace bie::kernels::cpu

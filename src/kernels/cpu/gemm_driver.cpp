@@ -12,7 +12,6 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int max_tile = 512;             // mr * nr of the largest tile
 constexpr std::int64_t block_tiles = 16;  // tiles of rows that meet one panel after the other
 
 constexpr std::int64_t prefetch_tiles = 8;  // fewer are too short for a panel to arrive meanwhile
@@ -52,13 +51,12 @@ bool surely_finite(const GemmOutput& y, const GemmShape& shape, const Width& wid
   return most < infinite && result + float_from_bits(static_cast<std::uint32_t>(most)) < 0.5 * FLT_MAX;
 }
 
-/// The next layer's codes of a tile of results [rows][tile.nr]; false where one is not finite. `out` is their place in
-/// y.
-bool store_codes(const Tile& tile, const GemmOutput& y, const float* results, int rows, std::int64_t column,
-                 int columns, char* out) {
+/// The next layer's codes of a tile of results [rows][tile.nr], through `codes` [tile.mr][tile.nr]; false where one is
+/// not finite. `out` is their place in y.
+bool store_codes(const Tile& tile, const GemmOutput& y, const float* results, char* codes, int rows,
+                 std::int64_t column, int columns, char* out) {
   const bool bits = y.dtype == Dtype::bits;
   const std::int64_t stride = bits ? (tile.nr + 31) / 32 * 4 : tile.nr, wanted = row_bytes(y.dtype, columns);
-  alignas(64) char codes[max_tile];
   if (!tile.encode({results, Dtype::f32, columns, y.bias == nullptr ? nullptr : y.bias + column, 1, y.step, -128, 127,
                     bits ? Code::bits : Code::s8, codes, bits ? stride : columns, rows, tile.nr * 4, stride}))
     return false;
@@ -66,6 +64,29 @@ bool store_codes(const Tile& tile, const GemmOutput& y, const float* results, in
     std::memcpy(out + r * y.row_stride, codes + r * stride, static_cast<std::size_t>(wanted));
   return true;
 }
+
+/// What a task keeps of a tile.
+struct TileMemory {
+  std::int32_t* acc = nullptr;     ///< [mr][nr]
+  float* results = nullptr;        ///< [mr][nr], that become codes
+  char* codes = nullptr;           ///< [mr][nr]
+  std::uint64_t* signs = nullptr;  ///< [mr]
+  const void** rows = nullptr;     ///< [mr]
+
+  /// Null pointers where there is no memory.
+  explicit TileMemory(const Tile& tile) {
+    const std::size_t results_count = static_cast<std::size_t>(tile.mr) * static_cast<std::size_t>(tile.nr);
+    const std::size_t words = (results_count * 4 + 63) / 64 * 64, bytes = (results_count + 63) / 64 * 64;
+    const std::size_t pointers = static_cast<std::size_t>(tile.mr) * 8;
+    char* at = static_cast<char*>(workspace(2 * words + bytes + 2 * pointers, Buffer::tile));
+    if (at == nullptr) return;
+    acc = reinterpret_cast<std::int32_t*>(at);
+    results = reinterpret_cast<float*>(at + words);
+    codes = at + 2 * words;
+    signs = reinterpret_cast<std::uint64_t*>(codes + bytes);
+    rows = reinterpret_cast<const void**>(codes + bytes + pointers);
+  }
+};
 
 /// Codes of rows begin ... end - 1; false where NaN or infinity was seen.
 bool encode_rows(const Tile& tile, const Width& width, std::int64_t k, const GemmInput& x, std::int64_t begin,
@@ -95,7 +116,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(m * layout.code_bytes)));
   if (codes == nullptr && layout.code_bytes > 0) return Status::out_of_memory;
 
-  std::atomic<bool> finite{true};
+  std::atomic<bool> finite{true}, enough{true};  // enough memory
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, shape.k));
   const std::int64_t encoded = shape.k == 0 ? 0 : m;  // empty rows may lie nowhere: x and codes can be null
   parallel_for(parallel, encoded, encode_grain, [&](std::int64_t begin, std::int64_t end) {
@@ -115,9 +136,11 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const bool lone = m <= tile.mr && direct && !fetch_output;  // one tile, which takes neighbouring panels at once
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::int32_t acc[max_tile];
-    alignas(64) float results[max_tile];  // that become codes
-    std::uint64_t row_signs[16];
+    const TileMemory memory(tile);
+    if (memory.acc == nullptr) {
+      enough.store(false, std::memory_order_relaxed);
+      return;
+    }
     bool all_finite = true;
     for (std::int64_t item = begin, run = 1; item < end; item += run) {
       const auto [block, p] = order.item(item);
@@ -132,26 +155,29 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
         if (tiles >= prefetch_tiles && p + 1 < layout.panels)
           prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
-        const void* pointers[16];
-        for (int r = 0; r < rows; ++r) pointers[r] = codes + (row + r) * layout.code_bytes;
+        for (int r = 0; r < rows; ++r) memory.rows[r] = codes + (row + r) * layout.code_bytes;
         char* out = static_cast<char*>(y.data) + row * y.row_stride + row_bytes(y.dtype, column);
         if (fetch_output) prefetch_output(out, rows, y.row_stride, row_bytes(y.dtype, columns));
-        float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? results : nullptr;
-        tile.run({pointers, 1, layout.units, rows, columns, reinterpret_cast<const std::int32_t*>(panel),
-                  panel + tile.nr * 4, acc, at_once, coded ? tile.nr : y.row_stride / 4, y.scale,
-                  signs ? row_signs : nullptr, y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes});
+        float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? memory.results : nullptr;
+        tile.run({memory.rows, layout.code_bytes, 1, layout.units, rows, columns,
+                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, memory.acc, at_once,
+                  coded ? tile.nr : y.row_stride / 4, y.scale, signs ? memory.signs : nullptr,
+                  y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes});
         if (signs) {
           for (int r = 0; r < rows; ++r)
-            std::memcpy(out + r * y.row_stride, row_signs + r, static_cast<std::size_t>(row_bytes(y.dtype, columns)));
+            std::memcpy(out + r * y.row_stride, memory.signs + r,
+                        static_cast<std::size_t>(row_bytes(y.dtype, columns)));
           continue;
         }
-        if (coded) all_finite = store_codes(tile, y, results, rows, column, columns, out) && all_finite;
+        if (coded)
+          all_finite = store_codes(tile, y, memory.results, memory.codes, rows, column, columns, out) && all_finite;
         for (int r = 0; r < rows && at_once == nullptr; ++r)
-          tile.store({acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
+          tile.store({memory.acc + r * tile.nr, columns, y.scale, y.dtype, out + r * y.row_stride});
       }
     }
     if (!all_finite) finite.store(false, std::memory_order_relaxed);
   });
+  if (!enough.load()) return Status::out_of_memory;
   return finite.load() ? Status::ok : Status::not_finite;
 }
 

@@ -134,20 +134,24 @@ void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride
     for (std::int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(out + at, 1);
 }
 
-void* workspace(std::size_t bytes) {
+void* workspace(std::size_t bytes, Buffer purpose) {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  thread_local std::unique_ptr<void, Free> buffer;
-  thread_local std::size_t capacity = 0;
-  if (bytes > capacity) {
-    buffer.reset();
-    capacity = 0;
+  struct Held {
+    std::unique_ptr<void, Free> memory;
+    std::size_t capacity = 0;
+  };
+  thread_local Held all[2];
+  Held& held = all[static_cast<int>(purpose)];
+  if (bytes > held.capacity) {
+    held.memory.reset();
+    held.capacity = 0;
     const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
-    buffer.reset(std::aligned_alloc(64, rounded));
-    if (buffer != nullptr) capacity = rounded;
+    held.memory.reset(std::aligned_alloc(64, rounded));
+    if (held.memory != nullptr) held.capacity = rounded;
   }
-  return buffer.get();
+  return held.memory.get();
 }
 
 }  // namespace bie::kernels::cpu

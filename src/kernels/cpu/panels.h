@@ -79,8 +79,10 @@ std::int64_t code_size(Code code, std::int64_t count);
 inline constexpr std::int64_t large_output = std::int64_t{1} << 19;
 void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes);
 
-/// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned. Contents are lost on
-/// the next call.
-void* workspace(std::size_t bytes);
+/// What a thread keeps a buffer for; a caller may hold one of each.
+enum class Buffer { codes, tile };
+/// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned; null where there is no
+/// memory. Contents are lost on the next call for the same purpose.
+void* workspace(std::size_t bytes, Buffer purpose = Buffer::codes);
 
 }  // namespace bie::kernels::cpu

@@ -65,6 +65,9 @@ struct CodePlanesArgs {
 /// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
 struct TileArgs {
   const void* const* rows;  ///< [taps][mr] pointers to activation codes
+  /// Bytes from each row's codes to the next row's, the same at every tap, for tiles that load rows by stride; 0 where
+  /// they are not evenly spaced.
+  std::int64_t row_stride;
   std::int64_t taps;
   std::int64_t units;         ///< units a tap
   int row_count;              ///< 1 .. mr
@@ -106,7 +109,7 @@ struct StorePlanesArgs {
 
 struct Tile {
   Code code;
-  int mr, nr;
+  int mr, nr;                                  ///< rows and outputs at most; nr up to 64, whose signs are one word
   int unit_codes;                              ///< elements of k in one weight unit of a panel
   int unit_bytes;                              ///< bytes of one weight unit of a panel
   bool (*encode)(const EncodeArgs&);           ///< false: a NaN or infinity was seen
