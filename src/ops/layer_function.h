@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "ops/autograd.h"
-#include "ops/backend/activations.h"
+#include "ops/backend/input_gradients.h"
 
 namespace bie::ops {
 

@@ -46,6 +46,21 @@ def test_is_the_formula_and_what_torch_computes(operators, layout, activation, p
             assert y.is_contiguous(memory_format=fmt)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("fmt", [torch.contiguous_format, LAST])
+def test_cuda_computes_the_same(operators, fmt):
+    norm, slope = numbers(19), torch.tensor([-0.4])
+    x, shortcut = (torch.randn(3, 19, 9, 11).contiguous(memory_format=fmt) for _ in range(2))
+    for given in ({}, {"activation": "relu", "pool": 3}, {"activation": "prelu", "slope": slope, "shortcut": shortcut}):
+        y = operators.block_tail(x, **norm, **given)
+        on_cuda = {
+            name: v.cuda() if isinstance(v, torch.Tensor) else v for name, v in ({"x": x} | norm | given).items()
+        }
+        found = operators.block_tail(**on_cuda)
+        assert found.stride() == y.stride()
+        torch.testing.assert_close(found.cpu(), y, rtol=1e-5, atol=2e-5)
+
+
 def test_defaults_leave_x_as_it_is(operators):
     x = torch.randn(5, 7)
     y = operators.block_tail(x)

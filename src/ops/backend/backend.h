@@ -6,22 +6,22 @@
 
 namespace bie::ops {
 
-class Activations;
 class BlockTails;
 class ConvGrads;
 class DiodeMixSteps;
 class Gradients;
+class InputGradients;
 class Packing;
 class Products;
 class Quantizers;
 class Tuning;
 
 struct Backend {
-  const Activations& activations;
   const BlockTails& block_tails;
   const ConvGrads& conv_grads;
   const DiodeMixSteps& diode_mix;
   const Gradients& gradients;
+  const InputGradients& input_gradients;
   const Packing& packing;
   const Products& products;
   const Quantizers& quantizers;

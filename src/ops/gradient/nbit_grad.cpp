@@ -28,13 +28,13 @@ StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) 
 at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode) {
   return backend_of(op_name, xs)
-      .activations.quantizer_backward_(up, xs, scale_a, scale, bounds_of(range, 0), step_rule(xs, range, mode));
+      .input_gradients.quantizer_backward_(up, xs, scale_a, scale, bounds_of(range, 0), step_rule(xs, range, mode));
 }
 
 InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
                                  float floor, bool want_codes) {
   return backend_of(op_name, in.x)
-      .activations.quantizer_input_grads(up, in, bounds_of(range, floor), step_rule(in.x, range, mode), want_codes);
+      .input_gradients.quantizer_input_grads(up, in, bounds_of(range, floor), step_rule(in.x, range, mode), want_codes);
 }
 
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,

@@ -5,13 +5,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "bie/ops.h"
-#include "ops/backend/activations.h"
+#include "ops/backend/input_gradients.h"
 #include "ops/quantize/quantizers.h"
 
 namespace bie::ops {
 
-/// The gradients of an activation that is quantised to codes; see Activations. `up` is laid out like xs = x + bias_a.
-/// exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
+/// The gradients of an activation that is quantised to codes; see InputGradients. `up` is laid out like xs = x +
+/// bias_a. exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
 at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
 /// @param want_codes  those of the activation, clamp(rint(xs / max(scale, floor))), on CUDA.

@@ -33,11 +33,11 @@ Factor factor_of_signs(const at::Tensor& t) {
 }
 
 at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale) {
-  return backend_of(op_name, xs).activations.sign_backward_(up, xs, scale_a, scale, denominator(xs));
+  return backend_of(op_name, xs).input_gradients.sign_backward_(up, xs, scale_a, scale, denominator(xs));
 }
 
 InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, bool want_codes) {
-  return backend_of(op_name, in.x).activations.sign_input_grads(up, in, denominator(in.x), want_codes);
+  return backend_of(op_name, in.x).input_gradients.sign_input_grads(up, in, denominator(in.x), want_codes);
 }
 
 }  // namespace bie::ops

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "ops/backend/activations.h"
+#include "ops/backend/input_gradients.h"
 #include "ops/backend/products.h"
 
 namespace bie::ops {
@@ -14,8 +14,8 @@ at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType d
 /// A tensor whose signs count, in a product.
 Factor factor_of_signs(const at::Tensor& t);
 
-/// The gradients of an activation that is quantised to its signs; see Activations. The denominator of the gradient of
-/// scale_a is sqrt(numel(xs)). Source: numerics.md section 3.
+/// The gradients of an activation that is quantised to its signs; see InputGradients. The denominator of the gradient
+/// of scale_a is sqrt(numel(xs)). Source: numerics.md section 3.
 at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale);
 InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, bool want_codes);
 

@@ -7,11 +7,11 @@
 
 namespace bie::ops::cpu {
 
-const Activations& activations();
 const BlockTails& block_tails();
 const ConvGrads& conv_grads();
 const DiodeMixSteps& diode_mix();
 const Gradients& gradients();
+const InputGradients& input_gradients();
 const Packing& packing();
 const Products& products();
 const Quantizers& quantizers();

@@ -5,11 +5,11 @@
 
 namespace bie::ops::cuda {
 
-const Activations& activations();
 const BlockTails& block_tails();
 const ConvGrads& conv_grads();
 const DiodeMixSteps& diode_mix();
 const Gradients& gradients();
+const InputGradients& input_gradients();
 const Packing& packing();
 const Products& products();
 const Quantizers& quantizers();

@@ -1,4 +1,4 @@
-#include "ops/backend/activations.h"
+#include "ops/backend/input_gradients.h"
 
 #include <ATen/ops/full.h>
 
@@ -31,7 +31,7 @@ InputGrads input_grads(const Scaled& up, const LinearInput& in, const InPlace& i
   return grads;
 }
 
-class CpuActivations final : public Activations {
+class CpuInputGradients final : public InputGradients {
   at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                             double denominator) const override {
     double grad = 0;
@@ -62,8 +62,8 @@ class CpuActivations final : public Activations {
 
 }  // namespace
 
-const Activations& activations() {
-  static const CpuActivations it;
+const InputGradients& input_gradients() {
+  static const CpuInputGradients it;
   return it;
 }
 

@@ -30,7 +30,7 @@ struct InputGrads {
   at::Tensor operand;
 };
 
-class Activations {
+class InputGradients {
  public:
   /// Turns the values of `up` = g . (sgn(w) * scale_w) into up where |xs / scale_a| <= 1 and 0 elsewhere, and returns
   /// the gradient of scale_a, sum(grad_xs * sgn(xs)) / denominator, in its own shape and dtype. A scale_a of 0 divides
@@ -48,7 +48,7 @@ class Activations {
                                            const kernels::StepRule& rule, bool want_codes) const = 0;
 
  protected:
-  ~Activations() = default;
+  ~InputGradients() = default;
 };
 
 }  // namespace bie::ops

@@ -1,4 +1,4 @@
-#include "ops/backend/activations.h"
+#include "ops/backend/input_gradients.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -50,7 +50,7 @@ InputGrads input_grads(const Scaled& up, const LinearInput& in, at::Tensor grad_
   return grads;
 }
 
-class CudaActivations final : public Activations {
+class CudaInputGradients final : public InputGradients {
   at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                             double denominator) const override {
     return signs(up, {xs, {}, {}, scale_a, scale}, up.values, denominator, false).scale_a;
@@ -90,8 +90,8 @@ class CudaActivations final : public Activations {
 
 }  // namespace
 
-const Activations& activations() {
-  static const CudaActivations it;
+const InputGradients& input_gradients() {
+  static const CudaInputGradients it;
   return it;
 }
 
