@@ -1,5 +1,5 @@
 """Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch, and
-every operator that asks which device it is on.
+every operator that asks which device it is on, and every loop over elements outside the kernels.
 
 Usage: check_layers.py [ROOT]. One line per offence and exit status 1; silent otherwise.
 """
@@ -101,11 +101,16 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
     return f"{room} must not know {target_room}"
 
 
-def asks_device(file: PurePosixPath, line: str) -> bool:
-    """Whether this is a question that an operator leaves to the backend."""
-    if not file.is_relative_to(OPERATORS) or file.is_relative_to(BACKEND):
-        return False
-    return ASKS_DEVICE.search(line.split("//")[0]) is not None
+def misplaced(file: PurePosixPath, line: str) -> str | None:
+    """Why this line belongs into another room, or None where it does not."""
+    code = line.split("//")[0]
+    if not file.is_relative_to("src") or file.is_relative_to("src/kernels") or file.is_relative_to(BACKEND):
+        return None
+    if file.is_relative_to(OPERATORS) and ASKS_DEVICE.search(code):
+        return f"asks which device it is on: that is for {BACKEND}"
+    if "parallel_for(" in code:
+        return "shares a loop among threads: that is for src/kernels"
+    return None
 
 
 def check(root: Path) -> list[str]:
@@ -122,8 +127,8 @@ def check(root: Path) -> list[str]:
                 found.append(f"{file}: the room {room} has no place in the order of tools/check_layers.py")
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if asks_device(file, line):
-                    found.append(f"{file}:{number}: asks which device it is on: that is for {BACKEND}")
+                if reason := misplaced(file, line):
+                    found.append(f"{file}:{number}: {reason}")
                 match = INCLUDE.match(line)
                 reason = match and offence(file, match[1], resolve(root, file, match[1]))
                 if reason:

@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "bie/ops.h"
-#include "ops/autograd.h"
 #include "ops/backend/backend.h"
 #include "ops/backend/block_tails.h"
 #include "ops/checks.h"
+#include "ops/layer/autograd.h"
 #include "ops/registration.h"
 
 namespace bie::ops {

@@ -7,7 +7,7 @@
 #include "ops/backend/products.h"
 #include "ops/conv2d/conv2d_geometry.h"
 #include "ops/gradient/sign_grad.h"
-#include "ops/layer_function.h"
+#include "ops/layer/function.h"
 #include "ops/registration.h"
 
 namespace bie::ops {

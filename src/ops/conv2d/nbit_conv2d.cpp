@@ -11,7 +11,7 @@
 #include "ops/backend/conv_grads.h"
 #include "ops/backend/products.h"
 #include "ops/conv2d/conv2d_geometry.h"
-#include "ops/nbit_layer.h"
+#include "ops/layer/nbit_layer.h"
 #include "ops/registration.h"
 
 namespace bie::ops {

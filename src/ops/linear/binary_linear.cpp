@@ -4,10 +4,10 @@
 #include <torch/library.h>
 
 #include "bie/ops.h"
-#include "ops/autograd.h"
 #include "ops/backend/backend.h"
 #include "ops/backend/products.h"
 #include "ops/gradient/sign_grad.h"
+#include "ops/layer/autograd.h"
 #include "ops/registration.h"
 
 namespace bie::ops {

@@ -3,7 +3,7 @@
 #include <torch/library.h>
 
 #include "bie/ops.h"
-#include "ops/nbit_layer.h"
+#include "ops/layer/nbit_layer.h"
 #include "ops/registration.h"
 
 namespace bie::ops {

@@ -10,7 +10,7 @@
 #include "ops/backend/products.h"
 #include "ops/gradient/nbit_grad.h"
 #include "ops/gradient/sign_grad.h"
-#include "ops/layer_function.h"
+#include "ops/layer/function.h"
 #include "ops/matmul/gemm_batch.h"
 #include "ops/registration.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <tuple>
 
-#include "ops/autograd.h"
 #include "ops/backend/input_gradients.h"
+#include "ops/layer/autograd.h"
 
 namespace bie::ops {
 

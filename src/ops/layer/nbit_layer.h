@@ -7,7 +7,7 @@
 #include "ops/backend/backend.h"
 #include "ops/backend/products.h"
 #include "ops/gradient/nbit_grad.h"
-#include "ops/layer_function.h"
+#include "ops/layer/function.h"
 #include "ops/quantize/quantizers.h"
 
 namespace bie::ops {
