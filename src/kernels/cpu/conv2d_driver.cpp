@@ -276,7 +276,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t group_panels = s.groups * layout.panels;
   const std::int64_t item_work = std::min(plane, block_pixels) * tile.nr * std::max<std::int64_t>(1, s.depth());
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
-  const std::int64_t element = row_bytes(y.dtype, 1);
+  const std::int64_t element = row_bytes(y.dtype, 1), out_w = s.out_w(), row_step = s.stride_w * image.pixel_bytes;
   const bool take_back = layout.sums_offset != 0, nhwc = y.layout == ImageLayout::nhwc;
   const bool fetch_output = s.batch * plane * s.out_c * element >= large_output;
   const WorkOrder order(s.batch * blocks, group_panels, parallel.threads);
@@ -310,6 +310,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
         out += ((batch * plane + first) * s.out_c + channel) * element;
       else
         out += ((batch * s.out_c + channel) * plane + first) * element;
+      std::int64_t line_left = out_w - first % out_w;  // pixels of the output line that a tile begins in
       for (std::int64_t done = 0; done < pixels; done += tile.mr) {
         const int rows_here = static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done));
         if (fetch_output && nhwc) {
@@ -320,11 +321,10 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
         }
         const bool inside = windows.all_inside(done, done + rows_here);
         const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
-        const bool one_line = (first + done) % s.out_w() + rows_here <= s.out_w();
-        tile.run({windows.rows.data() + done * taps, one_line ? s.stride_w * image.pixel_bytes : 0, taps, units,
-                  rows_here, columns, reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4,
-                  acc + done * tile.nr, direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c,
-                  y.scale});
+        tile.run({windows.rows.data() + done * taps, rows_here <= line_left ? row_step : 0, taps, units, rows_here,
+                  columns, reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr,
+                  direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
+        for (line_left -= rows_here; line_left <= 0;) line_left += out_w;
         if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
         for (std::int64_t i = done; i < done + rows_here && nhwc && !direct; ++i)
           tile.store({acc + i * tile.nr, columns, y.scale, y.dtype, out + i * s.out_c * element});
