@@ -48,7 +48,7 @@ void make_folder(const std::string& path) {
 
 }  // namespace
 
-void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o) {
+void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Task& task) {
   const std::int64_t batch =
       o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
   TORCH_CHECK_VALUE(o.epochs > 0 && batch > 1, "epochs is ", o.epochs, " and batch ", batch,
@@ -73,16 +73,15 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
   const auto check_part = [&](const char* part, const at::Tensor& images, const at::Tensor& labels, int least) {
     TORCH_CHECK_VALUE(images.dim() == 4 && images.sizes().slice(1) == image, data.name, ": the ", part, " images are ",
                       images.sizes(), ", the model wants ", image, " each");
-    TORCH_CHECK_VALUE(images.size(0) >= least && labels.numel() == images.size(0), data.name, ": ", images.size(0), " ",
-                      part, " images and ", labels.numel(), " labels; as many of both, at least ", least,
-                      ", are wanted");
+    const std::int64_t count = labels.dim() > 0 ? labels.size(0) : 0;
+    TORCH_CHECK_VALUE(images.size(0) >= least && count == images.size(0), data.name, ": ", images.size(0), " ", part,
+                      " images and ", count, " labels; as many of both, at least ", least, ", are wanted");
   };
   TORCH_CHECK_VALUE(!data.tabular || o.augment == Augmentation::none, data.name, " is a table, augment is ",
                     name(o.augment), ": columns of numbers are no pixels to move");
   check_part("training", data.train_images, data.train_labels, 2);
   check_part("test", data.test_images, data.test_labels, 1);
-  TORCH_CHECK_VALUE(data.classes <= model.config().classes, data.name, ": ", data.classes, " classes, the model has ",
-                    model.config().classes);
+  task.check(data, model.config().classes);
   const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(batch, images);
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / per_epoch;
   TORCH_CHECK_VALUE(o.epochs <= most, "epochs is ", o.epochs, ", at most ", most, " are wanted: steps are counted");

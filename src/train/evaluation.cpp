@@ -28,12 +28,18 @@ at::Tensor logits(models::Classifier& model, const at::Tensor& images) {
   return at::cat(parts).cpu();
 }
 
+double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets) {
+  TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, task.metric(), ": there are no images");
+  TORCH_CHECK_VALUE(targets.dim() > 0 && targets.size(0) == images.size(0), task.metric(), ": ", images.size(0),
+                    " images and ", targets.dim() > 0 ? targets.size(0) : 0, " targets");
+  return task.scores(logits(model, images), targets).mean().item<double>();
+}
+
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, "accuracy: there are no images");
   TORCH_CHECK_VALUE(labels.sizes() == images.sizes().slice(0, 1), "accuracy: ", images.size(0), " images and ",
                     labels.numel(), " labels");
-  const std::int64_t right = logits(model, images).argmax(1).eq(labels).sum().item<std::int64_t>();
-  return static_cast<double>(right) / static_cast<double>(images.size(0));
+  return mean_score(model, classification(), images, labels);
 }
 
 double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {

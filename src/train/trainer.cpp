@@ -1,7 +1,6 @@
 #include "bie/train/trainer.h"
 
 #include <ATen/Context.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -34,8 +33,9 @@ Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& o) {
   return recipe;
 }
 
-TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener) {
-  check_run(model, data, o);
+TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener,
+                const Task& task) {
+  check_run(model, data, o, task);
   std::optional<formats::FolderLock> lock;
   if (!o.checkpoints.empty()) data::with_value_errors([&] { lock.emplace("folder of checkpoints", o.checkpoints); });
   const Clock::time_point start = Clock::now();
@@ -66,7 +66,7 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   // A GPU's loss is looked at now and then: each look waits until the GPU has caught up.
   const std::int64_t look_every = o.device.is_cuda() ? 20 : 1;
   const at::Tensor loss_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
-  const at::Tensor right_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kLong));
+  const at::Tensor score_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
   const bool watched = listener.epoch || o.patience > 0;
   std::int64_t step = first, summed = 0;
   const Clock::time_point first_step = Clock::now();
@@ -76,7 +76,7 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
     const std::int64_t epoch = step / per_epoch;
     if (step % per_epoch == 0) {
       loss_sum.zero_();
-      right_sum.zero_();
+      score_sum.zero_();
       summed = 0;
     }
     const Batches::Batch chosen = batches.batch(step);
@@ -88,9 +88,9 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
       TORCH_CHECK(step == first, "training diverged in epoch ", epoch + 1, ": ", error.what_without_backtrace());
       throw;
     }
-    const at::Tensor loss = at::cross_entropy_loss(outputs, chosen.labels);
+    const at::Tensor loss = task.loss(outputs, chosen.labels);
     loss_sum.add_(loss.detach());
-    if (watched) right_sum.add_(outputs.detach().argmax(1).eq(chosen.labels).sum());
+    if (watched) score_sum.add_(task.scores(outputs.detach(), chosen.labels).sum());
     ++summed;
     ++step;
     const bool epoch_ends = step % per_epoch == 0, look = epoch_ends || step % look_every == 0;
@@ -104,11 +104,12 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
       listener.progress(
           {epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
     if (epoch_ends && watched) {
-      Epoch ended{epoch + 1, step, mean_loss, accuracy(model, data.test_images, data.test_labels), recipe.lr * factor};
+      Epoch ended{epoch + 1, step, mean_loss, mean_score(model, task, data.test_images, data.test_labels),
+                  recipe.lr * factor};
       model.train();
       ended.step_sizes = step_sizes(model);
       ended.flipped = signs.flipped(model);
-      ended.train_accuracy = right_sum.item<double>() / static_cast<double>(summed * batch);
+      ended.train_accuracy = score_sum.item<double>() / static_cast<double>(summed * batch);
       if (optimizers.moves_integers()) ended.integer_rate = recipe.integer_lr * factor;
       ended.seconds = seconds_since(epoch_start);
       history.push_back(std::move(ended));
@@ -130,7 +131,7 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
                      std::move(history)};
   if (interrupted) return result;
   if (step < steps) result.end = End::patience;
-  result.test_accuracy = accuracy(model, data.test_images, data.test_labels);
+  result.test_accuracy = mean_score(model, task, data.test_images, data.test_labels);
   return result;
 }
 

@@ -74,7 +74,7 @@ def test_an_operator_that_asks_for_its_device_is_reported(tmp_path, question):
     assert found == ["src/ops/linear/linear.cpp:2: asks which device it is on: that is for src/ops/backend"]
 
 
-@pytest.mark.parametrize("file", ["src/ops/linear/linear.cpp", "src/nn/tail.cpp", "src/optim/step.h"])
+@pytest.mark.parametrize("file", ["src/ops/linear/linear.cpp", "src/layers/tail.cpp", "src/optim/step.h"])
 def test_a_loop_outside_the_kernels_is_reported(tmp_path, file):
     loop = "  at::parallel_for(0, n, 1, body);\n"
     tree(

@@ -10,7 +10,8 @@
 namespace bie::data {
 
 struct Dataset {
-  at::Tensor train_images, train_labels;  ///< float32 [n, channels, height, width] in [0, 1]; int64 [n]
+  /// float32 [n, channels, height, width] in [0, 1]; int64 [n], or float32 [n, k] to train a regression.
+  at::Tensor train_images, train_labels;
   at::Tensor test_images, test_labels;
   std::int64_t classes;  ///< every label is in [0, classes)
   std::string name;

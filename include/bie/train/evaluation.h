@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bie/models/models.h"
+#include "bie/train/task.h"
 
 namespace bie::train {
 
@@ -17,7 +18,10 @@ inline constexpr std::int64_t evaluation_batch = 256;
 /// [images, classes] on the CPU, in evaluation mode on the model's device.
 at::Tensor logits(models::Classifier& model, const at::Tensor& images);
 
-/// Share of images whose largest logit is the label's, in evaluation mode.
+/// The mean of the task's scores, in evaluation mode.
+double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets);
+
+/// That of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
 /// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the

@@ -15,6 +15,7 @@
 #include "bie/train/augmentation.h"
 #include "bie/train/history.h"
 #include "bie/train/recipe.h"
+#include "bie/train/task.h"
 
 namespace bie::train {
 
@@ -88,7 +89,9 @@ struct TrainResult {
 /// device; the bits are then those of neither alone.
 /// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
 /// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
+/// Accuracies, here and in the history, are the task's scores. A task of another kind than classification() takes its
+/// targets for labels: Dataset::train_labels and test_labels.
 TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& options,
-                const Listener& listener = {});
+                const Listener& listener = {}, const Task& task = classification());
 
 }  // namespace bie::train

@@ -1,0 +1,70 @@
+#include "bie/train/task.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <c10/util/Exception.h>
+
+#include <cmath>
+
+#include "layers/finite.h"
+
+namespace bie::train {
+namespace {
+
+void check_targets(const data::Dataset& data) {
+  for (const at::Tensor& targets : {data.train_labels, data.test_labels}) {
+    TORCH_CHECK_VALUE(targets.defined() && targets.dim() == 2 && targets.scalar_type() == at::kFloat, data.name,
+                      ": the targets are ", targets.sizes(), " of ", targets.scalar_type(),
+                      ", float32 [n, k] is wanted");
+    layers::finite(targets, data.name + ": a target");
+  }
+}
+
+class Classification : public Task {
+  std::string metric() const override { return "accuracy"; }
+
+  void check(const data::Dataset& data, std::int64_t outputs) const override {
+    for (const at::Tensor& labels : {data.train_labels, data.test_labels})
+      TORCH_CHECK_VALUE(labels.defined() && labels.dim() == 1 && labels.scalar_type() == at::kLong, data.name,
+                        ": the labels are ", labels.sizes(), " of ", labels.scalar_type(), ", int64 [n] is wanted");
+    TORCH_CHECK_VALUE(data.classes <= outputs, data.name, ": ", data.classes, " classes, the model has ", outputs);
+  }
+
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    return at::cross_entropy_loss(outputs, targets);
+  }
+
+  at::Tensor scores(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    return outputs.argmax(1).eq(targets).to(at::kDouble);
+  }
+};
+
+}  // namespace
+
+const Task& classification() {
+  static const Classification task;
+  return task;
+}
+
+Regression::Regression(const data::Dataset& data) {
+  check_targets(data);
+  variance_ = data.train_labels.to(at::kDouble).var(0, /*unbiased=*/false).sum().item<double>();
+  TORCH_CHECK_VALUE(variance_ > 0, data.name, ": all training targets are equal, there is nothing to explain");
+}
+
+void Regression::check(const data::Dataset& data, std::int64_t outputs) const {
+  check_targets(data);
+  TORCH_CHECK_VALUE(data.train_labels.size(1) == outputs && data.test_labels.size(1) == outputs, data.name,
+                    ": the targets are ", data.train_labels.sizes(), " and ", data.test_labels.sizes(),
+                    ", the model has ", outputs, " outputs");
+}
+
+at::Tensor Regression::loss(const at::Tensor& outputs, const at::Tensor& targets) const {
+  return at::mse_loss(outputs, targets);
+}
+
+at::Tensor Regression::scores(const at::Tensor& outputs, const at::Tensor& targets) const {
+  return (outputs.to(at::kDouble) - targets).square().sum(1).div_(-variance_).add_(1);
+}
+
+}  // namespace bie::train
