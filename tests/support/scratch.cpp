@@ -9,7 +9,7 @@
 namespace bie::test {
 
 Scratch::Scratch() {
-  std::string name = (std::filesystem::temp_directory_path() / "bie-io-XXXXXX").string();
+  std::string name = (std::filesystem::temp_directory_path() / "bie-test-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) throw std::filesystem::filesystem_error("mkdtemp", name, std::error_code());
   folder_ = name;
 }

@@ -14,7 +14,7 @@ struct Epoch {
   std::int64_t epoch;    ///< epochs done, this one included
   std::int64_t step;     ///< steps done
   double loss;           ///< mean over the epoch's steps; where a run was resumed inside it, over those since
-  double test_accuracy;  ///< share of the test images
+  double test_accuracy;  ///< share of the test images that are right; of another task its mean score
   double rate;           ///< of the float parameters, in its last step
   double seconds = 0;    ///< this process spent on it, the test included
   std::map<std::string, double> step_sizes = {};  ///< of the activations at its end, by layer
