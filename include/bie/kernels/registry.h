@@ -2,6 +2,7 @@
 // disassembly read it, so that a table is listed here and nowhere else.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct ProductsOf {
   Conv2d conv2d;
 };
 using Products = ProductsOf<GemmTable, Conv2dTable>;
+
+/// The products of one code type, which must be among them.
+template <class P>
+const P& with_code(const std::vector<P>& all, Dtype code) {
+  std::size_t i = 0;
+  while (all[i].code != code) ++i;
+  return all[i];
+}
 
 /// Every width, narrowest first.
 const std::vector<Products>& all_products();

@@ -11,6 +11,6 @@ const std::vector<Products>& all_products() {
   return products;
 }
 
-const Products& products_of(Dtype code) { return all_products()[code == Dtype::bits ? 0 : code == Dtype::s4 ? 1 : 2]; }
+const Products& products_of(Dtype code) { return with_code(all_products(), code); }
 
 }  // namespace bie::kernels
