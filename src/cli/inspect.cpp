@@ -75,7 +75,7 @@ Json layer_json(const models::ProductLayer& product, const std::map<std::string,
   }
   for (const auto& item : product.layer->named_buffers(/*recurse=*/false))
     rest += static_cast<std::int64_t>(item.value().nbytes());
-  const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
+  const auto* layer = dynamic_cast<const layers::IntegerLayer*>(product.layer.get());
   if (layer != nullptr) {
     shape = layer->weight_shape();
     weights = layer->weight_count();

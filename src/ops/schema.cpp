@@ -95,6 +95,17 @@ TORCH_LIBRARY(bie, m) {
   m.def("binary_init(Tensor weight) -> (Tensor q, Tensor scale_w)");
   m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");
 
+  // The rules of a layer's weight, bie/ops/weight_rules.h.
+  m.def("weight_scale(Tensor weight, int bits, float eps=1e-5) -> Tensor");
+  m.def("prepare_weight(Tensor weight, int bits, Tensor? scale=None, float eps=1e-5) -> (Tensor, Tensor)");
+  m.def("pack_weight(Tensor(a) weight, int bits, Tensor(b)? scale=None, float eps=1e-5) -> (Tensor(a), Tensor(b))");
+  m.def("packed_weight_shape(int[] shape, int bits) -> int[]");
+  m.def("read_packed_weight(Tensor(a) packed, int[] shape, int bits, bool has_scales, str name) -> Tensor(a)");
+  m.def("split_channels(Tensor weight) -> (Tensor, Tensor)");
+  m.def("check_weight_entry(Tensor entry, int[] shape, int bits, ScalarType dtype, str name) -> ()");
+  m.def("check_vector_entry(Tensor entry, int size, ScalarType dtype, str name) -> ()");
+  m.def("check_scale_entry(Tensor entry, float? least, str name) -> Tensor");
+
   m.def(
       "block_tail(Tensor x, Tensor? mean=None, Tensor? var=None, Tensor? weight=None, Tensor? bias=None, "
       "Tensor? shortcut=None, Tensor? slope=None, *, float eps=1e-5, str activation=\"none\", int pool=1) -> Tensor");

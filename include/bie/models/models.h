@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/layers/quant_layer.h"
+#include "bie/layers/integer_layer.h"
 
 namespace bie::models {
 
@@ -91,7 +91,7 @@ class Classifier : public torch::nn::Module {
 
   const ModelConfig& config() const { return config_; }
   /// Quantised layers in the order of the forward pass; none at 32 bits.
-  const std::vector<std::shared_ptr<layers::QuantLayer>>& quant_layers() const { return quant_layers_; }
+  const std::vector<std::shared_ptr<layers::IntegerLayer>>& quant_layers() const { return quant_layers_; }
   /// All linears and convolutions in the order of the forward pass, the head last.
   std::vector<ProductLayer> products() const;
   /// An empty one takes it away.
@@ -111,7 +111,7 @@ class Classifier : public torch::nn::Module {
   };
   ModelConfig config_;
   std::vector<Member> members_;
-  std::vector<std::shared_ptr<layers::QuantLayer>> quant_layers_;
+  std::vector<std::shared_ptr<layers::IntegerLayer>> quant_layers_;
 };
 
 /// With w for `width` and d for `depth`:
