@@ -98,7 +98,7 @@ Json layer_json(const models::ProductLayer& product, const std::map<std::string,
 }
 
 Json model_json(const Arguments& a, const Metadata& metadata) {
-  const auto model = models::load_model(a.file);
+  const auto model = models::load_classifier(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
     const data::Dataset data = data::load_dataset(a.data);

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "models/model_plan.h"
 
 namespace bie::models {

@@ -112,8 +112,7 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   nlohmann::json theirs = nlohmann::json::parse(checkpoint->run);
   // As this build would write it: an older one may have named sizes that the model does not have.
   if (theirs.contains("model"))
-    theirs["model"] =
-        nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump(), options_.checkpoints)));
+    theirs["model"] = nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump())));
   nlohmann::json ours = nlohmann::json::parse(json_);
   if (!theirs.contains(contents)) ours.erase(contents);
   const std::string differs = run_difference(ours, theirs);

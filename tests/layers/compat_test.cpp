@@ -1,5 +1,5 @@
 // What compat = bie-0.2.6 and the gradient mode change, for a layer and for all layers of a module; the output bias.
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 #include "tests/support/scratch.h"
 

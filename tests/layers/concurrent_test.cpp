@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 
 namespace bie::layers::test {

@@ -168,7 +168,7 @@ TEST_F(PostTrainingTest, TheFileIsTheModel) {
       const PostTrained result = quantize(*model, data_.train_images, o);
       EXPECT_EQ(result.model->quant_layers().size(), 4u);
       models::save_model(*result.model, scratch.path("m"));
-      const auto loaded = models::load_model(scratch.path("m"));
+      const auto loaded = models::load_classifier(scratch.path("m"));
       EXPECT_TRUE(logits(*loaded, data_.test_images).equal(logits(*result.model, data_.test_images)));
       EXPECT_EQ(loaded->config().bits_of, o.bits_of);
     }
