@@ -73,13 +73,24 @@ struct BlockTailPasses {
   void (*pool_line)(const float* x, std::int64_t pool, std::int64_t count, float* y);
 };
 
-#define BIE_PASSES(set)                           \
-  namespace set {                                 \
-  extern const GradientPasses gradient_passes;    \
-  extern const InputGradPasses input_grad_passes; \
-  extern const AmaxCodesPasses amax_codes_passes; \
-  extern const DiodeMixPasses diode_mix_passes;   \
-  extern const BlockTailPasses block_tail_passes; \
+/// What surrounds a tile of weight-only products.
+struct WeightOnlyPasses {
+  /// x as float32, times factor where that is not null.
+  void (*floats)(const void* x, Dtype dtype, const float* factor, std::int64_t count, float* to);
+  /// Of 16 sums side by side, which are then added in halves.
+  float (*sum)(const float* x, std::int64_t count);
+  /// y + bias (null: y), rounded.
+  void (*results)(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype);
+};
+
+#define BIE_PASSES(set)                             \
+  namespace set {                                   \
+  extern const GradientPasses gradient_passes;      \
+  extern const InputGradPasses input_grad_passes;   \
+  extern const AmaxCodesPasses amax_codes_passes;   \
+  extern const DiodeMixPasses diode_mix_passes;     \
+  extern const BlockTailPasses block_tail_passes;   \
+  extern const WeightOnlyPasses weight_only_passes; \
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)
