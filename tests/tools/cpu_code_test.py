@@ -118,7 +118,7 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
 
 
-# Library and object of weight-only tiles to (register, multiplications in a turn of the loop of 4-bit codes and all rows).
+# Weight-only tiles to (register, multiplications in a turn of the loop of 4-bit codes and all rows).
 WEIGHT_ONLY_TILES = {"avx512bw/weight_only_gemm": ("zmm", 48), "avx2/weight_only_gemm": ("ymm", 24)}
 
 
@@ -149,6 +149,7 @@ PASSES = {
     "input_grad": "vdivps",
     "weight_only": "vaddps",
     "weight_only_tile": "vfmadd231ps",
+    "weight_values": "vsqrtps",
 }
 
 

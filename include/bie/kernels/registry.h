@@ -21,6 +21,7 @@
 #include "bie/kernels/quantize.h"
 #include "bie/kernels/weight_format.h"
 #include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_values.h"
 
 namespace bie::kernels {
 
@@ -62,6 +63,7 @@ void for_each_table(const Visit& visit) {
   visit("diode_mix", diode_mix_table());
   visit("block_tail", block_tail_table());
   visit("weight_only_gemm", weight_only_gemm_table());
+  visit("weight_values", weight_values_table());
 }
 
 }  // namespace bie::kernels

@@ -52,8 +52,7 @@ struct WeightOnlyGemmKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const GemmShape&);
-  /// 0 where `weight` has no arrangement: a width other than 1 ... 6 and 8, a group that is out of range or of two
-  /// widths.
+  /// Of a weight that check_weight takes. Depends on its sizes alone: groups and orders of rows are not looked at.
   std::size_t (*packed_bytes)(const PackedWeight& weight);
   /// `packed` is aligned to 64 bytes.
   void (*prepack)(const PackedWeight& weight, void* packed, const Parallel&);

@@ -91,7 +91,6 @@ struct Plan {
     head.inputs_at = gathers ? inputs_at : 0;
     head.panels_at = round_up(inputs_at + (gathers ? 4 * w.k : 0), 64);
   }
-  std::size_t bytes() const { return static_cast<std::size_t>(head.panels_at + head.panels * head.panel_bytes); }
 };
 
 /// Scales of a group, or its float zeros; outputs beyond the last one have 0.
@@ -103,8 +102,14 @@ void copy_floats(const void* from, Dtype dtype, std::int64_t first, std::int64_t
 
 }  // namespace
 
-std::size_t weight_panel_bytes(const PackedWeight& weight) {
-  return check_weight(weight) == Status::ok ? Plan(weight).bytes() : 0;
+std::size_t weight_panel_bytes(const PackedWeight& w) {
+  // The last line of each group may be partly empty.
+  std::int64_t lines = w.groups;
+  for (int r = 0; r < w.run_count; ++r) lines += w.runs[r].rows * place_of(w.runs[r].bits) / 8;
+  const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
+  const std::int64_t panels = (w.n + panel_columns - 1) / panel_columns;
+  const std::int64_t head = head_bytes + w.groups * static_cast<std::int64_t>(sizeof(WeightGroup)) + 4 * w.k;
+  return static_cast<std::size_t>(round_up(head, 64) + panels * (w.groups * numbers + 64 * lines));
 }
 
 void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& parallel) {
@@ -155,11 +160,15 @@ void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& par
               static_cast<std::uint32_t>(1 << (group.width - 1)) - static_cast<std::uint32_t>(group.middle);
           auto* const line = reinterpret_cast<std::uint32_t*>(at + i * group.width / 8 * 64);
           const std::int32_t r = i % (8 / group.width);
-          for (std::int64_t j = 0; j < columns; ++j) {
-            const std::uint64_t both = std::uint64_t{high[j]} << 32 | low[j];
-            const std::uint32_t code = (static_cast<std::uint32_t>(both >> place.bit) & mask) + middle;
-            const std::int64_t v = j / 16;
-            line[j % 16] |= code << (group.width * (2 * r + v % 2) + 16 * (v / 2));
+          for (std::int64_t v = 0; v < 4 && 16 * v < columns; ++v) {
+            const int shift = group.width * static_cast<int>(2 * r + v % 2) + 16 * static_cast<int>(v / 2);
+            const std::int64_t lanes = std::min<std::int64_t>(16, columns - 16 * v);
+            const std::uint32_t *const from = low + 16 * v, *const rest = high + 16 * v;
+            if (straddles)
+              for (std::int64_t l = 0; l < lanes; ++l)
+                line[l] |= (((from[l] >> place.bit | rest[l] << (32 - place.bit)) & mask) + middle) << shift;
+            else
+              for (std::int64_t l = 0; l < lanes; ++l) line[l] |= ((from[l] >> place.bit & mask) + middle) << shift;
           }
         }
         at += 64 * group.lines;

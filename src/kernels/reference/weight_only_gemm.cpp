@@ -25,9 +25,7 @@ struct Arrangement {
 
 Arrangement arrangement_of(const PackedWeight& w) { return {w.n, w.k, w.groups, w.offset != Offset::none}; }
 
-std::size_t packed_bytes(const PackedWeight& w) {
-  return check_weight(w) == Status::ok ? arrangement_of(w).bytes() : 0;
-}
+std::size_t packed_bytes(const PackedWeight& w) { return arrangement_of(w).bytes(); }
 
 void prepack(const PackedWeight& w, void* packed, const Parallel&) {
   const Arrangement a = arrangement_of(w);
