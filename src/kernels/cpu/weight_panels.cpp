@@ -118,6 +118,8 @@ void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& par
   char* const base = static_cast<char*>(packed);
   std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
   std::memcpy(base, &head, sizeof head);
+  const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
+  std::memset(base + used, 0, weight_panel_bytes(w) - static_cast<std::size_t>(used));
   if (!plan.groups.empty())
     std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
   if (plan.gathers)
