@@ -134,4 +134,34 @@ TORCH_LIBRARY(bie, m) {
       "diode_mix_signs_many_(Tensor(a!)[] signs, Tensor[] grads, Tensor(b!)[] exp_avg_l, Tensor(c!)[] exp_avg_s, *, "
       "int[] steps, float lr, float beta1, float beta2, int seed=0, int[] streams) -> ()");
   m.def("diode_mix_first_moment(Tensor signs, ScalarType dtype, int seed=0, int stream=0) -> Tensor");
+
+  // Weights of packed codes. bit_rows: bits and rows of each width, where there are several; else bits of all.
+  m.def(
+      "weight_only_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, Tensor? bias=None, *, int "
+      "bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, Tensor? channel_scale=None, "
+      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+  m.def(
+      "weight_only_linear_backward(Tensor g, Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, *, "
+      "int bits=0, int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, "
+      "Tensor? channel_scale=None, bool want_x=True, bool want_weight=True) -> (Tensor, Tensor)");
+  m.def(
+      "weight_only_prepack(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None) -> Tensor");
+  m.def(
+      "weight_only_open(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, ScalarType? dtype=None) -> "
+      "Tensor");
+  m.def(
+      "weight_only_pack(Tensor values, Tensor scales, Tensor? zeros=None, *, int bits=0, int group_size=-1, "
+      "Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, bool at_random=False, int step=0, int seed=0, "
+      "int stream=0) -> Tensor");
+  m.def(
+      "diode_mix_weight_only_(Tensor(a!) qweight, Tensor scales, Tensor(b!)? zeros, Tensor grad, "
+      "Tensor(c!)? exp_avg_l=None, Tensor(d!)? exp_avg_s=None, Tensor(e!)? rest=None, *, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, int step, float lr, "
+      "float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, "
+      "int seed=0, int stream=0) -> ()");
+  m.def("pack_words(Tensor codes, int bits, int dim=0) -> Tensor");
+  m.def("unpack_words(Tensor words, int bits, int size, int dim=0) -> Tensor");
 }

@@ -32,6 +32,55 @@ def matmul_samples(o):
     ]
 
 
+def weight_only_samples(o):
+    """Weights of packed codes: whole and float zeros, groups by index, permuted rows of two widths."""
+    g = torch.Generator().manual_seed(2)
+    q = torch.randint(-(2**31), 2**31 - 1, (5, 9), generator=g).int()
+    scales, whole, zeros = (
+        torch.rand(2, 9, generator=g),
+        torch.zeros(2, 2, dtype=torch.int32),
+        torch.rand(2, 9, generator=g),
+    )
+    x, gy, panels = torch.randn(3, 40, generator=g), torch.randn(3, 9, generator=g), {"in_features": 40}
+    plain, index = {"bits": 4, "group_size": 20}, torch.arange(40, dtype=torch.int32) % 2
+    mixed = {"bit_rows": [8, 8, 2, 32], "g_idx": (torch.arange(40) >= 8).int()}
+    mixed["q_perm"] = torch.arange(39, -1, -1, dtype=torch.int16)
+    few, anchor = q[:4], torch.zeros(1).expand(40, 9).requires_grad_()
+    step = {"step": 5, "lr": 0.1, "beta1": 0.9, "beta2": 0.9, "eps": 1e-6}
+    grad, rest = torch.randn(40, 9, generator=g), torch.zeros(40, 9, dtype=torch.bfloat16)
+    return [
+        (o.weight_only_linear, (x, q, scales, whole), plain),
+        (o.weight_only_linear, (x.clone().requires_grad_(), q, scales, zeros), {"bits": 4, "g_idx": index}),
+        (
+            o.weight_only_linear,
+            (x.clone().requires_grad_(), few, scales, None, torch.ones(9, requires_grad=True)),
+            mixed,
+        ),
+        (o.weight_only_linear, (x.bfloat16(), q, scales, whole), plain | {"anchor": anchor}),
+        (
+            o.weight_only_linear,
+            (x, q, scales, whole),
+            plain | {"panels": o.weight_only_prepack(q, scales, whole, **panels, **plain)},
+        ),
+        (o.weight_only_linear_backward, (gy, x, q, scales, whole), plain),
+        (o.weight_only_linear_backward, (gy, x, few, scales, zeros), mixed | {"want_weight": False}),
+        (o.weight_only_prepack, (q, scales, whole), panels | plain),
+        (o.weight_only_prepack, (few, scales.half(), zeros), panels | mixed),
+        (o.weight_only_open, (q, scales, whole), panels | plain),
+        (o.weight_only_open, (few, scales, zeros), panels | mixed | {"dtype": torch.bfloat16}),
+        (o.weight_only_pack, (grad, scales, whole), plain),
+        (o.weight_only_pack, (grad, scales, zeros), mixed | {"at_random": True}),
+        (
+            o.diode_mix_weight_only_,
+            (q.clone(), scales, zeros.clone(), grad, torch.zeros(40, 9), torch.zeros(40, 9), rest),
+            step | plain | {"moves_zeros": True},
+        ),
+        (o.diode_mix_weight_only_, (q.clone(), scales, whole.clone(), grad), step | plain | {"moves_zeros": True}),
+        (o.pack_words, (torch.arange(10).int().view(5, 2), 3), {}),
+        (o.unpack_words, (q, 5, 57, 1), {}),
+    ]
+
+
 def samples(operators):
     """(operator, arguments, keywords) of every operator, forward and backward, in every form of x and the weight."""
     g = torch.Generator().manual_seed(0)
@@ -102,6 +151,7 @@ def samples(operators):
             {"groups": 3, "kernel_size": (3, 2)},
         ),
         *matmul_samples(o),
+        *weight_only_samples(o),
         (o.pack_signs, (x,), {}),
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
         (o.pack_int4, (codes4,), {}),

@@ -15,6 +15,7 @@ class Packing;
 class Products;
 class Quantizers;
 class Tuning;
+class WeightOnly;
 
 struct Backend {
   const BlockTails& block_tails;
@@ -26,6 +27,7 @@ struct Backend {
   const Products& products;
   const Quantizers& quantizers;
   const Tuning& tuning;
+  const WeightOnly& weight_only;
 };
 
 /// That of a device; tensors without values (meta) are sized as the CPU's are. A sentence where this build has none.

@@ -16,6 +16,7 @@ const Packing& packing();
 const Products& products();
 const Quantizers& quantizers();
 const Tuning& tuning();
+const WeightOnly& weight_only();
 
 /// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);

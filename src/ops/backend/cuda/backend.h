@@ -14,5 +14,6 @@ const Packing& packing();
 const Products& products();
 const Quantizers& quantizers();
 const Tuning& tuning();
+const WeightOnly& weight_only();
 
 }  // namespace bie::ops::cuda
