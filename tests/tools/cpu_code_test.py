@@ -145,6 +145,7 @@ PASSES = {
     "amax_codes": "vroundps",
     "block_tail": "vmulps",
     "diode_mix": "vsqrtps",
+    "embedding": "vmulps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
     "weight_only": "vaddps",
