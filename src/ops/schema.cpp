@@ -164,4 +164,19 @@ TORCH_LIBRARY(bie, m) {
       "int seed=0, int stream=0) -> ()");
   m.def("pack_words(Tensor codes, int bits, int dim=0) -> Tensor");
   m.def("unpack_words(Tensor words, int bits, int size, int dim=0) -> Tensor");
+
+  // Embeddings; anchor: a float [rows, embedding_dim] leaf whose gradient is sparse.
+  m.def(
+      "binary_embedding(Tensor indices, Tensor weight, Tensor scale, *, int embedding_dim, int? padding_idx=None, "
+      "ScalarType? dtype=None, Tensor? anchor=None) -> Tensor");
+  m.def(
+      "binary_embedding_bag(Tensor indices, Tensor weight, *, int? embedding_dim=None, int? padding_idx=None, "
+      "Tensor? anchor=None) -> Tensor");
+  m.def(
+      "weight_only_embedding(Tensor indices, Tensor qweight, Tensor scales, Tensor? zeros=None, *, int bits, "
+      "int embedding_dim, int group_size=-1, int? padding_idx=None, ScalarType? dtype=None, Tensor? anchor=None) -> "
+      "Tensor");
+  m.def(
+      "diode_mix_embedding_(Tensor(a!) weight, Tensor rows, Tensor votes, Tensor(b!) exp_avg_s, *, int embedding_dim, "
+      "int step, float lr, float beta2, int seed=0, int stream=0) -> ()");
 }

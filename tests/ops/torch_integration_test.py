@@ -81,6 +81,25 @@ def weight_only_samples(o):
     ]
 
 
+def embedding_samples(o):
+    """Lookups in tables of signs and of codes, and the step on rows."""
+    signs, index = torch.arange(15, dtype=torch.uint8).view(5, 3), torch.tensor([[0, 4], [2, 2]])
+    scale, words = torch.rand(5, 1), torch.arange(15).int().view(5, 3)
+    return [
+        (o.binary_embedding, (index, signs, scale), {"embedding_dim": 21, "padding_idx": -1}),
+        (o.binary_embedding, (index.int()[0], signs, scale), {"embedding_dim": 24, "dtype": torch.bfloat16}),
+        (o.binary_embedding_bag, (index, signs > 7), {}),
+        (o.binary_embedding_bag, (index, signs), {"embedding_dim": 20, "padding_idx": 2}),
+        (o.weight_only_embedding, (index, words, scale), {"bits": 4, "embedding_dim": 21}),
+        (o.weight_only_embedding, (index, words, scale, scale), {"bits": 3, "embedding_dim": 32, "padding_idx": 0}),
+        (
+            o.diode_mix_embedding_,
+            (signs.clone(), torch.tensor([1, 4]), torch.ones(2, 21), torch.zeros(5, 21)),
+            {"embedding_dim": 21, "step": 1, "lr": 0.1, "beta2": 0.9},
+        ),
+    ]
+
+
 def samples(operators):
     """(operator, arguments, keywords) of every operator, forward and backward, in every form of x and the weight."""
     g = torch.Generator().manual_seed(0)
@@ -152,6 +171,7 @@ def samples(operators):
         ),
         *matmul_samples(o),
         *weight_only_samples(o),
+        *embedding_samples(o),
         (o.pack_signs, (x,), {}),
         (o.unpack_signs, (o.pack_signs(x), 17), {}),
         (o.pack_int4, (codes4,), {}),

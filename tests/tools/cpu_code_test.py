@@ -118,8 +118,8 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
 
 
-# Weight-only tiles to (register, multiplications in a turn of the loop of 4-bit codes and all rows).
-WEIGHT_ONLY_TILES = {"avx512bw/weight_only_gemm": ("zmm", 48), "avx2/weight_only_gemm": ("ymm", 24)}
+# Weight-only tiles to (register, multiplications in a turn of the loop of six rows: of 4-bit codes, of opened ones).
+WEIGHT_ONLY_TILES = {"avx512bw/weight_only_gemm": ("zmm", 48), "avx2/weight_only_gemm": ("ymm", 12)}
 
 
 def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build):
@@ -128,9 +128,8 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         path = next(build.glob(f"src/kernels/**/bie_kernels_{library}.dir/cpu/*/{stem}.cpp.o"))
         full = [body for body in loops(path) if sum(t.startswith("vfmadd") and register in t for t in body) == wanted]
         assert full, f"{name} has no loop with {wanted} multiplications"
-        moves = [sum(bool(REGISTER_MOVE.match(t)) for t in body) for body in full]
-        assert not [t for body in full for t in body if t.startswith("call")], name
-        assert min(moves) * 10 <= wanted, f"{name}: {min(moves)} moves"
+        bad = [[t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)] for body in full]
+        assert [] in bad, f"{name}: {bad}"
 
 
 def test_every_weight_only_variant_is_checked(bie):
@@ -145,6 +144,7 @@ PASSES = {
     "amax_codes": "vroundps",
     "block_tail": "vmulps",
     "diode_mix": "vsqrtps",
+    "embedding": "vmulps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
     "weight_only": "vaddps",

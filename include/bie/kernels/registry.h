@@ -11,6 +11,7 @@
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
 #include "bie/kernels/diode_mix.h"
+#include "bie/kernels/embedding.h"
 #include "bie/kernels/gradient.h"
 #include "bie/kernels/input_grad.h"
 #include "bie/kernels/int4_conv2d.h"
@@ -64,6 +65,7 @@ void for_each_table(const Visit& visit) {
   visit("block_tail", block_tail_table());
   visit("weight_only_gemm", weight_only_gemm_table());
   visit("weight_values", weight_values_table());
+  visit("embedding", embedding_table());
 }
 
 }  // namespace bie::kernels

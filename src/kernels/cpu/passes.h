@@ -112,6 +112,14 @@ struct WeightValuesPasses {
   void (*add)(const float* x, std::int64_t count, float* sum);
 };
 
+/// Of one row of signs, a bit or a byte each; `first` is the element of y, or of the moment, that its first sign is.
+struct EmbeddingPasses {
+  void (*lookup)(const std::uint8_t* row, bool is_packed, float scale, std::int64_t dim, void* y, Dtype dtype,
+                 std::int64_t first);
+  void (*step)(std::uint8_t* row, bool is_packed, const float* votes, std::int64_t dim, void* moment, Dtype dtype,
+               std::int64_t first, float lr, float d2, std::uint64_t random);
+};
+
 #define BIE_PASSES(set)                                 \
   namespace set {                                       \
   extern const GradientPasses gradient_passes;          \
@@ -121,6 +129,7 @@ struct WeightValuesPasses {
   extern const BlockTailPasses block_tail_passes;       \
   extern const WeightOnlyPasses weight_only_passes;     \
   extern const WeightValuesPasses weight_values_passes; \
+  extern const EmbeddingPasses embedding_passes;        \
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)

@@ -9,6 +9,7 @@ namespace bie::ops {
 class BlockTails;
 class ConvGrads;
 class DiodeMixSteps;
+class Embeddings;
 class Gradients;
 class InputGradients;
 class Packing;
@@ -21,6 +22,7 @@ struct Backend {
   const BlockTails& block_tails;
   const ConvGrads& conv_grads;
   const DiodeMixSteps& diode_mix;
+  const Embeddings& embeddings;
   const Gradients& gradients;
   const InputGradients& input_gradients;
   const Packing& packing;

@@ -1,6 +1,8 @@
-// The tile of weight-only products for AVX2: 3 rows x 64 outputs, half of a line's lanes at a time.
+// The tile of weight-only products for AVX2: one row x 64 outputs from registers, or up to 24 rows x 64 outputs, for
+// which the codes of a part of a group are opened into memory once.
 //
-// Put under the exponent of 2^23, a code at the lowest bits of a word is a float, and one subtraction leaves the code.
+// Put under the exponent of 2^(23 - p), the code at bit p of a word is a float whose integer part it is, and one
+// subtraction makes it exact.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -12,55 +14,174 @@ namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
 
-/// What opens a code at the lowest bits, read from memory where it is used: in registers it would push sums out.
-struct alignas(32) Opening {
-  std::uint32_t mask[8], exponent[8];
-  float middle[8];
+constexpr int most_rows = 24, tile_rows = 6;
+constexpr int part = 64;  // rows of k that are opened at a time: 16 KiB
+
+/// What opens the code at bit p. The registers are loaded where they are used: all of a loop's would push sums out.
+template <int width, int p>
+struct Opening {
+  static_assert(p + width <= 23);
+  __m256i mask, exponent;
+  __m256 middle;
+
+  BIE_INLINE Opening()
+      : mask(_mm256_set1_epi32(((1 << width) - 1) << p)),
+        exponent(_mm256_set1_epi32((127 + 23 - p) << 23)),
+        middle(_mm256_set1_ps(static_cast<float>(1 << (23 - p)) + static_cast<float>(1 << (width - 1)))) {
+    asm volatile("" : "+x"(mask), "+x"(exponent), "+x"(middle));
+  }
+  BIE_INLINE __m256 operator()(__m256i word) const {
+    return _mm256_sub_ps(_mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(word, mask), exponent)), middle);
+  }
 };
 
-template <int width>
-BIE_INLINE Opening opening() {
-  Opening o;
-  for (int i = 0; i < 8; ++i) {
-    o.mask[i] = (1u << width) - 1;
-    o.exponent[i] = 0x4b000000;  // 2^23
-    o.middle[i] = 8388608.0f + static_cast<float>(1 << (width - 1));
+/// Half a line's lanes, and their upper halves.
+struct Words {
+  __m256i low, high;
+  BIE_INLINE explicit Words(const char* at) {
+    low = _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
+    high = _mm256_srli_epi32(low, 16);
   }
-  return o;
-}
+};
 
-/// The code of row r and vector v.
+// One row.
+
+/// Row r of outputs 16 v ... and 16 (v + 2) ..., v < 2.
 template <int width, int r, int v>
-BIE_INLINE __m256 open(__m256i word, const Opening& o) {
-  constexpr int place = width * (2 * r + v % 2) + 16 * (v / 2);
-  const __m256i code = _mm256_and_si256(place == 0 ? word : _mm256_srli_epi32(word, place),
-                                        _mm256_load_si256(reinterpret_cast<const __m256i*>(o.mask)));
-  const __m256i value = _mm256_or_si256(code, _mm256_load_si256(reinterpret_cast<const __m256i*>(o.exponent)));
-  return _mm256_sub_ps(_mm256_castsi256_ps(value), _mm256_load_ps(o.middle));
+BIE_INLINE void add_pair(const Words& a, const Words& b, __m256 x, __m256 (&sum)[2][4]) {
+  const Opening<width, width*(2 * r + v)> open;
+  sum[0][v] = _mm256_fmadd_ps(x, open(a.low), sum[0][v]);
+  sum[1][v] = _mm256_fmadd_ps(x, open(b.low), sum[1][v]);
+  sum[0][v + 2] = _mm256_fmadd_ps(x, open(a.high), sum[0][v + 2]);
+  sum[1][v + 2] = _mm256_fmadd_ps(x, open(b.high), sum[1][v + 2]);
 }
 
-/// Sums of H halves of a line's lanes, R rows and four vectors.
-template <int width, int r, int R, int H>
-BIE_INLINE void add_row(const __m256i (&word)[H], const Opening& o, const float* x, __m256 (&sum)[H][R][4]) {
+/// The first `rows` rows of a line.
+template <int width, int r = 0>
+BIE_INLINE void add_line(const char* at, const float* x, int rows, __m256 (&sum)[2][4]) {
+  if constexpr (r < 8 / width) {
+    if (r >= rows) return;
+    const Words a(at), b(at + 32);
+    const __m256 xi = _mm256_broadcast_ss(x + r);
+    add_pair<width, r, 0>(a, b, xi, sum);
+    add_pair<width, r, 1>(a, b, xi, sum);
+    add_line<width, r + 1>(at, x, rows, sum);
+  }
+}
+
+/// The sums of one group into sum [64].
+template <int width>
+[[gnu::noinline]] void add_group(const char* at, const float* x, std::int32_t rows, float* to) {
+  __m256 sum[2][4];
 #pragma GCC unroll 2
-  for (int h = 0; h < H; ++h) {
-    const __m256 w[4] = {open<width, r, 0>(word[h], o), open<width, r, 1>(word[h], o), open<width, r, 2>(word[h], o),
-                         open<width, r, 3>(word[h], o)};
-#pragma GCC unroll 3
-    for (int i = 0; i < R; ++i) {
-      const __m256 xi = _mm256_broadcast_ss(x + i);
+  for (int h = 0; h < 2; ++h)
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) sum[h][i][v] = _mm256_fmadd_ps(xi, w[v], sum[h][i][v]);
+    for (int v = 0; v < 4; ++v) sum[h][v] = _mm256_setzero_ps();
+  constexpr int per_line = 8 / width;
+  for (; rows >= per_line; rows -= per_line, at += 64, x += per_line) {
+    _mm_prefetch(at + 2048, _MM_HINT_T0);
+    add_line<width>(at, x, per_line, sum);
+  }
+  if (rows > 0) add_line<width>(at, x, rows, sum);
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h)
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) _mm256_store_ps(to + 16 * v + 8 * h, sum[h][v]);
+}
+
+// Several rows.
+
+template <int width, int r, int v>
+BIE_INLINE void open_pair(const Words& a, const Words& b, float* row) {
+  const Opening<width, width*(2 * r + v)> open;
+  _mm256_store_ps(row + 16 * v, open(a.low));
+  _mm256_store_ps(row + 16 * v + 8, open(b.low));
+  _mm256_store_ps(row + 16 * v + 32, open(a.high));
+  _mm256_store_ps(row + 16 * v + 40, open(b.high));
+}
+
+template <int width, int r = 0>
+BIE_INLINE void open_line(const char* at, int rows, float* to) {
+  if constexpr (r < 8 / width) {
+    if (r >= rows) return;
+    const Words a(at), b(at + 32);
+    float* const row = to + panel_columns * r;
+    open_pair<width, r, 0>(a, b, row);
+    open_pair<width, r, 1>(a, b, row);
+    open_line<width, r + 1>(at, rows, to);
+  }
+}
+
+/// `rows` rows of codes, less their middle, into [rows][64].
+template <int width>
+[[gnu::noinline]] void open_rows(const char* at, int rows, float* to) {
+  constexpr int per_line = 8 / width;
+  for (; rows >= per_line; rows -= per_line, at += 64, to += per_line * panel_columns)
+    open_line<width>(at, per_line, to);
+  if (rows > 0) open_line<width>(at, rows, to);
+}
+
+/// sum [R][64] += x [count][stride] times codes [count][64].
+template <int R>
+[[gnu::noinline]] void multiply(const float* codes, const float* x, int stride, int count, float* sums) {
+  for (int column = 0; column < panel_columns; column += 16) {
+    __m256 sum[R][2];
+    float* const to = sums + column;
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i) {
+      sum[i][0] = _mm256_load_ps(to + i * panel_columns);
+      sum[i][1] = _mm256_load_ps(to + i * panel_columns + 8);
+    }
+    const float *w = codes + column, *row = x;
+    for (int t = 0; t < count; ++t, w += panel_columns, row += stride) {
+      const __m256 w0 = _mm256_load_ps(w), w1 = _mm256_load_ps(w + 8);
+#pragma GCC unroll 6
+      for (int i = 0; i < R; ++i) {
+        const __m256 xi = _mm256_broadcast_ss(row + i);
+        sum[i][0] = _mm256_fmadd_ps(xi, w0, sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(xi, w1, sum[i][1]);
+      }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i) {
+      _mm256_store_ps(to + i * panel_columns, sum[i][0]);
+      _mm256_store_ps(to + i * panel_columns + 8, sum[i][1]);
     }
   }
 }
 
-template <int width, int R, int H, int r = 0>
-BIE_INLINE void add_line(const __m256i (&word)[H], const Opening& o, const float* x, int rows, __m256 (&sum)[H][R][4]) {
-  if constexpr (r < 8 / width) {
-    if (r >= rows) return;
-    add_row<width, r, R, H>(word, o, x + r * R, sum);
-    add_line<width, R, H, r + 1>(word, o, x, rows, sum);
+void multiply_rows(const float* codes, const float* x, int stride, int count, int rows, float* sums) {
+  for (int first = 0; first < rows; first += tile_rows) {
+    const int here = rows - first;
+    float* const to = sums + first * panel_columns;
+    switch (here) {
+      case 1: multiply<1>(codes, x + first, stride, count, to); break;
+      case 2: multiply<2>(codes, x + first, stride, count, to); break;
+      case 3: multiply<3>(codes, x + first, stride, count, to); break;
+      case 4: multiply<4>(codes, x + first, stride, count, to); break;
+      case 5: multiply<5>(codes, x + first, stride, count, to); break;
+      default: multiply<6>(codes, x + first, stride, count, to); break;
+    }
+  }
+}
+
+/// Only whole lines are opened but for a group's last: `part` is a multiple of every number of rows a line.
+void open_part(int width, const char* lines, std::int32_t first, int count, float* to) {
+  const char* const at = lines + first * width / 8 * 64;
+  switch (width) {
+    case 1: return open_rows<1>(at, count, to);
+    case 2: return open_rows<2>(at, count, to);
+    case 4: return open_rows<4>(at, count, to);
+    default: return open_rows<8>(at, count, to);
+  }
+}
+
+void add_one_row(int width, const char* lines, const float* x, std::int32_t rows, float* sum) {
+  switch (width) {
+    case 1: return add_group<1>(lines, x, rows, sum);
+    case 2: return add_group<2>(lines, x, rows, sum);
+    case 4: return add_group<4>(lines, x, rows, sum);
+    default: return add_group<8>(lines, x, rows, sum);
   }
 }
 
@@ -71,15 +192,12 @@ BIE_INLINE __m256 load_floats(const char* at, Dtype dtype, int eighth) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
-/// What a group adds to the outputs of half h.
-template <int R>
-BIE_INLINE void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
-                          const __m256 (&sum)[R][4], int h) {
+/// What a group adds to the outputs.
+void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
+               const float* sum) {
   const char* const zeros = numbers + row_bytes(a.scale, panel_columns);
   const __m256 middle = _mm256_set1_ps(group.middle);
-#pragma GCC unroll 4
-  for (int v = 0; v < 4; ++v) {
-    const int eighth = 2 * v + h;
+  for (int eighth = 0; eighth < 8; ++eighth) {
     const __m256 scale = load_floats(numbers, a.scale, eighth);
     __m256 offset = _mm256_setzero_ps();
     if (a.offset == Offset::value) {
@@ -89,93 +207,43 @@ BIE_INLINE void end_group(const WeightOnlyArgs& a, const WeightGroup& group, con
       const __m256 one_less = _mm256_set1_ps(group.middle - 1);
       offset = _mm256_mul_ps(scale, _mm256_sub_ps(one_less, _mm256_cvtepi32_ps(z)));
     }
-#pragma GCC unroll 3
-    for (int i = 0; i < R; ++i) {
+    for (int i = 0; i < a.rows; ++i) {
       float* const to = a.y + i * panel_columns + 8 * eighth;
-      __m256 all = _mm256_fmadd_ps(sum[i][v], scale, _mm256_load_ps(to));
+      __m256 all = _mm256_fmadd_ps(_mm256_load_ps(sum + i * panel_columns + 8 * eighth), scale, _mm256_load_ps(to));
       if (a.offset != Offset::none) all = _mm256_fmadd_ps(_mm256_broadcast_ss(sums + i), offset, all);
       _mm256_store_ps(to, all);
     }
   }
 }
 
-template <int H>
-BIE_INLINE void load_line(const char* at, __m256i (&word)[H]) {
-#pragma GCC unroll 2
-  for (int h = 0; h < H; ++h) word[h] = _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32 * h));
-}
-
-/// H halves, from `first`, of one group.
-template <int width, int R, int H>
-BIE_INLINE void add_halves(const WeightOnlyArgs& a, const WeightGroup& group, const float* x, const float* sums,
-                           const char* panel, std::int64_t bytes_of_numbers, int first) {
-  __m256 sum[H][R][4];
-#pragma GCC unroll 2
-  for (int h = 0; h < H; ++h)
-#pragma GCC unroll 3
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) sum[h][i][v] = _mm256_setzero_ps();
-  constexpr int per_line = 8 / width;
-  const char* at = panel + bytes_of_numbers + 32 * first;
-  __m256i word[H];
-  const Opening numbers = opening<width>(), *o = &numbers;
-  asm("" : "+r"(o) : : "memory");
-  std::int32_t left = group.rows;
-  for (; left >= per_line; left -= per_line, at += 64, x += per_line * R) {
-    load_line<H>(at, word);
-    if (R == 1) _mm_prefetch(at + 2048, _MM_HINT_T0);
-    if (R == 3) asm volatile("" : : : "memory");
-    add_line<width, R, H>(word, *o, x, per_line, sum);
-  }
-  if (left > 0) {
-    load_line<H>(at, word);
-    add_line<width, R, H>(word, *o, x, left, sum);
-  }
-#pragma GCC unroll 2
-  for (int h = 0; h < H; ++h) end_group<R>(a, group, panel, sums, sum[h], first + h);
-}
-
-template <int width, int R>
-[[gnu::noinline]] void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x, const float* sums,
-                                 const char* panel, std::int64_t numbers) {
-  if constexpr (R == 1) {
-    add_halves<width, R, 2>(a, group, x, sums, panel, numbers, 0);
-  } else {
-    for (int h = 0; h < 2; ++h) add_halves<width, R, 1>(a, group, x, sums, panel, numbers, h);
-  }
-}
-
-template <int R>
-void tile(const WeightOnlyArgs& a) {
-  for (int i = 0; i < R * panel_columns; i += 8) _mm256_store_ps(a.y + i, _mm256_setzero_ps());
+void run(const WeightOnlyArgs& a) {
+  alignas(64) float codes[part * panel_columns], sum[most_rows * panel_columns];
+  for (int i = 0; i < a.rows * panel_columns; i += 8) _mm256_store_ps(a.y + i, _mm256_setzero_ps());
   const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const float *x = a.x, *sums = a.sums;
   const char* panel = a.panel;
   for (std::int64_t g = 0; g < a.group_count; ++g) {
     const WeightGroup& group = a.groups[g];
-    switch (group.width) {
-      case 1: add_group<1, R>(a, group, x, sums, panel, numbers); break;
-      case 2: add_group<2, R>(a, group, x, sums, panel, numbers); break;
-      case 4: add_group<4, R>(a, group, x, sums, panel, numbers); break;
-      default: add_group<8, R>(a, group, x, sums, panel, numbers); break;
+    const char* const lines = panel + numbers;
+    if (a.rows == 1) {
+      add_one_row(group.width, lines, x, group.rows, sum);
+    } else {
+      for (int i = 0; i < a.rows * panel_columns; i += 8) _mm256_store_ps(sum + i, _mm256_setzero_ps());
+      for (std::int32_t first = 0; first < group.rows; first += part) {
+        const int count = group.rows - first < part ? group.rows - first : part;
+        open_part(group.width, lines, first, count, codes);
+        multiply_rows(codes, x + first * a.rows, a.rows, count, a.rows, sum);
+      }
     }
-    x += R * group.rows;
-    if (sums != nullptr) sums += R;
+    end_group(a, group, panel, sums, sum);
+    x += a.rows * group.rows;
+    if (sums != nullptr) sums += a.rows;
     panel += numbers + 64 * group.lines;
-  }
-}
-
-void run(const WeightOnlyArgs& a) {
-  switch (a.rows) {
-    case 1: return tile<1>(a);
-    case 2: return tile<2>(a);
-    default: return tile<3>(a);
   }
 }
 
 }  // namespace
 
-const WeightOnlyTile weight_only_tile = {3, 1, run};
+const WeightOnlyTile weight_only_tile = {most_rows, 1, run};
 
 }  // namespace bie::kernels::cpu::avx2

@@ -10,6 +10,7 @@ namespace bie::ops::cpu {
 const BlockTails& block_tails();
 const ConvGrads& conv_grads();
 const DiodeMixSteps& diode_mix();
+const Embeddings& embeddings();
 const Gradients& gradients();
 const InputGradients& input_gradients();
 const Packing& packing();

@@ -8,6 +8,7 @@ namespace bie::ops::cuda {
 const BlockTails& block_tails();
 const ConvGrads& conv_grads();
 const DiodeMixSteps& diode_mix();
+const Embeddings& embeddings();
 const Gradients& gradients();
 const InputGradients& input_gradients();
 const Packing& packing();
