@@ -10,6 +10,7 @@ Every engine has float32 (torch's int4pack bfloat16) activations, 4-bit weights 
     onnxruntime   MatMulNBits, accuracy_level 0: float32 activations; scales of 32 bits, symmetric
     int4pack      torch._weight_int4pack_mm_for_cpu, bfloat16 in and out
     float32       torch's float32 linear with an opened weight
+    ggml          ggml_mul_mat of llama-cpp-python: Q4_0, groups of 32, activations quantised to 8 bits in the call
 
 Medians of CPU time of the thread. A rival that is not installed or does not take a shape is left out.
 """
@@ -92,7 +93,65 @@ def onnxruntime(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
     return lambda: session.run(None, {"x": x})
 
 
-RIVALS = {"float32": float32, "int4pack": int4pack, "onnxruntime": onnxruntime}
+def ggml(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
+    if bits != 4 or group != 32 or k % 32:
+        return None
+    import ctypes
+    import importlib.util
+
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "lib"
+    base, cpu = (ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in ("libggml-base.so", "libggml-cpu.so"))
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+    class Plan(ctypes.Structure):  # of which only the first fields are read here
+        _fields_ = [("work_size", ctypes.c_size_t), ("work", ctypes.c_void_p), ("rest", ctypes.c_char * 64)]
+
+    pointer, long = ctypes.c_void_p, ctypes.c_int64
+    for library, name, result, arguments in [
+        (base, "ggml_init", pointer, [Memory]),
+        (base, "ggml_new_tensor_2d", pointer, [pointer, ctypes.c_int, long, long]),
+        (base, "ggml_get_data", pointer, [pointer]),
+        (base, "ggml_quantize_chunk", ctypes.c_size_t, [ctypes.c_int, pointer, pointer, long, long, long, pointer]),
+        (base, "ggml_mul_mat", pointer, [pointer, pointer, pointer]),
+        (base, "ggml_new_graph", pointer, [pointer]),
+        (base, "ggml_build_forward_expand", None, [pointer, pointer]),
+        (cpu, "ggml_cpu_init", None, []),
+        (cpu, "ggml_graph_plan", Plan, [pointer, ctypes.c_int, pointer]),
+        (cpu, "ggml_graph_compute", ctypes.c_int, [pointer, ctypes.POINTER(Plan)]),
+    ]:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    cpu.ggml_cpu_init()
+    f32, q4_0 = 0, 2
+    context = base.ggml_init(Memory(8 * k * n + 8 * m * (k + n) + (16 << 20), None, False))
+    w, x = torch.randn(n, k) * 0.02, torch.randn(m, k)
+    weight, input = base.ggml_new_tensor_2d(context, q4_0, k, n), base.ggml_new_tensor_2d(context, f32, k, m)
+    base.ggml_quantize_chunk(q4_0, w.data_ptr(), base.ggml_get_data(weight), 0, n, k, None)
+    ctypes.memmove(base.ggml_get_data(input), x.data_ptr(), 4 * m * k)
+    output = base.ggml_mul_mat(context, weight, input)
+    graph = base.ggml_new_graph(context)
+    base.ggml_build_forward_expand(graph, output)
+    plan = cpu.ggml_graph_plan(graph, 1, None)
+    work = torch.empty(plan.work_size + 64, dtype=torch.uint8)
+    plan.work = work.data_ptr()
+
+    def run(keep: Any = work) -> object:
+        return cpu.ggml_graph_compute(graph, ctypes.byref(plan))
+
+    run()
+    y = torch.empty(m, n)
+    ctypes.memmove(y.data_ptr(), base.ggml_get_data(output), 4 * m * n)
+    if (y - x @ w.t()).abs().max() > 0.3 * y.abs().max():
+        raise SystemExit(f"ggml, {m}x{k}x{n}: the result is not the product")
+    return run
+
+
+RIVALS = {"float32": float32, "int4pack": int4pack, "onnxruntime": onnxruntime, "ggml": ggml}
 
 
 def race(runs: dict[str, Run], budget: float) -> dict[str, float]:

@@ -154,6 +154,8 @@ BIE_INLINE void end_group(const WeightOnlyArgs& a, const WeightGroup& group, con
 template <int width, int R, int P>
 void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x, const float* sums, const char* panel,
                std::int64_t bytes_of_numbers) {
+  constexpr std::int64_t distance = 4096;
+  const char* const end = a.panel + a.panel_bytes;
   const Tables<width> tables;
   __m512 sum[P][R][4];
 #pragma GCC unroll 4
@@ -167,10 +169,12 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
   __m512i word[P];
   std::int32_t left = group.rows;
   for (; left >= per_line; left -= per_line, at += 64, x += per_line * R) {
+    // What lies behind a panel has been read by its neighbour: the next lines to come are those of P panels further.
+    const std::int64_t ahead = at + distance < end ? distance : distance + (P - 1) * a.panel_bytes;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       word[p] = _mm512_load_si512(at + p * a.panel_bytes);
-      if (R <= 2) _mm_prefetch(at + p * a.panel_bytes + 2048, _MM_HINT_T0);
+      if (R <= 2) _mm_prefetch(at + p * a.panel_bytes + ahead, _MM_HINT_T0);
     }
     add_line<width, R, P>(tables, word, x, per_line, sum);
   }
