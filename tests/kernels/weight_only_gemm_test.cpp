@@ -113,6 +113,13 @@ TEST(WeightOnlyGemm, EveryNumberOfRowsHasTheSameBits) {
   });
 }
 
+TEST(WeightOnlyGemm, ManyRowsAreThoseOfSmallerProducts) {
+  ReplayableRng rng;
+  const WeightCase w({{4, 9}}, 3, even_groups(9, 4), Dtype::f16, Offset::value, rng);
+  const Product p(w, 2100, Dtype::bf16, rng);
+  expect_every_row_alike(p, Dtype::f16);
+}
+
 TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
   ReplayableRng rng;
   for (const int bits : {1, 2, 4, 8})
