@@ -102,15 +102,18 @@ Status run_slab(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, cons
       const std::int64_t panel = step * at_once, column = panel * panel_columns;
       const int panels = static_cast<int>(std::min<std::int64_t>(at_once, head.panels - panel));
       const int rows = blocks.rows(block);
+      const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
+      char* const out = static_cast<char*>(y.data) + blocks.first(block) * y.row_stride + row_bytes(y.dtype, column);
+      // Whole panels of floats are summed where they are to lie.
+      const bool direct =
+          y.dtype == Dtype::f32 && y.bias == nullptr && y.row_stride % 4 == 0 && columns == panels * panel_columns;
       tile.run({blocks.x(block, memory), blocks.sums(block, memory), groups_of(packed), head.groups,
                 static_cast<const char*>(packed) + head.panels_at + panel * head.panel_bytes, head.panel_bytes, panels,
-                rows, head.scale, head.offset, results});
-      const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
-      for (int r = 0; r < rows; ++r)
-        passes.results(
-            results + r * panels * panel_columns, y.bias == nullptr ? nullptr : y.bias + column, columns,
-            static_cast<char*>(y.data) + (blocks.first(block) + r) * y.row_stride + row_bytes(y.dtype, column),
-            y.dtype);
+                rows, head.scale, head.offset, direct ? reinterpret_cast<float*>(out) : results,
+                direct ? y.row_stride / 4 : panels * panel_columns});
+      for (int r = 0; r < rows && !direct; ++r)
+        passes.results(results + r * panels * panel_columns, y.bias == nullptr ? nullptr : y.bias + column, columns,
+                       out + r * y.row_stride, y.dtype);
     }
   });
   return enough.load() ? Status::ok : Status::out_of_memory;

@@ -128,6 +128,7 @@ struct GroupEnd {
   float middle;
   const float *x_sums, *sums;
   float* y;
+  std::int64_t y_stride;
   int rows, panels;
 };
 
@@ -148,13 +149,13 @@ template <Dtype dtype, Offset kind>
       }
     }
     for (int i = 0; i < e.rows; ++i) {
-      float* const y = e.y + (i * e.panels + p) * panel_columns;
+      float* const y = e.y + i * e.y_stride + p * panel_columns;
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
         __m512 all = _mm512_load_ps(sums + i * panel_columns + 16 * v);
-        all = _mm512_fmadd_ps(all, scale[v], _mm512_load_ps(y + 16 * v));
+        all = _mm512_fmadd_ps(all, scale[v], _mm512_loadu_ps(y + 16 * v));
         if constexpr (kind != Offset::none) all = _mm512_fmadd_ps(_mm512_set1_ps(e.x_sums[i]), offset[v], all);
-        _mm512_store_ps(y + 16 * v, all);
+        _mm512_storeu_ps(y + 16 * v, all);
       }
     }
   }
@@ -216,12 +217,13 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) _mm512_store_ps(sums_of + (p * R + i) * panel_columns + 16 * v, sum[p][i][v]);
-  end_group(a.scale, a.offset, {panel, a.panel_bytes, group.middle, sums, sums_of, a.y, R, P});
+  end_group(a.scale, a.offset, {panel, a.panel_bytes, group.middle, sums, sums_of, a.y, a.y_stride, R, P});
 }
 
 template <int R, int P>
 void tile(const WeightOnlyArgs& a) {
-  for (int i = 0; i < R * P * panel_columns; i += 16) _mm512_store_ps(a.y + i, _mm512_setzero_ps());
+  for (int i = 0; i < R; ++i)
+    for (int j = 0; j < P * panel_columns; j += 16) _mm512_storeu_ps(a.y + i * a.y_stride + j, _mm512_setzero_ps());
   const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const float *x = a.x, *sums = a.sums;
   const char* panel = a.panel;
