@@ -142,6 +142,7 @@ class MBWQLinear(WeightOnlyLinear):
         self._panels = None
 
     def _tell_weight(self) -> None:
+        self._row_options = None
         weight = self.qweight
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))
@@ -179,7 +180,8 @@ class MBWQLinear(WeightOnlyLinear):
         # Of mixed rows the file says how many groups and words there are.
         q_groups, words = own.get("q_groups"), own.get("qweight")
         sizes = self.groups, self.rows_packed
-        if self.use_mbw and isinstance(q_groups, Tensor) and isinstance(words, Tensor) and words.dim() == 2:
+        pairs = isinstance(q_groups, Tensor) and q_groups.dtype == torch.int16 and q_groups.numel() % 2 == 0
+        if self.use_mbw and pairs and isinstance(words, Tensor) and words.dim() == 2:
             self.groups, self.rows_packed = max(1, q_groups.numel() // 2), words.size(0)
         try:
             staged = super()._check_state(own, prefix)

@@ -117,6 +117,7 @@ class WeightOnlyLinear(nn.Module):
         self.requires_grad = requires_grad
         self._prepared = False
         self._panels: tuple[tuple[Seen | None, ...], Tensor] | None = None
+        self._row_options: dict[str, Any] | None = None
         self._check_sizes()
         self.maxq = 2**self.w_bit - 1
         self.initialize()
@@ -302,11 +303,15 @@ class WeightOnlyLinear(nn.Module):
         return table.reshape(table.size(0), -1)[:, : self.out_channels]
 
     def _tell_weight(self) -> None:
+        self._row_options = None
         for name in ("scales", "zeros", "g_idx", "w_bit", "asym", "group_size"):
             setattr(self.qweight, name, getattr(self, name))
 
     def _coded(self) -> Coded:
-        return coded(type(self).__name__, self.qweight)
+        """The weight as the operators take it; what is known of its rows is kept from call to call."""
+        if self._row_options is None:
+            self._row_options = coded(type(self).__name__, self.qweight).options
+        return Coded(self.qweight.detach(), self.scales, self.zeros, self._row_options, self.in_channels)
 
     # The forward pass.
 
@@ -358,7 +363,7 @@ class WeightOnlyLinear(nn.Module):
         return super().train(mode)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_panels": None}
+        return self.__dict__ | {"_panels": None, "_row_options": None}
 
     # Files.
 
