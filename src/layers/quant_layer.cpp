@@ -12,10 +12,11 @@ std::int64_t QuantLayer::weight_count() const { return c10::multiply_integers(we
 void QuantLayer::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
   const c10::InferenceMode off(false);
   std::vector<std::pair<at::Tensor, at::Tensor>> kept;  // Module::to casts everything
-  for (const at::Tensor& tensor : scales())
+  for (const at::Tensor& tensor : float_scales())
     if (tensor.defined()) kept.emplace_back(tensor, tensor.detach());
-  for (const at::Tensor& tensor : parameters(/*recurse=*/false))
-    if (!at::isFloatingType(tensor.scalar_type())) kept.emplace_back(tensor, tensor.detach());
+  for (const auto& own : {parameters(/*recurse=*/false), buffers(/*recurse=*/false)})
+    for (const at::Tensor& tensor : own)
+      if (!at::isFloatingType(tensor.scalar_type())) kept.emplace_back(tensor, tensor.detach());
   torch::nn::Module::to(device, dtype, non_blocking);
   for (auto& [tensor, value] : kept) tensor.set_data(value.to(device));
   moved(device);

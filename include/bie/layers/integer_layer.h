@@ -106,7 +106,7 @@ class IntegerLayer : public QuantLayer, public ActivationQuantizer {
  private:
   struct Staged;
 
-  std::vector<at::Tensor> scales() const override { return {scale_a, scale_w, eps, channel_scale}; }
+  std::vector<at::Tensor> float_scales() const override { return {scale_a, scale_w, eps, channel_scale}; }
   void moved(torch::Device device) override;
   void take_state(const Staged& staged);
   void refresh();

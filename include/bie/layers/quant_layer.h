@@ -58,7 +58,7 @@ class QuantLayer : public torch::nn::Module {
 
  protected:
   /// The float tensors whose dtype `to` leaves as it is.
-  virtual std::vector<at::Tensor> scales() const = 0;
+  virtual std::vector<at::Tensor> float_scales() const = 0;
   /// After the tensors moved to `device`: what else is there has to follow.
   virtual void moved(torch::Device device) = 0;
 };
