@@ -1,4 +1,4 @@
-"""State of weight-only n-bit linears: GPTQ layout, groups, double quantisation; numerics.md sections 1 and 8."""
+"""State of weight-only n-bit linears: GPTQ layout, groups, double quantisation; docs/spec/weight-only.md."""
 
 from __future__ import annotations
 

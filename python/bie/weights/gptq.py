@@ -1,4 +1,4 @@
-"""Weights in GPTQ's layout: words to values and back, floats to words and back; numerics.md sections 1 and 8."""
+"""Weights in GPTQ's layout: words to values and back, floats to words and back; docs/spec/layouts.md#gptq."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings with one bit a weight; numerics.md section 9."""
+"""Embeddings with one bit a weight; docs/spec/embedding.md."""
 
 from __future__ import annotations
 

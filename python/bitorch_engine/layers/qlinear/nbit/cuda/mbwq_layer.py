@@ -1,4 +1,4 @@
-"""The weight-only linear with permuted rows, of one width or of several; numerics.md section 8."""
+"""The weight-only linear with permuted rows of one width or several; docs/spec/weight-only.md."""
 
 from __future__ import annotations
 

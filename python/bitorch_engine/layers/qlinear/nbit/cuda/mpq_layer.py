@@ -1,4 +1,4 @@
-"""The weight-only linear in GPTQ layout; numerics.md section 8."""
+"""The weight-only linear in GPTQ layout; docs/spec/weight-only.md."""
 
 from __future__ import annotations
 
