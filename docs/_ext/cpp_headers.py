@@ -1,0 +1,87 @@
+"""The directive `cpp-header`: what a header says at its head, then its classes, functions and enumerations by breathe.
+
+Breathe knows files by their last name, of which conv2d.h and diode_mix.h have several; so the names are taken from
+Doxygen's XML, by the header that declares them, in its order.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).resolve().parents[2]
+DIRECTIVES = {
+    "function": "doxygenfunction",
+    "enum": "doxygenenum",
+    "typedef": "doxygentypedef",
+    "define": "doxygendefine",
+}
+
+
+def line_of(location: ET.Element) -> int:
+    return int(location.get("line", "0"))
+
+
+@cache
+def declared(xml: Path) -> dict[str, list[tuple[int, str]]]:
+    """By header: (line, the directive that documents a name it declares)."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for path in sorted(xml.glob("*.xml")):
+        for compound in ET.parse(path).getroot().iter("compounddef"):
+            kind, name = compound.get("kind"), compound.findtext("compoundname", "")
+            location = compound.find("location")
+            # A class inside a class comes with that.
+            if kind in ("class", "struct") and not re.match(r"[A-Z]", name.split("::")[-2]):
+                found[location.get("file")].append((line_of(location), f"doxygen{kind}:: {name}\n   :members:"))
+            if kind != "namespace":
+                continue
+            for member in compound.iter("memberdef"):
+                directive = DIRECTIVES.get(member.get("kind"))
+                where = member.find("location")
+                if directive is None or where is None:
+                    continue
+                text = f"{name}::{member.findtext('name')}"
+                if directive == "doxygenfunction":
+                    text += member.findtext("argsstring", "")
+                found[where.get("declfile") or where.get("file")].append((line_of(where), f"{directive}:: {text}"))
+    return found
+
+
+def head_of(header: Path) -> list[str]:
+    """The paragraphs of the comment that a header begins with."""
+    lines = []
+    for line in header.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("//"):
+            break
+        lines.append(line.removeprefix("//").strip())
+    return [" ".join(part.splitlines()) for part in re.split(r"\n\s*\n", "\n".join(lines)) if part]
+
+
+class CppHeader(SphinxDirective):
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        header = ROOT / "include" / name
+        self.env.note_dependency(str(header))
+        section = nodes.section(ids=[nodes.make_id(name)], names=[name])
+        section += nodes.title(name, "", nodes.literal(name, name))
+        for paragraph in head_of(header):
+            section += nodes.paragraph(paragraph, paragraph)
+        names = sorted(declared(Path(self.config.breathe_projects["bie"])).get(name, []))
+        lines = [line for _, text in names for line in (*f".. {text}".split("\n"), "")]
+        self.state.nested_parse(StringList(lines, source=str(header)), 0, section)
+        return [section]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("cpp-header", CppHeader)
+    return {"parallel_read_safe": True}
