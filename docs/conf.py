@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import posixpath
 import re
 import shutil
@@ -97,9 +99,24 @@ def link_sources(app: Sphinx, what: str, name: str, thing: object, options: obje
         return f"`{page}{anchor.replace('#', ': ')} <{posixpath.relpath(page, here or '.')}.html{anchor}>`__"
 
     for number, line in enumerate(lines):
+        # "n." alone would begin a list.
+        line = re.sub(r"^(\s+)(\w)\.$", r"\1``\2``.", line)
         lines[number] = re.sub(r"`{0,2}docs/(?P<page>[\w/-]+)\.md(?P<anchor>#[\w-]+)?`{0,2}", link, line)
 
 
+def types_of_arguments(app: Sphinx, domain: str, kind: str, content: object) -> None:
+    """A class's arguments have the types of its constructor; autodoc would take those of attributes of that name."""
+    if (domain, kind) != ("py", "class"):
+        return
+    signature = content.parent[0]
+    name = f"{signature['module']}.{signature['fullname']}"
+    thing = operator.attrgetter(signature["fullname"])(sys.modules[signature["module"]])
+    parameters = inspect.signature(thing).parameters.values()
+    types = {p.name: p.annotation for p in parameters if isinstance(p.annotation, str)}
+    app.env.temp_data.get("annotations", {}).get(name, {}).update(types)
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("object-description-transform", types_of_arguments, priority=100)  # before autodoc
     app.connect("builder-inited", run_doxygen)
-    app.connect("autodoc-process-docstring", link_sources)
+    app.connect("autodoc-process-docstring", link_sources, priority=900)  # after napoleon
