@@ -6,6 +6,7 @@ Doxygen's XML, by the header that declares them, in its order.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import xml.etree.ElementTree as ET
 from collections import defaultdict
@@ -65,6 +66,19 @@ def head_of(header: Path) -> list[str]:
     return [" ".join(part.splitlines()) for part in re.split(r"\n\s*\n", "\n".join(lines)) if part]
 
 
+def link_pages(section: nodes.section, here: str) -> None:
+    """Makes links of "docs/spec/optimizer.md#galore" in the text, as seen from the folder `here` of the site."""
+    for text in list(section.findall(nodes.Text)):
+        pieces = re.split(r"docs/([\w/-]+)\.md(#[\w-]+)?", str(text))
+        if len(pieces) == 1 or isinstance(text.parent, nodes.literal):
+            continue
+        linked: list[nodes.Node] = [nodes.Text(pieces[0])]
+        for page, anchor, rest in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            words, target = f"{page}{(anchor or '').replace('#', ': ')}", posixpath.relpath(page, here or ".")
+            linked += [nodes.reference("", words, refuri=f"{target}.html{anchor or ''}"), nodes.Text(rest)]
+        text.parent.replace(text, linked)
+
+
 class CppHeader(SphinxDirective):
     required_arguments = 1
 
@@ -75,10 +89,13 @@ class CppHeader(SphinxDirective):
         section = nodes.section(ids=[nodes.make_id(name)], names=[name])
         section += nodes.title(name, "", nodes.literal(name, name))
         for paragraph in head_of(header):
-            section += nodes.paragraph(paragraph, paragraph)
+            words = re.split(r"`([^`]+)`", paragraph)
+            pieces = [nodes.literal(word, word) if i % 2 else nodes.Text(word) for i, word in enumerate(words)]
+            section += nodes.paragraph(paragraph, "", *pieces)
         names = sorted(declared(Path(self.config.breathe_projects["bie"])).get(name, []))
         lines = [line for _, text in names for line in (*f".. {text}".split("\n"), "")]
         self.state.nested_parse(StringList(lines, source=str(header)), 0, section)
+        link_pages(section, posixpath.dirname(self.env.docname))
         return [section]
 
 
