@@ -30,7 +30,11 @@ html_css_files = ["bie.css"]
 html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b5fa5", "color-brand-content": "#0b5fa5"},
+    "light_css_variables": {
+        "color-brand-primary": "#0b5fa5",
+        "color-brand-content": "#0b5fa5",
+        "color-code-background": "#f2f5f8",
+    },
     "dark_css_variables": {"color-brand-primary": "#7db8ee", "color-brand-content": "#7db8ee"},
 }
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
