@@ -8,6 +8,8 @@ import re
 import pages
 import pytest
 
+import bie
+
 FOLDERS = ("include", "src", "python", "tests", "bench", "examples", "tools", "cmake")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".txt", ".cmake"}
 CITED = re.compile(r"\bdocs/[\w/-]+\.(?:md|rst)(?:#[\w-]+)?")
@@ -68,3 +70,11 @@ def test_a_link_that_leads_nowhere_would_be_seen():
     assert pages.broken("docs/spec/index.md#notation", pages.ROOT) is None
     assert pages.broken("docs/spec/index.md#nothing", pages.ROOT) == "docs/spec/index.md has no heading #nothing"
     assert pages.broken("docs/nothing.md", pages.ROOT) == "docs/nothing.md does not exist"
+
+
+def test_every_layer_has_its_formula():
+    """The specification names every class of bie.nn that computes, and what it names as bie.nn.X is there."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (pages.ROOT / "docs/spec").glob("*.md"))
+    layers = {name for name in bie.nn.__all__ if name[0].isupper() and name != "QuantLayer"}
+    assert {name for name in layers if f"`{name}" not in text and f"`bie.nn.{name}" not in text} == set()
+    assert set(re.findall(r"`bie\.nn\.([A-Z]\w+)", text)) <= layers
