@@ -238,3 +238,10 @@ def test_commands_in_lines_have_these_options(page):
 def test_a_wrong_command_would_be_seen(words, tmp_path):
     with pytest.raises(AssertionError):
         try_command(words, tmp_path)
+
+
+def test_the_report_of_a_conversion_is_as_the_page_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/convert.md"
+    exec(bodies(page, "python")[0], {})
+    assert capsys.readouterr().out == bodies(page, "text")[0]
