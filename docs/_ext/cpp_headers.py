@@ -40,7 +40,7 @@ def declared(xml: Path) -> dict[str, list[tuple[int, str]]]:
             kind, name = compound.get("kind"), compound.findtext("compoundname", "")
             location = compound.find("location")
             # A class inside a class comes with that.
-            if kind in ("class", "struct") and not re.match(r"[A-Z]", name.split("::")[-2]):
+            if kind in ("class", "struct") and re.match(r"(?:[a-z]\w*::)*\w+$", name):
                 found[location.get("file")].append((line_of(location), f"doxygen{kind}:: {name}\n   :members:"))
             if kind != "namespace":
                 continue
