@@ -33,7 +33,7 @@ html_theme_options = {
     "light_css_variables": {
         "color-brand-primary": "#0b5fa5",
         "color-brand-content": "#0b5fa5",
-        "color-code-background": "#f2f5f8",
+        "color-code-background": "#f0f3f7",
     },
     "dark_css_variables": {"color-brand-primary": "#7db8ee", "color-brand-content": "#7db8ee"},
 }
