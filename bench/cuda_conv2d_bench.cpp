@@ -91,6 +91,6 @@ int main(int argc, char** argv) {
   check(cudaStreamCreate(&stream));
   for (const Conv2dShape& shape : shapes) {
     for (const cuda::Products& products : cuda::all_products())
-      bench(products.bits, products.conv2d, shape, form, *gpu, stream);
+      bench(products.weight.bits, products.conv2d, shape, form, *gpu, stream);
   }
 }

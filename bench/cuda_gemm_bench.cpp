@@ -69,6 +69,6 @@ int main(int argc, char** argv) {
   check(cudaStreamCreate(&stream));
   for (const GemmShape& shape : shapes) {
     for (const cuda::Products& products : cuda::all_products())
-      bench(products.bits, products.gemm, shape, *gpu, stream);
+      bench(products.weight.bits, products.gemm, shape, *gpu, stream);
   }
 }

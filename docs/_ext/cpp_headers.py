@@ -85,6 +85,8 @@ class CppHeader(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
         header = ROOT / "include" / name
+        if not header.is_file():
+            raise self.error(f"cpp-header: there is no header {name}")
         self.env.note_dependency(str(header))
         section = nodes.section(ids=[nodes.make_id(name)], names=[name])
         section += nodes.title(name, "", nodes.literal(name, name))

@@ -82,7 +82,7 @@ void bench(const Arguments& a, const Global& global) {
   const c10::Device device = train::device_of(a.device);
   std::vector<std::shared_ptr<models::Classifier>> models;
   for (const std::string& path : a.models) {
-    models.push_back(models::load_model(path));
+    models.push_back(models::load_classifier(path));
     models.back()->to(device);
   }
   Json list = Json::array();

@@ -81,7 +81,7 @@ Line measure(const std::string& name, int bits, const data::Dataset& data, train
     const ScratchFolder folder;
     const std::filesystem::path file = folder.path / "model.safetensors";
     models::save_model(*session.model, file.string());
-    const auto loaded = models::load_model(file.string());
+    const auto loaded = models::load_classifier(file.string());
     loaded->to(options.device);
     line.bytes = std::filesystem::file_size(file);
     const double accuracy = train::accuracy(*loaded, data.test_images, data.test_labels);

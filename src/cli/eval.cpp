@@ -36,7 +36,7 @@ void add_eval(CLI::App& app, const Global& global) {
     if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
     if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
     const c10::Device device = train::device_of(a.device);
-    const auto model = models::load_model(a.model);
+    const auto model = models::load_classifier(a.model);
     const data::Dataset data = data::load_dataset(a.data);
     check_fit(*model, a.model, data);
     use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));

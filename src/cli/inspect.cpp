@@ -75,7 +75,7 @@ Json layer_json(const models::ProductLayer& product, const std::map<std::string,
   }
   for (const auto& item : product.layer->named_buffers(/*recurse=*/false))
     rest += static_cast<std::int64_t>(item.value().nbytes());
-  const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
+  const auto* layer = dynamic_cast<const layers::IntegerLayer*>(product.layer.get());
   if (layer != nullptr) {
     shape = layer->weight_shape();
     weights = layer->weight_count();
@@ -98,7 +98,7 @@ Json layer_json(const models::ProductLayer& product, const std::map<std::string,
 }
 
 Json model_json(const Arguments& a, const Metadata& metadata) {
-  const auto model = models::load_model(a.file);
+  const auto model = models::load_classifier(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
     const data::Dataset data = data::load_dataset(a.data);

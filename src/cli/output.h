@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "cli/result.h"
 
 namespace bie::cli {

@@ -79,7 +79,7 @@ Json json_of(const Prediction& p) {
 
 void predict(const Arguments& a, const Global& global) {
   const c10::Device device = train::device_of(a.device);
-  const auto model = models::load_model(a.model);
+  const auto model = models::load_classifier(a.model);
   model->to(device);
   std::vector<Prediction> all;  // everything is read before anything is said
   for (const std::string& file : a.files)

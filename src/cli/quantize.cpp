@@ -63,7 +63,7 @@ void quantize(Arguments& a, const Global& global) {
   a.options.rule = train::step_rule_of(a.rule);
   if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);
-  const auto model = models::load_model(a.model);
+  const auto model = models::load_classifier(a.model);
   models::ModelConfig named = model->config();
   named.bits_of.clear();
   named.quantise_first = false;

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bie/data/dataset.h"
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/train/trainer.h"
 
 namespace bie::cli {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::cli {
 

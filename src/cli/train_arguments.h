@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bie/models/classifier.h"
 #include "bie/models/model_file.h"
-#include "bie/models/models.h"
 #include "bie/train/trainer.h"
 
 namespace bie::cli {

@@ -36,7 +36,7 @@ Gemm gemm_of(const std::string& text) {
 /// The linear layers of a saved model at this batch.
 std::vector<Gemm> gemms_of(const std::string& path, std::int64_t batch) {
   std::vector<Gemm> gemms;
-  const auto model = models::load_model(path);
+  const auto model = models::load_classifier(path);
   for (const auto& layer : model->quant_layers())
     if (const auto shape = layer->weight_shape(); shape.size() == 2)
       gemms.push_back({layer->weight_bits(), batch, shape[0], shape[1]});

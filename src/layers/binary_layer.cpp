@@ -1,5 +1,6 @@
 #include "bie/layers/binary_layer.h"
 
+#include "bie/ops/weight_rules.h"
 #include "layers/ordinary_tensors.h"
 
 namespace bie::layers {
@@ -7,16 +8,16 @@ namespace bie::layers {
 void BinaryLayer::prepare_params() {
   if (latent() || !weight.defined() || !at::isFloatingType(weight.scalar_type())) return;
   const OrdinaryTensors ordinary;
-  const auto [q, scale] = ops::binary_init(weight);
+  const auto [q, scale] = ops::prepare_weight(weight, 1);
   make_integer(q, scale);
 }
 
 /// What prepare_params would give the weight.
-at::Tensor BinaryLayer::float_weight_scale() const { return weight.detach().abs().mean(at::kDouble).to(at::kFloat); }
+at::Tensor BinaryLayer::float_weight_scale() const { return ops::weight_scale(weight, 1); }
 
-QuantLayer::Packed BinaryLayer::pack() const {
-  return {ops::pack_signs(weight.flatten(1)).view(traits().packed_shape),
-          weight.scalar_type() == at::kChar ? scale_w : float_weight_scale()};
+IntegerLayer::Packed BinaryLayer::pack() const {
+  const auto [packed, scale] = ops::pack_weight(weight, 1, scale_w);
+  return {packed, scale};
 }
 
 }  // namespace bie::layers

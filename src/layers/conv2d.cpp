@@ -12,18 +12,7 @@ std::vector<std::int64_t> filter_shape(const char* kind, const Options& o) {
   return {o.out_channels, o.in_channels / o.groups, o.kernel_size[0], o.kernel_size[1]};
 }
 
-/// Of rows with several codes a byte.
-std::vector<std::int64_t> packed_shape(const std::vector<std::int64_t>& filter, std::int64_t codes_a_byte) {
-  if (filter[1] % codes_a_byte == 0) return {filter[0], filter[2], filter[3], filter[1] / codes_a_byte};
-  return {filter[0], (filter[1] * filter[2] * filter[3] + codes_a_byte - 1) / codes_a_byte};
-}
-
 const char* nbit_kind(int bits) { return bits == 8 ? "Q8Conv2d" : "Q4Conv2d"; }
-
-std::vector<std::int64_t> nbit_packed_shape(int bits, const QConv2dOptions& o) {
-  const std::vector<std::int64_t> filter = filter_shape(nbit_kind(bits), o);
-  return bits == 8 ? filter : packed_shape(filter, 2);
-}
 
 template <class Options>
 std::string geometry(const Options& o) {
@@ -62,8 +51,15 @@ void check_window(const Options& o, const at::Tensor& x) {
 }  // namespace
 
 BinaryConv2dImpl::BinaryConv2dImpl(const BinaryConv2dOptions& o)
-    : BinaryLayer({"BinaryConv2d", 1, filter_shape("BinaryConv2d", o), packed_shape(filter_shape("BinaryConv2d", o), 8),
-                   at::kByte, 1, o.latent, o.bias, binary_geometry(o), /*has_channel_scale=*/false, o.groups},
+    : BinaryLayer({.kind = "BinaryConv2d",
+                   .bits = 1,
+                   .activation_bits = 1,
+                   .weight_shape = filter_shape("BinaryConv2d", o),
+                   .feature_axis = 1,
+                   .latent = o.latent,
+                   .has_bias = o.bias,
+                   .geometry = binary_geometry(o),
+                   .groups = o.groups},
                   o.symmetric),
       options_(o) {
   TORCH_CHECK_VALUE(o.padding_value == -1 || o.padding_value == 0, "BinaryConv2d: padding_value is ", o.padding_value,
@@ -77,12 +73,8 @@ at::Tensor BinaryConv2dImpl::prepack(const at::Tensor& packed) const {
 
 void BinaryConv2dImpl::check_input(const at::Tensor& x) const {
   check_rank(x);
-  QuantLayer::check_input(x);
+  ActivationQuantizer::check_input(x);
   check_window(options_, x);
-}
-
-at::Tensor BinaryConv2dImpl::known_layout(const at::Tensor& packed, bool /*has_scales*/) const {
-  return known_filter_layout(packed);
 }
 
 at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
@@ -95,8 +87,16 @@ at::Tensor BinaryConv2dImpl::forward(const at::Tensor& x) {
 }
 
 QConv2dImpl::QConv2dImpl(int bits, const QConv2dOptions& o)
-    : NbitLayer({nbit_kind(bits), bits, filter_shape(nbit_kind(bits), o), nbit_packed_shape(bits, o), at::kChar, 1,
-                 o.latent, o.bias, geometry(o), o.channel_scales, o.groups}),
+    : NbitLayer({.kind = nbit_kind(bits),
+                 .bits = bits,
+                 .activation_bits = bits,
+                 .weight_shape = filter_shape(nbit_kind(bits), o),
+                 .feature_axis = 1,
+                 .latent = o.latent,
+                 .has_bias = o.bias,
+                 .geometry = geometry(o),
+                 .has_channel_scale = o.channel_scales,
+                 .groups = o.groups}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }
@@ -108,7 +108,7 @@ at::Tensor QConv2dImpl::prepack(const at::Tensor& packed) const {
 
 void QConv2dImpl::check_input(const at::Tensor& x) const {
   check_rank(x);
-  QuantLayer::check_input(x);
+  ActivationQuantizer::check_input(x);
   check_window(options_, x);
 }
 

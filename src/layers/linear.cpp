@@ -3,29 +3,18 @@
 namespace bie::layers {
 
 BinaryLinearImpl::BinaryLinearImpl(const BinaryLinearOptions& o)
-    : BinaryLayer({"BinaryLinear",
-                   1,
-                   {o.out_features, o.in_features},
-                   {o.out_features, (o.in_features + 7) / 8},
-                   at::kByte,
-                   -1,
-                   o.latent,
-                   o.bias,
-                   {}},
+    : BinaryLayer({.kind = "BinaryLinear",
+                   .bits = 1,
+                   .activation_bits = 1,
+                   .weight_shape = {o.out_features, o.in_features},
+                   .feature_axis = -1,
+                   .latent = o.latent,
+                   .has_bias = o.bias},
                   o.symmetric),
       options_(o) {}
 
 at::Tensor BinaryLinearImpl::prepack(const at::Tensor& packed) const {
   return ops::binary_prepack(packed, options_.in_features, gemm_kernel_id_);
-}
-
-at::Tensor BinaryLinearImpl::known_layout(const at::Tensor& packed, bool has_scales) const {
-  const at::Tensor ours = QuantLayer::known_layout(packed, has_scales);
-  const std::int64_t n = options_.out_features, k = options_.in_features;
-  if (ours.defined() || packed.scalar_type() != at::kByte || packed.dim() != 1 || packed.numel() * 8 != n * k)
-    return ours;
-  const char* layout = !has_scales ? "columns" : k % 128 == 0 && n % 8 == 0 ? "btc" : "bstc";
-  return ops::signs_from_layout(packed, n, k, layout);
 }
 
 void BinaryLinearImpl::set_gemm_kernel_id(std::int64_t id) {
@@ -48,16 +37,14 @@ at::Tensor BinaryLinearImpl::forward(const at::Tensor& x) {
 }
 
 QLinearImpl::QLinearImpl(int bits, const QLinearOptions& o)
-    : NbitLayer({bits == 8 ? "Q8Linear" : "Q4Linear",
-                 bits,
-                 {o.out_features, o.in_features},
-                 {o.out_features, bits == 8 ? o.in_features : (o.in_features + 1) / 2},
-                 at::kChar,
-                 -1,
-                 o.latent,
-                 o.bias,
-                 {},
-                 o.channel_scales}),
+    : NbitLayer({.kind = bits == 8 ? "Q8Linear" : "Q4Linear",
+                 .bits = bits,
+                 .activation_bits = bits,
+                 .weight_shape = {o.out_features, o.in_features},
+                 .feature_axis = -1,
+                 .latent = o.latent,
+                 .has_bias = o.bias,
+                 .has_channel_scale = o.channel_scales}),
       options_(o) {
   set_grad_mode(o.grad_mode);
 }

@@ -13,6 +13,9 @@ namespace {
 
 std::string dotted(const std::string& layer) { return layer.empty() ? "" : layer + "."; }
 
+/// "int8", as Python calls it.
+std::string dtype(const at::Tensor& tensor) { return c10::getDtypeNames(tensor.scalar_type()).first; }
+
 /// Parameters and buffers that belong to no quantised layer.
 StateDict plain_tensors(torch::nn::Module& module, const std::map<std::string, QuantLayer*>& layers) {
   StateDict tensors;
@@ -40,8 +43,8 @@ StateDict state_dict(torch::nn::Module& module, bool packed) {
 void load_state_dict(torch::nn::Module& module, const StateDict& entries) {
   const auto layers = quant_layers(module);
   StateDict left = entries;
-  std::vector<std::pair<QuantLayer*, QuantLayer::Staged>> staged;
-  for (const auto& [name, layer] : layers) staged.emplace_back(layer, layer->check_state(left, dotted(name)));
+  std::vector<QuantLayer::Take> takes;
+  for (const auto& [name, layer] : layers) takes.push_back(layer->check_state(left, dotted(name)));
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& [name, target] : plain_tensors(module, layers)) {
     const auto found = left.find(name);
@@ -49,8 +52,8 @@ void load_state_dict(torch::nn::Module& module, const StateDict& entries) {
     const at::Tensor& source = found->second;
     const bool both_float = at::isFloatingType(source.scalar_type()) && at::isFloatingType(target.scalar_type());
     TORCH_CHECK_VALUE(source.sizes() == target.sizes() && (both_float || source.scalar_type() == target.scalar_type()),
-                      "the entry '", name, "' is ", source.sizes(), " of ", source.scalar_type(), ", ", target.sizes(),
-                      " of ", target.scalar_type(), " is wanted");
+                      "the entry '", name, "' is ", source.sizes(), " of ", dtype(source), ", ", target.sizes(), " of ",
+                      dtype(target), " is wanted");
     const at::Tensor value = both_float ? finite(source.to(target.scalar_type()), "the entry '" + name + "'") : source;
     TORCH_CHECK_VALUE(!name.ends_with("running_var") || value.ge(0).all().item<bool>(), "the entry '", name,
                       "' holds a negative variance");
@@ -60,7 +63,7 @@ void load_state_dict(torch::nn::Module& module, const StateDict& entries) {
   TORCH_CHECK_VALUE(left.empty(), "the entry '", left.begin()->first, "' belongs to no layer of this model");
   const at::NoGradGuard no_grad;
   for (auto& [target, source] : copies) target.copy_(source);
-  for (auto& [layer, state] : staged) layer->take_state(state);
+  for (const QuantLayer::Take& take : takes) take();
 }
 
 }  // namespace bie::layers

@@ -1,7 +1,7 @@
 #include <c10/util/Exception.h>
 
 #include "bie/models/architecture.h"
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::models {
 

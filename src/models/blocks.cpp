@@ -20,7 +20,7 @@ bool is_latent(const ModelConfig& c, const PlannedLayer& l) {
 
 // A layer without a bias has a BatchNorm behind it, which can hold scales of channels too.
 
-std::shared_ptr<layers::QuantLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+std::shared_ptr<layers::IntegerLayer> low_linear(const ModelConfig& c, const PlannedLayer& l, bool bias) {
   const bool latent = is_latent(c, l);
   const layers::QLinearOptions options{.in_features = l.in,
                                        .out_features = l.out,
@@ -32,7 +32,7 @@ std::shared_ptr<layers::QuantLayer> low_linear(const ModelConfig& c, const Plann
   return std::make_shared<layers::BinaryLinearImpl>(layers::BinaryLinearOptions{l.in, l.out, latent, bias});
 }
 
-std::shared_ptr<layers::QuantLayer> low_conv(const ModelConfig& c, const PlannedLayer& l, bool bias) {
+std::shared_ptr<layers::IntegerLayer> low_conv(const ModelConfig& c, const PlannedLayer& l, bool bias) {
   const auto fill = [&](auto options) {
     options.stride = {l.stride, l.stride};
     options.padding = {l.padding, l.padding};

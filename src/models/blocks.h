@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "models/model_plan.h"
 
 namespace bie::models {
@@ -22,14 +22,14 @@ class Product {
 
   at::Tensor forward(const at::Tensor& x);
   std::shared_ptr<torch::nn::Module> module() const;
-  const std::shared_ptr<layers::QuantLayer>& low() const { return low_; }  ///< undefined for a float one
+  const std::shared_ptr<layers::IntegerLayer>& low() const { return low_; }  ///< undefined for a float one
   const std::string& name() const { return name_; }
   void set_probe(Probe probe) { probe_ = std::move(probe); }
 
  private:
   std::string name_;
   torch::nn::AnyModule full_;
-  std::shared_ptr<layers::QuantLayer> low_;
+  std::shared_ptr<layers::IntegerLayer> low_;
   Probe probe_;
 };
 

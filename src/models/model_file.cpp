@@ -2,188 +2,72 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <array>
-#include <concepts>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "bie/data/checksum.h"
 #include "bie/data/tensor_files.h"
 #include "bie/layers/state_dict.h"
-#include "bie/models/architecture.h"
-#include "bie/models/net_description.h"
 #include "formats/json_text.h"
 #include "layers/unfilled.h"
-#include "models/model_plan.h"
 
 namespace bie::models {
 namespace {
 
 using Json = nlohmann::json;
 
-// 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise; 4: without
-// width and channel_scales, and depth is that of an mlp alone.
-constexpr int format_version = 5;
-
-/// A model of these sizes, once the file is known to be large enough to fill it: a few bytes of metadata cannot make us
-/// allocate terabytes.
-std::shared_ptr<Classifier> make_checked(const ModelConfig& config, const layers::StateDict& tensors,
-                                         const std::string& path) {
-  try {
-    std::int64_t bytes = 0;
-    for (const auto& [name, tensor] : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
-    const std::int64_t weights = weight_count(config);
-    TORCH_CHECK_VALUE(weights / 8 <= bytes, "it describes ", weights, " weights, the file holds ", bytes, " bytes");
-    const layers::Unfilled unfilled;
-    return make_model(config);
-  } catch (const c10::ValueError& error) {
-    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
-  }
+std::shared_ptr<Model> make_classifier(const std::string& description, std::int64_t bytes) {
+  const ModelConfig config = parse_config(description);
+  const std::int64_t weights = weight_count(config);
+  TORCH_CHECK_VALUE(weights / 8 <= bytes, "it describes ", weights, " weights, the file holds ", bytes, " bytes");
+  return make_model(config);
 }
 
-// Each of these takes a value of the field's type, or says what is wanted in its place.
-
-const char* take(const Json& value, bool& field) {
-  if (!value.is_boolean()) return "true or false";
-  field = value.get<bool>();
-  return nullptr;
+/// The row of a file's description, which names its kind unless it is the first.
+const ModelKind& kind_of(const std::string& description, const std::vector<ModelKind>& kinds) {
+  const Json json = formats::parse_json(description);
+  TORCH_CHECK_VALUE(json.is_object(), "not a JSON object");
+  const Json kind = json.value("kind", Json());
+  if (kind.is_null()) return kinds.front();
+  TORCH_CHECK_VALUE(kind != "training", "this is a training checkpoint, a model is wanted");
+  for (const ModelKind& row : kinds)
+    if (kind == row.name) return row;
+  TORCH_CHECK_VALUE(false, "the kind of model is ", formats::shown(kind), ", which this build does not know");
 }
 
-const char* take(const Json& value, std::string& field) {
-  if (!value.is_string()) return "a string";
-  field = value.get<std::string>();
-  return nullptr;
-}
-
-template <std::signed_integral T>
-const char* take(const Json& value, T& field) {
-  if (!formats::is_whole(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())) return "a whole number";
-  field = value.get<T>();
-  return nullptr;
-}
-
-const char* take(const Json& value, std::array<std::int64_t, 3>& field) {
-  bool good = value.is_array() && value.size() == field.size();
-  for (std::size_t i = 0; good && i < field.size(); ++i) good = take(value[i], field[i]) == nullptr;
-  return good ? nullptr : "an array of 3 whole numbers";
-}
-
-const char* take(const Json& value, std::map<std::string, int>& field) {
-  bool good = value.is_object();
-  if (good)
-    for (const auto& [name, bits] : value.items()) good = good && take(bits, field[name]) == nullptr;
-  return good ? nullptr : "an object of whole numbers";
-}
-
-const char* take(const Json& value, std::vector<std::string>& field) {
-  bool good = value.is_array();
-  if (good)
-    for (const Json& name : value) good = good && take(name, field.emplace_back()) == nullptr;
-  return good ? nullptr : "an array of strings";
-}
-
-/// The field of that name; `otherwise` where the file is older than the field.
-template <class T>
-T field(const Json& json, const char* name, const T& otherwise, bool optional) {
-  const auto found = json.find(name);
-  if (optional && found == json.end()) return otherwise;
-  TORCH_CHECK_VALUE(found != json.end(), "it has no ", name);
-  T value{};
-  const char* const wanted = take(*found, value);
-  TORCH_CHECK_VALUE(wanted == nullptr, name, " is ", formats::shown(*found), ", ", wanted, " is wanted");
-  return value;
-}
-
-/// Such a net's depth stood in every version.
-bool is_all_linear(const ModelConfig& c) {
-  const Architecture* const architecture = find_architecture(c.arch);
-  return architecture != nullptr && architecture->all_linear;
-}
-
-ModelConfig config_of(const Json& json) {
-  const int version = field(json, "format_version", 0, false);
-  TORCH_CHECK_VALUE(version >= 1 && version <= format_version, "format version ", version, ", this build reads up to ",
-                    format_version);
-  ModelConfig c;
-  c.arch = field(json, "arch", c.arch, false);
-  c.bits = field(json, "bits", c.bits, false);
-  c.image = field(json, "image", c.image, false);
-  c.classes = field(json, "classes", c.classes, false);
-  c.hidden = field(json, "hidden", c.hidden, false);
-  const auto depth = field(json, "depth", std::int64_t{0}, false),
-             width = field(json, "width", std::int64_t{0}, version < 5);
-  if (is_all_linear(c) || (version >= 5 && depth_of(c) > 0)) c.depth = depth;
-  if (width != 0) c.width = width;
-  c.norm = field(json, "norm", c.norm, version < 2);
-  c.quantise_first = field(json, "quantise_first", c.quantise_first, version < 2);
-  c.linear_bits = field(json, "linear_bits", c.linear_bits, version < 3);
-  c.bits_of = field(json, "bits_of", c.bits_of, version < 4);
-  c.normalise = field(json, "normalise", c.normalise, version < 4);
-  c.channel_scales = field(json, "channel_scales", c.channel_scales, version < 5);
-  if (const auto layers = json.find("layers"); layers != json.end()) c.layers = parse_layers(layers->dump());
-  c.class_names = field(json, "class_names", c.class_names, true);
-  TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes,
-                    c.class_names.size(), " class_names and ", c.classes, " classes");
-  c.weights = weight_form_of(field(json, "weights", std::string(name(c.weights)), version < 2));
-  return c;
+std::string description_of(const Model& model) {
+  std::string text = model.description();
+  if (model.kind() == std::string(model_kinds().front().name)) return text;
+  Json json = Json::parse(text);
+  json["kind"] = model.kind();
+  return json.dump();
 }
 
 }  // namespace
 
-std::string config_json(const ModelConfig& c) {
-  // The oldest version that describes the model, so that older builds read what they can run.
-  const int version = (!is_all_linear(c) && !has_own_sizes(c)) || c.channel_scales ? 5
-                      : !c.bits_of.empty() || c.normalise || !c.layers.empty()     ? 4
-                                                                                   : 3;
-  Json json = {{"format_version", version},
-               {"arch", c.arch},
-               {"bits", c.bits},
-               {"image", c.image},
-               {"classes", c.classes},
-               {"hidden", c.hidden},
-               {"depth", std::max<std::int64_t>(depth_of(c), 1)},  // older builds want one
-               {"norm", c.norm},
-               {"quantise_first", c.quantise_first},
-               {"weights", name(c.weights)},
-               {"linear_bits", c.linear_bits}};
-  if (!c.layers.empty()) json["layers"] = Json::parse(layers_json(c.layers));
-  if (version >= 4) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
-  if (version >= 5) json.update({{"width", width_of(c)}, {"channel_scales", c.channel_scales}});
-  if (!c.class_names.empty()) json["class_names"] = c.class_names;  // older builds pass over it
-  try {
-    return json.dump();
-  } catch (const Json::type_error&) {
-    TORCH_CHECK_VALUE(false, "a class name or a layer name is not UTF-8");
-  }
+const std::vector<ModelKind>& model_kinds() {
+  static const std::vector<ModelKind> kinds = {{classifier_kind, make_classifier}};
+  return kinds;
 }
 
-ModelConfig parse_config(const std::string& text, const std::string& path) {
-  const Json json = formats::parse_json(text);
-  TORCH_CHECK_VALUE(json.is_object(), path, ": the metadata entry 'bie' is not a JSON object");
-  TORCH_CHECK_VALUE(json.value("kind", Json()) != "training", path,
-                    ": this is a training checkpoint, a model is wanted");
-  try {
-    return config_of(json);
-  } catch (const c10::ValueError& error) {
-    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
-  }
-}
-
-void save_model(Classifier& model, const std::string& path, SavedForm form) {
+void save_model(Model& model, const std::string& path, SavedForm form) {
   const layers::StateDict tensors = layers::state_dict(model, form == SavedForm::packed);
-  const std::string config = config_json(model.config());
-  data::save_safetensors(path, tensors, {{"bie", config}, {"crc32", std::to_string(data::checksum(tensors, config))}});
+  const std::string text = description_of(model);
+  data::save_safetensors(path, tensors, {{"bie", text}, {"crc32", std::to_string(data::checksum(tensors, text))}});
 }
 
-std::shared_ptr<Classifier> load_model(const std::string& path) {
+std::shared_ptr<Model> load_model(const std::string& path, const std::vector<ModelKind>& kinds) {
   const data::SafetensorsFile file = data::load_safetensors(path);
   const auto metadata = file.metadata.find("bie");
   TORCH_CHECK_VALUE(metadata != file.metadata.end(), path, ": no metadata entry 'bie', this is not a model of ours");
-  const ModelConfig config = parse_config(metadata->second, path);
-  const std::shared_ptr<Classifier> model = make_checked(config, file.tensors, path);
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : file.tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  std::shared_ptr<Model> model;
+  try {
+    const layers::Unfilled unfilled;
+    model = kind_of(metadata->second, kinds).make(metadata->second, bytes);
+  } catch (const c10::ValueError& error) {
+    TORCH_CHECK_VALUE(false, path, ": the metadata entry 'bie': ", error.what_without_backtrace());
+  }
   try {
     layers::load_state_dict(*model, file.tensors);
   } catch (const c10::ValueError& error) {
@@ -195,6 +79,13 @@ std::shared_ptr<Classifier> load_model(const std::string& path) {
       ": damaged, its tensors are not those that were written (crc32)");
   model->eval();
   return model;
+}
+
+std::shared_ptr<Classifier> load_classifier(const std::string& path) {
+  const std::shared_ptr<Model> model = load_model(path);
+  const auto classifier = std::dynamic_pointer_cast<Classifier>(model);
+  TORCH_CHECK_VALUE(classifier != nullptr, path, ": a model of kind '", model->kind(), "', a classifier is wanted");
+  return classifier;
 }
 
 }  // namespace bie::models

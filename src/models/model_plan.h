@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::models {
 

@@ -95,6 +95,17 @@ TORCH_LIBRARY(bie, m) {
   m.def("binary_init(Tensor weight) -> (Tensor q, Tensor scale_w)");
   m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");
 
+  // The rules of a layer's weight, bie/ops/weight_rules.h.
+  m.def("weight_scale(Tensor weight, int bits, float eps=1e-5) -> Tensor");
+  m.def("prepare_weight(Tensor weight, int bits, Tensor? scale=None, float eps=1e-5) -> (Tensor, Tensor)");
+  m.def("pack_weight(Tensor(a) weight, int bits, Tensor(b)? scale=None, float eps=1e-5) -> (Tensor(a), Tensor(b))");
+  m.def("packed_weight_shape(int[] shape, int bits) -> int[]");
+  m.def("read_packed_weight(Tensor(a) packed, int[] shape, int bits, bool has_scales, str name) -> Tensor(a)");
+  m.def("split_channels(Tensor weight) -> (Tensor, Tensor)");
+  m.def("check_weight_entry(Tensor entry, int[] shape, int bits, ScalarType dtype, str name) -> ()");
+  m.def("check_vector_entry(Tensor entry, int size, ScalarType dtype, str name) -> ()");
+  m.def("check_scale_entry(Tensor entry, float? least, str name) -> Tensor");
+
   m.def(
       "block_tail(Tensor x, Tensor? mean=None, Tensor? var=None, Tensor? weight=None, Tensor? bias=None, "
       "Tensor? shortcut=None, Tensor? slope=None, *, float eps=1e-5, str activation=\"none\", int pool=1) -> Tensor");
@@ -123,4 +134,49 @@ TORCH_LIBRARY(bie, m) {
       "diode_mix_signs_many_(Tensor(a!)[] signs, Tensor[] grads, Tensor(b!)[] exp_avg_l, Tensor(c!)[] exp_avg_s, *, "
       "int[] steps, float lr, float beta1, float beta2, int seed=0, int[] streams) -> ()");
   m.def("diode_mix_first_moment(Tensor signs, ScalarType dtype, int seed=0, int stream=0) -> Tensor");
+
+  // Weights of packed codes. bit_rows: bits and rows of each width, where there are several; else bits of all.
+  m.def(
+      "weight_only_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, Tensor? bias=None, *, int "
+      "bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, Tensor? channel_scale=None, "
+      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+  m.def(
+      "weight_only_linear_backward(Tensor g, Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, *, "
+      "int bits=0, int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, "
+      "Tensor? channel_scale=None, bool want_x=True, bool want_weight=True) -> (Tensor, Tensor)");
+  m.def(
+      "weight_only_prepack(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None) -> Tensor");
+  m.def(
+      "weight_only_open(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, ScalarType? dtype=None) -> "
+      "Tensor");
+  m.def(
+      "weight_only_pack(Tensor values, Tensor scales, Tensor? zeros=None, *, int bits=0, int group_size=-1, "
+      "Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, bool at_random=False, int step=0, int seed=0, "
+      "int stream=0) -> Tensor");
+  m.def(
+      "diode_mix_weight_only_(Tensor(a!) qweight, Tensor scales, Tensor(b!)? zeros, Tensor grad, "
+      "Tensor(c!)? exp_avg_l=None, Tensor(d!)? exp_avg_s=None, Tensor(e!)? rest=None, *, int bits=0, "
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, int step, float lr, "
+      "float beta1, float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, "
+      "int seed=0, int stream=0) -> ()");
+  m.def("pack_words(Tensor codes, int bits, int dim=0) -> Tensor");
+  m.def("unpack_words(Tensor words, int bits, int size, int dim=0) -> Tensor");
+
+  // Embeddings; anchor: a float [rows, embedding_dim] leaf whose gradient is sparse.
+  m.def(
+      "binary_embedding(Tensor indices, Tensor weight, Tensor scale, *, int embedding_dim, int? padding_idx=None, "
+      "ScalarType? dtype=None, Tensor? anchor=None) -> Tensor");
+  m.def(
+      "binary_embedding_bag(Tensor indices, Tensor weight, *, int? embedding_dim=None, int? padding_idx=None, "
+      "Tensor? anchor=None) -> Tensor");
+  m.def(
+      "weight_only_embedding(Tensor indices, Tensor qweight, Tensor scales, Tensor? zeros=None, *, int bits, "
+      "int embedding_dim, int group_size=-1, int? padding_idx=None, ScalarType? dtype=None, Tensor? anchor=None) -> "
+      "Tensor");
+  m.def(
+      "diode_mix_embedding_(Tensor(a!) weight, Tensor rows, Tensor votes, Tensor(b!) exp_avg_s, *, int embedding_dim, "
+      "int step, float lr, float beta2, int seed=0, int stream=0) -> ()");
 }

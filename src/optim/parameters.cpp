@@ -1,12 +1,12 @@
 #include "bie/optim/parameters.h"
 
-#include "bie/layers/quant_layer.h"
+#include "bie/layers/integer_layer.h"
 
 namespace bie::optim {
 
 std::vector<Param> parameters(torch::nn::Module& module) {
-  std::map<std::string, const layers::QuantLayer*> weights;
-  for (const auto& [name, layer] : layers::quant_layers(module))
+  std::map<std::string, const layers::IntegerLayer*> weights;
+  for (const auto& [name, layer] : layers::layers_of<layers::IntegerLayer>(module))
     weights[name.empty() ? "weight" : name + ".weight"] = layer;
   std::vector<Param> params;
   for (const auto& item : module.named_parameters()) {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "bie/data/dataset.h"
-#include "bie/models/models.h"
-#include "bie/train/trainer.h"
+#include "bie/models/classifier.h"
+#include "bie/train/task.h"
+#include "bie/train/train_options.h"
 
 namespace bie::train {
 

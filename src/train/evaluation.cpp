@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bie/layers/quant_layer.h"
+#include "bie/layers/integer_layer.h"
 #include "train/batches.h"
 #include "train/clock.h"
 
@@ -63,10 +63,10 @@ double latency(models::Classifier& model, const at::Tensor& images, std::int64_t
 }
 
 std::map<std::string, double> saturated_shares(models::Classifier& model, const at::Tensor& images) {
-  std::map<std::string, const layers::QuantLayer*> layers;
+  std::map<std::string, const layers::IntegerLayer*> layers;
   for (const models::ProductLayer& product : model.products())
-    if (const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get()))
-      if (layer->weight_bits() > 1) layers[product.name] = layer;
+    if (const auto* layer = dynamic_cast<const layers::IntegerLayer*>(product.layer.get()))
+      if (layer->activation_bits() > 1) layers[product.name] = layer;
   struct Count {
     std::int64_t beyond = 0, all = 0;
   };
@@ -74,8 +74,9 @@ std::map<std::string, double> saturated_shares(models::Classifier& model, const 
   model.set_probe([&](const std::string& name, const at::Tensor& x) {
     const auto found = layers.find(name);
     if (found == layers.end()) return;
-    const layers::QuantLayer& layer = *found->second;
-    const double least = layer.weight_bits() == 8 ? -128.5 : -8.5, most = layer.weight_bits() == 8 ? 127.5 : 7.5;
+    const layers::IntegerLayer& layer = *found->second;
+    const double least = layer.activation_bits() == 8 ? -128.5 : -8.5,
+                 most = layer.activation_bits() == 8 ? 127.5 : 7.5;
     const at::Tensor bias = x.dim() == 4 ? layer.bias_a.view({1, -1, 1, 1}) : layer.bias_a;
     const at::Tensor codes = (x + bias) / layer.scale_a;
     counts[name].beyond += codes.lt(least).logical_or_(codes.gt(most)).sum().item<std::int64_t>();

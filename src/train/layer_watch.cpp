@@ -13,7 +13,7 @@ namespace {
 std::map<std::string, at::Tensor> negative_weights(const models::Classifier& model) {
   std::map<std::string, at::Tensor> negative;
   for (const models::ProductLayer& product : model.products()) {
-    const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
+    const auto* layer = dynamic_cast<const layers::IntegerLayer*>(product.layer.get());
     if (layer != nullptr && layer->weight_bits() == 1 && layer->weight.defined())
       negative[product.name] = layer->weight.detach().lt(0).cpu();
   }

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::train {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/optim/diode_mix.h"
-#include "bie/train/trainer.h"
+#include "bie/train/train_options.h"
 
 namespace bie::train {
 

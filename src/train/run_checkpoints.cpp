@@ -91,7 +91,7 @@ void RunCheckpoints::save(std::int64_t step, std::int64_t epoch, const std::vect
   for (const auto& [name, tensor] : layers::state_dict(model_, /*packed=*/false))
     checkpoint.tensors["model." + name] = tensor;
   for (const auto& [name, tensor] : optimizers_.state()) checkpoint.tensors["optimizer." + name] = tensor;
-  for (const auto& [name, layer] : layers::quant_layers(model_))
+  for (const auto& [name, layer] : layers::layers_of<layers::ActivationQuantizer>(model_))
     checkpoint.tensors["guard." + name] = at::full({}, layer->guarded_scale());
   check_finite(checkpoint.tensors, epoch);
   for (auto& [name, tensor] : checkpoint.tensors) tensor = tensor.cpu();
@@ -112,8 +112,7 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   nlohmann::json theirs = nlohmann::json::parse(checkpoint->run);
   // As this build would write it: an older one may have named sizes that the model does not have.
   if (theirs.contains("model"))
-    theirs["model"] =
-        nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump(), options_.checkpoints)));
+    theirs["model"] = nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump())));
   nlohmann::json ours = nlohmann::json::parse(json_);
   if (!theirs.contains(contents)) ours.erase(contents);
   const std::string differs = run_difference(ours, theirs);
@@ -126,7 +125,7 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   layers::load_state_dict(model_, parts[0]);
   model_.to(options_.device);  // the optimizer's moments follow
   optimizers_.load_state(parts[1]);
-  for (const auto& [name, layer] : layers::quant_layers(model_))
+  for (const auto& [name, layer] : layers::layers_of<layers::ActivationQuantizer>(model_))
     if (const auto found = parts[2].find(name); found != parts[2].end())
       layer->set_guarded_scale(found->second.item<float>());
   if (note) note(c10::str("resumed after step ", checkpoint->step));

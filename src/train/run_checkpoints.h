@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bie/data/dataset.h"
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/train/history.h"
 #include "bie/train/trainer.h"
 #include "train/optimizers.h"

@@ -96,7 +96,8 @@ def test_a_checkpoint_with_a_wrong_field(program, tmp_path, checkpoint, field, v
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"kind": 5, "bits": 2**32 + 4}, ["bits is 4294967300, a whole number is wanted"]),
+        ({"flavour": 5, "bits": 2**32 + 4}, ["bits is 4294967300, a whole number is wanted"]),
+        ({"kind": 5}, ["the kind of model is 5, which this build does not know"]),
         ({"format_version": 2**32 + 3}, ["format_version is 4294967299"]),
         ({"image": [1, 8, 8, 8]}, ["image is an array, an array of 3 whole numbers is wanted"]),
         ({"image": [1, 4096, 65536]}, ["an image is [1, 4096, 65536], at most 67108864 values"]),

@@ -14,10 +14,13 @@ FOLDERS = ("include", "src", "python", "tests", "bench", "examples", "tools", "c
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".txt", ".cmake"}
 CITED = re.compile(r"\bdocs/[\w/-]+\.(?:md|rst)(?:#[\w-]+)?")
 SOURCES = [
-    path
-    for folder in FOLDERS
-    for path in sorted((pages.ROOT / folder).rglob("*"))
-    if path.suffix in SUFFIXES and path.name != "references_test.py"
+    *sorted(pages.ROOT.glob("*.md")),
+    *(
+        path
+        for folder in FOLDERS
+        for path in sorted((pages.ROOT / folder).rglob("*"))
+        if path.suffix in SUFFIXES and path.name != "references_test.py"
+    ),
 ]
 
 

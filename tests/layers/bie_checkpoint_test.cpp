@@ -103,7 +103,7 @@ Layer& holding(Layer& layer, const at::Tensor& weight, float scale_w) {
   return layer;
 }
 
-void expect_codes(QuantLayer& layer, const std::string& name, const at::Tensor& codes, std::int64_t features,
+void expect_codes(IntegerLayer& layer, const std::string& name, const at::Tensor& codes, std::int64_t features,
                   const std::function<at::Tensor(const at::Tensor&)>& product, const at::Tensor& x) {
   SCOPED_TRACE(name);
   load_bie_checkpoint(layer, file(name));
@@ -125,7 +125,7 @@ TEST(BieCheckpoint, NbitLinearLayoutsHoldTheSameWeights) {
   const at::Tensor x = numbers({6, 33}, 1);
   for (const int bits : {8, 4}) {
     const at::Tensor codes = weights(7, 33, 1u << bits);
-    std::shared_ptr<QuantLayer> layer = std::make_shared<Q8LinearImpl>(33, 7);
+    std::shared_ptr<IntegerLayer> layer = std::make_shared<Q8LinearImpl>(33, 7);
     if (bits == 4) layer = std::make_shared<Q4LinearImpl>(33, 7);
     const auto product = [&](const at::Tensor& a) { return a.mm(codes.t()); };
     expect_codes(*layer, bits == 8 ? "q8_packed" : "q4_packed", codes, 33, product, x);
@@ -162,7 +162,7 @@ TEST(BieCheckpoint, AFloatWeightIsQuantisedAsThatOfALayerItself) {
 
 // The codes follow the file's scale, not the one that the weight would get by itself.
 TEST(BieCheckpoint, AFloatFourBitWeightBecomesCodesOfTheFilesScale) {
-  const auto expect_codes_of = [](QuantLayer& layer, const char* name, const at::Tensor& codes, const at::Tensor& x) {
+  const auto expect_codes_of = [](IntegerLayer& layer, const char* name, const at::Tensor& codes, const at::Tensor& x) {
     SCOPED_TRACE(name);
     load_bie_checkpoint(layer, file(name));
     EXPECT_STREQ(layer.weight_form(), "float");
@@ -227,9 +227,9 @@ TEST(BieCheckpoint, WhatDoesNotFitIsOneSentenceAndChangesNothing) {
       {"extra", "the entry 'third.qweight' belongs to no layer"},
       {"extra_of_a_layer", "the entry 'first.zeros' belongs to no layer"},
       {"renamed", "'second.qweight'"},
-      {"wrong_size", "the entry 'second.qweight' is [3, 5] of Char"},
-      {"wrong_dtype", "the entry 'first.qweight' is [7, 5] of Int"},
-      {"wrong_bias", "the entry 'head.bias' is [3] of Float, [2] of Float is wanted"},
+      {"wrong_size", "the entry 'second.qweight' is [3, 5] of int8"},
+      {"wrong_dtype", "the entry 'first.qweight' is [7, 5] of int32"},
+      {"wrong_bias", "the entry 'head.bias' is [3] of float32, [2] of float32 is wanted"},
       {"nan_scale", "the entry 'second.scale_w' is nan"},
       {"q8_packed", "'first.qweight') is missing"},
       {"no_such_file", "No such file"},

@@ -13,7 +13,7 @@ using bie::test::refusal;
 
 /// A layer with scales of channels and its twin without, of the same weight, bias_a and bias.
 struct Pair {
-  std::shared_ptr<QuantLayer> with, without;
+  std::shared_ptr<IntegerLayer> with, without;
   at::Tensor x, scales, bias;  ///< the latter two along the channels of an output
 };
 
@@ -32,7 +32,7 @@ Pair pair_of(Options options, const at::Tensor& x, bool conv) {
   const auto along = [&](const at::Tensor& values) { return conv ? values.view({1, -1, 1, 1}) : values; };
   p.scales = along(entries["channel_scale"]);
   p.bias = along(entries["bias"].clone());
-  p.with->take_state(p.with->check_state(entries, ""));
+  p.with->check_state(entries, "")();
   assign(p.without->bias, 0);
   return p;
 }
@@ -93,7 +93,7 @@ TEST(ChannelScale, ScalesStayFloat32) {
     EXPECT_TRUE(y.equal(wanted.mul(p.scales.to(at::kBFloat16)).add(p.bias.to(at::kBFloat16)))) << p.with->kind();
     StateDict entries = p.with->state(true);
     EXPECT_EQ(entries.at("channel_scale").scalar_type(), at::kFloat);
-    p.with->take_state(p.with->check_state(entries, ""));
+    p.with->check_state(entries, "")();
     EXPECT_TRUE(p.with->channel_scale.equal(p.scales.flatten()));
   }
 }
@@ -109,7 +109,7 @@ TEST(ChannelScale, WeightDataAreSplitIntoChannelsOfOneSize) {
     EXPECT_EQ(scales[0].item<float>(), 1) << p.with->kind();
     StateDict entries = p.with->state(true);
     entries.erase("channel_scale");
-    p.without->take_state(p.without->check_state(entries, ""));
+    p.without->check_state(entries, "")();
     const auto along = [&](const at::Tensor& values) { return p.x.dim() == 4 ? values.view({1, -1, 1, 1}) : values; };
     assign(p.without->bias, 0);
     EXPECT_TRUE(run_eval(*p.with, p.x).equal(run_eval(*p.without, p.x).mul(along(scales)).add(along(p.with->bias))));
@@ -128,7 +128,7 @@ TEST(ChannelScale, AnEntryThatDoesNotFitIsNamed) {
   };
   EXPECT_EQ(refused({}), "the entry 'channel_scale' is missing");
   EXPECT_EQ(refused(at::full({8}, 1.0)),
-            "the entry 'channel_scale' is [8] of Float, [7] of a floating-point type is wanted");
+            "the entry 'channel_scale' is [8] of float32, [7] of a floating-point dtype is wanted");
   EXPECT_NE(refused(at::full({7}, std::numeric_limits<double>::quiet_NaN())).find("'channel_scale'"),
             std::string::npos);
 }

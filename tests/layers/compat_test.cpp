@@ -1,5 +1,5 @@
 // What compat = bie-0.2.6 and the gradient mode change, for a layer and for all layers of a module; the output bias.
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 #include "tests/support/scratch.h"
 
@@ -10,11 +10,12 @@ using bie::test::refusal;
 using ops::GradMode;
 
 /// Another layer of the same state.
-std::shared_ptr<QuantLayer> copy_of(const EveryLayer::ParamType& param, const QuantLayer& layer, bool bias = false) {
+std::shared_ptr<IntegerLayer> copy_of(const EveryLayer::ParamType& param, const IntegerLayer& layer,
+                                      bool bias = false) {
   const auto copy = param.make(bias);
   StateDict entries = layer.state(false);
   if (bias && entries.count("bias") == 0) entries["bias"] = numbers(copy->bias.sizes(), 40);
-  copy->take_state(copy->check_state(entries, ""));
+  copy->check_state(entries, "")();
   return copy;
 }
 
@@ -63,7 +64,7 @@ TEST(Compat, TheRoundingIsSeen) {
 }
 
 /// Gradients of x, scale_a and bias_a.
-std::vector<at::Tensor> gradients(QuantLayer& layer, const at::Tensor& batch) {
+std::vector<at::Tensor> gradients(IntegerLayer& layer, const at::Tensor& batch) {
   layer.train();
   layer.zero_grad();
   const at::Tensor x = batch.detach().clone().requires_grad_();

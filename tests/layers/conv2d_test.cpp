@@ -28,7 +28,7 @@ const ConvCase conv_cases[] = {
     {{6, 9, {3, 2}, {1, 2}, {1, 1}, {1, 1}, 3}, {1, 6, 5, 7}},
 };
 
-std::shared_ptr<QuantLayer> make(int bits, const QConv2dOptions& options) {
+std::shared_ptr<IntegerLayer> make(int bits, const QConv2dOptions& options) {
   at::manual_seed(3);
   if (bits == 8) return std::make_shared<Q8Conv2dImpl>(options);
   return std::make_shared<Q4Conv2dImpl>(options);
@@ -118,7 +118,7 @@ TEST(BinaryConv2d, AGroupedLayerTakesTheStateOfItsTwin) {
   for (const bool packed : {false, true}) {
     BinaryConv2dImpl twin(o);
     StateDict entries = source.state(packed);
-    twin.take_state(twin.check_state(entries, ""));
+    twin.check_state(entries, "")();
     EXPECT_TRUE(run_eval(twin, x).equal(y)) << (packed ? "packed" : "int8");
     EXPECT_STREQ(twin.weight_form(), packed ? "packed" : "int8");
   }

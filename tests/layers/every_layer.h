@@ -21,7 +21,7 @@ namespace bie::layers::test {
 
 struct LayerCase {
   std::string name;
-  std::function<std::shared_ptr<QuantLayer>(bool bias)> make;
+  std::function<std::shared_ptr<IntegerLayer>(bool bias)> make;
   std::vector<std::int64_t> x;  ///< shape of a batch
   std::int64_t axis;            ///< of x, along which the features lie
   double c;                     ///< first-batch scale_a / mean|x|
@@ -102,20 +102,20 @@ class EveryLayer : public testing::TestWithParam<LayerCase> {
  protected:
   EveryLayer() { at::manual_seed(4); }
 
-  std::shared_ptr<QuantLayer> make(bool bias = false) const { return GetParam().make(bias); }
+  std::shared_ptr<IntegerLayer> make(bool bias = false) const { return GetParam().make(bias); }
   at::Tensor batch(std::uint64_t seed = 1) const { return numbers(GetParam().x, seed); }
 };
 
 /// The output, without a graph.
-inline at::Tensor run(QuantLayer& layer, const at::Tensor& x) {
+inline at::Tensor run(IntegerLayer& layer, const at::Tensor& x) {
   const at::NoGradGuard no_grad;
   return layer.forward(x);
 }
-inline at::Tensor run_training(QuantLayer& layer, const at::Tensor& x) {
+inline at::Tensor run_training(IntegerLayer& layer, const at::Tensor& x) {
   layer.train();
   return run(layer, x);
 }
-inline at::Tensor run_eval(QuantLayer& layer, const at::Tensor& x) {
+inline at::Tensor run_eval(IntegerLayer& layer, const at::Tensor& x) {
   layer.eval();
   return run(layer, x);
 }
@@ -136,7 +136,7 @@ inline void assign(const at::Tensor& tensor, const at::Tensor& value) {
 }
 inline void assign(const at::Tensor& tensor, double value) { assign(tensor, at::full({}, value)); }
 
-inline float scale(const QuantLayer& layer) { return layer.scale_a.item<float>(); }
+inline float scale(const IntegerLayer& layer) { return layer.scale_a.item<float>(); }
 
 /// Names and copies of all parameters and buffers.
 inline StateDict state(const torch::nn::Module& module) {

@@ -20,7 +20,7 @@ struct Numbers {
 };
 
 /// A layer with a bias, and copies of what it started from.
-Numbers start(QuantLayer& layer, std::uint64_t seed) {
+Numbers start(IntegerLayer& layer, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   layer.bias_a.copy_(numbers(layer.bias_a.sizes(), seed).mul(0.3));
   return {numbers({6, layer.bias_a.size(0)}, seed + 1), layer.weight.detach().clone(), layer.bias_a.detach().clone()};
@@ -40,7 +40,7 @@ TEST(QLinear, OutputsAreTheProductOfTheCodes) {
   for (const int bits : {8, 4})
     for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{7, 3}, {65, 33}}) {
       at::manual_seed(3);
-      std::shared_ptr<QuantLayer> layer;
+      std::shared_ptr<IntegerLayer> layer;
       if (bits == 8)
         layer = std::make_shared<Q8LinearImpl>(in, out);
       else

@@ -1,4 +1,4 @@
-// state -> check_state -> take_state: the same bits in every form of the weight, and the entry that does not fit.
+// state -> check_state -> taking it: the same bits in every form of the weight, and the entry that does not fit.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -14,7 +14,7 @@ namespace {
 using bie::test::refusal;
 
 /// A trained layer; every tensor has left its initial value.
-std::shared_ptr<QuantLayer> trained(const LayerCase& param, const at::Tensor& x, bool bias) {
+std::shared_ptr<IntegerLayer> trained(const LayerCase& param, const at::Tensor& x, bool bias) {
   const auto layer = param.make(bias);
   run_training(*layer, x);
   assign(layer->bias_a, numbers(layer->bias_a.sizes(), 21).mul(0.1));
@@ -64,11 +64,11 @@ TEST_P(EveryLayer, AStateThatIsTakenGivesTheSameBits) {
       entries["a.c"] = at::ones({});
       run_training(*to, batch(4));
       const auto before = state(*to);
-      const QuantLayer::Staged staged = to->check_state(entries, "a.b.");
+      const QuantLayer::Take take = to->check_state(entries, "a.b.");
       EXPECT_EQ(entries.size(), 1u) << "its own entries are taken, no others";
       EXPECT_EQ(entries.count("a.c"), 1u);
       expect_same(before, state(*to));
-      to->take_state(staged);
+      take();
       EXPECT_STREQ(to->weight_form(), form != "training" ? "packed" : GetParam().latent ? "float" : "int8");
       expect_same(to->state(false), saved);
       EXPECT_TRUE(run_eval(*to, batch()).equal(run_eval(*from, batch())));
@@ -85,14 +85,14 @@ TEST_P(EveryLayer, AStateThatIsTakenGivesTheSameBits) {
 TEST_P(EveryLayer, ALayerThatNeverRanIsSavedAndPreparesItselfLater) {
   const auto from = make(), to = make();
   StateDict entries = from->state(false);
-  to->take_state(to->check_state(entries, ""));
+  to->check_state(entries, "")();
   EXPECT_STREQ(to->weight_form(), "float");
   EXPECT_EQ(scale(*to), 0);
   EXPECT_TRUE(run_training(*to, batch()).equal(run_training(*from, batch())));
   expect_same(to->state(false), from->state(false));
   const auto untrained = make();
   entries = untrained->state(true);
-  to->take_state(to->check_state(entries, ""));
+  to->check_state(entries, "")();
   EXPECT_TRUE(run_eval(*to, batch()).equal(run_eval(*untrained, batch())));
 }
 
@@ -103,7 +103,7 @@ TEST_P(EveryLayer, EveryFormGoesIntoEveryForm) {
   const auto to = make();
   for (const StateDict* next : {&packed, &training, &training, &packed, &packed, &training}) {
     StateDict entries = *next;
-    to->take_state(to->check_state(entries, ""));
+    to->check_state(entries, "")();
     EXPECT_TRUE(run_eval(*to, batch()).equal(y));
     expect_same(to->state(false), *next);
   }
@@ -113,7 +113,7 @@ TEST_P(EveryLayer, AnOptimizerGoesOnHoldingTheWeight) {
   const auto from = trained(GetParam(), batch(), false), to = make();
   const at::Tensor held = to->weight;
   StateDict entries = from->state(false);
-  to->take_state(to->check_state(entries, ""));
+  to->check_state(entries, "")();
   EXPECT_TRUE(held.is_same(to->weight));
   EXPECT_TRUE(held.equal(from->weight));
   EXPECT_EQ(held.requires_grad(), GetParam().latent);
@@ -127,7 +127,7 @@ TEST_P(EveryLayer, SixteenBitEntriesAreWidened) {
       if (at::isFloatingType(tensor.scalar_type())) tensor = tensor.to(type);
       wanted[name] = at::isFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
     }
-    to->take_state(to->check_state(entries, ""));
+    to->check_state(entries, "")();
     expect_same(to->state(true), wanted);
   }
 }
@@ -155,7 +155,7 @@ TEST_P(EveryLayer, EachEntryThatDoesNotFitIsNamed) {
       expect(bad, key, scalar ? "[3]" : "[2, 3, 4]");
       if (!scalar) expect(bad, key, c10::str(tensor.sizes()));
       bad[name] = tensor.to(at::kShort);
-      expect(bad, key, "Short");
+      expect(bad, key, "int16");
       if (!scalar && at::isFloatingType(tensor.scalar_type()))
         for (const double value : not_finite) {
           bad[name] = tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
@@ -257,7 +257,7 @@ TEST(StateDict, NothingIsChangedUnlessEverythingFits) {
   }
   StateDict bad = good;
   bad["steps"] = at::zeros({});
-  expect(bad, "'steps' is [] of Float, [] of Long is wanted");
+  expect(bad, "'steps' is [] of float32, [] of int64 is wanted");
   for (const double value : not_finite) {
     bad = good;
     bad["offset"] = at::full({3}, value, at::kDouble);

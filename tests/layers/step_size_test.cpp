@@ -85,7 +85,7 @@ TEST_P(EveryLayer, AStateComputesWhatTheLiveLayerComputes) {
       assign(live->scale_a, factor * scale(*live));  // as an optimizer's step leaves it
       StateDict entries = live->state(packed);
       EXPECT_EQ(scale(*live), factor * live->guarded_scale()) << "the layer is not changed";
-      loaded->take_state(loaded->check_state(entries, ""));
+      loaded->check_state(entries, "")();
       EXPECT_TRUE(run_eval(*loaded, batch(2)).equal(run_eval(*live, batch(2)))) << factor;
     }
 }
@@ -118,7 +118,7 @@ TEST_P(EveryLayer, ALoadedScaleHasNoGuard) {
         run_training(*layer, batch());  // what the guard knew is forgotten
         StateDict entries = layer->state(false);
         entries["scale_a"] = at::full({}, loaded);
-        layer->take_state(layer->check_state(entries, ""));
+        layer->check_state(entries, "")();
       } else {
         assign(layer->scale_a, loaded);
       }

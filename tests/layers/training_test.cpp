@@ -29,13 +29,13 @@ Task conv_task() {
   return {x, at::conv2d(x, numbers({5, 3, 3, 3}, 2)).div(std::sqrt(27))};
 }
 
-at::Tensor loss_of(QuantLayer& layer, const Task& task) {
+at::Tensor loss_of(IntegerLayer& layer, const Task& task) {
   return layer.forward(task.x).sub(task.wanted).square().mean();
 }
 
 /// Losses of the first forward pass and after `steps`, the second in evaluation.
 template <class Step>
-std::pair<double, double> train(QuantLayer& layer, const Task& task, int steps, const Step& step) {
+std::pair<double, double> train(IntegerLayer& layer, const Task& task, int steps, const Step& step) {
   layer.train();
   double first = 0;
   for (int i = 0; i < steps; ++i) {
@@ -49,7 +49,8 @@ std::pair<double, double> train(QuantLayer& layer, const Task& task, int steps, 
   return {first, loss_of(layer, task).item<double>()};
 }
 
-std::pair<double, double> train_by_mix(QuantLayer& layer, const Task& task, int steps, optim::DiodeMixOptions options) {
+std::pair<double, double> train_by_mix(IntegerLayer& layer, const Task& task, int steps,
+                                       optim::DiodeMixOptions options) {
   layer.prepare_params();
   optim::DiodeMix mix({{optim::parameters(layer), options}}, 3);
   const double lr = options.lr;
@@ -70,7 +71,7 @@ TEST(IntegerCodes, TrainWithDiodeMix) {
           at::manual_seed(seed);
           const QLinearOptions linear{.in_features = 33, .out_features = 5, .latent = false};
           const QConv2dOptions conv{.in_channels = 3, .out_channels = 5, .kernel_size = {3, 3}, .latent = false};
-          std::shared_ptr<QuantLayer> layer;
+          std::shared_ptr<IntegerLayer> layer;
           if (convolution && bits == 8) layer = std::make_shared<Q8Conv2dImpl>(conv);
           if (convolution && bits == 4) layer = std::make_shared<Q4Conv2dImpl>(conv);
           if (!convolution && bits == 8) layer = std::make_shared<Q8LinearImpl>(linear);

@@ -58,14 +58,14 @@ TEST_P(EveryLayer, AnAddressThatComesBackIsAnotherWeight) {
   layer->set_quantized_weight_data(on_one_address(second));
   const at::Tensor after = run_eval(*layer, batch());
   const auto fresh = make();
-  fresh->take_state(fresh->check_state(*std::make_unique<StateDict>(layer->state(true)), ""));
+  fresh->check_state(*std::make_unique<StateDict>(layer->state(true)), "")();
   EXPECT_FALSE(after.equal(y));
   EXPECT_TRUE(after.equal(run_eval(*fresh, batch())));
 }
 
 TEST_P(EveryLayer, InferenceModeLeavesALayerThatTrains) {
   const at::Tensor x = batch();
-  std::shared_ptr<QuantLayer> made, prepared, loaded, converted, packed;
+  std::shared_ptr<IntegerLayer> made, prepared, loaded, converted, packed;
   const auto trained = make();
   run_training(*trained, x);
   StateDict entries = trained->state(false);
@@ -75,7 +75,7 @@ TEST_P(EveryLayer, InferenceModeLeavesALayerThatTrains) {
     made = make();
     for (const auto& layer : {made, prepared}) layer->prepare_params();
     run_training(*made, x);
-    loaded->take_state(loaded->check_state(entries, ""));
+    loaded->check_state(entries, "")();
     converted->to(at::kBFloat16);
     converted->to(at::kFloat);
     packed->set_weight_data(numbers(packed->weight_shape(), 3));

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 
 namespace bie::models::test {

@@ -72,7 +72,7 @@ TEST_F(Tampered, AWrongDtypeIsNamed) {
     file_.tensors.at(name) = file_.tensors.at(name).to(at::kShort);
     expect_refused("'" + name + "'");
     file_.tensors.at(name) = file_.tensors.at(name).to(at::kShort);
-    expect_refused("Short");
+    expect_refused("int16");
   }
 }
 

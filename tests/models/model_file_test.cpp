@@ -28,7 +28,7 @@ TEST(ModelFile, ALoadedModelGivesTheSameBits) {
       SCOPED_TRACE(describe(config) + (form == SavedForm::packed ? ", packed" : ", training"));
       const auto model = trained(config);
       save_model(*model, scratch.path("m"), form);
-      const auto loaded = load_model(scratch.path("m"));
+      const auto loaded = load_classifier(scratch.path("m"));
       EXPECT_FALSE(loaded->is_training());
       EXPECT_TRUE(logits(*loaded).equal(logits(*model)));
       EXPECT_TRUE(informative(logits(*loaded)));
@@ -51,7 +51,7 @@ TEST(ModelFile, LoadingDrawsNoRandomNumbers) {
       SCOPED_TRACE(describe(config));
       save_model(*trained(config), scratch.path("m"), form);
       const at::Tensor before = generator.get_state();
-      load_model(scratch.path("m"));
+      load_classifier(scratch.path("m"));
       EXPECT_TRUE(generator.get_state().equal(before));
       make_model(config);
       EXPECT_FALSE(generator.get_state().equal(before)) << "a model that is not loaded does draw";
@@ -75,7 +75,7 @@ TEST(ModelFile, APackedModelIsLoadedWithoutFloats) {
     std::shared_ptr<Classifier> model;
     {
       const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocations);
-      model = load_model(scratch.path("m"));
+      model = load_classifier(scratch.path("m"));
     }
     const auto file = static_cast<std::int64_t>(std::filesystem::file_size(scratch.path("m")));
     EXPECT_GT(allocations->bytes, file / 2) << bits;
@@ -89,7 +89,7 @@ TEST(ModelFile, ATrainingFileTrainsOn) {
     SCOPED_TRACE(describe(config));
     const auto model = trained(config);
     save_model(*model, scratch.path("m"), SavedForm::training);
-    const auto loaded = load_model(scratch.path("m"));
+    const auto loaded = load_classifier(scratch.path("m"));
     for (const auto& m : {model, loaded}) train_a_step(*m, 5);
     EXPECT_TRUE(logits(*loaded).equal(logits(*model)));
     expect_same(state(*loaded), state(*model));
@@ -111,7 +111,7 @@ TEST(ModelFile, SavingLeavesTheLiveModelAlone) {
       EXPECT_TRUE(logits(*saved).equal(logits(*alone)));
       save_model(*saved, scratch.path("m"), form);
       EXPECT_FALSE(saved->is_training());
-      EXPECT_TRUE(logits(*load_model(scratch.path("m"))).equal(logits(*alone)));
+      EXPECT_TRUE(logits(*load_classifier(scratch.path("m"))).equal(logits(*alone)));
     }
 }
 
@@ -135,7 +135,7 @@ TEST(ModelFile, AFileOfTheFirstVersionLoads) {
       for (const auto& [name, layer] : layers::quant_layers(*model))
         ASSERT_EQ(file.tensors.erase(name + ".eps"), 1u) << name;
       data::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
-      EXPECT_TRUE(logits(*load_model(scratch.path("old"))).equal(logits(*model))) << arch << bits;
+      EXPECT_TRUE(logits(*load_classifier(scratch.path("old"))).equal(logits(*model))) << arch << bits;
     }
 }
 
@@ -150,7 +150,7 @@ TEST(ModelFile, AFileOfTheSecondVersionLoads) {
   file.metadata["bie"] = json.dump();
   file.metadata["crc32"] = std::to_string(data::checksum(file.tensors, json.dump()));
   data::save_safetensors(scratch.path("old"), file.tensors, file.metadata);
-  EXPECT_TRUE(logits(*load_model(scratch.path("old"))).equal(logits(*model)));
+  EXPECT_TRUE(logits(*load_classifier(scratch.path("old"))).equal(logits(*model)));
 }
 
 TEST(ModelFile, AVggSmallComesBack) {
@@ -159,14 +159,14 @@ TEST(ModelFile, AVggSmallComesBack) {
       trained({.arch = "vgg-small", .bits = 8, .image = {3, 8, 8}, .classes = 4, .hidden = 33, .linear_bits = 1});
   for (const SavedForm form : forms) {
     save_model(*model, scratch.path("m"), form);
-    EXPECT_TRUE(logits(*load_model(scratch.path("m"))).equal(logits(*model)));
+    EXPECT_TRUE(logits(*load_classifier(scratch.path("m"))).equal(logits(*model)));
   }
 }
 
 TEST(ModelFile, ConfigurationsAreReadBack) {
   for (const ModelConfig& config : every_model()) {
     const std::string json = config_json(config);
-    const ModelConfig read = parse_config(json, "some file");
+    const ModelConfig read = parse_config(json);
     EXPECT_EQ(config_json(read), json);
     EXPECT_EQ(read.weights, config.weights);
     EXPECT_EQ(read.norm, config.norm);
@@ -185,11 +185,11 @@ TEST(ModelFile, TheOldestVersionThatDescribesAModelIsWritten) {
   EXPECT_EQ(version(), 3);
   config.class_names = {"a", "b", "c"};
   EXPECT_EQ(version(), 3) << "older builds pass over it";
-  EXPECT_EQ(parse_config(config_json(config), "f").class_names, config.class_names);
+  EXPECT_EQ(parse_config(config_json(config)).class_names, config.class_names);
   config.normalise = true;
   EXPECT_EQ(version(), 4);
   config.bits_of = {{"head", 8}, {"block0", 4}};
-  const ModelConfig read = parse_config(config_json(config), "f");
+  const ModelConfig read = parse_config(config_json(config));
   EXPECT_EQ(read.bits_of, config.bits_of);
   EXPECT_TRUE(read.normalise);
   config.channel_scales = true;
@@ -211,7 +211,7 @@ TEST(ModelFile, TheDepthOfAnOldFileIsThatOfAnMlp) {
     json["depth"] = 7;
     ModelConfig wanted = config;
     wanted.depth = depth;
-    EXPECT_EQ(layer_names(parse_config(json.dump(), "f")), layer_names(wanted)) << arch;
+    EXPECT_EQ(layer_names(parse_config(json.dump())), layer_names(wanted)) << arch;
   }
 }
 
@@ -263,4 +263,37 @@ TEST(ModelFile, NamesAreThoseOfTheStateDict) {
 }
 
 }  // namespace
+/// Of a kind that this build does not know by itself.
+class Table : public Model {
+ public:
+  explicit Table(std::int64_t rows) : rows_(rows) { table_ = register_parameter("table", at::zeros({rows, 3})); }
+  at::Tensor forward(const at::Tensor& x) override { return table_.index_select(0, x); }
+  const char* kind() const override { return "table"; }
+  std::string description() const override { return "{\"rows\":" + std::to_string(rows_) + "}"; }
+
+  at::Tensor table_;
+
+ private:
+  std::int64_t rows_;
+};
+
+std::shared_ptr<Model> make_table(const std::string& description, std::int64_t bytes) {
+  return std::make_shared<Table>(description.find("\"rows\":2") != std::string::npos ? bytes / 12 : 1);
+}
+
+TEST(ModelFile, AModelOfAnotherKindIsAFileToo) {
+  const bie::test::Scratch scratch;
+  Table table(2);
+  table.table_.detach().copy_(at::arange(6).view({2, 3}));
+  save_model(table, scratch.path("m"));
+  std::vector<ModelKind> kinds = model_kinds();
+  kinds.push_back({"table", make_table});
+  const auto loaded = load_model(scratch.path("m"), kinds);
+  EXPECT_STREQ(loaded->kind(), "table");
+  EXPECT_TRUE(loaded->forward(at::ones({1}, at::kLong)).equal(at::arange(3, 6, at::kFloat).view({1, 3})));
+  EXPECT_FALSE(loaded->is_training());
+  bie::test::expect_sentence(bie::test::refusal([&] { load_model(scratch.path("m")); }), scratch.path("m"),
+                             "the kind of model is \"table\", which this build does not know");
+}
+
 }  // namespace bie::models::test

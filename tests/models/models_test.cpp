@@ -1,5 +1,5 @@
 // make_model: shapes, counts and refusals of every architecture and width.
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -58,7 +58,7 @@ TEST_F(NetDescription, TheFileRemembersIt) {
   for (const int bits : {32, 8, 4}) {
     const auto model = trained(load(good, bits));
     save_model(*model, scratch_.path("m"));
-    const auto loaded = load_model(scratch_.path("m"));
+    const auto loaded = load_classifier(scratch_.path("m"));
     EXPECT_TRUE(logits(*loaded).equal(logits(*model))) << bits;
     EXPECT_EQ(layers_json(loaded->config().layers), layers_json(model->config().layers));
   }

@@ -1,7 +1,7 @@
 // Models whose every tensor has left its initial value, for tests of their files.
 #pragma once
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 
 namespace bie::models::test {

@@ -118,13 +118,38 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
 
 
+# Weight-only tiles to (register, multiplications in a turn of the loop of six rows: of 4-bit codes, of opened ones).
+WEIGHT_ONLY_TILES = {"avx512bw/weight_only_gemm": ("zmm", 48), "avx2/weight_only_gemm": ("ymm", 12)}
+
+
+def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build):
+    for name, (register, wanted) in WEIGHT_ONLY_TILES.items():
+        library, stem = name.split("/")
+        path = next(build.glob(f"src/kernels/**/bie_kernels_{library}.dir/cpu/*/{stem}.cpp.o"))
+        full = [body for body in loops(path) if sum(t.startswith("vfmadd") and register in t for t in body) == wanted]
+        assert full, f"{name} has no loop with {wanted} multiplications"
+        bad = [[t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)] for body in full]
+        assert [] in bad, f"{name}: {bad}"
+
+
+def test_every_weight_only_variant_is_checked(bie):
+    kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
+    names = {k["name"] for k in kernels if k["name"].startswith("weight_only_gemm_")}
+    plain = {"weight_only_gemm_portable", "weight_only_gemm_reference"}
+    assert names - plain == {"weight_only_gemm_" + name.split("/")[0] for name in WEIGHT_ONLY_TILES}
+
+
 # Source of src/kernels/cpu/passes to an instruction that its loops have eight of at once.
 PASSES = {
     "amax_codes": "vroundps",
     "block_tail": "vmulps",
     "diode_mix": "vsqrtps",
+    "embedding": "vmulps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
+    "weight_only": "vaddps",
+    "weight_only_tile": "vfmadd231ps",
+    "weight_values": "vsqrtps",
 }
 
 

@@ -121,7 +121,7 @@ TEST_F(Forms, AFileOfATrainedModelPredictsTheSame) {
     for (const models::SavedForm saved : {models::SavedForm::packed, models::SavedForm::training}) {
       const std::string path = scratch.path("a"), again = scratch.path("b");
       models::save_model(*model, path, saved);
-      const auto loaded = models::load_model(path);
+      const auto loaded = models::load_classifier(path);
       EXPECT_TRUE(loaded->forward(data.test_images).equal(logits));
       models::save_model(*loaded, again, saved);
       EXPECT_EQ(bie::test::read_file(again), bie::test::read_file(path));

@@ -139,7 +139,7 @@ TEST_F(PostTrainingTest, ChannelsOfTheirOwnWithoutANorm) {
       if (name == "inner") continue;  // its weights are as they were
       EXPECT_LT(many.layers[i].error, one.layers[i].error) << name;
     }
-    auto* head = layers::quant_layers(*many.model).at("head");
+    auto* head = layers::layers_of<layers::IntegerLayer>(*many.model).at("head");
     EXPECT_GT(head->channel_scale[0].item<float>(), 20 * head->channel_scale[1].item<float>());
   }
 }
@@ -151,7 +151,7 @@ TEST_F(PostTrainingTest, ScalesGoIntoANormWhereThereIsOne) {
   o.bits_of = {{"head", 4}};
   const PostTrained result = quantize(*model, data_.train_images, o);
   EXPECT_TRUE(result.model->config().channel_scales);
-  const auto layers = layers::quant_layers(*result.model);
+  const auto layers = layers::layers_of<layers::IntegerLayer>(*result.model);
   EXPECT_TRUE(layers.at("head")->channel_scale.defined());
   EXPECT_FALSE(layers.at("conv2.product")->channel_scale.defined());
 }
@@ -168,7 +168,7 @@ TEST_F(PostTrainingTest, TheFileIsTheModel) {
       const PostTrained result = quantize(*model, data_.train_images, o);
       EXPECT_EQ(result.model->quant_layers().size(), 4u);
       models::save_model(*result.model, scratch.path("m"));
-      const auto loaded = models::load_model(scratch.path("m"));
+      const auto loaded = models::load_classifier(scratch.path("m"));
       EXPECT_TRUE(logits(*loaded, data_.test_images).equal(logits(*result.model, data_.test_images)));
       EXPECT_EQ(loaded->config().bits_of, o.bits_of);
     }
@@ -186,7 +186,7 @@ TEST_F(PostTrainingTest, TheFloatNetIsLeftAlone) {
 TEST_F(PostTrainingTest, SaturatedSharesAreCounted) {
   const auto model = lenet();
   const PostTrained result = quantize(*model, data_.train_images, {});
-  auto* conv = layers::quant_layers(*result.model).at("conv2.product");
+  auto* conv = layers::layers_of<layers::IntegerLayer>(*result.model).at("conv2.product");
   at::Tensor seen;
   result.model->set_probe([&](const std::string& name, const at::Tensor& x) {
     if (name == "conv2") seen = x.clone();

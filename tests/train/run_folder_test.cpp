@@ -168,7 +168,7 @@ TEST_F(RunEnd, EpochsKnowStepSizesAndFlips) {
     EXPECT_EQ(last.flipped.empty(), bits != 1);
     double flipped = 0, weights = 0;
     for (const models::ProductLayer& product : model->products()) {
-      const auto* layer = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
+      const auto* layer = dynamic_cast<const layers::IntegerLayer*>(product.layer.get());
       if (layer == nullptr) continue;
       if (bits == 8) {
         EXPECT_EQ(last.step_sizes.at(product.name), layer->scale_a.item<double>());

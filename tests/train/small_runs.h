@@ -6,7 +6,7 @@
 #include <array>
 #include <memory>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/train/trainer.h"
 
 namespace bie::train::test {

@@ -474,7 +474,7 @@ TEST_F(Trainer, DigitsAreLearntAtEveryWidth) {
     EXPECT_GE(result.test_accuracy, 0.93) << bits;
     const bie::test::Scratch scratch;
     models::save_model(*model, scratch.path("m"));
-    const auto loaded = models::load_model(scratch.path("m"));
+    const auto loaded = models::load_classifier(scratch.path("m"));
     EXPECT_EQ(accuracy(*loaded, digits.test_images, digits.test_labels), result.test_accuracy) << bits;
   }
 }

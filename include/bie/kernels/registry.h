@@ -11,6 +11,7 @@
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
 #include "bie/kernels/diode_mix.h"
+#include "bie/kernels/embedding.h"
 #include "bie/kernels/gradient.h"
 #include "bie/kernels/input_grad.h"
 #include "bie/kernels/int4_conv2d.h"
@@ -19,15 +20,18 @@
 #include "bie/kernels/int8_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
+#include "bie/kernels/weight_format.h"
+#include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_values.h"
 
 namespace bie::kernels {
 
-/// The products of codes of one width, on one kind of device.
+/// The products of activations of one code with weights of one format, on one kind of device.
 template <class Gemm, class Conv2d>
 struct ProductsOf {
   const char* name;  ///< "b1xb1": the tables are b1xb1_gemm and b1xb1_conv2d
-  Dtype code;        ///< bits, s4 or s8
-  int bits;
+  Dtype code;        ///< of the activation: bits, s4 or s8
+  WeightFormat weight;
   Gemm gemm;
   Conv2d conv2d;
 };
@@ -59,6 +63,9 @@ void for_each_table(const Visit& visit) {
   visit("input_grad", input_grad_table());
   visit("diode_mix", diode_mix_table());
   visit("block_tail", block_tail_table());
+  visit("weight_only_gemm", weight_only_gemm_table());
+  visit("weight_values", weight_values_table());
+  visit("embedding", embedding_table());
 }
 
 }  // namespace bie::kernels

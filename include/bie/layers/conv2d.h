@@ -31,7 +31,6 @@ class BinaryConv2dImpl : public BinaryLayer {
  private:
   at::Tensor prepack(const at::Tensor& packed) const override;
   void check_input(const at::Tensor& x) const override;
-  at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
 
   BinaryConv2dOptions options_;
 };

@@ -31,7 +31,6 @@ class BinaryLinearImpl : public BinaryLayer {
 
  private:
   at::Tensor prepack(const at::Tensor& packed) const override;
-  at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
 
   BinaryLinearOptions options_;
   std::int64_t gemm_kernel_id_ = 3;
@@ -43,7 +42,7 @@ struct QLinearOptions {
   bool latent = true;  ///< keep the weight as a float that any optimizer trains; else int8 codes for DiodeMix
   bool bias = false;   ///< an output bias
   ops::GradMode grad_mode = ops::GradMode::exact;
-  bool channel_scales = false;  ///< a scale for each output, beside scale_w: QuantLayer::channel_scale
+  bool channel_scales = false;  ///< a scale for each output, beside scale_w: IntegerLayer::channel_scale
 };
 
 /// 8- or 4-bit weights and activations; see ops::q8_linear and ops::q4_linear.

@@ -1,7 +1,7 @@
 // What the 8- and 4-bit layers share: how their weight is scaled, coded and packed.
 #pragma once
 
-#include "bie/layers/quant_layer.h"
+#include "bie/layers/integer_layer.h"
 
 namespace bie::layers {
 
@@ -9,7 +9,7 @@ namespace bie::layers {
 /// at 4 bits with the one that prepare_params fixed, scale_w = max(2 * mean|w| / 5.6345, eps), or that came with it
 /// from a file. A layer that is not latent holds int8 codes once prepared, w = code * scale_w, and DiodeMix trains the
 /// codes. An unprepared layer prepares itself on its first training forward.
-class NbitLayer : public QuantLayer {
+class NbitLayer : public IntegerLayer {
  public:
   void prepare_params() override;
   /// Gives a prepared float 4-bit weight the scale of its present values. Other weights stay as they are: at 8 bits
@@ -19,24 +19,18 @@ class NbitLayer : public QuantLayer {
   void set_codes(const at::Tensor& codes, const at::Tensor& scale);
 
  protected:
-  explicit NbitLayer(Traits traits) : QuantLayer(std::move(traits)) {}
+  explicit NbitLayer(Traits traits) : IntegerLayer(std::move(traits)) {}
 
   Packed pack() const override;
   void set_prepared(bool prepared) override { prepared_ = prepared; }
   double first_batch_factor() const override;
   at::Tensor float_weight_scale() const override;
-  at::Tensor known_layout(const at::Tensor& packed, bool has_scales) const override;
-  /// eps as a number, read again when it was written: a pass on CUDA does not wait for it.
-  double smallest_step() const;
 
  private:
-  at::Tensor weight_scale() const;
-  at::Tensor packed(const at::Tensor& codes) const;
+  /// Undefined where the scale is taken anew from the weight.
+  at::Tensor fixed_scale() const;
 
-  bool prepared_ = false;   // at 4 bits scale_w is the float weight's
-  mutable std::mutex eps_;  // the next two
-  mutable Seen eps_seen_;
-  mutable double eps_value_ = 0;
+  bool prepared_ = false;  // at 4 bits scale_w is the float weight's
 };
 
 /// renew_weight_scale of every 4-bit layer inside a module.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::models {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/train/task.h"
 
 namespace bie::train {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::train {
 

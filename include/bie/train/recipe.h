@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 #include "bie/optim/schedule.h"
 
 namespace bie::train {

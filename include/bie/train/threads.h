@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 namespace bie::train {
 

@@ -17,7 +17,6 @@ class SignsConv2d(ConvLayer):
     """Sizes of a 1-bit convolution and what lies outside its image."""
 
     _bits = 1
-    _packed_type = torch.uint8
     _integer_parameter = SignsParameter
 
     def __init__(
@@ -61,13 +60,6 @@ class PackedSignsConv2d(SignsLayer, SignsConv2d):
     def _prepack(self, packed: Tensor) -> Tensor:
         kernel = self._geometry["kernel_size"]
         return ops.binary_conv2d_prepack(packed, self.in_channels, kernel, self.groups, self.padding_value)
-
-    def _to_file(self, packed: Tensor) -> Tensor:
-        return packed.view(self._packed_shape())
-
-    def _from_file(self, qweight: Tensor) -> Tensor:
-        # The operator reads filters of any shape but flat ones, and tells by the tensor whether its panels are stale.
-        return qweight if qweight.dim() > 1 else qweight.view(self.out_channels, self._row_bytes())
 
     def _options(self, panels: Tensor | None = None, anchor: Tensor | None = None) -> dict[str, Any]:
         options = super()._options(panels, anchor)

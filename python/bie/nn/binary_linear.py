@@ -20,7 +20,6 @@ class SignsLinear(LinearLayer):
     """Sizes of a 1-bit linear layer, the layouts of its packed weight and the inputs that fit."""
 
     _bits = 1
-    _packed_type = torch.uint8
     _integer_parameter = SignsParameter
 
     def __init__(
@@ -50,12 +49,9 @@ class SignsLinear(LinearLayer):
         """BITorch Engine's flat layout of ``qweight`` (``signs_to_layout``); ``None`` for packed rows."""
         return None
 
-    def _rows_shape(self) -> tuple[int, int]:
-        return (self.out_features, (self.in_features + 7) // 8)
-
     def _packed_shape(self) -> tuple[int, ...]:
         if self._stored_layout() is None:
-            return self._rows_shape()
+            return super()._packed_shape()
         return (self.out_features * self.in_features // 8,)
 
     def _to_file(self, packed: Tensor) -> Tensor:
@@ -68,19 +64,11 @@ class SignsLinear(LinearLayer):
             return qweight
         return ops.signs_from_layout(qweight, self.out_features, self.in_features, layout)
 
-    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
-        n, k = self.out_features, self.in_features
-        if packed.dtype != torch.uint8:
-            return None
-        if tuple(packed.shape) == self._rows_shape():
-            return self._to_file(packed)
-        if packed.dim() != 1 or packed.numel() * 8 != n * k:
-            return None
-        if self._stored_layout() is not None and has_scales == (self.scale_a is not None):
+    def _read_packed(self, packed: Tensor, has_scales: bool, name: str) -> Tensor:
+        own = self._stored_layout() is not None and has_scales == (self.scale_a is not None)
+        if own and packed.dtype == torch.uint8 and tuple(packed.shape) == self._packed_shape():
             return packed
-        # Of BITorch Engine's classes with flat bytes only the CPU's has no scales.
-        layout = "columns" if not has_scales else "btc" if k % 128 == 0 and n % 8 == 0 else "bstc"
-        return self._to_file(ops.signs_from_layout(packed, n, k, layout))
+        return super()._read_packed(packed, has_scales, name)
 
     def _check_forward(self, x: Tensor) -> None:
         self._check_tensor(x)

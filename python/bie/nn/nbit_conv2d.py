@@ -39,9 +39,6 @@ class CodesConv2d(CodesLayer, ConvLayer):
         options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
         super().__init__(*sizes, bias, device, dtype, **options)
 
-    def _packed_label(self) -> tuple[int, ...]:
-        return tuple(self._weight_shape) if self._bits == 8 else super()._packed_label()
-
     def _check_forward(self, x: Tensor) -> None:
         self._check_image(x)
         self._check_dtype(x)

@@ -36,9 +36,6 @@ class CodesLinear(CodesLayer, LinearLayer):
     def _codes_width(self) -> int:
         return self.in_features if self._bits == 8 else (self.in_features + 1) // 2
 
-    def _packed_shape(self) -> tuple[int, ...]:
-        return (self.out_features, self._codes_width())
-
     def _check_forward(self, x: Tensor) -> None:
         self._check_tensor(x)
         self._check_dtype(x)

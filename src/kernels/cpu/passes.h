@@ -10,6 +10,7 @@
 #include "bie/kernels/block_tail.h"
 #include "bie/kernels/diode_mix.h"
 #include "bie/kernels/dtype.h"
+#include "bie/kernels/weight_format.h"
 #include "kernels/arithmetic/amax_factor.h"
 #include "kernels/arithmetic/estimator.h"
 
@@ -73,13 +74,62 @@ struct BlockTailPasses {
   void (*pool_line)(const float* x, std::int64_t pool, std::int64_t count, float* y);
 };
 
-#define BIE_PASSES(set)                           \
-  namespace set {                                 \
-  extern const GradientPasses gradient_passes;    \
-  extern const InputGradPasses input_grad_passes; \
-  extern const AmaxCodesPasses amax_codes_passes; \
-  extern const DiodeMixPasses diode_mix_passes;   \
-  extern const BlockTailPasses block_tail_passes; \
+/// What surrounds a tile of weight-only products.
+struct WeightOnlyPasses {
+  /// x as float32, times factor where that is not null.
+  void (*floats)(const void* x, Dtype dtype, const float* factor, std::int64_t count, float* to);
+  /// Of 16 sums side by side, which are then added in halves.
+  float (*sum)(const float* x, std::int64_t count);
+  /// y + bias (null: y), rounded.
+  void (*results)(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype);
+};
+
+/// Scales and zeros of a group, as floats; `zero` is not null.
+struct GroupNumbers {
+  const float *scale, *zero;
+  float middle;
+};
+
+/// Of `count` outputs of one packed row, whose codes begin at `bit` of the words `low` and may go on in `high` (else
+/// null). `first` is the element of W that the first of them is.
+struct WeightValuesPasses {
+  void (*codes)(const std::uint32_t* low, const std::uint32_t* high, int bit, int bits, std::int64_t count,
+                std::int32_t* codes);
+  void (*put)(const std::int32_t* codes, int bit, int bits, std::int64_t count, std::uint32_t* low,
+              std::uint32_t* high);
+  void (*values)(const std::int32_t* codes, Offset offset, const GroupNumbers& n, std::int64_t count, float* w);
+  void (*positions)(const float* w, Offset offset, const GroupNumbers& n, std::int64_t count, float* v);
+  void (*nearest)(const float* v, float top, std::int64_t count, std::int32_t* codes);
+  void (*at_random)(const float* v, float lowest, float top, std::uint64_t random, std::int64_t first,
+                    std::int64_t count, std::int32_t* codes);
+  /// u, from the gradient and the moments, which move; from the gradient alone where l is null.
+  void (*directions)(const void* grad, Dtype grad_dtype, void* l, void* s, Dtype moments, const AdamNumbers& numbers,
+                     std::uint64_t random, std::int64_t first, std::int64_t count, float* u);
+  void (*move)(float* w, const float* u, const std::uint16_t* rest, const AdamNumbers& numbers, float rate,
+               std::int64_t count);
+  void (*keep_rest)(const float* w, const float* coded, std::uint64_t random, std::int64_t first, std::int64_t count,
+                    std::uint16_t* rest);
+  void (*add)(const float* x, std::int64_t count, float* sum);
+};
+
+/// Of one row of signs, a bit or a byte each; `first` is the element of y, or of the moment, that its first sign is.
+struct EmbeddingPasses {
+  void (*lookup)(const std::uint8_t* row, bool is_packed, float scale, std::int64_t dim, void* y, Dtype dtype,
+                 std::int64_t first);
+  void (*step)(std::uint8_t* row, bool is_packed, const float* votes, std::int64_t dim, void* moment, Dtype dtype,
+               std::int64_t first, float lr, float d2, std::uint64_t random);
+};
+
+#define BIE_PASSES(set)                                 \
+  namespace set {                                       \
+  extern const GradientPasses gradient_passes;          \
+  extern const InputGradPasses input_grad_passes;       \
+  extern const AmaxCodesPasses amax_codes_passes;       \
+  extern const DiodeMixPasses diode_mix_passes;         \
+  extern const BlockTailPasses block_tail_passes;       \
+  extern const WeightOnlyPasses weight_only_passes;     \
+  extern const WeightValuesPasses weight_values_passes; \
+  extern const EmbeddingPasses embedding_passes;        \
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)

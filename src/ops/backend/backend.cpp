@@ -12,15 +12,15 @@ namespace {
 
 Backend cpu_backend() {
   using namespace cpu;
-  return {block_tails(), conv_grads(), diode_mix(),  gradients(), input_gradients(),
-          packing(),     products(),   quantizers(), tuning()};
+  return {block_tails(), conv_grads(), diode_mix(),  embeddings(), gradients(),  input_gradients(),
+          packing(),     products(),   quantizers(), tuning(),     weight_only()};
 }
 
 #if BIE_WITH_CUDA
 Backend cuda_backend() {
   using namespace cuda;
-  return {block_tails(), conv_grads(), diode_mix(),  gradients(), input_gradients(),
-          packing(),     products(),   quantizers(), tuning()};
+  return {block_tails(), conv_grads(), diode_mix(),  embeddings(), gradients(),  input_gradients(),
+          packing(),     products(),   quantizers(), tuning(),     weight_only()};
 }
 #endif
 

@@ -17,7 +17,6 @@ from bie.weights.parameters import CodesParameter
 class CodesLayer(QuantLayer):
     """Mixin, before the base of a kind: weights and activations are 8- or 4-bit codes times one scale."""
 
-    _packed_type = torch.int8
     _integer_parameter = CodesParameter
     _scaled = True
     _scale_read: tuple[Seen, bool] | None = None  # scale_w when it was last read, and whether it was set
@@ -51,20 +50,13 @@ class CodesLayer(QuantLayer):
             options["reference_grad"] = True
         return options
 
-    def _quantize(self, weight: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
-        quantize = ops.q8_quantize if self._bits == 8 else ops.q4_quantize
-        return quantize(weight, scale, self._smallest_step)
-
     def _weight_scale(self) -> Tensor:
-        """8 bits: 2 mean|w| / 11.269; 4 bits: max(2 mean|w| / 5.6345, eps), once."""
+        """What a float weight is coded by: at 4 bits once, at 8 anew each time."""
         tracing = torch.compiler.is_compiling()
         if self._bits == 4 and not tracing and self._prepared:
             return self.scale_w
-        scale = self._quantize(self.weight.detach(), None)[1]
-        if self._bits == 8:
-            return scale
-        scale = scale.clamp_min(self._smallest_step)
-        return torch.where(self.scale_w == 1, scale, self.scale_w) if tracing else scale
+        scale = ops.weight_scale(self.weight.detach(), self._bits, self._smallest_step)
+        return torch.where(self.scale_w == 1, scale, self.scale_w) if tracing and self._bits == 4 else scale
 
     def _prepare_codes(self) -> None:
         """Sets the scale of a latent 4-bit weight; makes codes of the weight of a layer that is not latent. Once."""
@@ -81,7 +73,7 @@ class CodesLayer(QuantLayer):
             if self._latent:
                 self.scale_w.copy_(scale)
             else:
-                self._make_integer(self._quantize(weight.detach(), scale)[0], scale)
+                self._make_integer(*ops.prepare_weight(weight.detach(), self._bits, scale, self._smallest_step))
 
     def prepare_params(self) -> None:
         """``scale_w`` of a latent 4-bit weight, once; int8 codes of the weight of a layer that is not ``latent``."""
@@ -105,13 +97,9 @@ class CodesLayer(QuantLayer):
         return self._bits == 4 and self.weight.is_floating_point()
 
     def _pack(self) -> tuple[Tensor, Tensor | None]:
-        codes, scale = self.weight.detach(), self.scale_w
-        if codes.is_floating_point():
-            # The scale comes back, or NaN on CUDA where the weight is not finite.
-            codes, scale = self._quantize(codes, self._weight_scale())
-        if self._bits == 4:
-            codes = ops.pack_int4(codes.reshape(self._weight_shape[0], -1))
-        return codes.view(self._packed_shape()), scale
+        weight = self.weight.detach()
+        scale = self._weight_scale() if weight.is_floating_point() else self.scale_w
+        return ops.pack_weight(weight, self._bits, scale, self._smallest_step)
 
     def _check_dtype(self, x: Tensor) -> None:
         if x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.int8):

@@ -49,30 +49,16 @@ class ConvLayer(QuantLayer):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
 
-    def _row_bytes(self) -> int:
-        """Of a packed filter's row."""
-        return math.ceil(math.prod(self._weight_shape[1:]) * self._bits / 8)
-
-    def _packed_label(self) -> tuple[int, ...]:
-        """``[out, kh, kw, bytes of the channels]`` where those are whole, else flat rows."""
-        out, channels, kh, kw = self._weight_shape
-        if channels * self._bits % 8 == 0:
-            return out, kh, kw, channels * self._bits // 8
-        return out, self._row_bytes()
-
     def _packed_shape(self) -> tuple[int, ...]:
-        return (math.prod(self._flat_rows()),) if self._packed_flat else self._packed_label()
+        label = super()._packed_shape()
+        return (math.prod(label),) if self._packed_flat else label
 
-    def _flat_rows(self) -> tuple[int, int]:
-        return self.out_channels, self._row_bytes()
+    def _to_file(self, packed: Tensor) -> Tensor:
+        return packed.view(self._packed_shape())
 
-    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
-        """The shape is a label: the same bytes as flat rows, or flat, are known too."""
-        rows = self._flat_rows()
-        known = (self._packed_shape(), self._packed_label(), rows, (math.prod(rows),))
-        if packed.dtype != self._packed_type or tuple(packed.shape) not in known:
-            return None
-        return packed.reshape(self._packed_shape())
+    def _from_file(self, qweight: Tensor) -> Tensor:
+        # The operators read filters of any shape but flat ones, and tell by the tensor whether their panels are stale.
+        return qweight if qweight.dim() > 1 else qweight.view(super()._packed_shape())
 
     def _check_image(self, x: Tensor) -> None:
         self._check_tensor(x)

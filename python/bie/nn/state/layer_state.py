@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn.state.integer_weight import IntegerWeight, alive, owners
 from bie.nn.state.seen import Seen
@@ -38,7 +39,6 @@ class _Sources(NamedTuple):
 class LayerState(IntegerWeight, nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
-    _packed_type: ClassVar[torch.dtype]
     _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
     _scale_w_is_parameter: ClassVar[bool] = False  # as in some of BITorch Engine's classes
     _groups = 1  # of a convolution: x has that many times the channels of the weight
@@ -110,7 +110,7 @@ class LayerState(IntegerWeight, nn.Module):
 
     def _packed_shape(self) -> tuple[int, ...]:
         """Shape of ``qweight``."""
-        raise NotImplementedError
+        return tuple(ops.packed_weight_shape(self._weight_shape, self._bits))
 
     def _to_file(self, packed: Tensor) -> Tensor:
         """``qweight`` as it is stored, from the form that kernels read."""
@@ -119,10 +119,9 @@ class LayerState(IntegerWeight, nn.Module):
     def _from_file(self, qweight: Tensor) -> Tensor:
         return qweight
 
-    def _known_layout(self, packed: Tensor, has_scales: bool) -> Tensor | None:
-        """``qweight`` in this layer's layout from that of a file; ``None`` for no layout that is known."""
-        fits = packed.dtype == self._packed_type and tuple(packed.shape) == self._packed_shape()
-        return packed if fits else None
+    def _read_packed(self, packed: Tensor, has_scales: bool, name: str) -> Tensor:
+        """``qweight`` in this layer's layout from that of a file; a ``ValueError`` that begins with ``name``."""
+        return self._to_file(ops.read_packed_weight(packed, self._weight_shape, self._bits, has_scales, name))
 
     def _forget(self) -> None:
         """Forgets what was derived from the weight."""
@@ -165,27 +164,23 @@ class LayerState(IntegerWeight, nn.Module):
         self.qweight = None
         weight = x.detach().to(device=self._device(), dtype=self._float_dtype(), copy=True).contiguous()
         if self.channel_scale is not None:
-            sizes = weight.abs().mean(tuple(range(1, weight.dim())), dtype=torch.float64)
-            ratios = torch.where(sizes > 0, sizes / sizes.mean(), 1).float()
-            self.channel_scale.copy_(ratios)
-            weight /= ratios.to(weight.dtype).view(-1, *[1] * (weight.dim() - 1))
+            weight, scales = ops.split_channels(weight)
+            self.channel_scale.copy_(scales)
         self._set_weight(weight)
         self._unprepare()
 
     def set_quantized_weight_data(self, x: Tensor) -> None:
         """Takes a packed weight in place of any other form; ``ShapeError`` unless it has the layer's packed shape."""
-        if not hasattr(type(self), "_packed_type"):  # a base class knows no layout
+        if not hasattr(type(self), "_bits"):  # a base class knows no layout
             self.qweight = x.detach()
             return
-        known = self._known_layout(x.detach(), self.scale_a is not None)
-        if known is None:
-            raise ShapeError(f"{type(self).__name__}: qweight is {list(x.shape)} of {x.dtype}, {self._packed_wanted()}")
+        try:
+            known = self._read_packed(x.detach(), self.scale_a is not None, f"{type(self).__name__}: qweight")
+        except ValueError as error:
+            raise ShapeError(str(error)) from None
         self._set_weight(None)
         self.qweight = known.to(self._device())
         self._prepare_evaluation()
-
-    def _packed_wanted(self) -> str:
-        return f"{list(self._packed_shape())} of {self._packed_type} is wanted"
 
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """Packs the weight into ``qweight`` and sets ``scale_w``; with ``qweight_only`` the weight is dropped."""

@@ -15,12 +15,10 @@ class SignsLayer(QuantLayer):
     symmetric: bool
 
     def _pack(self) -> tuple[Tensor, Tensor | None]:
-        weight = self.weight.detach()
-        scale = self._training_scale() if weight.is_floating_point() else self.scale_w
-        return ops.pack_signs(weight.flatten(1)), scale
+        return ops.pack_weight(self.weight.detach(), 1, self.scale_w)
 
     def _training_scale(self) -> Tensor | None:
-        return self.weight.detach().abs().mean(dtype=torch.float64).float()
+        return ops.weight_scale(self.weight.detach(), 1)
 
     def _first_batch_factor(self) -> float:
         return 2.0 if self.symmetric else 4.0
@@ -40,7 +38,7 @@ class TrainedSignsLayer(SignsLayer):
             self._adopt()
         elif not self._latent:
             with torch.no_grad():
-                self._make_integer(*ops.binary_init(weight.detach()))
+                self._make_integer(*ops.prepare_weight(weight.detach(), 1))
 
     def set_weight_data(self, x: Tensor) -> None:
         """As the base's, then ``prepare_params``."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+from bie._operators import ops
 
 if TYPE_CHECKING:
     from bie.nn.state.layer_state import LayerState
@@ -26,44 +27,12 @@ class StagedState:
     unexpected: list[str] = field(default_factory=list)
 
 
-def _refuse(entry: str, tensor: Tensor, wanted: str) -> ValueError:
-    return ValueError(f"the entry '{entry}' is {list(tensor.shape)} of {tensor.dtype}, {wanted}")
-
-
-def _finite(entry: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor, if its values are numbers in the dtype that the layer will hold them in."""
-    if not tensor.is_meta and not bool(torch.isfinite(tensor.to(dtype)).all()):
-        raise ValueError(f"the entry '{entry}' holds NaN or infinity in {dtype}")
-    return tensor
-
-
-def _vector(entry: str, tensor: Tensor, like: Tensor) -> Tensor:
-    if tensor.shape != like.shape or not tensor.is_floating_point():
-        raise _refuse(entry, tensor, f"{list(like.shape)} of a floating-point dtype is wanted")
-    return _finite(entry, tensor, like.dtype)
-
-
 def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
     """The 0-dim float32 of an entry for the scale ``name``; ``ValueError`` for what cannot be one."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
-    if tensor.numel() != 1 or not tensor.is_floating_point():
-        raise _refuse(entry, tensor, "one floating-point number is wanted")
-    least = {"scale_w": 0.0, "eps": 1e-30}.get(name, -math.inf)  # a learned one may have crossed zero
-    scale = tensor.reshape(()).float()
-    if not scale.is_meta and not (math.isfinite(float(scale)) and float(scale) >= least):
-        raise ValueError(f"the entry '{entry}' is {float(tensor)}")
-    return scale
-
-
-def _weight(layer: LayerState, entry: str, tensor: Tensor) -> Tensor:
-    if tensor.shape != layer._weight_shape or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
-        raise _refuse(entry, tensor, f"{list(layer._weight_shape)} of int8 or a floating-point dtype is wanted")
-    if tensor.dtype == torch.int8:
-        if layer._bits == 4 and not tensor.is_meta and (int(tensor.min()) < -8 or int(tensor.max()) > 7):
-            raise ValueError(f"the entry '{entry}' holds codes outside [-8, 7]")
-        return tensor
-    return _finite(entry, tensor, layer._float_dtype())
+    least = {"scale_w": 0.0, "eps": 1e-30}.get(name)  # a learned one may have crossed zero
+    return ops.check_scale_entry(tensor, least, f"the entry '{entry}'")
 
 
 def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> StagedState:
@@ -82,20 +51,16 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         elif not isinstance(tensor, Tensor):
             raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
         elif name in _VECTORS:
-            staged.values[name] = _vector(entry, tensor.detach(), place)
+            ops.check_vector_entry(tensor, place.shape[0], place.dtype, f"the entry '{entry}'")
+            staged.values[name] = tensor.detach()
         elif name in _SCALES:
             staged.values[name] = check_scale(entry, name, tensor.detach())
         elif name == "weight":
-            staged.values[name] = _weight(layer, entry, tensor.detach())
+            shape, dtype = layer._weight_shape, layer._float_dtype()
+            ops.check_weight_entry(tensor, shape, layer._bits, dtype, f"the entry '{entry}'")
+            staged.values[name] = tensor.detach()
         else:
-            try:
-                packed = layer._known_layout(tensor.detach(), has_scales)
-            except ValueError as error:
-                raise ValueError(f"the entry '{entry}' cannot be read: {error}") from error
-            if packed is None:
-                kind = f"{type(layer).__name__} with weight {list(layer._weight_shape)}"
-                raise _refuse(entry, tensor, f"no layout of a {kind}; {layer._packed_wanted()}")
-            staged.values[name] = packed
+            staged.values[name] = layer._read_packed(tensor.detach(), has_scales, f"the entry '{entry}'")
     wanted = [name for name in (*_VECTORS, "scale_a", "scale_w") if getattr(layer, name, None) is not None]
     staged.missing = [name for name in wanted if name not in staged.values]
     if "weight" not in staged.values and "qweight" not in staged.values:

@@ -1,18 +1,12 @@
-// The architectures of `bie train`: image classifiers whose inner layers have 32, 8, 4 or 1 bit.
+// What a classifier is made of: its architecture, sizes and bits.
 #pragma once
-
-#include <torch/nn/module.h>
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "bie/layers/quant_layer.h"
 
 namespace bie::models {
 
@@ -71,61 +65,9 @@ std::vector<std::string> layer_names(const ModelConfig& config);
 /// sizes alone. A ValueError for an unknown architecture, bit width or size.
 std::int64_t weight_count(const ModelConfig& config);
 
-/// Sees the input of each linear and convolution while a classifier runs.
-using Probe = std::function<void(const std::string& layer, const at::Tensor& input)>;
-
-/// A linear or convolution of a classifier.
-struct ProductLayer {
-  std::string name;                          ///< as in layer_names
-  std::shared_ptr<torch::nn::Module> layer;  ///< torch's Linear or Conv2d, or a layers::QuantLayer
-  std::shared_ptr<torch::nn::Module> norm;   ///< the BatchNorm behind it; undefined where there is none
-};
-
-class Product;
-
-/// [batch, channels, height, width] float to [batch, classes] logits. The last layer is float, the first too, unless
-/// the configuration says otherwise.
-class Classifier : public torch::nn::Module {
- public:
-  virtual at::Tensor forward(const at::Tensor& images) = 0;
-
-  const ModelConfig& config() const { return config_; }
-  /// Quantised layers in the order of the forward pass; none at 32 bits.
-  const std::vector<std::shared_ptr<layers::QuantLayer>>& quant_layers() const { return quant_layers_; }
-  /// All linears and convolutions in the order of the forward pass, the head last.
-  std::vector<ProductLayer> products() const;
-  /// An empty one takes it away.
-  void set_probe(const Probe& probe);
-  std::int64_t weight_count() const { return models::weight_count(config_); }
-  /// Elements of the quantised weights.
-  std::int64_t quantised_count() const;
-
- protected:
-  explicit Classifier(const ModelConfig& config) : config_(config) {}
-  void add_product(const std::shared_ptr<Product>& product, const std::shared_ptr<torch::nn::Module>& norm);
-
- private:
-  struct Member {
-    std::shared_ptr<Product> product;
-    std::shared_ptr<torch::nn::Module> norm;
-  };
-  ModelConfig config_;
-  std::vector<Member> members_;
-  std::vector<std::shared_ptr<layers::QuantLayer>> quant_layers_;
-};
-
-/// With w for `width` and d for `depth`:
-/// mlp:       linear, then d inner linears, then Linear; each but the last followed by BatchNorm and PReLU.
-/// lenet:     5x5 conv w, pool, inner 5x5 conv 2w, pool, inner linear, Linear.
-/// vgg-small: d 3x3 convs of w, pool, d of 2w, pool, d of 4w, pool, with BatchNorm and ReLU, Linear.
-/// resnet20:  3x3 conv w, d residual blocks of two 3x3 convs of each of w, 2w and 4w with BatchNorm and ReLU, the mean
-///            of each channel, Linear: 6d + 2 layers. Shortcuts have no weights: where a block halves the map, every
-///            other pixel and channels of zeros (He et al. 2016, option A). A block of binary convolutions has a
-///            shortcut round each and PReLU behind it (Bi-Real Net, Liu et al. 2018).
-/// custom:    ModelConfig::layers, Linear.
-/// vgg-small and resnet20 normalise their input, train with `norm` alone, and have an inner linear of `hidden` before
-/// the last where linear_bits is given. A binary convolution, and a binary linear behind convolutions, reads normalised
-/// features where the model has `norm`: a ReLU leaves it no signs. A ValueError as weight_count's.
-std::shared_ptr<Classifier> make_model(const ModelConfig& config);
+/// A configuration as the JSON object of a model's file, with "format_version", and back. A training checkpoint holds
+/// it too. @throws c10::ValueError, one sentence that names the field.
+std::string config_json(const ModelConfig& config);
+ModelConfig parse_config(const std::string& json);
 
 }  // namespace bie::models

@@ -1,4 +1,4 @@
-#include "bie/models/models.h"
+#include "bie/models/classifier.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -1,0 +1,81 @@
+// What the integers of a weight mean: one description for every weight, be it of a layer or of a file.
+//
+//     W[i, j] = s * c              Offset::none; c = q as a signed number, q - 2^(bits - 1) of unsigned codes
+//     W[i, j] = s * q - z          Offset::value, z a float (GBA, MBWQ; GGUF's scale * q + offset with z = -offset)
+//     W[i, j] = s * (q - z)        Offset::zero, z a whole number (GPTQ)
+//
+// i is one of k input features, j one of n outputs; s and z are those of the group of (i, j).
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/dtype.h"
+
+namespace bie::kernels {
+
+/// What one scale (and one zero) belongs to.
+enum class ScaleOf : std::uint8_t {
+  tensor,
+  channel,  ///< an output
+  group,    ///< the rows of k in one group, and an output
+};
+
+/// What is taken from a code.
+enum class Offset : std::uint8_t { none, value, zero };
+
+/// The codes of one bit are signs (+1 and -1) where they are signed, and 0 and 1 where not.
+struct WeightFormat {
+  int bits;  ///< 1, 2, 3, 4, 5, 6 or 8
+  bool is_signed;
+  ScaleOf scale;
+  std::int64_t group;  ///< rows of k that share a scale; 0: all, or an index says it of each row
+  Offset offset;
+  bool reorders;  ///< the rows of k stand in an order of their own
+
+  constexpr bool operator==(const WeightFormat& o) const {
+    return bits == o.bits && is_signed == o.is_signed && scale == o.scale && group == o.group && offset == o.offset &&
+           reorders == o.reorders;
+  }
+};
+
+/// Signs or signed codes of one scale: the weights of binary and of 8- and 4-bit layers.
+constexpr WeightFormat tensor_format(int bits) { return {bits, true, ScaleOf::tensor, 0, Offset::none, false}; }
+/// GPTQ (Frantar et al. 2022): unsigned codes, whole zeros; act-order has an index (group 0).
+constexpr WeightFormat gptq_format(int bits, std::int64_t group) {
+  return {bits, false, ScaleOf::group, group, Offset::zero, false};
+}
+/// GBA of BITorch Engine: unsigned codes, float zeros that are already multiplied.
+constexpr WeightFormat gba_format(int bits, std::int64_t group) {
+  return {bits, false, ScaleOf::group, group, Offset::value, false};
+}
+/// MBWQ of BITorch Engine: as GBA, the rows permuted.
+constexpr WeightFormat mbwq_format(int bits, std::int64_t group) {
+  return {bits, false, ScaleOf::group, group, Offset::value, true};
+}
+
+/// Rows of one width in packed words: `rows` codes a column, dense across the words of the run, the first code in the
+/// lowest bits. A weight of one width is one run.
+struct BitRun {
+  int bits;
+  std::int64_t rows;
+};
+
+/// Words a column that `rows` codes take; pad bits are 0 and ignored.
+constexpr std::int64_t run_words(int bits, std::int64_t rows) { return (rows * bits + 31) / 32; }
+
+/// A weight [k, n] of unsigned codes in 32-bit words, as GPTQ (one run) and EXL2 (runs of falling widths) store it.
+/// Packed row i holds the weights of input feature input_of[i] and is in group group_of[i].
+struct PackedWeight {
+  std::int64_t k, n, groups;
+  const std::uint32_t* words;  ///< [words of all runs, n]
+  const BitRun* runs;          ///< their rows add up to k
+  int run_count;
+  const std::int32_t* group_of;  ///< [k] in [0, groups); the rows of one group have one width
+  const std::int32_t* input_of;  ///< [k], a permutation; null: i
+  const void* scales;            ///< [groups, n]
+  Dtype scale_dtype;             ///< f32, bf16 or f16
+  Offset offset;
+  const void* zeros;  ///< [groups, n]: floats of scale_dtype (value), int32 in 1 ... 2^bits (zero), null (none)
+};
+
+}  // namespace bie::kernels

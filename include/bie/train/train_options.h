@@ -1,0 +1,44 @@
+// What a run of training is asked for.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bie/models/model_config.h"
+#include "bie/optim/diode_mix.h"
+#include "bie/train/augmentation.h"
+#include "bie/train/recipe.h"
+
+namespace bie::train {
+
+struct TrainOptions {
+  std::int64_t epochs = 30;
+  std::optional<std::int64_t> batch;  ///< images a step; where not given, default_batch of their count
+  at::Device device = at::kCPU;       ///< of the training; model and training data move there once (see device_of)
+  Augmentation augment = Augmentation::none;
+  OptimizerKind optimizer = OptimizerKind::diodemix;
+  std::optional<double> lr, weight_decay, integer_lr, integer_memory;  ///< where not given, default_recipe's
+  std::optional<optim::ScheduleKind> schedule;
+  std::optional<double> warmup;
+  bool freeze_binary = false;   ///< leave the binary weights as they start: the twin that shows what training them adds
+  bool wide_gradients = false;  ///< integer weights get their gradient as float32 instead of int8
+  std::int64_t renew_scale_every = 0;  ///< steps between new values of scale_w (4-bit weights, int8 codes); 0: never
+  optim::MomentType moments = optim::MomentType::float32;
+  std::uint64_t seed = 0;  ///< order of the data and the optimizer's numbers; the model has been made before
+
+  std::string checkpoints;            ///< folder for training checkpoints; empty: none are written
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: once an epoch
+  bool resume = false;                ///< go on from the newest good checkpoint there
+
+  /// Epochs without a better test accuracy after which the run ends; 0: it never does. The first 50 steps do not count:
+  /// until then the running statistics of BatchNorm, and with them the accuracy, are still those of the start.
+  std::int64_t patience = 0;
+};
+
+/// The rates of a run: those of the options, and the defaults of the model's width for the others.
+Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& options);
+
+}  // namespace bie::train

@@ -1,0 +1,183 @@
+#include "kernels/cpu/weight_panels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace bie::kernels {
+namespace {
+
+bool known_width(int bits) { return bits >= 1 && bits <= 8 && bits != 7; }
+
+}  // namespace
+
+Status check_weight(const PackedWeight& w) {
+  if (w.k < 0 || w.n < 0 || w.groups < 0 || w.run_count < 0) return Status::bad_shape;
+  if (w.scale_dtype != Dtype::f32 && w.scale_dtype != Dtype::bf16 && w.scale_dtype != Dtype::f16)
+    return Status::bad_dtype;
+  std::vector<int> bits_of(static_cast<std::size_t>(w.groups), 0);
+  std::int64_t row = 0;
+  for (int r = 0; r < w.run_count; ++r) {
+    if (!known_width(w.runs[r].bits) || w.runs[r].rows < 0 || w.runs[r].rows > w.k - row) return Status::bad_shape;
+    for (const std::int64_t end = row + w.runs[r].rows; row < end; ++row) {
+      const std::int32_t group = w.group_of[row];
+      if (group < 0 || group >= w.groups) return Status::bad_shape;
+      int& bits = bits_of[static_cast<std::size_t>(group)];
+      if (bits != 0 && bits != w.runs[r].bits) return Status::bad_shape;
+      bits = w.runs[r].bits;
+    }
+  }
+  if (row != w.k) return Status::bad_shape;
+  if (w.input_of == nullptr) return Status::ok;
+  std::vector<bool> seen(static_cast<std::size_t>(w.k), false);
+  for (std::int64_t i = 0; i < w.k; ++i) {
+    if (w.input_of[i] < 0 || w.input_of[i] >= w.k) return Status::bad_shape;
+    const auto at = static_cast<std::size_t>(w.input_of[i]);
+    if (seen[at]) return Status::bad_shape;
+    seen[at] = true;
+  }
+  return Status::ok;
+}
+
+namespace cpu {
+namespace {
+
+/// Where the codes of a packed row begin.
+struct RowPlace {
+  std::int64_t word;
+  int bit, bits;
+};
+
+int place_of(int bits) { return bits <= 2 ? bits : bits <= 4 ? 4 : 8; }
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// The rows in the order of the panels, and what lies where.
+struct Plan {
+  std::vector<WeightGroup> groups;
+  std::vector<std::int32_t> rows;  ///< packed rows, group by group
+  bool gathers = false;
+  WeightHead head{};
+
+  explicit Plan(const PackedWeight& w)
+      : groups(static_cast<std::size_t>(w.groups), WeightGroup{0, 8, 0, 0}), rows(static_cast<std::size_t>(w.k)) {
+    std::int64_t row = 0;
+    for (int r = 0; r < w.run_count; ++r)
+      for (std::int64_t i = 0; i < w.runs[r].rows; ++i, ++row) {
+        WeightGroup& group = groups[static_cast<std::size_t>(w.group_of[row])];
+        ++group.rows;
+        group.width = place_of(w.runs[r].bits);
+        group.middle = static_cast<float>(1 << (w.runs[r].bits - 1));
+      }
+    std::vector<std::int64_t> next(groups.size(), 0);
+    std::int64_t first = 0, bytes = 0;
+    const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      next[g] = first;
+      first += groups[g].rows;
+      const std::int32_t per_line = 8 / groups[g].width;
+      groups[g].lines = (groups[g].rows + per_line - 1) / per_line;
+      bytes += numbers + 64 * groups[g].lines;
+    }
+    for (std::int64_t i = 0; i < w.k; ++i) {
+      const std::int64_t at = next[static_cast<std::size_t>(w.group_of[i])]++;
+      rows[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(i);
+      gathers = gathers || at != i || (w.input_of != nullptr && w.input_of[i] != i);
+    }
+    const std::int64_t inputs_at = head_bytes + w.groups * static_cast<std::int64_t>(sizeof(WeightGroup));
+    head = {w.n, w.k, w.groups, (w.n + panel_columns - 1) / panel_columns, bytes, 0, 0, w.scale_dtype, w.offset};
+    head.inputs_at = gathers ? inputs_at : 0;
+    head.panels_at = round_up(inputs_at + (gathers ? 4 * w.k : 0), 64);
+  }
+};
+
+/// Scales of a group, or its float zeros; outputs beyond the last one have 0.
+void copy_floats(const void* from, Dtype dtype, std::int64_t first, std::int64_t columns, char* to) {
+  const auto size = static_cast<std::size_t>(row_bytes(dtype, 1));
+  std::memcpy(to, static_cast<const char*>(from) + static_cast<std::size_t>(first) * size,
+              static_cast<std::size_t>(columns) * size);
+}
+
+}  // namespace
+
+std::size_t weight_panel_bytes(const PackedWeight& w) {
+  // The last line of each group may be partly empty.
+  std::int64_t lines = w.groups;
+  for (int r = 0; r < w.run_count; ++r) lines += w.runs[r].rows * place_of(w.runs[r].bits) / 8;
+  const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
+  const std::int64_t panels = (w.n + panel_columns - 1) / panel_columns;
+  const std::int64_t head = head_bytes + w.groups * static_cast<std::int64_t>(sizeof(WeightGroup)) + 4 * w.k;
+  return static_cast<std::size_t>(round_up(head, 64) + panels * (w.groups * numbers + 64 * lines));
+}
+
+void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& parallel) {
+  const Plan plan(w);
+  const WeightHead& head = plan.head;
+  char* const base = static_cast<char*>(packed);
+  std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
+  std::memcpy(base, &head, sizeof head);
+  const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
+  std::memset(base + used, 0, weight_panel_bytes(w) - static_cast<std::size_t>(used));
+  if (!plan.groups.empty())
+    std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
+  if (plan.gathers)
+    for (std::int64_t t = 0; t < w.k; ++t) {
+      const std::int32_t row = plan.rows[static_cast<std::size_t>(t)];
+      const std::int32_t input = w.input_of == nullptr ? row : w.input_of[row];
+      std::memcpy(base + head.inputs_at + 4 * t, &input, 4);
+    }
+  std::vector<RowPlace> places(static_cast<std::size_t>(w.k));
+  std::int64_t row = 0, word = 0;
+  for (int r = 0; r < w.run_count; ++r) {
+    const BitRun& run = w.runs[r];
+    for (std::int64_t i = 0; i < run.rows; ++i, ++row)
+      places[static_cast<std::size_t>(row)] = {word + run.bits * i / 32, static_cast<int>(run.bits * i % 32), run.bits};
+    word += run_words(run.bits, run.rows);
+  }
+
+  parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      char* at = base + head.panels_at + p * head.panel_bytes;
+      std::memset(at, 0, static_cast<std::size_t>(head.panel_bytes));
+      const std::int64_t column = p * panel_columns, columns = std::min<std::int64_t>(panel_columns, w.n - column);
+      const std::int32_t* source = plan.rows.data();
+      for (std::int64_t g = 0; g < w.groups; ++g) {
+        const WeightGroup& group = plan.groups[static_cast<std::size_t>(g)];
+        copy_floats(w.scales, w.scale_dtype, g * w.n + column, columns, at);
+        at += row_bytes(w.scale_dtype, panel_columns);
+        if (w.offset == Offset::value) copy_floats(w.zeros, w.scale_dtype, g * w.n + column, columns, at);
+        if (w.offset == Offset::zero)
+          for (std::int64_t j = 0; j < columns; ++j)
+            at[j] = static_cast<char>(static_cast<const std::int32_t*>(w.zeros)[g * w.n + column + j] - 1);
+        at += zero_bytes(w.offset, w.scale_dtype);
+        for (std::int32_t i = 0; i < group.rows; ++i, ++source) {
+          const RowPlace& place = places[static_cast<std::size_t>(*source)];
+          const std::uint32_t* const low = w.words + place.word * w.n + column;
+          const bool straddles = place.bit + place.bits > 32;
+          const std::uint32_t* const high = straddles ? low + w.n : low;
+          const std::uint32_t mask = (1u << place.bits) - 1;
+          const auto middle =
+              static_cast<std::uint32_t>(1 << (group.width - 1)) - static_cast<std::uint32_t>(group.middle);
+          auto* const line = reinterpret_cast<std::uint32_t*>(at + i * group.width / 8 * 64);
+          const std::int32_t r = i % (8 / group.width);
+          for (std::int64_t v = 0; v < 4 && 16 * v < columns; ++v) {
+            const int shift = group.width * static_cast<int>(2 * r + v % 2) + 16 * static_cast<int>(v / 2);
+            const std::int64_t lanes = std::min<std::int64_t>(16, columns - 16 * v);
+            const std::uint32_t *const from = low + 16 * v, *const rest = high + 16 * v;
+            if (straddles)
+              for (std::int64_t l = 0; l < lanes; ++l)
+                line[l] |= (((from[l] >> place.bit | rest[l] << (32 - place.bit)) & mask) + middle) << shift;
+            else
+              for (std::int64_t l = 0; l < lanes; ++l) line[l] |= ((from[l] >> place.bit & mask) + middle) << shift;
+          }
+        }
+        at += 64 * group.lines;
+      }
+    }
+  });
+}
+
+}  // namespace cpu
+}  // namespace bie::kernels

@@ -1,0 +1,81 @@
+// Panels of a weight-only weight: what the CPU tiles read, derived from packed words. Plain code.
+//
+// The arrangement opens with a head, the groups and, where the rows are in another order than the activation's, the
+// input feature of each row. A panel holds 64 outputs: for every group its 64 scales, its 64 zeros (floats of the
+// scales' dtype, or bytes zero - 1) and its lines of 64 bytes. A line is 16 words, lane l of outputs l, 16 + l, 32 + l
+// and 48 + l, and holds 8 / width rows of codes of 1, 2, 4 or 8 bits: that of row r and output 16 v + l lies in word l
+// at bit width * (2 r + v % 2) + 16 * (v / 2). So a shift brings two codes at a time where a permutation reads its
+// indices, the low bits of a word and of its upper half. Codes of other widths take the next wider place, moved so that
+// the middle of the place stands for the code 2^(bits - 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bie/kernels/weight_only_gemm.h"
+
+namespace bie::kernels::cpu {
+
+inline constexpr int panel_columns = 64;
+
+struct WeightGroup {
+  std::int32_t rows, width;
+  float middle;  ///< the code that stands for 0
+  std::int32_t lines;
+};
+
+struct WeightHead {
+  std::int64_t n, k, groups, panels, panel_bytes;
+  std::int64_t inputs_at, panels_at;  ///< bytes from the head; inputs_at = 0: row i is input feature i
+  Dtype scale;
+  Offset offset;
+};
+
+/// Bytes of 64 zeros.
+constexpr std::int64_t zero_bytes(Offset offset, Dtype scale) {
+  return offset == Offset::none ? 0 : offset == Offset::zero ? panel_columns : row_bytes(scale, panel_columns);
+}
+
+inline constexpr std::int64_t head_bytes = 64;
+static_assert(sizeof(WeightHead) <= head_bytes);
+
+inline const WeightHead& head_of(const void* packed) { return *static_cast<const WeightHead*>(packed); }
+inline const WeightGroup* groups_of(const void* packed) {
+  return reinterpret_cast<const WeightGroup*>(static_cast<const char*>(packed) + head_bytes);
+}
+
+std::size_t weight_panel_bytes(const PackedWeight& weight);
+void pack_weight_panels(const PackedWeight& weight, void* packed, const Parallel& parallel);
+
+/// One block of rows of the activation with one panel, or with the next ones too.
+struct WeightOnlyArgs {
+  const float* x;     ///< [k][rows], rows of k in the order of the panel
+  const float* sums;  ///< [groups][rows], of x over each group; null where nothing is subtracted
+  const WeightGroup* groups;
+  std::int64_t group_count;
+  const char* panel;
+  std::int64_t panel_bytes;
+  int panels;
+  int rows;
+  Dtype scale;
+  Offset offset;
+  float* y;  ///< [rows][64 * panels], 64-byte aligned
+};
+
+struct WeightOnlyTile {
+  int rows;    ///< at most
+  int panels;  ///< of one row, at most; of more rows it takes one
+  void (*run)(const WeightOnlyArgs&);
+};
+
+namespace plain {
+extern const WeightOnlyTile weight_only_loops;
+}
+namespace avx2 {
+extern const WeightOnlyTile weight_only_tile, weight_only_loops;
+}
+namespace avx512bw {
+extern const WeightOnlyTile weight_only_tile;
+}
+
+}  // namespace bie::kernels::cpu

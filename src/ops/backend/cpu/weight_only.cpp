@@ -1,0 +1,140 @@
+#include "ops/backend/weight_only.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/sort.h>
+
+#include "bie/kernels/weight_only_gemm.h"
+#include "ops/backend/cpu/backend.h"
+#include "ops/backend/cpu/panels.h"
+#include "ops/backend/cpu/torch_parallel.h"
+#include "ops/optim/diode_mix_step.h"
+#include "ops/tuning/dispatch_log.h"
+
+namespace bie::ops::cpu {
+namespace {
+
+kernels::Dtype float_dtype(const at::Tensor& t) { return kernel_dtype("weight_only", "a tensor", t); }
+
+/// The weight as kernels see it; pointers are null for a meta tensor.
+kernels::PackedWeight packed_of(const CodedWeight& w) {
+  const auto ints = [](const at::Tensor& t) {
+    return t.defined() && !t.is_meta() ? t.const_data_ptr<std::int32_t>() : nullptr;
+  };
+  const bool meta = w.words.is_meta();
+  return {w.k,
+          w.n,
+          w.groups,
+          meta ? nullptr : static_cast<const std::uint32_t*>(w.words.const_data_ptr()),
+          w.runs.data(),
+          static_cast<int>(w.runs.size()),
+          ints(w.group_of),
+          ints(w.input_of),
+          meta ? nullptr : w.scales.const_data_ptr(),
+          float_dtype(w.scales),
+          w.offset,
+          meta || !w.zeros.defined() ? nullptr : w.zeros.const_data_ptr()};
+}
+
+const kernels::WeightValuesKernel& values_row(const char* op, const CodedWeight& w) {
+  return chosen(op, kernels::weight_values_table(), w.k * w.n);
+}
+
+void check_finite(const char* op, const char* name, const at::Tensor& t) {
+  TORCH_CHECK_VALUE(at::isfinite(t).all().item<bool>(), op, ": ", name, " hold NaN or infinity");
+}
+
+class CpuWeightOnly final : public WeightOnly {
+  void check_values(const char* op, const CodedWeight& w) const override {
+    check_finite(op, "scales", w.scales);
+    if (w.offset == kernels::Offset::value) check_finite(op, "zeros", w.zeros);
+    if (w.k == 0) return;
+    const std::int64_t least = w.group_of.min().item<std::int32_t>(), most = w.group_of.max().item<std::int32_t>();
+    TORCH_CHECK_VALUE(least >= 0 && most < w.groups, op, ": g_idx holds ", least < 0 ? least : most, ", 0 ... ",
+                      w.groups - 1, " is wanted");
+    if (w.input_of.defined())
+      TORCH_CHECK_VALUE(std::get<0>(w.input_of.sort()).equal(at::arange(w.k, w.input_of.options())), op,
+                        ": q_perm is not a permutation of the ", w.k, " rows");
+    TORCH_CHECK_VALUE(kernels::check_weight(packed_of(w)) == kernels::Status::ok, op,
+                      ": a group holds rows of two widths");
+  }
+
+  at::Tensor prepack(const char* op, const CodedWeight& w) const override {
+    const kernels::GemmShape shape{1, w.n, w.k};
+    const kernels::WeightOnlyGemmKernel& row = chosen(op, kernels::weight_only_gemm_table(), shape);
+    const kernels::PackedWeight packed = packed_of(w);
+    at::Tensor panels = empty_panels(w.words, row.packed_bytes(packed));
+    if (panels.is_meta()) return panels;
+    void* const to = panels_begin(panels, w.words, header(w), row.name);
+    auto* const head = static_cast<PanelHeader*>(panels.mutable_data_ptr());
+    head->version = w.version;
+    row.prepack(packed, to, torch_parallel());
+    return panels;
+  }
+
+  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
+    const PanelHeader found = header_in(op, panels);
+    const kernels::WeightOnlyGemmKernel* const row = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
+    check_panels(op, panels, found, header(w), row != nullptr && host_isas(op).has(row->isa));
+    check_panel_size(op, panels, row->packed_bytes(packed_of(w)));
+    return found.version == w.version;
+  }
+
+  void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& given,
+              const at::Tensor& bias, const at::Tensor& y) const override {
+    const at::Tensor panels = given.defined() ? given : prepack(op, w);
+    const auto& table = kernels::weight_only_gemm_table();
+    const kernels::WeightOnlyGemmKernel& row = *kernels::find(table, header_in(op, panels).kernel);
+    const kernels::GemmShape shape{x.count, w.n, w.k};
+    log_dispatch(op, table, row, shape, given.defined() ? "its panels were given" : "the first that fits");
+    check_status(op, row.run(shape,
+                             {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
+                              factor.defined() ? factor.const_data_ptr<float>() : nullptr},
+                             panel_data(panels),
+                             {y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
+                              bias.defined() ? bias.const_data_ptr<float>() : nullptr},
+                             torch_parallel()));
+  }
+
+  at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
+    at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
+    check_status(
+        op, values_row(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
+    return values;
+  }
+
+  at::Tensor pack(const char* op, const CodedWeight& w, const at::Tensor& values, bool at_random,
+                  std::uint64_t random) const override {
+    check_finite(op, "values", values);
+    at::Tensor words = at::empty(w.words.sizes(), w.words.options());
+    check_status(op, values_row(op, w).pack(packed_of(w), values.const_data_ptr<float>(), {at_random, random},
+                                            static_cast<std::uint32_t*>(words.mutable_data_ptr()), torch_parallel()));
+    return words;
+  }
+
+  void step(const char* op, const CodedWeight& w, const at::Tensor& grad, const at::Tensor& l, const at::Tensor& s,
+            const at::Tensor& rest, const DiodeMixStep& o, bool moves_zeros) const override {
+    const auto data = [](const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
+    const Stream stream(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(o.stream),
+                        static_cast<std::uint64_t>(o.step));
+    check_status(op, values_row(op, w).step(
+                         packed_of(w),
+                         {static_cast<std::uint32_t*>(w.words.mutable_data_ptr()), data(w.zeros), grad.const_data_ptr(),
+                          float_dtype(grad), data(l), data(s), l.defined() ? float_dtype(l) : kernels::Dtype::f32,
+                          static_cast<std::uint16_t*>(data(rest)), adam_numbers(o), adam_rate(o, o.step), moves_zeros,
+                          stream.start()},
+                         torch_parallel()));
+  }
+
+  static PanelHeader header(const CodedWeight& w) { return header_of(w.n, w.k); }
+};
+
+}  // namespace
+
+const WeightOnly& weight_only() {
+  static const CpuWeightOnly it;
+  return it;
+}
+
+}  // namespace bie::ops::cpu

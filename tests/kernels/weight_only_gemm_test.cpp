@@ -1,0 +1,226 @@
+// Weight-only products: the reference against float64, and every row against the reference bit for bit.
+#include "bie/kernels/weight_only_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "every_row.h"
+#include "weight_only_cases.h"
+
+namespace bie::kernels::test {
+namespace {
+
+struct Product {
+  const WeightCase& weight;
+  Elements x;
+  std::int64_t m;
+  std::vector<float> factor, bias;
+
+  Product(const WeightCase& w, std::int64_t rows, Dtype dtype, ReplayableRng& rng)
+      : weight(w), x(random_elements(dtype, rows * w.k, 1, rng)), m(rows) {}
+
+  void add_extras(ReplayableRng& rng) {
+    for (std::int64_t i = 0; i < weight.k; ++i) factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+    for (std::int64_t j = 0; j < weight.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+  }
+  /// From a row of the table, packed by itself.
+  GuardedBytes result(const WeightOnlyGemmKernel& row, Dtype out, const Parallel& parallel, std::int64_t first = 0,
+                      std::int64_t rows = -1) const {
+    const PackedWeight w = weight.packed();
+    const PackedMemory packed(row.packed_bytes(w));
+    row.prepack(w, packed.get(), parallel);
+    rows = rows < 0 ? m : rows;
+    GuardedBytes y(static_cast<std::size_t>(rows * row_bytes(out, w.n)));
+    const Status status = row.run({rows, w.n, w.k}, input(first), packed.get(),
+                                  {y.data(), out, row_bytes(out, w.n), bias.empty() ? nullptr : bias.data()}, parallel);
+    EXPECT_EQ(status, Status::ok);
+    return y;
+  }
+  FloatRows input(std::int64_t first = 0) const {
+    const std::int64_t stride = row_bytes(x.dtype, weight.k);
+    return {x.bytes.data() + first * stride, x.dtype, stride, factor.empty() ? nullptr : factor.data()};
+  }
+  double scaled_x(std::int64_t row, std::int64_t i) const {
+    const float v = x.get(row * weight.k + i);
+    return static_cast<double>(
+        factor.empty() ? v : f32(static_cast<double>(v) * static_cast<double>(factor[static_cast<std::size_t>(i)])));
+  }
+};
+
+void expect_close_to_float64(const Product& p) {
+  const WeightCase& w = p.weight;
+  const GuardedBytes y = p.result(weight_only_gemm_table().back(), Dtype::f32, serial());
+  const std::vector<unsigned char> bytes = y.bytes();
+  for (std::int64_t r = 0; r < p.m; ++r)
+    for (std::int64_t j = 0; j < w.n; ++j) {
+      double sum = p.bias.empty() ? 0 : static_cast<double>(p.bias[static_cast<std::size_t>(j)]), size = std::fabs(sum);
+      for (std::int64_t i = 0; i < w.k; ++i) {
+        const double x = p.scaled_x(r, w.input(i)), value = w.value(i, j);
+        const double s = static_cast<double>(w.scales.get(w.group_of[static_cast<std::size_t>(i)] * w.n + j));
+        sum += x * value;
+        size += std::fabs(x) * (std::fabs(value) + std::fabs(s) * (1 << w.bits_of_row(i)));
+      }
+      const double found = static_cast<double>(read_float(bytes.data(), Dtype::f32, r * w.n + j));
+      ASSERT_NEAR(found, sum, size * 0x1p-24 * static_cast<double>(w.k + 8)) << "row " << r << ", output " << j;
+    }
+}
+
+void expect_every_row_alike(const Product& p, Dtype out) {
+  const std::vector<unsigned char> wanted = p.result(weight_only_gemm_table().back(), out, serial()).bytes();
+  for_every_pool([&](const Parallel& parallel) {
+    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+      ASSERT_TRUE(same_bytes(wanted, p.result(row, out, parallel)))
+          << p.m << "x" << p.weight.k << "x" << p.weight.n << ", threads " << parallel.threads;
+    });
+  });
+}
+
+constexpr Dtype float_dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+constexpr Offset offsets[] = {Offset::none, Offset::value, Offset::zero};
+
+TEST(WeightOnlyGemm, EveryWidthAndRaggedSize) {
+  ReplayableRng rng;
+  const std::int64_t ks[] = {1, 2, 3, 7, 8, 17, 31, 64, 100, 129, 257};
+  const std::int64_t ns[] = {1, 15, 16, 17, 63, 64, 65, 128, 129, 200};
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8})
+    for (const Offset offset : offsets)
+      for (int round = 0; round < 3; ++round) {
+        const std::int64_t k = rng.one_of(ks), size = rng.one_of({1, 5, 16, 32, 64, 128});
+        const WeightCase w({{bits, k}}, rng.one_of(ns), even_groups(k, size), rng.one_of(float_dtypes), offset, rng);
+        Product p(w, rng.between(1, 14), rng.one_of(float_dtypes), rng);
+        if (rng.coin()) p.add_extras(rng);
+        expect_close_to_float64(p);
+        expect_every_row_alike(p, rng.one_of(float_dtypes));
+        if (HasFailure()) return;
+      }
+}
+
+TEST(WeightOnlyGemm, EveryNumberOfRowsHasTheSameBits) {
+  ReplayableRng rng;
+  const std::int64_t k = 96, n = 150;
+  const WeightCase w({{4, k}}, n, even_groups(k, 32), Dtype::f16, Offset::zero, rng);
+  const Product p(w, 20, Dtype::f32, rng);
+  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+    const std::vector<unsigned char> all = p.result(row, Dtype::f32, serial()).bytes();
+    for (std::int64_t rows = 1; rows <= 20; ++rows) {
+      const std::int64_t first = 20 - rows, bytes = 4 * n;
+      const std::vector<unsigned char> part(all.begin() + first * bytes, all.end());
+      ASSERT_TRUE(same_bytes(part, p.result(row, Dtype::f32, serial(), first, rows))) << rows << " rows";
+    }
+  });
+}
+
+TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 4, 8})
+    for (const std::int64_t k : {1, 40, 130}) {
+      const WeightCase w({{bits, k}}, 70, mixed_groups(k, 5, rng), Dtype::f16, rng.one_of(offsets), rng);
+      Product p(w, rng.between(1, 8), Dtype::f32, rng);
+      p.add_extras(rng);
+      expect_close_to_float64(p);
+      expect_every_row_alike(p, Dtype::f32);
+      if (HasFailure()) return;
+    }
+}
+
+TEST(WeightOnlyGemm, PermutedRowsOfSeveralWidths) {
+  ReplayableRng rng;
+  const std::vector<BitRun> runs = {{8, 9}, {6, 20}, {5, 7}, {4, 32}, {3, 33}, {2, 50}, {1, 11}};
+  std::vector<std::int32_t> group_of;
+  std::int32_t group = 0;
+  for (const BitRun& run : runs) {
+    for (std::int64_t i = 0; i < run.rows; ++i) group_of.push_back(group + static_cast<std::int32_t>(i / 16));
+    group += static_cast<std::int32_t>((run.rows + 15) / 16);
+  }
+  for (const Offset offset : offsets)
+    for (const std::int64_t m : {1, 5}) {
+      WeightCase w(runs, 90, group_of, Dtype::bf16, offset, rng);
+      w.permute(rng);
+      const Product p(w, m, Dtype::f16, rng);
+      expect_close_to_float64(p);
+      expect_every_row_alike(p, Dtype::f32);
+    }
+}
+
+TEST(WeightOnlyGemm, EmptySizes) {
+  ReplayableRng rng;
+  const WeightCase none({{4, 0}}, 5, {}, Dtype::f32, Offset::none, rng),
+      some({{4, 8}}, 5, even_groups(8, 8), Dtype::f32, Offset::none, rng);
+  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+    const Product zeros(none, 3, Dtype::f32, rng);
+    EXPECT_EQ(zeros.result(row, Dtype::f32, serial()).bytes(), std::vector<unsigned char>(60, 0));
+    EXPECT_TRUE(Product(some, 0, Dtype::f32, rng).result(row, Dtype::f32, serial()).untouched());
+  });
+}
+
+TEST(WeightOnlyGemm, NanAndInfinityReachTheirRowAlone) {
+  ReplayableRng rng;
+  const WeightCase w({{4, 40}}, 33, even_groups(40, 16), Dtype::f32, Offset::value, rng);
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Product p(w, 4, Dtype::f32, rng), plain = p;
+    p.x.set(2 * 40 + 7, odd);
+    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+      const std::vector<unsigned char> found = p.result(row, Dtype::f32, serial()).bytes(),
+                                       whole = plain.result(row, Dtype::f32, serial()).bytes();
+      for (std::int64_t i = 0; i < 4 * 33; ++i) {
+        if (i / 33 == 2)
+          EXPECT_FALSE(std::isfinite(read_float(found.data(), Dtype::f32, i)));
+        else
+          EXPECT_EQ(read_float(found.data(), Dtype::f32, i), read_float(whole.data(), Dtype::f32, i));
+      }
+    });
+  }
+}
+
+TEST(WeightOnlyGemm, WrongArguments) {
+  ReplayableRng rng;
+  WeightCase w({{4, 40}}, 33, even_groups(40, 16), Dtype::f32, Offset::none, rng);
+  const Product p(w, 2, Dtype::f32, rng);
+  const auto refused = [&](const PackedWeight& weight, Status why) { EXPECT_EQ(check_weight(weight), why); };
+  const BitRun seven[] = {{7, 40}}, nine[] = {{9, 40}}, few[] = {{4, 39}}, many[] = {{4, 41}},
+               two[] = {{4, 20}, {2, 20}};
+  for (const BitRun* runs : {seven, nine, few, many}) {
+    PackedWeight weight = w.packed();
+    weight.runs = runs;
+    refused(weight, Status::bad_shape);
+  }
+  PackedWeight weight = w.packed();
+  weight.runs = two;  // the group of rows 16 ... 31 would have both widths
+  weight.run_count = 2;
+  refused(weight, Status::bad_shape);
+  weight = w.packed();
+  weight.scale_dtype = Dtype::s8;
+  refused(weight, Status::bad_dtype);
+  for (const std::int32_t group : {-1, 3}) {
+    w.group_of[11] = group;
+    refused(w.packed(), Status::bad_shape);
+  }
+  w.group_of[11] = 0;
+  w.permute(rng);
+  const std::int32_t kept = w.input_of[3];
+  for (const std::int32_t input : {-1, 40, w.input_of[4]}) {
+    w.input_of[3] = input;
+    refused(w.packed(), Status::bad_shape);
+  }
+  w.input_of[3] = kept;
+
+  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+    const PackedMemory packed(row.packed_bytes(w.packed()));
+    row.prepack(w.packed(), packed.get(), serial());
+    GuardedBytes y(2 * 33 * 4);
+    const FloatResults to{y.data(), Dtype::f32, 33 * 4, nullptr};
+    const FloatRows x = p.input();
+    for (const GemmShape& shape : {GemmShape{-1, 33, 40}, {2, -1, 40}, {2, 33, -1}, {2, 32, 40}, {2, 33, 41}})
+      EXPECT_EQ(row.run(shape, x, packed.get(), to, serial()), Status::bad_shape);
+    EXPECT_EQ(row.run({2, 33, 40}, {x.data, Dtype::s8, 40, nullptr}, packed.get(), to, serial()), Status::bad_dtype);
+    EXPECT_EQ(row.run({2, 33, 40}, x, packed.get(), {y.data(), Dtype::s32, 33 * 4, nullptr}, serial()),
+              Status::bad_dtype);
+    EXPECT_TRUE(y.untouched());
+  });
+}
+
+}  // namespace
+}  // namespace bie::kernels::test
