@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
     const bie::bench::Settings settings{seconds, filter};
     bie::bench::bench_gemm(settings, results);
     bie::bench::bench_conv2d(settings, results);
+    bie::bench::bench_weight_only(settings, results);
     if (!json_file.empty()) {
       std::ofstream out(json_file);
       out << nlohmann::json{{"reading_bytes_a_second", reading}, {"results", results}}.dump(1) << "\n";

@@ -47,8 +47,9 @@ struct Settings {
   std::string filter;  ///< only shapes whose title has it
 };
 
-/// Both add their results to a JSON list. A row whose integers differ from the reference's is an error.
+/// They add their results to a JSON list. A row whose numbers differ from the reference's is an error.
 void bench_gemm(const Settings& settings, nlohmann::json& results);
 void bench_conv2d(const Settings& settings, nlohmann::json& results);
+void bench_weight_only(const Settings& settings, nlohmann::json& results);
 
 }  // namespace bie::bench

@@ -59,6 +59,8 @@ int run_burst(Unit unit, std::int64_t rounds) {
     case Unit::maddubs256:
       BIE_BURST("vpmaddubsw %%ymm14,%%ymm15,%%ymm12\nvpaddw %%ymm12,%%ymm\\i,%%ymm\\i\n");
       return 32;
+    case Unit::fma512: BIE_BURST("vfmadd231ps %%zmm14,%%zmm15,%%zmm\\i\n"); return 16;
+    case Unit::fma256: BIE_BURST("vfmadd231ps %%ymm14,%%ymm15,%%ymm\\i\n"); return 8;
   }
 #endif
   throw std::runtime_error("no rates of this processor's instructions are known");
@@ -110,6 +112,10 @@ Unit unit_of(kernels::Isa isa, kernels::Dtype code) {
       return bits ? Unit::popcount256 : code == kernels::Dtype::s4 ? Unit::maddubs256 : Unit::madd256;
     default: return Unit::none;
   }
+}
+
+Unit float_unit_of(kernels::Isa isa) {
+  return isa == kernels::Isa::avx512bw ? Unit::fma512 : isa == kernels::Isa::avx2 ? Unit::fma256 : Unit::none;
 }
 
 double burst(Unit unit) {

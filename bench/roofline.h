@@ -21,11 +21,15 @@ enum class Unit : std::uint8_t {
   popcount256,  ///< vpxor, vpshufb of both nibbles, vpaddb
   madd256,      ///< vpmaddwd, vpaddd: of int16, because vpmaddubsw saturates where int8 meets int8
   maddubs256,   ///< vpmaddubsw, vpaddw: of int4
+  fma512,       ///< vfmadd of float32
+  fma256,
 };
-inline constexpr int units = 10;
+inline constexpr int units = 12;
 
 /// What a row of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);
+/// What it multiplies floats with.
+Unit float_unit_of(kernels::Isa isa);
 
 /// Products a second, from one burst of 0.1 to 0.5 ms. The processor has to have the instructions.
 double burst(Unit unit);

@@ -12,12 +12,11 @@ import sys
 import time
 from collections import Counter
 
-from suites.commands import BIN, ROOT, run
 from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, suite_tsan
 from suites.cpus import suite_avx2, suite_cpus
 from suites.fuzz import suite_fuzz
 from suites.install import suite_install
-from suites.python import package_environment, suite_docs, suite_python, suite_wheel
+from suites.python import suite_docs, suite_python, suite_wheel
 from suites.style import suite_format, suite_layers
 from suites.tally import TALLY
 from suites.tidy import suite_tidy
@@ -52,8 +51,6 @@ def main() -> int:
         if name in chosen:
             SUITES[name]()
     print(f"{'all suites':<75} {time.monotonic() - start:7.1f} s")
-    if "wheel" in chosen:
-        print(run(BIN / "python", ROOT / "tools/support_matrix.py", "--count", env=package_environment())[1].strip())
     for (label, reason), count in Counter(TALLY.skips).items():
         print(f"skipped {count} in {label}: {reason}")
     for failure in TALLY.failures:

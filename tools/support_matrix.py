@@ -1,7 +1,7 @@
-"""Writes docs/support.md: which class runs on what, and which names wait for an operator.
+"""Writes docs/support.md: which class runs on what.
 
-Usage: support_matrix.py [--check | --count]. --check only compares and exits 1 where the file is not current; --count
-prints one line, how many names wait. The names are those of tests/python/api.toml, the rest is asked of the package.
+Usage: support_matrix.py [--check]. --check only compares and exits 1 where the file is not current. The names are those
+of tests/python/api.toml, the rest is asked of the package.
 """
 
 from __future__ import annotations
@@ -31,13 +31,9 @@ All names of BITorch Engine 0.2.6 import, wherever the package does. Names with 
 the classes run on any CPU, and none asks for a GPU."""
 
 PLAIN = """\
-`DiodeMix`, the packing functions and the quantisers call the same operators. `GaLoreProjector`, `LearnableBias`, the
-state and the packing of weight-only layers (`MPQLinearBase`, `pack_fp_weight`, `unpack_qweight`) and the shape helpers
-are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1). `MPQLinearMlx` is an `ImportError`."""
-
-WAITING = """\
-They import, and `issubclass` and `inspect.signature` work; constructing,
-applying or calling one is a `NotImplementedError` with both names. `bie._missing.missing` gives this list."""
+`DiodeMix`, the packing functions and the quantisers call the same operators. `GaLoreProjector`, `LearnableBias` and the
+shape helpers are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1). Making a `MPQLinearMlx` is an
+`ImportError`."""
 
 
 def _load(entry: dict) -> object:
@@ -49,6 +45,8 @@ def _has_kernels(key: str) -> bool:
     """Whether any operator of ours has a kernel for this dispatch key."""
     import torch
 
+    import bie  # noqa: F401 (it loads the operators)
+
     names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("bie::")}
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for name in names)
 
@@ -57,14 +55,12 @@ def _classes() -> list[tuple[str, str]]:
     """(name, where to import it from) of the layers and autograd functions that compute."""
     import torch
 
-    from bie._missing import is_missing
-
     found = []
     for entry in tomllib.loads(CONTRACT.read_text())["name"]:
         thing = _load(entry)
         if not isinstance(thing, type) or not issubclass(thing, (torch.nn.Module, torch.autograd.Function)):
             continue
-        if is_missing(thing) or "abstract" in entry or "is" in entry or entry["name"] in _PLAIN_TORCH:
+        if "abstract" in entry or "is" in entry or entry["name"] in _PLAIN_TORCH:
             continue
         found.append((entry["name"], entry["package"]))
     return found
@@ -74,18 +70,20 @@ def _layers(answers: tuple[str, ...]) -> list[tuple[str, ...]]:
     """A row for each layer of bie.nn: where it runs, and what BITorch Engine calls it."""
     import torch
 
-    from bie import _missing, nn
+    from bie import nn
 
     theirs = [thing for entry in tomllib.loads(CONTRACT.read_text())["name"] if isinstance(thing := _load(entry), type)]
-    waiting = {name.rpartition(".")[2]: f"waits for `{operator}`" for name, operator in _missing.missing("bie")}
     rows = []
     for name in nn.__all__:
         cls = getattr(nn, name)
-        if not isinstance(cls, type) or not issubclass(cls, torch.nn.Module) or cls is nn.QuantLayer:
+        if (
+            not isinstance(cls, type)
+            or not issubclass(cls, torch.nn.Module)
+            or cls in (nn.QuantLayer, nn.WeightOnlyLinear)
+        ):
             continue
         names = dict.fromkeys(f"`{other.__name__}`" for other in theirs if issubclass(other, cls))
-        where = (waiting[name],) * len(answers) if name in waiting else answers
-        rows.append((f"`{name}`", *where, ", ".join(names)))
+        rows.append((f"`{name}`", *answers, ", ".join(names)))
     return rows
 
 
@@ -96,13 +94,9 @@ def _table(*rows: tuple[str, ...]) -> str:
 
 def page() -> str:
     """The text of docs/support.md."""
-    from bie._missing import missing
-
     on = {"CPU": _has_kernels("CPU"), "GPU": _has_kernels("CUDA")}
     answers = tuple("yes" if on[device] else "not yet" for device in on)
     computing = [(f"`{name}`", f"`{package}`", *answers) for name, package in _classes()]
-    names = missing("bitorch_engine")
-    waiting = [(f"`{name.removeprefix('bitorch_engine.')}`", f"`{operator}`") for name, operator in names]
     return "\n".join(
         [
             HEAD,
@@ -118,33 +112,15 @@ def page() -> str:
             "",
             PLAIN,
             "",
-            "## Names that wait for an operator",
-            "",
-            f"{count()}. {WAITING}",
-            "",
-            _table(("name in `bitorch_engine`", "operator"), *waiting),
-            "",
         ]
     )
 
 
-def count() -> str:
-    """One line for the report of a test run."""
-    from bie._missing import missing
-
-    waiting = missing("bitorch_engine")
-    return f"{len(waiting)} names of bitorch_engine wait for {len({operator for _, operator in waiting})} operators"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--check", action="store_true")
-    which.add_argument("--count", action="store_true")
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    if options.count:
-        print(count())
-    elif not options.check:
+    if not options.check:
         PAGE.write_text(page())
     elif not PAGE.is_file() or PAGE.read_text() != page():
         print(f"{PAGE.relative_to(ROOT)} is not current: run tools/support_matrix.py", file=sys.stderr)

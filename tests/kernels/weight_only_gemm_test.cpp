@@ -113,6 +113,38 @@ TEST(WeightOnlyGemm, EveryNumberOfRowsHasTheSameBits) {
   });
 }
 
+TEST(WeightOnlyGemm, RowsMayLieApart) {
+  ReplayableRng rng;
+  const std::int64_t k = 24, n = 140, m = 9;
+  const WeightCase w({{4, k}}, n, even_groups(k, 8), Dtype::f16, Offset::zero, rng);
+  const Product dense(w, m, Dtype::f32, rng);
+  Elements apart(Dtype::f32, m * (k + 3));
+  for (std::int64_t r = 0; r < m; ++r)
+    for (std::int64_t i = 0; i < k; ++i) apart.set(r * (k + 3) + i, dense.x.get(r * k + i));
+  for (const Dtype out : float_dtypes)
+    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+      const std::vector<unsigned char> wanted = dense.result(row, out, serial()).bytes();
+      const PackedMemory packed(row.packed_bytes(w.packed()));
+      row.prepack(w.packed(), packed.get(), serial());
+      const std::int64_t bytes = row_bytes(out, n), stride = bytes + 12;
+      GuardedBytes y(static_cast<std::size_t>(m * stride));
+      ASSERT_EQ(row.run({m, n, k}, {apart.bytes.data(), Dtype::f32, 4 * (k + 3), nullptr}, packed.get(),
+                        {y.data(), out, stride, nullptr}, serial()),
+                Status::ok);
+      std::vector<unsigned char> spread = GuardedBytes::blank(static_cast<std::size_t>(m * stride));
+      for (std::int64_t r = 0; r < m; ++r)
+        std::copy(wanted.begin() + r * bytes, wanted.begin() + (r + 1) * bytes, spread.begin() + r * stride);
+      ASSERT_TRUE(same_bytes(spread, y));
+    });
+}
+
+TEST(WeightOnlyGemm, ManyRowsAreThoseOfSmallerProducts) {
+  ReplayableRng rng;
+  const WeightCase w({{4, 9}}, 3, even_groups(9, 4), Dtype::f16, Offset::value, rng);
+  const Product p(w, 2100, Dtype::bf16, rng);
+  expect_every_row_alike(p, Dtype::f16);
+}
+
 TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
   ReplayableRng rng;
   for (const int bits : {1, 2, 4, 8})

@@ -15,7 +15,6 @@ try:
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-from bie import _missing
 from bitorch_engine.layers.qlinear.binary.cuda.bmm import BMM
 
 CONTRACT = tomllib.loads(Path(__file__).with_name("api.toml").read_text())["name"]
@@ -232,28 +231,11 @@ def test_a_function_that_does_not_train_keeps_nothing(entry):
     assert not load(entry).apply(*values).requires_grad
 
 
-@entries("missing")
-def test_missing_names_import_and_refuse(entry):
-    thing = load(entry)
-    sentence = f"{entry['name']} waits for the operator {entry['missing']}, which this build does not have"
-    assert _missing.is_missing(thing)
-    with pytest.raises(NotImplementedError) as error:
-        thing.apply(torch.ones(2)) if issubclass(thing, torch.autograd.Function) else thing()
-    assert str(error.value) == sentence
-
-
-def test_the_contract_marks_what_is_missing():
-    """Neither more nor less than the decorators say."""
-    marked = {f"{entry['module']}.{entry['name']}": entry["missing"] for entry in CONTRACT if "missing" in entry}
-    found = dict(_missing.missing("bitorch_engine"))
-    del found["bitorch_engine.layers.qlinear.nbit.cuda.mbwq_layer.MBWQLinearCuda.exl2fp_weight"]
-    assert marked == found
-
-
-def test_mlx_is_an_import_error_with_a_sentence():
+def test_mlx_is_a_class_that_refuses_with_a_sentence():
     for module in ("bitorch_engine.layers.qlinear.nbit.mps", "bitorch_engine.layers.qlinear.nbit.mps.mpq_layer"):
+        found = importlib.import_module(module).MPQLinearMlx
         with pytest.raises(ImportError, match="MPQLinearMlx needs Apple's MLX"):
-            importlib.import_module(module)
+            found(32, 32)
 
 
 def test_the_package_of_cuda_names_runs_here():

@@ -17,7 +17,7 @@ ROOMS = {
     "bitorch": {"weights", "nn.state", "bitorch"},
     "": {"weights", "nn.state", "nn", "optim", ""},  # whole models: checkpoint, conversion
 }
-EVERYBODY = {"_library", "_missing", "_operators", "_weak_sets", "errors"}
+EVERYBODY = {"_library", "_operators", "_weak_sets", "errors"}
 
 
 def sources(package):

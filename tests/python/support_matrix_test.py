@@ -5,7 +5,6 @@ import re
 import support_matrix
 
 import bie
-from bie._missing import missing
 
 
 def test_the_committed_page_is_current():
@@ -15,8 +14,7 @@ def test_the_committed_page_is_current():
 def test_the_page_has_every_name_once():
     text = support_matrix.page()
     rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", text, re.MULTILINE)
-    assert {(f"bitorch_engine.{name}", operator) for name, operator in rows} >= set(missing("bitorch_engine"))
-    assert len(rows) == len(set(rows)) == len(missing("bitorch_engine")) + len(support_matrix._classes())
+    assert len(rows) == len(set(rows)) == len(support_matrix._classes())
     computing = {name for name, _ in support_matrix._classes()}
     assert {
         "BinaryLinearCutlass",
@@ -25,16 +23,19 @@ def test_the_page_has_every_name_once():
         "BMHA",
         "Q8LinearFunction",
         "Q4MatMul",
+        "BinaryEmbeddingCuda",
+        "MPQLinearCuda",
+        "MBWQLinearCuda",
     } <= computing
-    assert not computing & {"BinaryEmbeddingCuda", "BinaryLinearBase", "MPQLinearBase", "MPQLinearCuda"}
+    assert not computing & {"BinaryLinearBase", "MPQLinearBase"}
 
 
 def test_the_page_has_every_layer_under_its_own_name():
     rows = {row[0].strip("`"): row for row in support_matrix._layers(("yes", "not yet"))}
-    assert set(rows) == {name for name in bie.nn.__all__ if name[0] in "BPQ"} - {"QuantLayer"}
+    assert set(rows) == {name for name in bie.nn.__all__ if name[0].isupper()} - {"QuantLayer", "WeightOnlyLinear"}
     assert rows["BinaryLinear"][1:] == ("yes", "not yet", "`BinaryLinearCutlass`, `BinaryLinearCuda`")
     assert rows["Q8MatMul"][3] == "`Q8MatMul`" and rows["BinaryAttention"][3] == "`BMHA`"
-    assert rows["BinaryEmbedding"][1:3] == ("waits for `binary_embedding`",) * 2
+    assert rows["BinaryEmbedding"][1:] == ("yes", "not yet", "`BinaryEmbeddingCuda`")
 
 
 def test_devices_are_asked_of_the_operators():
@@ -42,14 +43,6 @@ def test_devices_are_asked_of_the_operators():
     answer = "yes" if support_matrix._has_kernels("CUDA") else "not yet"
     line = next(line for line in support_matrix.page().splitlines() if line.startswith("| `BMHA`"))
     assert line.endswith(f"| yes | {answer} |")
-
-
-def test_the_line_of_a_test_run(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["support_matrix.py", "--count"])
-    assert support_matrix.main() == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    waiting = len(missing("bitorch_engine"))
-    assert line == support_matrix.count() and line.startswith(f"{waiting} names of bitorch_engine wait for ")
 
 
 def test_check_fails_on_a_stale_page(tmp_path, capsys, monkeypatch):

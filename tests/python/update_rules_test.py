@@ -52,9 +52,12 @@ def test_update_is_adam_on_the_float_weight(asym, correct):
         real = moved / scale + zero if asym else (moved + zero) / scale
         found = gptq_style_unpacking(layer.qweight)[0].double().numpy()
         codes = found / scale + zero if asym else (found + zero) / scale
-        clear = np.abs(real - np.floor(real) - 0.5) > 1e-3  # not at the edge between two codes
-        assert np.array_equal(np.rint(codes)[clear], np.clip(np.rint(real), 0, 255)[clear])
-        assert clear.mean() > 0.9 and not np.array_equal(before, found)
+        codes, inside = np.rint(codes), (real > 1) & (real < 254)
+        assert (np.abs(codes - np.clip(real, 0, 255)) < 1 + 1e-3).all()  # one of the two codes beside it
+        assert not np.array_equal(before, found)
+        # A code is the upper one as often as it is near: over so many, four standard deviations of the mean.
+        error, count = (codes - real)[inside], inside.sum()
+        assert count > 300 and abs(error.mean()) < 4 * np.sqrt(0.25 / count) and np.abs(error).max() > 0.5
     assert np.allclose(exp_l.numpy(), first, atol=1e-6) and np.allclose(exp_s.numpy(), s, atol=1e-6)
 
 
@@ -80,7 +83,7 @@ def test_update_goes_back_through_a_projector():
     inside = (before + layer.zeros > 0.06) & (before + layer.zeros < 0.19)
     assert (unpack_qweight(layer.qweight) - (before - 0.05 * direction))[
         inside & (direction.abs() < 1)
-    ].abs().max() < 6e-4
+    ].abs().max() < 1.1e-3  # a code, rounded at random
 
 
 @pytest.mark.parametrize("asym", [True, False])

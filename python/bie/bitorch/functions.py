@@ -17,6 +17,8 @@ from bie._operators import ANCHOR, ONE, ops
 from bie.bitorch.layouts import signs_from_flat
 from bie.nn.state.arguments import pair
 from bie.nn.state.saved_tensors import past_hooks
+from bie.weights.gptq import mixed_rows
+from bie.weights.parameters import AnchoredParameter, WeightOnlyParameter
 
 
 class OperatorFunction(torch.autograd.Function):
@@ -172,3 +174,76 @@ def q4_conv2d(
     plain = tuple(weight.shape[1:]) == (x.shape[1], *window["kernel_size"])  # packed codes have no gradient
     with _in_training(is_train):
         return ops.q4_conv2d(x, weight, scale_a, scale_w, **window, anchor=ANCHOR if is_train and plain else None)
+
+
+def binary_embedding(
+    input: Tensor, qweight: Tensor, embed_scale: Tensor, ori_embedding_dim: int, is_train: bool
+) -> Tensor:
+    options = {"anchor": _anchor(qweight, (qweight.size(0), ori_embedding_dim))} if is_train else {}
+    with _in_training(is_train):
+        return ops.binary_embedding(
+            input, qweight.detach(), embed_scale, embedding_dim=ori_embedding_dim, dtype=embed_scale.dtype, **options
+        )
+
+
+def binary_embedding_bag(input: Tensor, weight: Tensor, is_train: bool) -> Tensor:
+    options = {"anchor": _anchor(weight, tuple(weight.shape))} if is_train else {}
+    with _in_training(is_train):
+        return ops.binary_embedding_bag(input, weight.detach(), **options)
+
+
+def _anchor(weight: Tensor, shape: tuple[int, int]) -> Tensor | None:
+    """Where the gradient of an embedding's or a weight-only parameter goes; None for other tensors and frozen ones."""
+    wanted = isinstance(weight, AnchoredParameter) and weight.trainable and torch.is_grad_enabled()
+    return weight.anchor(shape) if wanted else None
+
+
+def _tell(qweight: Tensor, **attributes: Any) -> None:
+    """What a weight-only parameter has to know for an optimizer to step it."""
+    if isinstance(qweight, WeightOnlyParameter):
+        qweight.__dict__.update(attributes)
+
+
+def mpq_linear(
+    x: Tensor,
+    qweight: Tensor,
+    a_bit: int,
+    w_bit: int,
+    scales: Tensor,
+    zeros: Tensor,
+    g_idx: Tensor,
+    asym: bool,
+    is_training: bool,
+    privileged_grad: Tensor | None = None,
+) -> Tensor:
+    if is_training:
+        _tell(qweight, scales=scales, zeros=zeros, g_idx=g_idx, w_bit=w_bit, asym=asym, layer_type=1)
+    anchor = _anchor(qweight, (x.shape[-1], qweight.size(1))) if is_training else None
+    with _in_training(is_training):
+        return ops.weight_only_linear(x, qweight.detach(), scales, zeros, bits=w_bit, g_idx=g_idx, anchor=anchor)
+
+
+def mbwq_linear(
+    x: Tensor,
+    qweight: Tensor,
+    use_mbw: bool,
+    is_train: bool,
+    scales: Tensor,
+    zeros: Tensor,
+    group_size: int,
+    q_perm: Tensor | None = None,
+    bits: int = 4,
+    privileged_grad: Tensor | None = None,
+    q_group_map: Tensor | None = None,
+    rows: list[int] | None = None,
+) -> Tensor:
+    options: dict[str, Any] = {"bits": bits, "group_size": group_size}
+    if use_mbw:
+        options = mixed_rows("MBWQLinearCudaFunction", q_group_map, rows)
+    if is_train:
+        told = {"scales": scales, "zeros": zeros, "q_perm": q_perm, "group_size": group_size, "w_bit": bits}
+        mixed = {"q_group_map": q_group_map if use_mbw else None, "rows": rows if use_mbw else None}
+        _tell(qweight, **told, **mixed, layer_type=2, asym=False, g_idx=None)
+    anchor = _anchor(qweight, (x.shape[-1], qweight.size(1))) if is_train else None
+    with _in_training(is_train):
+        return ops.weight_only_linear(x, qweight.detach(), scales, zeros, q_perm=q_perm, anchor=anchor, **options)

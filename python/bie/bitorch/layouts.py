@@ -1,4 +1,4 @@
-"""Byte orders of packed signs in BITorch Engine's files, and its table of rows of mixed widths."""
+"""Byte orders of packed signs in BITorch Engine's files."""
 
 from __future__ import annotations
 
@@ -50,32 +50,3 @@ def signs_from_flat(function: str, weight: Tensor, k: int, kind: BMM | int) -> T
     if layout is None or n * k != weight.numel() * 8:
         raise ShapeError(f"{function}: the weight is {weight.numel()} bytes, which is no layout for {k} features")
     return ops.signs_from_layout(weight, n, k, layout)
-
-
-def make_group_map(q_groups: Tensor, num_qrows: int) -> Tensor:
-    """For each row of mixed widths its group and how many rows of the group are left, itself included.
-
-    Args:
-        q_groups: [2 * groups] int16, ``bits, first packed row`` of each group.
-        num_qrows: packed rows in all.
-
-    Returns:
-        [2 * rows] int16, ``group, left`` of each row; a group has ``packed rows * 32 // bits`` rows.
-
-    Raises:
-        ShapeError: an odd length, or a float tensor. ValueError: no bits, or groups that do not ascend.
-    """
-    if q_groups.dim() != 1 or q_groups.numel() % 2 or q_groups.is_floating_point():
-        raise ShapeError(
-            f"make_group_map: q_groups is {list(q_groups.shape)} {q_groups.dtype}, integer pairs are wanted"
-        )
-    bits, first = q_groups.long().view(-1, 2).unbind(1)
-    packed = torch.diff(first, append=first.new_tensor([num_qrows]))
-    if bits.numel() and (int(bits.min()) < 1 or int(packed.min()) < 0):
-        raise ValueError("make_group_map: q_groups holds a width below 1 or first rows that do not ascend")
-    rows = packed * 32 // bits
-    if rows.numel() and int(rows.max()) > 32767:
-        raise ValueError("make_group_map: a group has more than 32767 rows, which int16 does not hold")
-    group = torch.arange(rows.numel(), device=rows.device).repeat_interleave(rows)
-    position = torch.arange(group.numel(), device=rows.device) - (rows.cumsum(0) - rows)[group]
-    return torch.stack([group, rows[group] - position], dim=1).reshape(-1).to(torch.int16)

@@ -1,14 +1,17 @@
-"""Layers with 1-, 4- and 8-bit weights and activations, products of activations and attention."""
+"""Layers with low-bit weights and activations, with low-bit weights alone, products of activations, attention."""
 
 from bie.nn.attention import BinaryAttention
 from bie.nn.binary_conv2d import BinaryConv2d, PlainBinaryConv2d
 from bie.nn.binary_linear import BinaryLinear, PlainBinaryLinear
 from bie.nn.embedding import BinaryEmbedding, BinaryEmbeddingBag
 from bie.nn.matmul import BinaryMatMul, Q4MatMul, Q8MatMul
+from bie.nn.mbwq_linear import MBWQLinear
+from bie.nn.mpq_linear import MPQLinear
 from bie.nn.nbit_conv2d import Q4Conv2d, Q8Conv2d
 from bie.nn.nbit_linear import Q4Linear, Q8Linear
 from bie.nn.state import registration as registration
 from bie.nn.state.quant_layer import QuantLayer, quant_layers, set_compat, set_grad_mode
+from bie.nn.weight_only import WeightOnlyLinear
 
 __all__ = [
     "BinaryAttention",
@@ -17,6 +20,8 @@ __all__ = [
     "BinaryEmbeddingBag",
     "BinaryLinear",
     "BinaryMatMul",
+    "MBWQLinear",
+    "MPQLinear",
     "PlainBinaryConv2d",
     "PlainBinaryLinear",
     "Q4Conv2d",
@@ -26,6 +31,7 @@ __all__ = [
     "Q8Linear",
     "Q8MatMul",
     "QuantLayer",
+    "WeightOnlyLinear",
     "quant_layers",
     "set_compat",
     "set_grad_mode",

@@ -1,33 +1,55 @@
-"""State of weight-only n-bit linears: GPTQ layout, groups, double quantisation; docs/spec/weight-only.md."""
+"""What weight-only n-bit linears share: GPTQ's words, groups, double quantisation, the product, files.
+
+Source: docs/spec/weight-only.md.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn.state.arguments import bit_width
+from bie.nn.state.seen import Seen
+from bie.nn.state.weight_state import StagedState
+from bie.nn.state.whole_load import load_layer
+from bie.weights.gptq import Coded, coded, words_of
 from bie.weights.parameters import WeightOnlyParameter
 
 _WIDTHS = (1, 2, 4, 8)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_ACTIVATIONS = ("exact", "int8")
 _DOUBLE_QUANTISED_BELOW = 256  # a larger group stores its scales and zeros as they are
+
+# Of files alone: prepare_params undoes the double quantisation that they hold.
+_OF_FILES = ("qscales_zeros", "qscales_scales", "qscales", "qstatistic", "qzeros_zeros", "qzeros_scales", "wf")
 
 
 class WeightOnlyLinear(nn.Module):
-    """State of a weight-only linear of k inputs and n outputs; the forward pass belongs to the subclasses.
+    """Base of the weight-only linears: k inputs, n outputs, a weight of codes that stays packed, float activations.
+
+    ``y = x . W (+ bias)`` in float32, in an order of the sum that k and the groups alone decide: the same bits for
+    every batch, number of threads and instruction set; y is rounded once to x's dtype.
+
+    Backward: ``grad_x = g . W^T``; the weight's gradient ``x^T . g`` [k, n] is ``qweight.grad`` (which is
+    ``privileged_grad``), in training and while ``qweight.requires_grad_`` has not been switched off; ``zero_grad``
+    clears it. ``bie.optim.DiodeMix`` steps the codes by it.
+
+    A state dict loads in either form, that of files or that after ``prepare_params``, and the layer takes that form.
 
     Keys before ``prepare_params``, G = ceil(k / group_size), Q = ceil(n / dq_group_size):
 
     ==============================  ==============================================================================
-    qweight                         [k / 32 * w_bit, n] int32
+    qweight                         [ceil(k * w_bit / 32), n] int32
     g_idx                           [k] int32, the group of each row
     bias                            [n]
     wf                              [1, 32 / w_bit] int32, the shifts of a word's values
-    qzeros, scales                  GPTQ: [G, n / 32 * w_bit] int32, [G, n]
+    qzeros, scales                  GPTQ: [G, ceil(n * w_bit / 32)] int32, [G, n]
     scales, zeros                   GBA: [G, n]
     qscales_zeros, qscales_scales   GBA: [1, n, 1] in dq_mode 1, [G, Q, 1] in 2
     qstatistic                      GBA symmetric: [G, Q, dq_group_size] uint8, scale in the high nibble, zero below
@@ -36,23 +58,29 @@ class WeightOnlyLinear(nn.Module):
     ==============================  ==============================================================================
 
     Args:
-        in_channels: k, a multiple of 32.
-        out_channels: n; with packed zeros a multiple of 32.
+        in_channels: k, any positive number.
+        out_channels: n.
+        w_bit: 1, 2, 4 or 8.
+        dtype: of scales, zeros and bias: float16, bfloat16 or float32; x may have any of them.
         group_size: rows that share a scale, -1 for all of them.
         use_gba_quant: GBA's files, else GPTQ's (always asymmetric).
         dq_group_size: columns that share a scale of scales, -1 for all of them.
         disable_bias: whether ``bias`` is only there for files that hold it.
-        requires_grad: whether training gives the weight a ``privileged_grad``.
-
-    ``privileged_grad`` is None until a backward pass makes it (BITorch Engine allocates [k, n] at once).
+        requires_grad: whether training gives the weight a ``privileged_grad``, which is None until a backward pass
+            makes it (BITorch Engine allocates [k, n] at once).
+        device: where the tensors are made.
+        activation: ``"exact"``. ``"int8"``, products of 8-bit activations, is refused: it has no kernels yet.
 
     Raises:
-        ValueError: a size that the layout cannot hold, an unknown dq_mode.
+        ValueError: a size that is not positive, an unknown width, dq_mode or activation.
+        ValueError (``forward``): x of another number of features; a group index or order out of range.
 
     Source: BITorch Engine 0.2.6 ``MPQLinearBase``; Frantar et al. 2022 (GPTQ).
     """
 
     _parameter: ClassVar[type[WeightOnlyParameter]] = WeightOnlyParameter
+    _layer_type: ClassVar[int] = 1  # what its parameter says of it
+    _checks_parameters: ClassVar[bool] = False  # when it is made
 
     def __init__(
         self,
@@ -68,8 +96,15 @@ class WeightOnlyLinear(nn.Module):
         disable_bias: bool = True,
         asym: bool = False,
         requires_grad: bool = True,
+        *,
+        activation: str = "exact",
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"{type(self).__name__}: activation is {activation!r}, 'exact' or 'int8' is wanted")
+        if activation == "int8":
+            raise NotImplementedError(f"{type(self).__name__}: activation='int8' has no kernels, 'exact' has")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.a_bit, self.w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
         self.dtype = dtype
@@ -80,21 +115,24 @@ class WeightOnlyLinear(nn.Module):
         self.disable_bias = disable_bias
         self.asym = asym or not use_gba_quant
         self.requires_grad = requires_grad
-        self.privileged_grad: Tensor | None = None
         self._prepared = False
+        self._panels: tuple[tuple[Seen | None, ...], Tensor] | None = None
+        self._row_options: dict[str, Any] | None = None
         self._check_sizes()
         self.maxq = 2**self.w_bit - 1
         self.initialize()
+        if self._checks_parameters:
+            self.check_parameters()
+        if device is not None:
+            self.to(device)
 
     def _check_sizes(self) -> None:
         name = type(self).__name__
         if self.w_bit not in _WIDTHS:
             raise ShapeError(f"{name}: w_bit is {self.w_bit}, 1, 2, 4 or 8 is wanted")
-        if self.in_channels < 1 or self.in_channels % 32:
-            raise ShapeError(f"{name}: in_channels is {self.in_channels}, a multiple of 32 is wanted")
-        multiple = 32 if self.asym else 1
-        if self.out_channels < 1 or self.out_channels % multiple:
-            raise ShapeError(f"{name}: out_channels is {self.out_channels}, a multiple of {multiple} is wanted")
+        for size in ("in_channels", "out_channels"):
+            if getattr(self, size) < 1:
+                raise ShapeError(f"{name}: {size} is {getattr(self, size)}, a positive number is wanted")
         if self.group_size < 1 or self.dq_group_size < 1:
             raise ShapeError(
                 f"{name}: group_size is {self.group_size} and dq_group_size {self.dq_group_size}, "
@@ -113,6 +151,15 @@ class WeightOnlyLinear(nn.Module):
         self._check_sizes()
 
     @property
+    def privileged_grad(self) -> Tensor | None:
+        """The gradient of the weight as floats, [k, n] float32, or None."""
+        return self.qweight.privileged_grad
+
+    @privileged_grad.setter
+    def privileged_grad(self, grad: Tensor | None) -> None:
+        self.qweight.privileged_grad = grad
+
+    @property
     def _groups(self) -> int:
         return math.ceil(self.in_channels / self.group_size)
 
@@ -124,14 +171,24 @@ class WeightOnlyLinear(nn.Module):
         """Makes the parameters and buffers of an unprepared layer: all-zero weight, scales 1, zeros 0."""
         self._prepared = False
         self.qweight = self._parameter(
-            torch.zeros(self.in_channels // 32 * self.w_bit, self.out_channels, dtype=torch.int32),
+            torch.zeros(self._words_shape(), dtype=torch.int32),
             requires_grad=self.requires_grad,
             w_bit=self.w_bit,
             asym=self.asym,
             group_size=self.group_size,
-            layer_type=1,
+            layer_type=self._layer_type,
         )
+        self._register_rows()
+        self._register_of_files()
+
+    def _words_shape(self) -> tuple[int, int]:
+        return words_of(self.in_channels, self.w_bit), self.out_channels
+
+    def _register_rows(self) -> None:
+        """What says which group a packed row is in, and which feature."""
         self.register_buffer("g_idx", torch.arange(self.in_channels, dtype=torch.int32) // self.group_size)
+
+    def _register_of_files(self) -> None:
         self.register_buffer("bias", torch.zeros(self.out_channels, dtype=self.dtype))
         self.register_buffer("wf", torch.arange(0, 32, self.w_bit, dtype=torch.int32).unsqueeze(0))
         if self.use_gba_quant:
@@ -140,7 +197,7 @@ class WeightOnlyLinear(nn.Module):
             self.init_gptq()
 
     def _register_packed_zeros(self) -> None:
-        shape = (self._groups, self.out_channels // 32 * self.w_bit)
+        shape = (self._groups, words_of(self.out_channels, self.w_bit))
         self.register_buffer("qzeros", torch.zeros(shape, dtype=torch.int32))
 
     def init_gptq(self) -> None:
@@ -200,16 +257,23 @@ class WeightOnlyLinear(nn.Module):
             zeros, scales = self._zeros_and_scales()
         except (RuntimeError, ValueError) as error:
             raise RuntimeError(f"{type(self).__name__}: prepare_params failed: {error}") from error
+        self._become_prepared(scales, zeros)
+
+    def _become_prepared(self, scales: Tensor, zeros: Tensor) -> None:
         self.scales, self.zeros = scales, zeros
-        stale = ["qscales_zeros", "qscales_scales", "qscales", "qstatistic", "qzeros_zeros", "qzeros_scales", "wf"]
-        for name in stale + (["bias"] if self.disable_bias else []):
+        for name in (*_OF_FILES, *(("bias",) if self.disable_bias else ())):
             if name in self._buffers:
                 delattr(self, name)
         self._tell_weight()
         self._prepared = True
+        self._panels = None
+
+    @property
+    def _double_quantised(self) -> bool:
+        return self.use_gba_quant and self.group_size < _DOUBLE_QUANTISED_BELOW
 
     def _zeros_and_scales(self) -> tuple[Tensor, Tensor]:
-        double = self.use_gba_quant and self.group_size < _DOUBLE_QUANTISED_BELOW
+        double = self._double_quantised
         scales = self._double_quantised_scales() if double else self.scales
         if self.asym:
             zeros = self.qzeros
@@ -239,11 +303,172 @@ class WeightOnlyLinear(nn.Module):
         return table.reshape(table.size(0), -1)[:, : self.out_channels]
 
     def _tell_weight(self) -> None:
+        self._row_options = None
         for name in ("scales", "zeros", "g_idx", "w_bit", "asym", "group_size"):
             setattr(self.qweight, name, getattr(self, name))
 
+    def _coded(self) -> Coded:
+        """The weight as the operators take it; what is known of its rows is kept from call to call."""
+        if self._row_options is None:
+            self._row_options = coded(type(self).__name__, self.qweight).options
+        return Coded(self.qweight.detach(), self.scales, self.zeros, self._row_options, self.in_channels)
+
+    # The forward pass.
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self._prepared:
+            self.prepare_params()
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
+        if x.dim() < 1 or x.shape[-1] != self.in_channels:
+            raise ShapeError(f"{type(self).__name__}: x is {list(x.shape)}, the layer has {self.in_channels} features")
+        weight, bias = self._coded(), self._buffers.get("bias")
+        options = weight.options | self._input_options()
+        if self.training:
+            if self.qweight.trainable and torch.is_grad_enabled():
+                self.qweight.awaits_gradient = True
+                options["anchor"] = self.qweight.anchor((self.in_channels, self.out_channels))
+        else:
+            options["panels"] = self._current_panels(weight)
+        return ops.weight_only_linear(x, *weight.tensors, bias, **options)
+
+    def _input_options(self) -> dict[str, Any]:
+        """What the product does to x first."""
+        return {}
+
+    def _current_panels(self, weight: Tensor) -> Tensor | None:
+        """The kernel's arrangement of the weight as it is; in a graph that of the last call outside of one."""
+        if torch.compiler.is_compiling():
+            exporting = getattr(torch.compiler, "_is_exporting_flag", True)
+            return None if exporting or self._panels is None else self._panels[1]
+        if weight.words.is_meta:
+            return None
+        sources = (*weight.tensors, weight.options.get("g_idx"), weight.options.get("q_perm"))
+        if self._panels is not None:
+            seen = self._panels[0]
+            pairs = zip(seen, sources, strict=True)
+            if all(tensor is None if old is None else old.is_still(tensor) for old, tensor in pairs):
+                return self._panels[1]
+        with torch.inference_mode(False), torch.no_grad():
+            panels = ops.weight_only_prepack(*weight.tensors, in_features=self.in_channels, **weight.options)
+        self._panels = tuple(None if tensor is None else Seen(tensor) for tensor in sources), panels
+        return panels
+
+    def repack(self) -> None:
+        """Forgets the kernel's arrangement of the weight; needed after a write through ``.data``."""
+        self._panels = None
+
+    def train(self, mode: bool = True) -> WeightOnlyLinear:
+        self._panels = None
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_panels": None, "_row_options": None}
+
+    # Files.
+
+    def _forms(self) -> dict[bool, dict[str, tuple[int, ...]]]:
+        """{whether prepared: {key: shape}} of the entries that each form must have."""
+        k, n = self.in_channels, self.out_channels
+        plain = (self._groups, n)
+        zeros = {"qzeros": (self._groups, words_of(n, self.w_bit))} if self.asym else {"zeros": plain}
+        weight = {"qweight": self._words_shape(), "g_idx": (k,)}
+        prepared = weight | {"scales": plain} | zeros | ({} if self.disable_bias else {"bias": (n,)})
+        if not self._double_quantised:
+            return {True: prepared, False: prepared}
+        per_group = (self._groups, self._dq_groups, 1)
+        statistic = (self._groups, self._dq_groups, self.dq_group_size)
+        outer = (1, n, 1) if self.dq_mode == 1 else per_group
+        files = weight | {"qscales_zeros": outer, "qscales_scales": outer}
+        if self.asym:
+            files |= {"qscales": statistic if self.w_bit == 4 else plain} | zeros
+        else:
+            files |= {"qstatistic": statistic, "qzeros_zeros": per_group, "qzeros_scales": per_group}
+        return {True: prepared, False: files | ({} if self.disable_bias else {"bias": (n,)})}
+
+    #: Entries that files have and nobody needs.
+    _PASSED_OVER: ClassVar[tuple[str, ...]] = (*_OF_FILES, "bias", "scales", "zeros")
+    _INTEGERS: ClassVar[dict[str, torch.dtype]] = {
+        "qweight": torch.int32,
+        "g_idx": torch.int32,
+        "qzeros": torch.int32,
+        "qscales": torch.uint8,
+        "qstatistic": torch.uint8,
+    }
+
+    def _check_entry(self, entry: str, name: str, tensor: Any, shape: tuple[int, ...]) -> Tensor:
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
+        dtype = self._INTEGERS.get(name)
+        fits = tensor.is_floating_point() if dtype is None else tensor.dtype == dtype
+        if tuple(tensor.shape) != shape or not fits:
+            wanted = "a floating-point dtype" if dtype is None else str(dtype)
+            raise ValueError(
+                f"the entry '{entry}' is {list(tensor.shape)} of {tensor.dtype}, {list(shape)} of {wanted} is wanted"
+            )
+        tensor = tensor.detach()
+        if tensor.is_meta:
+            return tensor
+        if dtype is None and not bool(torch.isfinite(tensor.to(self.dtype)).all()):
+            raise ValueError(f"the entry '{entry}' holds NaN or infinity in {self.dtype}")
+        if name == "g_idx" and (int(tensor.min()) < 0 or int(tensor.max()) >= self._groups):
+            raise ValueError(f"the entry '{entry}' holds groups outside [0, {self._groups - 1}]")
+        return tensor
+
+    def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
+        prepared = not any(name in own for name in _OF_FILES) if self._double_quantised else True
+        wanted, staged = self._forms()[prepared], StagedState()
+        for name, tensor in own.items():
+            if name in wanted:
+                staged.values[name] = self._check_entry(prefix + name, name, tensor, wanted[name])
+            elif name not in self._PASSED_OVER:
+                staged.unexpected.append(name)
+        staged.missing = [name for name in wanted if name not in own]
+        return staged
+
+    def _take_state(self, staged: StagedState, assign: bool) -> None:
+        values = staged.values
+        prepared = "scales" in values and not any(name in values for name in _OF_FILES)
+        device = self.qweight.device
+        if not prepared and self._prepared:
+            self._unprepare()
+        for name, value in values.items():
+            place = self.qweight if name == "qweight" else self._buffers[name]
+            value = value.to(device=value.device if assign else device, dtype=place.dtype)
+            if assign or place.shape != value.shape or place.is_meta or place.is_inference():
+                value = value if assign else value.clone()
+                if name == "qweight":
+                    place.data = value
+                else:
+                    self._buffers[name] = value
+            else:
+                with torch.no_grad():
+                    place.copy_(value)
+        if prepared:
+            self._become_prepared(self.scales, self.qzeros if self.asym else self.zeros)
+        self._panels = None
+
+    def _unprepare(self) -> None:
+        """The buffers of the form of files, the weight as it is."""
+        device, words = self.qweight.device, self.qweight
+        for name in list(self._buffers):
+            delattr(self, name)
+        self.__dict__.pop("zeros", None)
+        self.initialize()
+        for name in self._buffers:
+            self._buffers[name] = self._buffers[name].to(device)
+        self.qweight = words
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
+    ) -> None:
+        keys = {*self._PASSED_OVER, *self._buffers, *self._forms()[True], *self._forms()[False]}
+        take = partial(self._take_state, assign=local_metadata.get("assign_to_params_buffers", False))
+        load_layer(self, keys, self._check_state, take, state_dict, prefix, local_metadata, *lists)
+
     def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyLinear:
         super()._apply(fn, recurse)
+        self._panels = None
         if self._prepared:
             if "zeros" not in self._buffers:  # GPTQ's zeros are the buffer qzeros under another name
                 self.zeros = self.qzeros

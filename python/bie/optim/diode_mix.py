@@ -14,7 +14,7 @@ from torch import Tensor
 from bie._weak_sets import members
 from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
-from bie.weights.parameters import QuantParameter, integer_optimizers
+from bie.weights.parameters import EmbeddingParameter, QuantParameter, integer_optimizers
 from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
@@ -155,7 +155,8 @@ class DiodeMix(torch.optim.Optimizer):
 
     def _check_gradients(self) -> None:
         params = [param for group in self.param_groups for param in group["params"]]
-        if any(param.grad is not None and param.grad.is_sparse for param in params):
+        grads = [param.grad for param in params if not isinstance(param, EmbeddingParameter)]
+        if any(grad is not None and grad.is_sparse for grad in grads):
             raise RuntimeError("DiodeMix does not support sparse gradients")
         for param in params:
             if param.grad is not None and not param.is_floating_point() and getattr(type(param), "rule", None) is None:

@@ -102,10 +102,48 @@ class CodesParameter(QuantParameter):
     rule = CODES
 
 
-class EmbeddingParameter(QuantParameter):
+class AnchoredParameter(QuantParameter):
+    """A packed weight whose gradient is that of the weight as floats, and so has another shape than its own.
+
+    Autograd has no gradient of a tensor of integers: it comes to a leaf of floats, the *anchor*. ``grad`` is that
+    leaf's gradient, so that ``zero_grad``, ``clip_grad_norm_`` and ``GradScaler`` find it; it adds up over backward
+    passes.
+    """
+
+    def anchor(self, shape: tuple[int, int]) -> Tensor:
+        """The leaf of this shape; its values, one number, are never read."""
+        anchor = self.__dict__.get("_anchor")
+        if anchor is None or anchor.shape != shape or anchor.device != self.device:
+            given = self.__dict__.get("_given_grad")
+            with torch.inference_mode(False):
+                anchor = torch.zeros(1, device=self.device).expand(shape).requires_grad_()
+            if given is not None and given.shape == shape and given.is_floating_point():
+                anchor.grad = given.to(device=self.device, dtype=torch.float32)
+            self.__dict__.update(_anchor=anchor, _given_grad=None)
+        return anchor
+
+    @property
+    def grad(self) -> Tensor | None:
+        anchor = self.__dict__.get("_anchor")
+        return self.__dict__.get("_given_grad") if anchor is None else anchor.grad
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        self.__dict__.update(_anchor=None, _given_grad=grad)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: value for name, value in super()._attributes().items() if name not in ("_anchor", "_given_grad")}
+
+
+class EmbeddingParameter(AnchoredParameter):
     """Packed signs [N, ceil(D/8)] uint8 of an embedding, or [N, D] bool of a bag.
 
-    ``active_indices`` are the rows that the last backward pass gave a gradient; an optimizer step moves only these.
+    ``grad`` is sparse, the float sums of the rows that were looked up; ``active_indices`` are these rows. An optimizer
+    step moves no others. A gradient of the weight's own dtype and shape, with ``active_indices`` set, is taken too.
     """
 
     rule = EMBEDDING
@@ -114,14 +152,26 @@ class EmbeddingParameter(QuantParameter):
         cls, data: Tensor | None = None, requires_grad: bool = True, active_indices: Tensor | None = None
     ) -> EmbeddingParameter:
         param = super().__new__(cls, data, requires_grad)
+        param.trainable = requires_grad
         param.active_indices = active_indices
         return param
 
+    @property
+    def active_indices(self) -> Tensor | None:
+        grad = self.grad
+        if grad is not None and grad.is_sparse:
+            return grad.coalesce().indices()[0]
+        return self.__dict__.get("_active")
 
-class WeightOnlyParameter(QuantParameter):
-    """Packed weight [k / 32 * w_bit, n] int32 with what is needed to read it.
+    @active_indices.setter
+    def active_indices(self, rows: Tensor | None) -> None:
+        self.__dict__["_active"] = rows
 
-    ``layer_type`` 1 is MPQ, 2 is MBWQ. The weight's gradient is ``privileged_grad`` [k, n].
+
+class WeightOnlyParameter(AnchoredParameter):
+    """Packed weight [ceil(k * w_bit / 32), n] int32 with what is needed to read it.
+
+    ``layer_type`` 1 is MPQ, 2 is MBWQ. ``grad`` is ``privileged_grad``, [k, n] in float32.
     """
 
     rule = WEIGHT_ONLY
@@ -148,10 +198,20 @@ class WeightOnlyParameter(QuantParameter):
     ) -> WeightOnlyParameter:
         attributes = dict(locals())
         param = super().__new__(cls, data, requires_grad)
-        for name in ("cls", "data", "requires_grad", "__class__"):
+        for name in ("cls", "data", "requires_grad", "privileged_grad", "__class__"):
             attributes.pop(name, None)
         param.__dict__.update(attributes)
+        param.trainable = requires_grad
+        param.privileged_grad = privileged_grad
         return param
+
+    @property
+    def privileged_grad(self) -> Tensor | None:
+        return self.grad
+
+    @privileged_grad.setter
+    def privileged_grad(self, grad: Tensor | None) -> None:
+        self.grad = grad
 
 
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.weights.gptq import gptq_style_unpacking, pack_fp_weight, update_zeros
+from bie.weights.gptq import coded
 
 _ZEROS_EVERY = 5
 
@@ -79,7 +78,8 @@ def is_left_out(param: Tensor, grad: Tensor) -> bool:
         return False
     if param.dtype == grad.dtype == torch.int8:
         return not bool(grad.any())
-    return grad.is_floating_point() and not bool(torch.isfinite(grad).all())
+    values = grad.coalesce().values() if grad.is_sparse else grad
+    return values.is_floating_point() and not bool(torch.isfinite(values).all())
 
 
 def _zero_moments(
@@ -209,54 +209,64 @@ def _embedding_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: in
 
 def _step_embedding(param: Tensor, step: Step) -> None:
     grad, s = step.grad, step.exp_avg_s
-    packed = param.dtype == torch.uint8
-    wanted = (param.size(0), param.size(1) * (8 if packed else 1))
+    columns = param.size(1) * (8 if param.dtype == torch.uint8 else 1)
+    wanted = (param.size(0), columns)
     if s.shape != wanted:
         raise ShapeError(f"binary embedding: exp_avg_s is {list(s.shape)}, {list(wanted)} is wanted")
-    active = getattr(param, "active_indices", None)
-    rows = torch.arange(param.size(0), device=param.device) if active is None else active.reshape(-1).unique()
-    moved = s[rows].lerp_((_embedding_signs(grad[rows]) * step.lr).to(s.dtype), 1 - step.beta2)
-    s[rows] = moved
-    up = moved <= 0  # -sgn(s) is +1 there
-    with torch.no_grad():
-        param[rows] = ops.pack_signs(torch.where(up, 1.0, -1.0)) if packed else up
+    if grad.is_sparse:
+        grad = grad.coalesce()
+        rows, votes = grad.indices()[0], grad.values()
+    else:
+        active = getattr(param, "active_indices", None)
+        rows = torch.arange(param.size(0), device=param.device) if active is None else active.reshape(-1).unique()
+        votes = grad[rows] if param.dtype == torch.uint8 else torch.where(grad[rows], 1.0, -1.0)
+    size = getattr(param, "embedding_dim", None) or (grad.size(1) if grad.is_floating_point() else columns)
+    numbers = _one(step)
+    numbers.pop("beta1")
+    ops.diode_mix_embedding_(param.detach(), rows.long(), votes, s, embedding_dim=size, **numbers)
+    torch.autograd.graph.increment_version(param)
 
 
-#: A binary embedding, [N, p] uint8 or [N, D] bool with a gradient of its own dtype, on ``active_indices`` only (all
-#: rows where that is None): ``s = lerp(s, lr * (+-1 of the gradient), 1 - beta2)``, bits that differ from ``-sgn(s)``
-#: flip.
+#: A binary embedding, [N, p] uint8 or [N, D] bool, on the rows of a sparse gradient only (where the gradient has the
+#: weight's own dtype: on ``active_indices``, or all rows): ``s = lerp(s, lr * (+-1 of the gradient), 1 - beta2)``, bits
+#: that differ from ``-sgn(s)`` flip.
 EMBEDDING = Rule(_embedding_moments, _step_embedding)
 
 
+def _weight_only_moments(
+    param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int = 0, stream: int = 0
+) -> tuple[Tensor, Tensor]:
+    zeros = torch.zeros_like(grad, dtype=moment_dtype(dtype))
+    return zeros, torch.zeros_like(zeros)
+
+
 def _step_weight_only(param: Tensor, step: Step) -> None:
-    first, second = step.exp_avg_l, step.exp_avg_s
-    if second.shape != step.grad.shape or first.shape != step.grad.shape:
-        raise ShapeError(
-            f"weight-only weight: exp_avg_s is {list(second.shape)} and exp_avg_l {list(first.shape)}, "
-            f"{list(step.grad.shape)} is wanted"
-        )
-    weight, zeros = gptq_style_unpacking(param)
-    wide = step.grad.detach().to(first.dtype)
-    first.mul_(step.beta1).add_(wide, alpha=1 - step.beta1)
-    second.mul_(step.beta2).addcmul_(wide, wide, value=1 - step.beta2)
-    size = step.lr
-    if step.correct_bias:
-        size *= math.sqrt(1 - step.beta2**step.number) / (1 - step.beta1**step.number)
-    direction = first / (second.sqrt() + step.eps)
-    if step.projector is not None:
-        direction = step.projector.project_back(direction)
-    if direction.shape != weight.shape:
-        raise ShapeError(f"weight-only weight: the gradient is {list(direction.shape)}, {list(weight.shape)} is wanted")
-    direction = direction.float()
-    moved = weight.float() - size * direction
-    moved -= step.lr * step.weight_decay * moved
-    unpacked = update_zeros(param, direction, size, zeros) if step.number % _ZEROS_EVERY == 0 else zeros
-    with torch.no_grad():
-        param.copy_(pack_fp_weight(moved, param, unpacked if param.asym else None))
+    weight = coded("weight-only weight", param)
+    grad, moments, numbers = step.grad, (step.exp_avg_l, step.exp_avg_s), _one(step) | step.adam()
+    for name, moment in (("exp_avg_s", step.exp_avg_s), ("exp_avg_l", step.exp_avg_l)):
+        if moment is None or moment.shape != grad.shape:
+            shape = None if moment is None else list(moment.shape)
+            raise ShapeError(f"weight-only weight: {name} is {shape}, {list(grad.shape)} is wanted")
+    if step.projector is not None:  # Adam's direction in the projector's space, projected back
+        direction = torch.zeros_like(grad, dtype=torch.float32)
+        low = numbers | {"weight_decay": 0.0, "correct_bias": False, "lr": 1.0}
+        ops.diode_mix_float_(direction, grad.float(), *moments, **low)
+        grad, moments = step.projector.project_back(direction.neg_()), (None, None)
+    wanted = [weight.rows, param.size(1)]
+    if list(grad.shape) != wanted:
+        raise ShapeError(f"weight-only weight: the gradient is {list(grad.shape)}, {wanted} is wanted")
+    moves_zeros = step.number % _ZEROS_EVERY == 0
+    rest = getattr(param, "rest", None)
+    ops.diode_mix_weight_only_(
+        *weight.tensors, grad, *moments, rest, **weight.options, moves_zeros=moves_zeros, **numbers
+    )
+    moved = [param, param.zeros] if moves_zeros else [param]
+    torch.autograd.graph.increment_version(moved)
 
 
-#: A weight-only n-bit weight: unpack, Adam, pack; every fifth step the zeros move too (``update_zeros``).
-WEIGHT_ONLY = Rule(_zero_moments, _step_weight_only)
+#: A weight-only n-bit weight: Adam on the weight as floats, codes rounded at random (or to the nearest, with a 16-bit
+#: ``rest`` beside them); every fifth step the zeros move first, by the mean of the step over the group.
+WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only)
 
 
 def update(
@@ -298,7 +308,7 @@ def update(
     grad = gradient_of(qweight) if grad is None else grad
     if grad is None:
         raise RuntimeError(f"the {list(qweight.shape)} weight has no gradient to make a step with")
-    if rule is EMBEDDING and (grad.dtype != qweight.dtype or grad.shape != qweight.shape):
+    if rule is EMBEDDING and not grad.is_sparse and (grad.dtype != qweight.dtype or grad.shape != qweight.shape):
         raise ShapeError(
             f"binary embedding: the weight is {list(qweight.shape)} of {qweight.dtype}, its gradient "
             f"{list(grad.shape)} of {grad.dtype}"

@@ -61,14 +61,12 @@ void fill_block(const WeightOnlyPasses& passes, const void* packed, const FloatR
   }
 }
 
-Status run_weight_only(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, const GemmShape& s,
-                       const FloatRows& x, const void* packed, const FloatResults& y, const Parallel& parallel) {
-  if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
-  if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
-  if (s.m == 0 || s.n == 0) return Status::ok;
-  const WeightHead& head = head_of(packed);
-  if (head.n != s.n || head.k != s.k) return Status::bad_shape;
+constexpr std::int64_t slab_rows = 1008;  // whose floats are kept at once: 16 MiB for k = 4096
 
+/// At most slab_rows rows of a product that is proved to fit.
+Status run_slab(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, const GemmShape& s, const FloatRows& x,
+                const void* packed, const FloatResults& y, const Parallel& parallel) {
+  const WeightHead& head = head_of(packed);
   const Blocks blocks(s.m, tile.rows, head);
   const std::size_t row_floats = static_cast<std::size_t>(2 * head.k);
   auto* const memory = static_cast<float*>(workspace(blocks.bytes()));
@@ -104,18 +102,39 @@ Status run_weight_only(const WeightOnlyTile& tile, const WeightOnlyPasses& passe
       const std::int64_t panel = step * at_once, column = panel * panel_columns;
       const int panels = static_cast<int>(std::min<std::int64_t>(at_once, head.panels - panel));
       const int rows = blocks.rows(block);
+      const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
+      char* const out = static_cast<char*>(y.data) + blocks.first(block) * y.row_stride + row_bytes(y.dtype, column);
+      // Whole panels of floats are summed where they are to lie.
+      const bool direct =
+          y.dtype == Dtype::f32 && y.bias == nullptr && y.row_stride % 4 == 0 && columns == panels * panel_columns;
       tile.run({blocks.x(block, memory), blocks.sums(block, memory), groups_of(packed), head.groups,
                 static_cast<const char*>(packed) + head.panels_at + panel * head.panel_bytes, head.panel_bytes, panels,
-                rows, head.scale, head.offset, results});
-      const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
-      for (int r = 0; r < rows; ++r)
-        passes.results(
-            results + r * panels * panel_columns, y.bias == nullptr ? nullptr : y.bias + column, columns,
-            static_cast<char*>(y.data) + (blocks.first(block) + r) * y.row_stride + row_bytes(y.dtype, column),
-            y.dtype);
+                rows, head.scale, head.offset, direct ? reinterpret_cast<float*>(out) : results,
+                direct ? y.row_stride / 4 : panels * panel_columns});
+      for (int r = 0; r < rows && !direct; ++r)
+        passes.results(results + r * panels * panel_columns, y.bias == nullptr ? nullptr : y.bias + column, columns,
+                       out + r * y.row_stride, y.dtype);
     }
   });
   return enough.load() ? Status::ok : Status::out_of_memory;
+}
+
+Status run_weight_only(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, const GemmShape& s,
+                       const FloatRows& x, const void* packed, const FloatResults& y, const Parallel& parallel) {
+  if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
+  if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
+  if (s.m == 0 || s.n == 0) return Status::ok;
+  if (head_of(packed).n != s.n || head_of(packed).k != s.k) return Status::bad_shape;
+  for (std::int64_t first = 0; first < s.m; first += slab_rows) {
+    const GemmShape slab{std::min(slab_rows, s.m - first), s.n, s.k};
+    FloatRows from = x;
+    FloatResults to = y;
+    from.data = static_cast<const char*>(x.data) + first * x.row_stride;
+    to.data = static_cast<char*>(y.data) + first * y.row_stride;
+    const Status status = run_slab(tile, passes, slab, from, packed, to, parallel);
+    if (status != Status::ok) return status;
+  }
+  return Status::ok;
 }
 
 template <const WeightOnlyTile& tile, const WeightOnlyPasses& passes>

@@ -59,7 +59,8 @@ struct WeightOnlyArgs {
   int rows;
   Dtype scale;
   Offset offset;
-  float* y;  ///< [rows][64 * panels], 64-byte aligned
+  float* y;               ///< [rows][64 * panels]
+  std::int64_t y_stride;  ///< floats from one row to the next
 };
 
 struct WeightOnlyTile {

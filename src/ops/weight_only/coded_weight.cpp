@@ -97,6 +97,7 @@ CodedWeight coded_weight(const char* op, const WeightArgs& a, std::int64_t k, bo
   if (!meta)
     check_one_device(op,
                      {a.qweight, a.scales, value_or_none(a.zeros), value_or_none(a.g_idx), value_or_none(a.q_perm)});
+  const bool needs_values = !meta && (looks || !a.qweight.is_cpu());
   CodedWeight w;
   w.words = a.qweight.contiguous();
   w.runs = runs_of(op, a, k);
@@ -114,11 +115,11 @@ CodedWeight coded_weight(const char* op, const WeightArgs& a, std::int64_t k, bo
       w.zeros = a.zeros->to(at::kFloat).contiguous();
     } else if (w.offset == kernels::Offset::value) {
       w.zeros = a.zeros->contiguous();
-    } else if (!meta) {
+    } else if (needs_values) {
       w.zeros = unpacked_words(*a.zeros, a.bits, w.n, /*dim=*/1) + 1;
     }
   }
-  if (meta || (!looks && a.qweight.is_cpu())) return w;
+  if (!needs_values) return w;
   const at::TensorOptions ints = a.qweight.options().dtype(at::kInt);
   const std::int64_t size = a.group_size == -1 ? std::max<std::int64_t>(1, k) : a.group_size;
   w.group_of =

@@ -208,17 +208,18 @@ void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* nu
       offset = _mm256_mul_ps(scale, _mm256_sub_ps(one_less, _mm256_cvtepi32_ps(z)));
     }
     for (int i = 0; i < a.rows; ++i) {
-      float* const to = a.y + i * panel_columns + 8 * eighth;
-      __m256 all = _mm256_fmadd_ps(_mm256_load_ps(sum + i * panel_columns + 8 * eighth), scale, _mm256_load_ps(to));
+      float* const to = a.y + i * a.y_stride + 8 * eighth;
+      __m256 all = _mm256_fmadd_ps(_mm256_load_ps(sum + i * panel_columns + 8 * eighth), scale, _mm256_loadu_ps(to));
       if (a.offset != Offset::none) all = _mm256_fmadd_ps(_mm256_broadcast_ss(sums + i), offset, all);
-      _mm256_store_ps(to, all);
+      _mm256_storeu_ps(to, all);
     }
   }
 }
 
 void run(const WeightOnlyArgs& a) {
   alignas(64) float codes[part * panel_columns], sum[most_rows * panel_columns];
-  for (int i = 0; i < a.rows * panel_columns; i += 8) _mm256_store_ps(a.y + i, _mm256_setzero_ps());
+  for (int i = 0; i < a.rows; ++i)
+    for (int j = 0; j < panel_columns; j += 8) _mm256_storeu_ps(a.y + i * a.y_stride + j, _mm256_setzero_ps());
   const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
   const float *x = a.x, *sums = a.sums;
   const char* panel = a.panel;

@@ -46,7 +46,7 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
       offset[j] = scale[j] * (group.middle - 1 - static_cast<float>(reinterpret_cast<const std::uint8_t*>(zeros)[j]));
   }
   for (int r = 0; r < a.rows; ++r) {
-    float* const y = a.y + r * columns;
+    float* const y = a.y + r * a.y_stride;
     for (int j = 0; j < columns; ++j) y[j] = std::fma(sum[r][j], scale[j], y[j]);
     if (a.offset == Offset::none) continue;
     for (int j = 0; j < columns; ++j) y[j] = std::fma(sums[r], offset[j], y[j]);
@@ -54,7 +54,8 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
 }
 
 void run(const WeightOnlyArgs& a) {
-  for (int i = 0; i < a.rows * columns; ++i) a.y[i] = 0;
+  for (int r = 0; r < a.rows; ++r)
+    for (int j = 0; j < columns; ++j) a.y[r * a.y_stride + j] = 0;
   const std::int64_t numbers = row_bytes(a.scale, columns) + zero_bytes(a.offset, a.scale);
   const float *x = a.x, *sums = a.sums;
   const char* panel = a.panel;

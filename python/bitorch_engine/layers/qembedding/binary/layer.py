@@ -1,4 +1,4 @@
-"""Embeddings with one bit a weight; docs/spec/embedding.md."""
+"""Binary embeddings under BITorch Engine's names."""
 
 from __future__ import annotations
 
@@ -8,43 +8,47 @@ import torch
 from torch import Tensor
 
 from bie import nn
-from bie._missing import awaits
+from bie.bitorch import functions
+from bie.bitorch.model_helper import pad_embedding_dim
 from bie.weights.parameters import EmbeddingParameter
+
+__all__ = [
+    "BinaryEmbeddingBag",
+    "BinaryEmbeddingBagForward",
+    "BinaryEmbeddingCuda",
+    "BinaryEmbeddingForward",
+    "BinaryEmbeddingParameter",
+    "pad_embedding_dim",
+]
 
 
 class BinaryEmbeddingParameter(EmbeddingParameter):
     """The weight of a binary embedding: :class:`bie.weights.parameters.EmbeddingParameter`."""
 
 
-@awaits("binary_embedding")
-class BinaryEmbeddingForward(torch.autograd.Function):
+class BinaryEmbeddingForward(functions.OperatorFunction):
     """``y[b, s, d] = embed_scale[row] * sgn(bit d of qweight[row])``, ``row = input[b, s]``.
 
-    ``apply(input, qweight, embed_scale, ori_embedding_dim, is_train)``; sets ``qweight.active_indices`` in backward.
+    ``apply(input, qweight, embed_scale, ori_embedding_dim, is_train)``; ``qweight.active_indices`` after a backward
+    pass are the rows that it reached.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any, input: Tensor, qweight: Tensor, embed_scale: Tensor, ori_embedding_dim: int, is_train: bool
-    ) -> Tensor:
-        raise NotImplementedError
+    call = staticmethod(functions.binary_embedding)
 
 
-@awaits("binary_embedding_bag")
-class BinaryEmbeddingBagForward(torch.autograd.Function):
+class BinaryEmbeddingBagForward(functions.OperatorFunction):
     """``y[b, d]`` = +1 where at least half of the bag's rows have bit d set, else -1; float32.
 
-    ``apply(input, weight, is_train)``; sets ``weight.active_indices`` in backward.
+    ``apply(input, weight, is_train)``; ``weight.active_indices`` after a backward pass are the rows that it reached.
     """
 
-    @staticmethod
-    def forward(ctx: Any, input: Tensor, weight: Tensor, is_train: bool) -> Tensor:
-        raise NotImplementedError
+    call = staticmethod(functions.binary_embedding_bag)
 
 
-@awaits("binary_embedding")
 class BinaryEmbeddingCuda(nn.BinaryEmbedding):
     """:class:`bie.nn.BinaryEmbedding`. Keyword arguments only, others are ignored."""
+
+    _parameter = BinaryEmbeddingParameter
 
     def __init__(
         self,
@@ -57,16 +61,14 @@ class BinaryEmbeddingCuda(nn.BinaryEmbedding):
     ) -> None:
         super().__init__(num_embeddings, embedding_dim, padding_idx, dtype=dtype)
 
-    def init_weight(self) -> None:
-        raise NotImplementedError
-
-    def reset_parameters(self, weight: Tensor) -> None:
-        raise NotImplementedError
+    def reset_parameters(self, weight: Tensor | None = None) -> None:
+        super().reset_parameters(weight)
 
 
-@awaits("binary_embedding_bag")
 class BinaryEmbeddingBag(nn.BinaryEmbeddingBag):
     """:class:`bie.nn.BinaryEmbeddingBag`. Keyword arguments only, others are ignored."""
+
+    _parameter = BinaryEmbeddingParameter
 
     def __init__(
         self, *args: Any, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **kwargs: Any

@@ -1,22 +1,26 @@
-"""The weight-only linear in GPTQ layout; docs/spec/weight-only.md."""
+"""The weight-only linear in GPTQ layout under BITorch Engine's names."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
-from bie._missing import awaits
+from bie import nn
+from bie.bitorch import functions
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase
 
 
-@awaits("mpq_linear")
-class MPQLinearCuda(MPQLinearBase):
-    """``y = x . W (+ bias)`` with weights of 1, 2, 4 or 8 bits."""
+class MPQLinearCudaFunction(functions.OperatorFunction):
+    """:class:`MPQLinearCuda` as a function of its tensors, without the bias.
+
+    ``apply(x, qweight, a_bit, w_bit, scales, zeros, g_idx, asym, is_training, privileged_grad=None)``; in training the
+    gradient of the weight as floats becomes ``qweight.privileged_grad``. With ``is_training=False`` nothing is saved.
+    """
+
+    call = staticmethod(functions.mpq_linear)
+
+
+class MPQLinearCuda(nn.MPQLinear, MPQLinearBase):
+    """:class:`bie.nn.MPQLinear`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.check_parameters()
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError

@@ -1,3 +1,5 @@
 """BITorch Engine's layers for Apple's MLX: not part of this package."""
 
-raise ImportError("MPQLinearMlx needs Apple's MLX and is not part of this package: use MPQLinearCuda or MPQLinearBase")
+from bitorch_engine.layers.qlinear.nbit.mps.mpq_layer import MPQLinearMlx
+
+__all__ = ["MPQLinearMlx"]

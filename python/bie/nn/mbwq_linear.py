@@ -1,0 +1,269 @@
+"""The weight-only linear with permuted rows, of one width or of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bie.errors import ShapeError
+from bie.nn.state.weight_state import StagedState
+from bie.nn.weight_only import WeightOnlyLinear
+from bie.weights.gptq import MIXED_WIDTHS, gptq_style_unpacking, make_group_map
+from bie.weights.parameters import WeightOnlyParameter
+
+_WIDTHS = (2, 4)
+
+
+class MBWQLinear(WeightOnlyLinear):
+    """``y = (x * channel_scale) . W (+ bias)``, ``W[q_perm[i], c] = q[i, c] * scales[g, c] - zeros[g, c]``.
+
+    Packed row ``i`` holds the weights of feature ``q_perm[i]`` (int16, read as unsigned; all zero: no permutation).
+    With ``use_mbw`` rows have 8, 6, 5, 4, 3 or 2 bits, falling, in groups that ``q_groups`` [2 * groups] int16 lists as
+    ``bits, first packed row`` (EXL2); else all have ``w_bit`` bits, 2 or 4, in groups of ``group_size``. x times
+    ``channel_scale`` [1, 1, k] is rounded to float32. Buffers of double quantisation in a file are passed over.
+
+    Args:
+        use_mbw: rows of several widths.
+        groups: how many groups ``q_groups`` lists; a file may have another number.
+        rows_packed: rows of int32 words; a file may have another number.
+
+    Other arguments are those of :class:`WeightOnlyLinear`; ``asym`` is refused.
+    Source: docs/spec/weight-only.md; BITorch Engine 0.2.6 ``MBWQLinearCuda``; ExLlamaV2's EXL2.
+
+    Example::
+
+        >>> layer = bie.nn.MBWQLinear(64, 3, w_bit=4, group_size=32, use_mbw=False, dtype=torch.float32)
+        >>> layer(torch.randn(5, 64)).shape
+        torch.Size([5, 3])
+    """
+
+    _layer_type = 2
+
+    _checks_parameters = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        a_bit: int = 16,
+        w_bit: int = 4,
+        dtype: torch.dtype = torch.half,
+        group_size: int = -1,
+        use_gba_quant: bool = True,
+        dq_group_size: int = -1,
+        dq_mode: int = 2,
+        disable_bias: bool = True,
+        asym: bool = False,
+        requires_grad: bool = True,
+        *,
+        use_mbw: bool = True,
+        groups: int = 64,
+        rows_packed: int = 64,
+        activation: str = "exact",
+        device: torch.device | str | None = None,
+    ) -> None:
+        if groups < 1 or rows_packed < 1:
+            raise ShapeError(
+                f"{type(self).__name__}: groups is {groups}, rows_packed {rows_packed}; both are 1 or more"
+            )
+        self.__dict__.update(use_mbw=use_mbw, groups=groups, rows_packed=rows_packed)
+        super().__init__(
+            in_channels,
+            out_channels,
+            a_bit,
+            w_bit,
+            dtype,
+            group_size,
+            use_gba_quant,
+            dq_group_size,
+            dq_mode,
+            disable_bias,
+            asym,
+            requires_grad,
+            activation=activation,
+            device=device,
+        )
+
+    def _check_sizes(self) -> None:
+        super()._check_sizes()
+        if not self.use_mbw and self.w_bit not in _WIDTHS:
+            raise ShapeError(f"{type(self).__name__}: w_bit is {self.w_bit}, 2 or 4 is wanted without use_mbw")
+        if self.asym:
+            raise ValueError(f"{type(self).__name__}: asym is set, its zeros are floats")
+
+    @property
+    def _groups(self) -> int:
+        return self.groups if self.use_mbw else super()._groups
+
+    @property
+    def _double_quantised(self) -> bool:
+        return False
+
+    def _words_shape(self) -> tuple[int, int]:
+        return (self.rows_packed, self.out_channels) if self.use_mbw else super()._words_shape()
+
+    def _register_rows(self) -> None:
+        self.register_buffer("q_perm", torch.zeros(self.in_channels, dtype=torch.int16))
+        self.register_buffer("channel_scale", torch.ones(1, 1, self.in_channels, dtype=self.dtype))
+        if self.use_mbw:
+            self.register_buffer("q_groups", torch.zeros(2 * self.groups, dtype=torch.int16))
+
+    def _register_of_files(self) -> None:
+        self.register_buffer("bias", torch.zeros(self.out_channels, dtype=self.dtype))
+        plain = (self._groups, self.out_channels)
+        self.register_buffer("scales", torch.ones(plain, dtype=self.dtype))
+        self.register_buffer("zeros", torch.zeros(plain, dtype=self.dtype))
+
+    def set_scales(self, scales: Tensor | None = None) -> None:
+        """Replaces the scales [G, n]; ones where none are given. ``ShapeError`` for another shape or dtype."""
+        self._set_table("scales", scales, torch.ones)
+
+    def set_zeros(self, zeros: Tensor | None = None) -> None:
+        """Replaces the float zeros [G, n]; zeros where none are given. ``ShapeError`` for another shape or dtype."""
+        self._set_table("zeros", zeros, torch.zeros)
+
+    def _set_table(self, name: str, table: Tensor | None, otherwise: Any) -> None:
+        shape = (self._groups, self.out_channels)
+        place = self._buffers[name]
+        if table is None:
+            table = otherwise(shape)
+        elif tuple(table.shape) != shape or not table.is_floating_point():
+            raise ShapeError(
+                f"{type(self).__name__}: {name} is {list(table.shape)} of {table.dtype}, {list(shape)} of a "
+                "floating-point dtype is wanted"
+            )
+        elif not bool(torch.isfinite(table.to(self.dtype)).all()):
+            raise ValueError(f"{type(self).__name__}: {name} holds NaN or infinity in {self.dtype}")
+        self._buffers[name] = table.detach().to(device=place.device, dtype=self.dtype, copy=True)
+        if self._prepared:
+            self._tell_weight()
+        self._panels = None
+
+    def _tell_weight(self) -> None:
+        self._row_options = None
+        weight = self.qweight
+        for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
+            setattr(weight, name, getattr(self, name))
+        weight.g_idx = weight.q_group_map = weight.rows = None
+        if self.use_mbw and not self.q_groups.is_meta:
+            weight.q_group_map, weight.rows = _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
+            if weight.rows[-1] != self.in_channels:
+                raise ValueError(f"q_groups make {weight.rows[-1]} rows, {self.in_channels} are wanted")
+
+    def _zeros_and_scales(self) -> tuple[Tensor, Tensor]:
+        zeros, scales = super()._zeros_and_scales()
+        if self.use_mbw:
+            _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
+        return zeros, scales
+
+    def _input_options(self) -> dict[str, Any]:
+        return {"channel_scale": self.channel_scale}
+
+    # Files.
+
+    def _forms(self) -> dict[bool, dict[str, tuple[int, ...]]]:
+        plain = (self._groups, self.out_channels)
+        entries = {"qweight": self._words_shape(), "q_perm": (self.in_channels,), "scales": plain, "zeros": plain}
+        entries["channel_scale"] = (1, 1, self.in_channels)
+        if self.use_mbw:
+            entries["q_groups"] = (2 * self._groups,)
+        if not self.disable_bias:
+            entries["bias"] = (self.out_channels,)
+        return {True: entries, False: entries}
+
+    _PASSED_OVER = (*WeightOnlyLinear._PASSED_OVER, "g_idx", "qzeros")
+    _INTEGERS = {**WeightOnlyLinear._INTEGERS, "q_perm": torch.int16, "q_groups": torch.int16}  # noqa: RUF012
+
+    def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
+        # Of mixed rows the file says how many groups and words there are.
+        q_groups, words = own.get("q_groups"), own.get("qweight")
+        sizes = self.groups, self.rows_packed
+        pairs = isinstance(q_groups, Tensor) and q_groups.dtype == torch.int16 and q_groups.numel() % 2 == 0
+        if self.use_mbw and pairs and isinstance(words, Tensor) and words.dim() == 2:
+            self.groups, self.rows_packed = max(1, q_groups.numel() // 2), words.size(0)
+        try:
+            staged = super()._check_state(own, prefix)
+            if self.use_mbw and "q_groups" in staged.values and not q_groups.is_meta:
+                _, rows = _mixed_rows(f"the entry '{prefix}q_groups'", q_groups, self.rows_packed)
+                if rows[-1] != self.in_channels:
+                    raise ValueError(
+                        f"the entry '{prefix}q_groups' makes {rows[-1]} rows, {self.in_channels} are wanted"
+                    )
+            order = staged.values.get("q_perm")
+            if order is not None and not order.is_meta:
+                check_permutation(f"the entry '{prefix}q_perm'", order)
+        finally:
+            loaded = self.groups, self.rows_packed
+            self.groups, self.rows_packed = sizes
+        staged.sizes = loaded
+        return staged
+
+    def _take_state(self, staged: StagedState, assign: bool) -> None:
+        self.groups, self.rows_packed = staged.sizes
+        super()._take_state(staged, assign)
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, assign: bool = False) -> Any:
+        """As every module's; with ``use_mbw`` the file says how many groups and rows of words there are."""
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    # Floats.
+
+    @staticmethod
+    def q42fp_weight(
+        qweight: Tensor, scales: Tensor, zeros: Tensor, group_size: int, bits: int, q_perm: Tensor
+    ) -> Tensor:
+        """The float weight [k, n] of rows of one width, in ``scales``' dtype.
+
+        Args:
+            qweight: [ceil(k * bits / 32), n] int32 as a file holds it.
+            scales, zeros: [G, n] float.
+            q_perm: [k] int16; packed row ``i`` is row ``q_perm[i]``; all zero means no permutation.
+
+        Raises:
+            ShapeError: a shape does not fit. ValueError: ``q_perm`` is no permutation.
+        """
+        weight = WeightOnlyParameter(
+            qweight, scales=scales, zeros=zeros, w_bit=bits, group_size=group_size, layer_type=2, q_perm=q_perm
+        )
+        return gptq_style_unpacking(weight)[0]
+
+    @staticmethod
+    def exl2fp_weight(
+        qweight: Tensor, scales: Tensor, zeros: Tensor, q_perm: Tensor, q_group_map: Tensor, rows: list[int]
+    ) -> Tensor:
+        """The float weight [k, n] of rows of several widths, in ``scales``' dtype.
+
+        Args:
+            qweight: [rows of words, n] int32, each group dense in words of its own.
+            scales, zeros: [G, n] float.
+            q_perm: [k] int16, as in ``q42fp_weight``.
+            q_group_map: [2 * k] int16 of ``make_group_map``.
+            rows: how many rows have at least 8, 6, 5, 4, 3 and 2 bits.
+        """
+        weight = WeightOnlyParameter(
+            qweight, scales=scales, zeros=zeros, layer_type=2, q_perm=q_perm, q_group_map=q_group_map, rows=rows
+        )
+        return gptq_style_unpacking(weight)[0]
+
+
+def check_permutation(name: str, q_perm: Tensor) -> None:
+    """``ValueError`` unless the order is one of its rows, read as unsigned, or all zero."""
+    order = q_perm.long() & 0xFFFF
+    if order.any() and not torch.equal(order.sort().values, torch.arange(order.numel(), device=order.device)):
+        raise ValueError(f"{name} is not a permutation of the rows")
+
+
+def _mixed_rows(name: str, q_groups: Tensor, rows_packed: int) -> tuple[Tensor, list[int]]:
+    """(q_group_map, rows) of a table of groups; ``ValueError`` for widths that are none or do not fall."""
+    widths = q_groups.view(-1, 2)[:, 0].tolist()
+    if any(width not in MIXED_WIDTHS for width in widths) or sorted(widths, reverse=True) != widths:
+        raise ValueError(f"{name}: the widths of q_groups are {widths}, 8, 6, 5, 4, 3 and 2 bits, falling, are wanted")
+    try:
+        group_map = make_group_map(q_groups, rows_packed)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    group = group_map.view(-1, 2)[:, 0].long()
+    width = torch.tensor(widths)[group.cpu()]
+    return group_map, [int((width >= least).sum()) for least in MIXED_WIDTHS]

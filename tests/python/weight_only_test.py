@@ -1,0 +1,404 @@
+"""Weight-only linears: the product and its gradients in float64, every form of a file, training, what is refused."""
+
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+from mpq_cases import generator, word_of
+from torch import nn
+
+import bie
+from bie.nn import MBWQLinear, MPQLinear
+from bitorch_engine import ShapeError
+from bitorch_engine.layers.qlinear.nbit.cuda import MBWQLinearCuda, MPQLinearCuda
+from bitorch_engine.layers.qlinear.nbit.cuda.mbwq_layer import MBWQLinearCudaFunction
+from bitorch_engine.layers.qlinear.nbit.cuda.mpq_layer import MPQLinearCudaFunction
+from bitorch_engine.layers.qlinear.nbit.cuda.utils import make_group_map, unpack_qweight
+
+SIZES = [(64, 96, 32), (33, 7, -1), (100, 45, 24), (5, 3, 32)]
+
+
+def filled(layer, seed=0):
+    """Random words, scales and zeros; before ``prepare_params``."""
+    g = generator(seed)
+    layer.qweight.data = torch.randint(-(2**31), 2**31, layer.qweight.shape, generator=g).int()
+    for name, buffer in layer.named_buffers():
+        if name in ("scales", "qscales_scales", "qzeros_scales"):
+            buffer.copy_(0.01 + 0.1 * torch.rand(buffer.shape, generator=g))
+        elif name in ("zeros", "qscales_zeros", "qzeros_zeros", "bias"):
+            buffer.copy_(torch.randn(buffer.shape, generator=g) / 8)
+        elif buffer.dtype == torch.uint8:
+            buffer.copy_(torch.randint(0, 256, buffer.shape, generator=g))
+        elif name == "qzeros":
+            buffer.copy_(torch.randint(-(2**31), 2**31, buffer.shape, generator=g))
+    return layer
+
+
+def mpq(k, n, w_bit=4, group=32, form="gptq", seed=0, cls=MPQLinear, **kwargs):
+    options = {"use_gba_quant": form != "gptq", "asym": form == "gba_asym", "group_size": group, "dq_group_size": 16}
+    layer = cls(k, n, w_bit=w_bit, **{"dtype": torch.float32} | options | kwargs)
+    return filled(layer, seed)
+
+
+def float_weight(layer):
+    """[k, n] in float64, a weight at a time."""
+    words, scales, group = layer.qweight.numpy(), layer.scales.double().numpy(), layer.g_idx.numpy()
+    weight = np.zeros((layer.in_channels, layer.out_channels))
+    for r in range(layer.in_channels):
+        for c in range(layer.out_channels):
+            q, s = word_of(words, layer.w_bit, r, c), scales[group[r], c]
+            if layer.asym:
+                z = word_of(layer.qzeros.numpy(), layer.w_bit, group[r], c, along_rows=False)
+                weight[r, c] = s * (q - (z + 1))
+            else:
+                weight[r, c] = s * q - float(layer.zeros[group[r], c])
+    return torch.from_numpy(weight)
+
+
+@pytest.mark.parametrize("form", ["gptq", "gba", "gba_asym"])
+@pytest.mark.parametrize("w_bit", [1, 2, 4, 8])
+@pytest.mark.parametrize(("k", "n", "group"), SIZES)
+def test_the_product_and_its_gradients(k, n, group, w_bit, form):
+    layer = mpq(k, n, w_bit, group, form, seed=k + w_bit, disable_bias=False)
+    order = torch.randperm(k, generator=generator(1))
+    layer.g_idx.copy_(layer.g_idx[order])
+    x = torch.randn(2, 3, k, generator=generator(2), requires_grad=True)
+    y = layer(x)
+    weight = float_weight(layer)
+    wanted = x.detach().double() @ weight + layer.bias.double()
+    size = (x.detach().double().abs() @ weight.abs()).max() + 1
+    assert (y.double() - wanted).abs().max() <= 2e-6 * size
+    assert torch.equal(layer.eval()(x), y), "panels and none are the same bits"
+    layer.train()
+    g = torch.randn(y.shape, generator=generator(3))
+    layer.zero_grad()
+    layer(x).backward(g)
+    g2, x2 = g.double().view(-1, n), x.detach().double().view(-1, k)
+    assert torch.allclose(x.grad.double().view(-1, k), g2 @ weight.t(), rtol=1e-5, atol=1e-5 * float(size))
+    assert layer.qweight.grad is layer.qweight.privileged_grad is layer.privileged_grad
+    assert torch.allclose(layer.qweight.grad.double(), x2.t() @ g2, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits(dtype):
+    layer = mpq(64, 48, 4, 32, "gba", dtype=dtype).eval()
+    x = torch.randn(5, 64, generator=generator(1)).to(dtype)
+    y = layer(x)
+    wanted = x.double() @ float_weight(layer)
+    assert y.dtype == dtype and layer.scales.dtype == dtype
+    assert (y.double() - wanted).abs().max() <= torch.finfo(dtype).eps * wanted.abs().max()
+    assert torch.equal(layer(x[:1]), y[:1]) and layer(x[:0]).shape == (0, 48)
+
+
+def mixed(k_rows, n, seed=0, cls=MBWQLinear, groups_of=32, **kwargs):
+    """Rows of the widths in ``k_rows`` {bits: rows}, falling, in groups of 32 or fewer."""
+    g = generator(seed)
+    q_groups, words, codes = [], 0, []
+    for bits, rows in k_rows.items():
+        for start in range(0, rows, groups_of):
+            size = min(groups_of, rows - start)
+            q_groups += [bits, words]
+            words += -(-size * bits // 32)
+            codes.append((bits, torch.randint(0, 2**bits, (size, n), generator=g)))
+    packed = torch.cat([torch.ops.bie.pack_words(c.int(), bits, 0) for bits, c in codes])
+    k = sum(k_rows.values())
+    layer = cls(k, n, dtype=torch.float16, groups=len(codes), rows_packed=words, **kwargs)
+    layer.qweight.data = packed
+    layer.q_groups.copy_(torch.tensor(q_groups))
+    layer.q_perm.copy_(torch.randperm(k, generator=g))
+    layer.scales.copy_(0.01 + 0.05 * torch.rand(layer.scales.shape, generator=g))
+    layer.zeros.copy_(torch.randn(layer.zeros.shape, generator=g) / 8)
+    layer.channel_scale.copy_(0.5 + torch.rand(layer.channel_scale.shape, generator=g))
+    weight, row = torch.zeros(k, n, dtype=torch.float64), 0
+    for group, (_, values) in enumerate(codes):
+        for values_of_row in values:
+            feature = int(layer.q_perm[row]) & 0xFFFF
+            weight[feature] = values_of_row * layer.scales[group].double() - layer.zeros[group].double()
+            row += 1
+    return layer, weight
+
+
+EXL2 = {8: 32, 6: 32, 5: 32, 4: 64, 3: 32, 2: 64}
+
+
+def test_rows_of_several_widths():
+    layer, weight = mixed(EXL2, 24)
+    x = torch.randn(3, 256, generator=generator(1)).half().requires_grad_()
+    y = layer(x)
+    xs = x.detach().double() * layer.channel_scale.double().view(-1)
+    assert (y.double() - xs @ weight).abs().max() <= 1e-3 * (xs.abs() @ weight.abs()).max()
+    y.float().sum().backward()
+    ones = torch.ones(3, 24, dtype=torch.float64)
+    wanted = (ones @ weight.t()) * layer.channel_scale.double().view(-1)
+    assert torch.allclose(x.grad.double(), wanted, rtol=2e-3, atol=2e-2)
+    assert torch.allclose(layer.qweight.grad.double(), xs.t() @ ones, rtol=1e-4, atol=1e-4)
+    found = unpack_qweight(layer.qweight)
+    assert torch.allclose(found.double(), weight, rtol=1e-3, atol=1e-3)
+    again = MBWQLinearCuda.exl2fp_weight(
+        layer.qweight, layer.scales, layer.zeros, layer.q_perm, layer.qweight.q_group_map, layer.qweight.rows
+    )
+    assert torch.equal(again, found)
+    assert layer.qweight.rows == [32, 64, 96, 160, 192, 256]
+
+
+def test_groups_whose_last_word_is_not_full():
+    layer, weight = mixed({5: 19, 3: 38}, 6, groups_of=19)
+    assert layer.rows_packed == 3 + 2 * 2
+    # BITorch Engine's table cannot tell how many rows such a group has: it counts those that fit.
+    with pytest.raises((RuntimeError, ValueError), match="q_groups make"):
+        layer(torch.randn(2, 57).half())
+    assert weight.shape == (57, 6)
+
+
+@pytest.mark.parametrize("w_bit", [2, 4])
+def test_permuted_rows_of_one_width(w_bit):
+    layer = MBWQLinear(100, 9, w_bit=w_bit, group_size=32, use_mbw=False, dtype=torch.float32)
+    filled(layer, w_bit)
+    layer.q_perm.copy_(torch.randperm(100, generator=generator(3)))
+    layer.channel_scale.copy_(0.5 + torch.rand(1, 1, 100, generator=generator(4)))
+    x = torch.randn(4, 100, generator=generator(5))
+    weight = torch.zeros(100, 9, dtype=torch.float64)
+    for i in range(100):
+        for c in range(9):
+            q, group = word_of(layer.qweight.numpy(), w_bit, i, c), i // 32
+            weight[layer.q_perm[i].long(), c] = q * float(layer.scales[group, c]) - float(layer.zeros[group, c])
+    wanted = (x * layer.channel_scale.view(-1)).double() @ weight
+    assert torch.allclose(layer(x).double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+# Files
+
+
+def layers():
+    yield "gptq", lambda seed: mpq(70, 45, 4, 32, "gptq", seed)
+    yield "gba", lambda seed: mpq(70, 45, 2, 32, "gba", seed, disable_bias=False)
+    yield "gba_asym", lambda seed: mpq(64, 45, 4, 32, "gba_asym", seed)
+    yield "large_group", lambda seed: mpq(512, 8, 4, 256, "gba", seed)
+    yield "mbwq", lambda seed: filled(MBWQLinear(64, 9, w_bit=4, group_size=32, use_mbw=False), seed)
+    yield "exl2", lambda seed: mixed(EXL2, 8, seed)[0]
+
+
+every = pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in layers()])
+
+
+def probe(layer):
+    x = torch.randn(3, layer.in_channels, generator=generator(9)).to(layer.dtype)
+    return layer.eval()(x)
+
+
+@every
+def test_a_state_of_either_form_loads_into_a_layer_of_either_form(make):
+    raw = make(1).state_dict()
+    prepared = make(1)
+    wanted = probe(prepared)
+    for state in (raw, prepared.state_dict()):
+        for ready in (False, True):
+            layer = make(2)
+            if ready:
+                probe(layer)
+            held = layer.qweight
+            layer.load_state_dict(state)
+            assert torch.equal(probe(layer), wanted)
+            assert layer.qweight is held
+            assert set(layer.state_dict()) == set(prepared.state_dict())
+
+
+@every
+def test_copies_pickles_and_graphs(make):
+    layer = make(1)
+    wanted = probe(layer)
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    for other in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+        assert torch.equal(probe(other), wanted)
+    x = torch.randn(3, layer.in_channels, generator=generator(9)).to(layer.dtype)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), wanted)
+    layer.qweight.data = layer.qweight.data.clone().bitwise_not_()  # another tensor: panels of the old one are stale
+    assert not torch.equal(probe(layer), wanted)
+
+
+@every
+def test_what_does_not_fit_changes_nothing(make):
+    layer, state = make(1), make(2).state_dict()
+    wanted = probe(copy.deepcopy(layer))
+    for name, tensor in state.items():
+        bad = [tensor.flatten()[:-1] if tensor.numel() > 1 else tensor.new_zeros(3), tensor.to(torch.complex64)]
+        if tensor.is_floating_point() and name in ("scales", "zeros", "qscales_scales", "channel_scale"):
+            bad.append(torch.full_like(tensor, float("nan")))
+        if name == "g_idx":
+            bad.append(tensor - 1)
+            bad.append(tensor + 1000)
+        if name == "q_perm":
+            bad.append(torch.ones_like(tensor))
+        for value in bad:
+            if name == "wf" or (name == "bias" and layer.disable_bias):
+                continue
+            if isinstance(layer, MPQLinear) and layer._double_quantised and name in ("scales", "zeros"):
+                continue  # passed over
+            if isinstance(layer, MPQLinear) and not layer._double_quantised and name.startswith(("qs", "qzeros_")):
+                continue
+            with pytest.raises(RuntimeError, match=f"'{name}'"):
+                layer.load_state_dict(state | {name: value})
+            with pytest.raises(RuntimeError, match=f"'{name}' is a str"):
+                layer.load_state_dict(state | {name: "x"})
+    with pytest.raises(RuntimeError, match=r'Missing key.*"qweight"'):
+        layer.load_state_dict({name: value for name, value in state.items() if name != "qweight"})
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"no_such"'):
+        layer.load_state_dict(state | {"no_such": torch.ones(2)})
+    assert torch.equal(probe(layer), wanted)
+
+
+def test_refusals():
+    layer = mpq(64, 8)
+    for x in (torch.ones(3, 63), torch.tensor(1.0)):
+        with pytest.raises(ShapeError, match="the layer has 64 features"):
+            layer(x)
+    with pytest.raises(TypeError, match="a tensor is wanted"):
+        layer([1.0])
+    with pytest.raises(TypeError, match="x is Int"):
+        layer(torch.ones(2, 64, dtype=torch.int32))
+    with pytest.raises(NotImplementedError, match="activation='int8' has no kernels"):
+        MPQLinear(8, 8, activation="int8")
+    with pytest.raises(ValueError, match="activation is 'int4'"):
+        MPQLinear(8, 8, activation="int4")
+    with pytest.raises(ValueError, match="asym is set, its zeros are floats"):
+        MBWQLinear(64, 8, asym=True)
+    with pytest.raises(ShapeError, match="w_bit is 8, 2 or 4"):
+        MBWQLinear(64, 8, w_bit=8, use_mbw=False)
+    with pytest.raises(ShapeError, match="groups is 0"):
+        MBWQLinear(64, 8, groups=0)
+    with pytest.raises(RuntimeError, match="8, 6, 5, 4, 3 and 2 bits, falling"):
+        MBWQLinear(64, 8, groups=2, rows_packed=8).prepare_params()
+    bad = mixed(EXL2, 8)[0]
+    bad.q_perm.fill_(3)
+    with pytest.raises(ValueError, match="permutation"):
+        bad(torch.ones(1, 256).half())
+    with pytest.raises(ShapeError, match=r"scales is \[2, 2\]"):
+        bad.set_scales(torch.ones(2, 2))
+    with pytest.raises(ValueError, match="zeros holds NaN"):
+        bad.set_zeros(torch.full_like(bad.zeros, float("nan")))
+
+
+def test_tables_are_replaced():
+    layer = filled(MBWQLinear(64, 8, w_bit=4, group_size=32, use_mbw=False, dtype=torch.float32))
+    before = probe(layer)
+    layer.set_scales(2 * layer.scales)
+    layer.set_zeros(2 * layer.zeros)
+    assert torch.allclose(probe(layer), 2 * before, rtol=1e-5, atol=1e-5)
+
+
+# Function forms
+
+
+def test_function_forms_are_the_layers():
+    layer = mpq(64, 8, 4, 32, "gptq", cls=MPQLinearCuda)
+    x = torch.randn(3, 64, generator=generator(1), requires_grad=True)
+    y = layer(x)
+    args = (x, layer.qweight, 16, 4, layer.scales, layer.zeros, layer.g_idx, True)
+    assert torch.equal(MPQLinearCudaFunction.apply(*args, True), y)
+    assert not MPQLinearCudaFunction.apply(*args, False).requires_grad
+    layer.zero_grad()
+    MPQLinearCudaFunction.apply(*args, True, None).sum().backward()
+    wanted = layer.qweight.privileged_grad.clone()
+    layer.zero_grad()
+    assert layer.qweight.privileged_grad is None
+    layer(x).sum().backward()
+    assert torch.equal(layer.qweight.privileged_grad, wanted)
+    other, _ = mixed(EXL2, 8, cls=MBWQLinearCuda)
+    other.channel_scale.fill_(1)
+    half = torch.randn(2, 256, generator=generator(2)).half()
+    y = other(half)
+    weight = other.qweight
+    group_map = make_group_map(other.q_groups, weight.shape[0])
+    args = (half, weight, True, True, other.scales, other.zeros, -1, other.q_perm, 4, None)
+    assert torch.equal(MBWQLinearCudaFunction.apply(*args, group_map, [*weight.rows, 0]), y)
+
+
+# Training
+
+
+def test_the_gradient_adds_up_and_can_be_left_out():
+    layer = mpq(32, 8)
+    x = torch.randn(4, 32, generator=generator(1))
+    layer(x).sum().backward()
+    once = layer.qweight.grad.clone()
+    layer(x).sum().backward()
+    assert torch.allclose(layer.qweight.grad, 2 * once)
+    nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    assert float(layer.qweight.grad.norm()) == pytest.approx(1.0, rel=1e-4)
+    layer.zero_grad()
+    assert layer.qweight.grad is None and layer.privileged_grad is None
+    layer.eval()(x.requires_grad_()).sum().backward()
+    assert layer.qweight.grad is None and x.grad is not None, "evaluation trains no weight"
+    frozen = mpq(32, 8, requires_grad=False)
+    frozen(x).sum().backward()
+    assert frozen.qweight.grad is None
+    layer.train().qweight.requires_grad_(False)
+    layer(x).sum().backward()
+    assert layer.qweight.grad is None
+    with torch.no_grad():
+        layer(x)
+
+
+@pytest.mark.parametrize("kind", ["gptq", "gba", "exl2"])
+def test_a_regression_is_learned_at_ordinary_rates(kind):
+    losses = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        layer = mixed({4: 64, 2: 64}, 16, seed)[0] if kind == "exl2" else mpq(128, 16, 4, 32, kind, seed)
+        layer.prepare_params()
+        if kind == "gba":
+            layer.scales.mul_(0.1)  # a step below the change that is wanted
+        x = torch.randn(256, 128, generator=generator(seed)).to(layer.dtype)
+        with torch.no_grad():
+            y = layer(x).float()
+        target = y + x.float() @ torch.randn(128, 16, generator=generator(seed + 20)) * 0.2
+        start = layer.qweight.detach().clone()
+        optimizer = bie.optim.DiodeMix(layer.parameters(), lr=1e-2, betas=(0.9, 0.999))
+        first = None
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(layer(x).float(), target)
+            first = first or float(loss.detach())
+            loss.backward()
+            optimizer.step()
+        losses.append(float(loss.detach()) / first)
+        assert not torch.equal(start, layer.qweight), "codes move"
+    assert np.median(losses) < 0.6, losses  # five seeds: 0.13 to 0.17, 0.37 to 0.41 with rows of 2 bits
+
+
+def test_galore_projects_the_gradient():
+    layer = mpq(64, 32)
+    groups = [{"params": list(layer.parameters()), "rank": 4, "update_proj_gap": 10, "scale": 1.0, "proj_type": "std"}]
+    optimizer = bie.optim.DiodeMix(groups, lr=1e-2)
+    before = layer.qweight.detach().clone()
+    for seed in range(2):
+        optimizer.zero_grad()
+        layer(torch.randn(8, 64, generator=generator(seed))).square().mean().backward()
+        optimizer.step()
+    state = optimizer.state[layer.qweight]
+    assert state["exp_avg_s"].shape == (64, 4) and not torch.equal(before, layer.qweight)
+
+
+def test_an_adapter_beside_frozen_codes_is_trained():
+    """What peft does: a low-rank float adapter of stock torch on a weight-only layer."""
+    torch.manual_seed(0)
+    base = mpq(64, 16, requires_grad=False)
+    down, up = nn.Linear(64, 4, bias=False), nn.Linear(4, 16, bias=False)
+    nn.init.zeros_(up.weight)
+    x, words = torch.randn(128, 64), base.qweight.detach().clone()
+    with torch.no_grad():
+        target = base(x) + x @ torch.randn(64, 2) @ torch.randn(2, 16) * 0.1
+    optimizer = torch.optim.Adam([*down.parameters(), *up.parameters()], lr=1e-2)
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(base(x) + up(down(x)), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.1 * losses[0] and torch.equal(words, base.qweight)
