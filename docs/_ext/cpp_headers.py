@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import textwrap
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from functools import cache
@@ -56,14 +57,29 @@ def declared(xml: Path) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def head_of(header: Path) -> list[str]:
-    """The paragraphs of the comment that a header begins with."""
-    lines = []
+def head_of(header: Path) -> list[nodes.Node]:
+    """The comment that a header begins with: paragraphs, and blocks where its lines are indented."""
+    parts: list[list[str]] = [[]]
     for line in header.read_text(encoding="utf-8").splitlines():
         if not line.startswith("//"):
             break
-        lines.append(line.removeprefix("//").strip())
-    return [" ".join(part.splitlines()) for part in re.split(r"\n\s*\n", "\n".join(lines)) if part]
+        words = line.removeprefix("//").removeprefix(" ").rstrip()
+        indented = words.startswith(" ")
+        if not words or (parts[-1] and indented != parts[-1][-1].startswith(" ")):
+            parts.append([])
+        if words:
+            parts[-1].append(words)
+    found: list[nodes.Node] = []
+    for lines in filter(None, parts):
+        if lines[0].startswith(" "):
+            text = textwrap.dedent("\n".join(lines))
+            found.append(nodes.literal_block(text, text, language="text"))
+            continue
+        pieces = re.split(r"`([^`]+)`", " ".join(lines))
+        found.append(
+            nodes.paragraph("", "", *(nodes.literal(w, w) if i % 2 else nodes.Text(w) for i, w in enumerate(pieces)))
+        )
+    return found
 
 
 def link_pages(section: nodes.section, here: str) -> None:
@@ -90,10 +106,7 @@ class CppHeader(SphinxDirective):
         self.env.note_dependency(str(header))
         section = nodes.section(ids=[nodes.make_id(name)], names=[name])
         section += nodes.title(name, "", nodes.literal(name, name))
-        for paragraph in head_of(header):
-            words = re.split(r"`([^`]+)`", paragraph)
-            pieces = [nodes.literal(word, word) if i % 2 else nodes.Text(word) for i, word in enumerate(words)]
-            section += nodes.paragraph(paragraph, "", *pieces)
+        section += head_of(header)
         names = sorted(declared(Path(self.config.breathe_projects["bie"])).get(name, []))
         lines = [line for _, text in names for line in (*f".. {text}".split("\n"), "")]
         self.state.nested_parse(StringList(lines, source=str(header)), 0, section)
