@@ -62,7 +62,7 @@ def _classes() -> list[tuple[str, str]]:
             continue
         if "abstract" in entry or "is" in entry or entry["name"] in _PLAIN_TORCH:
             continue
-        found.append((entry["name"], entry["package"]))
+        found.append((entry["name"], entry.get("package", entry.get("module"))))
     return found
 
 

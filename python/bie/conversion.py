@@ -11,7 +11,18 @@ import torch
 from torch import nn
 
 from bie.errors import ShapeError
-from bie.nn import BinaryConv2d, BinaryLinear, PlainBinaryLinear, Q4Conv2d, Q4Linear, Q8Conv2d, Q8Linear
+from bie.nn import (
+    BinaryConv2d,
+    BinaryLinear,
+    MPQLinear,
+    PlainBinaryLinear,
+    Q4Conv2d,
+    Q4Linear,
+    Q8Conv2d,
+    Q8Linear,
+    WeightOnlyEmbedding,
+    WeightOnlyLinear,
+)
 from bie.nn.binary_conv2d import SignsConv2d
 from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.linear_layer import LinearLayer
@@ -30,6 +41,9 @@ NAMED: dict[str, dict[type, type]] = {
     "q4": {nn.Linear: Q4Linear, nn.Conv2d: Q4Conv2d},
     "q8": {nn.Linear: Q8Linear, nn.Conv2d: Q8Conv2d},
 }
+#: Weights alone, by round to nearest in groups of 32; activations stay floats.
+WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 4, 8)}
+NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for name in WEIGHTS_ALONE}
 
 
 def _join(parent: str, name: str) -> str:
@@ -116,6 +130,10 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     that our layers do not have (padding other than zeros or by name). A binary convolution pads with
     zeros as its source did, unless ``padding_value`` says otherwise.
     """
+    if isinstance(source, nn.Embedding):
+        return _carry_embedding(source, target, **options)
+    if issubclass(target, WeightOnlyLinear):
+        return _carry_weight_only(source, target, **options)
     weight, bias = source.weight.detach(), source.bias
     if weight.dtype not in _DTYPES:
         raise ShapeError(f"the weight is {weight.dtype}, float32, float16 or bfloat16 is wanted")
@@ -145,6 +163,27 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
         with torch.no_grad():
             layer.bias.copy_(bias)
         layer.bias.requires_grad_(bias.requires_grad)
+    return layer.train(source.training)
+
+
+def _carry_weight_only(source: nn.Linear, target: type, bits: int = 4, **options: Any) -> nn.Module:
+    weight, bias = source.weight.detach(), source.bias
+    usual = {"w_bit": bits, "dtype": weight.dtype, "device": weight.device, "disable_bias": bias is None}
+    options = usual | {"requires_grad": source.weight.requires_grad} | options
+    layer = target(source.in_features, source.out_features, **options)
+    layer.set_weight_data(weight)
+    if bias is not None:
+        layer.bias.copy_(bias.detach())
+    return layer.train(source.training)
+
+
+def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.Module:
+    if source.max_norm is not None:
+        raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
+    weight = source.weight.detach()
+    place = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
+    layer = target(source.num_embeddings, source.embedding_dim, **place, **options)
+    layer.set_weight_data(weight)
     return layer.train(source.training)
 
 
@@ -192,12 +231,16 @@ class ConversionReport:
 
 
 def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
-    """{nn.Linear or nn.Conv2d: the class that takes its place}."""
+    """{nn.Linear, nn.Conv2d or nn.Embedding: the class that takes its place}."""
     if isinstance(target, str):
         if target not in NAMED:
             raise ValueError(f"convert: target is {target!r}, {', '.join(NAMED)} or a class is wanted")
         return NAMED[target]
-    kinds = {nn.Linear: LinearLayer, nn.Conv2d: ConvLayer}
+    kinds = {
+        nn.Linear: (LinearLayer, WeightOnlyLinear),
+        nn.Conv2d: (ConvLayer,),
+        nn.Embedding: (WeightOnlyEmbedding,),
+    }
     pairs = target if isinstance(target, Mapping) else {}
     if not isinstance(target, Mapping):
         pairs = {source: target for source, base in kinds.items() if issubclass(target, base)}
@@ -228,7 +271,7 @@ def _reason_to_skip(
         return f"its parent {type(parent).__name__} reads the weight itself"
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return "it has hooks"
-    for parameter in (module.weight, module.bias):
+    for parameter in (module.weight, getattr(module, "bias", None)):
         if parameter is not None and id(parameter) in shared:
             return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
     return ""
@@ -242,7 +285,7 @@ def convert(
     inplace: bool = True,
     **options: Any,
 ) -> ConversionReport:
-    """Swaps nn.Linear and nn.Conv2d layers of a model for layers of this package.
+    """Swaps nn.Linear, nn.Conv2d and nn.Embedding layers of a model for layers of this package.
 
     Weights, biases, device, dtype and train or eval mode go with them. A module under several names is swapped under
     all of them. All new layers are made before the first is put in place, so an error leaves the model as it was. A
@@ -253,13 +296,14 @@ def convert(
     hold them (a dtype, groups, padding), or where it has hooks.
 
     Args:
-        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; or "binary", "q4", "q8".
+        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1", "w2",
+            "w4" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         options: further arguments of the new layers' constructors.
 
     Raises:
-        TypeError, ValueError: an unknown target. NotImplementedError: a target whose operator is missing.
+        TypeError, ValueError: an unknown target.
 
     Example::
 
@@ -271,6 +315,8 @@ def convert(
         1 swapped, 1 unchanged
     """
     targets = _targets(target)
+    if isinstance(target, str):
+        options = WEIGHTS_ALONE.get(target, {}) | options
     if not inplace:
         model = copy.deepcopy(model)
     report = ConversionReport(model)

@@ -127,7 +127,7 @@ def test_targets_of_the_other_name(target, linear, conv2d):
     x = torch.randn(4, 1, 3, 3)
     assert torch.equal(theirs(x), ours(x))
     assert type(drop_in.convert(nn.Linear(3, 2), Q8Linear).model) is Q8Linear
-    with pytest.raises(ValueError, match="target is 'q3', binary, q4, q8 or a class is wanted"):
+    with pytest.raises(ValueError, match="target is 'q3', binary, q4, q8, w1, w2, w4, w8 or a class is wanted"):
         drop_in.convert(model, "q3")
 
 
@@ -137,12 +137,14 @@ def test_parent_name():
     assert len(made) == 2 and isinstance(model.body[0], Q4Linear) and type(model.head) is nn.Linear
 
 
-def test_mpq_waits_for_its_operator_and_leaves_the_model():
-    model = Mlp()
-    before = types(model)
-    with pytest.raises(NotImplementedError, match="MPQLinearCuda waits for the operator mpq_linear"):
-        quantize_linear_with_mpq_linear_cuda(model, collect_layers(model))
-    assert types(model) == before
+@pytest.mark.parametrize(("strategy", "worst"), [("8-128-256", 0.02), ("4-128-256", 0.25), (None, 1.0)])
+def test_mpq_carries_weights_and_biases(strategy, worst):
+    model, x = Mlp(), torch.randn(5, 9, generator=torch.Generator().manual_seed(1))
+    wanted = model(x).detach()
+    made = quantize_linear_with_mpq_linear_cuda(model, collect_layers(model), strategy, dtype=torch.float32)
+    assert len(made) == len(NAMES) and {type(layer).__name__ for layer in made} == {"MPQLinearCuda"}
+    assert float((model(x) - wanted).norm() / wanted.norm()) < worst
+    assert [layer.disable_bias for layer in made].count(True) == 1
 
 
 @pytest.mark.parametrize("name", [None, "2-8-32", "2-32-32", "2-128-32", "4-128-256", "8-128-256"])

@@ -402,3 +402,92 @@ def test_an_adapter_beside_frozen_codes_is_trained():
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.1 * losses[0] and torch.equal(words, base.qweight)
+
+
+# From floats
+
+
+@pytest.mark.parametrize("form", ["gptq", "gba"])
+@pytest.mark.parametrize(("bits", "worst"), [(8, 0.005), (4, 0.08), (2, 0.5), (1, 0.75)])
+def test_round_to_nearest(bits, worst, form):
+    torch.manual_seed(0)
+    linear, x = nn.Linear(70, 9), torch.randn(64, 70)
+    layer = MPQLinear(70, 9, w_bit=bits, group_size=32, use_gba_quant=form == "gba", dtype=torch.float32)
+    layer.set_weight_data(linear.weight)
+    y, wanted = layer.eval()(x), x @ linear.weight.t()
+    error = float((y - wanted).norm() / wanted.norm())
+    assert error < worst * (1.6 if form == "gptq" and bits < 4 else 1), error
+    steps = layer.scales[layer.g_idx.long()]
+    off = (unpack_qweight(layer.qweight) - linear.weight.t()).abs() / steps
+    if bits > 1:
+        assert off.max() <= (0.5 if form == "gba" else 1.01) + 1e-3
+    with pytest.raises(ShapeError, match=r"the weight is \[70, 9\]"):
+        layer.set_weight_data(linear.weight.t())
+
+
+def test_a_model_with_weights_of_four_bits():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(20, 40), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 7, bias=False))
+    x = torch.randint(0, 20, (5,))
+    wanted = model(x).detach()
+    for name, worst in [("w8", 0.01), ("w4", 0.15), ("w2", 0.7)]:
+        report = bie.convert(model, name, inplace=False)
+        assert [entry.target for entry in report.swapped] == ["WeightOnlyEmbedding", "MPQLinear", "MPQLinear"]
+        found = report.model(x)
+        assert float((found - wanted).norm() / wanted.norm()) < worst
+        assert torch.equal(report.model.eval()(x), found)
+    tied = nn.Sequential(nn.Embedding(20, 40), nn.Linear(40, 20, bias=False))
+    tied[1].weight = tied[0].weight
+    assert len(bie.convert(tied, "w4").skipped) == 2
+
+
+class Characters(nn.Module):
+    """The next of a text's characters from the eight before it."""
+
+    def __init__(self, letters):
+        super().__init__()
+        self.embed, self.inner, self.head = nn.Embedding(letters, 16), nn.Linear(128, 64), nn.Linear(64, letters)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.inner(self.embed(x).flatten(1))))
+
+
+TEXT = (
+    "the quick brown fox jumps over the lazy dog. a dog that is lazy sleeps while the fox runs over the brown hill. "
+    "who runs over the hill? the fox runs. who sleeps? the dog sleeps, and the quick fox jumps over the dog. "
+)
+
+
+def learned(bits, master, steps=150, train=True):
+    """(loss at the end, share of the codes that moved) of the character model on TEXT."""
+    torch.manual_seed(0)
+    letters = sorted(set(TEXT))
+    codes = torch.tensor([letters.index(c) for c in TEXT])
+    x = torch.stack([codes[i : i + 8] for i in range(len(codes) - 8)])
+    y = codes[8:]
+    model = Characters(len(letters))
+    if bits < 32:
+        linears = {nn.Linear: MPQLinear}
+        bie.convert(model, linears, bits=bits, group_size=32, master=master, requires_grad=train)
+    start = [p.detach().clone() for p in model.parameters() if p.dtype == torch.int32]
+    optimizer = bie.optim.DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.999))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    now = [p.detach() for p in model.parameters() if p.dtype == torch.int32]
+    moved = [float((a != b).double().mean()) for a, b in zip(start, now, strict=True)]
+    return float(loss.detach()), moved
+
+
+def test_a_character_model_learns_a_text():
+    float_loss, _ = learned(32, False)
+    assert float_loss < 0.1
+    for bits, most in [(4, 0.5), (2, 1.5), (1, 2.2)]:
+        frozen, still = learned(bits, False, train=False)
+        loss, moved = learned(bits, False)
+        kept, _ = learned(bits, True)
+        assert still == [0.0, 0.0] and min(moved) > 0.2, (bits, moved)
+        print(f"{bits} bits: float {float_loss:.3f}, at random {loss:.3f}, rest {kept:.3f}, frozen {frozen:.3f}")
+        assert kept < most, (bits, loss, kept, frozen)

@@ -12,6 +12,7 @@ from bie.nn.nbit_linear import Q4Linear, Q8Linear
 from bie.nn.state import registration as registration
 from bie.nn.state.quant_layer import QuantLayer, quant_layers, set_compat, set_grad_mode
 from bie.nn.weight_only import WeightOnlyLinear
+from bie.nn.weight_only_embedding import WeightOnlyEmbedding
 
 __all__ = [
     "BinaryAttention",
@@ -31,6 +32,7 @@ __all__ = [
     "Q8Linear",
     "Q8MatMul",
     "QuantLayer",
+    "WeightOnlyEmbedding",
     "WeightOnlyLinear",
     "quant_layers",
     "set_compat",

@@ -61,6 +61,7 @@ class MBWQLinear(WeightOnlyLinear):
         use_mbw: bool = True,
         groups: int = 64,
         rows_packed: int = 64,
+        master: bool = False,
         activation: str = "exact",
         device: torch.device | str | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class MBWQLinear(WeightOnlyLinear):
             disable_bias,
             asym,
             requires_grad,
+            master=master,
             activation=activation,
             device=device,
         )
@@ -116,6 +118,10 @@ class MBWQLinear(WeightOnlyLinear):
         self.register_buffer("scales", torch.ones(plain, dtype=self.dtype))
         self.register_buffer("zeros", torch.zeros(plain, dtype=self.dtype))
 
+    def set_weight_data(self, weight: Tensor) -> None:
+        """``NotImplementedError``: how many bits a row has and the order of the rows are the file's."""
+        raise NotImplementedError(f"{type(self).__name__} takes its weight from a file; MPQLinear from floats too")
+
     def set_scales(self, scales: Tensor | None = None) -> None:
         """Replaces the scales [G, n]; ones where none are given. ``ShapeError`` for another shape or dtype."""
         self._set_table("scales", scales, torch.ones)
@@ -144,6 +150,7 @@ class MBWQLinear(WeightOnlyLinear):
     def _tell_weight(self) -> None:
         self._row_options = None
         weight = self.qweight
+        weight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))
         weight.g_idx = weight.q_group_map = weight.rows = None

@@ -18,7 +18,7 @@ from bie.nn.state.arguments import bit_width
 from bie.nn.state.seen import Seen
 from bie.nn.state.weight_state import StagedState
 from bie.nn.state.whole_load import load_layer
-from bie.weights.gptq import Coded, coded, words_of
+from bie.weights.gptq import Coded, coded, round_to_nearest, words_of
 from bie.weights.parameters import WeightOnlyParameter
 
 _WIDTHS = (1, 2, 4, 8)
@@ -68,6 +68,8 @@ class WeightOnlyLinear(nn.Module):
         disable_bias: whether ``bias`` is only there for files that hold it.
         requires_grad: whether training gives the weight a ``privileged_grad``, which is None until a backward pass
             makes it (BITorch Engine allocates [k, n] at once).
+        master: keep in ``rest`` [k, n] bfloat16 what the codes cannot hold, so that ``DiodeMix`` rounds them to the
+            nearest and loses nothing; without it they are rounded at random.
         device: where the tensors are made.
         activation: ``"exact"``. ``"int8"``, products of 8-bit activations, is refused: it has no kernels yet.
 
@@ -97,6 +99,7 @@ class WeightOnlyLinear(nn.Module):
         asym: bool = False,
         requires_grad: bool = True,
         *,
+        master: bool = False,
         activation: str = "exact",
         device: torch.device | str | None = None,
     ) -> None:
@@ -115,6 +118,7 @@ class WeightOnlyLinear(nn.Module):
         self.disable_bias = disable_bias
         self.asym = asym or not use_gba_quant
         self.requires_grad = requires_grad
+        self.master = master
         self._prepared = False
         self._panels: tuple[tuple[Seen | None, ...], Tensor] | None = None
         self._row_options: dict[str, Any] | None = None
@@ -180,6 +184,9 @@ class WeightOnlyLinear(nn.Module):
         )
         self._register_rows()
         self._register_of_files()
+        if self.master:
+            rest = torch.zeros(self.in_channels, self.out_channels, dtype=torch.bfloat16)
+            self.register_buffer("rest", rest)
 
     def _words_shape(self) -> tuple[int, int]:
         return words_of(self.in_channels, self.w_bit), self.out_channels
@@ -231,6 +238,38 @@ class WeightOnlyLinear(nn.Module):
             wanted = f"{list(self.qweight.shape)} of torch.int32 is wanted"
             raise ShapeError(f"{type(self).__name__}: qweight is {list(data.shape)} of {data.dtype}, {wanted}")
         self.qweight.data = data.detach().to(self.qweight.device)
+
+    def set_weight_data(self, weight: Tensor) -> None:
+        """Codes of a float weight [n, k], as ``nn.Linear`` has it, by round to nearest; the layer is prepared then.
+
+        A group spans its least and its greatest weight (GPTQ's zeros are whole numbers in 1...2^w_bit); see
+        ``round_to_nearest`` for 1 bit.
+
+        Raises:
+            ShapeError: another shape. ValueError: NaN or infinity.
+        """
+        shape = (self.out_channels, self.in_channels)
+        if tuple(weight.shape) != shape:
+            raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
+        device = self.qweight.device
+        _, scales, zeros = round_to_nearest(weight, self.w_bit, self.group_size)
+        scales = scales.t().to(device=device, dtype=self.dtype).contiguous()
+        zeros = zeros.t().to(device)
+        order = torch.arange(self.in_channels, dtype=torch.int32, device=device) // self.group_size
+        if self.asym:
+            whole = torch.where(scales == 0, 1, zeros / scales.float()).round_().clamp_(1, 2**self.w_bit)
+            zeros = self.qzeros.copy_(ops.pack_words((whole - 1).int(), self.w_bit, 1))
+        else:
+            zeros = zeros.to(self.dtype).contiguous()
+        self.g_idx.copy_(order)
+        self._become_prepared(scales, zeros)
+        values = weight.detach().t().to(device=device, dtype=torch.float32).contiguous()
+        with torch.no_grad():
+            self.qweight.copy_(ops.weight_only_pack(values, scales, zeros, **self._coded().options))
+            if self.master:
+                now, k = self._coded(), self.in_channels
+                opened = ops.weight_only_open(*now.tensors, in_features=k, dtype=torch.float32, **now.options)
+                self.rest.copy_(values - opened)
 
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """``NotImplementedError``: the weight is packed from the start."""
@@ -304,6 +343,7 @@ class WeightOnlyLinear(nn.Module):
 
     def _tell_weight(self) -> None:
         self._row_options = None
+        self.qweight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "g_idx", "w_bit", "asym", "group_size"):
             setattr(self.qweight, name, getattr(self, name))
 
@@ -387,7 +427,7 @@ class WeightOnlyLinear(nn.Module):
         return {True: prepared, False: files | ({} if self.disable_bias else {"bias": (n,)})}
 
     #: Entries that files have and nobody needs.
-    _PASSED_OVER: ClassVar[tuple[str, ...]] = (*_OF_FILES, "bias", "scales", "zeros")
+    _PASSED_OVER: ClassVar[tuple[str, ...]] = (*_OF_FILES, "bias", "scales", "zeros", "rest")
     _INTEGERS: ClassVar[dict[str, torch.dtype]] = {
         "qweight": torch.int32,
         "g_idx": torch.int32,
@@ -417,13 +457,17 @@ class WeightOnlyLinear(nn.Module):
 
     def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
         prepared = not any(name in own for name in _OF_FILES) if self._double_quantised else True
-        wanted, staged = self._forms()[prepared], StagedState()
+        wanted, staged = dict(self._forms()[prepared]), StagedState()
+        if self.master:
+            wanted["rest"] = (self.in_channels, self.out_channels)
         for name, tensor in own.items():
             if name in wanted:
                 staged.values[name] = self._check_entry(prefix + name, name, tensor, wanted[name])
             elif name not in self._PASSED_OVER:
                 staged.unexpected.append(name)
-        staged.missing = [name for name in wanted if name not in own]
+        staged.missing = [name for name in wanted if name not in own and name != "rest"]
+        if self.master and "rest" not in own:  # of codes alone
+            staged.values["rest"] = torch.zeros(wanted["rest"], dtype=torch.bfloat16)
         return staged
 
     def _take_state(self, staged: StagedState, assign: bool) -> None:

@@ -50,14 +50,14 @@ def quantize_linear_with_mpq_linear_cuda(
     dtype: torch.dtype = torch.bfloat16,
     parent_name: str = "",
 ) -> list[nn.Module]:
-    """The named nn.Linear become ``MPQLinearCuda``; returns them. Weights are not carried: they come from a file."""
-    config = get_mpq_config(mpq_strategy)
+    """The named nn.Linear become ``MPQLinearCuda`` with their biases and their weights, rounded; returns them.
 
-    def make(linear: nn.Module) -> nn.Module:
-        new = MPQLinearCuda(in_channels=linear.in_features, out_channels=linear.out_features, dtype=dtype, **config)
-        return new.to(linear.weight.device).train(linear.training)
-
-    return replace_layers(module, names_to_replace, MPQLinearCuda, make, parent_name)
+    A state dict of BITorch Engine's loads into them as into new ones.
+    """
+    options = {"dtype": dtype, **get_mpq_config(mpq_strategy)}
+    return replace_layers(
+        module, names_to_replace, MPQLinearCuda, lambda linear: carry(linear, MPQLinearCuda, **options), parent_name
+    )
 
 
 def quantize_linear_with_q4_linear_cutlass(

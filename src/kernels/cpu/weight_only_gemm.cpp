@@ -104,9 +104,9 @@ Status run_slab(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, cons
       const int rows = blocks.rows(block);
       const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
       char* const out = static_cast<char*>(y.data) + blocks.first(block) * y.row_stride + row_bytes(y.dtype, column);
-      // Whole panels of floats are summed where they are to lie.
-      const bool direct =
-          y.dtype == Dtype::f32 && y.bias == nullptr && y.row_stride % 4 == 0 && columns == panels * panel_columns;
+      // Whole panels of one row are summed where they are to lie. Of several rows they would share sets of the cache.
+      const bool direct = rows == 1 && y.dtype == Dtype::f32 && y.bias == nullptr && y.row_stride % 4 == 0 &&
+                          columns == panels * panel_columns;
       tile.run({blocks.x(block, memory), blocks.sums(block, memory), groups_of(packed), head.groups,
                 static_cast<const char*>(packed) + head.panels_at + panel * head.panel_bytes, head.panel_bytes, panels,
                 rows, head.scale, head.offset, direct ? reinterpret_cast<float*>(out) : results,

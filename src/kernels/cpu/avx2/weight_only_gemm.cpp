@@ -150,11 +150,13 @@ template <int R>
   }
 }
 
+/// In tiles of nearly equal numbers of rows: one of few has too few sums to hide how long an addition takes.
 void multiply_rows(const float* codes, const float* x, int stride, int count, int rows, float* sums) {
-  for (int first = 0; first < rows; first += tile_rows) {
-    const int here = rows - first;
+  const int tiles = (rows + tile_rows - 1) / tile_rows;
+  for (int t = 0; t < tiles; ++t) {
+    const int first = t * rows / tiles;
     float* const to = sums + first * panel_columns;
-    switch (here) {
+    switch ((t + 1) * rows / tiles - first) {
       case 1: multiply<1>(codes, x + first, stride, count, to); break;
       case 2: multiply<2>(codes, x + first, stride, count, to); break;
       case 3: multiply<3>(codes, x + first, stride, count, to); break;

@@ -113,68 +113,37 @@ BIE_INLINE void add_line(const Tables<width>& t, const __m512i (&word)[P], const
   }
 }
 
-template <Dtype dtype>
-BIE_INLINE __m512 load_floats(const char* at, int v) {
-  if constexpr (dtype == Dtype::f32) return _mm512_load_ps(at + 64 * v);
+BIE_INLINE __m512 load_floats(const char* at, Dtype dtype, int v) {
+  if (dtype == Dtype::f32) return _mm512_load_ps(at + 64 * v);
   const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32 * v));
-  if constexpr (dtype == Dtype::f16) return _mm512_cvtph_ps(halves);
+  if (dtype == Dtype::f16) return _mm512_cvtph_ps(halves);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/// What a group adds to the outputs: its sums are [panels][rows][64].
-struct GroupEnd {
-  const char* numbers;  ///< of the first panel
-  std::int64_t panel_bytes;
-  float middle;
-  const float *x_sums, *sums;
-  float* y;
-  std::int64_t y_stride;
-  int rows, panels;
-};
-
-template <Dtype dtype, Offset kind>
-[[gnu::noinline]] void end_group_as(const GroupEnd& e) {
-  const __m512 middle = _mm512_set1_ps(e.middle), one_less = _mm512_set1_ps(e.middle - 1);
-  const float* sums = e.sums;
-  for (int p = 0; p < e.panels; ++p, sums += e.rows * panel_columns) {
-    const char *const numbers = e.numbers + p * e.panel_bytes, *const zeros = numbers + row_bytes(dtype, panel_columns);
-    __m512 scale[4], offset[4];
+/// What a group adds to the outputs.
+template <int R>
+BIE_INLINE void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
+                          const __m512 (&sum)[R][4], float* y, std::int64_t stride) {
+  const char* const zeros = numbers + row_bytes(a.scale, panel_columns);
+  const __m512 middle = _mm512_set1_ps(group.middle);
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      scale[v] = load_floats<dtype>(numbers, v);
-      if constexpr (kind == Offset::value) offset[v] = _mm512_fmsub_ps(middle, scale[v], load_floats<dtype>(zeros, v));
-      if constexpr (kind == Offset::zero) {
-        const __m512i z = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros + 16 * v)));
-        offset[v] = _mm512_mul_ps(scale[v], _mm512_sub_ps(one_less, _mm512_cvtepi32_ps(z)));
-      }
+  for (int v = 0; v < 4; ++v) {
+    const __m512 scale = load_floats(numbers, a.scale, v);
+    __m512 offset = _mm512_setzero_ps();
+    if (a.offset == Offset::value) {
+      offset = _mm512_fmsub_ps(middle, scale, load_floats(zeros, a.scale, v));
+    } else if (a.offset == Offset::zero) {
+      const __m512i z = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros + 16 * v)));
+      const __m512 one_less = _mm512_set1_ps(group.middle - 1);
+      offset = _mm512_mul_ps(scale, _mm512_sub_ps(one_less, _mm512_cvtepi32_ps(z)));
     }
-    for (int i = 0; i < e.rows; ++i) {
-      float* const y = e.y + i * e.y_stride + p * panel_columns;
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        __m512 all = _mm512_load_ps(sums + i * panel_columns + 16 * v);
-        all = _mm512_fmadd_ps(all, scale[v], _mm512_loadu_ps(y + 16 * v));
-        if constexpr (kind != Offset::none) all = _mm512_fmadd_ps(_mm512_set1_ps(e.x_sums[i]), offset[v], all);
-        _mm512_storeu_ps(y + 16 * v, all);
-      }
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i) {
+      float* const to = y + i * stride + 16 * v;
+      __m512 all = _mm512_fmadd_ps(sum[i][v], scale, _mm512_loadu_ps(to));
+      if (a.offset != Offset::none) all = _mm512_fmadd_ps(_mm512_set1_ps(sums[i]), offset, all);
+      _mm512_storeu_ps(to, all);
     }
-  }
-}
-
-template <Dtype dtype>
-void end_group_of(Offset kind, const GroupEnd& e) {
-  switch (kind) {
-    case Offset::none: return end_group_as<dtype, Offset::none>(e);
-    case Offset::value: return end_group_as<dtype, Offset::value>(e);
-    case Offset::zero: return end_group_as<dtype, Offset::zero>(e);
-  }
-}
-
-void end_group(Dtype dtype, Offset kind, const GroupEnd& e) {
-  switch (dtype) {
-    case Dtype::f16: return end_group_of<Dtype::f16>(kind, e);
-    case Dtype::bf16: return end_group_of<Dtype::bf16>(kind, e);
-    default: return end_group_of<Dtype::f32>(kind, e);
   }
 }
 
@@ -210,14 +179,8 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
     for (int p = 0; p < P; ++p) word[p] = _mm512_load_si512(at + p * a.panel_bytes);
     add_line<width, R, P>(tables, word, x, left, sum);
   }
-  alignas(64) float sums_of[P * R * panel_columns];
-#pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
-#pragma GCC unroll 6
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) _mm512_store_ps(sums_of + (p * R + i) * panel_columns + 16 * v, sum[p][i][v]);
-  end_group(a.scale, a.offset, {panel, a.panel_bytes, group.middle, sums, sums_of, a.y, a.y_stride, R, P});
+    end_group<R>(a, group, panel + p * a.panel_bytes, sums, sum[p], a.y + p * panel_columns, a.y_stride);
 }
 
 template <int R, int P>

@@ -1,0 +1,159 @@
+"""An embedding whose rows are codes of 1 to 8 bits, and the linear that shares its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bie._operators import ops
+from bie.errors import ShapeError
+from bie.nn.state.seen import Seen
+from bie.weights.gptq import round_to_nearest, words_of
+from bie.weights.parameters import QuantParameter
+
+_WIDTHS = (1, 2, 4, 8)
+
+
+class WeightOnlyEmbedding(nn.Module):
+    """Indices of any shape to rows of codes as floats: ``y[..., d] = q[row, d] * scales[row, g] - zeros[row, g]``.
+
+    =======  =========================================================================================================
+    qweight  [N, ceil(D * bits / 32)] int32, the codes of a row, the first in the lowest bits
+    scales   [N, G], G = ceil(D / group_size)
+    zeros    [N, G]
+    =======  =========================================================================================================
+
+    The codes are not trained. ``head()`` is a linear over the same table, as language models tie it.
+
+    Args:
+        num_embeddings, embedding_dim: N and D, any positive numbers.
+        bits: 1, 2, 4 or 8.
+        group_size: elements of a row that share a scale, -1 for all.
+        padding_idx: a row, from the end where negative, that outputs 0.
+        device: where the tensors are made.
+        dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
+
+    Raises:
+        ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
+
+    Source: docs/spec/weight-only.md, docs/spec/embedding.md; this layer is bie's own.
+
+    Example::
+
+        >>> layer = bie.nn.WeightOnlyEmbedding(10, 24, bits=4, group_size=8)
+        >>> layer.set_weight_data(torch.randn(10, 24))
+        >>> layer(torch.tensor([[1, 2, 0]])).shape, layer.head()(torch.randn(5, 24)).shape
+        (torch.Size([1, 3, 24]), torch.Size([5, 10]))
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        bits: int = 4,
+        group_size: int = 32,
+        padding_idx: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if num_embeddings < 1 or embedding_dim < 1:
+            raise ShapeError(f"{name}: the table is [{num_embeddings}, {embedding_dim}], sizes are positive")
+        if bits not in _WIDTHS:
+            raise ValueError(f"{name}: bits is {bits}, 1, 2, 4 or 8 is wanted")
+        if group_size != -1 and group_size < 1:
+            raise ValueError(f"{name}: group_size is {group_size}, -1 or a positive number is wanted")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"{name}: padding_idx is {padding_idx}, the table has {num_embeddings} rows")
+        if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise ValueError(f"{name}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
+        groups = -(-embedding_dim // self.group_size)
+        words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
+        self.qweight = QuantParameter(words, requires_grad=False)
+        self.register_buffer("scales", torch.ones(num_embeddings, groups, dtype=dtype, device=device))
+        self.register_buffer("zeros", torch.zeros(num_embeddings, groups, dtype=dtype, device=device))
+
+    def set_weight_data(self, weight: Tensor) -> None:
+        """Codes of a float table [N, D] by round to nearest (``round_to_nearest``).
+
+        Raises:
+            ShapeError: another shape. ValueError: NaN or infinity.
+        """
+        shape = (self.num_embeddings, self.embedding_dim)
+        if tuple(weight.shape) != shape:
+            raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
+        codes, scales, zeros = round_to_nearest(weight, self.bits, self.group_size)
+        with torch.no_grad():
+            self.qweight.copy_(ops.pack_words(codes, self.bits, 1))
+            self.scales.copy_(scales)
+            self.zeros.copy_(zeros)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")
+        return ops.weight_only_embedding(
+            input,
+            self.qweight.detach(),
+            self.scales,
+            self.zeros,
+            bits=self.bits,
+            embedding_dim=self.embedding_dim,
+            group_size=self.group_size,
+            padding_idx=self.padding_idx,
+        )
+
+    def head(self) -> TiedHead:
+        """The linear ``y = x . W^T`` over this table, which it shares: no second copy is stored."""
+        return TiedHead(self)
+
+    def packed_state(self) -> dict[str, Tensor]:
+        """The layer's tensors by their keys; the table is packed as it is."""
+        return {name: tensor.detach() for name, tensor in self.state_dict(keep_vars=True).items()}
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, bits={self.bits}, group_size={self.group_size}{padding}"
+
+
+class TiedHead(nn.Module):
+    """``y = x . W^T`` [..., N] over the table of a :class:`WeightOnlyEmbedding`; made by its ``head``.
+
+    Its tensors are the embedding's own and stand in the embedding's state alone. Evaluation keeps the kernel's
+    arrangement of the table beside it, which is derived and never saved.
+    """
+
+    def __init__(self, embedding: WeightOnlyEmbedding) -> None:
+        super().__init__()
+        self._table = (embedding,)  # in a tuple: it is no child of this module
+        self._panels: tuple[tuple[Seen, ...], Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        (table,) = self._table
+        if not isinstance(x, Tensor) or x.dim() < 1 or x.shape[-1] != table.embedding_dim:
+            shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ShapeError(f"TiedHead: x is {shape}, the table has {table.embedding_dim} features")
+        tensors = (table.qweight.detach().t(), table.scales.t(), table.zeros.t())
+        options: dict[str, Any] = {"bits": table.bits, "group_size": table.group_size}
+        if not torch.compiler.is_compiling() and not table.qweight.is_meta:
+            options["panels"] = self._current_panels(table, tensors, options)
+        return ops.weight_only_linear(x, *tensors, **options)
+
+    def _current_panels(
+        self, table: WeightOnlyEmbedding, tensors: tuple[Tensor, ...], options: dict[str, Any]
+    ) -> Tensor:
+        sources = (table.qweight, table.scales, table.zeros)
+        if self._panels is None or not all(
+            old.is_still(tensor) for old, tensor in zip(self._panels[0], sources, strict=True)
+        ):
+            with torch.inference_mode(False), torch.no_grad():
+                panels = ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
+            self._panels = tuple(map(Seen, sources)), panels
+        return self._panels[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_panels": None}

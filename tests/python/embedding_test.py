@@ -1,0 +1,229 @@
+"""Embeddings of signs and of codes: what they look up, sparse gradients, training, files, the tied head."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import bie
+from bie.nn import BinaryEmbedding, BinaryEmbeddingBag, WeightOnlyEmbedding
+from bitorch_engine import ShapeError
+from bitorch_engine.layers.qembedding import BinaryEmbeddingBag as TheirBag
+from bitorch_engine.layers.qembedding import (
+    BinaryEmbeddingBagForward,
+    BinaryEmbeddingCuda,
+    BinaryEmbeddingForward,
+)
+
+
+def signs(layer):
+    """[N, D] of +-1."""
+    packed, d = layer.qweight, layer.embedding_dim
+    bits = torch.stack([packed[:, i // 8] >> (i % 8) & 1 for i in range(d)], 1)
+    return torch.where(bits == 1, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("padding", [None, 0, 3, -1])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_rows_of_signs(padding, index):
+    torch.manual_seed(0)
+    layer = BinaryEmbedding(7, 13, padding)
+    weight = layer.weight.detach().clone()
+    x = torch.tensor([[0, 3], [6, 3]], dtype=index)
+    y = layer(x)
+    centred = nn.functional.pad(weight - weight.mean(), (0, 3), value=-1.0)
+    scale = centred.abs().mean(1)
+    if padding is not None:
+        scale[padding] = 0
+    assert layer.weight is None
+    assert torch.allclose(layer.scale_w.flatten(), scale, rtol=1e-5)
+    assert torch.equal(signs(layer), torch.where(centred[:, :13] >= 0, 1.0, -1.0))
+    assert torch.equal(y, signs(layer)[x.long()] * layer.scale_w[x.long()])
+    g = torch.randn(y.shape)
+    y.backward(g)
+    wanted = torch.zeros(7, 13).index_add_(0, x.flatten().long(), (g * layer.scale_w[x.long()]).view(-1, 13))
+    grad = layer.qweight.grad
+    assert grad.is_sparse and torch.allclose(grad.to_dense(), wanted, rtol=1e-5, atol=1e-6)
+    rows = sorted({0, 3, 6} - ({padding % 7} if padding is not None else set()))
+    assert layer.qweight.active_indices.tolist() == rows
+
+
+def test_a_table_of_a_million_rows_trains_without_a_dense_gradient():
+    layer = BinaryEmbedding(1_000_000, 64)
+    layer.weight = None
+    layer.qweight.random_(0, 256)
+    layer.scale_w.fill_(0.1)
+    layer(torch.tensor([5, 999_999, 5])).sum().backward()
+    grad = layer.qweight.grad
+    assert grad.is_sparse and grad.coalesce().values().shape == (2, 64)
+
+
+def test_a_step_moves_the_rows_that_were_looked_up_and_no_pad_bit():
+    torch.manual_seed(0)
+    layer = BinaryEmbedding(9, 13, padding_idx=2)
+    layer.prepare_params()
+    before = layer.qweight.detach().clone()
+    optimizer = bie.optim.DiodeMix(layer.parameters(), lr=1.0, betas=(0.9, 0.9))
+    for _ in range(3):
+        optimizer.zero_grad()
+        layer(torch.tensor([1, 2, 4])).square().sum().backward()
+        optimizer.step()
+    moved = (layer.qweight != before).any(1).nonzero().flatten().tolist()
+    assert moved and set(moved) <= {1, 4}
+    assert torch.equal(layer.qweight[:, 1] >> 5, before[:, 1] >> 5), "pad bits"
+
+
+def test_bags_are_majorities():
+    torch.manual_seed(0)
+    layer = BinaryEmbeddingBag(11, 6, padding_idx=-1)
+    x = torch.tensor([[1, 2, 3], [4, 4, 10], [10, 10, 10], [5, 10, 10]])
+    y = layer(x)
+    for b, bag in enumerate(x.tolist()):
+        rows = [row for row in bag if row != 10]
+        ones = layer.weight[rows].sum(0)
+        assert torch.equal(y[b], torch.where(ones >= (len(rows) + 1) // 2, 1.0, -1.0))
+    g = torch.randn(4, 6)
+    y.backward(g)
+    dense = layer.weight.grad.to_dense()
+    assert torch.allclose(dense[4], 2 * g[1]) and torch.equal(dense[1], g[0]) and not dense[10].any()
+
+
+def test_a_bag_of_words_is_learned():
+    """Which of two words stands in a bag of eight others: from chance to nearly always, for each of three seeds."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        g = torch.Generator().manual_seed(seed)
+        x = torch.randint(0, 50, (256, 3), generator=g)
+        label = (x < 25).sum(1).ge(2).long()  # the majority of the words is of the first kind
+        layer, head = BinaryEmbeddingBag(50, 32), nn.Linear(32, 2)
+        frozen = copy.deepcopy(layer)
+        optimizer = bie.optim.DiodeMix([*layer.parameters(), *head.parameters()], lr=1e-2, betas=(0.9, 0.99))
+        for _ in range(150):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(head(layer(x)), label).backward()
+            optimizer.step()
+        accuracy = float((head(layer(x)).argmax(1) == label).double().mean())
+        assert accuracy > 0.9, accuracy
+        assert not torch.equal(layer.weight, frozen.weight)
+
+
+@pytest.mark.parametrize("kind", [BinaryEmbedding, BinaryEmbeddingBag, WeightOnlyEmbedding])
+def test_refusals(kind):
+    layer = kind(7, 5)
+    for bad in (7, -8, 2**31 - 1):
+        with pytest.raises(ValueError, match="7"):
+            layer(torch.tensor([[0, bad]]))
+    with pytest.raises(TypeError):
+        layer(torch.tensor([[0.0, 1.0]]))
+    with pytest.raises(TypeError, match="a tensor is wanted"):
+        layer([1])
+    with pytest.raises(ValueError, match="padding_idx is 7"):
+        type(layer)(7, 5, padding_idx=7)
+    with pytest.raises(ShapeError, match="sizes are positive"):
+        type(layer)(0, 5)
+
+
+def test_files_and_copies():
+    torch.manual_seed(0)
+    layer, x = BinaryEmbedding(9, 13), torch.tensor([0, 8])
+    fresh = BinaryEmbedding(9, 13)
+    fresh.load_state_dict(layer.state_dict())  # floats
+    assert torch.equal(fresh(x), layer(x))
+    other = BinaryEmbedding(9, 13)
+    other.load_state_dict(layer.state_dict())  # packed: what was loaded is kept
+    assert other.weight is None and torch.equal(other(x), layer(x))
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    for again in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+        assert torch.equal(again(x), layer(x)) and type(again.qweight) is type(layer.qweight)
+    before, state = other(x), layer.state_dict()
+    for name, bad in [
+        ("qweight", state["qweight"][:-1]),
+        ("qweight", state["qweight"].float()),
+        ("scale_w", torch.full((9, 1), float("nan"))),
+        ("scale_w", torch.ones(9)),
+        ("scale_w", "x"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"'{name}'"):
+            other.load_state_dict(state | {name: bad})
+    with pytest.raises(RuntimeError, match="qweight"):
+        other.load_state_dict({"scale_w": state["scale_w"]})
+    assert torch.equal(other(x), before)
+    with pytest.raises(ShapeError, match="the weight is"):
+        other.reset_parameters(torch.ones(2, 2))
+    other.reset_parameters(torch.ones(9, 13))
+    assert other.weight is not None and other(x).shape == (2, 13)
+
+
+def test_function_forms_and_their_layers():
+    torch.manual_seed(0)
+    layer = BinaryEmbeddingCuda(num_embeddings=9, embedding_dim=13, other=3)
+    x = torch.tensor([[0, 8]])
+    y = layer(x)
+    args = (x, layer.qweight, layer.scale_w, 13)
+    assert torch.equal(BinaryEmbeddingForward.apply(*args, True), y)
+    assert not BinaryEmbeddingForward.apply(*args, False).requires_grad
+    BinaryEmbeddingForward.apply(*args, True).sum().backward()
+    assert layer.qweight.active_indices.tolist() == [0, 8]
+    bag = TheirBag(num_embeddings=9, embedding_dim=13)
+    assert torch.equal(BinaryEmbeddingBagForward.apply(x, bag.weight, True), bag(x))
+    assert bag(x).dtype == torch.float32
+
+
+# Rows of codes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("bits", "group"), [(8, 32), (4, 8), (2, -1), (1, 5)])
+def test_rows_of_codes_and_the_tied_head(bits, group, dtype):
+    torch.manual_seed(0)
+    weight = torch.randn(11, 37)
+    layer = WeightOnlyEmbedding(11, 37, bits, group, padding_idx=-2, dtype=dtype)
+    layer.set_weight_data(weight)
+    size = 37 if group == -1 else group
+    table = torch.zeros(11, 37, dtype=torch.float64)
+    for r in range(11):
+        for d in range(37):
+            word = int(layer.qweight[r, d * bits // 32]) & 0xFFFFFFFF
+            q = word >> (d * bits % 32) & (2**bits - 1)
+            table[r, d] = q * float(layer.scales[r, d // size]) - float(layer.zeros[r, d // size])
+    x = torch.tensor([[0, 10], [9, 4]])
+    y = layer(x)
+    wanted = table[x]
+    wanted[1, 0] = 0  # the padding row
+    eps = torch.finfo(dtype).eps
+    assert y.dtype == dtype and (y.double() - wanted).abs().max() <= 4 * eps * table.abs().max()
+    step = layer.scales.double().repeat_interleave(size, 1)[:, :37]
+    if bits > 1:
+        assert ((table - weight).abs() <= step * (0.5 + 8 * eps * 2**bits) + 8 * eps).all(), "to the nearest"
+    else:
+        assert float((table - weight).square().mean()) < 0.6 * float(weight.square().mean())
+    head, h = layer.head(), torch.randn(3, 37).to(dtype)
+    assert torch.allclose(head(h).double(), h.double() @ table.t(), rtol=8 * eps, atol=64 * eps)
+    assert not list(head.parameters()) and not head.state_dict(), "the table is the embedding's"
+    with torch.no_grad():
+        layer.scales.mul_(2)
+        layer.zeros.mul_(2)
+    assert torch.allclose(head(h).double(), 2 * (h.double() @ table.t()), rtol=8 * eps, atol=128 * eps)
+    with pytest.raises(ShapeError, match="the table has 37 features"):
+        head(torch.ones(2, 36))
+    other = WeightOnlyEmbedding(11, 37, bits, group, padding_idx=-2, dtype=dtype)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+
+
+def test_a_table_that_does_not_fit():
+    layer = WeightOnlyEmbedding(4, 8)
+    with pytest.raises(ShapeError, match="the weight is"):
+        layer.set_weight_data(torch.ones(4, 7))
+    with pytest.raises(ValueError, match="NaN"):
+        layer.set_weight_data(torch.full((4, 8), float("nan")))
+    with pytest.raises(ValueError, match="bits is 3"):
+        WeightOnlyEmbedding(4, 8, bits=3)
+    with pytest.raises(ValueError, match="group_size is 0"):
+        WeightOnlyEmbedding(4, 8, group_size=0)
+    with pytest.raises(ValueError, match="dtype"):
+        WeightOnlyEmbedding(4, 8, dtype=torch.float64)
