@@ -40,7 +40,10 @@ bench: build  ## time the kernels, the layers and a call from Python
 	@build/release/bench/bie_bench
 	@BIE_OPS_LIBRARY=build/release/src/ops/libbie_ops.so PYTHONPATH=python $(PYTHON) bench/python_overhead.py
 
-docs: build  ## write the pages and the API reference to build/docs
+docs: setup  ## write the pages and the API reference to build/docs
+	@.venv/bin/cmake --preset release
+	@.venv/bin/cmake --build --preset release --target bie_ops
+	@rm -rf build/docs
 	@BIE_OPS_LIBRARY=build/release/src/ops/libbie_ops.so PYTHONPATH=python $(PYTHON) -m sphinx -q -W docs build/docs
 	@echo build/docs/index.html
 

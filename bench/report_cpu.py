@@ -1,4 +1,4 @@
-"""Tables and plots of docs/benchmarks.md from the JSON of bie_bench: docs/images/cpu-linear.svg and cpu-conv2d.svg.
+"""Tables and plots of docs/measured/cpu-linear.md and cpu-conv2d.md from the JSON of bie_bench.
 
 python bench/report_cpu.py LINEAR.json CONVS.json
 """

@@ -11,7 +11,7 @@ what=${1:-all}
 packages="g++ clang ccache python3-venv zlib1g-dev libpng-dev libgtest-dev libcli11-dev nlohmann-json3-dev libspdlog-dev"
 case $what in
   build) requirements=requirements-build.txt ;;
-  all) requirements=requirements.txt packages="$packages libclang-rt-dev clang-tidy" ;;
+  all) requirements=requirements.txt packages="$packages libclang-rt-dev clang-tidy doxygen" ;;
   *) echo "usage: setup.sh [build|all]" >&2; exit 2 ;;
 esac
 

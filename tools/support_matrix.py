@@ -23,7 +23,7 @@ _PLAIN_TORCH = ("LearnableBias",)
 
 HEAD = """\
 <!-- Written by tools/support_matrix.py; change that. -->
-# What runs where
+# Layers by device
 """
 
 NAMES = """\

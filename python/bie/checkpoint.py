@@ -1,4 +1,4 @@
-"""Whole models: prepare, pack, save and load. numerics.md section 11."""
+"""Whole models: prepare, pack, save and load. docs/spec/helpers.md#whole-models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swaps nn.Linear and nn.Conv2d of a model for layers of this package, with their weights; numerics.md section 11."""
+"""Swaps nn.Linear and nn.Conv2d of a model for layers of this package; docs/spec/helpers.md#conversion."""
 
 from __future__ import annotations
 

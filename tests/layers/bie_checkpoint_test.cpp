@@ -1,5 +1,5 @@
-// load_bie_checkpoint on files of torch.save in every layout of BITorch Engine 0.2.6 (api.md section 11): the output
-// is that of a layer holding the same weights.
+// load_bie_checkpoint on files of torch.save in every layout of BITorch Engine 0.2.6 (docs/spec/layouts.md): the
+// output is that of a layer holding the same weights.
 #include "bie/layers/bie_checkpoint.h"
 
 #include <ATen/ops/arange.h>

@@ -1,4 +1,5 @@
-// The convolutions against conv2d on codes and signs (numerics.md sections 4 and 7), packed shapes, memory formats.
+// The convolutions against conv2d on codes and signs (docs/spec/binary-conv2d.md, docs/spec/nbit-conv2d.md), packed
+// shapes, memory formats.
 #include "bie/layers/conv2d.h"
 
 #include <ATen/ops/constant_pad_nd.h>

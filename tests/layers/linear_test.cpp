@@ -1,4 +1,5 @@
-// The linear layers against the formulas of numerics.md sections 3, 5 and 6, and what only one of them does.
+// The linear layers against the formulas of docs/spec/binary-linear.md and docs/spec/nbit-linear.md, and what only one
+// of them does.
 #include "bie/layers/linear.h"
 
 #include <ATen/ops/where.h>
@@ -162,8 +163,8 @@ std::pair<at::Tensor, at::Tensor> gradients(ops::GradMode mode, float* step) {
   return {x.grad(), layer.scale_a.grad()};
 }
 
-// numerics.md section 5: at 8 bits `reference` multiplies the gradient of x by scale_a; section 6: at 4 bits it differs
-// in scale_a's gradient alone.
+// docs/spec/nbit-linear.md#backward-at-8-bits: `reference` multiplies the gradient of x by scale_a;
+// docs/spec/nbit-linear.md#q4linear: at 4 bits it differs in scale_a's gradient alone.
 TEST(QLinear, TheGradientModeReachesTheOperator) {
   float step = 0;
   const auto exact8 = gradients<Q8LinearImpl>(ops::GradMode::exact, &step);

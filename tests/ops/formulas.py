@@ -1,4 +1,4 @@
-"""The layers of numerics.md written as formulas in float64: what every operator and its backward pass must equal.
+"""The layers of docs/spec/index.md as formulas in float64: what every operator and its backward pass must equal.
 
 Integers are exact in float64, so forward results are compared for equality: y = fl(float(acc) * S), S in float32.
 """

@@ -1,4 +1,4 @@
-"""The quantizers of numerics.md section 2 against their formulas, at their edges, and their refusals."""
+"""The quantizers of docs/spec/quantizers.md against their formulas, at their edges, and their refusals."""
 
 import formulas
 import pytest

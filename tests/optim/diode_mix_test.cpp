@@ -1,4 +1,4 @@
-// DiodeMix against its rules written out in float64 (numerics.md section 10), and that its groups are its own.
+// DiodeMix against its rules written out in float64 (docs/spec/optimizer.md), and that its groups are its own.
 #include "bie/optim/diode_mix.h"
 
 #include <ATen/ops/full.h>

@@ -1,4 +1,4 @@
-"""Scripts as BITorch Engine's users have them (api.md section 10), unchanged, on the CPU."""
+"""Scripts as BITorch Engine's users have them (docs/spec/api.md#scripts), unchanged, on the CPU."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The examples run as their docstrings say and learn; the README's is examples/python/first_layer.py."""
+"""The examples run as their docstrings say and learn; docs/quickstart.md shows first_layer.py."""
 
 import os
 import re

@@ -233,7 +233,7 @@ def test_the_kernel_is_selected_and_a_hint():
 @pytest.mark.parametrize("bmm", list(BMM))
 @pytest.mark.parametrize(("k", "n"), [(128, 8), (256, 32), (96, 64), (96, 24), (31, 5)])
 def test_the_bytes_of_binary_linear_cuda(bmm, k, n):
-    """The two flat layouts by api.md section 11, bit by bit; rows where neither holds the shape."""
+    """docs/spec/layouts.md#flat-binary-weights, the first two bit by bit; rows where neither holds the shape."""
     weight = torch.randn(n, k)
     packed = BinaryLinearCuda.w_pack(weight, bmm)
     bits = (weight >= 0).to(torch.uint8)

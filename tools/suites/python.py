@@ -13,9 +13,10 @@ from suites.tally import TALLY
 
 
 def suite_python() -> None:
-    """pytest on tests/ with the release build; tests/python imports an installed package and belongs to "wheel"."""
+    """pytest on tests/ with the release build; tests/python and tests/docs belong to "wheel" and "docs"."""
     build("release")
-    run_pytest("pytest", "tests", "--ignore=tests/python", env=environment(**ONE_THREAD))
+    own = ("--ignore=tests/python", "--ignore=tests/docs")
+    run_pytest("pytest", "tests", *own, env=environment(**ONE_THREAD))
 
 
 def suite_wheel() -> None:
@@ -60,10 +61,12 @@ def package_environment() -> dict[str, str]:
 
 
 def suite_docs() -> None:
-    """Sphinx has nothing to complain of; counts as one test."""
+    """Sphinx has nothing to complain of, which counts as one test; then what the pages say is tried (tests/docs)."""
     build("release")
     env = package_environment()
+    shutil.rmtree(BUILD / "docs", ignore_errors=True)  # pages that are gone
     status, output, seconds = run(
         BIN / "python", "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "docs", BUILD / "docs", env=env
     )
     TALLY.check("docs", seconds, status == 0, output)
+    run_pytest("pytest tests/docs", "tests/docs", env=env | ONE_THREAD)

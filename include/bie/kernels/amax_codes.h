@@ -1,5 +1,5 @@
 // Integer codes by the largest element of an array: the quantiser of that name, the integer gradient of a weight and
-// the training form of a binary weight (numerics.md sections 2 and 5). Arrays are dense, of dtype f32, bf16 or f16.
+// the training form of a binary weight (docs/spec/quantizers.md). Arrays are dense, of dtype f32, bf16 or f16.
 #pragma once
 
 #include <cstdint>

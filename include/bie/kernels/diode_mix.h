@@ -1,4 +1,4 @@
-// The steps of DiodeMix (numerics.md section 10): one pass over a parameter, its gradient and its moments.
+// The steps of DiodeMix (docs/spec/optimizer.md): one pass over a parameter, its gradient and its moments.
 #pragma once
 
 #include <cstdint>

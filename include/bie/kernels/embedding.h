@@ -1,4 +1,5 @@
-// Tables of signs (numerics.md sections 9 and 10): rows looked up, and DiodeMix's step on the rows that a batch used.
+// Tables of signs (docs/spec/embedding.md, docs/spec/optimizer.md#binary-embeddings): rows looked up, and DiodeMix's
+// step on the rows that a batch used.
 #pragma once
 
 #include <cstdint>

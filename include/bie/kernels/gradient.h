@@ -1,5 +1,5 @@
-// The values that backward passes multiply, element by element, and the sum of integer gradients: numerics.md sections
-// 3 and 5. Arrays are dense.
+// The values that backward passes multiply, element by element, and the sum of integer gradients
+// (docs/spec/binary-linear.md#backward, docs/spec/nbit-linear.md#backward-at-8-bits). Arrays are dense.
 #pragma once
 
 #include <cstdint>

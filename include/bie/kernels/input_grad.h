@@ -1,5 +1,6 @@
-// The gradients of a quantised activation, one pass over it: the formulas of numerics.md sections 3 and 5. Clips divide
-// by the scale, or by the smallest normal float32 where that is 0.
+// The gradients of a quantised activation, one pass over it (docs/spec/binary-linear.md#backward,
+// docs/spec/nbit-linear.md#backward-at-8-bits). Clips divide by the scale, or by the smallest normal float32 where that
+// is 0.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The byte orders of packed binary weights in checkpoints of BITorch Engine (numerics.md section 1). A byte of a packed
-// row is a byte of every layout; where it lies differs, and the order of its bits.
+// The byte orders of packed binary weights in checkpoints of BITorch Engine (docs/spec/layouts.md#flat-binary-weights).
+// A byte of a packed row is a byte of every layout; where it lies differs, and the order of its bits.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A weight of packed codes as floats, floats as its codes, and the step of DiodeMix on it (numerics.md section 10).
+// A weight of packed codes as floats, floats as its codes, and the step of DiodeMix on it
+// (docs/spec/optimizer.md#weight-only-weights).
 //
 // W is taken in float32, one rounding an operation: s * (q - z) (Offset::zero), s * q - z (value), s * (q - h) with
 // h = 2^(bits - 1) (none). Rows of W are input features: packed row i is row input_of[i].

@@ -17,9 +17,9 @@ class Module;
 
 namespace bie::layers {
 
-/// Which values a layer computes where ours differ from BITorch Engine 0.2.6 on purpose (numerics.md, marked with a
-/// dagger there). bie_0_2_6: x + bias_a is rounded back to a 16-bit x's dtype, gradients are GradMode::reference, and
-/// the first batch of a 4-bit layer sets scale_a with the 8-bit constant 11.269.
+/// Which values a layer computes where ours differ from BITorch Engine 0.2.6 on purpose (docs/spec/index.md, marked
+/// with a dagger there). bie_0_2_6: x + bias_a is rounded back to a 16-bit x's dtype, gradients are
+/// GradMode::reference, and the first batch of a 4-bit layer sets scale_a with the 8-bit constant 11.269.
 enum class Compat { none, bie_0_2_6 };
 /// "none" or "bie-0.2.6"; a ValueError for anything else.
 Compat compat_of(const std::string& name);

@@ -19,7 +19,7 @@ namespace bie::ops {
 
 /// What a float weight is divided by to become codes: mean|w| (signs), 2 * mean|w| / 11.269 (8 bits),
 /// max(2 * mean|w| / 5.6345, eps) (4 bits). 0-dim float32.
-/// Source: BITorch Engine 0.2.6 `init_weight`, `q8_quantization`, `q4_quantization`; numerics.md sections 3, 5, 6.
+/// Source: BITorch Engine 0.2.6 `init_weight`, `q8_quantization`, `q4_quantization`; docs/spec/quantizers.md.
 BIE_API at::Tensor weight_scale(const at::Tensor& weight, std::int64_t bits, double eps = 1e-5);
 
 /// A float weight as an integer optimizer trains it, and its scale: binary_init(w) at 1 bit; else

@@ -34,7 +34,7 @@ struct DiodeMixOptions {
 /// one step changes a moment by less than a bfloat16 can hold.
 enum class MomentType { float32, bfloat16 };
 
-/// numerics.md section 10. t counts a parameter's steps; u is a uniform number of this element and step.
+/// Source: docs/spec/optimizer.md. t counts a parameter's steps; u is a uniform number of this element and step.
 /// Float parameters (Adam):
 ///   l = b1*l + (1-b1)*g,  s = b2*s + (1-b2)*g^2,  p -= lr * sqrt(1-b2^t)/(1-b1^t) * l / (sqrt(s)+eps),  p -= lr*wd*p.
 /// Codes (int8, 8 or 4 bits), w = code * scale_w: the same step on w, then

@@ -1,4 +1,4 @@
-"""Small helpers of BITorch Engine: shapes, padding, first integers of a binary weight; numerics.md section 11."""
+"""Small helpers of BITorch Engine: shapes, padding, first integers of a binary weight; docs/spec/helpers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs in uint8, pairs of 4-bit values in int8, and a flat float vector in 4 bits. Layouts: numerics.md section 1."""
+"""Signs in uint8, pairs of 4-bit values in int8, a flat float vector in 4 bits; docs/spec/layouts.md#packed-rows."""
 
 from __future__ import annotations
 

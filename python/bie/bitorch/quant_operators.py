@@ -1,4 +1,4 @@
-"""Quantisers on tensors and single packed words; numerics.md sections 1 and 2. GPTQ's layout is layers/gptq.py's."""
+"""Quantisers on tensors and single packed words; docs/spec/quantizers.md. GPTQ's layout is bie.weights.gptq's."""
 
 from __future__ import annotations
 

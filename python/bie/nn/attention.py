@@ -1,4 +1,4 @@
-"""Attention whose four projections are binary linears; numerics.md section 9."""
+"""Attention whose four projections are binary linears; docs/spec/attention.md."""
 
 from __future__ import annotations
 

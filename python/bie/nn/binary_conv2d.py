@@ -1,4 +1,4 @@
-"""1-bit convolutions: the correlation of signs, with learned scales or plain; numerics.md section 4."""
+"""1-bit convolutions: the correlation of signs, with learned scales or plain; docs/spec/binary-conv2d.md."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class PlainBinaryConv2d(PackedSignsConv2d):
     """``y = correlation(sign(x), sign(w))`` as float32: neither ``bias_a`` nor scales.
 
     Backward as :class:`BinaryConv2d` with all scales 1; the weight trains as a float. Arguments, errors and ``qweight``
-    are those of :class:`BinaryConv2d`. Source: numerics.md section 4.
+    are those of :class:`BinaryConv2d`. Source: docs/spec/binary-conv2d.md#plain-layer.
 
     Example::
 

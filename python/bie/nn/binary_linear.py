@@ -117,7 +117,7 @@ class BinaryLinear(TrainedSignsLayer, PackedSignsLinear):
 
     Backward: ``grad_x = (g . sgn(w)) * scale_w`` where ``|xs / scale_a| <= 1``, else 0, with ``xs = x + bias_a``;
     ``grad_w = g^T . (sgn(xs) * scale_a)``, as int8 (``int8_grad``) for an int8 weight;
-    ``grad_scale_a = sum(grad_x * sgn(xs)) / sqrt(numel(xs))``. Source: numerics.md section 3.
+    ``grad_scale_a = sum(grad_x * sgn(xs)) / sqrt(numel(xs))``. Source: docs/spec/binary-linear.md.
 
     A layer used unprepared prepares itself in its first training forward, unless it is ``latent``.
 
@@ -148,7 +148,8 @@ class PlainBinaryLinear(PackedSignsLinear):
     """``y = k - 2 * popcount(bit(x) XOR bit(w))`` as float32 ``[..., n]``: neither ``bias_a`` nor scales.
 
     Backward as :class:`BinaryLinear` with all scales 1; the weight trains as a float. ``qweight`` is uint8
-    ``[n, ceil(k/8)]``. Arguments and errors are those of :class:`BinaryLinear`. Source: numerics.md section 3.
+    ``[n, ceil(k/8)]``. Arguments and errors are those of :class:`BinaryLinear`.
+    Source: docs/spec/binary-linear.md#plain-layer.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Embeddings with one bit a weight. Source: numerics.md section 9."""
+"""Embeddings with one bit a weight. Source: docs/spec/embedding.md."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BinaryEmbedding(_Embedding):
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
 
-    Source: numerics.md section 9; BITorch Engine 0.2.6 ``BinaryEmbeddingCuda``.
+    Source: docs/spec/embedding.md; BITorch Engine 0.2.6 ``BinaryEmbeddingCuda``.
 
     Example::
 
@@ -205,7 +205,7 @@ class BinaryEmbeddingBag(_Embedding):
     Raises:
         ValueError (``forward``): an index out of range, or no matrix of them. TypeError: neither int32 nor int64.
 
-    Source: numerics.md section 9; BITorch Engine 0.2.6 ``BinaryEmbeddingBag``.
+    Source: docs/spec/embedding.md; BITorch Engine 0.2.6 ``BinaryEmbeddingBag``.
 
     Example::
 

@@ -192,7 +192,8 @@ class BinaryMatMul(MatMulLayer):
     with as bits and scales twice; this is exact.
 
     Backward, for each side v with the other side u: ``grad_v = (g . sgn(u)) * u_clip`` inside ``|v / v_clip| <= 1``,
-    else 0; ``grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v))``. Source: numerics.md section 3.
+    else 0; ``grad_v_clip = sum(grad_v * sgn(v)) / sqrt(numel(v))``.
+    Source: docs/spec/binary-linear.md#product-of-two-activations.
 
     {MatMulLayer.__doc__.rstrip()}
 
@@ -221,7 +222,7 @@ class Q8MatMul(CodesMatMul):
     BITorch Engine has none.
 
     Backward: each side as the activation of :class:`Q8Linear`, the other one being its weight.
-    Source: numerics.md sections 5 and 6.
+    Source: docs/spec/nbit-linear.md#products-of-two-activations.
 
     {MatMulLayer.__doc__.rstrip()}
 
@@ -244,7 +245,7 @@ class Q4MatMul(CodesMatMul):
     quantises it; here it is the float one.
 
     Backward: each side as the activation of :class:`Q4Linear`, the other one being its weight.
-    Source: numerics.md section 6.
+    Source: docs/spec/nbit-linear.md#products-of-two-activations.
 
     {MatMulLayer.__doc__.rstrip()}
 

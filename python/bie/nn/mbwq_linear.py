@@ -28,9 +28,9 @@ class MBWQLinear(WeightOnlyLinear):
         use_mbw: rows of several widths.
         groups: how many groups ``q_groups`` lists; a file may have another number.
         rows_packed: rows of int32 words; a file may have another number.
-        Others are those of :class:`WeightOnlyLinear`; ``asym`` is refused.
 
-    Source: numerics.md section 8; BITorch Engine 0.2.6 ``MBWQLinearCuda``; ExLlamaV2's EXL2.
+    Other arguments are those of :class:`WeightOnlyLinear`; ``asym`` is refused.
+    Source: docs/spec/weight-only.md; BITorch Engine 0.2.6 ``MBWQLinearCuda``; ExLlamaV2's EXL2.
 
     Example::
 

@@ -10,7 +10,7 @@ class MPQLinear(WeightOnlyLinear):
 
     ``W[r, c] = q[r, c] * scales[g, c] - zeros[g, c]`` (GBA) or ``scales[g, c] * (q[r, c] - z[g, c])`` (``asym``: GPTQ),
     ``g = g_idx[r]`` in any order. Arguments, keys, gradients and errors are those of :class:`WeightOnlyLinear`.
-    Source: numerics.md section 8; BITorch Engine 0.2.6 ``MPQLinearCuda``; Frantar et al. 2022 (GPTQ).
+    Source: docs/spec/weight-only.md; BITorch Engine 0.2.6 ``MPQLinearCuda``; Frantar et al. 2022 (GPTQ).
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Convolutions with 8- and 4-bit weights and activations; numerics.md section 7."""
+"""Convolutions with 8- and 4-bit weights and activations; docs/spec/nbit-conv2d.md."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Q8Conv2d(CodesConv2d):
 
     State-dict keys and the gradient of the image and the filter are those of :class:`Q4Conv2d` with codes in
     [-128, 127]; the weight's scale and ``grad_scale_a`` those of :class:`Q8Linear`.
-    Source: numerics.md sections 5 and 7.
+    Source: docs/spec/nbit-conv2d.md.
 
     Args:
         in_channels, out_channels: any positive numbers that ``groups`` divides.
@@ -106,7 +106,7 @@ class Q4Conv2d(CodesConv2d):
 
     Backward: ``grad_x = conv2d_input(q_w * scale_w, g)``, 0 where ``x / scale_a`` is outside [-8, 7];
     ``grad_w = conv2d_weight(q_a * scale_a, g)``, 0 where the weight's quantiser clips; ``grad_scale_a`` as
-    :class:`Q4Linear`. Source: numerics.md section 7.
+    :class:`Q4Linear`. Source: docs/spec/nbit-conv2d.md.
 
     Arguments and errors are those of :class:`Q8Conv2d`.
 

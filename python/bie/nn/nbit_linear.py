@@ -66,7 +66,7 @@ class Q8Linear(CodesLinear):
     Backward (``exact``, learned step size quantization, Esser et al. 2020), with ``v = (x + bias_a) / scale_a`` and
     ``up = g . (q_w * scale_w)``: ``grad_x = up`` where v is in range, else 0;
     ``grad_scale_a = sum(term(v) * up) / sqrt(numel(x) * 127)``, term = the bound outside, ``rint(v) - v`` inside;
-    ``grad_w = g^T . (q_a * scale_a)``, 0 where the weight's quantiser clips. Source: numerics.md section 5.
+    ``grad_w = g^T . (q_a * scale_a)``, 0 where the weight's quantiser clips. Source: docs/spec/nbit-linear.md.
 
     Args:
         in_features: k, any positive number.
@@ -107,7 +107,8 @@ class Q4Linear(CodesLinear):
     Backward (``exact``, learned step size quantization, Esser et al. 2020), with ``v = (x + bias_a) / scale_a`` and
     ``up = g . (q_w * scale_w)``: ``grad_x = up`` where v is in range, else 0;
     ``grad_scale_a = sum(term(v) * up) / sqrt(numel(x) * 7)``, term = the bound outside, ``rint(v) - v`` inside;
-    ``grad_w = g^T . (q_a * scale_a)``, 0 where the weight's quantiser clips. Source: numerics.md section 6.
+    ``grad_w = g^T . (q_a * scale_a)``, 0 where the weight's quantiser clips. Source:
+    docs/spec/nbit-linear.md#q4linear.
 
     Arguments and errors are those of :class:`Q8Linear`.
 

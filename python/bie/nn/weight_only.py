@@ -1,6 +1,6 @@
 """What weight-only n-bit linears share: GPTQ's words, groups, double quantisation, the product, files.
 
-Source: numerics.md sections 1 and 8.
+Source: docs/spec/weight-only.md.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class WeightOnlyEmbedding(nn.Module):
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
 
-    Source: numerics.md sections 8 and 9; this layer is ours.
+    Source: docs/spec/weight-only.md, docs/spec/embedding.md; this layer is bie's own.
 
     Example::
 

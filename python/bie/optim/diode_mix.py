@@ -63,7 +63,7 @@ class DiodeMix(torch.optim.Optimizer):
 
     Warns where an integer weight of a layer is missing whose other parameters are there.
     An integer weight whose float gradient holds NaN or infinity is left out of a step.
-    Source: numerics.md section 10; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes and ``seed`` are not in it.
+    Source: docs/spec/optimizer.md; BITorch Engine 0.2.6 ``DiodeMix``; the rule for codes and ``seed`` are not in it.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Low-rank projection of gradients; numerics.md section 10."""
+"""Low-rank projection of gradients; docs/spec/optimizer.md#galore."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Weights in GPTQ's layout: what a weight-only parameter tells the operators, floats to words and back.
 
-Source: numerics.md sections 1 and 8.
+Source: docs/spec/layouts.md#gptq.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How ``DiodeMix`` steps each class of parameters; numerics.md section 10. A parameter class names its rule."""
+"""How ``DiodeMix`` steps each class of parameters; docs/spec/optimizer.md. A parameter class names its rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// DiodeMix on one element (numerics.md section 10).
+// DiodeMix on one element (docs/spec/optimizer.md).
 #pragma once
 
 #include <cmath>

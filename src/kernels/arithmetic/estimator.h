@@ -1,5 +1,6 @@
-// The straight-through estimators of numerics.md sections 3 and 5. Comparisons are factors and no conditions, because
-// GCC makes no vectors of arithmetic behind a condition.
+// The straight-through estimators of docs/spec/binary-linear.md#backward and
+// docs/spec/nbit-linear.md#backward-at-8-bits. Comparisons are factors and no conditions, because GCC makes no vectors
+// of arithmetic behind a condition.
 #pragma once
 
 #include <cfloat>

@@ -108,7 +108,7 @@ bool has_window_map(const Conv2dShape& s) {
 
 /// Which windows the TMA reads faster than threads copy them: it takes as long for a pixel of few channels as for one
 /// of 128 bytes, so those of several pixels have to have many. Measured at 64 and 128 channels and batches 1 and 128
-/// (docs/benchmarks.md); the bounds lie between.
+/// (docs/measured/gpu-conv2d.md); the bounds lie between.
 template <Format format, class Tiles, class Shape>
 bool suits_window_map(const Conv2dShape& s, const Gpu& gpu) {
   constexpr std::int64_t few = 64, little_work = 1 << 18;

@@ -111,9 +111,9 @@ bool has_halo(const Conv2dShape& s) {
          cut_image<Product>(s, ImageLayout::nhwc, Shape::rows).tiles > 0;
 }
 
-/// Which convolutions it is the fastest row for, by measured times (docs/benchmarks.md): of bits up to 256 channels in
-/// and out, beyond which too many tiles of columns quantise the same halo, and where there is none or most pixels are
-/// not used, more; of codes where pixels have few channels, or most are not used.
+/// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): of bits up to 256
+/// channels in and out, beyond which too many tiles of columns quantise the same halo, and where there is none or most
+/// pixels are not used, more; of codes where pixels have few channels, or most are not used.
 template <class Product, class Shape>
 bool suits_halo(const Conv2dShape& s, const Gpu& gpu) {
   constexpr std::int64_t few = 64, least = Product::a_format == Format::wide ? 32 : 1;  // of 4 bits 32 are a pixel

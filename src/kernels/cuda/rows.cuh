@@ -34,7 +34,7 @@ std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
   return (wgmma_tiles<Shape>(s) + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
 }
 /// The same for windows. A large tile is worth it where there are two waves of them: depths are short, and what counts
-/// is that blocks write while others multiply (times of every row in ResNet's shapes, docs/benchmarks.md).
+/// is that blocks write while others multiply (times of every row in ResNet's shapes, docs/measured/gpu-conv2d.md).
 template <class Shape>
 std::int64_t wgmma_window_cost(const GemmShape& s, const Gpu& gpu) {
   constexpr bool large = Shape::left * Shape::right > 128 * 128;

@@ -1,5 +1,5 @@
-// The gradients of a quantised activation, from the gradient that came back through the weight: numerics.md sections 3
-// and 5.
+// The gradients of a quantised activation, from the gradient that came back through the weight
+// (docs/spec/binary-linear.md#backward, docs/spec/nbit-linear.md#backward-at-8-bits).
 #pragma once
 
 #include <ATen/core/Tensor.h>

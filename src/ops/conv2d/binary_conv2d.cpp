@@ -1,4 +1,4 @@
-// binary_conv2d: checks, shapes, forward and backward (numerics.md section 4).
+// binary_conv2d: checks, shapes, forward and backward (docs/spec/binary-conv2d.md).
 #include <torch/library.h>
 
 #include "bie/ops.h"

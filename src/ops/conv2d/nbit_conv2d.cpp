@@ -1,4 +1,4 @@
-// q8_conv2d and q4_conv2d: checks, shapes, forward and backward (numerics.md section 7).
+// q8_conv2d and q4_conv2d: checks, shapes, forward and backward (docs/spec/nbit-conv2d.md).
 #include <torch/library.h>
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 namespace bie::ops {
 
 /// The gradients of an activation that is quantised to codes; see InputGradients. `up` is laid out like xs = x +
-/// bias_a. exact: numerics.md section 5; reference: sections 5 (8 bits) and 6 (4 bits).
+/// bias_a. Source: docs/spec/nbit-linear.md#backward-at-8-bits, docs/spec/nbit-linear.md#q4linear.
 at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const CodeRange& range, GradMode mode);
 /// @param want_codes  those of the activation, clamp(rint(xs / max(scale, floor))), on CUDA.

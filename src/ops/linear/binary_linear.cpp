@@ -1,4 +1,4 @@
-// binary_linear: checks, shapes, forward and backward (numerics.md section 3).
+// binary_linear: checks, shapes, forward and backward (docs/spec/binary-linear.md).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>

@@ -1,4 +1,4 @@
-// q8_linear and q4_linear: checks, shapes, forward and backward (numerics.md sections 5 and 6).
+// q8_linear and q4_linear: checks, shapes, forward and backward (docs/spec/nbit-linear.md).
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

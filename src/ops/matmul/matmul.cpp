@@ -1,5 +1,5 @@
 // binary_matmul, q8_matmul and q4_matmul, products of two activations: checks, shapes, forward and backward
-// (numerics.md sections 3 and 6).
+// (docs/spec/binary-linear.md#product-of-two-activations, docs/spec/nbit-linear.md#products-of-two-activations).
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

@@ -1,4 +1,4 @@
-// DiodeMix, one step of parameters: floats, codes and signs (numerics.md section 10).
+// DiodeMix, one step of parameters: floats, codes and signs (docs/spec/optimizer.md).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>

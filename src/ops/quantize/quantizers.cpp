@@ -1,4 +1,4 @@
-// The quantisers of numerics.md section 2 and the first-batch scale.
+// The quantisers of docs/spec/quantizers.md and the first-batch scale.
 #include "ops/quantize/quantizers.h"
 
 #include <ATen/ops/empty.h>

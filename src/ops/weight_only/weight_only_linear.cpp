@@ -1,4 +1,4 @@
-// weight_only_linear: checks, shapes, forward and backward (numerics.md section 8).
+// weight_only_linear: checks, shapes, forward and backward (docs/spec/weight-only.md).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>

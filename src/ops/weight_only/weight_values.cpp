@@ -1,4 +1,4 @@
-// The values of a weight of packed codes: opened, packed, and moved by a step of DiodeMix (numerics.md sections 8, 10).
+// The values of a weight of packed codes: opened, packed, and moved by a step of DiodeMix (docs/spec/weight-only.md).
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

@@ -43,7 +43,7 @@ TEST(CudaChoice, TilesShrinkWithTheShape) {
   EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 80), "s8xs8_gemm_mma_128x256");
 }
 
-// docs/benchmarks.md has the times that the predicates were taken from.
+// docs/measured/gpu-linear.md has the times that the predicates were taken from.
 TEST(CudaChoice, HopperTilesFillItsMultiprocessors) {
   const cuda::GemmTable table = cuda::s8xs8_gemm_table();
   EXPECT_EQ(chosen(table, {1, 4096, 4096}, 90), "s8xs8_gemm_dp4a_gemv");

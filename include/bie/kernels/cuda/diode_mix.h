@@ -1,4 +1,4 @@
-// The steps of DiodeMix on CUDA (numerics.md section 10): one launch for up to diode_mix_tensors parameters, in the
+// The steps of DiodeMix on CUDA (docs/spec/optimizer.md): one launch for up to diode_mix_tensors parameters, in the
 // CPU's order of operations and with its random numbers, so that float32 results are the CPU's to the bit.
 #pragma once
 

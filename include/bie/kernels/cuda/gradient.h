@@ -1,5 +1,6 @@
-// The values that backward passes multiply, element by element, on CUDA: numerics.md sections 3 and 5, in the CPU's
-// order of operations. Arrays are float32 unless a dtype says f16 or bf16, or s8.
+// The values that backward passes multiply, element by element, on CUDA, in the CPU's order of operations
+// (docs/spec/binary-linear.md#backward, docs/spec/nbit-linear.md#backward-at-8-bits). Arrays are float32 unless a dtype
+// says f16 or bf16, or s8.
 #pragma once
 
 #include <cstdint>

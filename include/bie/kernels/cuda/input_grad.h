@@ -1,6 +1,6 @@
-// The gradients of a quantised activation on CUDA, one pass over it: the formulas of numerics.md sections 3 and 5, in
-// the CPU's order of operations but for sums. Clips divide by scale_a, or by the smallest normal float32 where that is
-// 0.
+// The gradients of a quantised activation on CUDA, one pass over it (docs/spec/binary-linear.md#backward,
+// docs/spec/nbit-linear.md#backward-at-8-bits), in the CPU's order of operations but for sums. Clips divide by scale_a,
+// or by the smallest normal float32 where that is 0.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Quantisers and the means that choose step sizes, on CUDA: the arithmetic of bie/kernels/quantize.h and of numerics.md
-// section 2, under the rules of cuda/gemm.h. x is dense, of dtype f32, bf16 or f16.
+// Quantisers and the means that choose step sizes, on CUDA: the arithmetic of bie/kernels/quantize.h and of
+// docs/spec/quantizers.md, under the rules of cuda/gemm.h. x is dense, of dtype f32, bf16 or f16.
 //
 // Sums are taken in float64 in an order that depends on the count alone. A mean may differ from the CPU's in the last
 // bit of its float32, because the order there is another; for equal scales the codes are equal. What the CPU refuses by

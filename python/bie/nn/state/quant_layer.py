@@ -46,7 +46,7 @@ class _Ready(NamedTuple):
 
 
 class QuantLayer(StepSizeOptions, LayerState):
-    """Base of all layers with low-bit weights. Source: numerics.md sections 3 to 7.
+    """Base of all layers with low-bit weights. Source: docs/spec/index.md.
 
     State, by the keys of BITorch Engine 0.2.6:
 

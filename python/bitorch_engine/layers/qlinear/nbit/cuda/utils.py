@@ -1,4 +1,4 @@
-"""Float weights from packed ones and back, and the group map of mixed rows; numerics.md section 8."""
+"""Float weights from packed ones and back, and the group map of mixed rows; docs/spec/weight-only.md#packing-floats."""
 
 from __future__ import annotations
 

@@ -1,0 +1,39 @@
+"""Small data sets and files in place of those that the pages name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from user_files import striped, write_idx, write_png
+
+
+def rows(label: int, i: int, side: int) -> bytes:
+    """A bright row where the label says."""
+    return bytes(200 if y == label else (x * y + i) % 60 for y in range(side) for x in range(side))
+
+
+def mnist(folder: Path) -> None:
+    folder.mkdir()
+    for stem, count in (("train", 96), ("t10k", 40)):
+        labels = bytes((i * 7) % 10 for i in range(count))
+        images = b"".join(rows(label, i, 28) for i, label in enumerate(labels))
+        write_idx(folder / f"{stem}-images-idx3-ubyte", (count, 28, 28), images)
+        write_idx(folder / f"{stem}-labels-idx1-ubyte", (count,), labels)
+
+
+def cifar10(folder: Path) -> None:
+    folder.mkdir()
+    records = [bytes([(i * 7) % 10]) + 3 * rows((i * 7) % 10, i, 32) for i in range(40)]
+    for number in range(5):
+        (folder / f"data_batch_{number + 1}.bin").write_bytes(b"".join(records[8 * number : 8 * number + 8]))
+    (folder / "test_batch.bin").write_bytes(b"".join(records[:12]))
+
+
+def images(folder: Path) -> None:
+    for i in range(20):
+        write_png(folder / "cat" / f"{i}.png", striped(i, upright=False))
+        write_png(folder / "dog" / f"{i}.png", striped(i, upright=True))
+
+
+def digit(path: Path) -> None:
+    write_png(path, [list(rows(7, 1, 28)[28 * y : 28 * y + 28]) for y in range(28)])
