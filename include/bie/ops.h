@@ -306,48 +306,6 @@ BIE_API void diode_mix_signs_many_(const std::vector<DiodeMixItem>& items, const
 BIE_API at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarType dtype, std::int64_t seed,
                                           std::int64_t stream);
 
-/// A weight [k, n] of unsigned codes in 32-bit words, which stay packed. In float32
-///     W = s * (q - z)   zeros int32 [groups, ceil(n * bits / 32)]: z - 1 packed along n, z in 1 ... 2^bits (GPTQ)
-///     W = s * q - z     zeros float [groups, n] (GBA, MBWQ)
-///     W = s * (q - h)   zeros undefined, h = 2^(bits - 1)
-/// with s = scales[group, j] and the group of packed row i being g_idx[i], or i / group_size.
-struct CodedWeightTensors {
-  at::Tensor qweight;            ///< int32 [words, n]: ceil(k * bits / 32) words a column, the first code lowest
-  at::Tensor scales;             ///< [groups, n] float32, bfloat16 or float16
-  at::Tensor zeros;              ///< see above
-  std::int64_t bits = 4;         ///< 1, 2, 4 or 8
-  std::int64_t group_size = -1;  ///< rows of k that share a scale; -1: all
-  at::Tensor g_idx;              ///< int32 or int64 [k], or undefined
-  /// int16 (read as unsigned), int32 or int64 [k]: packed row i is input feature q_perm[i]. Undefined or all zero: i.
-  at::Tensor q_perm;
-  /// Bits and rows of each width in turn (EXL2), each dense in words of its own; bits has no meaning then.
-  std::vector<std::int64_t> bit_rows;
-};
-
-struct WeightOnlyLinearOptions {
-  at::Tensor channel_scale;  ///< k numbers that x is multiplied with, in float32, or undefined
-  /// [k, n] of a float dtype that requires grad: where the weight's gradient goes. Its values are never read; it may be
-  /// one number expanded.
-  at::Tensor anchor;
-  at::Tensor panels;  ///< from weight_only_prepack; where the weight was written to since then it is arranged anew
-};
-
-/// y = x . W + bias, in the order of bie/kernels/weight_only_gemm.h: the same bits for every number of rows, threads
-/// and instruction set.
-/// @param x     [..., k] float.
-/// @param bias  [n] float, added in float32; or undefined.
-/// @return [..., n] in x's dtype. On CUDA torch's product of x and W in float32.
-/// Backward: grad_x = g . W^T; grad of the anchor = x^T . g [k, n] in its dtype, rows in the order of x's features;
-/// grad_bias = sum of g.
-/// Source: BITorch Engine 0.2.6 `MPQLinear`, `MBWQLinear`; Frantar et al. 2022 (GPTQ).
-BIE_API at::Tensor weight_only_linear(const at::Tensor& x, const CodedWeightTensors& weight,
-                                      const at::Tensor& bias = {}, const WeightOnlyLinearOptions& options = {});
-/// An opaque uint8 tensor, derived and never stored. @throws NaN or infinity in scales or zeros, g_idx out of range,
-/// q_perm that is no permutation.
-BIE_API at::Tensor weight_only_prepack(const CodedWeightTensors& weight, std::int64_t in_features);
-
-/// Codes of 1 ... 8 bits in int32 words, dense along axis `dim` of a matrix, pad bits 0; and back to `size` of them.
-BIE_API at::Tensor pack_words(const at::Tensor& codes, std::int64_t bits, std::int64_t dim = 0);
-BIE_API at::Tensor unpack_words(const at::Tensor& words, std::int64_t bits, std::int64_t size, std::int64_t dim = 0);
-
 }  // namespace bie::ops
+
+#include "bie/ops/weight_only.h"  // the same for weights of packed codes

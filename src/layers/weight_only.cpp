@@ -12,7 +12,6 @@
 #include <ostream>
 #include <utility>
 
-#include "bie/ops/embedding.h"
 #include "bie/ops/weight_only.h"
 #include "bie/ops/weight_rules.h"
 #include "layers/finite.h"
@@ -143,7 +142,9 @@ void WeightOnlyLinearImpl::set_weight_data(const at::Tensor& data) {
   repack();
 }
 
-at::Tensor WeightOnlyLinearImpl::open() const { return ops::weight_only_open(coded(), options_.in_features); }
+at::Tensor WeightOnlyLinearImpl::open() const {
+  return ops::weight_only_open(coded(), options_.in_features, at::kFloat);
+}
 
 void WeightOnlyLinearImpl::repack() {
   panels_ = at::Tensor();
@@ -221,7 +222,8 @@ BinaryEmbeddingImpl::BinaryEmbeddingImpl(const BinaryEmbeddingOptions& o)
 
 at::Tensor BinaryEmbeddingImpl::forward(const at::Tensor& indices) {
   const at::Tensor leaf = anchor(weight_shape());
-  return ops::binary_embedding(indices, qweight, scale_w, {options_.embedding_dim, options_.padding_idx, leaf});
+  return ops::binary_embedding(indices, qweight, scale_w, options_.embedding_dim, at::kFloat,
+                               {options_.padding_idx, leaf});
 }
 
 void BinaryEmbeddingImpl::set_weight_data(const at::Tensor& data) {

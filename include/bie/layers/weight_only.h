@@ -10,7 +10,7 @@
 
 #include "bie/layers/quant_layer.h"
 #include "bie/layers/seen.h"
-#include "bie/ops.h"
+#include "bie/ops/weight_only.h"
 
 namespace bie::layers {
 

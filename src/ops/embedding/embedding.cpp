@@ -350,6 +350,27 @@ void step_meta(const at::Tensor& weight, const at::Tensor&, const at::Tensor&, c
 }
 
 }  // namespace
+
+at::Tensor binary_embedding(const at::Tensor& indices, const at::Tensor& weight, const at::Tensor& scale,
+                            std::int64_t embedding_dim, at::ScalarType dtype, const EmbeddingOptions& o) {
+  static const auto op = find_op<BinarySignature>("bie::binary_embedding");
+  return op.call(indices, weight, scale, embedding_dim, o.padding_idx, dtype, none_if_undefined(o.anchor));
+}
+
+at::Tensor binary_embedding_bag(const at::Tensor& indices, const at::Tensor& weight, std::int64_t embedding_dim,
+                                const EmbeddingOptions& o) {
+  static const auto op = find_op<BagSignature>("bie::binary_embedding_bag");
+  return op.call(indices, weight, embedding_dim, o.padding_idx, none_if_undefined(o.anchor));
+}
+
+void diode_mix_embedding_(const at::Tensor& weight, const at::Tensor& rows, const at::Tensor& votes,
+                          const at::Tensor& exp_avg_s, std::int64_t embedding_dim, const DiodeMixStep& o) {
+  static const auto op =
+      find_op<void(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, std::int64_t,
+                   std::int64_t, double, double, std::int64_t, std::int64_t)>("bie::diode_mix_embedding_");
+  op.call(weight, rows, votes, exp_avg_s, embedding_dim, o.step, o.lr, o.beta2, o.seed, o.stream);
+}
+
 }  // namespace bie::ops
 
 BIE_OPERATORS(m) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/sort.h>
 
+#include "bie/kernels/huge_pages.h"
 #include "bie/kernels/weight_only_gemm.h"
 #include "ops/backend/cpu/backend.h"
 #include "ops/backend/cpu/panels.h"
@@ -99,6 +100,7 @@ class CpuWeightOnly final : public WeightOnly {
 
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
     at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
+    kernels::prefer_huge_pages(values.mutable_data_ptr(), static_cast<std::size_t>(values.nbytes()));
     check_status(
         op, values_row(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
     return values;

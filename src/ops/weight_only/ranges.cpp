@@ -1,4 +1,4 @@
-// The C++ functions of bie/ops/weight_only.h.
+// The scales and zeros by which a float weight is rounded to the nearest code.
 #include "bie/ops/weight_only.h"
 
 #include <ATen/ops/amax.h>
@@ -7,37 +7,9 @@
 #include <ATen/ops/cat.h>
 #include <c10/util/Exception.h>
 
-#include "ops/dispatcher.h"
+#include <algorithm>
 
 namespace bie::ops {
-namespace {
-
-using OptInts = at::OptionalIntArrayRef;
-
-OptInts runs_of(const CodedWeightTensors& w) {
-  return w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
-}
-
-}  // namespace
-
-at::Tensor weight_only_open(const CodedWeightTensors& w, std::int64_t in_features, at::ScalarType dtype) {
-  static const auto op =
-      find_op<at::Tensor(const at::Tensor&, const at::Tensor&, const OptTensor&, std::int64_t, std::int64_t,
-                         std::int64_t, const OptTensor&, const OptTensor&, OptInts, std::optional<at::ScalarType>)>(
-          "bie::weight_only_open");
-  return op.call(w.qweight, w.scales, none_if_undefined(w.zeros), in_features, w.bits, w.group_size,
-                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), runs_of(w), dtype);
-}
-
-at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& w) {
-  static const auto op =
-      find_op<at::Tensor(const at::Tensor&, const at::Tensor&, const OptTensor&, std::int64_t, std::int64_t,
-                         const OptTensor&, const OptTensor&, OptInts, bool, std::int64_t, std::int64_t, std::int64_t)>(
-          "bie::weight_only_pack");
-  return op.call(values, w.scales, none_if_undefined(w.zeros), w.bits, w.group_size, none_if_undefined(w.g_idx),
-                 none_if_undefined(w.q_perm), runs_of(w), /*at_random=*/false, 0, 0, 0);
-}
-
 std::tuple<at::Tensor, at::Tensor> weight_only_ranges(const at::Tensor& weight, std::int64_t bits,
                                                       std::int64_t group_size) {
   TORCH_CHECK_VALUE(weight.dim() == 2 && weight.size(1) > 0 && at::isFloatingType(weight.scalar_type()),
