@@ -308,4 +308,4 @@ BIE_API at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarTyp
 
 }  // namespace bie::ops
 
-#include "bie/weight_only_ops.h"  // the same for weights of packed codes
+#include "bie/ops/weight_only.h"  // the same for weights of packed codes

@@ -1,5 +1,5 @@
 // The C++ functions of weights of packed codes and of embeddings reach their operators with their arguments in order.
-#include "bie/weight_only_ops.h"
+#include "bie/ops/weight_only.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
