@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from bie.weights.gptq import pack_words, unpack_words
 from bitorch_engine import ShapeError
 from bitorch_engine.utils.quant_operators import (
     bit_set,
@@ -212,25 +211,30 @@ def test_step_quantization_refusals(quantize, constant, low, high):
 # GPTQ words; the weights built of them are in mpq_test.py
 
 
-@pytest.mark.parametrize("w_bit", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_words_hold_values_from_the_low_bits_up(w_bit, dim):
-    per_word = 32 // w_bit
-    shape = (3 * per_word, 5) if dim == 0 else (5, 3 * per_word)
-    values = torch.randint(0, 2**w_bit, shape, generator=torch.Generator().manual_seed(w_bit)).int()
-    words = pack_words(values, w_bit, dim)
+def test_words_hold_values_from_the_low_bits_up(operators, bits, dim):
+    shape = (37, 5) if dim == 0 else (5, 37)
+    values = torch.randint(0, 2**bits, shape, generator=torch.Generator().manual_seed(bits)).int()
+    words = operators.pack_words(values, bits, dim)
+    assert words.shape[dim] == -(-37 * bits // 32)
     raw = words.numpy().view(np.uint32)
     for r in range(shape[0]):
         for c in range(shape[1]):
-            word, place = (raw[r // per_word, c], r) if dim == 0 else (raw[r, c // per_word], c)
-            assert int(word) >> (w_bit * (place % per_word)) & (2**w_bit - 1) == values[r, c]
-    assert torch.equal(unpack_words(words, w_bit, dim), values)
+            column = raw[:, c] if dim == 0 else raw[r]
+            stream = sum(int(word) << (32 * i) for i, word in enumerate(column))
+            assert stream >> (bits * (r if dim == 0 else c)) & (2**bits - 1) == values[r, c]
+    assert torch.equal(operators.unpack_words(words, bits, 37, dim), values)
 
 
-def test_word_refusals():
-    with pytest.raises(ValueError, match="w_bit is 3"):
-        unpack_words(torch.zeros(2, 2, dtype=torch.int32), 3, 0)
-    with pytest.raises(ShapeError, match="int32"):
-        unpack_words(torch.zeros(2, 2, dtype=torch.int64), 4, 0)
-    with pytest.raises(ShapeError, match="multiple of 8"):
-        pack_words(torch.zeros(9, 2), 4, 0)
+def test_word_refusals(operators):
+    words = torch.zeros(2, 2, dtype=torch.int32)
+    for call in (
+        lambda: operators.unpack_words(words, 9, 8, 0),
+        lambda: operators.unpack_words(words, 4, 17, 0),
+        lambda: operators.unpack_words(words.long(), 4, 16, 0),
+        lambda: operators.unpack_words(words[0], 4, 16, 0),
+        lambda: operators.pack_words(torch.zeros(9, 2), 4, 0),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            call()
