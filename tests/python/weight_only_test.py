@@ -222,6 +222,17 @@ def test_copies_pickles_and_graphs(make):
 
 
 @every
+def test_from_the_meta_device(make):
+    layer = make(1)
+    wanted = probe(layer)
+    other = copy.deepcopy(layer).to("meta")
+    assert type(other.qweight) is type(layer.qweight) and other.qweight.w_bit == layer.qweight.w_bit
+    other = other.to_empty(device="cpu")
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(probe(other), wanted)
+
+
+@every
 def test_what_does_not_fit_changes_nothing(make):
     layer, state = make(1), make(2).state_dict()
     wanted = probe(copy.deepcopy(layer))

@@ -41,6 +41,12 @@ class _Embedding(nn.Module):
             table.awaits_gradient = True
         return options
 
+    def _apply(self, fn: Any, recurse: bool = True) -> _Embedding:
+        table = self._table()
+        super()._apply(fn, recurse)
+        table.adopt(self._table())
+        return self
+
     def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
             raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")

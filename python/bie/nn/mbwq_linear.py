@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from bie.errors import ShapeError
 from bie.nn.state.weight_state import StagedState
 from bie.nn.weight_only import WeightOnlyLinear
-from bie.weights.gptq import MIXED_WIDTHS, gptq_style_unpacking, make_group_map
+from bie.weights.gptq import MIXED_WIDTHS, Coded, gptq_style_unpacking, make_group_map
 from bie.weights.parameters import WeightOnlyParameter
 
 _WIDTHS = (2, 4)
@@ -155,14 +156,24 @@ class MBWQLinear(WeightOnlyLinear):
             setattr(weight, name, getattr(self, name))
         weight.g_idx = weight.q_group_map = weight.rows = None
         if self.use_mbw and not self.q_groups.is_meta:
-            weight.q_group_map, weight.rows = _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
-            if weight.rows[-1] != self.in_channels:
-                raise ValueError(f"q_groups make {weight.rows[-1]} rows, {self.in_channels} are wanted")
+            with contextlib.suppress(ValueError):  # of a table that is not filled yet: said when it is needed
+                weight.q_group_map, weight.rows = self._mixed_rows()
+
+    def _mixed_rows(self) -> tuple[Tensor, list[int]]:
+        group_map, rows = _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
+        if rows[-1] != self.in_channels:
+            raise ValueError(f"q_groups make {rows[-1]} rows, {self.in_channels} are wanted")
+        return group_map, rows
+
+    def _coded(self) -> Coded:
+        if self.use_mbw and self.qweight.q_group_map is None:
+            self._mixed_rows()
+        return super()._coded()
 
     def _zeros_and_scales(self) -> tuple[Tensor, Tensor]:
         zeros, scales = super()._zeros_and_scales()
         if self.use_mbw:
-            _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
+            self._mixed_rows()
         return zeros, scales
 
     def _input_options(self) -> dict[str, Any]:

@@ -511,7 +511,9 @@ class WeightOnlyLinear(nn.Module):
         load_layer(self, keys, self._check_state, take, state_dict, prefix, local_metadata, *lists)
 
     def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyLinear:
+        weight = self.qweight
         super()._apply(fn, recurse)
+        weight.adopt(self.qweight)
         self._panels = None
         if self._prepared:
             if "zeros" not in self._buffers:  # GPTQ's zeros are the buffer qzeros under another name

@@ -138,6 +138,12 @@ class AnchoredParameter(QuantParameter):
     def _attributes(self) -> dict[str, Any]:
         return {name: value for name, value in super()._attributes().items() if name not in ("_anchor", "_given_grad")}
 
+    def adopt(self, place: nn.Parameter) -> None:
+        """Makes the plain parameter that torch put in this one's place, on another kind of device, one of its class."""
+        if place is not self and type(place) is nn.Parameter:
+            place.__class__ = type(self)
+            place.__dict__.update(self._attributes())
+
 
 class EmbeddingParameter(AnchoredParameter):
     """Packed signs [N, ceil(D/8)] uint8 of an embedding, or [N, D] bool of a bag.

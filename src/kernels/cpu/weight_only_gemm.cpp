@@ -89,7 +89,7 @@ Status run_slab(const WeightOnlyTile& tile, const WeightOnlyPasses& passes, cons
   const std::int64_t steps = (head.panels + at_once - 1) / at_once;
   const std::int64_t work = std::max<std::int64_t>(1, s.m / blocks.count() * panel_columns * at_once * s.k);
   const std::int64_t grain = std::max<std::int64_t>(1, task_work / work);
-  const std::size_t result_bytes = static_cast<std::size_t>(4 * panel_columns * std::max(tile.rows, tile.panels));
+  const std::size_t result_bytes = 4 * panel_columns * static_cast<std::size_t>(std::max(tile.rows, tile.panels));
   const WorkOrder order(blocks.count(), steps, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     auto* const results = static_cast<float*>(workspace(result_bytes, Buffer::tile));

@@ -1,5 +1,6 @@
 // Embeddings of low-bit rows: lookups, the gradients of the rows that were used, and DiodeMix's step on them
 // (docs/spec/embedding.md, docs/spec/optimizer.md#binary-embeddings).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,6 @@
 #include "bie/ops/weight_rules.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>

@@ -1,5 +1,6 @@
 #include "ops/weight_only/coded_weight.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
 #include "ops/backend/backend.h"

@@ -1,6 +1,7 @@
 // The scales and zeros by which a float weight is rounded to the nearest code.
 #include "bie/ops/weight_only.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/arange.h>

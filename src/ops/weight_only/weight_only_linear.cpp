@@ -1,4 +1,5 @@
 // weight_only_linear: checks, shapes, forward and backward (docs/spec/weight-only.md).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>

@@ -1,4 +1,5 @@
 // The values of a weight of packed codes: opened, packed, and moved by a step of DiodeMix (docs/spec/weight-only.md).
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

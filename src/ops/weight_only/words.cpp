@@ -1,5 +1,6 @@
 #include "ops/weight_only/words.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
