@@ -71,6 +71,7 @@ def test_training_goes_on(saved):
 def test_what_else_pickles_hold(saved):
     assert type(saved["mpq"]) is MPQLinearBase and type(saved["mpq"].qweight) is MPQWeightParameter
     assert saved["mpq"].qweight.group_size == 32 and saved["mpq"].extra_repr().startswith("64, 32, w_bit=4")
+    assert saved["mpq"](torch.ones(2, 64, dtype=saved["mpq"].dtype)).shape == (2, 32)
     assert isinstance(saved["projector"], bie.optim.GaLoreProjector)
     assert saved["projector"].project(torch.ones(4, 3), 1).shape == (4, 2)
     assert str(saved["report"]).endswith("1 swapped, 0 unchanged")

@@ -405,6 +405,11 @@ class WeightOnlyLinear(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_panels": None, "_row_options": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(
+            {"master": False, "_panels": None, "_row_options": None} | state
+        )  # older pickles have none
+
     # Files.
 
     def _forms(self) -> dict[bool, dict[str, tuple[int, ...]]]:

@@ -167,11 +167,11 @@ class EmbeddingParameter(AnchoredParameter):
         grad = self.grad
         if grad is not None and grad.is_sparse:
             return grad.coalesce().indices()[0]
-        return self.__dict__.get("_active")
+        return self.__dict__.get("active_indices")
 
     @active_indices.setter
     def active_indices(self, rows: Tensor | None) -> None:
-        self.__dict__["_active"] = rows
+        self.__dict__["active_indices"] = rows
 
 
 class WeightOnlyParameter(AnchoredParameter):
