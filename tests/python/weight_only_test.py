@@ -302,6 +302,18 @@ def test_tables_are_replaced():
     assert torch.allclose(probe(layer), 2 * before, rtol=1e-5, atol=1e-5)
 
 
+def test_tables_that_are_assigned_are_read():
+    layer, other = mpq(64, 8, form="gba"), mpq(64, 8, form="gba")
+    probe(layer)
+    probe(other)
+    layer.g_idx = 1 - layer.g_idx
+    other.g_idx.copy_(1 - other.g_idx)
+    assert torch.equal(probe(layer), probe(other))
+    layer.scales = 2 * layer.scales
+    other.scales.mul_(2)
+    assert torch.equal(probe(layer), probe(other)) and layer.qweight.scales is layer.scales
+
+
 # Function forms
 
 
@@ -500,5 +512,4 @@ def test_a_character_model_learns_a_text():
         loss, moved = learned(bits, False)
         kept, _ = learned(bits, True)
         assert still == [0.0, 0.0] and min(moved) > 0.2, (bits, moved)
-        print(f"{bits} bits: float {float_loss:.3f}, at random {loss:.3f}, rest {kept:.3f}, frozen {frozen:.3f}")
-        assert kept < most, (bits, loss, kept, frozen)
+        assert max(loss, kept) < most and 3 * loss < frozen, (bits, loss, kept, frozen)

@@ -349,6 +349,9 @@ class WeightOnlyLinear(nn.Module):
 
     def _coded(self) -> Coded:
         """The weight as the operators take it; what is known of its rows is kept from call to call."""
+        told = ("scales", "zeros", *(name for name in ("g_idx", "q_perm") if name in self._buffers))
+        if any(getattr(self.qweight, name) is not getattr(self, name) for name in told):  # one was assigned
+            self._tell_weight()
         if self._row_options is None:
             self._row_options = coded(type(self).__name__, self.qweight).options
         return Coded(self.qweight.detach(), self.scales, self.zeros, self._row_options, self.in_channels)
