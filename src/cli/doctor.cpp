@@ -1,4 +1,4 @@
-// bie doctor: what this machine has, which rows the kernels choose, what is missing and how to get it.
+// bie doctor: what this machine has, which kernels it chooses, what is missing and how to get it.
 #include <ATen/Parallel.h>
 
 #include <CLI/Config.hpp>
@@ -19,19 +19,19 @@ namespace bie::cli {
 namespace {
 
 /// A kernel of a table, what it is compiled for, and why it runs here or does not.
-struct Row {
+struct Kernel {
   std::string name, isa, state;
 };
 
-std::vector<Row> cpu_rows() {
-  std::vector<Row> rows;
+std::vector<Kernel> cpu_kernels() {
+  std::vector<Kernel> found;
   kernels::for_each_table([&](const std::string&, const auto& table) {
-    for (const auto& row : table) {
-      const char* reason = kernels::why_not(row.isa);
-      rows.push_back({row.name, kernels::name(row.isa), reason == nullptr ? "available" : reason});
+    for (const auto& kernel : table) {
+      const char* reason = kernels::why_not(kernel.isa);
+      found.push_back({kernel.name, kernels::name(kernel.isa), reason == nullptr ? "available" : reason});
     }
   });
-  return rows;
+  return found;
 }
 
 /// An instruction set of this architecture.
@@ -51,7 +51,7 @@ std::vector<InstructionSet> instruction_sets() {
 
 struct Gpu {
   std::string description;
-  std::vector<Row> rows;
+  std::vector<Kernel> kernels;
 };
 
 struct Gpus {
@@ -70,9 +70,10 @@ Gpus gpus() {
                      gpu->driver / 1000, gpu->driver % 1000 / 10),
               {}};
     cuda::for_each_table([&](const std::string&, const auto& table) {
-      for (const auto& row : table)
-        found.rows.push_back({row.name, format("sm_%d", row.min_sm),
-                              row.min_sm <= gpu->sm && gpu->sm <= row.max_sm ? "available" : "not on this GPU"});
+      for (const auto& kernel : table)
+        found.kernels.push_back(
+            {kernel.name, format("sm_%d", kernel.min_sm),
+             kernel.min_sm <= gpu->sm && gpu->sm <= kernel.max_sm ? "available" : "not on this GPU"});
     });
     gpus.found.push_back(std::move(found));
   }
@@ -109,44 +110,45 @@ std::vector<std::string> advice(const std::string& fault) {
   return sentences;
 }
 
-Json rows_json(const std::vector<Row>& rows) {
+Json kernels_json(const std::vector<Kernel>& all) {
   Json json = Json::array();
-  for (const Row& row : rows) json.push_back({{"name", row.name}, {"isa", row.isa}, {"state", row.state}});
+  for (const Kernel& kernel : all)
+    json.push_back({{"name", kernel.name}, {"isa", kernel.isa}, {"state", kernel.state}});
   return json;
 }
 
-void print_rows(const std::vector<Row>& rows) {
-  for (const Row& row : rows) std::printf("  %-28s %s\n", row.name.c_str(), row.state.c_str());
+void print_kernels(const std::vector<Kernel>& all) {
+  for (const Kernel& kernel : all) std::printf("  %-28s %s\n", kernel.name.c_str(), kernel.state.c_str());
 }
 
-void doctor_json(const std::vector<Row>& rows, const Gpus& gpus, const std::string& fault) {
+void doctor_json(const std::vector<Kernel>& cpu, const Gpus& gpus, const std::string& fault) {
   Json found = Json::array();
   for (const Gpu& gpu : gpus.found)
-    found.push_back({{"description", gpu.description}, {"kernels", rows_json(gpu.rows)}});
+    found.push_back({{"description", gpu.description}, {"kernels", kernels_json(gpu.kernels)}});
   Json sets = Json::array();
   for (const InstructionSet& set : instruction_sets())
     sets.push_back({{"name", set.name}, {"needs", set.needs}, {"state", set.state}});
   print_json("doctor", {{"program", build_info()},
                         {"threads", at::get_num_threads()},
                         {"instruction_sets", sets},
-                        {"kernels", rows_json(rows)},
+                        {"kernels", kernels_json(cpu)},
                         {"gpus", found},
                         {"torch_gpu_fault", fault.empty() ? Json() : Json(fault)},
                         {"advice", advice(fault)}});
 }
 
-void doctor_text(const std::vector<Row>& rows, const Gpus& gpus, const std::string& fault) {
+void doctor_text(const std::vector<Kernel>& cpu, const Gpus& gpus, const std::string& fault) {
   const Json info = build_info();
   const auto text = [&](const char* key) { return info[key].get<std::string>(); };
   std::printf("%s\nprocessor: %s\n", version_text().c_str(), text("cpu").c_str());
   std::printf("%d threads\ninstruction sets (BIE_MAX_ISA=NAME leaves out those below NAME):\n", at::get_num_threads());
   for (const InstructionSet& set : instruction_sets())
     std::printf("  %-10s %-50s %s\n", set.name.c_str(), set.needs.c_str(), set.state.c_str());
-  std::printf("kernels, best first (the first available row that takes a shape runs):\n");
-  print_rows(rows);
+  std::printf("kernels, best first (the first available that takes a shape runs):\n");
+  print_kernels(cpu);
   for (std::size_t i = 0; i < gpus.found.size(); ++i) {
     std::printf("GPU %zu: %s\n", i, gpus.found[i].description.c_str());
-    print_rows(gpus.found[i].rows);
+    print_kernels(gpus.found[i].kernels);
   }
   if (gpus.found.empty()) std::printf("GPU: %s\n", gpus.none.c_str());
   std::printf("torch on a GPU: %s\n", fault.empty() ? "works" : fault.c_str());
@@ -161,9 +163,9 @@ void add_doctor(CLI::App& app, const Global& global) {
   command->callback([&global] {
     const std::string fault = torch_fault();
     if (global.json)
-      doctor_json(cpu_rows(), gpus(), fault);
+      doctor_json(cpu_kernels(), gpus(), fault);
     else
-      doctor_text(cpu_rows(), gpus(), fault);
+      doctor_text(cpu_kernels(), gpus(), fault);
   });
 }
 

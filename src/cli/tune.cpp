@@ -85,11 +85,12 @@ void add_tune(CLI::App& app, const Global& global) {
     const at::Device device = train::device_of(arguments->device.empty() ? default_device() : arguments->device);
     Json choices = Json::array();
     for (const Gemm& g : gemms) {
-      const std::string row = ops::tune_gemm(g.bits, g.m, g.n, g.k, device);
-      choices.push_back({{"bits", g.bits}, {"m", g.m}, {"n", g.n}, {"k", g.k}, {"row", row}});
+      const std::string kernel = ops::tune_gemm(g.bits, g.m, g.n, g.k, device);
+      choices.push_back({{"bits", g.bits}, {"m", g.m}, {"n", g.n}, {"k", g.k}, {"kernel", kernel}});
       if (!global.json)
         std::printf("%lld bit, m %lld, n %lld, k %lld: %s\n", static_cast<long long>(g.bits),
-                    static_cast<long long>(g.m), static_cast<long long>(g.n), static_cast<long long>(g.k), row.c_str());
+                    static_cast<long long>(g.m), static_cast<long long>(g.n), static_cast<long long>(g.k),
+                    kernel.c_str());
     }
     if (global.json) print_json("tune", {{"device", device.str()}, {"choices", choices}});
   });

@@ -1,13 +1,13 @@
-// The rows of the convolution tables: an implicit GEMM. The image becomes rows of codes, one a pixel, and the windows
-// of the output pixels are read in place. Panels hold out_c rows of taps, each tap padded as a pixel is.
+// The kernels of the convolution tables: an implicit GEMM. The image becomes rows of codes, one a pixel, and the
+// windows of the output pixels are read in place. Panels hold out_c rows of taps, each tap padded as a pixel is.
 #pragma once
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tables.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace bie::kernels::cuda {
 
-/// What every row checks: the arguments, and that sizes fit the ints of a kernel.
+/// What every kernel checks: the arguments, and that sizes fit its ints.
 template <class Product>
 Status check_product(const Conv2dShape& s, const Image& x, const Conv2dOutput& y, std::int64_t max_k) {
   const Status checked = check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1},

@@ -1,4 +1,4 @@
-// What every sweep over a table of rows needs: the rows this run may use, memory for packed weights, guarded output.
+// What every sweep over a table needs: the kernels this run may use, memory for packed weights, guarded output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,21 +21,21 @@ inline void PrintTo(Status status, std::ostream* out) { *out << describe(status)
 
 namespace test {
 
-/// Calls check(row) for every row that the CPU and BIE_MAX_ISA allow. The rows that ran are named in the test's
-/// property "rows" and in every failure.
-template <class Row, class Check>
-void for_every_row(const Table<Row>& table, const Check& check) {
+/// Calls check(kernel) for every kernel that the CPU and BIE_MAX_ISA allow. Those that ran are named in the test's
+/// property "kernels" and in every failure.
+template <class Kernel, class Check>
+void for_every_kernel(const Table<Kernel>& table, const Check& check) {
   ASSERT_EQ(host().status, Status::ok) << describe(host().status);
   std::string ran;
-  for (const Row& row : table) {
-    if (!host().isas.has(row.isa)) continue;
-    SCOPED_TRACE(row.name);
-    check(row);
-    ran += std::string(ran.empty() ? "" : " ") + row.name;
+  for (const Kernel& kernel : table) {
+    if (!host().isas.has(kernel.isa)) continue;
+    SCOPED_TRACE(kernel.name);
+    check(kernel);
+    ran += std::string(ran.empty() ? "" : " ") + kernel.name;
     if (testing::Test::HasFatalFailure()) return;
   }
-  ASSERT_NE(ran, "") << "not even the reference row ran";
-  testing::Test::RecordProperty("rows", ran);
+  ASSERT_NE(ran, "") << "not even the reference ran";
+  testing::Test::RecordProperty("kernels", ran);
 }
 
 /// Memory of exactly the size asked for, so that AddressSanitizer sees the first byte too many, aligned to 64 bytes

@@ -1,7 +1,7 @@
-// Every row of the three GEMM tables computes the formula: shapes, dtypes, strides, layout of the weights, threads.
+// Every kernel of the three GEMM tables computes the formula: shapes, dtypes, strides, layout of the weights, threads.
 #include <thread>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 #include "thread_watch.h"
@@ -16,7 +16,7 @@ TEST_P(GemmRows, EveryMixOfSmallOddShapes) {
         for (const Dtype in : inputs()) {
           GemmCase c = drawn_case({m, n, k}, rng);
           c.in = in;
-          expect_every_row(random_gemm(GetParam(), c, rng));
+          expect_every_kernel(random_gemm(GetParam(), c, rng));
           if (HasFailure()) return;
         }
 }
@@ -28,7 +28,7 @@ TEST_P(GemmRows, RandomLargerShapes) {
   for (int done = 0; done < 150;) {
     const GemmShape shape = {rng.one_of(sizes), rng.one_of(sizes), rng.one_of(sizes)};
     if (shape.m * shape.n * shape.k > 1000000) continue;
-    expect_every_row(random_gemm(GetParam(), drawn_case(shape, rng), rng));
+    expect_every_kernel(random_gemm(GetParam(), drawn_case(shape, rng), rng));
     if (HasFailure()) return;
     ++done;
   }
@@ -43,7 +43,7 @@ TEST_P(GemmRows, TallFlatAndDeepShapes) {
     for (const Dtype in : inputs()) {
       GemmCase c = drawn_case(shape, rng);
       c.in = in;
-      expect_every_row(random_gemm(GetParam(), c, rng));
+      expect_every_kernel(random_gemm(GetParam(), c, rng));
       if (HasFailure()) return;
     }
 }
@@ -55,7 +55,7 @@ TEST_P(GemmRows, EveryMixOfDtypesBiasAndStrides) {
       for (const bool with_bias : {false, true})
         for (const std::int64_t gap : {0, 3})
           for (const GemmShape& shape : {GemmShape{7, 77, 83}, GemmShape{2, 9, 21}}) {
-            expect_every_row(random_gemm(GetParam(), {shape, in, out, with_bias, gap, gap}, rng));
+            expect_every_kernel(random_gemm(GetParam(), {shape, in, out, with_bias, gap, gap}, rng));
             if (HasFailure()) return;
           }
 }
@@ -86,7 +86,7 @@ TEST_P(GemmRows, OneWeightFeedsOneOutputFromOneFeature) {
         for (std::int64_t column = 0; column < n; ++column)
           sums[static_cast<std::size_t>(row * n + column)] =
               without[static_cast<std::size_t>(row)] + (column == o ? (bits ? 2 : value) * digit(row, i) : 0);
-      expect_every_row(p, sums);
+      expect_every_kernel(p, sums);
       if (HasFailure()) {
         ADD_FAILURE() << "the weight of output " << o << ", feature " << i;
         return;
@@ -108,7 +108,7 @@ TEST_P(GemmRows, PadBitsOfWeightsAndCodesAreIgnored) {
         for (std::int64_t o = 0; o < 19; ++o)
           write_code(p.weight.data() + o * row_bytes(width.code, k), width.code, i, pad);
       }
-      expect_every_row(p, sums);
+      expect_every_kernel(p, sums);
       if (HasFailure()) return;
     }
   }
@@ -123,7 +123,7 @@ TEST_P(GemmRows, BiasAndStepAreIgnoredForCodes) {
   for (const float step :
        {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     p.step = step;
-    expect_every_row(p, sums);
+    expect_every_kernel(p, sums);
   }
 }
 
@@ -133,7 +133,7 @@ TEST_P(GemmRows, EmptySizesOnAFreshThread) {
   for (const GemmShape& shape : {GemmShape{3, 5, 0}, GemmShape{0, 5, 9}, GemmShape{3, 0, 9}, GemmShape{0, 0, 0}})
     for (const Dtype in : inputs()) {
       const GemmProblem p = random_gemm(GetParam(), {shape, in, Dtype::f32}, rng);
-      std::thread([&p] { expect_every_row(p); }).join();
+      std::thread([&p] { expect_every_kernel(p); }).join();
     }
 }
 
@@ -144,8 +144,8 @@ TEST_P(GemmRows, ThreadsDoNotShowInTheResult) {
     const std::vector<std::int32_t> sums = expected_sums(p);
     for (const int threads : {1, 2, 3}) {
       ThreadPool pool(threads);
-      for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-        if (row.isa != Isa::reference) expect_row(row, p, sums, pool.parallel());
+      for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+        if (kernel.isa != Isa::reference) expect_kernel(kernel, p, sums, pool.parallel());
       });
       if (HasFailure()) return;
     }
@@ -158,11 +158,11 @@ TEST_P(GemmRows, ABigProblemUsesBothThreads) {
   const GemmShape shape = GetParam().code == Dtype::bits ? GemmShape{384, 384, 1024} : GemmShape{192, 256, 512};
   const GemmProblem p = random_gemm(GetParam(), {shape, Dtype::f32, Dtype::f32}, rng);
   const std::vector<std::int32_t> sums = expected_sums(p);
-  for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-    if (row.isa == Isa::reference) return;  // it runs where it is called
+  for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+    if (kernel.isa == Isa::reference) return;  // it runs where it is called
     ThreadPool pool(2);
     ThreadWatch watch(pool.parallel());
-    expect_row(row, p, sums, watch.parallel());
+    expect_kernel(kernel, p, sums, watch.parallel());
     EXPECT_EQ(watch.threads_of_loops(), std::vector<std::size_t>(3, 2)) << "loops: weights, activations, products";
   });
 }
@@ -173,7 +173,7 @@ TEST_P(GemmRows, TwoCallersAtOnce) {
   const GemmProblem large = random_gemm(GetParam(), {{40, 33, 257}, Dtype::bf16, Dtype::s32}, rng);
   const std::vector<std::int32_t> small_sums = expected_sums(small), large_sums = expected_sums(large);
   const auto repeat = [](const GemmProblem& p, const std::vector<std::int32_t>& sums) {
-    for (int i = 0; i < 10; ++i) expect_every_row(p, sums);
+    for (int i = 0; i < 10; ++i) expect_every_kernel(p, sums);
   };
   std::thread other([&] { repeat(large, large_sums); });
   repeat(small, small_sums);

@@ -1,11 +1,11 @@
-// The rows of the convolution tables that quantise in the product's own kernel: how an image is cut into tiles, and
+// The kernels of the convolution tables that quantise in the launch of the product: how an image is cut into tiles, and
 // which convolutions that suits.
 #pragma once
 
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/cuda/conv2d_rows.cuh"
+#include "kernels/cuda/conv2d_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -102,7 +102,7 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
   return best;
 }
 
-/// Whether the row computes it: one group, and a tile of it fits shared memory.
+/// Whether the kernel computes it: one group, and a tile of it fits shared memory.
 template <class Product, class Shape>
 bool has_halo(const Conv2dShape& s) {
   return s.groups == 1 && s.in_c > 0 && s.batch * s.in_h * s.in_w > 0 && s.batch * s.out_h() * s.out_w() > 0 &&

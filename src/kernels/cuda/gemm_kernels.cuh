@@ -1,8 +1,8 @@
-// The rows of the GEMM tables: encode the activations, then a product; or both at once for few rows.
+// The kernels of the GEMM tables: encode the activations, then a product; or both at once for few rows.
 #pragma once
 
 #include "kernels/cuda/gemv.cuh"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tables.cuh"
 
 namespace bie::kernels::cuda {
 

@@ -1,10 +1,10 @@
-// Every row of the convolution tables computes the formula: geometry, channels, groups, layouts, dtypes, weights,
+// Every kernel of the convolution tables computes the formula: geometry, channels, groups, layouts, dtypes, weights,
 // threads.
 #include <limits>
 #include <thread>
 
 #include "conv2d_sweep.h"
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 #include "thread_watch.h"
@@ -87,7 +87,7 @@ TEST_P(Conv2dRows, EveryMixOfDtypesLayoutsAndBias) {
         for (const ImageLayout out_layout : {ImageLayout::nchw, ImageLayout::nhwc})
           for (const bool with_bias : {false, true}) {
             const Conv2dShape shape = {2, 7, 5, 6, 19, 3, 2, 1, 2, 1, 1};
-            expect_every_row(random_conv2d(GetParam(), {shape, in, out, in_layout, out_layout, with_bias}, rng));
+            expect_every_kernel(random_conv2d(GetParam(), {shape, in, out, in_layout, out_layout, with_bias}, rng));
             if (HasFailure()) return;
           }
 }
@@ -119,7 +119,7 @@ TEST_P(Conv2dRows, OneWeightFeedsOneOutputFromOnePlace) {
         std::vector<std::int32_t> sums = unfed;
         for (std::int64_t n = 0; n < images; ++n)
           sums[static_cast<std::size_t>(n * s.out_c + o)] += (fed - blank) * digit(n, at);
-        expect_every_row(p, sums);
+        expect_every_kernel(p, sums);
         if (HasFailure()) {
           ADD_FAILURE() << "the weight of output " << o << ", element " << at;
           return;
@@ -146,7 +146,7 @@ TEST_P(Conv2dRows, BiasAndStepAreIgnoredForCodes) {
             for (std::int64_t x = 0; x < 5; ++x)
               write_code(p.x.data(), Dtype::s8, p.x_index(0, c, y, x), from.activation(0, c, y, x));
       }
-      expect_every_row(p, sums);
+      expect_every_kernel(p, sums);
     }
   }
 }
@@ -160,7 +160,7 @@ TEST_P(Conv2dRows, PaddingIsItsCodeWhateverTheBias) {
         GetParam(), {{1, 5, 1, 1, 17, 3, 3, 1, 1, 1, 1}, Dtype::f32, Dtype::s32, layout, ImageLayout::nchw, true});
     p.bias.assign(p.bias.size(), 3.0f);
     p.weight.assign(p.weight.size(), signs ? 0xff : 0x11);
-    expect_every_row(p, std::vector<std::int32_t>(17, 5 * weight * (inside + 8 * GetParam().pad_code)));
+    expect_every_kernel(p, std::vector<std::int32_t>(17, 5 * weight * (inside + 8 * GetParam().pad_code)));
   }
 }
 
@@ -171,17 +171,17 @@ TEST_P(Conv2dRows, PaddingThatNoMemoryHolds) {
     const Conv2dShape s = {1, 3, 1, 1, 2, 1, 1, huge, huge, huge, huge};
     const Conv2dProblem p = random_conv2d(GetParam(), {s, Dtype::f32, Dtype::s32, layout, layout}, rng);
     ASSERT_EQ(p.out_elements(), 2 * 9);
-    for (const Conv2dKernel& row : GetParam().table()) {
-      if (!host().isas.has(row.isa)) continue;
-      const PackedMemory packed(row.packed_bytes(p.c.shape));
-      row.prepack(p.weight.data(), p.c.shape, packed.get(), serial());
+    for (const Conv2dKernel& kernel : GetParam().table()) {
+      if (!host().isas.has(kernel.isa)) continue;
+      const PackedMemory packed(kernel.packed_bytes(p.c.shape));
+      kernel.prepack(p.weight.data(), p.c.shape, packed.get(), serial());
       std::vector<std::int32_t> y(18);
       const Status status =
-          row.run(p.c.shape, p.input(), packed.get(), {y.data(), Dtype::s32, layout, p.scale}, serial());
+          kernel.run(p.c.shape, p.input(), packed.get(), {y.data(), Dtype::s32, layout, p.scale}, serial());
       if (status == Status::ok)
-        expect_row(row, p, expected_sums(p));
+        expect_kernel(kernel, p, expected_sums(p));
       else
-        EXPECT_EQ(status, Status::out_of_memory) << row.name;
+        EXPECT_EQ(status, Status::out_of_memory) << kernel.name;
     }
   }
 }
@@ -193,7 +193,7 @@ TEST_P(Conv2dRows, EmptySizesOnAFreshThread) {
   for (const Conv2dShape& shape : shapes)
     for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
       const Conv2dProblem p = random_conv2d(GetParam(), {shape, Dtype::f32, Dtype::f32, layout, layout}, rng);
-      std::thread([&p] { expect_every_row(p); }).join();
+      std::thread([&p] { expect_every_kernel(p); }).join();
     }
 }
 
@@ -205,8 +205,8 @@ TEST_P(Conv2dRows, ThreadsDoNotShowInTheResult) {
     const std::vector<std::int32_t> sums = expected_sums(p);
     for (const int threads : {1, 2, 3}) {
       ThreadPool pool(threads);
-      for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
-        if (row.isa != Isa::reference) expect_row(row, p, sums, pool.parallel());
+      for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+        if (kernel.isa != Isa::reference) expect_kernel(kernel, p, sums, pool.parallel());
       });
       if (HasFailure()) return;
     }
@@ -217,11 +217,11 @@ TEST_P(Conv2dRows, ABigProblemUsesBothThreads) {
   ReplayableRng rng;
   const Conv2dProblem p = random_conv2d(GetParam(), {{1, 64, 28, 28, 128, 3, 3, 1, 1, 1, 1}}, rng);
   const std::vector<std::int32_t> sums = expected_sums(p);
-  for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
-    if (row.isa == Isa::reference) return;  // it runs where it is called
+  for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+    if (kernel.isa == Isa::reference) return;  // it runs where it is called
     ThreadPool pool(2);
     ThreadWatch watch(pool.parallel());
-    expect_row(row, p, sums, watch.parallel());
+    expect_kernel(kernel, p, sums, watch.parallel());
     EXPECT_EQ(watch.threads_of_loops(), std::vector<std::size_t>(3, 2)) << "loops: weights, activations, products";
   });
 }

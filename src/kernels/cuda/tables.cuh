@@ -1,5 +1,7 @@
-// What the rows of the GEMM and of the convolution tables share.
+// What the kernels of the GEMM and of the convolution tables share.
 #pragma once
+
+#include <iterator>
 
 #include "kernels/check.h"
 #include "kernels/cuda/encode.cuh"
@@ -17,7 +19,7 @@ Status launch_wgmma(const TileArgs<Source>& args, const Queue& queue);
 template <class Product, class Source>
 Status launch_portable(const TileArgs<Source>& args, const Queue& queue);
 
-/// max_sm of a row that later GPUs run too.
+/// max_sm of a kernel that later GPUs run too.
 constexpr int newest_sm = 999;
 
 /// Most rows of a product: a tile may reach beyond the last one.
@@ -34,13 +36,13 @@ std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
   return (wgmma_tiles<Shape>(s) + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
 }
 /// The same for windows. A large tile is worth it where there are two waves of them: depths are short, and what counts
-/// is that blocks write while others multiply (times of every row in ResNet's shapes, docs/measured/gpu-conv2d.md).
+/// is that blocks write while others multiply (times of every kernel in ResNet's shapes, docs/measured/gpu-conv2d.md).
 template <class Shape>
 std::int64_t wgmma_window_cost(const GemmShape& s, const Gpu& gpu) {
   constexpr bool large = Shape::left * Shape::right > 128 * 128;
   return large && wgmma_tiles<Shape>(s) < 2 * gpu.multiprocessors ? INT64_MAX : wgmma_cost<Shape>(s, gpu);
 }
-/// The tiles of a table, of which the cheapest suits; of equals the first row.
+/// The tiles of a table, of which the cheapest suits; of equals the first kernel.
 template <class... All>
 struct WgmmaTiles {
   template <class Shape>
