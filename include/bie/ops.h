@@ -258,7 +258,8 @@ struct TailActivation {
 /// On CUDA torch's operators compute it one after the other.
 BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut = {},
                               const TailActivation& act = {}, std::int64_t pool = 1);
-/// Whether that is one pass as things are: everything dense float32 on the CPU, with no gradient wanted.
+/// Whether that is one pass as things are: everything dense float32 on a device that has such a pass
+/// (the CPU), with no gradient wanted.
 BIE_API bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                             const TailActivation& act);
 
