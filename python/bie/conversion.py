@@ -169,11 +169,13 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
 def _carry_weight_only(source: nn.Linear, target: type, bits: int = 4, **options: Any) -> nn.Module:
     weight, bias = source.weight.detach(), source.bias
     usual = {"w_bit": bits, "dtype": weight.dtype, "device": weight.device, "disable_bias": bias is None}
+    usual["train_bias"] = bias is not None and bias.requires_grad
     options = usual | {"requires_grad": source.weight.requires_grad} | options
     layer = target(source.in_features, source.out_features, **options)
     layer.set_weight_data(weight)
     if bias is not None:
-        layer.bias.copy_(bias.detach())
+        with torch.no_grad():
+            layer.bias.copy_(bias)
     return layer.train(source.training)
 
 

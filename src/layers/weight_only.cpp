@@ -12,8 +12,9 @@
 #include <ostream>
 #include <utility>
 
-#include "bie/ops/weight_only.h"
+#include "bie/ops/weight_only_rules.h"
 #include "bie/ops/weight_rules.h"
+#include "layers/entries.h"
 #include "layers/finite.h"
 #include "layers/ordinary_tensors.h"
 #include "layers/unfilled.h"
@@ -22,35 +23,6 @@ namespace bie::layers {
 namespace {
 
 std::int64_t words(std::int64_t values, int bits) { return (values * bits + 31) / 32; }
-
-std::string dtype_name(at::ScalarType type) { return c10::getDtypeNames(type).first; }
-
-/// Takes entries of a state out of it.
-class Entries {
- public:
-  Entries(StateDict& entries, const std::string& prefix) : entries_(entries), prefix_(prefix) {}
-
-  std::string name(const char* key) const { return "the entry '" + prefix_ + key + "'"; }
-  bool has(const char* key) const { return entries_.count(prefix_ + key) > 0; }
-
-  /// Of this shape and of `type`, or finite floats where that is kFloat.
-  at::Tensor take(const char* key, at::IntArrayRef shape, at::ScalarType type) {
-    const auto found = entries_.find(prefix_ + key);
-    TORCH_CHECK_VALUE(found != entries_.end(), name(key), " is missing");
-    const at::Tensor tensor = found->second.detach();
-    const bool fits = type == at::kFloat ? at::isFloatingType(tensor.scalar_type()) : tensor.scalar_type() == type;
-    TORCH_CHECK_VALUE(tensor.sizes() == shape && fits, name(key), " is ", tensor.sizes(), " of ",
-                      dtype_name(tensor.scalar_type()), ", ", shape, " of ",
-                      type == at::kFloat ? "a floating-point dtype" : dtype_name(type), " is wanted");
-    if (type == at::kFloat) finite(tensor, name(key));
-    entries_.erase(found);
-    return tensor;
-  }
-
- private:
-  StateDict& entries_;
-  const std::string& prefix_;
-};
 
 }  // namespace
 
@@ -128,11 +100,10 @@ at::Tensor WeightOnlyLinearImpl::forward(const at::Tensor& x) {
 
 void WeightOnlyLinearImpl::set_weight_data(const at::Tensor& data) {
   TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(weight_shape()) && at::isFloatingType(data.scalar_type()),
-                    "WeightOnlyLinear: the weight is ", data.sizes(), " of ", dtype_name(data.scalar_type()), ", ",
+                    "WeightOnlyLinear: the weight is ", data.sizes(), " of ", ops::dtype_name(data.scalar_type()), ", ",
                     at::IntArrayRef(weight_shape()), " of a floating-point dtype is wanted");
   const OrdinaryTensors ordinary;
   const at::Tensor value = data.detach().to(scales.options());
-  finite(value, "WeightOnlyLinear: the weight");
   const auto [steps, offsets] = ops::weight_only_ranges(value, options_.bits, options_.group_size);
   scales.copy_(steps);
   zeros.copy_(offsets);
@@ -183,9 +154,8 @@ QuantLayer::Take WeightOnlyLinearImpl::check_state(StateDict& all, const std::st
   const auto s = std::make_shared<Staged>();
   const at::IntArrayRef table = scales.sizes();
   s->qweight = entries.take("qweight", qweight.sizes(), at::kInt);
-  s->g_idx = entries.take("g_idx", g_idx.sizes(), at::kInt);
-  TORCH_CHECK_VALUE(s->g_idx.min().item<int>() >= 0 && s->g_idx.max().item<int>() < table[0], entries.name("g_idx"),
-                    " holds groups outside [0, ", table[0] - 1, "]");
+  s->g_idx = entries.take("g_idx");
+  ops::check_groups_entry(s->g_idx, options_.in_features, table[0], entries.name("g_idx"));
   s->scales = entries.take("scales", table, at::kFloat);
   if (entries.has("qzeros"))
     s->qzeros = entries.take("qzeros", {table[0], words(options_.out_features, options_.bits)}, at::kInt);
@@ -228,7 +198,7 @@ at::Tensor BinaryEmbeddingImpl::forward(const at::Tensor& indices) {
 
 void BinaryEmbeddingImpl::set_weight_data(const at::Tensor& data) {
   TORCH_CHECK_VALUE(data.sizes() == at::IntArrayRef(weight_shape()) && at::isFloatingType(data.scalar_type()),
-                    "BinaryEmbedding: the weight is ", data.sizes(), " of ", dtype_name(data.scalar_type()), ", ",
+                    "BinaryEmbedding: the weight is ", data.sizes(), " of ", ops::dtype_name(data.scalar_type()), ", ",
                     at::IntArrayRef(weight_shape()), " of a floating-point dtype is wanted");
   const OrdinaryTensors ordinary;
   const at::Tensor value = data.detach().to(scale_w.options());

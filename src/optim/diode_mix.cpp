@@ -12,7 +12,7 @@
 #include <set>
 
 #include "bie/ops.h"
-#include "layers/finite.h"
+#include "bie/ops/weight_rules.h"
 
 namespace bie::optim {
 namespace {
@@ -50,7 +50,7 @@ constexpr const char* seed_key = "seed";
 
 /// Whether the gradient of an integer weight was finite: int8_grad makes zeros of one that was not.
 bool is_usable(const at::Tensor& grad) {
-  return at::isFloatingType(grad.scalar_type()) ? layers::is_finite(grad) : grad.any().item<bool>();
+  return at::isFloatingType(grad.scalar_type()) ? ops::all_finite(grad) : grad.any().item<bool>();
 }
 
 std::string options_key(std::size_t group) { return "group" + std::to_string(group) + ".options"; }
@@ -216,7 +216,7 @@ void DiodeMix::load_state(const std::map<std::string, at::Tensor>& state) {
       s.step = take(name + ".step", {}, at::kLong).item<std::int64_t>();
       TORCH_CHECK_VALUE(s.step >= 1, "DiodeMix: the state's entry '", name, ".step' is ", s.step);
       for (const at::Tensor& moment : {s.exp_avg_l, s.exp_avg_s})
-        TORCH_CHECK_VALUE(layers::is_finite(moment), "DiodeMix: the state of '", name, "' holds NaN or infinity");
+        TORCH_CHECK_VALUE(ops::all_finite(moment), "DiodeMix: the state of '", name, "' holds NaN or infinity");
     }
   }
   TORCH_CHECK_VALUE(left.empty(), "DiodeMix: the state's entry '", left.begin()->first, "' belongs to no parameter");

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "bie/ops.h"
@@ -60,12 +59,6 @@ BIE_API at::Tensor weight_only_open(const CodedWeightTensors& weight, std::int64
 /// The reverse with the scales and zeros of `weight`, whose words are not read: clamp(rint(v), 0, 2^bits - 1) with
 /// v = W / s + z | (W + z) / s | W / s + h; W / s of s = 0 is 0. @throws NaN or infinity.
 BIE_API at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& weight);
-
-/// Scales and zeros [groups, n] float32 of a float weight [n, k]: at 2 bits and more scale = (max - min) / (2^bits - 1)
-/// and zero = -min of a group; at 1 bit scale = 2d and zero = d - m with the group's mean m and the mean distance d
-/// from it. Then W ~ scale * q - zero.
-BIE_API std::tuple<at::Tensor, at::Tensor> weight_only_ranges(const at::Tensor& weight, std::int64_t bits,
-                                                              std::int64_t group_size);
 
 /// Codes of 1 ... 8 bits in int32 words, dense along axis `dim` of a matrix, pad bits 0; and back to `size` of them.
 BIE_API at::Tensor pack_words(const at::Tensor& codes, std::int64_t bits, std::int64_t dim = 0);

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.nn.state.seen import Seen
-from bie.weights.gptq import round_to_nearest, words_of
+from bie.nn.state.panels import Panels
+from bie.weights.gptq import words_of
 from bie.weights.parameters import QuantParameter
 
 _WIDTHS = (1, 2, 4, 8)
@@ -79,7 +79,7 @@ class WeightOnlyEmbedding(nn.Module):
         self.register_buffer("zeros", torch.zeros(num_embeddings, groups, dtype=dtype, device=device))
 
     def set_weight_data(self, weight: Tensor) -> None:
-        """Codes of a float table [N, D] by round to nearest (``round_to_nearest``).
+        """Codes of a float table [N, D] by round to nearest, docs/spec/weight-only.md#round-to-nearest.
 
         Raises:
             ShapeError: another shape. ValueError: NaN or infinity.
@@ -87,11 +87,14 @@ class WeightOnlyEmbedding(nn.Module):
         shape = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != shape:
             raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
-        codes, scales, zeros = round_to_nearest(weight, self.bits, self.group_size)
+        scales, zeros = ops.weight_only_ranges(weight, self.bits, self.group_size, dtype=self.scales.dtype)
+        values = weight.detach().t().float()
         with torch.no_grad():
-            self.qweight.copy_(ops.pack_words(codes, self.bits, 1))
-            self.scales.copy_(scales)
-            self.zeros.copy_(zeros)
+            self.qweight.copy_(
+                ops.weight_only_pack(values, scales, zeros, bits=self.bits, group_size=self.group_size).t()
+            )
+            self.scales.copy_(scales.t())
+            self.zeros.copy_(zeros.t())
 
     def forward(self, input: Tensor) -> Tensor:
         if not isinstance(input, Tensor):
@@ -130,7 +133,10 @@ class TiedHead(nn.Module):
     def __init__(self, embedding: WeightOnlyEmbedding) -> None:
         super().__init__()
         self._table = (embedding,)  # in a tuple: it is no child of this module
-        self._panels: tuple[tuple[Seen, ...], Tensor] | None = None
+        self._panels = Panels()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"_panels": Panels()})
 
     def forward(self, x: Tensor) -> Tensor:
         (table,) = self._table
@@ -139,21 +145,9 @@ class TiedHead(nn.Module):
             raise ShapeError(f"TiedHead: x is {shape}, the table has {table.embedding_dim} features")
         tensors = (table.qweight.detach().t(), table.scales.t(), table.zeros.t())
         options: dict[str, Any] = {"bits": table.bits, "group_size": table.group_size}
-        if not torch.compiler.is_compiling() and not table.qweight.is_meta:
-            options["panels"] = self._current_panels(table, tensors, options)
+
+        def make() -> Tensor:
+            return ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
+
+        options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
         return ops.weight_only_linear(x, *tensors, **options)
-
-    def _current_panels(
-        self, table: WeightOnlyEmbedding, tensors: tuple[Tensor, ...], options: dict[str, Any]
-    ) -> Tensor:
-        sources = (table.qweight, table.scales, table.zeros)
-        if self._panels is None or not all(
-            old.is_still(tensor) for old, tensor in zip(self._panels[0], sources, strict=True)
-        ):
-            with torch.inference_mode(False), torch.no_grad():
-                panels = ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
-            self._panels = tuple(map(Seen, sources)), panels
-        return self._panels[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_panels": None}
