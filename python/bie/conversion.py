@@ -183,8 +183,9 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
     if source.max_norm is not None:
         raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
     weight = source.weight.detach()
-    place = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
-    layer = target(source.num_embeddings, source.embedding_dim, **place, **options)
+    usual = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
+    options = usual | {"requires_grad": source.weight.requires_grad} | options
+    layer = target(source.num_embeddings, source.embedding_dim, **options)
     layer.set_weight_data(weight)
     return layer.train(source.training)
 

@@ -186,4 +186,9 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "diode_mix_embedding_(Tensor(a!) weight, Tensor rows, Tensor votes, Tensor(b!) exp_avg_s, *, int embedding_dim, "
       "int step, float lr, float beta2, int seed=0, int stream=0) -> ()");
+  m.def(
+      "diode_mix_weight_only_rows_(Tensor(a!) qweight, Tensor scales, Tensor(b!)? zeros, Tensor rows, Tensor grad, "
+      "Tensor(c!) exp_avg_l, Tensor(d!) exp_avg_s, *, int bits, int group_size=-1, int step, float lr, float beta1, "
+      "float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, int seed=0, "
+      "int stream=0) -> ()");
 }

@@ -11,7 +11,7 @@ from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn.state.panels import Panels
 from bie.weights.gptq import words_of
-from bie.weights.parameters import QuantParameter
+from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
 _WIDTHS = (1, 2, 4, 8)
 
@@ -25,7 +25,9 @@ class WeightOnlyEmbedding(nn.Module):
     zeros    [N, G]
     =======  =========================================================================================================
 
-    The codes are not trained. ``head()`` is a linear over the same table, as language models tie it.
+    ``head()`` is a linear over the same table, as language models tie it. Gradient, in training: ``qweight.grad``, that
+    of the table as floats, sparse of the rows that were looked up; the head's joins it, and makes it dense.
+    ``bie.optim.DiodeMix`` steps the codes of these rows.
 
     Args:
         num_embeddings, embedding_dim: N and D, any positive numbers.
@@ -34,6 +36,7 @@ class WeightOnlyEmbedding(nn.Module):
         padding_idx: a row, from the end where negative, that outputs 0.
         device: where the tensors are made.
         dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
+        requires_grad: whether training makes that gradient.
 
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
@@ -57,6 +60,8 @@ class WeightOnlyEmbedding(nn.Module):
         padding_idx: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float,
+        *,
+        requires_grad: bool = True,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -74,9 +79,36 @@ class WeightOnlyEmbedding(nn.Module):
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
         groups = -(-embedding_dim // self.group_size)
         words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
-        self.qweight = QuantParameter(words, requires_grad=False)
+        self.qweight = CodeRowsParameter(words, requires_grad)
         self.register_buffer("scales", torch.ones(num_embeddings, groups, dtype=dtype, device=device))
         self.register_buffer("zeros", torch.zeros(num_embeddings, groups, dtype=dtype, device=device))
+        self._tell_weight()
+
+    def _tell_weight(self) -> None:
+        for name, value in (("scales", self.scales), ("zeros", self.zeros), ("w_bit", self.bits)):
+            setattr(self.qweight, name, value)
+        self.qweight.group_size = self.group_size
+
+    def _anchor(self) -> Tensor | None:
+        """The leaf that the table's gradient comes to in training; None where none is wanted."""
+        if not (self.training and torch.is_grad_enabled() and self.qweight.trainable):
+            return None
+        self._tell_weight()  # a buffer may have been assigned
+        self.qweight.awaits_gradient = True
+        return self.qweight.anchor((self.num_embeddings, self.embedding_dim))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyEmbedding:
+        weight = self.qweight
+        super()._apply(fn, recurse)
+        weight.adopt(self.qweight)
+        self._tell_weight()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
+            self.qweight = CodeRowsParameter(self.qweight.detach(), False)
+            self._tell_weight()
 
     def set_weight_data(self, weight: Tensor) -> None:
         """Codes of a float table [N, D] by round to nearest, docs/spec/weight-only.md#round-to-nearest.
@@ -108,6 +140,7 @@ class WeightOnlyEmbedding(nn.Module):
             embedding_dim=self.embedding_dim,
             group_size=self.group_size,
             padding_idx=self.padding_idx,
+            anchor=self._anchor(),
         )
 
     def head(self) -> TiedHead:
@@ -126,7 +159,8 @@ class WeightOnlyEmbedding(nn.Module):
 class TiedHead(nn.Module):
     """``y = x . W^T`` [..., N] over the table of a :class:`WeightOnlyEmbedding`; made by its ``head``.
 
-    Its tensors are the embedding's own and stand in the embedding's state alone. Evaluation keeps the kernel's
+    Its tensors are the embedding's own and stand in the embedding's state alone; its gradient joins the embedding's, in
+    training of both. Evaluation keeps the kernel's
     arrangement of the table beside it, which is derived and never saved.
     """
 
@@ -149,5 +183,8 @@ class TiedHead(nn.Module):
         def make() -> Tensor:
             return ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
 
-        options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
+        if not self.training:
+            options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
+        elif (anchor := table._anchor()) is not None:
+            options["anchor"] = anchor.t()
         return ops.weight_only_linear(x, *tensors, **options)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
-from bie.weights.update_rules import CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
+from bie.weights.update_rules import CODE_ROWS, CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -218,6 +218,25 @@ class WeightOnlyParameter(AnchoredParameter):
     @privileged_grad.setter
     def privileged_grad(self, grad: Tensor | None) -> None:
         self.grad = grad
+
+
+class CodeRowsParameter(AnchoredParameter):
+    """Packed codes [N, ceil(D * w_bit / 32)] int32 of a table of floats [N, D], told how they are read.
+
+    ``grad`` is that of the table as floats: sparse, the sums of the rows that were looked up, and dense once a head
+    that shares the table has added to it.
+    """
+
+    rule = CODE_ROWS
+    scales: Tensor  # [N, groups]
+    zeros: Tensor  # [N, groups]
+    w_bit: int
+    group_size: int
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> CodeRowsParameter:
+        param = super().__new__(cls, data, requires_grad)
+        param.trainable = requires_grad
+        return param
 
 
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
