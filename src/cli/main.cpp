@@ -15,14 +15,14 @@
 #include "bie/formats/error.h"
 #include "bie/train/device.h"
 #include "bie/train/passive_threads.h"
-#include "cli/build_info.h"
-#include "cli/commands.h"
-#include "cli/help_text.h"
-#include "cli/interrupt.h"
-#include "cli/log.h"
-#include "cli/result.h"
-#include "cli/streams.h"
-#include "cli/threads.h"
+#include "cli/commands/commands.h"
+#include "cli/support/build_info.h"
+#include "cli/support/help_text.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/log.h"
+#include "cli/support/result.h"
+#include "cli/support/streams.h"
+#include "cli/support/threads.h"
 
 BIE_PASSIVE_THREADS;
 

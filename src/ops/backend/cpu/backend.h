@@ -21,9 +21,9 @@ const WeightOnly& weight_only();
 
 /// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);
-/// The row that this CPU runs.
-template <class Row, class Shape>
-const Row& chosen(const char* op, const kernels::Table<Row>& table, const Shape& shape) {
+/// The kernel that this CPU runs.
+template <class Kernel, class Shape>
+const Kernel& chosen(const char* op, const kernels::Table<Kernel>& table, const Shape& shape) {
   return kernels::choose(table, shape, host_isas(op));
 }
 

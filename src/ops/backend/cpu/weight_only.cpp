@@ -63,22 +63,22 @@ class CpuWeightOnly final : public WeightOnly {
 
   at::Tensor prepack(const char* op, const CodedWeight& w) const override {
     const kernels::GemmShape shape{1, w.n, w.k};
-    const kernels::WeightOnlyGemmKernel& row = chosen(op, kernels::weight_only_gemm_table(), shape);
+    const kernels::WeightOnlyGemmKernel& kernel = chosen(op, kernels::weight_only_gemm_table(), shape);
     const kernels::PackedWeight packed = packed_of(w);
-    at::Tensor panels = empty_panels(w.words, row.packed_bytes(packed));
+    at::Tensor panels = empty_panels(w.words, kernel.packed_bytes(packed));
     if (panels.is_meta()) return panels;
-    void* const to = panels_begin(panels, w.words, header(w), row.name);
+    void* const to = panels_begin(panels, w.words, header(w), kernel.name);
     auto* const head = static_cast<PanelHeader*>(panels.mutable_data_ptr());
     head->version = w.version;
-    row.prepack(packed, to, torch_parallel());
+    kernel.prepack(packed, to, torch_parallel());
     return panels;
   }
 
   bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
     const PanelHeader found = header_in(op, panels);
-    const kernels::WeightOnlyGemmKernel* const row = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
-    check_panels(op, panels, found, header(w), row != nullptr && host_isas(op).has(row->isa));
-    check_panel_size(op, panels, row->packed_bytes(packed_of(w)));
+    const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
+    check_panels(op, panels, found, header(w), kernel != nullptr && host_isas(op).has(kernel->isa));
+    check_panel_size(op, panels, kernel->packed_bytes(packed_of(w)));
     return found.version == w.version;
   }
 
@@ -86,16 +86,17 @@ class CpuWeightOnly final : public WeightOnly {
               const at::Tensor& bias, const at::Tensor& y) const override {
     const at::Tensor panels = given.defined() ? given : prepack(op, w);
     const auto& table = kernels::weight_only_gemm_table();
-    const kernels::WeightOnlyGemmKernel& row = *kernels::find(table, header_in(op, panels).kernel);
+    const kernels::WeightOnlyGemmKernel& kernel = *kernels::find(table, header_in(op, panels).kernel);
     const kernels::GemmShape shape{x.count, w.n, w.k};
-    log_dispatch(op, table, row, shape, given.defined() ? "its panels were given" : "the first that fits");
-    check_status(op, row.run(shape,
-                             {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
-                              factor.defined() ? factor.const_data_ptr<float>() : nullptr},
-                             panel_data(panels),
-                             {y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
-                              bias.defined() ? bias.const_data_ptr<float>() : nullptr},
-                             torch_parallel()));
+    log_dispatch(op, table, kernel, shape, given.defined() ? "its panels were given" : "the first that fits");
+    check_status(op,
+                 kernel.run(shape,
+                            {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
+                             factor.defined() ? factor.const_data_ptr<float>() : nullptr},
+                            panel_data(panels),
+                            {y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
+                             bias.defined() ? bias.const_data_ptr<float>() : nullptr},
+                            torch_parallel()));
   }
 
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {

@@ -12,6 +12,7 @@ namespace bie::ops::cuda {
 namespace {
 
 class CudaBlockTails final : public BlockTails {
+  bool in_one_pass() const override { return false; }
   void run(const char*, const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
            const TailActivation& act, std::int64_t pool, const at::Tensor& y) const override {
     at::Tensor v = x;
