@@ -47,7 +47,7 @@ def test_rows_of_signs(padding, index):
     grad = layer.qweight.grad
     assert grad.is_sparse and torch.allclose(grad.to_dense(), wanted, rtol=1e-5, atol=1e-6)
     rows = sorted({0, 3, 6} - ({padding % 7} if padding is not None else set()))
-    assert layer.qweight.active_indices.tolist() == rows
+    assert grad.coalesce().indices()[0].tolist() == rows and layer.qweight.active_indices is x
 
 
 def test_a_table_of_a_million_rows_trains_without_a_dense_gradient():
@@ -167,7 +167,7 @@ def test_function_forms_and_their_layers():
     assert torch.equal(BinaryEmbeddingForward.apply(*args, True), y)
     assert not BinaryEmbeddingForward.apply(*args, False).requires_grad
     BinaryEmbeddingForward.apply(*args, True).sum().backward()
-    assert layer.qweight.active_indices.tolist() == [0, 8]
+    assert layer.qweight.active_indices is x
     bag = TheirBag(num_embeddings=9, embedding_dim=13)
     assert torch.equal(BinaryEmbeddingBagForward.apply(x, bag.weight, True), bag(x))
     assert bag(x).dtype == torch.float32

@@ -263,6 +263,26 @@ def test_what_does_not_fit_changes_nothing(make):
     assert torch.equal(probe(layer), wanted)
 
 
+def test_words_of_int64_are_taken_where_they_fit():
+    layer, words = MPQLinear(16, 3, w_bit=4), torch.tensor([[2**32 - 1, -(2**31), 5], [0, 1, 2**31]])
+    layer.set_qweight_data(words)
+    assert layer.qweight.dtype == torch.int32
+    assert layer.qweight.tolist() == [[-1, -(2**31), 5], [0, 1, -(2**31)]]
+    for bad in (words + 1, words - 1, words.float(), words[:1]):
+        with pytest.raises(ShapeError, match=r"of torch\.int32 is wanted"):
+            layer.set_qweight_data(bad)
+
+
+def test_what_bitorch_engines_tests_read_of_mixed_rows():
+    layer = mixed(EXL2, 8, cls=MBWQLinearCuda)[0]
+    assert layer.rows == [0] * 7 and layer.q_group_map is None
+    layer.prepare_params()
+    assert layer.rows == [32, 64, 96, 160, 192, 256, 0]
+    assert torch.equal(layer.q_group_map, make_group_map(layer.q_groups, layer.rows_packed))
+    found = layer.exl2fp_weight(layer.qweight, layer.scales, layer.zeros, layer.q_perm, layer.q_group_map, layer.rows)
+    assert torch.equal(found, unpack_qweight(layer.qweight))
+
+
 def test_refusals():
     layer = mpq(64, 8)
     for x in (torch.ones(3, 63), torch.tensor(1.0)):

@@ -105,6 +105,16 @@ class MBWQLinear(WeightOnlyLinear):
         self.register_buffer("scales", torch.ones(plain, dtype=self.dtype))
         self.register_buffer("zeros", torch.zeros(plain, dtype=self.dtype))
 
+    @property
+    def q_group_map(self) -> Tensor | None:
+        """``make_group_map`` of ``q_groups``, once prepared."""
+        return self.qweight.q_group_map
+
+    @property
+    def rows(self) -> list[int]:
+        """How many rows have at least 8, 6, 5, 4, 3 and 2 bits, once prepared; the last of seven is their kernel's."""
+        return [*(self.qweight.rows or [0] * 6), 0]
+
     def set_weight_data(self, weight: Tensor) -> None:
         """``NotImplementedError``: how many bits a row has and the order of the rows are the file's."""
         raise NotImplementedError(f"{type(self).__name__} takes its weight from a file; MPQLinear from floats too")

@@ -157,7 +157,9 @@ class WeightOnlyLinear(WeightOnlyState):
         self.qweight.privileged_grad = grad
 
     def set_qweight_data(self, data: Tensor) -> None:
-        """Replaces the packed weight; ``ShapeError`` unless it has the same shape and is int32."""
+        """Replaces the packed weight; ``ShapeError`` unless it has the same shape and is int32, or int64 that fits."""
+        if data.dtype == torch.int64 and data.numel() and int(data.min()) >= -(2**31) and int(data.max()) < 2**32:
+            data = data.to(torch.int32)
         if data.dtype != torch.int32 or data.shape != self.qweight.shape:
             wanted = f"{list(self.qweight.shape)} of torch.int32 is wanted"
             raise ShapeError(f"{type(self).__name__}: qweight is {list(data.shape)} of {data.dtype}, {wanted}")

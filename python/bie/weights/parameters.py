@@ -148,8 +148,9 @@ class AnchoredParameter(QuantParameter):
 class EmbeddingParameter(AnchoredParameter):
     """Packed signs [N, ceil(D/8)] uint8 of an embedding, or [N, D] bool of a bag.
 
-    ``grad`` is sparse, the float sums of the rows that were looked up; ``active_indices`` are these rows. An optimizer
-    step moves no others. A gradient of the weight's own dtype and shape, with ``active_indices`` set, is taken too.
+    ``grad`` is sparse, the float sums of the rows that were looked up; an optimizer step moves no others.
+    ``active_indices`` are those of the last lookup in training. A gradient of the weight's own dtype and shape, with
+    them set, is taken too.
     """
 
     rule = EMBEDDING
@@ -161,17 +162,6 @@ class EmbeddingParameter(AnchoredParameter):
         param.trainable = requires_grad
         param.active_indices = active_indices
         return param
-
-    @property
-    def active_indices(self) -> Tensor | None:
-        grad = self.grad
-        if grad is not None and grad.is_sparse:
-            return grad.coalesce().indices()[0]
-        return self.__dict__.get("active_indices")
-
-    @active_indices.setter
-    def active_indices(self, rows: Tensor | None) -> None:
-        self.__dict__["active_indices"] = rows
 
 
 class WeightOnlyParameter(AnchoredParameter):
