@@ -286,6 +286,7 @@ def convert(
     *,
     filter: Filter | None = None,
     inplace: bool = True,
+    batch: Any = None,
     **options: Any,
 ) -> ConversionReport:
     """Swaps nn.Linear, nn.Conv2d and nn.Embedding layers of a model for layers of this package.
@@ -303,6 +304,9 @@ def convert(
             "w4" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
+        batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in
+            training then, and take the step sizes of their activations from it. Without it the first batch that they
+            meet does that.
         options: further arguments of the new layers' constructors.
 
     Raises:
@@ -352,7 +356,21 @@ def convert(
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
     report.model = made.get(id(model), model)
+    if batch is not None:
+        _take_step_sizes(report.model, list(made.values()), batch)
     return report
+
+
+def _take_step_sizes(model: nn.Module, layers: list[nn.Module], batch: Any) -> None:
+    modes = [layer.training for layer in layers]
+    try:
+        for layer in layers:
+            layer.train()
+        with torch.no_grad():
+            model(*batch) if isinstance(batch, tuple) else model(batch)
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.train(mode)
 
 
 def _walk(
