@@ -190,6 +190,40 @@ class WeightOnlyLinear(WeightOnlyState):
                 opened = ops.weight_only_open(*now.tensors, in_features=k, dtype=torch.float32, **now.options)
                 self.rest.copy_(values - opened)
 
+    def set_codes(self, codes: Tensor, scales: Tensor, zeros: Tensor, g_idx: Tensor | None = None) -> None:
+        """Takes a weight that was quantised elsewhere; the layer is prepared then.
+
+        Args:
+            codes: [k, n] integers in 0...2^w_bit - 1.
+            scales: [G, n] float.
+            zeros: [G, n] float, already multiplied; with ``asym`` int32 [G, ceil(n * w_bit / 32)] as GPTQ packs them.
+            g_idx: [k] int32, the group of each row; consecutive groups where it is not given.
+
+        Raises:
+            ValueError: another shape or dtype, NaN, infinity, codes or groups out of range.
+        """
+        k, n, name = self.in_channels, self.out_channels, type(self).__name__
+        order = torch.arange(k, dtype=torch.int32) // self.group_size if g_idx is None else g_idx
+        shapes = self._forms()[True]
+        key = "qzeros" if self.asym else "zeros"
+        scales = self._check_entry(f"{name}: scales", "scales", scales, shapes["scales"])
+        zeros = self._check_entry(f"{name}: zeros", key, zeros, shapes[key])
+        order = self._check_entry(f"{name}: g_idx", "g_idx", order, (k,))
+        ops.check_entry(codes, (k, n), torch.int32, f"{name}: codes")
+        if bool((codes < 0).any()) or bool((codes > self.maxq).any()):
+            raise ValueError(f"{name}: codes are outside [0, {self.maxq}]")
+        device = self.qweight.device
+        self.g_idx.copy_(order)
+        zeros = zeros.to(device)
+        self._become_prepared(
+            scales.to(device, self.dtype).contiguous(),
+            self.qzeros.copy_(zeros) if self.asym else zeros.to(self.dtype).contiguous(),
+        )
+        with torch.no_grad():
+            self.qweight.copy_(ops.pack_words(codes.to(device), self.w_bit, 0))
+            if self.master:
+                self.rest.zero_()
+
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
         """``NotImplementedError``: the weight is packed from the start."""
         raise NotImplementedError(
