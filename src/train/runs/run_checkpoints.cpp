@@ -11,8 +11,8 @@
 #include "bie/data/checksum.h"
 #include "bie/layers/state_dict.h"
 #include "bie/models/model_file.h"
+#include "bie/ops/weight_rules.h"
 #include "bie/train/checkpoint.h"
-#include "layers/finite.h"
 
 namespace bie::train {
 namespace {
@@ -78,7 +78,7 @@ std::string run_difference(const nlohmann::json& ours, const nlohmann::json& the
 /// A diverged run must not take the place of its good checkpoints, nor end as if it had been trained.
 void check_finite(const layers::StateDict& tensors, std::int64_t epoch) {
   for (const auto& [name, tensor] : tensors)
-    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || layers::is_finite(tensor), "training diverged in epoch ",
+    TORCH_CHECK(!at::isFloatingType(tensor.scalar_type()) || ops::all_finite(tensor), "training diverged in epoch ",
                 epoch + 1, ": ", name, " is not finite");
 }
 
