@@ -17,7 +17,7 @@ REPORT = "report"
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
     KERNELS: {KERNELS},
-    OPS: {KERNELS, OPS},
+    OPS: {KERNELS, OPS, FORMATS},
     FORMATS: {FORMATS},
     DATA: {FORMATS, DATA},
     LAYERS: {KERNELS, OPS, FORMATS, DATA, LAYERS},

@@ -79,8 +79,8 @@ StateDict PackedLayer::state(bool /*packed*/) const {
 
 WeightOnlyLinearImpl::WeightOnlyLinearImpl(const WeightOnlyLinearOptions& o)
     : PackedLayer({o.out_features, o.in_features}), options_(o) {
-  TORCH_CHECK_VALUE(o.bits == 1 || o.bits == 2 || o.bits == 4 || o.bits == 8, "WeightOnlyLinear: bits is ", o.bits,
-                    ", 1, 2, 4 or 8 is wanted");
+  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7, "WeightOnlyLinear: bits is ", o.bits,
+                    ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
   TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "WeightOnlyLinear: group_size is ", o.group_size,
                     ", -1 or a positive number is wanted");
   if (options_.group_size == -1) options_.group_size = o.in_features;

@@ -179,4 +179,8 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "diode_mix_embedding_(Tensor(a!) weight, Tensor rows, Tensor votes, Tensor(b!) exp_avg_s, *, int embedding_dim, "
       "int step, float lr, float beta2, int seed=0, int stream=0) -> ()");
+
+  // Files, for Python; C++ has bie/formats.
+  m.def("gguf_read(str path) -> (str, Tensor[])");
+  m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }
