@@ -1,5 +1,5 @@
 // GGUF, the files of llama.cpp: metadata, then tensors in blocks of codes.
-// Source: docs/gguf.md of ggml; ggml's ggml-common.h and ggml-quants.c for the blocks; docs/spec/files.md#gguf.
+// Source: the description of GGUF in ggml-org/ggml, ggml-common.h and ggml-quants.c there; docs/spec/files.md#gguf.
 #pragma once
 
 #include <cstdint>
