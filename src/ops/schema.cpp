@@ -182,5 +182,6 @@ TORCH_LIBRARY(bie, m) {
 
   // Files, for Python; C++ has bie/formats.
   m.def("gguf_read(str path) -> (str, Tensor[])");
+  m.def("weights_folder_read(str path) -> (str, Tensor[])");
   m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }

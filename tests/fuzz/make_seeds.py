@@ -99,6 +99,38 @@ aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
 
 
+def folder(name: str, layers: dict[str, dict[str, torch.Tensor]], *texts: str) -> None:
+    """Up to three texts behind their lengths, then a safetensors file."""
+    texts = (*texts, *("" for _ in range(3 - len(texts))))
+    head = b"".join(struct.pack("<H", len(part)) + part.encode() for part in texts)
+    tensors = {f"{layer}.{key}": tensor for layer, parts in layers.items() for key, tensor in parts.items()}
+    write("coded_layers_fuzz", name, head + save(tensors))
+
+
+def ints(*sizes: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.zeros(sizes, dtype=dtype)
+
+
+def halves(*sizes: int) -> torch.Tensor:
+    return torch.ones(sizes, dtype=torch.float16)
+
+
+GPTQ = {"qweight": ints(4, 8), "qzeros": ints(2, 1), "scales": halves(2, 8), "g_idx": torch.arange(32).int() // 16}
+STATISTIC = {"qstatistic": ints(2, 1, 8, dtype=torch.uint8)}
+STATISTIC |= {key: halves(2, 1, 1) for key in ("qscales_zeros", "qscales_scales", "qzeros_zeros", "qzeros_scales")}
+ORDER = {"q_perm": ints(32, dtype=torch.int16), "channel_scale": halves(1, 1, 32)}
+TABLES = {"scales": halves(2, 8), "zeros": halves(2, 8)}
+CONFIG = '{"bits": 4, "group_size": 16, "dynamic": {"+:a.*[bc]": {"bits": 8}, "-:x": {}}}'
+STRATEGY = '{"measurement": {"a": {"b": {"bits": [4, 2], "bits_prop": [0.5, 0.5], "group_size": {"4": 16, "2": 16}}}}}'
+folder("gptq", {"a": GPTQ, "b": {**GPTQ, "bias": halves(8)}}, "", CONFIG)
+folder("gptq_2", {"a": GPTQ}, '{"quantization_config": {"bits": 4, "checkpoint_format": "gptq_v2"}}')
+folder("gba", {"a": {"qweight": GPTQ["qweight"], "g_idx": GPTQ["g_idx"], **STATISTIC}})
+folder("layer_mix", {"a.b": {"qweight": GPTQ["qweight"], **ORDER, **TABLES}}, "", "", STRATEGY)
+groups = torch.tensor([4, 0, 2, 2]).short()
+folder("channel_mix", {"a.b": {"qweight": ints(3, 8), "q_groups": groups, **ORDER, **TABLES}}, "", "", STRATEGY)
+folder("index", {}, '{"metadata": {}, "weight_map": {"a": "b.safetensors"}}')
+
+
 def saved(name: str, value: object, change: Callable[[bytes], bytes] = bytes, **options: object) -> None:
     """The whole archive, and its pickle alone, which the target wraps itself."""
     file = io.BytesIO()
