@@ -103,7 +103,7 @@ def folder(name: str, layers: dict[str, dict[str, torch.Tensor]], *texts: str) -
     """Up to three texts behind their lengths, then a safetensors file."""
     texts = (*texts, *("" for _ in range(3 - len(texts))))
     head = b"".join(struct.pack("<H", len(part)) + part.encode() for part in texts)
-    tensors = {f"{layer}.{key}": tensor for layer, parts in layers.items() for key, tensor in parts.items()}
+    tensors = {f"{layer}.{key}": tensor.clone() for layer, parts in layers.items() for key, tensor in parts.items()}
     write("coded_layers_fuzz", name, head + save(tensors))
 
 
