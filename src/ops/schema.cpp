@@ -182,6 +182,14 @@ TORCH_LIBRARY(bie, m) {
 
   // Files, for Python; C++ has bie/formats.
   m.def("gguf_read(str path) -> (str, Tensor[])");
+  m.def(
+      "gguf_blocks(str what, str type, Tensor words, Tensor scales, Tensor? zeros, *, int zero, int bits, int columns, "
+      "int group_size) -> Tensor");
+  m.def("gguf_rounded(Tensor values, str what, str type) -> Tensor");
+  m.def(
+      "gguf_write(str path, str[] keys, str[] key_types, Tensor[] numbers, str[] texts, int[] text_counts, str[] "
+      "names, "
+      "str[] types, int[] sizes, int[] ranks, Tensor[] bytes) -> ()");
   m.def("weights_folder_read(str path) -> (str, Tensor[])");
   m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }

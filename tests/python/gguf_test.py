@@ -3,6 +3,9 @@
 For Q1_0 and Q2_0, which the package does not open, the vectors of ggml's own functions (gguf_vectors.json).
 """
 
+import json
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
@@ -191,3 +194,34 @@ def test_codes_of_a_file_train(tmp_path):
     assert layer.privileged_grad.shape == (COLUMNS, ROWS)
     bie.optim.DiodeMix(layer.parameters(), lr=0.1).step()
     assert not torch.equal(layer.qweight, before)
+
+
+# Q1_0 and Q2_0, of which the package knows no more than the size of the first.
+
+VECTORS = json.loads((Path(__file__).parent / "gguf_vectors.json").read_text())
+
+
+def floats_of(text):
+    return torch.from_numpy(np.frombuffer(bytes.fromhex(text), np.float32).copy())
+
+
+def raw_file(path, kind, columns, blocks):
+    """A file with one matrix of one row and one float behind it, by hand."""
+    head = b"GGUF" + (3).to_bytes(4, "little") + (2).to_bytes(8, "little") + bytes(8)
+    for name, axes, number, offset in (("w", columns, kind, 0), ("x", 1, 0, len(blocks) + -len(blocks) % 32)):
+        head += (1).to_bytes(8, "little") + name.encode() + (1).to_bytes(4, "little") + axes.to_bytes(8, "little")
+        head += number.to_bytes(4, "little") + offset.to_bytes(8, "little")
+    head += bytes(-len(head) % 32)
+    path.write_bytes(head + blocks + bytes(-len(blocks) % 32) + bytes(4))
+    return load_gguf(path)["w"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Q1_0", 41), ("Q2_0", 42)])
+def test_types_of_ggml_alone_are_its_functions(name, kind, tmp_path):
+    blocks, values = bytes.fromhex(VECTORS[name]["blocks"]), floats_of(VECTORS[name]["values"])
+    tensor = raw_file(tmp_path / "a.gguf", kind, values.numel(), blocks)
+    assert tensor.type == name
+    assert same_bits(tensor.open(), values)
+    assert torch.equal(tensor.codes().embedding()(torch.tensor([0]))[0], values)
+    x = torch.randn(2, values.numel(), generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(tensor.codes().linear()(x)[:, 0].double(), x.double() @ values.double(), rtol=1e-5, atol=1e-4)

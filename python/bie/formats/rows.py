@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
@@ -75,3 +75,29 @@ class CodedRows:
         zeros = self.zero * self.scales if self.zeros is None else self.zeros
         table.load_state_dict({"qweight": self.words, "scales": self.scales, "zeros": zeros})
         return table.eval()
+
+
+def rows_of(what: str, layer: nn.Module) -> CodedRows:
+    """The codes of a layer as they are.
+
+    Raises:
+        ValueError: another kind of layer, rows that are permuted, groups that are not runs of features.
+    """
+    if isinstance(layer, WeightOnlyEmbedding):
+        scales, zeros = layer.scales.float(), layer.zeros.float()
+        return CodedRows(layer.embedding_dim, layer.bits, layer.group_size, layer.qweight.detach(), scales, zeros, 0)
+    if not isinstance(layer, MPQLinear):
+        raise ValueError(f"{what}: a {type(layer).__name__} has no codes of one width, MPQLinear has")
+    layer.prepare_params()
+    k, size = layer.in_channels, layer.group_size
+    if not torch.equal(layer.g_idx, torch.arange(k, dtype=torch.int32, device=layer.g_idx.device) // size):
+        raise ValueError(
+            f"{what}: the groups of the layer are in an order of their own (g_idx), rows of a file are not"
+        )
+    words, scales = layer.qweight.detach().t().contiguous().cpu(), layer.scales.t().float().contiguous().cpu()
+    if not layer.asym:
+        return CodedRows(k, layer.w_bit, size, words, scales, layer.zeros.t().float().contiguous().cpu(), 0)
+    zeros = ops.unpack_words(layer.zeros, layer.w_bit, layer.out_channels, 1).cpu() + 1
+    if int(zeros.min()) == int(zeros.max()):
+        return CodedRows(k, layer.w_bit, size, words, scales, None, int(zeros.min()))
+    return CodedRows(k, layer.w_bit, size, words, scales, (zeros.t() * scales).contiguous(), 0)

@@ -12,15 +12,13 @@
 
 #include "bie/formats/error.h"
 #include "ops/files/file_tensors.h"
+#include "ops/files/gguf_types.h"
 #include "ops/files/json.h"
 
 namespace bie::ops {
 namespace {
 
 using formats::GgufValue;
-
-constexpr const char* type_names[] = {"uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
-                                      "bool",  "string", "array",  "uint64", "int64",  "float64"};
 
 std::string json_of(const GgufValue& value);
 std::string json_of(const std::string& text) { return json_text(text); }
@@ -44,7 +42,7 @@ constexpr bool is_list<std::vector<T>> = true;
 
 /// "uint32", "array of string".
 std::string type_of(const GgufValue& value) {
-  const std::string name = type_names[static_cast<int>(value.type)];
+  const std::string name = gguf_value_names[static_cast<int>(value.type)];
   return std::visit([&]<class T>(const T&) { return (is_list<T> ? "array of " : "") + name; }, value.value);
 }
 
