@@ -77,6 +77,8 @@ void add_sizes(const Json& config, Told* to) {
     if (is_whole(at(config, key), -1, INT32_MAX)) to->groups.push_back(at(config, key).get<std::int64_t>());
 }
 
+constexpr std::int64_t own_weights_version = 1;
+
 // Bounds of what a hostile file can make of its patterns. The polynomial matcher has no back-references, which would
 // cost exponential time.
 constexpr std::size_t most_patterns = 1000, longest_pattern = 256;
@@ -128,12 +130,29 @@ CodedConfig::CodedConfig(const WeightsFolder& folder) {
     act_order = act_order || is_set(*config, "desc_act");
     zeros_as_they_are = zeros_as_they_are || text_at(*config, "checkpoint_format") == "gptq_v2";
   }
+  for (const std::string& text : folder.own) add_own(folder, text);
   const Json strategy = json_of(folder, "quant_strategy.json");
   for (const auto& [block, linears] : at(strategy, "measurement").items()) {
     if (!linears.is_object()) continue;
     for (const auto& [linear, entry] : linears.items())
       if (entry.is_object() && entry.contains("bits"))
         strategies[block][linear] = strategy_of_json(folder, block + "." + linear, entry);
+  }
+}
+
+void CodedConfig::add_own(const WeightsFolder& folder, const std::string& text) {
+  const auto fail = [&](const auto&... parts) { fail_file("weights", folder.path, "the metadata entry 'bie' ", parts...); };
+  const Json json = parse_json(text);
+  if (!json.is_object()) fail("is no JSON object that can be read");
+  if (text_at(json, "kind") != "weights") return;
+  if (!is_whole(at(json, "format_version"), 1, own_weights_version))
+    fail("has format_version ", shown(at(json, "format_version")), ", this bie reads up to ", own_weights_version);
+  for (const auto& [name, layer] : at(json, "layers").items()) {
+    Told told;
+    add_sizes(layer, &told);
+    if (told.bits.empty() || told.groups.empty()) fail("has no bits and group_size of ", in_quotes(name));
+    if (text_at(layer, "kind") == "embedding") tables.insert(name);
+    own_[name] = told;
   }
 }
 
@@ -155,6 +174,8 @@ void CodedConfig::add_overrides(const WeightsFolder& folder, const std::string& 
 }
 
 Told CodedConfig::told(const std::string& layer) const {
+  const auto own = own_.find(layer);
+  if (own != own_.end()) return own->second;
   Told told;
   if (layer.size() <= longest_pattern)
     for (const auto& [pattern, sizes] : overrides_)

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ struct Told {
 
 struct CodedConfig {
   bool act_order = false;
+  std::set<std::string> tables;  ///< names of embeddings, of our own files
   bool zeros_as_they_are = false;  ///< checkpoint_format "gptq_v2"
   /// By block ("model.layers.0") and linear ("q_proj").
   std::map<std::string, std::map<std::string, Strategy>> strategies;
@@ -43,10 +45,12 @@ struct CodedConfig {
   std::optional<Strategy> strategy_of(const std::string& layer) const;
 
  private:
+  void add_own(const WeightsFolder& folder, const std::string& text);
   void add_overrides(const WeightsFolder& folder, const std::string& file, const nlohmann::json& dynamic);
 
   Told all_;
   std::vector<std::pair<std::regex, Told>> overrides_;
+  std::map<std::string, Told> own_;  ///< by the names of layers, of our own files
 };
 
 }  // namespace bie::formats

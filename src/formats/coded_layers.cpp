@@ -120,7 +120,9 @@ void add_bias(const Parts& p, std::int64_t n, CodedLayer* layer) {
   if (std::any_of(bytes, bytes + count, [](std::uint8_t b) { return b != 0; })) layer->tensors["bias"] = bias;
 }
 
+// Of GPTQ's files; ours say which of all widths they have.
 constexpr int gptq_widths[] = {4, 8, 2, 3};
+bool is_width(int bits) { return bits >= 1 && bits <= 8 && bits != 7; }
 
 CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   const Array& qweight = p.need("qweight", 2, {Element::i32});
@@ -134,8 +136,7 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
   for (const int bits : widths) {
     const std::int64_t k = g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits;
-    if (std::find(std::begin(gptq_widths), std::end(gptq_widths), bits) == std::end(gptq_widths) || k < 1 ||
-        words(k, bits) != sizes.words || qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
+    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words || qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
       continue;
     layer.bits = bits;
     layer.in_features = k;
@@ -231,10 +232,14 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
   layer.kind = CodedLayer::Kind::gba;
   const std::int64_t n = layer.out_features = qweight.sizes[1], rows = qweight.sizes[0];
   const std::int64_t k = layer.in_features = features_of(p, "g_idx", rows, config);
-  if (k > 0 && rows * 32 / k <= 8) layer.bits = static_cast<int>(rows * 32 / k);
-  const int b = layer.bits;
-  if ((b != 1 && b != 2 && b != 4 && b != 8) || words(k, b) != rows || n < 1)
-    p.fail("qweight", "is ", listed(qweight.sizes), " for ", k, " features: no weight of 1, 2, 4 or 8 bits");
+  const Told told = config.told(p.name());
+  const std::int64_t whole = k > 0 ? rows * 32 / k : 0;
+  if (!told.bits.empty() && k > 0 && words(k, told.bits[0]) == rows)
+    layer.bits = told.bits[0];
+  else if (whole <= 8)
+    layer.bits = static_cast<int>(whole);
+  if (!is_width(layer.bits) || words(k, layer.bits) != rows || n < 1)
+    p.fail("qweight", "is ", listed(qweight.sizes), " for ", k, " features: no weight of 1, 2, 3, 4, 5, 6 or 8 bits");
   layer.tensors["qweight"] = qweight;
   layer.whole_zeros = p.has("qzeros") && !p.has("qstatistic");
   const char* const codes = p.has("qstatistic") ? "qstatistic" : p.has("qscales") ? "qscales" : nullptr;
@@ -268,6 +273,26 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
   }
   layer.group = group_of(p, k, groups, g_idx, strategy ? strategy->groups : config.told(p.name()).groups);
   add_bias(p, n, &layer);
+  return layer;
+}
+
+CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
+  const Array& qweight = p.need("qweight", 2, {Element::i32});
+  const Array& scales = p.need("scales", 2, {Element::f16, Element::bf16, Element::f32});
+  const Told told = config.told(p.name());
+  CodedLayer layer;
+  layer.kind = CodedLayer::Kind::table;
+  layer.bits = told.bits[0];
+  layer.group = told.groups[0];
+  layer.out_features = qweight.sizes[0];
+  // A group is given, or the row is one.
+  layer.in_features = layer.group > 0 ? std::min(qweight.sizes[1] * 32 / layer.bits, scales.sizes[1] * layer.group) : 0;
+  if (layer.out_features < 1 || layer.in_features < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
+      parts_of(layer.in_features, layer.group) != scales.sizes[1])
+    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ", layer.bits,
+           " bits in groups of ", layer.group);
+  layer.tensors["qweight"] = qweight;
+  for (const char* key : {"scales", "zeros"}) layer.tensors[key] = p.floats(key, scales.sizes);
   return layer;
 }
 
@@ -316,7 +341,8 @@ CodedModel coded_layers(const WeightsFolder& folder) {
     const std::string layer_name = tensor.substr(0, tensor.size() - end.size());
     const Parts parts(folder, layer_name);
     const bool gba = parts.has("qstatistic") || parts.has("qscales") || !parts.has("qzeros");
-    model.layers.emplace(layer_name, parts.has("q_perm") ? permuted_layer(parts, config)
+    model.layers.emplace(layer_name, config.tables.count(layer_name) > 0 ? table_layer(parts, config)
+                                     : parts.has("q_perm") ? permuted_layer(parts, config)
                                      : gba               ? gba_layer(parts, config)
                                                          : gptq_layer(parts, config));
   }

@@ -29,7 +29,10 @@ std::string text_of(const std::string& path) {
 
 void add_shard(WeightsFolder* folder, const std::string& path, const std::map<std::string, std::string>* index) {
   const std::string name = fs::path(path).filename().string();
-  for (auto& [tensor, array] : load_safetensors(path).arrays) {
+  const SafetensorsFile file = load_safetensors(path);
+  const auto own = file.metadata.find("bie");
+  if (own != file.metadata.end()) folder->own.push_back(own->second);
+  for (const auto& [tensor, array] : file.arrays) {
     if (index != nullptr) {
       const auto found = index->find(tensor);
       if (found == index->end() || found->second != name) continue;  // the index decides

@@ -4,10 +4,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
 #include <limits>
+#include <map>
 #include <random>
+#include <string>
 
 #include "tests/support/scratch.h"
 
@@ -70,6 +73,85 @@ TEST(WeightFiles, ABiasThatDoesNotFitIsRefused) {
   EXPECT_NE(refusal([&] { weight_only_linear(w, at::ones({6})); }).find("'bias' is [6]"), std::string::npos);
   const at::Tensor nan = at::ones({7}) * std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(refusal([&] { weight_only_linear(w, nan); }).find("'bias'"), std::string::npos);
+}
+
+/// A dense array of what a tensor holds.
+formats::Array array_of(const at::Tensor& tensor, formats::Element element) {
+  const at::Tensor dense = tensor.contiguous();
+  const auto* bytes = static_cast<const std::uint8_t*>(dense.const_data_ptr());
+  return formats::array_of(element, dense.sizes().vec(), {bytes, bytes + dense.nbytes()});
+}
+
+formats::CodedLayer coded_layer(formats::CodedLayer::Kind kind, int bits, std::int64_t k, std::int64_t n) {
+  formats::CodedLayer layer;
+  layer.kind = kind;
+  layer.bits = bits;
+  layer.in_features = k;
+  layer.out_features = n;
+  layer.group = 32;
+  return layer;
+}
+
+using Kind = formats::CodedLayer::Kind;
+using formats::Element;
+
+/// Codes, halves as scales and an index of groups in any order; and the codes with their groups.
+struct Parts {
+  at::Tensor codes, groups, scales;
+};
+
+Parts put_parts(formats::CodedLayer* layer, std::int64_t groups) {
+  at::manual_seed(layer->bits);
+  const std::int64_t k = layer->in_features, n = layer->out_features;
+  Parts p{at::randint(0, 1 << layer->bits, {k, n}, at::kInt), at::randint(0, groups, {k}, at::kInt),
+          at::randn({groups, n}).to(at::kHalf)};
+  layer->tensors["qweight"] = array_of(ops::pack_words(p.codes, layer->bits), Element::i32);
+  layer->tensors["g_idx"] = array_of(p.groups, Element::i32);
+  layer->tensors["scales"] = array_of(p.scales, Element::f16);
+  return p;
+}
+
+TEST(WeightFiles, GptqStoresItsZerosMinusOneInItsFirstVersion) {
+  for (const int bits : {2, 3, 4, 8})
+    for (const int least : {1, 0}) {
+      for (const Kind kind : {Kind::gptq, Kind::gptq2}) {
+        if (kind == Kind::gptq && least == 0) continue;
+        formats::CodedLayer layer = coded_layer(kind, bits, 70, 9);
+        const Parts p = put_parts(&layer, 3);
+        at::Tensor zeros = at::randint(least, 1 << bits, {3, 9}, at::kInt);
+        zeros[1][2] = least;
+        layer.tensors["qzeros"] =
+            array_of(ops::pack_words(kind == Kind::gptq ? zeros - 1 : zeros, bits, /*dim=*/1), Element::i32);
+        const at::Tensor rows = p.groups.to(at::kLong), s = p.scales.to(at::kFloat).index_select(0, rows);
+        const at::Tensor wanted = s * (p.codes - zeros.index_select(0, rows)).to(at::kFloat);
+        EXPECT_TRUE(weight_only_linear(layer)->open().equal(wanted)) << bits << ' ' << least;
+      }
+    }
+}
+
+TEST(WeightFiles, ScalesOfScalesAreOpenedInTheirDtype) {
+  formats::CodedLayer layer = coded_layer(Kind::gba, 4, 96, 40);
+  layer.scale_group = 16;
+  const Parts p = put_parts(&layer, 3);
+  layer.tensors.erase("scales");
+  const at::Tensor statistic = at::randint(0, 256, {3, 3, 16}, at::kByte);
+  layer.tensors["qstatistic"] = array_of(statistic, Element::u8);
+  std::map<std::string, at::Tensor> tables;
+  for (const char* key : {"qscales_zeros", "qscales_scales", "qzeros_zeros", "qzeros_scales"}) {
+    tables[key] = at::randn({3, 3, 1}).to(at::kHalf);
+    layer.tensors[key] = array_of(tables[key], Element::f16);
+  }
+  const auto opened = [&](const at::Tensor& codes, const std::string& name) {
+    const at::Tensor table = (codes.to(at::kHalf) - tables[name + "_zeros"]) * tables[name + "_scales"];
+    return table.reshape({3, 48}).narrow(1, 0, 40).to(at::kFloat).index_select(0, p.groups.to(at::kLong));
+  };
+  const at::Tensor wanted = p.codes.to(at::kFloat) * opened(statistic.bitwise_right_shift(4), "qscales") -
+                            opened(statistic.bitwise_and(15), "qzeros");
+  EXPECT_TRUE(weight_only_linear(layer)->open().equal(wanted));
+}
+
+TEST(WeightFiles, RowsThatArePermutedAreRefused) {
+  EXPECT_NE(refusal([] { weight_only_linear(coded_layer(Kind::mbwq, 4, 32, 8)); }).find("permuted"), std::string::npos);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct CodedLayer {
     gba,    ///< W = q * s - z; scales and zeros may be quantised themselves
     mbwq,   ///< rows permuted, of one width
     mixed,  ///< rows permuted, of several widths: bits is 0
+    table,  ///< an embedding of our own files: out_features rows of in_features codes
   } kind = Kind::gptq;
   int bits = 0;
   std::int64_t in_features = 0, out_features = 0, group = 0;

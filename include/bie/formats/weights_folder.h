@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bie/formats/array.h"
 
@@ -14,6 +15,7 @@ struct WeightsFolder {
   std::map<std::string, Array> arrays;         ///< of all shards, views as those of load_safetensors
   std::map<std::string, std::string> files;    ///< the path of the shard that holds each array
   std::map<std::string, std::string> configs;  ///< texts of config.json, quantize_config.json, quant_strategy.json
+  std::vector<std::string> own;                ///< of each shard that has it: the text of its metadata entry "bie"
 };
 
 /// A folder with one index `*.safetensors.index.json`, whose shards are read and which says where each tensor lies; one
