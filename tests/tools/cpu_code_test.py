@@ -90,7 +90,7 @@ def test_every_kernel_of_a_product_is_checked(bie):
     """A kernel whose tile stands nowhere in FULL_TILES would go unread."""
     kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
     products = [k for k in kernels if k["name"].split("_")[0] in STEMS and k["isa"] != "reference"]
-    known = {re.sub(r"_(vex|evex)/", "/", name) for name in FULL_TILES}
+    known = {re.sub(r"_(vex|evex)/", "/", name) for name in FULL_TILES} | set(AMX_TILES)
     assert {k["name"] for k in products if tile_of(k["name"]) not in known} == set()
 
 
@@ -116,6 +116,22 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
     for name, path in objects.items():
         sizes = {multiplies(name, body) for body in hot_loops(name, path)}
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
+
+
+# Tiles of AMX: the loop of 32 rows and 32 outputs has four products, two tiles of weights, and two of activations,
+# which each come from where they are or from a copy.
+AMX_TILES = ("amx/int8_gemm", "amx/int4_gemm")
+
+
+def test_the_loop_of_an_amx_tile_has_its_products_and_loads(objects, build):
+    for name in AMX_TILES:
+        library, stem = name.split("/")
+        path = next(build.glob(f"src/kernels/**/bie_kernels_{library}.dir/cpu/*/{stem}.cpp.o"))
+        full = [body for body in loops(path) if sum(t.startswith("tdpbusd") for t in body) == 4]
+        assert full, f"{name} has no loop with four products"
+        for body in full:
+            assert 4 <= sum(t.startswith("tileloadd") for t in body) <= 6, "\n".join(body)
+            assert not any(t.startswith("call") for t in body), "\n".join(body)
 
 
 # Weight-only tiles to (register, multiplications in a turn of the loop of six rows: of 4-bit codes, of opened ones).

@@ -249,6 +249,11 @@ void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, co
                 parallel);
 }
 
+bool is_deep(const Width& width, const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y) {
+  return check_conv2d(s, x, y, width.code, width.max_k) == Status::ok && s.groups == 1 && s.depth() >= 64 &&
+         s.out_h() * s.out_w() >= 16;
+}
+
 Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x, const void* packed,
                   const Conv2dOutput& y, const Parallel& parallel) {
   const Status checked = check_conv2d(s, x, y, width.code, width.max_k);
@@ -260,7 +265,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   if (static_cast<double>(s.batch) * padded_plane(s) * padded_pixel > most_image_bytes) return Status::out_of_memory;
   const Image image(s, layout.code_bytes);
   const std::int64_t image_bytes = image.height * image.row_bytes();
-  char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + 64)));
+  char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + code_slack)));
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
@@ -284,10 +289,12 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
     // Accumulators of the block's pixels, and of one of its columns.
     auto* const acc = static_cast<std::int32_t*>(
         workspace(static_cast<std::size_t>(block_pixels * (tile.nr + 1)) * sizeof(std::int32_t), Buffer::tile));
-    if (acc == nullptr) {
+    const OpenedPanel opened(tile, layout.units * s.taps());
+    if (acc == nullptr || !opened.enough()) {
       enough.store(false, std::memory_order_relaxed);
       return;
     }
+    const TileState state(tile);
     std::int32_t* const column_run = acc + block_pixels * tile.nr;
     Windows windows(s, image, block_pixels);
     const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
@@ -304,6 +311,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
       const std::int64_t column = panel_number % layout.panels * tile.nr, channel = group * s.group_out() + column;
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, s.group_out() - column));
+      const void* const weights = opened.open(panel + tile.nr * 4);
       const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
       char* out = static_cast<char*>(y.data);
       if (nhwc)
@@ -322,7 +330,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
         const bool inside = windows.all_inside(done, done + rows_here);
         const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
         tile.run({windows.rows.data() + done * taps, rows_here <= line_left ? row_step : 0, taps, units, rows_here,
-                  columns, reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, acc + done * tile.nr,
+                  columns, reinterpret_cast<const std::int32_t*>(panel), weights, acc + done * tile.nr,
                   direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
         for (line_left -= rows_here; line_left <= 0;) line_left += out_w;
         if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);

@@ -35,4 +35,22 @@ constexpr Conv2dKernel conv2d_kernel(const char* name, Isa isa) {
              const Parallel& parallel) { return run_conv2d(tile, width, shape, x, packed, y, parallel); }};
 }
 
+/// Whether tiles of many rows suit a convolution: in one group, with windows that fill a row of a tile. No for what is
+/// refused.
+bool is_deep(const Width& width, const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y);
+
+/// A kernel of two tiles with the same panels: `tile` computes what is deep, `others` the rest.
+template <const Tile& tile, const Conv2dKernel& others, const Width& width>
+constexpr Conv2dKernel deep_conv2d_kernel(const char* name, Isa isa) {
+  Conv2dKernel kernel = others;
+  kernel.name = name;
+  kernel.isa = isa;
+  kernel.run = [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+                  const Parallel& parallel) {
+    return is_deep(width, shape, x, y) ? run_conv2d(tile, width, shape, x, packed, y, parallel)
+                                       : others.run(shape, x, packed, y, parallel);
+  };
+  return kernel;
+}
+
 }  // namespace bie::kernels::cpu

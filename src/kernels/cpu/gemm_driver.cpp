@@ -12,7 +12,8 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr std::int64_t block_tiles = 16;  // tiles of rows that meet one panel after the other
+constexpr std::int64_t block_tiles = 16;       // tiles of rows that meet one panel after the other,
+constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more than a core's second cache holds well
 
 constexpr std::int64_t prefetch_tiles = 8;  // fewer are too short for a panel to arrive meanwhile
 
@@ -88,15 +89,21 @@ struct TileMemory {
   }
 };
 
+/// Bytes from one row of codes to the next. A tile that loads many rows at once finds each in a cache line of its own,
+/// and the lines of one column in different sets: an odd number of them apart.
+std::int64_t stride_of_rows(const Tile& tile, std::int64_t code_bytes) {
+  return tile.enter == nullptr ? code_bytes : ((code_bytes + 63) / 64 | 1) * 64;
+}
+
 /// Codes of rows begin ... end - 1; false where NaN or infinity was seen.
 bool encode_rows(const Tile& tile, const Width& width, std::int64_t k, const GemmInput& x, std::int64_t begin,
-                 std::int64_t end, std::int64_t code_bytes, char* codes) {
+                 std::int64_t end, std::int64_t code_bytes, std::int64_t code_stride, char* codes) {
   const char* from = static_cast<const char*>(x.data) + begin * x.row_stride;
-  char* out = codes + begin * code_bytes;
+  char* out = codes + begin * code_stride;
   if (is_float(x.dtype) || x.dtype == Dtype::s8)
     return tile.encode({from, x.dtype, k, x.bias, 1, x.step, width.lo, width.hi, tile.code, out, code_bytes,
-                        end - begin, x.row_stride, code_bytes});
-  for (std::int64_t row = begin; row < end; ++row, from += x.row_stride, out += code_bytes) {
+                        end - begin, x.row_stride, code_stride});
+  for (std::int64_t row = begin; row < end; ++row, from += x.row_stride, out += code_stride) {
     if (x.dtype == Dtype::bits)
       copy_bits(from, k, out, code_bytes);
     else
@@ -112,20 +119,21 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const Status checked = check_gemm(shape, x, y, width.code, width.max_k);
   if (checked != Status::ok || shape.m == 0 || shape.n == 0) return checked;
   const PanelLayout layout(tile, shape.n, shape.k, 1);
-  const std::int64_t m = shape.m;
-  char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(m * layout.code_bytes)));
-  if (codes == nullptr && layout.code_bytes > 0) return Status::out_of_memory;
+  const std::int64_t m = shape.m, code_stride = stride_of_rows(tile, layout.code_bytes);
+  char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(m * code_stride + code_slack)));
+  if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, shape.k));
   const std::int64_t encoded = shape.k == 0 ? 0 : m;  // empty rows may lie nowhere: x and codes can be null
   parallel_for(parallel, encoded, encode_grain, [&](std::int64_t begin, std::int64_t end) {
-    if (!encode_rows(tile, width, shape.k, x, begin, end, layout.code_bytes, codes))
+    if (!encode_rows(tile, width, shape.k, x, begin, end, layout.code_bytes, code_stride, codes))
       finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 
-  const std::int64_t block_rows = tile.mr * block_tiles;
+  const std::int64_t tile_bytes = tile.mr * std::max<std::int64_t>(1, code_stride);
+  const std::int64_t block_rows = tile.mr * std::clamp<std::int64_t>(block_bytes / tile_bytes, 1, block_tiles);
   const std::int64_t blocks = (m + block_rows - 1) / block_rows;
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
@@ -137,10 +145,12 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     const TileMemory memory(tile);
-    if (memory.acc == nullptr) {
+    const OpenedPanel opened(tile, layout.units);
+    if (memory.acc == nullptr || !opened.enough()) {
       enough.store(false, std::memory_order_relaxed);
       return;
     }
+    const TileState state(tile);
     bool all_finite = true;
     for (std::int64_t item = begin, run = 1; item < end; item += run) {
       const auto [block, p] = order.item(item);
@@ -149,18 +159,19 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, shape.n - column));
       const std::int64_t first = block * block_rows;
       const std::int64_t last = std::min(m, first + block_rows);
-      run = lone && columns == tile.nr ? std::min(end - item, shape.n / tile.nr - p) : 1;
+      run = lone && columns == tile.nr && tile.open == nullptr ? std::min(end - item, shape.n / tile.nr - p) : 1;
       const std::int64_t tiles = (last - first + tile.mr - 1) / tile.mr;
+      const void* const weights = opened.open(panel + tile.nr * 4);
       for (std::int64_t row = first; row < last; row += tile.mr) {
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
         if (tiles >= prefetch_tiles && p + 1 < layout.panels)
           prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
-        for (int r = 0; r < rows; ++r) memory.rows[r] = codes + (row + r) * layout.code_bytes;
+        for (int r = 0; r < rows; ++r) memory.rows[r] = codes + (row + r) * code_stride;
         char* out = static_cast<char*>(y.data) + row * y.row_stride + row_bytes(y.dtype, column);
         if (fetch_output) prefetch_output(out, rows, y.row_stride, row_bytes(y.dtype, columns));
         float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? memory.results : nullptr;
-        tile.run({memory.rows, layout.code_bytes, 1, layout.units, rows, columns,
-                  reinterpret_cast<const std::int32_t*>(panel), panel + tile.nr * 4, memory.acc, at_once,
+        tile.run({memory.rows, code_stride, 1, layout.units, rows, columns,
+                  reinterpret_cast<const std::int32_t*>(panel), weights, memory.acc, at_once,
                   coded ? tile.nr : y.row_stride / 4, y.scale, signs ? memory.signs : nullptr,
                   y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes});
         if (signs) {

@@ -23,4 +23,15 @@ constexpr GemmKernel gemm_kernel(const char* name, Isa isa) {
              const Parallel& parallel) { return run_gemm(tile, width, shape, x, packed, y, parallel); }};
 }
 
+/// A kernel of two tiles with the same panels: `few` multiplies less than `least` rows.
+template <const Tile& tile, const Tile& few, const Width& width, std::int64_t least>
+constexpr GemmKernel gemm_kernel_of_two(const char* name, Isa isa) {
+  GemmKernel kernel = gemm_kernel<few, width>(name, isa);
+  kernel.run = [](const GemmShape& shape, const GemmInput& x, const void* packed, const GemmOutput& y,
+                  const Parallel& parallel) {
+    return run_gemm(shape.m < least ? few : tile, width, shape, x, packed, y, parallel);
+  };
+  return kernel;
+}
+
 }  // namespace bie::kernels::cpu

@@ -6,10 +6,16 @@
 
 namespace bie::kernels {
 
+#if defined(BIE_X86)
+static constexpr Conv2dKernel avx512_kernel =
+    cpu::conv2d_kernel<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512);
+#endif
+
 Conv2dTable s4xs4_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::conv2d_kernel<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512),
+    cpu::deep_conv2d_kernel<cpu::amx::s4xs4_tile, avx512_kernel, cpu::int4_width>("s4xs4_conv2d_amx", Isa::amx),
+    avx512_kernel,
     cpu::conv2d_kernel<cpu::avxvnni::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avxvnni", Isa::avxvnni),
     cpu::conv2d_kernel<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512bw", Isa::avx512bw),
     cpu::conv2d_kernel<cpu::avx2::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx2", Isa::avx2),

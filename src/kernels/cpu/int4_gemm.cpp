@@ -9,6 +9,8 @@ namespace bie::kernels {
 GemmTable s4xs4_gemm_table() {
   static const GemmKernel best_first[] = {
 #if defined(BIE_X86)
+    cpu::gemm_kernel_of_two<cpu::amx::s4xs4_tile, cpu::avx512::s4xs4_tile, cpu::int4_width, 8>("s4xs4_gemm_amx",
+                                                                                               Isa::amx),
     cpu::gemm_kernel<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_avx512", Isa::avx512),
     cpu::gemm_kernel<cpu::avxvnni::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_avxvnni", Isa::avxvnni),
     cpu::gemm_kernel<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_avx512bw", Isa::avx512bw),

@@ -9,6 +9,8 @@ namespace bie::kernels {
 GemmTable s8xs8_gemm_table() {
   static const GemmKernel best_first[] = {
 #if defined(BIE_X86)
+    cpu::gemm_kernel_of_two<cpu::amx::s8xs8_tile, cpu::avx512::s8xs8_tile, cpu::int8_width, 8>("s8xs8_gemm_amx",
+                                                                                               Isa::amx),
     cpu::gemm_kernel<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512", Isa::avx512),
     cpu::gemm_kernel<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avxvnni", Isa::avxvnni),
     cpu::gemm_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512bw", Isa::avx512bw),

@@ -39,6 +39,17 @@ bool system_knows_tiles() {
 bool system_knows_tiles() { return false; }
 #endif
 
+/// Asks, once in a process, for leave to use the tiles of AMX. A system may refuse it.
+bool tiles_are_granted() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool granted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+  return granted;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 IsaSet isas_of(const CpuFeatures& f) {
@@ -110,6 +121,7 @@ const Host& host() {
   static const Host once = [] {
     Host h{isas_of(detect_cpu()), Status::ok};
     h.status = cap_isas(std::getenv("BIE_MAX_ISA"), &h.isas);
+    if (h.isas.has(Isa::amx) && !tiles_are_granted()) h.isas = h.isas & Isa::avx512;
     return h;
   }();
   return once;
@@ -119,7 +131,8 @@ const char* why_not(Isa isa) {
   if (host().isas.has(isa)) return nullptr;
   if (!belongs_to(isa, this_architecture)) return "of another architecture";
   static const IsaSet all = isas_of(detect_cpu());
-  return all.has(isa) ? "left out by BIE_MAX_ISA" : "not on this machine";
+  if (!all.has(isa)) return "not on this machine";
+  return isa == Isa::amx && !tiles_are_granted() ? "refused by the system" : "left out by BIE_MAX_ISA";
 }
 
 }  // namespace bie::kernels

@@ -142,7 +142,7 @@ void* workspace(std::size_t bytes, Buffer purpose) {
     std::unique_ptr<void, Free> memory;
     std::size_t capacity = 0;
   };
-  thread_local Held all[2];
+  thread_local Held all[3];
   Held& held = all[static_cast<int>(purpose)];
   if (bytes > held.capacity) {
     held.memory.reset();

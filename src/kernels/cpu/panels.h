@@ -79,10 +79,52 @@ std::int64_t code_size(Code code, std::int64_t count);
 inline constexpr std::int64_t large_output = std::int64_t{1} << 19;
 void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes);
 
+/// Bytes behind the last code that a tile may read.
+inline constexpr std::int64_t code_slack = 64;
+
 /// What a thread keeps a buffer for; a caller may hold one of each.
-enum class Buffer { codes, tile };
+enum class Buffer { codes, tile, opened };
 /// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned; null where there is no
 /// memory. Contents are lost on the next call for the same purpose.
 void* workspace(std::size_t bytes, Buffer purpose = Buffer::codes);
+
+/// What a tile needs of a thread while it runs.
+class TileState {
+ public:
+  explicit TileState(const Tile& tile) : leave_(tile.leave) {
+    if (tile.enter != nullptr) tile.enter();
+  }
+  ~TileState() {
+    if (leave_ != nullptr) leave_();
+  }
+  TileState(const TileState&) = delete;
+  TileState& operator=(const TileState&) = delete;
+
+ private:
+  void (*leave_)();
+};
+
+/// The weights of a panel as a tile reads them. `units` are those of all taps.
+class OpenedPanel {
+ public:
+  OpenedPanel(const Tile& tile, std::int64_t units)
+      : tile_(tile),
+        units_(units),
+        memory_(
+            tile.open == nullptr
+                ? nullptr
+                : workspace(static_cast<std::size_t>(units * tile.nr * tile.opened_unit_bytes + 64), Buffer::opened)) {}
+  bool enough() const { return tile_.open == nullptr || memory_ != nullptr; }
+  const void* open(const void* weights) const {
+    if (tile_.open == nullptr) return weights;
+    tile_.open(weights, units_, memory_);
+    return memory_;
+  }
+
+ private:
+  const Tile& tile_;
+  std::int64_t units_;
+  void* memory_;
+};
 
 }  // namespace bie::kernels::cpu

@@ -73,7 +73,7 @@ struct TileArgs {
   int row_count;              ///< 1 .. mr
   int col_count;              ///< 1 .. nr: columns beyond it may be left uncomputed
   const std::int32_t* init;   ///< [nr] start values that undo the code's offset
-  const void* panel;          ///< [taps][units][nr] weight units, 64-byte aligned
+  const void* panel;          ///< [taps][units][nr] weight units, 64-byte aligned; opened where the tile opens them
   std::int32_t* acc;          ///< [mr][nr], 64-byte aligned; undefined afterwards where y or signs is not null
   float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
   std::int64_t y_stride = 0;  ///< elements
@@ -119,6 +119,13 @@ struct Tile {
   // Null where a tile has none of its own and the driver turns pixels into planes.
   bool (*code_planes)(const CodePlanesArgs&) = nullptr;  ///< false: a NaN or infinity was seen
   void (*store_planes)(const StorePlanesArgs&) = nullptr;
+  // Null where a thread needs no state: before its first run and after its last one.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
+  /// Where weights are opened before a panel is used: `units` weight units of a panel, of all taps, to as many of
+  /// opened_unit_bytes an output. Null: the tile reads them as they are.
+  void (*open)(const void* units_of_panel, std::int64_t units, void* opened) = nullptr;
+  int opened_unit_bytes = 0;
 };
 
 /// Outputs that a pixel tile computes at most, pixels and filters.
@@ -190,6 +197,13 @@ bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 bool code_planes(const CodePlanesArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
+void store(const StoreArgs& args);
+void store_planes(const StorePlanesArgs& args);
 }  // namespace avx512
+
+/// Panels are those of the AVX-512 tiles.
+namespace amx {
+extern const Tile s8xs8_tile, s4xs4_tile;
+}  // namespace amx
 
 }  // namespace bie::kernels::cpu

@@ -1,4 +1,4 @@
-#include "kernels/cpu/avx512/store.h"
+#include "kernels/cpu/tile.h"
 
 #include <immintrin.h>
 

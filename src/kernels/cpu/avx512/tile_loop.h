@@ -4,7 +4,6 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/avx512/store.h"
 #include "kernels/cpu/tile.h"
 
 namespace bie::kernels::cpu::avx512 {

@@ -1,0 +1,89 @@
+// The eight tiles of AMX, 16 rows of 64 bytes each. With BIE_AMX_EMULATED they are arrays, so that the loops over them
+// are tested on every CPU. Private to this folder: everything sits in an unnamed namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace bie::kernels::cpu::BIE_AMX_SET {
+namespace {
+
+#if defined(BIE_AMX_EMULATED)
+
+struct Tiles {
+  bool configured = false;
+  unsigned char bytes[8][16][64];
+};
+thread_local Tiles tiles;
+
+void configure_tiles() {
+  tiles.configured = true;
+  std::memset(tiles.bytes, 0, sizeof tiles.bytes);
+}
+void release_tiles() { tiles.configured = false; }
+template <int T>
+void zero_tile() {
+  if (!tiles.configured) __builtin_trap();
+  std::memset(tiles.bytes[T], 0, sizeof tiles.bytes[T]);
+}
+template <int T>
+void load_tile(const void* from, std::int64_t stride) {
+  for (int r = 0; r < 16; ++r) std::memcpy(tiles.bytes[T][r], static_cast<const char*>(from) + r * stride, 64);
+}
+template <int T>
+void store_tile(void* to, std::int64_t stride) {
+  for (int r = 0; r < 16; ++r) std::memcpy(static_cast<char*>(to) + r * stride, tiles.bytes[T][r], 64);
+}
+/// acc[r][c] += sum over j < 16 and i < 4 of uint8(a[r][4 j + i]) * int8(b[j][4 c + i]).
+template <int Acc, int A, int B>
+void dot() {
+  for (int r = 0; r < 16; ++r)
+    for (int c = 0; c < 16; ++c) {
+      std::uint32_t acc;
+      std::memcpy(&acc, tiles.bytes[Acc][r] + 4 * c, 4);
+      for (int j = 0; j < 16; ++j)
+        for (int i = 0; i < 4; ++i)
+          acc += static_cast<std::uint32_t>(static_cast<std::uint8_t>(tiles.bytes[A][r][4 * j + i]) *
+                                            static_cast<std::int8_t>(tiles.bytes[B][j][4 * c + i]));
+      std::memcpy(tiles.bytes[Acc][r] + 4 * c, &acc, 4);
+    }
+}
+
+#else
+
+/// A thread configures its tiles before it uses them and gives them back, so that a switch of threads need not save
+/// them.
+void configure_tiles() {
+  struct alignas(64) Config {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static_assert(sizeof(Config) == 64);
+  const Config config;
+  _tile_loadconfig(&config);
+}
+void release_tiles() { _tile_release(); }
+template <int T>
+[[gnu::always_inline]] inline void zero_tile() {
+  _tile_zero(T);
+}
+template <int T>
+[[gnu::always_inline]] inline void load_tile(const void* from, std::int64_t stride) {
+  _tile_loadd(T, from, stride);
+}
+template <int T>
+[[gnu::always_inline]] inline void store_tile(void* to, std::int64_t stride) {
+  _tile_stored(T, to, stride);
+}
+template <int Acc, int A, int B>
+[[gnu::always_inline]] inline void dot() {
+  _tile_dpbusd(Acc, A, B);
+}
+
+#endif
+
+}  // namespace
+}  // namespace bie::kernels::cpu::BIE_AMX_SET
