@@ -85,15 +85,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
     bie::cli::start_threads(global.threads);
     bie::cli::log::start(global.quiet);
   });
-  bie::cli::add_train(app, global);
-  bie::cli::add_eval(app, global);
-  bie::cli::add_predict(app, global);
-  bie::cli::add_quantize(app, global);
-  bie::cli::add_inspect(app, global);
-  bie::cli::add_bench(app, global);
-  bie::cli::add_demo(app, global);
-  bie::cli::add_doctor(app, global);
-  bie::cli::add_tune(app, global);
+  for (const auto add : bie::cli::add_commands) add(app, global);
   bie::cli::add_completion(app);
   bie::cli::add_man(app);
   try {

@@ -1,4 +1,4 @@
-"""tune_gemm on the CPU: the fastest kernel is remembered by this process and the next; any kernel gives the same bits."""
+"""tune_gemm on the CPU: the fastest kernel is remembered for later processes; any kernel gives the same bits."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-// The table of architectures. models.h says what each computes.
+// The table of architectures. classifier.h says what each computes.
 #pragma once
 
 #include <cstdint>

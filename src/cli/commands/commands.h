@@ -29,6 +29,12 @@ void add_bench(CLI::App& app, const Global& global);
 void add_demo(CLI::App& app, const Global& global);
 void add_doctor(CLI::App& app, const Global& global);
 void add_tune(CLI::App& app, const Global& global);
+
+/// In the order of the help text.
+inline constexpr void (*add_commands[])(CLI::App&, const Global&) = {
+    add_train, add_eval, add_predict, add_quantize, add_inspect, add_bench, add_demo, add_doctor, add_tune,
+};
+
 void add_completion(CLI::App& app);
 void add_man(CLI::App& app);
 

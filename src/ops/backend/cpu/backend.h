@@ -1,4 +1,4 @@
-// What the CPU does for the operators, a file an idea.
+// The choice of a kernel, which all implementations for the CPU share.
 #pragma once
 
 #include "bie/kernels/isa.h"
@@ -6,18 +6,6 @@
 #include "ops/backend/backend.h"
 
 namespace bie::ops::cpu {
-
-const BlockTails& block_tails();
-const ConvGrads& conv_grads();
-const DiodeMixSteps& diode_mix();
-const Embeddings& embeddings();
-const Gradients& gradients();
-const InputGradients& input_gradients();
-const Packing& packing();
-const Products& products();
-const Quantizers& quantizers();
-const Tuning& tuning();
-const WeightOnly& weight_only();
 
 /// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);

@@ -38,7 +38,7 @@ kernels::PackedWeight packed_of(const CodedWeight& w) {
           meta || !w.zeros.defined() ? nullptr : w.zeros.const_data_ptr()};
 }
 
-const kernels::WeightValuesKernel& values_row(const char* op, const CodedWeight& w) {
+const kernels::WeightValuesKernel& values_kernel(const char* op, const CodedWeight& w) {
   return chosen(op, kernels::weight_values_table(), w.k * w.n);
 }
 
@@ -103,7 +103,7 @@ class CpuWeightOnly final : public WeightOnly {
     at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
     kernels::prefer_huge_pages(values.mutable_data_ptr(), static_cast<std::size_t>(values.nbytes()));
     check_status(
-        op, values_row(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
+        op, values_kernel(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
     return values;
   }
 
@@ -111,8 +111,9 @@ class CpuWeightOnly final : public WeightOnly {
                   std::uint64_t random) const override {
     check_finite(op, "values", values);
     at::Tensor words = at::empty(w.words.sizes(), w.words.options());
-    check_status(op, values_row(op, w).pack(packed_of(w), values.const_data_ptr<float>(), {at_random, random},
-                                            static_cast<std::uint32_t*>(words.mutable_data_ptr()), torch_parallel()));
+    check_status(op,
+                 values_kernel(op, w).pack(packed_of(w), values.const_data_ptr<float>(), {at_random, random},
+                                           static_cast<std::uint32_t*>(words.mutable_data_ptr()), torch_parallel()));
     return words;
   }
 
@@ -121,7 +122,7 @@ class CpuWeightOnly final : public WeightOnly {
     const auto data = [](const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
     const Stream stream(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(o.stream),
                         static_cast<std::uint64_t>(o.step));
-    check_status(op, values_row(op, w).step(
+    check_status(op, values_kernel(op, w).step(
                          packed_of(w),
                          {static_cast<std::uint32_t*>(w.words.mutable_data_ptr()), data(w.zeros), grad.const_data_ptr(),
                           float_dtype(grad), data(l), data(s), l.defined() ? float_dtype(l) : kernels::Dtype::f32,

@@ -6,7 +6,7 @@
 #include <ATen/ops/prelu.h>
 #include <ATen/ops/relu.h>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 
 namespace bie::ops::cuda {
 namespace {

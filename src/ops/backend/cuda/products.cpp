@@ -10,7 +10,7 @@
 
 #include "bie/kernels/cuda/registry.h"
 #include "bie/ops.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/backend/cuda/tuning.h"
 #include "ops/backend/kernel_ids.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "bie/kernels/cuda/timing.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/backend/cuda/products.h"
 #include "ops/backend/kernel_ids.h"
