@@ -173,8 +173,8 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
         raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
     weight = source.weight.detach()
     usual = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
-    options = usual | {"requires_grad": source.weight.requires_grad} | options
-    layer = target(source.num_embeddings, source.embedding_dim, **options)
+    usual |= {"requires_grad": source.weight.requires_grad, "sparse": source.sparse}
+    layer = target(source.num_embeddings, source.embedding_dim, **usual | options)
     layer.set_weight_data(weight)
     return layer.train(source.training)
 

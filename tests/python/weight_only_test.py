@@ -419,6 +419,16 @@ def test_a_regression_is_learned_at_ordinary_rates(kind):
     assert np.median(losses) < 0.6, losses  # five seeds: 0.13 to 0.17, 0.37 to 0.41 with rows of 2 bits
 
 
+def test_a_gradient_is_not_in_the_way_of_a_graph():
+    layer, x = mpq(32, 8), torch.randn(4, 32)
+    layer(x).sum().backward()
+    grad = layer.qweight.grad.clone()
+    torch.compile(layer, backend="eager")(x).sum().backward()
+    assert torch.allclose(layer.qweight.grad, 2 * grad)
+    whole = torch.compile(layer.eval(), backend="eager", fullgraph=True)
+    assert torch.equal(whole(x), layer(x)) and layer.qweight.grad is not None
+
+
 def test_galore_projects_the_gradient():
     layer = mpq(64, 32)
     groups = [{"params": list(layer.parameters()), "rank": 4, "update_proj_gap": 10, "scale": 1.0, "proj_type": "std"}]
