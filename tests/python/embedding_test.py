@@ -377,3 +377,31 @@ def test_training_stands_outside_of_graphs(make):
     layer.eval()
     whole = torch.compile(layer, backend="eager", fullgraph=True)
     assert torch.equal(whole(index), layer(index))
+
+
+def test_what_does_not_fit_a_table_of_codes_changes_nothing():
+    layer, state = coded(), coded(1).state_dict()
+    before = copy.deepcopy(layer.state_dict())
+    for name, value, sentence in [
+        ("qweight", state["qweight"].float(), "of float32"),
+        ("qweight", state["qweight"][1:], r"is \[10, 3\] of int32, \[11, 3\] of int32 is wanted"),
+        ("scales", state["scales"] * float("nan"), "holds NaN or infinity"),
+        ("zeros", state["zeros"].int(), "a floating-point dtype is wanted"),
+        ("zeros", "x", "is a str"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"'{name}' .*{sentence}"):
+            layer.load_state_dict(state | {name: value})
+    with pytest.raises(RuntimeError, match=r'Missing key.*"scales"'):
+        layer.load_state_dict({name: value for name, value in state.items() if name != "scales"})
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_table_of_codes_takes_tensors_themselves(device):
+    state = coded(1).state_dict()
+    layer = coded().to(device)
+    layer.load_state_dict(state, assign=True)
+    assert torch.equal(table_of(layer), table_of(coded(1)))
+    assert layer.scales.data_ptr() == state["scales"].data_ptr()
+    assert layer.qweight.scales is layer.scales and layer.qweight.w_bit == 4
+    bie.optim.DiodeMix(layer.parameters())

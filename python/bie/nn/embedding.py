@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
+from bie.nn.state.entries import check_entry
 from bie.nn.state.weight_state import StagedState
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import EmbeddingParameter
@@ -168,18 +169,8 @@ class BinaryEmbedding(_Embedding):
         shapes = {name: tuple(getattr(self, name).shape) for name in ("qweight", "scale_w")}
         shapes["weight"] = (self.num_embeddings, self.embedding_dim)
         for name, tensor in own.items():
-            entry = f"the entry '{prefix}{name}'"
-            if not isinstance(tensor, Tensor):
-                raise ValueError(f"{entry} is a {type(tensor).__name__}, a tensor is wanted")
-            fits = tensor.dtype == torch.uint8 if name == "qweight" else tensor.is_floating_point()
-            if tuple(tensor.shape) != shapes[name] or not fits:
-                wanted = "uint8" if name == "qweight" else "a floating-point dtype"
-                raise ValueError(
-                    f"{entry} is {list(tensor.shape)} of {tensor.dtype}, {list(shapes[name])} of {wanted} is wanted"
-                )
-            if name != "qweight" and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{entry} holds NaN or infinity")
-            staged.values[name] = tensor.detach()
+            dtype = torch.uint8 if name == "qweight" else self.scale_w.dtype
+            staged.values[name] = check_entry(f"the entry '{prefix}{name}'", tensor, shapes[name], dtype)
         staged.missing = [name for name in ("qweight", "scale_w") if name not in own]
         return staged
 

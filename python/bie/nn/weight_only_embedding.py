@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,11 +10,15 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
+from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
+from bie.nn.state.weight_state import StagedState, take_entry
+from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
 _WIDTHS = (1, 2, 4, 8)
+_KEYS = ("qweight", "scales", "zeros")
 
 
 class _Dense(torch.autograd.Function):
@@ -167,6 +172,30 @@ class WeightOnlyEmbedding(nn.Module):
     def _train(self, input: Tensor) -> Tensor:
         anchor = self._anchor()
         return self._look_up(input, anchor if self.sparse else _Dense.apply(anchor))
+
+    def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
+        staged = StagedState()
+        for name in _KEYS:
+            if name not in own:
+                staged.missing.append(name)
+                continue
+            place = getattr(self, name)
+            dtype = self.scales.dtype if place.is_floating_point() else place.dtype
+            staged.values[name] = check_entry(f"the entry '{prefix}{name}'", own[name], tuple(place.shape), dtype)
+        return staged
+
+    def _take_state(self, staged: StagedState, assign: bool) -> None:
+        weight = self.qweight
+        for name, value in staged.values.items():
+            take_entry(self, name, value, assign)
+        weight.adopt(self.qweight)
+        self._tell_weight()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
+    ) -> None:
+        take = partial(self._take_state, assign=local_metadata.get("assign_to_params_buffers", False))
+        load_layer(self, _KEYS, self._check_state, take, state_dict, prefix, local_metadata, *lists)
 
     def head(self) -> TiedHead:
         """The linear ``y = x . W^T`` over this table, which it shares: no second copy is stored."""
