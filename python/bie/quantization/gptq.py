@@ -130,7 +130,7 @@ def gptq(
         hessian: [k, k] of the layer's inputs, see :class:`Hessian`.
         bits, group_size, whole_zeros, dtype: those of :func:`round_to_nearest`.
         act_order: take inputs by falling ``diag H``. Groups are then inputs that come one after another in that order,
-            and ``g_idx`` says which; it costs the product some speed.
+            and ``g_idx`` says which.
         static_groups: groups are consecutive inputs with the ranges of the weight as given, in any order of inputs. By
             default at 1 bit, where ranges of what was made up for run away.
         damping: added to the diagonal, as a share of its mean. Where that leaves no positive definite matrix it is
