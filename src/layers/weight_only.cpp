@@ -67,8 +67,8 @@ WeightOnlyLinearImpl::WeightOnlyLinearImpl(const WeightOnlyLinearOptions& o)
     : CodedLinear(o.in_features, o.out_features, words(o.in_features, o.bits),
                   groups_of(o.in_features, o.group_size == 0 ? 1 : o.group_size), o.bias),
       options_(o) {
-  TORCH_CHECK_VALUE(o.bits == 1 || o.bits == 2 || o.bits == 4 || o.bits == 8, "WeightOnlyLinear: bits is ", o.bits,
-                    ", 1, 2, 4 or 8 is wanted");
+  TORCH_CHECK_VALUE(o.bits >= 1 && o.bits <= 8 && o.bits != 7, "WeightOnlyLinear: bits is ", o.bits,
+                    ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
   TORCH_CHECK_VALUE(o.group_size == -1 || o.group_size > 0, "WeightOnlyLinear: group_size is ", o.group_size,
                     ", -1 or a positive number is wanted");
   if (options_.group_size == -1) options_.group_size = o.in_features;

@@ -191,4 +191,17 @@ TORCH_LIBRARY(bie, m) {
       "Tensor(c!) exp_avg_l, Tensor(d!) exp_avg_s, *, int bits, int group_size=-1, int step, float lr, float beta1, "
       "float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, int seed=0, "
       "int stream=0) -> ()");
+
+  // Files, for Python; C++ has bie/formats.
+  m.def("gguf_read(str path) -> (str, Tensor[])");
+  m.def(
+      "gguf_blocks(str what, str type, Tensor words, Tensor scales, Tensor? zeros, *, int zero, int bits, int columns, "
+      "int group_size) -> Tensor");
+  m.def("gguf_rounded(Tensor values, str what, str type) -> Tensor");
+  m.def(
+      "gguf_write(str path, str[] keys, str[] key_types, Tensor[] numbers, str[] texts, int[] text_counts, str[] "
+      "names, "
+      "str[] types, int[] sizes, int[] ranks, Tensor[] bytes) -> ()");
+  m.def("weights_folder_read(str path) -> (str, Tensor[])");
+  m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }

@@ -63,6 +63,74 @@ for name, array in {
     write("npy_fuzz", name, file.getvalue())
 
 
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(metadata: list[bytes], tensors: list[tuple[str, int, list[int], int]], alignment: int = 32) -> bytes:
+    """Tensors are name, number of the type, sizes (contiguous axis first) and bytes."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)) + b"".join(metadata)
+    offset, data = 0, b""
+    for name, kind, sizes, count in tensors:
+        head += text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+        data += bytes(i % 61 for i in range(count)) + bytes(-count % alignment)
+        offset = len(data)
+    return head + bytes(-len(head) % alignment) + data
+
+
+PAIRS = [
+    *(text(f"u{kind}") + struct.pack(f"<I{code}", kind, 1) for kind, code in enumerate("BbHhIif?")),
+    *(text(f"u{kind}") + struct.pack(f"<I{code}", kind, 1) for kind, code in zip((10, 11, 12), "Qqd", strict=True)),
+    text("s") + struct.pack("<I", 8) + text("llama"),
+    text("names") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b\u00fc"),
+    text("numbers") + struct.pack("<IIQ3i", 9, 5, 3, 1, -2, 3),
+    text("lists") + struct.pack("<IIQ", 9, 9, 2) + 2 * struct.pack("<IQ2B", 0, 2, 1, 2),
+]
+BLOCKS = {
+    **{0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 28: (1, 8), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24)},
+    **{8: (32, 34), 10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 34: (256, 54)},
+    **{35: (256, 66), 41: (128, 18), 42: (64, 18), 20: (32, 18), 23: (256, 136), 39: (32, 17), 16: (256, 66)},
+}
+write("gguf_fuzz", "metadata", gguf(PAIRS, []))
+for kind, (weights, size) in BLOCKS.items():
+    write("gguf_fuzz", f"type_{kind}", gguf(PAIRS[:1], [("a", kind, [weights, 3], 3 * size), ("b", 0, [2], 8)]))
+write("gguf_fuzz", "older_q2_0", gguf([], [("a", 42, [1024, 2], 544), ("b", 42, [1024], 272)]))
+aligned = text("general.alignment") + struct.pack("<II", 4, 64)
+write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
+
+
+def folder(name: str, layers: dict[str, dict[str, torch.Tensor]], *texts: str) -> None:
+    """Up to three texts behind their lengths, then a safetensors file."""
+    texts = (*texts, *("" for _ in range(3 - len(texts))))
+    head = b"".join(struct.pack("<H", len(part)) + part.encode() for part in texts)
+    tensors = {f"{layer}.{key}": tensor.clone() for layer, parts in layers.items() for key, tensor in parts.items()}
+    write("coded_layers_fuzz", name, head + save(tensors))
+
+
+def ints(*sizes: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.zeros(sizes, dtype=dtype)
+
+
+def halves(*sizes: int) -> torch.Tensor:
+    return torch.ones(sizes, dtype=torch.float16)
+
+
+GPTQ = {"qweight": ints(4, 8), "qzeros": ints(2, 1), "scales": halves(2, 8), "g_idx": torch.arange(32).int() // 16}
+STATISTIC = {"qstatistic": ints(2, 1, 8, dtype=torch.uint8)}
+STATISTIC |= {key: halves(2, 1, 1) for key in ("qscales_zeros", "qscales_scales", "qzeros_zeros", "qzeros_scales")}
+ORDER = {"q_perm": ints(32, dtype=torch.int16), "channel_scale": halves(1, 1, 32)}
+TABLES = {"scales": halves(2, 8), "zeros": halves(2, 8)}
+CONFIG = '{"bits": 4, "group_size": 16, "dynamic": {"+:a.*[bc]": {"bits": 8}, "-:x": {}}}'
+STRATEGY = '{"measurement": {"a": {"b": {"bits": [4, 2], "bits_prop": [0.5, 0.5], "group_size": {"4": 16, "2": 16}}}}}'
+folder("gptq", {"a": GPTQ, "b": {**GPTQ, "bias": halves(8)}}, "", CONFIG)
+folder("gptq_2", {"a": GPTQ}, '{"quantization_config": {"bits": 4, "checkpoint_format": "gptq_v2"}}')
+folder("gba", {"a": {"qweight": GPTQ["qweight"], "g_idx": GPTQ["g_idx"], **STATISTIC}})
+folder("layer_mix", {"a.b": {"qweight": GPTQ["qweight"], **ORDER, **TABLES}}, "", "", STRATEGY)
+groups = torch.tensor([4, 0, 2, 2]).short()
+folder("channel_mix", {"a.b": {"qweight": ints(3, 8), "q_groups": groups, **ORDER, **TABLES}}, "", "", STRATEGY)
+folder("index", {}, '{"metadata": {}, "weight_map": {"a": "b.safetensors"}}')
+
+
 def saved(name: str, value: object, change: Callable[[bytes], bytes] = bytes, **options: object) -> None:
     """The whole archive, and its pickle alone, which the target wraps itself."""
     file = io.BytesIO()

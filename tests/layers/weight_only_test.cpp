@@ -30,7 +30,8 @@ struct Sizes {
   int bits;
 };
 
-const Sizes every_size[] = {{64, 48, 32, 4}, {33, 7, -1, 8}, {100, 45, 24, 2}, {5, 3, 32, 1}};
+const Sizes every_size[] = {{64, 48, 32, 4}, {33, 7, -1, 8},  {100, 45, 24, 2}, {5, 3, 32, 1},
+                            {70, 9, 32, 3},  {96, 33, 16, 5}, {41, 5, 16, 6}};
 
 std::shared_ptr<WeightOnlyLinearImpl> linear(const Sizes& s, bool bias = true) {
   at::manual_seed(3);
@@ -129,8 +130,8 @@ TEST(WeightOnlyLinear, WhatDoesNotFitIsNamedAndChangesNothing) {
   EXPECT_NE(refusal([&] { layer->set_weight_data(at::ones({64, 48})); }).find("[48, 64]"), std::string::npos);
   EXPECT_NE(refusal([&] { layer->set_weight_data(at::full({48, 64}, nan)); }).find("NaN"), std::string::npos);
   EXPECT_NE(refusal([] {
-              WeightOnlyLinearImpl(WeightOnlyLinearOptions{8, 8, 3});
-            }).find("bits is 3"),
+              WeightOnlyLinearImpl(WeightOnlyLinearOptions{8, 8, 7});
+            }).find("bits is 7"),
             std::string::npos);
   EXPECT_NE(refusal([] {
               WeightOnlyLinearImpl(WeightOnlyLinearOptions{8, 8, 4, 0});

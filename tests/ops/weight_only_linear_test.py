@@ -216,7 +216,7 @@ def refusals(o):
     far[5], bad[1, 2] = 2, float("nan")
     linear, prepack = o.weight_only_linear, o.weight_only_prepack
     return [
-        (linear, (x, q, s, z), ok | {"bits": 3}, ValueError, "bits is 3, 1, 2, 4 or 8 is wanted"),
+        (linear, (x, q, s, z), ok | {"bits": 7}, ValueError, "bits is 7, 1, 2, 3, 4, 5, 6 or 8 is wanted"),
         (linear, (x, q, s, z), ok | {"bits": 8}, ValueError, r"16 rows of words are wanted"),
         (linear, (x, q[:7], s, z), ok, ValueError, r"qweight is \[7, 8\], 8 rows of words"),
         (linear, (x[:, :63], q, s[:, :7], z), ok, ValueError, r"scales are \[2, 7\]"),

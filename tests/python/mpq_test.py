@@ -220,7 +220,7 @@ def test_group_index():
 @pytest.mark.parametrize(
     ("kwargs", "error", "words"),
     [
-        ({"w_bit": 3}, ShapeError, "w_bit is 3"),
+        ({"w_bit": 7}, ShapeError, "w_bit is 7"),
         ({"in_channels": 0}, ShapeError, "in_channels is 0"),
         ({"out_channels": 0}, ShapeError, "out_channels is 0"),
         ({"group_size": 0}, ShapeError, "group_size is 0"),

@@ -71,6 +71,8 @@ OPTIONS = [
     {"bits": 1, "group_size": 8},
     {"bits": 1, "group_size": 8, "act_order": True, "static_groups": False},
     {"bits": 8, "group_size": 5},
+    {"bits": 3, "group_size": 8, "whole_zeros": True},
+    {"bits": 5, "group_size": 16, "act_order": True},
     {"bits": 4, "group_size": 8, "act_order": True},
     {"bits": 2, "group_size": 7, "act_order": True, "static_groups": True},
     {"bits": 4, "group_size": 8, "static_groups": True},
@@ -93,7 +95,7 @@ def test_gptq_is_the_formula(options, k):
     assert same.double().mean() >= 5 / 6, same
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("whole_zeros", [False, True])
 def test_round_to_nearest(bits, whole_zeros):
     weight = torch.randn(5, 20, generator=generator(bits))
@@ -181,7 +183,7 @@ def test_refusals():
     weight, h = torch.randn(3, 8), torch.eye(8)
     for call, sentence in [
         (lambda: gptq(weight, torch.eye(7)), r"the Hessian is \[7, 7\], \[8, 8\] is wanted"),
-        (lambda: gptq(weight, h, bits=3), "bits is 3, 1, 2, 4 or 8"),
+        (lambda: gptq(weight, h, bits=7), "bits is 7, 1, 2, 3, 4, 5, 6 or 8"),
         (lambda: gptq(weight, h, group_size=0), "group_size is 0"),
         (lambda: gptq(weight, h, damping=0.0), "damping is 0.0"),
         (lambda: gptq(weight * float("nan"), h), "NaN or infinity"),

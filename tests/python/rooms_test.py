@@ -13,9 +13,10 @@ ROOMS = {
     "weights": {"weights"},
     "nn.state": {"weights", "nn.state"},
     "nn": {"weights", "nn.state", "nn"},
+    "formats": {"nn", "formats"},
     "optim": {"weights", "nn.state", "optim"},
     "bitorch": {"weights", "nn.state", "bitorch"},
-    "": {"weights", "nn.state", "nn", "optim", ""},  # whole models: checkpoint, conversion
+    "": {"weights", "nn.state", "nn", "formats", "optim", ""},  # whole models: checkpoint, conversion
     "quantization": {"weights", "nn.state", "nn", "", "quantization"},
 }
 EVERYBODY = {"_library", "_operators", "_weak_sets", "errors"}

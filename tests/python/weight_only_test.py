@@ -576,3 +576,11 @@ def test_a_character_model_learns_a_text():
         kept, _ = learned(bits, True)
         assert still == [0.0, 0.0] and min(moved) > 0.2, (bits, moved)
         assert max(loss, kept) < most and 3 * loss < frozen, (bits, loss, kept, frozen)
+
+
+def test_a_state_without_the_layer_leaves_it_as_it_is():
+    layer = mpq(64, 48, 4, 32, "gba").eval()
+    x = torch.randn(2, 64, generator=generator(1))
+    before = layer(x)
+    layer.load_state_dict({}, strict=False)
+    assert torch.equal(layer(x), before)

@@ -101,6 +101,7 @@ def test_good_tree_is_silent(tmp_path):
             "src/ops/backend/cpu/packing.cpp": '#include "ops/backend/cpu/backend.h"\n',
             "src/ops/pack.cpp": '#include "ops/backend/packing.h"\n// Not is_cuda().\n',
             "src/ops/gemm.cpp": '#include <torch/library.h>\n#include "bie/kernels/gemm.h"\n',
+            "src/ops/files/gguf.cpp": '#include "bie/formats/gguf.h"\n',
             "src/data/samples.cpp": '#include "bie/formats/idx.h"\n#include "bie/data/samples.h"\n',
             "src/layers/module.cpp": '#include "bie/layers/module.h"\n#include "bie/data/tensor_files.h"\n',
             "src/train/loop.cpp": '#include "bie/optim/diode.h"\n#include "bie/layers/module.h"\n',

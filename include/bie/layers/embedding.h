@@ -46,7 +46,7 @@ TORCH_MODULE(BinaryEmbedding);
 
 struct WeightOnlyEmbeddingOptions {
   std::int64_t num_embeddings, embedding_dim;
-  int bits = 4;                  ///< 1, 2, 4 or 8
+  int bits = 4;                  ///< 1, 2, 3, 4, 5, 6 or 8
   std::int64_t group_size = 32;  ///< elements of a row that share a scale; -1: all
   std::optional<std::int64_t> padding_idx = {};
 };

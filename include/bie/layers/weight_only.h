@@ -47,7 +47,7 @@ class CodedLinear : public PackedLayer {
 
 struct WeightOnlyLinearOptions {
   std::int64_t in_features, out_features;
-  int bits = 4;                  ///< 1, 2, 4 or 8
+  int bits = 4;                  ///< 1, 2, 3, 4, 5, 6 or 8
   std::int64_t group_size = 32;  ///< rows of k that share a scale; -1: all
   bool bias = false;
 };

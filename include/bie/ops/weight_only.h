@@ -21,7 +21,7 @@ struct CodedWeightTensors {
   at::Tensor qweight;            ///< int32 [words, n]: ceil(k * bits / 32) words a column, the first code lowest
   at::Tensor scales;             ///< [groups, n] float32, bfloat16 or float16
   at::Tensor zeros;              ///< see above
-  std::int64_t bits = 4;         ///< 1, 2, 4 or 8
+  std::int64_t bits = 4;         ///< 1, 2, 3, 4, 5, 6 or 8
   std::int64_t group_size = -1;  ///< rows of k that share a scale; -1: all
   at::Tensor g_idx;              ///< int32 or int64 [k], or undefined
   /// int16 (read as unsigned), int32 or int64 [k]: packed row i is input feature q_perm[i]. Undefined or all zero: i.

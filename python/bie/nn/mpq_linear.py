@@ -6,7 +6,7 @@ from bie.nn.weight_only import WeightOnlyLinear
 
 
 class MPQLinear(WeightOnlyLinear):
-    """Linear layer with weights of 1, 2, 4 or 8 bits in groups, float activations: ``y = x . W (+ bias)``.
+    """Linear layer with weights of 1 to 6 or 8 bits in groups, float activations: ``y = x . W (+ bias)``.
 
     ``W[r, c] = q[r, c] * scales[g, c] - zeros[g, c]`` (GBA) or ``scales[g, c] * (q[r, c] - z[g, c])`` (``asym``: GPTQ),
     ``g = g_idx[r]`` in any order. Arguments, keys, gradients and errors are those of :class:`WeightOnlyLinear`.

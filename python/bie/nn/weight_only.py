@@ -17,7 +17,7 @@ from bie.nn.state.panels import Panels
 from bie.nn.state.weight_only_state import WeightOnlyState
 from bie.weights.gptq import Coded, coded
 
-_WIDTHS = (1, 2, 4, 8)
+_WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _ACTIVATIONS = ("exact", "int8")
 
@@ -52,7 +52,7 @@ class WeightOnlyLinear(WeightOnlyState):
     Args:
         in_channels: k, any positive number.
         out_channels: n.
-        w_bit: 1, 2, 4 or 8.
+        w_bit: 1, 2, 3, 4, 5, 6 or 8.
         dtype: of scales, zeros and bias: float16, bfloat16 or float32; x may have any of them.
         group_size: rows that share a scale, -1 for all of them.
         use_gba_quant: GBA's files, else GPTQ's (always asymmetric).
@@ -126,7 +126,7 @@ class WeightOnlyLinear(WeightOnlyState):
     def _check_sizes(self) -> None:
         name = type(self).__name__
         if self.w_bit not in _WIDTHS:
-            raise ShapeError(f"{name}: w_bit is {self.w_bit}, 1, 2, 4 or 8 is wanted")
+            raise ShapeError(f"{name}: w_bit is {self.w_bit}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
         for size in ("in_channels", "out_channels"):
             if getattr(self, size) < 1:
                 raise ShapeError(f"{name}: {size} is {getattr(self, size)}, a positive number is wanted")

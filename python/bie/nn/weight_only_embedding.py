@@ -1,4 +1,4 @@
-"""An embedding whose rows are codes of 1 to 8 bits, and the linear that shares its table."""
+"""An embedding whose rows are codes of 1 to 6 or 8 bits, and the linear that shares its table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
-_WIDTHS = (1, 2, 4, 8)
+_WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 _KEYS = ("qweight", "scales", "zeros")
 
 
@@ -48,7 +48,7 @@ class WeightOnlyEmbedding(nn.Module):
 
     Args:
         num_embeddings, embedding_dim: N and D, any positive numbers.
-        bits: 1, 2, 4 or 8.
+        bits: 1, 2, 3, 4, 5, 6 or 8.
         group_size: elements of a row that share a scale, -1 for all.
         padding_idx: a row, from the end where negative, that outputs 0.
         device: where the tensors are made.
@@ -87,7 +87,7 @@ class WeightOnlyEmbedding(nn.Module):
         if num_embeddings < 1 or embedding_dim < 1:
             raise ShapeError(f"{name}: the table is [{num_embeddings}, {embedding_dim}], sizes are positive")
         if bits not in _WIDTHS:
-            raise ValueError(f"{name}: bits is {bits}, 1, 2, 4 or 8 is wanted")
+            raise ValueError(f"{name}: bits is {bits}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
         if group_size != -1 and group_size < 1:
             raise ValueError(f"{name}: group_size is {group_size}, -1 or a positive number is wanted")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bie/data/tensor_files.h"
@@ -16,6 +17,7 @@
 #include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
+#include "cli/support/inspect_weights.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
@@ -161,6 +163,14 @@ void print_tensors(const Json& file) {
 }
 
 void inspect_one(const Arguments& a, const Global& global) {
+  if (const std::optional<Json> weights = weights_json(a.file)) {
+    TORCH_CHECK_VALUE(a.data.empty(), "--data: ", a.file, " is no model of bie");
+    if (global.json)
+      print_json("inspect", *weights);
+    else
+      print_weights(*weights);
+    return;
+  }
   const data::SafetensorsFile file = data::load_safetensors(a.file);
   const Metadata metadata = metadata_of(file);
   const bool checkpoint = is_training_checkpoint(metadata);
@@ -246,7 +256,10 @@ void inspect_two(const Arguments& a, const Global& global) {
 void add_inspect(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("inspect", "What a file holds, layer by layer; how two files differ");
-  command->add_option("file", arguments->file, "a model, a training checkpoint or any safetensors file")->required();
+  command
+      ->add_option("file", arguments->file,
+                   "a model, a training checkpoint, any safetensors file, a GGUF file, or a folder of weights")
+      ->required();
   CLI::Option* diff = takes_file(command->add_option("--diff", arguments->other, "another file to compare with"));
   add_data(*command, arguments->data)
       ->description("measure the share of activations that are clipped, on the test images of this data set")

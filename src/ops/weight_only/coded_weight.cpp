@@ -9,11 +9,11 @@
 namespace bie::ops {
 namespace {
 
-bool is_plain_width(std::int64_t bits) { return bits == 1 || bits == 2 || bits == 4 || bits == 8; }
+bool is_width(std::int64_t bits) { return bits >= 1 && bits <= 8 && bits != 7; }
 
 std::vector<kernels::BitRun> runs_of(const char* op, const WeightArgs& a, std::int64_t k) {
   if (!a.bit_rows.has_value()) {
-    TORCH_CHECK_VALUE(is_plain_width(a.bits), op, ": bits is ", a.bits, ", 1, 2, 4 or 8 is wanted");
+    TORCH_CHECK_VALUE(is_width(a.bits), op, ": bits is ", a.bits, ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
     return {{static_cast<int>(a.bits), k}};
   }
   const at::IntArrayRef list = *a.bit_rows;
@@ -22,7 +22,7 @@ std::vector<kernels::BitRun> runs_of(const char* op, const WeightArgs& a, std::i
   std::vector<kernels::BitRun> runs;
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < list.size(); i += 2) {
-    TORCH_CHECK_VALUE(list[i] >= 1 && list[i] <= 8 && list[i] != 7, op, ": bit_rows has rows of ", list[i],
+    TORCH_CHECK_VALUE(is_width(list[i]), op, ": bit_rows has rows of ", list[i],
                       " bits, 1, 2, 3, 4, 5, 6 or 8 is wanted");
     TORCH_CHECK_VALUE(list[i + 1] >= 0 && list[i + 1] <= k - rows, op, ": the rows of bit_rows are ", list[i + 1],
                       " and more, ", k, " in all are wanted");

@@ -52,7 +52,7 @@ std::int64_t words_for(std::int64_t k, std::int64_t bits, OptInts bit_rows) {
 at::Tensor words_like(const char* op, const at::Tensor& values, std::int64_t bits, OptInts bit_rows) {
   check_float(op, "values", values);
   TORCH_CHECK_VALUE(values.dim() == 2, op, ": values are ", values.sym_sizes(), ", [k, n] is wanted");
-  TORCH_CHECK_VALUE(bits >= 0 && bits <= 8, op, ": bits is ", bits, ", 1, 2, 4 or 8 is wanted");
+  TORCH_CHECK_VALUE(bits >= 0 && bits <= 8, op, ": bits is ", bits, ", 1, 2, 3, 4, 5, 6 or 8 is wanted");
   return at::empty_symint({words_for(fixed_size(values, 0), bits, bit_rows), values.sym_size(1)},
                           values.options().dtype(at::kInt).requires_grad(false));
 }

@@ -1,0 +1,40 @@
+// GGUF files, written; see gguf.h for what they are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bie/formats/coded_rows.h"
+#include "bie/formats/gguf.h"
+
+namespace bie::formats {
+
+/// Codes as blocks of a type, each number as it is: Q4_0, Q4_1, Q8_0, Q1_0, Q2_0 (blocks of 64), TQ2_0.
+/// @param what  begins sentences.
+/// @throws Error where the type cannot hold them: codes of another width or offset, groups that no block divides, rows
+/// that are no whole blocks, a scale or offset that is no 16-bit float, a type that is not written.
+std::vector<std::uint8_t> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& rows);
+
+/// Floats [rows, columns] rounded to blocks of one of these types, as ggml's quantize_row_*_ref does, to the bit.
+/// @throws Error for NaN, infinity, a scale beyond 16-bit floats, rows that are no whole blocks, another type.
+std::vector<std::uint8_t> gguf_rounded(const std::string& what, const GgufType& type, const float* values,
+                                       std::int64_t rows, std::int64_t columns);
+
+/// A tensor to be written; `bytes` are its blocks or elements.
+struct GgufOutput {
+  std::string name;
+  std::vector<std::int64_t> sizes;  ///< the contiguous axis last
+  const GgufType* type;
+  const std::uint8_t* bytes;
+  std::int64_t byte_count;
+};
+
+/// Version 3, tensors in the order given, padded to `general.alignment` (32). The file is written beside `path`,
+/// flushed to disk and renamed, so that a failed write leaves what was at `path`.
+/// @throws Error, one sentence naming the file and the tensor: a name twice, more than 4 axes, bytes that do not fit.
+void save_gguf(const std::string& path, const std::map<std::string, GgufValue>& metadata,
+               const std::vector<GgufOutput>& tensors);
+
+}  // namespace bie::formats

@@ -1,0 +1,205 @@
+"""Folders of safetensors with weight-only layers, GPTQ's and GreenBit's: docs/spec/files.md."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bie._operators import ops
+from bie.errors import ShapeError
+from bie.nn import MBWQLinear, MPQLinear, WeightOnlyLinear
+
+
+@dataclass(frozen=True, repr=False)
+class CodedLayer:
+    """A weight-only linear of a folder.
+
+    Attributes:
+        name: the tensors' names up to the last dot.
+        kind: ``"gptq"`` (``z`` is stored minus one), ``"gptq2"`` (as it is), ``"gba"`` and ``"mbwq"`` (GreenBit's
+            legacy and layer-mix), ``"mixed"`` (rows of several widths: channel-mix, EXL2's way).
+        bits: of a code; 0 of mixed rows.
+        in_features, out_features, group_size: k, n and the rows that share a scale.
+        tensors: as the file has them, by the rest of their names.
+    """
+
+    name: str
+    kind: str
+    bits: int
+    in_features: int
+    out_features: int
+    group_size: int
+    tensors: dict[str, Tensor]
+    _facts: dict[str, Any]
+
+    def __repr__(self) -> str:
+        sizes = f"{self.in_features}, {self.out_features}, bits={self.bits}, group_size={self.group_size}"
+        return f"CodedLayer({self.name!r}, {self.kind}, {sizes})"
+
+    def linear(self, dtype: torch.dtype | None = None, *, requires_grad: bool = False) -> WeightOnlyLinear:
+        """The layer, prepared and in evaluation mode: ``MPQLinear``, or ``MBWQLinear`` where rows are permuted.
+
+        Args:
+            dtype: of scales, zeros and bias; by default the scales' own.
+            requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
+        """
+        make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
+        floats = [t for t in self.tensors.values() if t.is_floating_point()]
+        layer = make(dtype or floats[0].dtype, requires_grad)
+        layer.prepare_params()
+        return layer.eval()
+
+    def _common(self, dtype: torch.dtype, requires_grad: bool) -> dict[str, Any]:
+        return {
+            **{"in_channels": self.in_features, "out_channels": self.out_features, "dtype": dtype},
+            **{"group_size": self.group_size, "disable_bias": "bias" not in self.tensors},
+            "requires_grad": requires_grad,
+        }
+
+    def _index(self) -> Tensor:
+        rows = torch.arange(self.in_features, dtype=torch.int32)
+        return self.tensors.get("g_idx", rows // self.group_size)
+
+    def _gptq(self, dtype: torch.dtype, requires_grad: bool) -> MPQLinear:
+        state = {**self.tensors, "g_idx": self._index()}
+        symmetric = False
+        if self.kind == "gptq2":
+            zeros = ops.unpack_words(state.pop("qzeros"), self.bits, self.out_features, 1)
+            if symmetric := bool((zeros == 0).any()):  # whole zeros of a layer begin at 1
+                dtype = torch.float32
+                state["zeros"] = zeros * state["scales"].float()
+            else:
+                state["qzeros"] = ops.pack_words(zeros - 1, self.bits, 1)
+        layer = MPQLinear(w_bit=self.bits, use_gba_quant=symmetric, **self._common(dtype, requires_grad))
+        layer.load_state_dict(state)
+        return layer
+
+    def _gba(self, dtype: torch.dtype, requires_grad: bool) -> MPQLinear:
+        facts = self._facts
+        layer = MPQLinear(
+            w_bit=self.bits,
+            dq_group_size=facts["scale_group"] or -1,
+            dq_mode=1 if facts["by_column"] else 2,
+            asym=facts["whole_zeros"],
+            **self._common(dtype, requires_grad),
+        )
+        layer.load_state_dict({**self.tensors, "g_idx": self._index()})
+        return layer
+
+    def _permuted(self, dtype: torch.dtype, requires_grad: bool) -> MBWQLinear:
+        mixed = self.kind == "mixed"
+        tensors = {"channel_scale": torch.ones(1, 1, self.in_features), **self.tensors}
+        sizes = {"groups": tensors["scales"].size(0), "rows_packed": tensors["qweight"].size(0)} if mixed else {}
+        common = self._common(dtype, requires_grad)
+        layer = MBWQLinear(w_bit=4 if mixed else self.bits, use_mbw=mixed, **sizes, **common)
+        layer.load_state_dict(tensors)
+        return layer
+
+
+@dataclass(frozen=True, repr=False)
+class WeightsFolder:
+    """The layers and the other tensors of a folder.
+
+    Attributes:
+        path: of the folder or the file.
+        layers: the weight-only linears by name.
+        tensors: all other tensors by name.
+        configs: ``config.json``, ``quantize_config.json`` and ``quant_strategy.json``, where they are there.
+    """
+
+    path: str
+    layers: dict[str, CodedLayer]
+    tensors: dict[str, Tensor]
+    configs: dict[str, Any]
+
+    def __getitem__(self, name: str) -> CodedLayer:
+        try:
+            return self.layers[name]
+        except KeyError:
+            raise KeyError(f"{self.path} has no weight-only layer {name!r}") from None
+
+    def __repr__(self) -> str:
+        return f"WeightsFolder({self.path!r}, {len(self.layers)} layers, {len(self.tensors)} other tensors)"
+
+    def load_into(self, model: nn.Module, *, requires_grad: bool = False) -> None:
+        """Puts the weight-only layers where ``model`` has ``nn.Linear`` of their names, and loads all other tensors.
+
+        The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
+        tensors. Nothing is changed where a name or a size does not fit.
+
+        Raises:
+            ValueError: a layer of the file that the model lacks or that is no ``nn.Linear`` there.
+            RuntimeError: other tensors that are missing, unexpected or of another size, as ``load_state_dict`` says.
+        """
+        modules = dict(model.named_modules())
+        for name, coded in self.layers.items():
+            found = modules.get(name)
+            if not isinstance(found, nn.Linear):
+                what = "none" if found is None else f"a {type(found).__name__}"
+                raise ValueError(f"load_into: {self.path} has the linear {name!r}, the model has {what}")
+            if (found.in_features, found.out_features) != (coded.in_features, coded.out_features):
+                raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
+        new = {name: coded.linear(requires_grad=requires_grad) for name, coded in self.layers.items()}
+        _check_rest(model, self.layers, self.tensors)
+        model.load_state_dict(self.tensors, strict=False, assign=True)
+        for name, layer in new.items():
+            parent, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, layer)
+        for tied in getattr(model, "_tied_weights_keys", None) or ():
+            if tied not in self.tensors and hasattr(model, "tie_weights"):
+                model.tie_weights()
+                break
+
+
+def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> None:
+    own = {
+        key: value for key, value in model.state_dict(keep_vars=True).items() if key.rpartition(".")[0] not in layers
+    }
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    # A parameter under two names is in files under one of them.
+    there = {id(own[key]) for key in own if key in tensors}
+    wrong = [f"missing {key}" for key in own if key not in tensors and id(own[key]) not in there and key not in tied]
+    wrong += [f"unexpected {key}" for key in tensors if key not in own]
+    for key in tensors:
+        if key in own and own[key].shape != tensors[key].shape:
+            wrong.append(f"{key} is {list(tensors[key].shape)}, {list(own[key].shape)} is wanted")
+    if wrong:
+        more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
+        raise RuntimeError(f"load_into: the tensors do not fit the model: {'; '.join(wrong[:8])}{more}")
+
+
+def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
+    """Maps the safetensors files of a folder (or one file) and tells its weight-only layers by what they hold.
+
+    GPTQ (v1 and v2, act-order, 2, 3, 4 and 8 bits) and GreenBit's legacy, layer-mix and channel-mix files. Models are
+    not fetched: give the path of a folder.
+
+    Raises:
+        ValueError: one sentence that names the file and the tensor; a format that is not read, by its name.
+    """
+    path = os.fspath(path)
+    head, parts = ops.weights_folder_read(path)
+    facts = json.loads(head)
+
+    def arrays(described: dict[str, Any]) -> dict[str, Tensor]:
+        return {
+            name: parts[a["bytes"]].view(getattr(torch, a["element"])).view(a["shape"]) for name, a in described.items()
+        }
+
+    layers = {
+        name: CodedLayer(
+            name,
+            *(f[key] for key in ("kind", "bits", "in_features", "out_features", "group_size")),
+            arrays(f["tensors"]),
+            f,
+        )
+        for name, f in facts["layers"].items()
+    }
+    configs = {name: json.loads(text) for name, text in facts["configs"].items()}
+    return WeightsFolder(path, layers, arrays(facts["tensors"]), configs)

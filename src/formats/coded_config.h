@@ -1,0 +1,56 @@
+// What the configurations beside a model say of its weight-only layers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bie/formats/weights_folder.h"
+
+namespace bie::formats {
+
+/// An entry of quant_strategy.json: widths, falling, with their shares of the rows and their groups.
+struct Strategy {
+  std::vector<int> bits;
+  std::vector<double> shares;
+  std::vector<std::int64_t> groups;
+};
+
+/// Widths and group sizes, the likeliest first; -1 is a group of all rows.
+struct Told {
+  std::vector<int> bits;
+  std::vector<std::int64_t> groups;
+};
+
+struct CodedConfig {
+  bool act_order = false;
+  std::set<std::string> tables;  ///< names of embeddings, of our own files
+  bool zeros_as_they_are = false;  ///< checkpoint_format "gptq_v2"
+  /// By block ("model.layers.0") and linear ("q_proj").
+  std::map<std::string, std::map<std::string, Strategy>> strategies;
+
+  /// @throws Error for a quant_method or checkpoint_format that is not read, by its name, for JSON that is none and for
+  /// two configurations that contradict each other.
+  explicit CodedConfig(const WeightsFolder& folder);
+
+  /// What holds of a layer: the first entry of `dynamic` whose pattern its name begins with, then what holds of all.
+  Told told(const std::string& layer) const;
+  /// Of a layer "model.layers.0.self_attn.q_proj".
+  std::optional<Strategy> strategy_of(const std::string& layer) const;
+
+ private:
+  void add_own(const WeightsFolder& folder, const std::string& text);
+  void add_overrides(const WeightsFolder& folder, const std::string& file, const nlohmann::json& dynamic);
+
+  Told all_;
+  std::vector<std::pair<std::regex, Told>> overrides_;
+  std::map<std::string, Told> own_;  ///< by the names of layers, of our own files
+};
+
+}  // namespace bie::formats

@@ -1,0 +1,356 @@
+#include "bie/formats/coded_layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+#include "bie/formats/error.h"
+#include "formats/coded_config.h"
+
+namespace bie::formats {
+namespace {
+
+std::int64_t words(std::int64_t values, int bits) { return (values * bits + 31) / 32; }
+std::int64_t parts_of(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
+
+/// Whole bytes of an array are read only where it is dense, as those of safetensors are.
+template <class T, class Test>
+bool all_of(const Array& array, const Test& test) {
+  const T* data = array.data<T>();
+  return std::all_of(data, data + array.count(), test);
+}
+
+bool is_finite(const Array& array) {
+  constexpr auto exponent = [](std::uint16_t bits, std::uint16_t mask) { return (bits & mask) != mask; };
+  switch (array.element) {
+    case Element::f16: return all_of<std::uint16_t>(array, [&](auto v) { return exponent(v, 0x7c00); });
+    case Element::bf16: return all_of<std::uint16_t>(array, [&](auto v) { return exponent(v, 0x7f80); });
+    case Element::f32: return all_of<float>(array, [](float v) { return std::isfinite(v); });
+    default: return true;
+  }
+}
+
+/// The tensors of one layer, taken out of the folder's.
+class Parts {
+ public:
+  Parts(const WeightsFolder& folder, std::string name) : folder_(folder), name_(std::move(name)) {}
+
+  const Array* find(const char* key) const {
+    const auto found = folder_.arrays.find(name_ + "." + key);
+    return found == folder_.arrays.end() ? nullptr : &found->second;
+  }
+  bool has(const char* key) const { return find(key) != nullptr; }
+
+  template <class... Text>
+  [[noreturn]] void fail(const char* key, const Text&... text) const {
+    const std::string tensor = name_ + "." + key;
+    const auto file = folder_.files.find(tensor);
+    fail_file("weights", file == folder_.files.end() ? folder_.path : file->second, "tensor ", in_quotes(tensor), " ",
+              text...);
+  }
+
+  /// A matrix, or an array of another rank, of one of these elements.
+  const Array& need(const char* key, std::size_t rank, std::initializer_list<Element> elements) const {
+    const Array* array = find(key);
+    if (array == nullptr) fail(key, "is missing");
+    const bool fits =
+        array->sizes.size() == rank && std::find(elements.begin(), elements.end(), array->element) != elements.end();
+    if (!fits)
+      fail(key, "is ", formats::name(array->element), " ", listed(array->sizes), ", which is not what a layer has");
+    return *array;
+  }
+  const Array& floats(const char* key, const std::vector<std::int64_t>& sizes) const {
+    const Array& array = need(key, sizes.size(), {Element::f16, Element::bf16, Element::f32});
+    if (array.sizes != sizes) fail(key, "is ", listed(array.sizes), ", ", listed(sizes), " is wanted");
+    if (!is_finite(array)) fail(key, "holds NaN or infinity");
+    return array;
+  }
+
+  const std::string& name() const { return name_; }
+
+ private:
+  const WeightsFolder& folder_;
+  std::string name_;
+};
+
+void check_index(const Parts& p, const Array& g_idx, std::int64_t groups) {
+  if (!all_of<std::int32_t>(g_idx, [groups](std::int32_t g) { return g >= 0 && g < groups; }))
+    p.fail("g_idx", "holds groups outside [0, ", groups - 1, "]");
+}
+
+/// The size of a group, which makes so many groups of k rows: as many rows as the first group has, or what the
+/// configuration says, or all groups being as equal as can be.
+std::int64_t group_of(const Parts& p, std::int64_t k, std::int64_t groups, const Array* g_idx,
+                      std::vector<std::int64_t> told) {
+  if (g_idx != nullptr && groups > 1)
+    told.insert(told.begin(), std::count(g_idx->data<std::int32_t>(), g_idx->data<std::int32_t>() + k, 0));
+  if (groups > 0) told.insert(told.end(), {parts_of(k, groups), k / groups});
+  for (const std::int64_t size : told) {
+    const std::int64_t rows = size == -1 ? k : size;
+    if (rows > 0 && parts_of(k, rows) == groups) return rows;
+  }
+  p.fail("scales", "has ", groups, " groups, which no group size makes of ", k, " rows");
+}
+
+/// Sizes of qweight [words, n] and scales [groups, n].
+struct Sizes {
+  std::int64_t words, n, groups;
+};
+
+Sizes sizes_of(const Parts& p, const Array& qweight, const char* scales) {
+  const Array& s = p.need(scales, 2, {Element::f16, Element::bf16, Element::f32});
+  const Sizes sizes{qweight.sizes[0], qweight.sizes[1], s.sizes[0]};
+  if (sizes.words < 1 || sizes.n < 1 || sizes.groups < 1)
+    p.fail("qweight", "is ", listed(qweight.sizes), ", which is empty");
+  if (s.sizes[1] != sizes.n)
+    p.fail("qweight", "is ", listed(qweight.sizes), " and its ", scales, " ", listed(s.sizes),
+           ": not GPTQ's, whose columns are outputs in both (AWQ packs outputs); it is not read");
+  p.floats(scales, {sizes.groups, sizes.n});
+  return sizes;
+}
+
+void add_bias(const Parts& p, std::int64_t n, CodedLayer* layer) {
+  if (!p.has("bias")) return;
+  const Array& bias = p.floats("bias", {n});
+  // BITorch Engine's files hold one of zeros where the layer has none.
+  const auto* bytes = bias.bytes->data;
+  const std::int64_t count = n * size_of(bias.element);
+  if (std::any_of(bytes, bytes + count, [](std::uint8_t b) { return b != 0; })) layer->tensors["bias"] = bias;
+}
+
+// Of GPTQ's files; ours say which of all widths they have.
+constexpr int gptq_widths[] = {4, 8, 2, 3};
+bool is_width(int bits) { return bits >= 1 && bits <= 8 && bits != 7; }
+
+CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
+  const Array& qweight = p.need("qweight", 2, {Element::i32});
+  const Sizes sizes = sizes_of(p, qweight, "scales");
+  const Array& qzeros = p.need("qzeros", 2, {Element::i32});
+  const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
+  CodedLayer layer;
+  layer.kind = config.zeros_as_they_are ? CodedLayer::Kind::gptq2 : CodedLayer::Kind::gptq;
+  const Told told = config.told(p.name());
+  std::vector<int> widths = told.bits;
+  widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
+  for (const int bits : widths) {
+    const std::int64_t k = g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits;
+    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words || qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
+      continue;
+    layer.bits = bits;
+    layer.in_features = k;
+    break;
+  }
+  if (layer.bits == 0)
+    p.fail("qweight", "is ", listed(qweight.sizes), ", its scales ", listed({sizes.groups, sizes.n}), ", its qzeros ",
+           listed(qzeros.sizes), g_idx != nullptr ? ", its g_idx " + listed(g_idx->sizes) : "",
+           ": no weight of 2, 3, 4 or 8 bits");
+  layer.out_features = sizes.n;
+  layer.group = group_of(p, layer.in_features, sizes.groups, g_idx, told.groups);
+  if (g_idx == nullptr && config.act_order) p.fail("g_idx", "is missing, which act-order (desc_act) wants");
+  if (g_idx != nullptr) {
+    check_index(p, *g_idx, sizes.groups);
+    layer.tensors["g_idx"] = *g_idx;
+  }
+  layer.tensors["qweight"] = qweight;
+  layer.tensors["qzeros"] = qzeros;
+  layer.tensors["scales"] = *p.find("scales");
+  add_bias(p, sizes.n, &layer);
+  return layer;
+}
+
+/// Input features: as many as there are entries of an index, or what the strategy's width makes of the words.
+std::int64_t features_of(const Parts& p, const char* index, std::int64_t rows, const CodedConfig& config) {
+  if (const Array* array = p.find(index)) {
+    if (array->sizes.size() != 1) p.fail(index, "is ", listed(array->sizes), ", one axis is wanted");
+    return array->sizes[0];
+  }
+  const std::optional<Strategy> strategy = config.strategy_of(p.name());
+  const Told told = config.told(p.name());
+  const int bits = strategy ? strategy->bits[0] : told.bits.empty() ? 0 : told.bits[0];
+  if (bits < 1)
+    p.fail("qweight", "has ", rows, " rows of words, and neither ", index,
+           " nor a configuration says of how many bits");
+  return rows * 32 / bits;
+}
+
+CodedLayer permuted_layer(const Parts& p, const CodedConfig& config) {
+  const Array& qweight = p.need("qweight", 2, {Element::i32});
+  const Array& q_perm = p.need("q_perm", 1, {Element::i16});
+  const Sizes sizes = sizes_of(p, qweight, "scales");
+  CodedLayer layer;
+  layer.kind = p.has("q_groups") ? CodedLayer::Kind::mixed : CodedLayer::Kind::mbwq;
+  const std::int64_t k = layer.in_features = q_perm.sizes[0];
+  layer.out_features = sizes.n;
+  const std::optional<Strategy> strategy = config.strategy_of(p.name());
+  if (layer.kind == CodedLayer::Kind::mixed) {
+    const Array& q_groups = p.need("q_groups", 1, {Element::i16});
+    if (q_groups.sizes[0] != 2 * sizes.groups)
+      p.fail("q_groups", "is ", listed(q_groups.sizes), ", ", listed({2 * sizes.groups}), " is wanted");
+    if (strategy) {
+      const std::vector<std::int64_t> rows = mixed_widths(k, strategy->shares, strategy->groups);
+      std::int64_t groups = 0, packed = 0;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        groups += rows[i] / strategy->groups[i];
+        packed += rows[i] / 32 * strategy->bits[i];
+      }
+      if (groups != sizes.groups || packed != sizes.words)
+        p.fail("qweight", "has ", sizes.groups, " groups in ", sizes.words,
+               " rows of words, quant_strategy.json makes ", groups, " in ", packed);
+    }
+    layer.tensors["q_groups"] = q_groups;
+    layer.group = k;
+  } else {
+    for (const int bits : {2, 4})
+      if (k > 0 && words(k, bits) == sizes.words) layer.bits = bits;
+    if (layer.bits == 0)
+      p.fail("qweight", "has ", sizes.words, " rows of words for ", k, " features: neither 2 nor 4 bits");
+    layer.group = group_of(p, k, sizes.groups, nullptr, strategy ? strategy->groups : config.told(p.name()).groups);
+  }
+  layer.tensors["qweight"] = qweight;
+  layer.tensors["q_perm"] = q_perm;
+  layer.tensors["scales"] = *p.find("scales");
+  layer.tensors["zeros"] = p.floats("zeros", {sizes.groups, sizes.n});
+  if (p.has("channel_scale")) layer.tensors["channel_scale"] = p.floats("channel_scale", {1, 1, k});
+  add_bias(p, sizes.n, &layer);
+  return layer;
+}
+
+/// Columns that share a scale of scales, where the parts alone are known: 32, as all published models have it, or
+/// another power of two, or all parts being as equal as can be.
+std::int64_t scale_group_of(std::int64_t n, std::int64_t parts) {
+  if (parts < 1) return 0;
+  for (const std::int64_t size : {32, 1, 2, 4, 8, 16, 64, 128, 256})
+    if (parts_of(n, size) == parts) return size;
+  return parts_of(n, parts);
+}
+
+CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
+  const Array& qweight = p.need("qweight", 2, {Element::i32});
+  CodedLayer layer;
+  layer.kind = CodedLayer::Kind::gba;
+  const std::int64_t n = layer.out_features = qweight.sizes[1], rows = qweight.sizes[0];
+  const std::int64_t k = layer.in_features = features_of(p, "g_idx", rows, config);
+  const Told told = config.told(p.name());
+  const std::int64_t whole = k > 0 ? rows * 32 / k : 0;
+  if (!told.bits.empty() && k > 0 && words(k, told.bits[0]) == rows)
+    layer.bits = told.bits[0];
+  else if (whole <= 8)
+    layer.bits = static_cast<int>(whole);
+  if (!is_width(layer.bits) || words(k, layer.bits) != rows || n < 1)
+    p.fail("qweight", "is ", listed(qweight.sizes), " for ", k, " features: no weight of 1, 2, 3, 4, 5, 6 or 8 bits");
+  layer.tensors["qweight"] = qweight;
+  layer.whole_zeros = p.has("qzeros") && !p.has("qstatistic");
+  const char* const codes = p.has("qstatistic") ? "qstatistic" : p.has("qscales") ? "qscales" : nullptr;
+  std::int64_t groups = 0;
+  if (codes != nullptr) {
+    const Array& statistic = *p.find(codes);
+    if (statistic.element != Element::u8 || statistic.sizes.size() < 2)
+      p.fail(codes, "is ", name(statistic.element), " ", listed(statistic.sizes), ", bytes a group are wanted");
+    groups = statistic.sizes[0];
+    const Array& outer = p.need("qscales_scales", 3, {Element::f16, Element::bf16, Element::f32});
+    layer.by_column = outer.sizes[0] == 1 && outer.sizes[1] == n && n > 1 && groups > 1;
+    layer.scale_group = statistic.sizes.size() == 3 ? statistic.sizes[2] : scale_group_of(n, outer.sizes[1]);
+    if (groups < 1 || layer.scale_group < 1) p.fail(codes, "is ", listed(statistic.sizes), ", which is empty");
+    layer.tensors[codes] = statistic;
+    for (const char* key : {"qscales_zeros", "qscales_scales"}) layer.tensors[key] = p.floats(key, outer.sizes);
+    if (layer.whole_zeros) layer.tensors["qzeros"] = p.need("qzeros", 2, {Element::i32});
+    if (p.has("qstatistic"))
+      for (const char* key : {"qzeros_zeros", "qzeros_scales"})
+        layer.tensors[key] = p.floats(key, {groups, parts_of(n, layer.scale_group), 1});
+  } else {
+    groups = sizes_of(p, qweight, "scales").groups;
+  }
+  // Wide groups are read as they are, though a file may hold both.
+  for (const char* key : {"scales", "zeros"})
+    if (p.has(key)) layer.tensors[key] = p.floats(key, {groups, n});
+  const std::optional<Strategy> strategy = config.strategy_of(p.name());
+  const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
+  if (g_idx != nullptr) {
+    check_index(p, *g_idx, groups);
+    layer.tensors["g_idx"] = *g_idx;
+  }
+  layer.group = group_of(p, k, groups, g_idx, strategy ? strategy->groups : config.told(p.name()).groups);
+  add_bias(p, n, &layer);
+  return layer;
+}
+
+CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
+  const Array& qweight = p.need("qweight", 2, {Element::i32});
+  const Array& scales = p.need("scales", 2, {Element::f16, Element::bf16, Element::f32});
+  const Told told = config.told(p.name());
+  CodedLayer layer;
+  layer.kind = CodedLayer::Kind::table;
+  layer.bits = told.bits[0];
+  layer.group = told.groups[0];
+  layer.out_features = qweight.sizes[0];
+  // A group is given, or the row is one.
+  layer.in_features = layer.group > 0 ? std::min(qweight.sizes[1] * 32 / layer.bits, scales.sizes[1] * layer.group) : 0;
+  if (layer.out_features < 1 || layer.in_features < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
+      parts_of(layer.in_features, layer.group) != scales.sizes[1])
+    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ", layer.bits,
+           " bits in groups of ", layer.group);
+  layer.tensors["qweight"] = qweight;
+  for (const char* key : {"scales", "zeros"}) layer.tensors[key] = p.floats(key, scales.sizes);
+  return layer;
+}
+
+/// Names that only other formats have; what they are called.
+struct Foreign {
+  std::string_view part;  ///< of a tensor's name
+  std::string_view format;
+};
+constexpr Foreign foreign_tensors[] = {
+    {".q_scale_max", "ExLlamaV2's EXL2"},     {".q_invperm", "ExLlamaV2's EXL2"},
+    {".weight_packed", "compressed-tensors"}, {".weight.quant_state.", "bitsandbytes (nf4 or fp4)"},
+    {".weight.quant_map", "bitsandbytes"},    {".weight.absmax", "bitsandbytes"},
+    {".weight.SCB", "bitsandbytes (int8)"},   {".trellis", "ExLlamaV3's EXL3"},
+};
+
+void check_foreign(const WeightsFolder& folder) {
+  for (const auto& [tensor, array] : folder.arrays)
+    for (const Foreign& f : foreign_tensors)
+      if (tensor.find(f.part) != std::string::npos)
+        fail_file("weights", folder.files.count(tensor) > 0 ? folder.files.at(tensor) : folder.path, "tensor ",
+                  in_quotes(tensor), " is of ", f.format, ", which is not read; GPTQ's, GreenBit's and GGUF files are");
+}
+
+}  // namespace
+
+std::vector<std::int64_t> mixed_widths(std::int64_t k, const std::vector<double>& shares,
+                                       const std::vector<std::int64_t>& groups) {
+  std::vector<std::int64_t> rows;
+  std::int64_t left = k;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const bool last = i + 1 == shares.size();
+    const auto whole = static_cast<std::int64_t>(static_cast<double>(k) * shares[i]);
+    rows.push_back(last ? left : std::max<std::int64_t>(1, whole / groups[i]) * groups[i]);
+    left -= rows.back();
+  }
+  return rows;
+}
+
+CodedModel coded_layers(const WeightsFolder& folder) {
+  const CodedConfig config(folder);
+  check_foreign(folder);
+  CodedModel model;
+  constexpr std::string_view end = ".qweight";
+  for (const auto& [tensor, array] : folder.arrays) {
+    if (!tensor.ends_with(end) || array.element != Element::i32) continue;
+    const std::string layer_name = tensor.substr(0, tensor.size() - end.size());
+    const Parts parts(folder, layer_name);
+    const bool gba = parts.has("qstatistic") || parts.has("qscales") || !parts.has("qzeros");
+    model.layers.emplace(layer_name, config.tables.count(layer_name) > 0 ? table_layer(parts, config)
+                                     : parts.has("q_perm") ? permuted_layer(parts, config)
+                                     : gba               ? gba_layer(parts, config)
+                                                         : gptq_layer(parts, config));
+  }
+  for (const auto& [tensor, array] : folder.arrays) {
+    const std::size_t dot = tensor.rfind('.');
+    if (dot == std::string::npos || model.layers.count(tensor.substr(0, dot)) == 0) model.rest.emplace(tensor, array);
+  }
+  return model;
+}
+
+}  // namespace bie::formats

@@ -1,0 +1,194 @@
+// Codes and floats as blocks of GGUF's types.
+// Source: quantize_row_*_ref of ggml's ggml-quants.c; docs/spec/files.md#writing.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+#include "bie/formats/error.h"
+#include "bie/formats/gguf_writer.h"
+#include "formats/half.h"
+
+namespace bie::formats {
+namespace {
+
+using Byte = std::uint8_t;
+
+void put_half(float value, Byte* to) {
+  const std::uint16_t half = half_of_float(value);
+  to[0] = static_cast<Byte>(half);
+  to[1] = static_cast<Byte>(half >> 8);
+}
+
+void put_nibbles(const Byte* codes, Byte* to) {
+  for (int i = 0; i < 16; ++i) to[i] = static_cast<Byte>(codes[i] | codes[16 + i] << 4);
+}
+
+/// Puts codes, a scale and an offset into a block; scales are 16-bit floats already.
+using CloseBlock = void (*)(const Byte* codes, float s, float z, Byte* to);
+
+void close_q4_0(const Byte* codes, float s, float /*z*/, Byte* to) {
+  put_half(s, to);
+  put_nibbles(codes, to + 2);
+}
+
+void close_q4_1(const Byte* codes, float s, float z, Byte* to) {
+  put_half(s, to);
+  put_half(-z, to + 2);
+  put_nibbles(codes, to + 4);
+}
+
+void close_q8_0(const Byte* codes, float s, float /*z*/, Byte* to) {
+  put_half(s, to);
+  for (int i = 0; i < 32; ++i) to[2 + i] = codes[i] ^ 0x80;
+}
+
+void close_q1_0(const Byte* codes, float /*s*/, float z, Byte* to) {
+  put_half(z, to);
+  for (int i = 0; i < 128; ++i) to[2 + i / 8] = static_cast<Byte>(to[2 + i / 8] | codes[i] << (i % 8));
+}
+
+void close_q2_0(const Byte* codes, float s, float /*z*/, Byte* to) {
+  put_half(s, to);
+  for (int i = 0; i < 64; ++i) to[2 + i / 4] = static_cast<Byte>(to[2 + i / 4] | codes[i] << (i % 4 * 2));
+}
+
+void close_tq2_0(const Byte* codes, float s, float /*z*/, Byte* to) {
+  for (int i = 0; i < 256; ++i) {
+    Byte& byte = to[i / 128 * 32 + i % 32];
+    byte = static_cast<Byte>(byte | codes[i] << (i / 32 % 4 * 2));
+  }
+  put_half(s, to + 64);
+}
+
+/// Codes of the floats of a block, its scale and offset before they become 16-bit floats.
+using RoundBlock = void (*)(const float* x, Byte* codes, float* s, float* z);
+
+/// 0 where there is none: then every code is that of 0.
+float reciprocal(float d) {
+  const float inverse = 1.0f / d;
+  return std::isfinite(inverse) ? inverse : 0.0f;
+}
+
+/// The number of the greatest size, the first of several.
+float widest(const float* x, int count) {
+  float found = 0;
+  for (int i = 0; i < count; ++i)
+    if (std::fabs(x[i]) > std::fabs(found)) found = x[i];
+  return found;
+}
+
+void round_q4_0(const float* x, Byte* codes, float* s, float* /*z*/) {
+  *s = widest(x, 32) / -8;
+  const float inverse = reciprocal(*s);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(std::min(15, static_cast<int>(x[i] * inverse + 8.5f)));
+}
+
+void round_q4_1(const float* x, Byte* codes, float* s, float* z) {
+  const auto [least, most] = std::minmax_element(x, x + 32);
+  *s = (*most - *least) / 15;
+  *z = -*least;
+  const float inverse = reciprocal(*s);
+  for (int i = 0; i < 32; ++i)
+    codes[i] = static_cast<Byte>(std::min(15, static_cast<int>((x[i] - *least) * inverse + 0.5f)));
+}
+
+void round_q8_0(const float* x, Byte* codes, float* s, float* /*z*/) {
+  *s = std::fabs(widest(x, 32)) / 127;
+  const float inverse = reciprocal(*s);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(static_cast<int>(std::round(x[i] * inverse)) + 128);
+}
+
+void round_q1_0(const float* x, Byte* codes, float* s, float* z) {
+  float sum = 0;
+  for (int i = 0; i < 128; ++i) sum += std::fabs(x[i]);
+  *z = sum / 128;
+  *s = 2 * *z;
+  for (int i = 0; i < 128; ++i) codes[i] = x[i] >= 0 ? 1 : 0;
+}
+
+/// -1, 0 and 1 times the greatest size.
+template <int weights>
+void round_ternary(const float* x, Byte* codes, float* s, float* /*z*/) {
+  *s = std::fabs(widest(x, weights));
+  const float inverse = reciprocal(*s);
+  for (int i = 0; i < weights; ++i) codes[i] = static_cast<Byte>(static_cast<int>(std::round(x[i] * inverse)) + 1);
+}
+
+struct Writer {
+  std::string_view name;
+  CloseBlock close;
+  RoundBlock round;
+};
+constexpr Writer writers[] = {{"Q4_0", close_q4_0, round_q4_0},        {"Q4_1", close_q4_1, round_q4_1},
+                              {"Q8_0", close_q8_0, round_q8_0},        {"Q1_0", close_q1_0, round_q1_0},
+                              {"Q2_0", close_q2_0, round_ternary<64>}, {"TQ2_0", close_tq2_0, round_ternary<256>}};
+constexpr int most_weights = 256;
+
+const Writer& writer_of(const std::string& what, const GgufType& type, std::int64_t columns) {
+  const auto* found =
+      std::find_if(std::begin(writers), std::end(writers), [&](auto& w) { return w.name == type.name; });
+  if (found == std::end(writers))
+    throw Error(joined(what, ": ", type.name, " is not written; Q4_0, Q4_1, Q8_0, Q1_0, Q2_0 and TQ2_0 are"));
+  if (columns % type.weights != 0)
+    throw Error(joined(what, ": rows of ", columns, " are no whole number of blocks of ", type.weights, ", as ",
+                       type.name, " has them"));
+  return *found;
+}
+
+bool is_half(float value) { return float_of_half(half_of_float(value)) == value; }
+
+}  // namespace
+
+std::vector<Byte> gguf_blocks(const std::string& what, const GgufType& type, const CodedRows& w) {
+  const Writer& writer = writer_of(what, type, w.columns);
+  if (w.bits != type.bits || w.zeros.empty() != (type.zero != 0) || (type.zero != 0 && w.zero != type.zero))
+    throw Error(joined(what, ": codes of ", w.bits, " bits with ", w.zeros.empty() ? "whole" : "float",
+                       " zeros are not those of ", type.name, ", which has ", type.bits, " bits and ",
+                       type.zero == 0 ? "float zeros" : joined("the zero ", type.zero)));
+  if (w.group % type.weights != 0 && w.group < w.columns)
+    throw Error(joined(what, ": groups of ", w.group, " are no whole blocks of ", type.weights, " weights"));
+  // Groups that are wider than a block are written as several equal ones.
+  std::vector<Byte> blocks(static_cast<std::size_t>(w.rows * (w.columns / type.weights) * type.bytes), 0);
+  Byte* to = blocks.data();
+  Byte codes[most_weights];
+  for (std::int64_t r = 0; r < w.rows; ++r)
+    for (std::int64_t c = 0; c < w.columns; c += type.weights, to += type.bytes) {
+      const auto g = static_cast<std::size_t>(r * w.groups() + c / w.group);
+      const float s = w.scales[g], z = w.zeros.empty() ? 0.0f : w.zeros[g];
+      const bool signs = type.name == "Q1_0";
+      if (signs && s != 2 * z)
+        throw Error(joined(what, ": row ", r, " has the scale ", s, " and the zero ", z,
+                           ", Q1_0 wants a scale of twice the zero"));
+      if ((!signs && !is_half(s)) || !is_half(z))
+        throw Error(joined(what, ": row ", r, " has the scale ", s, " and the zero ", z, ", which ", type.name,
+                           " holds as 16-bit floats: they would be rounded"));
+      for (std::int64_t i = 0; i < type.weights; ++i)
+        codes[i] = static_cast<Byte>(code_at(w.words.data() + r * w.row_words(), w.bits, c + i));
+      writer.close(codes, s, z, to);
+    }
+  return blocks;
+}
+
+std::vector<Byte> gguf_rounded(const std::string& what, const GgufType& type, const float* values, std::int64_t rows,
+                               std::int64_t columns) {
+  const Writer& writer = writer_of(what, type, columns);
+  const std::int64_t count = rows * columns;
+  if (!std::all_of(values, values + count, [](float v) { return std::isfinite(v); }))
+    throw Error(joined(what, ": the values hold NaN or infinity"));
+  std::vector<Byte> blocks(static_cast<std::size_t>(count / type.weights * type.bytes), 0);
+  Byte* to = blocks.data();
+  Byte codes[most_weights];
+  for (std::int64_t i = 0; i < count; i += type.weights, to += type.bytes) {
+    float s = 0, z = 0;
+    writer.round(values + i, codes, &s, &z);
+    if (!std::isfinite(float_of_half(half_of_float(s))) && type.name != "Q1_0")
+      throw Error(joined(what, ": a block's scale of ", s, " is beyond 16-bit floats"));
+    if (!std::isfinite(float_of_half(half_of_float(z))))
+      throw Error(joined(what, ": a block's offset of ", z, " is beyond 16-bit floats"));
+    writer.close(codes, s, z, to);
+  }
+  return blocks;
+}
+
+}  // namespace bie::formats
