@@ -488,7 +488,7 @@ def test_a_model_with_weights_of_four_bits():
     model = nn.Sequential(nn.Embedding(20, 40), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 7, bias=False))
     x = torch.randint(0, 20, (5,))
     wanted = model(x).detach()
-    for name, worst in [("w8", 0.01), ("w4", 0.15), ("w2", 0.7)]:
+    for name, worst in [("w8", 0.01), ("w6", 0.04), ("w5", 0.08), ("w4", 0.15), ("w3", 0.35), ("w2", 0.7)]:
         report = bie.convert(model, name, inplace=False)
         assert [entry.target for entry in report.swapped] == ["WeightOnlyEmbedding", "MPQLinear", "MPQLinear"]
         found = report.model(x)
