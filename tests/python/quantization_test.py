@@ -273,7 +273,32 @@ def test_runs_and_memory():
     model.out.register_forward_hook(lambda *_: calls.append("out"))
     report = quantize(model, batches(3))
     assert [(layer.name, layer.reason) for layer in report.skipped][0] == ("out", "it has hooks")  # noqa: RUF015
-    assert len(calls) == 1 + 3, "the first look, and the layer that is called twice: q, k and v end before it"
+    assert len(calls) == 3 + 3, "the first look, and the layer that is called twice: q, k and v end before it"
+
+
+def test_layers_that_some_batches_reach():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.small, self.large, self.both = nn.Linear(16, 8), nn.Linear(16, 8), nn.Linear(16, 8)
+
+        def forward(self, x):
+            try:
+                both = self.both(x)
+            except Exception:  # a model's own way with errors is not in the way
+                both = 0
+            return both + (self.large(x) if len(x) > 8 else self.small(x) + self.small(-x))
+
+    torch.manual_seed(0)
+    model, data = Branches(), [torch.randn(rows, 16) for rows in (4, 64, 6, 32)]
+    weights = {name: getattr(model, name).weight.detach().clone() for name in ("small", "large", "both")}
+    report = quantize(model, data, bits=2, group_size=8)
+    assert [layer.name for layer in report.layers] == ["both", "small", "large"] and not report.skipped
+    few, many = torch.cat([data[0], data[2]]), torch.cat([data[1], data[3]])
+    for layer, inputs in zip(report.layers, [torch.cat(data), torch.cat([few, -few]), many], strict=True):
+        hessian = hessian_of(inputs.double())
+        wanted = gptq(weights[layer.name], hessian, 2, 8)
+        assert layer.error == pytest.approx(output_error(weights[layer.name], wanted, hessian), rel=1e-3), layer.name
 
 
 def test_ways_of_calling_and_filters():
