@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of MNIST's four IDX files; the digits of scikit-learn without it")
     parser.add_argument("--epochs", type=int, default=10, help="of the float model")
-    parser.add_argument("--bits", type=int, default=2, choices=[1, 2, 4, 8])
+    parser.add_argument("--bits", type=int, default=2, choices=[1, 2, 3, 4, 5, 6, 8])
     arguments = parser.parse_args()
 
     torch.manual_seed(0)

@@ -40,7 +40,7 @@ NAMED: dict[str, dict[type, type]] = {
     "q8": {nn.Linear: Q8Linear, nn.Conv2d: Q8Conv2d},
 }
 #: Weights alone, by round to nearest in groups of 32; activations stay floats.
-WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 4, 8)}
+WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 3, 4, 5, 6, 8)}
 NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for name in WEIGHTS_ALONE}
 
 
@@ -173,8 +173,8 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
         raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
     weight = source.weight.detach()
     usual = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
-    options = usual | {"requires_grad": source.weight.requires_grad} | options
-    layer = target(source.num_embeddings, source.embedding_dim, **options)
+    usual |= {"requires_grad": source.weight.requires_grad, "sparse": source.sparse}
+    layer = target(source.num_embeddings, source.embedding_dim, **usual | options)
     layer.set_weight_data(weight)
     return layer.train(source.training)
 
@@ -264,8 +264,8 @@ def convert(
     hold them (a dtype, groups, padding), or where it has hooks.
 
     Args:
-        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1", "w2",
-            "w4" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
+        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1" to
+            "w6" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in

@@ -5,6 +5,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <ostream>
@@ -119,6 +120,11 @@ void WeightOnlyEmbeddingImpl::set_weight_data(const at::Tensor& data) {
 
 at::Tensor WeightOnlyEmbeddingImpl::open() const {
   return ops::weight_only_open(columns(), options_.embedding_dim, at::kFloat).t();
+}
+
+void WeightOnlyEmbeddingImpl::train(bool on) {
+  repack();
+  torch::nn::Module::train(on);
 }
 
 void WeightOnlyEmbeddingImpl::moved(torch::Device device) {

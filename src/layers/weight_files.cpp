@@ -75,9 +75,8 @@ void put_gba(const formats::CodedLayer& layer, const FileLayer& file, StateDict*
 
 WeightOnlyLinear weight_only_linear(const formats::CodedLayer& layer) {
   using Kind = formats::CodedLayer::Kind;
-  TORCH_CHECK_VALUE(
-      layer.kind != Kind::mbwq && layer.kind != Kind::mixed,
-      "the rows of this layer are permuted, which WeightOnlyLinear does not have; MBWQLinear of Python has");
+  TORCH_CHECK_VALUE(layer.kind != Kind::mbwq && layer.kind != Kind::mixed,
+                    "the rows of this layer are permuted: mbwq_linear makes a layer of it, weight_only_linear none");
   const FileLayer file(layer);
   WeightOnlyLinear made(
       WeightOnlyLinearOptions{layer.in_features, layer.out_features, layer.bits, layer.group, file.has("bias")});
@@ -93,6 +92,21 @@ WeightOnlyLinear weight_only_linear(const formats::CodedLayer& layer) {
   }
   if (file.has("bias")) state["bias"] = file.at("bias");
   made->check_state(state, "")();
+  made->eval();
+  return made;
+}
+
+MBWQLinear mbwq_linear(const formats::CodedLayer& layer) {
+  using Kind = formats::CodedLayer::Kind;
+  TORCH_CHECK_VALUE(layer.kind == Kind::mbwq || layer.kind == Kind::mixed,
+                    "the rows of this layer are not permuted: weight_only_linear makes a layer of it");
+  const FileLayer file(layer);
+  MBWQLinear made(MBWQLinearOptions{layer.in_features, layer.out_features, layer.kind == Kind::mixed ? 0 : layer.bits,
+                                    layer.group, file.has("bias")});
+  StateDict state{{"channel_scale", made->channel_scale}};  // ones, where a file has none
+  for (const auto& [key, array] : layer.tensors) state[key] = data::tensor_of(array);
+  made->check_state(state, "")();
+  TORCH_CHECK_VALUE(state.empty(), "a layer of a file has a ", state.begin()->first, " that MBWQLinear does not know");
   made->eval();
   return made;
 }

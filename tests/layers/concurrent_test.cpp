@@ -1,11 +1,16 @@
 // Calls side by side: evaluation of one layer and of one net, the first time too, and backward passes of one model.
 #include <ATen/Parallel.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <thread>
 #include <vector>
 
+#include "bie/layers/embedding.h"
+#include "bie/layers/weight_only.h"
 #include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 
@@ -72,6 +77,31 @@ TEST_P(EveryLayer, BackwardPassesSideBySideAddUp) {
     for (int pass = 0; pass < passes; ++pass) losses[static_cast<std::size_t>(i * passes + pass)].backward();
   });
   EXPECT_TRUE(layer->weight.grad().allclose(once * (threads * passes), 1e-4, 1e-4));
+}
+
+TEST(PackedLayers, OneLayerServesSeveralThreads) {
+  at::manual_seed(1);
+  WeightOnlyLinear linear(WeightOnlyLinearOptions{40, 24, 4, 16, true});
+  linear->set_weight_data(at::randn({24, 40}));
+  WeightOnlyEmbedding table(WeightOnlyEmbeddingOptions{30, 24, 4, 8});
+  table->set_weight_data(at::randn({30, 24}));
+  TiedHead head(table);
+  for (torch::nn::Module* module : std::initializer_list<torch::nn::Module*>{linear.get(), table.get(), head.get()})
+    module->eval();
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::randn({3, 40});
+  const auto run = [&] { return head->forward(linear->forward(x)); };
+  const at::Tensor wanted = run();
+  std::vector<at::Tensor> found(4);
+  for (int round = 0; round < 3; ++round) {
+    linear->repack();
+    table->repack();
+    side_by_side(4, [&](int i) {
+      const c10::InferenceMode mode(i % 2 == 0);  // panels outlive the mode that they were made in
+      found[static_cast<std::size_t>(i)] = run();
+    });
+    for (const at::Tensor& y : found) EXPECT_TRUE(y.equal(wanted));
+  }
 }
 
 TEST(Classifier, OneNetServesSeveralThreads) {

@@ -1,11 +1,15 @@
 // Rows of codes, as files hold them, in a layer.
 #include "bie/layers/weight_files.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
+#include <ATen/ops/tensor.h>
 
 #include <limits>
 #include <map>
@@ -150,8 +154,38 @@ TEST(WeightFiles, ScalesOfScalesAreOpenedInTheirDtype) {
   EXPECT_TRUE(weight_only_linear(layer)->open().equal(wanted));
 }
 
-TEST(WeightFiles, RowsThatArePermutedAreRefused) {
-  EXPECT_NE(refusal([] { weight_only_linear(coded_layer(Kind::mbwq, 4, 32, 8)); }).find("permuted"), std::string::npos);
+TEST(WeightFiles, RowsThatArePermuted) {
+  at::manual_seed(4);
+  for (const bool mixed : {false, true}) {
+    formats::CodedLayer layer = coded_layer(mixed ? Kind::mixed : Kind::mbwq, mixed ? 0 : 4, 64, 8);
+    layer.group = mixed ? 64 : 32;
+    const at::Tensor first = at::randint(16, {32, 8}, at::kInt),
+                     second = at::randint(mixed ? 4 : 16, {32, 8}, at::kInt);
+    const at::Tensor words = at::cat({ops::pack_words(first, 4), ops::pack_words(second, mixed ? 2 : 4)});
+    const at::Tensor scales = at::rand({2, 8}) + 0.1, zeros = at::randn({2, 8}), bias = at::randn({8});
+    const at::Tensor order = at::randperm(64), factor = at::rand({1, 1, 64}) + 0.5;
+    layer.tensors = {{"qweight", array_of(words, Element::i32)},
+                     {"q_perm", array_of(order.to(at::kShort), Element::i16)},
+                     {"scales", array_of(scales, Element::f32)},
+                     {"zeros", array_of(zeros, Element::f32)},
+                     {"bias", array_of(bias, Element::f32)}};
+    if (mixed) layer.tensors["q_groups"] = array_of(at::tensor({4, 0, 2, 4}, at::kShort), Element::i16);
+    at::Tensor wanted = at::empty({64, 8});
+    for (std::int64_t i = 0; i < 64; ++i)
+      wanted[order[i].item<std::int64_t>()] = (i < 32 ? first[i] : second[i - 32]) * scales[i / 32] - zeros[i / 32];
+    MBWQLinear made = mbwq_linear(layer);
+    EXPECT_LT((made->open() - wanted).abs().max().item<double>(), 1e-5) << mixed;
+    EXPECT_FALSE(made->is_training());
+    const at::Tensor x = at::randn({3, 64});
+    EXPECT_TRUE(made->forward(x).allclose(at::matmul(x, wanted) + bias, 1e-4, 1e-3)) << "a channel_scale of ones";
+    layer.tensors["channel_scale"] = array_of(factor, Element::f32);
+    EXPECT_TRUE(mbwq_linear(layer)->forward(x).allclose(at::matmul(x * factor.view({64}), wanted) + bias, 1e-4, 1e-3));
+    EXPECT_NE(refusal([&] { weight_only_linear(layer); }).find("permuted: mbwq_linear"), std::string::npos);
+    layer.tensors["more"] = array_of(bias, Element::f32);
+    EXPECT_NE(refusal([&] { mbwq_linear(layer); }).find("a more that MBWQLinear"), std::string::npos);
+  }
+  EXPECT_NE(refusal([] { mbwq_linear(coded_layer(Kind::gptq, 4, 32, 8)); }).find("are not permuted"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -83,3 +83,43 @@ def test_embeddings_are_those_of_the_cpu(padding):
     assert torch.allclose(gpu(indices.cuda()).cpu(), codes(indices), rtol=1e-6, atol=1e-6)
     x = torch.randn(3, 24)
     assert torch.allclose(gpu.head()(x.cuda()).cpu(), codes.head()(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_table_of_codes_trains_as_on_the_cpu():
+    torch.manual_seed(0)
+    cpu = WeightOnlyEmbedding(11, 24, 4, 8)
+    cpu.set_weight_data(torch.randn(11, 24))
+    gpu = copy.deepcopy(cpu).cuda()
+    gpu.set_weight_data(torch.randn(11, 24).cuda())
+    gpu.load_state_dict(cpu.state_dict())
+    index, g, h, up = torch.tensor([[2, 7], [2, 0]]), torch.randn(2, 2, 24), torch.randn(5, 24), torch.randn(5, 11)
+    for layer, device in ((cpu, "cpu"), (gpu, "cuda")):
+        optimizer = bie.optim.DiodeMix(layer.parameters(), lr=1e-2, seed=3)
+        for step in range(6):
+            optimizer.zero_grad()
+            layer(index.to(device)).backward(g.to(device))
+            assert layer.qweight.grad.is_sparse
+            if step % 2:  # and dense ones
+                layer.head()(h.to(device)).backward(up.to(device))
+            optimizer.step()
+    codes = [torch.ops.bie.unpack_words(layer.qweight.detach().cpu(), 4, 24, 1) for layer in (cpu, gpu)]
+    assert (codes[0] - codes[1]).abs().max() <= 1  # a float's last bit may round a code another way
+    assert float((codes[0] != codes[1]).double().mean()) < 0.02
+    assert torch.allclose(cpu.zeros, gpu.zeros.cpu(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("whole_zeros", [False, True])
+def test_gptq_is_that_of_the_cpu(whole_zeros):
+    torch.manual_seed(0)
+    weight, x = torch.randn(16, 64), torch.randn(256, 20) @ torch.randn(20, 64)
+    found = []
+    for device in ("cpu", "cuda"):
+        hessian = bie.quantization.Hessian(64, device)
+        hessian.add(x.to(device))
+        options = {"bits": 4, "group_size": 16, "act_order": True, "whole_zeros": whole_zeros}
+        found.append(bie.quantization.gptq(weight.to(device), hessian.matrix(), **options).values().cpu())
+    same = (found[0] - found[1]).abs().amax(1) < 1e-4  # a tie may be broken another way, and all that follows
+    assert same.double().mean() > 0.7
+    model = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).cuda()
+    report = bie.quantization.quantize(model, [x.cuda()], group_size=16, whole_zeros=whole_zeros)
+    assert all(layer.error < layer.nearest_error for layer in report.layers) and model(x.cuda()).is_cuda

@@ -343,3 +343,65 @@ def test_a_tied_model_of_codes_learns_which_letter_follows():
 
     trained, frozen = learn(True), learn(False)
     assert trained < 1.2 and frozen > 1.5 * trained, (trained, frozen)
+
+
+def test_a_dense_gradient_where_it_is_asked_for():
+    layer, other = coded(sparse=False), coded()
+    index, g = torch.tensor([[2, 7], [2, 0]]), torch.randn(2, 2, 24)
+    for one in (layer, other):
+        one(index).backward(g)
+    assert not layer.qweight.grad.is_sparse
+    assert torch.equal(layer.qweight.grad, other.qweight.grad.to_dense())
+    nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+    assert float(layer.qweight.grad.norm()) == pytest.approx(1.0, rel=1e-4)
+    words = layer.qweight.detach().clone()
+    bie.optim.DiodeMix(layer.parameters(), lr=0.5).step()
+    assert not torch.equal(layer.qweight[[0, 2, 7]], words[[0, 2, 7]])
+    assert torch.equal(layer.qweight[[1, 3]], words[[1, 3]])  # whose moments are 0
+    for sparse in (False, True):
+        model = nn.Sequential(nn.Embedding(11, 24, sparse=sparse))
+        assert bie.convert(model, "w4").model[0].sparse == sparse
+
+
+@pytest.mark.parametrize("make", [lambda: BinaryEmbedding(11, 24), lambda: BinaryEmbeddingBag(11, 24), coded])
+def test_training_stands_outside_of_graphs(make):
+    layer, index = make(), torch.tensor([[2, 7], [2, 0]])
+    plain = copy.deepcopy(layer)
+    model = torch.compile(nn.Sequential(layer, nn.Flatten()), backend="eager")
+    y = model(index)
+    y.sum().backward()
+    plain(index).sum().backward()
+    (weight,) = [p for p in layer.parameters() if not p.is_floating_point()]
+    (wanted,) = [p for p in plain.parameters() if not p.is_floating_point()]
+    assert torch.equal(weight.grad.to_dense(), wanted.grad.to_dense())
+    layer.eval()
+    whole = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(whole(index), layer(index))
+
+
+def test_what_does_not_fit_a_table_of_codes_changes_nothing():
+    layer, state = coded(), coded(1).state_dict()
+    before = copy.deepcopy(layer.state_dict())
+    for name, value, sentence in [
+        ("qweight", state["qweight"].float(), "of float32"),
+        ("qweight", state["qweight"][1:], r"is \[10, 3\] of int32, \[11, 3\] of int32 is wanted"),
+        ("scales", state["scales"] * float("nan"), "holds NaN or infinity"),
+        ("zeros", state["zeros"].int(), "a floating-point dtype is wanted"),
+        ("zeros", "x", "is a str"),
+    ]:
+        with pytest.raises(RuntimeError, match=f"'{name}' .*{sentence}"):
+            layer.load_state_dict(state | {name: value})
+    with pytest.raises(RuntimeError, match=r'Missing key.*"scales"'):
+        layer.load_state_dict({name: value for name, value in state.items() if name != "scales"})
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_table_of_codes_takes_tensors_themselves(device):
+    state = coded(1).state_dict()
+    layer = coded().to(device)
+    layer.load_state_dict(state, assign=True)
+    assert torch.equal(table_of(layer), table_of(coded(1)))
+    assert layer.scales.data_ptr() == state["scales"].data_ptr()
+    assert layer.qweight.scales is layer.scales and layer.qweight.w_bit == 4
+    bie.optim.DiodeMix(layer.parameters())

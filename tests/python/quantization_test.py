@@ -71,6 +71,8 @@ OPTIONS = [
     {"bits": 1, "group_size": 8},
     {"bits": 1, "group_size": 8, "act_order": True, "static_groups": False},
     {"bits": 8, "group_size": 5},
+    {"bits": 3, "group_size": 8, "whole_zeros": True},
+    {"bits": 5, "group_size": 16, "act_order": True},
     {"bits": 4, "group_size": 8, "act_order": True},
     {"bits": 2, "group_size": 7, "act_order": True, "static_groups": True},
     {"bits": 4, "group_size": 8, "static_groups": True},
@@ -93,7 +95,7 @@ def test_gptq_is_the_formula(options, k):
     assert same.double().mean() >= 5 / 6, same
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("whole_zeros", [False, True])
 def test_round_to_nearest(bits, whole_zeros):
     weight = torch.randn(5, 20, generator=generator(bits))
@@ -181,7 +183,7 @@ def test_refusals():
     weight, h = torch.randn(3, 8), torch.eye(8)
     for call, sentence in [
         (lambda: gptq(weight, torch.eye(7)), r"the Hessian is \[7, 7\], \[8, 8\] is wanted"),
-        (lambda: gptq(weight, h, bits=3), "bits is 3, 1, 2, 4 or 8"),
+        (lambda: gptq(weight, h, bits=7), "bits is 7, 1, 2, 3, 4, 5, 6 or 8"),
         (lambda: gptq(weight, h, group_size=0), "group_size is 0"),
         (lambda: gptq(weight, h, damping=0.0), "damping is 0.0"),
         (lambda: gptq(weight * float("nan"), h), "NaN or infinity"),
@@ -271,7 +273,32 @@ def test_runs_and_memory():
     model.out.register_forward_hook(lambda *_: calls.append("out"))
     report = quantize(model, batches(3))
     assert [(layer.name, layer.reason) for layer in report.skipped][0] == ("out", "it has hooks")  # noqa: RUF015
-    assert len(calls) == 1 + 3, "the first look, and the layer that is called twice: q, k and v end before it"
+    assert len(calls) == 3 + 3, "the first look, and the layer that is called twice: q, k and v end before it"
+
+
+def test_layers_that_some_batches_reach():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.small, self.large, self.both = nn.Linear(16, 8), nn.Linear(16, 8), nn.Linear(16, 8)
+
+        def forward(self, x):
+            try:
+                both = self.both(x)
+            except Exception:  # a model's own way with errors is not in the way
+                both = 0
+            return both + (self.large(x) if len(x) > 8 else self.small(x) + self.small(-x))
+
+    torch.manual_seed(0)
+    model, data = Branches(), [torch.randn(rows, 16) for rows in (4, 64, 6, 32)]
+    weights = {name: getattr(model, name).weight.detach().clone() for name in ("small", "large", "both")}
+    report = quantize(model, data, bits=2, group_size=8)
+    assert [layer.name for layer in report.layers] == ["both", "small", "large"] and not report.skipped
+    few, many = torch.cat([data[0], data[2]]), torch.cat([data[1], data[3]])
+    for layer, inputs in zip(report.layers, [torch.cat(data), torch.cat([few, -few]), many], strict=True):
+        hessian = hessian_of(inputs.double())
+        wanted = gptq(weights[layer.name], hessian, 2, 8)
+        assert layer.error == pytest.approx(output_error(weights[layer.name], wanted, hessian), rel=1e-3), layer.name
 
 
 def test_ways_of_calling_and_filters():

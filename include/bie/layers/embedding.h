@@ -67,6 +67,7 @@ class WeightOnlyEmbeddingImpl : public PackedLayer {
   /// W [N, D] in float32, the padding row as its codes have it.
   at::Tensor open() const;
   void repack() override { panels_.forget(); }
+  void train(bool on = true) override;
   Take check_state(StateDict& entries, const std::string& prefix) override;
 
   const char* kind() const override { return "WeightOnlyEmbedding"; }

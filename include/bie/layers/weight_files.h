@@ -18,8 +18,13 @@ WeightOnlyLinear weight_only_linear(const formats::CodedRows& rows, const at::Te
 
 /// The same of a layer of GPTQ's or of GreenBit's legacy files; scales that are quantised themselves are opened in the
 /// dtype that the file has for them.
-/// @throws c10::ValueError for rows that are permuted, which this layer does not have (`MBWQLinear` in Python has).
+/// @throws c10::ValueError for rows that are permuted: those are mbwq_linear's.
 /// Source: docs/spec/files.md#gptq, docs/spec/weight-only.md#double-quantization.
 WeightOnlyLinear weight_only_linear(const formats::CodedLayer& layer);
+
+/// A layer of GreenBit's whose rows are permuted, of one width or of several, in evaluation mode.
+/// @throws c10::ValueError for another kind, and for tables that MBWQLinear does not take.
+/// Source: docs/spec/files.md#greenbit, docs/spec/weight-only.md#permuted-and-mixed-rows.
+MBWQLinear mbwq_linear(const formats::CodedLayer& layer);
 
 }  // namespace bie::layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
+from bie.nn.state.entries import check_entry
 from bie.nn.state.weight_state import StagedState
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import EmbeddingParameter
@@ -32,14 +34,19 @@ class _Embedding(nn.Module):
     def _table(self) -> EmbeddingParameter:
         raise NotImplementedError
 
-    def _options(self, input: Tensor) -> dict[str, Any]:
-        options: dict[str, Any] = {"embedding_dim": self.embedding_dim, "padding_idx": self.padding_idx}
+    def _look_up(self, lookup: Callable[..., Tensor], input: Tensor, *tensors: Tensor, **options: Any) -> Tensor:
+        options |= {"embedding_dim": self.embedding_dim, "padding_idx": self.padding_idx}
+        if self.training and torch.is_grad_enabled() and self._table().trainable:
+            return self._train(lookup, input, *tensors, **options)
+        return lookup(input, *tensors, **options)
+
+    @torch.compiler.disable  # graphs have no sparse gradients
+    def _train(self, lookup: Callable[..., Tensor], input: Tensor, *tensors: Tensor, **options: Any) -> Tensor:
         table = self._table()
         table.embedding_dim = self.embedding_dim  # which of its bits DiodeMix may flip
-        if self.training and torch.is_grad_enabled() and table.trainable:
-            options["anchor"] = table.anchor((self.num_embeddings, self.embedding_dim))
-            table.awaits_gradient, table.active_indices = True, input
-        return options
+        anchor = table.anchor((self.num_embeddings, self.embedding_dim))
+        table.awaits_gradient, table.active_indices = True, input
+        return lookup(input, *tensors, **options, anchor=anchor)
 
     def _apply(self, fn: Any, recurse: bool = True) -> _Embedding:
         table = self._table()
@@ -150,8 +157,8 @@ class BinaryEmbedding(_Embedding):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
         self.prepare_params()
-        options = self._options(input) | {"dtype": self.scale_w.dtype}
-        return ops.binary_embedding(input, self.qweight.detach(), self.scale_w, **options)
+        tensors = (self.qweight.detach(), self.scale_w)
+        return self._look_up(ops.binary_embedding, input, *tensors, dtype=self.scale_w.dtype)
 
     def packed_state(self) -> dict[str, Tensor]:
         """The layer's tensors by their keys; the table is packed as it is."""
@@ -162,18 +169,8 @@ class BinaryEmbedding(_Embedding):
         shapes = {name: tuple(getattr(self, name).shape) for name in ("qweight", "scale_w")}
         shapes["weight"] = (self.num_embeddings, self.embedding_dim)
         for name, tensor in own.items():
-            entry = f"the entry '{prefix}{name}'"
-            if not isinstance(tensor, Tensor):
-                raise ValueError(f"{entry} is a {type(tensor).__name__}, a tensor is wanted")
-            fits = tensor.dtype == torch.uint8 if name == "qweight" else tensor.is_floating_point()
-            if tuple(tensor.shape) != shapes[name] or not fits:
-                wanted = "uint8" if name == "qweight" else "a floating-point dtype"
-                raise ValueError(
-                    f"{entry} is {list(tensor.shape)} of {tensor.dtype}, {list(shapes[name])} of {wanted} is wanted"
-                )
-            if name != "qweight" and not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{entry} holds NaN or infinity")
-            staged.values[name] = tensor.detach()
+            dtype = torch.uint8 if name == "qweight" else self.scale_w.dtype
+            staged.values[name] = check_entry(f"the entry '{prefix}{name}'", tensor, shapes[name], dtype)
         staged.missing = [name for name in ("qweight", "scale_w") if name not in own]
         return staged
 
@@ -235,4 +232,4 @@ class BinaryEmbeddingBag(_Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
-        return ops.binary_embedding_bag(input, self.weight.detach(), **self._options(input))
+        return self._look_up(ops.binary_embedding_bag, input, self.weight.detach())

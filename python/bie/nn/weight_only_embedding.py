@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,11 +10,27 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
+from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
+from bie.nn.state.weight_state import StagedState, take_entry
+from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8)
+_KEYS = ("qweight", "scales", "zeros")
+
+
+class _Dense(torch.autograd.Function):
+    """A leaf as it is, whose gradient is made dense."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor) -> Tensor:
+        return anchor.view_as(anchor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.to_dense() if grad.is_sparse else grad
 
 
 class WeightOnlyEmbedding(nn.Module):
@@ -37,6 +54,7 @@ class WeightOnlyEmbedding(nn.Module):
         device: where the tensors are made.
         dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
         requires_grad: whether training makes that gradient.
+        sparse: whether it is sparse; a dense one is [N, D], and moves every row as an optimizer's moments say.
 
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
@@ -62,6 +80,7 @@ class WeightOnlyEmbedding(nn.Module):
         dtype: torch.dtype = torch.float,
         *,
         requires_grad: bool = True,
+        sparse: bool = True,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -76,6 +95,7 @@ class WeightOnlyEmbedding(nn.Module):
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"{name}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.sparse = sparse
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
         groups = -(-embedding_dim // self.group_size)
         words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
@@ -89,10 +109,12 @@ class WeightOnlyEmbedding(nn.Module):
             setattr(self.qweight, name, value)
         self.qweight.group_size = self.group_size
 
-    def _anchor(self) -> Tensor | None:
-        """The leaf that the table's gradient comes to in training; None where none is wanted."""
-        if not (self.training and torch.is_grad_enabled() and self.qweight.trainable):
-            return None
+    @property
+    def _trains(self) -> bool:
+        return self.training and torch.is_grad_enabled() and self.qweight.trainable
+
+    def _anchor(self) -> Tensor:
+        """The leaf that the table's gradient comes to."""
         self._tell_weight()  # a buffer may have been assigned
         self.qweight.awaits_gradient = True
         return self.qweight.anchor((self.num_embeddings, self.embedding_dim))
@@ -105,7 +127,7 @@ class WeightOnlyEmbedding(nn.Module):
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__({"sparse": True} | state)
         if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
             self.qweight = CodeRowsParameter(self.qweight.detach(), False)
             self._tell_weight()
@@ -131,6 +153,9 @@ class WeightOnlyEmbedding(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if not isinstance(input, Tensor):
             raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")
+        return self._train(input) if self._trains else self._look_up(input)
+
+    def _look_up(self, input: Tensor, anchor: Tensor | None = None) -> Tensor:
         return ops.weight_only_embedding(
             input,
             self.qweight.detach(),
@@ -140,8 +165,37 @@ class WeightOnlyEmbedding(nn.Module):
             embedding_dim=self.embedding_dim,
             group_size=self.group_size,
             padding_idx=self.padding_idx,
-            anchor=self._anchor(),
+            anchor=anchor,
         )
+
+    @torch.compiler.disable  # graphs have no sparse gradients
+    def _train(self, input: Tensor) -> Tensor:
+        anchor = self._anchor()
+        return self._look_up(input, anchor if self.sparse else _Dense.apply(anchor))
+
+    def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
+        staged = StagedState()
+        for name in _KEYS:
+            if name not in own:
+                staged.missing.append(name)
+                continue
+            place = getattr(self, name)
+            dtype = self.scales.dtype if place.is_floating_point() else place.dtype
+            staged.values[name] = check_entry(f"the entry '{prefix}{name}'", own[name], tuple(place.shape), dtype)
+        return staged
+
+    def _take_state(self, staged: StagedState, assign: bool) -> None:
+        weight = self.qweight
+        for name, value in staged.values.items():
+            take_entry(self, name, value, assign)
+        weight.adopt(self.qweight)
+        self._tell_weight()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
+    ) -> None:
+        take = partial(self._take_state, assign=local_metadata.get("assign_to_params_buffers", False))
+        load_layer(self, _KEYS, self._check_state, take, state_dict, prefix, local_metadata, *lists)
 
     def head(self) -> TiedHead:
         """The linear ``y = x . W^T`` over this table, which it shares: no second copy is stored."""
@@ -185,6 +239,6 @@ class TiedHead(nn.Module):
 
         if not self.training:
             options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
-        elif (anchor := table._anchor()) is not None:
-            options["anchor"] = anchor.t()
+        elif table._trains:
+            options["anchor"] = table._anchor().t()
         return ops.weight_only_linear(x, *tensors, **options)

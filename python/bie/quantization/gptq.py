@@ -10,6 +10,7 @@ from torch import Tensor
 from bie._operators import ops
 from bie.errors import ShapeError
 
+_WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 _COLUMNS_AT_ONCE = 128  # those right of them are updated by one product
 
 
@@ -66,8 +67,8 @@ def _check(weight: Tensor, bits: int, group_size: int) -> int:
     """The group's size, -1 resolved."""
     if weight.dim() != 2 or not weight.is_floating_point() or weight.numel() == 0:
         raise ShapeError(f"the weight is {list(weight.shape)} of {weight.dtype}, a matrix of floats is wanted")
-    if bits not in (1, 2, 4, 8):
-        raise ValueError(f"bits is {bits}, 1, 2, 4 or 8 is wanted")
+    if bits not in _WIDTHS:
+        raise ValueError(f"bits is {bits}, 1, 2, 3, 4, 5, 6 or 8 is wanted")
     if group_size != -1 and group_size < 1:
         raise ValueError(f"group_size is {group_size}, -1 or a positive number is wanted")
     return weight.size(1) if group_size == -1 else group_size
@@ -85,7 +86,7 @@ def round_to_nearest(
 
     Args:
         weight: [n, k] float, as ``nn.Linear`` has it.
-        bits: 1, 2, 4 or 8.
+        bits: 1, 2, 3, 4, 5, 6 or 8.
         group_size: inputs that share a scale, -1 for all.
         whole_zeros: GPTQ's zeros, whole numbers in 1...2^bits; any float if not.
         dtype: of the scales and float zeros.
@@ -130,7 +131,7 @@ def gptq(
         hessian: [k, k] of the layer's inputs, see :class:`Hessian`.
         bits, group_size, whole_zeros, dtype: those of :func:`round_to_nearest`.
         act_order: take inputs by falling ``diag H``. Groups are then inputs that come one after another in that order,
-            and ``g_idx`` says which; it costs the product some speed.
+            and ``g_idx`` says which.
         static_groups: groups are consecutive inputs with the ranges of the weight as given, in any order of inputs. By
             default at 1 bit, where ranges of what was made up for run away.
         damping: added to the diagonal, as a share of its mean. Where that leaves no positive definite matrix it is

@@ -57,19 +57,19 @@ class QuantizationReport:
         return "\n".join([*lines, f"{len(self.layers)} quantised, {len(self.skipped)} unchanged"])
 
 
-class _Enough(Exception):
-    """Ends a forward pass whose last input has been seen."""
+class _Enough(BaseException):
+    """Ends a forward pass whose last input has been seen; a model that catches its own exceptions lets it through."""
 
 
 @dataclass
 class _Place:
-    """A linear layer, where it is, and how one forward pass calls it."""
+    """A linear layer, where it is, and how forward passes call it."""
 
     name: str
     module: nn.Linear
     training: bool
     parents: list[tuple[nn.Module, str]] = field(default_factory=list)
-    calls: int = 0
+    calls: int = 0  # in one pass, at most
     shares_input: bool = False  # with the layer before it in the order of calls
 
 
@@ -180,30 +180,38 @@ def _places(model: nn.Module, filter: Filter | None, report: QuantizationReport)
 
 
 def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Callable[..., Any]) -> list[_Place]:
-    """The layers in the order of their first calls with the first batch."""
+    """The layers that a batch reaches, in the order of their first calls."""
     order: list[_Place] = []
-    last: list[Tensor | None] = [None]  # held, so that no other tensor gets its identity
+    in_pass: dict[int, int] = {}
+    last: list[Any] = [None, None]  # the input before, held so that no other gets its identity, and whose it was
+    sharers: dict[int, list[_Place | None]] = {}
 
     def hook(place: _Place) -> Callable[..., None]:
         def seen(module: nn.Module, args: tuple[Any, ...]) -> None:
             x = args[0] if args else None
-            if place.calls == 0:
+            if id(place) not in sharers:
                 order.append(place)
-                place.shares_input = x is not None and x is last[0]
-            place.calls += 1
-            last[0] = x
+            sharers.setdefault(id(place), []).append(last[1] if x is not None and x is last[0] else None)
+            in_pass[id(place)] = in_pass.get(id(place), 0) + 1
+            place.calls = max(place.calls, in_pass[id(place)])
+            last[:] = x, place
 
         return seen
 
     handles = [place.module.register_forward_pre_hook(hook(place)) for place in places]
     try:
         with torch.no_grad():
-            run(model, batches[0])
+            for batch in batches:
+                run(model, batch)
+                in_pass.clear()
+                last[:] = None, None
     finally:
         for handle in handles:
             handle.remove()
     for before, place in itertools.pairwise(order):
-        place.shares_input = place.shares_input and before.calls == place.calls == 1
+        own, others = sharers[id(place)], sharers[id(before)]
+        once = before.calls == place.calls == 1
+        place.shares_input = once and len(own) == len(others) and all(other is before for other in own)
     return order
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
@@ -124,6 +125,8 @@ class AnchoredParameter(QuantParameter):
 
     @property
     def grad(self) -> Tensor | None:
+        if TracingContext.try_get() is not None:  # a tracer wants gradients to be like their tensors
+            return None
         anchor = self.__dict__.get("_anchor")
         return self.__dict__.get("_given_grad") if anchor is None else anchor.grad
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState
 from bie.nn.state.whole_load import load_layer
@@ -221,13 +222,9 @@ class WeightOnlyState(nn.Module):
     }
 
     def _check_entry(self, entry: str, name: str, tensor: Any, shape: tuple[int, ...]) -> Tensor:
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{entry} is a {type(tensor).__name__}, a tensor is wanted")
-        tensor = tensor.detach()
+        tensor = check_entry(entry, tensor, shape, self._INTEGERS.get(name, self.dtype))
         if name == "g_idx":
             ops.check_groups_entry(tensor, self.in_channels, self._groups, entry)
-        else:
-            ops.check_entry(tensor, shape, self._INTEGERS.get(name, self.dtype), entry)
         return tensor
 
     def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:

@@ -1,0 +1,21 @@
+"""What the entries of a state dict have to be for a layer to take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bie._operators import ops
+
+
+def check_entry(name: str, entry: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The entry, detached; ``ValueError`` that begins with ``name`` unless it is a tensor of this shape.
+
+    Of ``dtype`` where that is a type of integers, else of any float type and finite in ``dtype``.
+    """
+    if not isinstance(entry, Tensor):
+        raise ValueError(f"{name} is a {type(entry).__name__}, a tensor is wanted")
+    ops.check_entry(entry, shape, dtype, name)
+    return entry.detach()
