@@ -174,7 +174,8 @@ void inspect_one(const Arguments& a, const Global& global) {
   const data::SafetensorsFile file = data::load_safetensors(a.file);
   const Metadata metadata = metadata_of(file);
   const bool checkpoint = is_training_checkpoint(metadata);
-  if (metadata.is_object() && !checkpoint) {
+  const bool weights = metadata.is_object() && metadata.value("kind", Metadata()) == "weights";  // of Python
+  if (metadata.is_object() && !checkpoint && !weights) {
     const Json model = model_json(a, metadata);
     if (global.json)
       print_json("inspect", model);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* value_types[] = {"uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
                                        "bool",  "string", "array",  "uint64", "int64",  "float64"};
-constexpr const char* layer_kinds[] = {"GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix",
-                                       "GreenBit channel-mix"};
+constexpr const char* layer_kinds[] = {
+    "GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix", "GreenBit channel-mix", "embedding"};
 
 template <class T>
 constexpr bool is_list = false;

@@ -141,7 +141,9 @@ CodedConfig::CodedConfig(const WeightsFolder& folder) {
 }
 
 void CodedConfig::add_own(const WeightsFolder& folder, const std::string& text) {
-  const auto fail = [&](const auto&... parts) { fail_file("weights", folder.path, "the metadata entry 'bie' ", parts...); };
+  const auto fail = [&](const auto&... parts) {
+    fail_file("weights", folder.path, "the metadata entry 'bie' ", parts...);
+  };
   const Json json = parse_json(text);
   if (!json.is_object()) fail("is no JSON object that can be read");
   if (text_at(json, "kind") != "weights") return;
@@ -151,7 +153,9 @@ void CodedConfig::add_own(const WeightsFolder& folder, const std::string& text) 
     Told told;
     add_sizes(layer, &told);
     if (told.bits.empty() || told.groups.empty()) fail("has no bits and group_size of ", in_quotes(name));
-    if (text_at(layer, "kind") == "embedding") tables.insert(name);
+    const Json& width = at(layer, "embedding_dim");
+    if (!width.is_null() && !is_whole(width, 1, INT32_MAX)) fail("has no embedding_dim of ", in_quotes(name));
+    if (!width.is_null()) tables[name] = width.get<std::int64_t>();
     own_[name] = told;
   }
 }

@@ -6,7 +6,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <regex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +29,8 @@ struct Told {
 
 struct CodedConfig {
   bool act_order = false;
-  std::set<std::string> tables;  ///< names of embeddings, of our own files
-  bool zeros_as_they_are = false;  ///< checkpoint_format "gptq_v2"
+  std::map<std::string, std::int64_t> tables;  ///< embeddings of our own files and how wide their rows are
+  bool zeros_as_they_are = false;              ///< checkpoint_format "gptq_v2"
   /// By block ("model.layers.0") and linear ("q_proj").
   std::map<std::string, std::map<std::string, Strategy>> strategies;
 

@@ -136,7 +136,8 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
   for (const int bits : widths) {
     const std::int64_t k = g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits;
-    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words || qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
+    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words ||
+        qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
       continue;
     layer.bits = bits;
     layer.in_features = k;
@@ -285,12 +286,11 @@ CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
   layer.bits = told.bits[0];
   layer.group = told.groups[0];
   layer.out_features = qweight.sizes[0];
-  // A group is given, or the row is one.
-  layer.in_features = layer.group > 0 ? std::min(qweight.sizes[1] * 32 / layer.bits, scales.sizes[1] * layer.group) : 0;
-  if (layer.out_features < 1 || layer.in_features < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
+  layer.in_features = config.tables.at(p.name());
+  if (layer.out_features < 1 || layer.group < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
       parts_of(layer.in_features, layer.group) != scales.sizes[1])
-    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ", layer.bits,
-           " bits in groups of ", layer.group);
+    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ",
+           layer.bits, " bits in groups of ", layer.group);
   layer.tensors["qweight"] = qweight;
   for (const char* key : {"scales", "zeros"}) layer.tensors[key] = p.floats(key, scales.sizes);
   return layer;
@@ -342,9 +342,9 @@ CodedModel coded_layers(const WeightsFolder& folder) {
     const Parts parts(folder, layer_name);
     const bool gba = parts.has("qstatistic") || parts.has("qscales") || !parts.has("qzeros");
     model.layers.emplace(layer_name, config.tables.count(layer_name) > 0 ? table_layer(parts, config)
-                                     : parts.has("q_perm") ? permuted_layer(parts, config)
-                                     : gba               ? gba_layer(parts, config)
-                                                         : gptq_layer(parts, config));
+                                     : parts.has("q_perm")               ? permuted_layer(parts, config)
+                                     : gba                               ? gba_layer(parts, config)
+                                                                         : gptq_layer(parts, config));
   }
   for (const auto& [tensor, array] : folder.arrays) {
     const std::size_t dot = tensor.rfind('.');

@@ -224,9 +224,10 @@ def test_every_operator_is_a_sample(operators):
     names = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("bie::")}
     names -= {"bie::select_binary_kernel", "bie::tune_gemm", "bie::packed_weight_shape"}  # take no tensor
     names -= {f"bie::check_{part}_entry" for part in ("weight", "vector", "scale")}  # look at values: never in a graph
-    names -= {f"bie::gguf_{part}" for part in ("read", "codes", "blocks", "rounded", "write")} | {
-        "bie::weights_folder_read"  # of files
-    }
+    files = {f"gguf_{part}" for part in ("read", "codes", "blocks", "rounded", "write")}
+    names -= {
+        f"bie::{name}" for name in files | {"weights_folder_read", "safetensors_write"}
+    }  # never in a graph either
     assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
 
 

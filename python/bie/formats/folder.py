@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.nn import MBWQLinear, MPQLinear, WeightOnlyLinear
+from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,7 +23,8 @@ class CodedLayer:
     Attributes:
         name: the tensors' names up to the last dot.
         kind: ``"gptq"`` (``z`` is stored minus one), ``"gptq2"`` (as it is), ``"gba"`` and ``"mbwq"`` (GreenBit's
-            legacy and layer-mix), ``"mixed"`` (rows of several widths: channel-mix, EXL2's way).
+            legacy and layer-mix), ``"mixed"`` (rows of several widths: channel-mix, EXL2's way), ``"embedding"``
+            (of files by ``save_weights``).
         bits: of a code; 0 of mixed rows.
         in_features, out_features, group_size: k, n and the rows that share a scale.
         tensors: as the file has them, by the rest of their names.
@@ -49,11 +50,22 @@ class CodedLayer:
             dtype: of scales, zeros and bias; by default the scales' own.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
         """
+        if self.kind == "embedding":
+            raise ValueError(f"layer {self.name!r} is an embedding: embedding() makes it")
         make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
         floats = [t for t in self.tensors.values() if t.is_floating_point()]
         layer = make(dtype or floats[0].dtype, requires_grad)
         layer.prepare_params()
         return layer.eval()
+
+    def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
+        """The table, in evaluation mode, of a layer whose kind is ``"embedding"``."""
+        if self.kind != "embedding":
+            raise ValueError(f"layer {self.name!r} is of kind {self.kind}, no embedding")
+        sizes = self.out_features, self.in_features, self.bits, self.group_size
+        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype)
+        table.load_state_dict(self.tensors)
+        return table.eval()
 
     def _common(self, dtype: torch.dtype, requires_grad: bool) -> dict[str, Any]:
         return {
@@ -128,24 +140,29 @@ class WeightsFolder:
         return f"WeightsFolder({self.path!r}, {len(self.layers)} layers, {len(self.tensors)} other tensors)"
 
     def load_into(self, model: nn.Module, *, requires_grad: bool = False) -> None:
-        """Puts the weight-only layers where ``model`` has ``nn.Linear`` of their names, and loads all other tensors.
+        """Puts the weight-only layers where ``model`` has ``nn.Linear`` (``nn.Embedding``) of their names.
+
+        All other tensors are loaded.
 
         The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
         tensors. Nothing is changed where a name or a size does not fit.
 
         Raises:
-            ValueError: a layer of the file that the model lacks or that is no ``nn.Linear`` there.
+            ValueError: a layer of the file that the model lacks or that is of another class there.
             RuntimeError: other tensors that are missing, unexpected or of another size, as ``load_state_dict`` says.
         """
         modules = dict(model.named_modules())
+        new: dict[str, nn.Module] = {}
         for name, coded in self.layers.items():
-            found = modules.get(name)
-            if not isinstance(found, nn.Linear):
+            found, table = modules.get(name), coded.kind == "embedding"
+            if not isinstance(found, nn.Embedding if table else nn.Linear):
                 what = "none" if found is None else f"a {type(found).__name__}"
-                raise ValueError(f"load_into: {self.path} has the linear {name!r}, the model has {what}")
-            if (found.in_features, found.out_features) != (coded.in_features, coded.out_features):
+                kind = "embedding" if table else "linear"
+                raise ValueError(f"load_into: {self.path} has the {kind} {name!r}, the model has {what}")
+            sizes = (found.embedding_dim, found.num_embeddings) if table else (found.in_features, found.out_features)
+            if sizes != (coded.in_features, coded.out_features):
                 raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
-        new = {name: coded.linear(requires_grad=requires_grad) for name, coded in self.layers.items()}
+            new[name] = coded.embedding(found.padding_idx) if table else coded.linear(requires_grad=requires_grad)
         _check_rest(model, self.layers, self.tensors)
         model.load_state_dict(self.tensors, strict=False, assign=True)
         for name, layer in new.items():
