@@ -462,3 +462,22 @@ def test_a_model_that_does_not_fit_is_left_alone(tmp_path):
         folder.load_into(net)
     with pytest.raises(KeyError, match="no weight-only layer 'x'"):
         folder["x"]
+
+
+@torch.no_grad()
+def test_a_parameter_under_two_names_is_in_the_file_under_one(tmp_path):
+    class Tied(Net):
+        def __init__(self):
+            super().__init__()
+            self.head.weight = self.embed.weight
+
+    _, folder = net_folder(tmp_path)
+    del folder.tensors["head.weight"]
+    with torch.device("meta"):
+        model = Tied()
+    folder.load_into(model)
+    assert model.head.weight is model.embed.weight
+    assert torch.equal(model.embed.weight, folder.tensors["embed.weight"])
+    assert model(torch.arange(3)).shape == (3, 10)
+    with pytest.raises(RuntimeError, match=r"missing head\.weight"):
+        folder.load_into(Net())

@@ -163,25 +163,23 @@ class WeightsFolder:
             if sizes != (coded.in_features, coded.out_features):
                 raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
             new[name] = coded.embedding(found.padding_idx) if table else coded.linear(requires_grad=requires_grad)
-        _check_rest(model, self.layers, self.tensors)
+        ties = _check_rest(model, self.layers, self.tensors)
         model.load_state_dict(self.tensors, strict=False, assign=True)
+        for key, source in ties.items():
+            parent, _, leaf = key.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, model.get_parameter(source))
         for name, layer in new.items():
             parent, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(parent), leaf, layer)
-        for tied in getattr(model, "_tied_weights_keys", None) or ():
-            if tied not in self.tensors and hasattr(model, "tie_weights"):
-                model.tie_weights()
-                break
 
 
-def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> None:
-    own = {
-        key: value for key, value in model.state_dict(keep_vars=True).items() if key.rpartition(".")[0] not in layers
-    }
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    # A parameter under two names is in files under one of them.
-    there = {id(own[key]) for key in own if key in tensors}
-    wrong = [f"missing {key}" for key in own if key not in tensors and id(own[key]) not in there and key not in tied]
+def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Of a parameter that has two names and is in the file under one of them: the name that is missing to the other."""
+    state = model.state_dict(keep_vars=True)
+    own = {key: value for key, value in state.items() if key.rpartition(".")[0] not in layers}
+    there = {id(own[key]): key for key in own if key in tensors}
+    ties = {key: there[id(value)] for key, value in own.items() if key not in tensors and id(value) in there}
+    wrong = [f"missing {key}" for key in own if key not in tensors and key not in ties]
     wrong += [f"unexpected {key}" for key in tensors if key not in own]
     for key in tensors:
         if key in own and own[key].shape != tensors[key].shape:
@@ -189,6 +187,7 @@ def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Map
     if wrong:
         more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
         raise RuntimeError(f"load_into: the tensors do not fit the model: {'; '.join(wrong[:8])}{more}")
+    return ties
 
 
 def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
