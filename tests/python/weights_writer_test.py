@@ -1,6 +1,7 @@
 """Models of weight-only layers written as safetensors: ours, and GPTQ's as other readers unpack them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,3 +187,16 @@ def test_scales_that_sixteen_bits_do_not_hold_are_refused(tmp_path):
     layer.set_weight_data(torch.randn(32, 64, generator=generator(0)))
     with pytest.raises(ValueError, match="they would be rounded"):
         save_gptq(tmp_path / "m", nn.ModuleDict({"a": layer}))
+
+
+def test_a_stored_file_computes_what_it_computed():
+    """tests/stored/weights_1.safetensors: layers of several widths and a table, an input and the outputs."""
+    folder = load_weights_folder(Path(__file__).resolve().parents[1] / "stored/weights_1.safetensors")
+    assert {name: layer.bits for name, layer in folder.layers.items()} == {"w1": 1, "w3": 3, "w4": 4, "w8": 8} | {
+        "gptq": 4,
+        "table": 4,
+    }
+    for name, layer in folder.layers.items():
+        if name != "table":
+            assert torch.equal(layer.linear()(folder.tensors["x"]), folder.tensors[f"y_{name}"]), name
+    assert torch.equal(folder["table"].embedding()(torch.arange(5)), folder.tensors["rows"])
