@@ -42,7 +42,7 @@ NAMED: dict[str, dict[type, type]] = {
     "q8": {nn.Linear: Q8Linear, nn.Conv2d: Q8Conv2d},
 }
 #: Weights alone, by round to nearest in groups of 32; activations stay floats.
-WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 4, 8)}
+WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 3, 4, 5, 6, 8)}
 NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for name in WEIGHTS_ALONE}
 
 
@@ -296,8 +296,8 @@ def convert(
     hold them (a dtype, groups, padding), or where it has hooks.
 
     Args:
-        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1", "w2",
-            "w4" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
+        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1" to
+            "w6" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         options: further arguments of the new layers' constructors.

@@ -30,7 +30,7 @@ class Net(nn.Module):
         return self.head(self.norm(x + self.layers[1](self.layers[0](x).relu())))
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("group", [32, -1])
 def test_a_converted_model_comes_back_to_the_bit(bits, group, tmp_path):
     torch.manual_seed(bits)
