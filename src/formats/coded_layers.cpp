@@ -251,15 +251,27 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
       p.fail(codes, "is ", name(statistic.element), " ", listed(statistic.sizes), ", bytes a group are wanted");
     groups = statistic.sizes[0];
     const Array& outer = p.need("qscales_scales", 3, {Element::f16, Element::bf16, Element::f32});
-    layer.by_column = outer.sizes[0] == 1 && outer.sizes[1] == n && n > 1 && groups > 1;
-    layer.scale_group = statistic.sizes.size() == 3 ? statistic.sizes[2] : scale_group_of(n, outer.sizes[1]);
+    const bool has_parts = statistic.sizes.size() == 3;
+    layer.scale_group = has_parts ? statistic.sizes[2] : scale_group_of(n, outer.sizes[1]);
     if (groups < 1 || layer.scale_group < 1) p.fail(codes, "is ", listed(statistic.sizes), ", which is empty");
+    const std::int64_t parts = parts_of(n, layer.scale_group);
+    const std::vector<std::int64_t> wanted =
+        has_parts ? std::vector{groups, parts, layer.scale_group} : std::vector{groups, n};
+    if (statistic.sizes != wanted) p.fail(codes, "is ", listed(statistic.sizes), ", ", listed(wanted), " is wanted");
+    layer.by_column = outer.sizes == std::vector<std::int64_t>{1, n, 1} && (groups > 1 || parts != n);
+    if (!layer.by_column && outer.sizes != std::vector<std::int64_t>{groups, parts, 1})
+      p.fail("qscales_scales", "is ", listed(outer.sizes), ", ", listed({groups, parts, 1}), " or ", listed({1, n, 1}),
+             " is wanted");
     layer.tensors[codes] = statistic;
     for (const char* key : {"qscales_zeros", "qscales_scales"}) layer.tensors[key] = p.floats(key, outer.sizes);
-    if (layer.whole_zeros) layer.tensors["qzeros"] = p.need("qzeros", 2, {Element::i32});
+    if (layer.whole_zeros) {
+      const Array& qzeros = p.need("qzeros", 2, {Element::i32});
+      if (qzeros.sizes != std::vector<std::int64_t>{groups, words(n, layer.bits)})
+        p.fail("qzeros", "is ", listed(qzeros.sizes), ", ", listed({groups, words(n, layer.bits)}), " is wanted");
+      layer.tensors["qzeros"] = qzeros;
+    }
     if (p.has("qstatistic"))
-      for (const char* key : {"qzeros_zeros", "qzeros_scales"})
-        layer.tensors[key] = p.floats(key, {groups, parts_of(n, layer.scale_group), 1});
+      for (const char* key : {"qzeros_zeros", "qzeros_scales"}) layer.tensors[key] = p.floats(key, {groups, parts, 1});
   } else {
     groups = sizes_of(p, qweight, "scales").groups;
   }

@@ -396,6 +396,33 @@ def test_the_width_of_words_without_an_index_is_the_strategys(tmp_path):
     assert same_outputs(layer, coded.linear())
 
 
+@pytest.mark.parametrize(
+    ("key", "tensor", "words"),
+    [
+        ("qstatistic", torch.zeros(3, 2, 31, dtype=torch.uint8), 'qstatistic" is [3, 2, 31], [3, 3, 31] is wanted'),
+        ("qstatistic", torch.zeros(0, 2, 32, dtype=torch.uint8), 'qstatistic" is [0, 2, 32], which is empty'),
+        ("qscales_scales", torch.ones(3, 3, 1), 'qscales_scales" is [3, 3, 1], [3, 2, 1] or [1, 64, 1] is wanted'),
+        ("qzeros_zeros", torch.ones(3, 1, 1), 'qzeros_zeros" is [3, 1, 1], [3, 2, 1] is wanted'),
+        ("g_idx", torch.full((96,), 3).int(), 'g_idx" holds groups outside [0, 2]'),
+    ],
+)
+def test_greenbit_tables_that_do_not_fit(key, tensor, words, tmp_path):
+    layer = filled(bie.nn.MPQLinear(96, 64, w_bit=4, group_size=32, dq_group_size=32), 3)
+    state = {name: value.detach().clone() for name, value in layer.state_dict().items()} | {key: tensor}
+    with pytest.raises(ValueError) as refused:
+        load_weights_folder(write(tmp_path / "m", {"a": state}))
+    assert words in str(refused.value)
+
+
+def test_an_order_that_is_none_names_the_file_and_the_layer(tmp_path):
+    layer = filled(bie.nn.MBWQLinear(96, 40, w_bit=4, group_size=32, use_mbw=False), 1)
+    layer.q_perm[0] = layer.q_perm[1]
+    state = {name: value.detach().clone() for name, value in layer.state_dict().items()}
+    folder = load_weights_folder(write(tmp_path / "m", {"a.b": state}))
+    with pytest.raises(ValueError, match=r"/m: layer 'a\.b': the entry 'q_perm' is not a permutation"):
+        folder["a.b"].linear()
+
+
 # A whole model.
 
 

@@ -49,13 +49,21 @@ class CodedLayer:
         Args:
             dtype: of scales, zeros and bias; by default the scales' own.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
+
+        Raises:
+            ValueError: a sentence that names the file and the layer, for an order of rows that is none and for scales
+                that are not finite once they are opened.
         """
         if self.kind == "embedding":
             raise ValueError(f"layer {self.name!r} is an embedding: embedding() makes it")
         make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
         floats = [t for t in self.tensors.values() if t.is_floating_point()]
-        layer = make(dtype or floats[0].dtype, requires_grad)
-        layer.prepare_params()
+        try:
+            layer = make(dtype or floats[0].dtype, requires_grad)
+            layer.prepare_params()
+        except (ValueError, RuntimeError) as error:
+            said = "; ".join(str(error).partition(":\n\t")[2].split("\n\t")) or error  # torch lists them in lines
+            raise ValueError(f"{self._facts['path']}: layer {self.name!r}: {said}") from error
         return layer.eval()
 
     def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
@@ -213,7 +221,7 @@ def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
             name,
             *(f[key] for key in ("kind", "bits", "in_features", "out_features", "group_size")),
             arrays(f["tensors"]),
-            f,
+            f | {"path": path},
         )
         for name, f in facts["layers"].items()
     }
