@@ -270,6 +270,7 @@ void add_inspect(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie inspect mnist4.safetensors --data mnist:data/mnist\n"
       "  bie inspect mnist8.safetensors --diff mnist4.safetensors\n"
+      "  bie inspect model.gguf\n"
       "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, compression}'");
   command->callback([arguments, &global] {
     if (arguments->other.empty())

@@ -308,6 +308,15 @@ CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
   return layer;
 }
 
+/// Whether a layer has or passes over an entry of this name; `wf` are shifts that BITorch Engine writes.
+bool is_layer_key(std::string_view key) {
+  constexpr std::string_view keys[] = {"qweight",       "qzeros",         "scales",       "zeros",
+                                       "g_idx",         "bias",           "wf",           "q_perm",
+                                       "q_groups",      "channel_scale",  "qstatistic",   "qscales",
+                                       "qscales_zeros", "qscales_scales", "qzeros_zeros", "qzeros_scales"};
+  return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
+}
+
 /// Names that only other formats have; what they are called.
 struct Foreign {
   std::string_view part;  ///< of a tensor's name
@@ -360,7 +369,8 @@ CodedModel coded_layers(const WeightsFolder& folder) {
   }
   for (const auto& [tensor, array] : folder.arrays) {
     const std::size_t dot = tensor.rfind('.');
-    if (dot == std::string::npos || model.layers.count(tensor.substr(0, dot)) == 0) model.rest.emplace(tensor, array);
+    const bool of_layer = dot != std::string::npos && model.layers.count(tensor.substr(0, dot)) > 0;
+    if (!of_layer || !is_layer_key(tensor.substr(dot + 1))) model.rest.emplace(tensor, array);
   }
   return model;
 }

@@ -123,6 +123,23 @@ def test_three_axes_open_and_are_no_linear(tmp_path):
         tensor.linear()
 
 
+def test_a_tensor_of_experts_has_a_matrix_for_each(tmp_path):
+    blocks = random_blocks("Q4_K", rows=6)
+    plain = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    file = write(tmp_path / "a.gguf", {"w": (blocks.reshape(2, 3, -1), "Q4_K"), "f": (plain, None)})
+    for i in (0, 1, -1):
+        assert torch.equal(file["w"][i].open(), opened(blocks, "Q4_K").view(2, 3, COLUMNS)[i])
+        assert torch.equal(file["f"][i].open(), torch.from_numpy(plain)[i])
+    layer = file["w"][1].linear()
+    x = torch.randn(2, COLUMNS, generator=torch.Generator().manual_seed(1))
+    wanted = x.double() @ opened(blocks, "Q4_K")[3:].double().t()
+    assert torch.allclose(layer(x).double(), wanted, rtol=1e-4, atol=1e-3 * float(wanted.abs().max()))
+    with pytest.raises(IndexError, match=r'tensor "w" has 2 parts, there is no part 2'):
+        file["w"][2]
+    with pytest.raises(IndexError, match="there are no parts of it"):
+        file["f"][0][0][0]
+
+
 def test_metadata_keep_their_types(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
     writer.add_uint64("big", 2**64 - 1)

@@ -461,6 +461,12 @@ def test_a_model_takes_a_folder(tmp_path):
     assert torch.allclose(empty.eval()(ids), net.eval()(ids), rtol=1e-3, atol=1e-4)
 
 
+def test_an_entry_that_no_layer_knows_stays_with_the_others(tmp_path):
+    tensors = gptq(64, 32, 4, 32)[0] | {"wf": torch.zeros(1, 8).int(), "extra": torch.ones(2)}
+    folder = load_weights_folder(write(tmp_path / "m", {"a": tensors}))
+    assert list(folder.tensors) == ["a.extra"]
+
+
 def test_a_model_that_does_not_fit_is_left_alone(tmp_path):
     _, folder = net_folder(tmp_path)
     net = Net()

@@ -41,6 +41,18 @@ class GgufTensor:
         """Whether it holds codes with scales, else plain numbers (or, of a type that is not read, nothing we open)."""
         return self._facts["bits"] > 0
 
+    def __getitem__(self, index: int) -> GgufTensor:
+        """One part along the first axis: a matrix of the experts that a file keeps in one tensor."""
+        if len(self.shape) < 2:
+            raise IndexError(f"{self._facts['what']} is {list(self.shape)}, there are no parts of it")
+        count = self.shape[0]
+        if not -count <= index < count:
+            raise IndexError(f"{self._facts['what']} has {count} parts, there is no part {index}")
+        size, index = self.blocks.numel() // count, index % count
+        blocks = self.blocks.narrow(0, index * size, size)
+        facts = self._facts | {"what": f"{self._facts['what']}, part {index},"}
+        return GgufTensor(self.name, self.shape[1:], self.type, blocks, facts)
+
     def codes(self) -> CodedRows:
         """Its codes, scales and offsets, which are the file's own: no float is rounded.
 
