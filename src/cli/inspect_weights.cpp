@@ -42,7 +42,9 @@ Json value_json(const formats::GgufValue& value) {
 
 Json gguf_json(const std::string& path) {
   const formats::GgufFile file = formats::load_gguf(path);
-  Json metadata = Json::object(), tensors = Json::array();
+  // Sorted by its keys, of which a file may hold any number: the ordered object of Json looks for each from the front.
+  nlohmann::json metadata = nlohmann::json::object();
+  Json tensors = Json::array();
   for (const auto& [key, value] : file.metadata) metadata[key] = value_json(value);
   for (const formats::GgufTensor& t : file.tensors)
     tensors.push_back({{"name", t.name}, {"dtype", t.type->name}, {"shape", t.sizes}, {"bytes", t.bytes->size}});

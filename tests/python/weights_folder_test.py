@@ -355,15 +355,15 @@ def strategy(bits=(4, 2), shares=(0.75, 0.25), groups=(32, 32)):
     return {"measurement": {"model.layers.0": {"up_proj": entry | {"scale_bits": 4}}}}
 
 
-def channel_mix(k=128, n=24):
-    """4 bits in three quarters of the rows, 2 in the rest, groups of 32."""
-    rows = max(1, int(k * 0.75) // 32) * 32
-    groups = [(4, i) for i in range(rows // 32)] + [(2, i) for i in range((k - rows) // 32)]
+def channel_mix(rows=((4, 96), (2, 32)), n=24):
+    """Rows of falling widths in groups of 32."""
     first, pairs = 0, []
-    for width, _ in groups:
-        pairs += [width, first]
-        first += width
-    layer = bie.nn.MBWQLinear(k, n, use_mbw=True, groups=len(groups), rows_packed=first)
+    for width, count in rows:
+        for _ in range(count // 32):
+            pairs += [width, first]
+            first += width
+    k = sum(count for _, count in rows)
+    layer = bie.nn.MBWQLinear(k, n, use_mbw=True, groups=len(pairs) // 2, rows_packed=first)
     layer.q_groups.copy_(torch.tensor(pairs, dtype=torch.int16))
     return filled(layer, 5)
 
@@ -372,6 +372,13 @@ def test_greenbit_channel_mix(tmp_path):
     layer = channel_mix()
     loaded, coded = as_loaded(layer, tmp_path, strategy=strategy())
     assert (coded.kind, coded.bits) == ("mixed", 0)
+    assert same_outputs(layer, loaded)
+
+
+def test_mixed_rows_of_every_width_without_a_strategy(tmp_path):
+    layer = channel_mix(((8, 32), (6, 32), (5, 64), (4, 32), (3, 32), (2, 64)))
+    loaded, coded = as_loaded(layer, tmp_path)
+    assert (coded.kind, coded.in_features) == ("mixed", 256)
     assert same_outputs(layer, loaded)
 
 
