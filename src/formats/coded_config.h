@@ -47,9 +47,11 @@ struct CodedConfig {
   void add_own(const WeightsFolder& folder, const std::string& text);
   void add_overrides(const WeightsFolder& folder, const std::string& file, const nlohmann::json& dynamic);
 
+  std::string path_;
   Told all_;
   std::vector<std::pair<std::regex, Told>> overrides_;
-  std::map<std::string, Told> own_;  ///< by the names of layers, of our own files
+  std::map<std::string, Told> own_;   ///< by the names of layers, of our own files
+  mutable std::int64_t matched_ = 0;  ///< names with patterns
 };
 
 }  // namespace bie::formats

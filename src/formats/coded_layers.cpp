@@ -131,17 +131,21 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
   CodedLayer layer;
   layer.kind = config.zeros_as_they_are ? CodedLayer::Kind::gptq2 : CodedLayer::Kind::gptq;
-  const Told told = config.told(p.name());
+  const auto features = [&](int bits) { return g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits; };
+  const auto fits = [&](int bits) {
+    const std::int64_t k = features(bits);
+    return is_width(bits) && k >= 1 && words(k, bits) == sizes.words &&
+           qzeros.sizes == std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)};
+  };
+  // Where the tensors leave nothing open no pattern is matched, which takes its time.
+  const bool clear = g_idx != nullptr && std::count_if(std::begin(gptq_widths), std::end(gptq_widths), fits) == 1;
+  const Told told = clear ? Told() : config.told(p.name());
   std::vector<int> widths = told.bits;
   widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
-  for (const int bits : widths) {
-    const std::int64_t k = g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits;
-    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words ||
-        qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
-      continue;
-    layer.bits = bits;
-    layer.in_features = k;
-    break;
+  const auto width = std::find_if(widths.begin(), widths.end(), fits);
+  if (width != widths.end()) {
+    layer.bits = *width;
+    layer.in_features = features(*width);
   }
   if (layer.bits == 0)
     p.fail("qweight", "is ", listed(qweight.sizes), ", its scales ", listed({sizes.groups, sizes.n}), ", its qzeros ",

@@ -95,6 +95,17 @@ TEST(CodedLayers, APatternThatCostsExponentialTimeElsewhereEndsAtOnce) {
   expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(), "dynamic has the pattern \"(a\", which");
 }
 
+TEST(CodedLayers, MorePatternsAndLayersThanCanBeMatchedAreASentence) {
+  const Scratch scratch;
+  Arrays arrays;
+  for (int i = 0; i < 600; ++i) arrays.merge(gptq("layer" + std::to_string(i)));
+  save_safetensors(scratch.path("model.safetensors"), arrays, {});
+  std::string patterns;
+  for (int i = 0; i < 1000; ++i) patterns += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "(x|y)*\": {\"bits\": 8}";
+  write_file(scratch.path("quantize_config.json"), "{\"dynamic\": {" + patterns + "}}");
+  expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(), "more patterns than can be matched");
+}
+
 TEST(CodedLayers, WidthsOfMixedRowsAreThoseOfTheStrategy) {
   EXPECT_EQ(mixed_widths(4096, {0.75, 0.25}, {32, 32}), (std::vector<std::int64_t>{3072, 1024}));
   EXPECT_EQ(mixed_widths(100, {0.1, 0.9}, {32, 32}), (std::vector<std::int64_t>{32, 68})) << "one group at least";
