@@ -221,8 +221,8 @@ def test_a_table_that_does_not_fit():
         layer.set_weight_data(torch.ones(4, 7))
     with pytest.raises(ValueError, match="NaN"):
         layer.set_weight_data(torch.full((4, 8), float("nan")))
-    with pytest.raises(ValueError, match="bits is 3"):
-        WeightOnlyEmbedding(4, 8, bits=3)
+    with pytest.raises(ValueError, match="bits is 7"):
+        WeightOnlyEmbedding(4, 8, bits=7)
     with pytest.raises(ValueError, match="group_size is 0"):
         WeightOnlyEmbedding(4, 8, group_size=0)
     with pytest.raises(ValueError, match="dtype"):
