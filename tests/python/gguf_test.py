@@ -177,6 +177,24 @@ def test_a_name_that_is_no_utf8_is_escaped(tmp_path):
     assert load_gguf(path).metadata == {"k\udcff\udcc0\udcaf": "\udced\udca0\udc80"}
 
 
+def test_a_file_of_more_than_four_gigabytes_is_mapped(tmp_path):
+    """With a hole: it takes no disk, and no memory until it is read."""
+    path, count = tmp_path / "a.gguf", 5 << 30
+    head = b"GGUF" + (3).to_bytes(4, "little") + (2).to_bytes(8, "little") + bytes(8)
+    for name, kind, axis, offset in (("hole", 24, count, 0), ("last", 0, 2, count)):
+        head += len(name).to_bytes(8, "little") + name.encode() + (1).to_bytes(4, "little")
+        head += axis.to_bytes(8, "little") + kind.to_bytes(4, "little") + offset.to_bytes(8, "little")
+    head += bytes(-len(head) % 32)
+    with path.open("wb") as file:
+        file.write(head)
+        file.seek(len(head) + count)
+        file.write(np.array([1.5, -2.5], np.float32).tobytes())
+    file = load_gguf(path)
+    assert file["hole"].open().shape == (count,)
+    assert file["hole"].open()[-1] == 0
+    assert file["last"].open().tolist() == [1.5, -2.5]
+
+
 def test_bad_files_are_sentences(tmp_path):
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGML")
