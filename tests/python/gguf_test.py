@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, quants
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bie
 from bie.formats import load_gguf
@@ -168,13 +170,20 @@ def test_metadata_keep_their_types(tmp_path):
     assert not file.tensors
 
 
-def test_a_name_that_is_no_utf8_is_escaped(tmp_path):
-    path = tmp_path / "a.gguf"
-    path.write_bytes(
-        b"GGUF\x03\0\0\0" + bytes(8) + (1).to_bytes(8, "little") + (4).to_bytes(8, "little") + b"k\xff\xc0\xaf"
-        b"\x08\0\0\0" + (3).to_bytes(8, "little") + b"\xed\xa0\x80"
-    )
-    assert load_gguf(path).metadata == {"k\udcff\udcc0\udcaf": "\udced\udca0\udc80"}
+def with_text(path, text):
+    """A file whose metadata has this text under "k" and, as a key, with a 3."""
+    entries = [(b"k", b"\x08\0\0\0" + len(text).to_bytes(8, "little") + text), (text + b"x", b"\0\0\0\0\x03")]
+    body = b"".join(len(key).to_bytes(8, "little") + key + value for key, value in entries)
+    path.write_bytes(b"GGUF\x03\0\0\0" + bytes(8) + (2).to_bytes(8, "little") + body)
+    return load_gguf(path).metadata
+
+
+@given(text=st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda t: t.encode("utf-8", "surrogatepass"))))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_a_text_is_what_its_bytes_are_to_python(text, tmp_path_factory):
+    """Bytes that are no UTF-8 are escaped as the file system's are."""
+    wanted = text.decode("utf-8", "surrogateescape")
+    assert with_text(tmp_path_factory.getbasetemp() / "text.gguf", text) == {"k": wanted, wanted + "x": 3}
 
 
 def test_a_file_of_more_than_four_gigabytes_is_mapped(tmp_path):
