@@ -222,11 +222,11 @@ CodedLayer permuted_layer(const Parts& p, const CodedConfig& config) {
   return layer;
 }
 
-/// Columns that share a scale of scales, where the parts alone are known: 32, as all published models have it, or
-/// another power of two, or all parts being as equal as can be.
+/// Columns that share a scale of scales, where the parts alone are known: the power of two that makes so many of them
+/// (published models have 32), or all parts being as equal as can be.
 std::int64_t scale_group_of(std::int64_t n, std::int64_t parts) {
   if (parts < 1) return 0;
-  for (const std::int64_t size : {32, 1, 2, 4, 8, 16, 64, 128, 256})
+  for (std::int64_t size = 1; size <= n; size *= 2)
     if (parts_of(n, size) == parts) return size;
   return parts_of(n, parts);
 }
@@ -262,7 +262,7 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
     const std::vector<std::int64_t> wanted =
         has_parts ? std::vector{groups, parts, layer.scale_group} : std::vector{groups, n};
     if (statistic.sizes != wanted) p.fail(codes, "is ", listed(statistic.sizes), ", ", listed(wanted), " is wanted");
-    layer.by_column = outer.sizes == std::vector<std::int64_t>{1, n, 1} && (groups > 1 || parts != n);
+    layer.by_column = outer.sizes == std::vector<std::int64_t>{1, n, 1};
     if (!layer.by_column && outer.sizes != std::vector<std::int64_t>{groups, parts, 1})
       p.fail("qscales_scales", "is ", listed(outer.sizes), ", ", listed({groups, parts, 1}), " or ", listed({1, n, 1}),
              " is wanted");

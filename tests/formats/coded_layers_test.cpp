@@ -80,7 +80,7 @@ TEST(CodedLayers, PatternsOfDynamicSayWhatTensorsLeaveOpen) {
   save_safetensors(scratch.path("model.safetensors"), arrays, {});
   write_file(
       scratch.path("quantize_config.json"),
-      R"({"bits": 4, "group_size": 64, "dynamic": {"-:.*up": {"group_size": 48}, "+:a\\.(x|up)$": {"group_size": 50}}})");
+      R"({"bits": 4, "group_size": 64, "dynamic": {"-:.*up": {"group_size": 48}, "-:(": {}, "+:a\\.(x|up)$": {"group_size": 50}}})");
   const CodedModel model = read(scratch.folder());
   EXPECT_EQ(model.layers.at("a.up").group, 50);
   EXPECT_EQ(model.layers.at("a.down").group, 64);
