@@ -179,11 +179,11 @@ def with_text(path, text):
 
 
 @given(text=st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda t: t.encode("utf-8", "surrogatepass"))))
-@example(b"\xed\xa0\x80 \xed\x9f\xbf")  # a surrogate and the character before the first one
-@example(b"\xc0\xaf \xc1\xbf \xc2\x80")  # longer than need be, and the first of two bytes
-@example(b"\xe0\x9f\xbf \xe0\xa0\x80 \xef\xbf\xbf")
-@example(b"\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80")
-@example(b"\xe2\x82")  # cut short
+@example(text=b"\xed\xa0\x80 \xed\x9f\xbf")  # a surrogate and the character before the first one
+@example(text=b"\xc0\xaf \xc1\xbf \xc2\x80")  # longer than need be, and the first of two bytes
+@example(text=b"\xe0\x9f\xbf \xe0\xa0\x80 \xef\xbf\xbf")
+@example(text=b"\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80")
+@example(text=b"\xe2\x82")  # cut short
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_a_text_is_what_its_bytes_are_to_python(text, tmp_path_factory):
     """Bytes that are no UTF-8 are escaped as the file system's are."""
