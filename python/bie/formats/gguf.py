@@ -136,14 +136,8 @@ def load_gguf(path: str | os.PathLike) -> GgufFile:
 
     Example::
 
-        >>> import gguf, numpy
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     writer = gguf.GGUFWriter(f"{folder}/a.gguf", "llama")
-        ...     blocks = gguf.quants.quantize(numpy.ones((3, 64), numpy.float32), gguf.GGMLQuantizationType.Q4_0)
-        ...     writer.add_tensor("a.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-        ...     for step in ("header", "kv_data", "tensors"):
-        ...         _ = getattr(writer, f"write_{step}_to_file")()
-        ...     writer.close()
+        ...     bie.formats.save_gguf(f"{folder}/a.gguf", {"a.weight": (torch.ones(3, 64), "Q4_0")})
         ...     file = bie.formats.load_gguf(f"{folder}/a.gguf")
         >>> file["a.weight"], file["a.weight"].linear()(torch.ones(1, 64))
         (GgufTensor('a.weight', [3, 64], Q4_0), tensor([[64., 64., 64.]]))
