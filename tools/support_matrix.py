@@ -38,7 +38,10 @@ shape helpers are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1
 
 FILES = (
     ("file", "read", "written"),
-    ("GGUF (Q4_0 to Q8_0, Q2_K to Q6_K, TQ1_0, TQ2_0, Q1_0, Q2_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, floats)", "yes", "yes ¹"),
+    (
+        "GGUF (Q4_0 to Q8_0, Q2_K to Q6_K, TQ1_0, TQ2_0, Q1_0, Q2_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, floats)",
+        *("yes", "yes ¹"),
+    ),
     ("GPTQ, versions 1 and 2", "yes", "version 1"),
     ("GreenBit: legacy, layer-mix, channel-mix", "yes", "no"),
     ("safetensors of weight-only models", "yes", "yes"),

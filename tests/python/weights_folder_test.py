@@ -104,6 +104,16 @@ def test_the_version_is_told_by_checkpoint_format_alone(tmp_path):
         assert torch.allclose(opened(layer), first + shift, rtol=0, atol=1e-6), name
 
 
+def test_a_bias_wider_than_the_scales_is_not_rounded(tmp_path):
+    tensors, wanted = gptq(64, 32, 4, 32)
+    tensors["bias"] = torch.randn(32, generator=generator(4))
+    layer = load_weights_folder(write(tmp_path / "m", {"a": tensors}))["a"].linear()
+    assert torch.equal(layer(torch.zeros(1, 64))[0], tensors["bias"])
+    assert torch.equal(opened(layer), wanted)
+    half = load_weights_folder(tmp_path / "m")["a"].linear(torch.float16)
+    assert half.bias.dtype == torch.float16
+
+
 def test_dynamic_overrides_and_plain_layers(tmp_path):
     config = {
         **{"bits": 4, "group_size": 64, "quant_method": "gptq"},

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class CodedLayer:
         """The layer, prepared and in evaluation mode: ``MPQLinear``, or ``MBWQLinear`` where rows are permuted.
 
         Args:
-            dtype: of scales, zeros and bias; by default the scales' own.
+            dtype: of scales, zeros and bias; by default one that holds those of the file.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
 
         Raises:
@@ -57,14 +58,19 @@ class CodedLayer:
         if self.kind == "embedding":
             raise ValueError(f"layer {self.name!r} is an embedding: embedding() makes it")
         make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
-        floats = [t for t in self.tensors.values() if t.is_floating_point()]
         try:
-            layer = make(dtype or floats[0].dtype, requires_grad)
+            layer = make(dtype or self._dtype(), requires_grad)
             layer.prepare_params()
         except (ValueError, RuntimeError) as error:
             said = "; ".join(str(error).partition(":\n\t")[2].split("\n\t")) or error  # torch lists them in lines
             raise ValueError(f"{self._facts['path']}: layer {self.name!r}: {said}") from error
         return layer.eval()
+
+    def _dtype(self) -> torch.dtype:
+        """That of the scales of scales, whose arithmetic it is; else one that holds every float of the file."""
+        tables = [t.dtype for key, t in self.tensors.items() if key.startswith(("qscales_", "qzeros_"))]
+        floats = [t.dtype for t in self.tensors.values() if t.is_floating_point()]
+        return reduce(torch.promote_types, tables or floats)
 
     def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
         """The table, in evaluation mode, of a layer whose kind is ``"embedding"``."""
