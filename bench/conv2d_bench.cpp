@@ -1,4 +1,4 @@
-// The integer convolutions, every row, batch 1, float32 in and out (bias and quantising included), in both layouts.
+// The integer convolutions, every kernel, batch 1, float32 in and out (bias and quantising included), in both layouts.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -18,21 +18,22 @@
 namespace bie::bench {
 namespace {
 
-at::Tensor prepacked(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape, const at::Tensor& weight) {
-  at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
-  row.prepack(weight.const_data_ptr(), shape, panels.mutable_data_ptr(), kernels::serial());
+at::Tensor prepacked(const kernels::Conv2dKernel& kernel, const kernels::Conv2dShape& shape, const at::Tensor& weight) {
+  at::Tensor panels = at::empty({static_cast<std::int64_t>(kernel.packed_bytes(shape))}, at::kByte);
+  kernel.prepack(weight.const_data_ptr(), shape, panels.mutable_data_ptr(), kernels::serial());
   return panels;
 }
 
 /// x and y in one memory format, which is the layout that runs.
-void run_row(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape, const at::Tensor& x,
-             const at::Tensor& bias, const at::Tensor& panels, const at::Tensor& y) {
+void run_kernel(const kernels::Conv2dKernel& kernel, const kernels::Conv2dShape& shape, const at::Tensor& x,
+                const at::Tensor& bias, const at::Tensor& panels, const at::Tensor& y) {
   const kernels::Dtype out = y.scalar_type() == at::kInt ? kernels::Dtype::s32 : kernels::Dtype::f32;
   const auto layout = x.is_contiguous() ? kernels::ImageLayout::nchw : kernels::ImageLayout::nhwc;
   const kernels::Status status =
-      row.run(shape, {x.const_data_ptr(), kernels::Dtype::f32, layout, bias.const_data_ptr<float>(), 0.05f},
-              panels.const_data_ptr(), {y.mutable_data_ptr(), out, layout, 0.01f}, kernels::serial());
-  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+      kernel.run(shape, {x.const_data_ptr(), kernels::Dtype::f32, layout, bias.const_data_ptr<float>(), 0.05f},
+                 panels.const_data_ptr(), {y.mutable_data_ptr(), out, layout, 0.01f}, kernels::serial());
+  if (status != kernels::Status::ok)
+    throw std::runtime_error(std::string(kernel.name) + ": " + kernels::describe(status));
 }
 
 }  // namespace
@@ -40,13 +41,13 @@ void run_row(const kernels::Conv2dKernel& row, const kernels::Conv2dShape& shape
 void bench_conv2d(const Settings& settings, nlohmann::json& results) {
   const at::NoGradGuard no_grad;
   for (const auto& [s, source] : read_shapes("conv2d.txt", 7)) {
-    const std::int64_t c = s[0], o = s[3], kernel = s[4], stride = s[5], pad = s[6];
-    const std::string title = c10::str("conv2d ", kernel, "x", kernel, " ", c, " to ", o, " channels, image ", s[1],
-                                       "x", s[2], ", stride ", stride);
+    const std::int64_t c = s[0], o = s[3], side = s[4], stride = s[5], pad = s[6];
+    const std::string title = c10::str("conv2d ", side, "x", side, " ", c, " to ", o, " channels, image ", s[1], "x",
+                                       s[2], ", stride ", stride);
     if (title.find(settings.filter) == std::string::npos) continue;
-    const kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, kernel, kernel, stride, stride, pad, pad};
-    const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, kernel, kernel});
-    const at::Tensor codes = at::randint(0, 256, {o, c, kernel, kernel}, at::kByte);
+    const kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, side, side, stride, stride, pad, pad};
+    const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, side, side});
+    const at::Tensor codes = at::randint(0, 256, {o, c, side, side}, at::kByte);
     kernels::Conv2dShape padded_with_minus_one = padded_with_zero;  // as layers of signs do
     padded_with_minus_one.pad_code = -1;
     const at::Tensor y = at::empty({1, o, padded_with_zero.out_h(), padded_with_zero.out_w()});
@@ -69,21 +70,22 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
       for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
         const at::Tensor image = x.contiguous(format), out = at::empty_like(y, y.options(), format);
         const at::Tensor wanted = at::empty_like(out, at::kInt), mine = at::empty_like(wanted);
-        run_row(table.back(), shape, image, bias, prepacked(table.back(), shape, codes), wanted);
-        for (const kernels::Conv2dKernel& row : table) {
-          if (!kernels::fits(row, shape, kernels::host().isas) || row.isa == kernels::Isa::reference) continue;
-          const at::Tensor panels = prepacked(row, shape, codes);
-          run_row(row, shape, image, bias, panels, mine);
-          if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
-          contenders.push_back({c10::str(row.name, note, format == at::MemoryFormat::Contiguous ? "" : " NHWC"),
-                                [=, &row, &shape = shape] { run_row(row, shape, image, bias, panels, out); },
-                                {unit_of(row.isa, code), static_cast<double>(y.numel() * shape.depth()),
+        run_kernel(table.back(), shape, image, bias, prepacked(table.back(), shape, codes), wanted);
+        for (const kernels::Conv2dKernel& kernel : table) {
+          if (!kernels::fits(kernel, shape, kernels::host().isas) || kernel.isa == kernels::Isa::reference) continue;
+          const at::Tensor panels = prepacked(kernel, shape, codes);
+          run_kernel(kernel, shape, image, bias, panels, mine);
+          if (!at::equal(mine, wanted))
+            throw std::runtime_error(std::string(kernel.name) + " differs from the reference");
+          contenders.push_back({c10::str(kernel.name, note, format == at::MemoryFormat::Contiguous ? "" : " NHWC"),
+                                [=, &kernel, &shape = shape] { run_kernel(kernel, shape, image, bias, panels, out); },
+                                {unit_of(kernel.isa, code), static_cast<double>(y.numel() * shape.depth()),
                                  panels.const_data_ptr(), panels.numel()}});
         }
       }
     }
-    const nlohmann::json sizes = {{"in_c", c},        {"height", s[1]},   {"width", s[2]}, {"out_c", o},
-                                  {"kernel", kernel}, {"stride", stride}, {"pad", pad},    {"source", source}};
+    const nlohmann::json sizes = {{"in_c", c},      {"height", s[1]},   {"width", s[2]}, {"out_c", o},
+                                  {"kernel", side}, {"stride", stride}, {"pad", pad},    {"source", source}};
     results.push_back(report(sizes, title, contenders, race(contenders, settings.seconds)));
   }
 }

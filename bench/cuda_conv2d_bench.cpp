@@ -1,9 +1,9 @@
-// Every row of the CUDA convolution tables on one GPU: what a call takes from float images to float results, their
+// Every kernel of the CUDA convolution tables on one GPU: what a call takes from float images to float results, their
 // quantising included. Device time from CUDA-graph replays with images that are not in the cache. bench/gpu_convs.py
 // has the rivals.
 //
 // bie_cuda_conv2d_bench [nhwc|nchw] [f16|f32] [bias] [BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING]...: a line of JSON
-// for each row and shape.
+// for each kernel and shape.
 #include <cstring>
 
 #include "bench/cuda_timing.h"
@@ -30,31 +30,31 @@ void bench(int bits, const cuda::Conv2dTable& table, Conv2dShape s, const Form& 
   const Filled workspace(table.workspace(s), 0), y(element * s.batch * s.out_c * s.out_h() * s.out_w(), 0);
   const Filled bias(4 * s.in_c, 0);
   const cuda::Queue queue{stream, 0};
-  for (const cuda::Conv2dKernel& row : table) {
-    if (!cuda::fits(row, s, gpu)) continue;
+  for (const cuda::Conv2dKernel& kernel : table) {
+    if (!cuda::fits(kernel, s, gpu)) continue;
     const double us = time_calls(std::max(copies, 10), stream, [&](int i) {
       const Status status =
-          row.run(s,
-                  {x.get() + i % copies * in_bytes,
-                   form.dtype,
-                   form.layout,
-                   form.bias ? reinterpret_cast<const float*>(bias.get()) : nullptr,
-                   {nullptr, 0.01f},
-                   1e-5f},
-                  {panels.get()}, {y.get(), form.dtype, form.layout, {nullptr, 0.01f}, {nullptr, 0.01f}},
-                  workspace.get(), queue);
+          kernel.run(s,
+                     {x.get() + i % copies * in_bytes,
+                      form.dtype,
+                      form.layout,
+                      form.bias ? reinterpret_cast<const float*>(bias.get()) : nullptr,
+                      {nullptr, 0.01f},
+                      1e-5f},
+                     {panels.get()}, {y.get(), form.dtype, form.layout, {nullptr, 0.01f}, {nullptr, 0.01f}},
+                     workspace.get(), queue);
       if (status == Status::ok) return;
-      std::fprintf(stderr, "%s: %s\n", row.name, describe(status));
+      std::fprintf(stderr, "%s: %s\n", kernel.name, describe(status));
       std::exit(1);
     });
     std::printf(
         "{\"bits\": %d, \"batch\": %lld, \"in_c\": %lld, \"size\": %lld, \"out_c\": %lld, \"kernel\": %lld, "
-        "\"stride\": %lld, \"layout\": \"%s\", \"dtype\": \"%s\", \"bias\": %s, \"row\": \"%s\", \"us\": %.2f, "
+        "\"stride\": %lld, \"layout\": \"%s\", \"dtype\": \"%s\", \"bias\": %s, \"kernel\": \"%s\", \"us\": %.2f, "
         "\"chosen\": %s}\n",
         bits, static_cast<long long>(s.batch), static_cast<long long>(s.in_c), static_cast<long long>(s.in_h),
         static_cast<long long>(s.out_c), static_cast<long long>(s.kernel_h), static_cast<long long>(s.stride_h),
         form.layout == ImageLayout::nhwc ? "nhwc" : "nchw", form.dtype == Dtype::f16 ? "f16" : "f32",
-        form.bias ? "true" : "false", row.name, us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
+        form.bias ? "true" : "false", kernel.name, us, &kernel == &cuda::choose(table, s, gpu) ? "true" : "false");
     std::fflush(stdout);
   }
 }

@@ -1,9 +1,9 @@
-// Every row of the CUDA GEMM tables on one GPU: what a call takes from float16 activations to float16 results, their
+// Every kernel of the CUDA GEMM tables on one GPU: what a call takes from float16 activations to float16 results, their
 // quantising included ("us"); from packed activations ("packed_us"); from codes to the next layer's codes, bits or int8
 // ("codes_us"), as between layers of a chain. Device time from CUDA-graph replays with weights that are not in the
 // cache. bench/gpu_layers.py has the rivals.
 //
-// bie_cuda_gemm_bench [M,N,K]...: a line of JSON for each row and shape.
+// bie_cuda_gemm_bench [M,N,K]...: a line of JSON for each kernel and shape.
 #include "bench/cuda_timing.h"
 #include "bie/kernels/cuda/registry.h"
 
@@ -22,26 +22,26 @@ void bench(int bits, const cuda::GemmTable& table, const GemmShape& s, const cud
   const Filled y(2 * s.m * s.n, 0);
   const cuda::Queue queue{stream, 0};
   const Dtype packed = bits == 1 ? Dtype::bits : bits == 4 ? Dtype::s4 : Dtype::s8;
-  for (const cuda::GemmKernel& row : table) {
-    if (!cuda::fits(row, s, gpu)) continue;
+  for (const cuda::GemmKernel& kernel : table) {
+    if (!cuda::fits(kernel, s, gpu)) continue;
     const auto time = [&](Dtype dtype, Dtype out) {
       return time_calls(calls, stream, [&](int i) {
         const Status status =
-            row.run(s, {x.get(), dtype, row_bytes(dtype, s.k), nullptr, {nullptr, 0.01f}, 1e-5f},
-                    {panels.get() + i % copies * panel_bytes},
-                    {y.get(), out, row_bytes(out, s.n), {nullptr, 0.01f}, {nullptr, 0.01f}}, workspace.get(), queue);
+            kernel.run(s, {x.get(), dtype, row_bytes(dtype, s.k), nullptr, {nullptr, 0.01f}, 1e-5f},
+                       {panels.get() + i % copies * panel_bytes},
+                       {y.get(), out, row_bytes(out, s.n), {nullptr, 0.01f}, {nullptr, 0.01f}}, workspace.get(), queue);
         if (status == Status::ok) return;
-        std::fprintf(stderr, "%s: %s\n", row.name, describe(status));
+        std::fprintf(stderr, "%s: %s\n", kernel.name, describe(status));
         std::exit(1);
       });
     };
     const double us = time(Dtype::f16, Dtype::f16), packed_us = time(packed, Dtype::f16);
     const double codes_us = time(packed, bits == 1 ? Dtype::bits : Dtype::s8);
     std::printf(
-        "{\"bits\": %d, \"m\": %lld, \"n\": %lld, \"k\": %lld, \"row\": \"%s\", \"us\": %.2f, \"packed_us\": %.2f, "
+        "{\"bits\": %d, \"m\": %lld, \"n\": %lld, \"k\": %lld, \"kernel\": \"%s\", \"us\": %.2f, \"packed_us\": %.2f, "
         "\"codes_us\": %.2f, \"chosen\": %s}\n",
-        bits, static_cast<long long>(s.m), static_cast<long long>(s.n), static_cast<long long>(s.k), row.name, us,
-        packed_us, codes_us, &row == &cuda::choose(table, s, gpu) ? "true" : "false");
+        bits, static_cast<long long>(s.m), static_cast<long long>(s.n), static_cast<long long>(s.k), kernel.name, us,
+        packed_us, codes_us, &kernel == &cuda::choose(table, s, gpu) ? "true" : "false");
     std::fflush(stdout);
   }
 }

@@ -1,5 +1,5 @@
-// The integer GEMMs, every row, float32 in and out (bias, quantising or packing included), weights prepacked; and
-// rows "of codes" from bits or int8 to those of the next layer, as between the layers of a chain.
+// The integer GEMMs, every kernel, float32 in and out (bias, quantising or packing included), weights prepacked; and
+// those "of codes" from bits or int8 to those of the next layer, as between the layers of a chain.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -25,26 +25,27 @@ struct Operands {
   at::Tensor x, bias, next_bias, codes, weight;  // codes, weight: bytes enough for every width
 };
 
-at::Tensor prepacked(const kernels::GemmKernel& row, const Operands& o) {
-  const auto bytes = static_cast<std::int64_t>(row.packed_bytes(o.shape.n, o.shape.k));
+at::Tensor prepacked(const kernels::GemmKernel& kernel, const Operands& o) {
+  const auto bytes = static_cast<std::int64_t>(kernel.packed_bytes(o.shape.n, o.shape.k));
   at::Tensor panels = at::empty({bytes}, at::kByte);
   kernels::prefer_huge_pages(panels.mutable_data_ptr(), static_cast<std::size_t>(bytes));
-  row.prepack(o.weight.const_data_ptr(), o.shape.n, o.shape.k, panels.mutable_data_ptr(), kernels::serial());
+  kernel.prepack(o.weight.const_data_ptr(), o.shape.n, o.shape.k, panels.mutable_data_ptr(), kernels::serial());
   return panels;
 }
 
-void run_row(const kernels::GemmKernel& row, const Operands& o, const at::Tensor& panels, const at::Tensor& y,
-             std::int64_t rows) {
+void run_kernel(const kernels::GemmKernel& kernel, const Operands& o, const at::Tensor& panels, const at::Tensor& y,
+                std::int64_t rows) {
   const kernels::GemmShape shape{rows, o.shape.n, o.shape.k};
   const kernels::Dtype out = y.scalar_type() == at::kInt ? kernels::Dtype::s32 : kernels::Dtype::f32;
   const kernels::Status status =
-      row.run(shape, {o.x.const_data_ptr(), kernels::Dtype::f32, 4 * shape.k, o.bias.const_data_ptr<float>(), 0.05f},
-              panels.const_data_ptr(), {y.mutable_data_ptr(), out, 4 * shape.n, 0.01f}, kernels::serial());
-  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+      kernel.run(shape, {o.x.const_data_ptr(), kernels::Dtype::f32, 4 * shape.k, o.bias.const_data_ptr<float>(), 0.05f},
+                 panels.const_data_ptr(), {y.mutable_data_ptr(), out, 4 * shape.n, 0.01f}, kernels::serial());
+  if (status != kernels::Status::ok)
+    throw std::runtime_error(std::string(kernel.name) + ": " + kernels::describe(status));
 }
 
 /// Codes of x, bits or int8, to codes of the next layer.
-void run_chained(const kernels::GemmKernel& row, const Operands& o, kernels::Dtype code, const at::Tensor& panels,
+void run_chained(const kernels::GemmKernel& kernel, const Operands& o, kernels::Dtype code, const at::Tensor& panels,
                  const at::Tensor& x, const at::Tensor& y) {
   const kernels::GemmOutput out{y.mutable_data_ptr(),
                                 code,
@@ -53,18 +54,19 @@ void run_chained(const kernels::GemmKernel& row, const Operands& o, kernels::Dty
                                 o.next_bias.const_data_ptr<float>(),
                                 0.05f};
   const kernels::Status status =
-      row.run(o.shape, {x.const_data_ptr(), code, kernels::row_bytes(code, o.shape.k), nullptr, 1},
-              panels.const_data_ptr(), out, kernels::serial());
-  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+      kernel.run(o.shape, {x.const_data_ptr(), code, kernels::row_bytes(code, o.shape.k), nullptr, 1},
+                 panels.const_data_ptr(), out, kernels::serial());
+  if (status != kernels::Status::ok)
+    throw std::runtime_error(std::string(kernel.name) + ": " + kernels::describe(status));
 }
 
 /// The integers of the first rows equal the reference's.
-void check(const kernels::GemmTable& table, const kernels::GemmKernel& row, const Operands& o) {
+void check(const kernels::GemmTable& table, const kernels::GemmKernel& kernel, const Operands& o) {
   const std::int64_t rows = std::min<std::int64_t>(o.shape.m, 7);
   const at::Tensor mine = at::empty({rows, o.shape.n}, at::kInt), wanted = at::empty_like(mine);
-  run_row(row, o, prepacked(row, o), mine, rows);
-  run_row(table.back(), o, prepacked(table.back(), o), wanted, rows);
-  if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
+  run_kernel(kernel, o, prepacked(kernel, o), mine, rows);
+  run_kernel(table.back(), o, prepacked(table.back(), o), wanted, rows);
+  if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(kernel.name) + " differs from the reference");
 }
 
 }  // namespace
@@ -87,17 +89,18 @@ void bench_gemm(const Settings& settings, nlohmann::json& results) {
     for (const kernels::Products& products : kernels::all_products()) {
       const kernels::GemmTable& table = products.gemm;
       const kernels::Dtype code = products.code;
-      for (const kernels::GemmKernel& row : table) {
-        if (!kernels::fits(row, o.shape, kernels::host().isas) || row.isa == kernels::Isa::reference) continue;
-        check(table, row, o);
-        const at::Tensor panels = prepacked(row, o);
-        const Work work{unit_of(row.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),
+      for (const kernels::GemmKernel& kernel : table) {
+        if (!kernels::fits(kernel, o.shape, kernels::host().isas) || kernel.isa == kernels::Isa::reference) continue;
+        check(table, kernel, o);
+        const at::Tensor panels = prepacked(kernel, o);
+        const Work work{unit_of(kernel.isa, code), static_cast<double>(s[0] * s[1] * s[2]), panels.const_data_ptr(),
                         panels.numel()};
-        contenders.push_back({row.name, [&o, &row, &y, panels] { run_row(row, o, panels, y, o.shape.m); }, work});
-        if (code == kernels::Dtype::s4) continue;  // no result is nibbles
-        const at::Tensor own = prepacked(row, o);  // panels of the row before would still be in the cache
-        contenders.push_back({std::string(row.name) + " of codes",
-                              [&o, &row, &next, own, code] { run_chained(row, o, code, own, o.codes, next); },
+        contenders.push_back(
+            {kernel.name, [&o, &kernel, &y, panels] { run_kernel(kernel, o, panels, y, o.shape.m); }, work});
+        if (code == kernels::Dtype::s4) continue;     // no result is nibbles
+        const at::Tensor own = prepacked(kernel, o);  // panels of the kernel before would still be in the cache
+        contenders.push_back({std::string(kernel.name) + " of codes",
+                              [&o, &kernel, &next, own, code] { run_chained(kernel, o, code, own, o.codes, next); },
                               {work.unit, work.products, own.const_data_ptr(), own.numel()}});
       }
     }

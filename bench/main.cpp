@@ -11,7 +11,7 @@
 #include "bench/race.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"Every kernel row against torch's float32, bfloat16 and int8 operators and against what the core can do",
+  CLI::App app{"Every kernel against torch's float32, bfloat16 and int8 operators and against what the core can do",
                "bie_bench"};
   double seconds = 0.2;
   int core = -1;

@@ -29,7 +29,7 @@ std::vector<Timing> race(const std::vector<Contender>& contenders, double second
   constexpr double turn = 30e-6;
   std::vector<std::function<void()>> runs;
   for (const Contender& c : contenders) runs.push_back(c.run);
-  // Reading comes after all that multiply: right behind its row it would find that row's panels in the cache.
+  // Reading comes after all that multiply: right behind its kernel it would find the panels in the cache.
   for (const Contender& c : contenders)
     if (c.work.unit != Unit::none) runs.push_back([&c] { read_all(c.work.panels, c.work.panel_bytes); });
   double round_time = 0;

@@ -14,7 +14,7 @@ namespace bie::bench {
 struct Contender {
   std::string name;
   std::function<void()> run;
-  Work work = {};  ///< of a row of ours; a rival has none
+  Work work = {};  ///< of a kernel of ours; a rival has none
 };
 
 struct Timing {
@@ -47,7 +47,7 @@ struct Settings {
   std::string filter;  ///< only shapes whose title has it
 };
 
-/// They add their results to a JSON list. A row whose numbers differ from the reference's is an error.
+/// They add their results to a JSON list. A kernel whose numbers differ from the reference's is an error.
 void bench_gemm(const Settings& settings, nlohmann::json& results);
 void bench_conv2d(const Settings& settings, nlohmann::json& results);
 void bench_weight_only(const Settings& settings, nlohmann::json& results);

@@ -26,7 +26,7 @@ enum class Unit : std::uint8_t {
 };
 inline constexpr int units = 12;
 
-/// What a row of this instruction set multiplies codes of this width with.
+/// What a kernel of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);
 /// What it multiplies floats with.
 Unit float_unit_of(kernels::Isa isa);

@@ -1,4 +1,4 @@
-// The rows of weight_only_gemm, float32 in and out, weights prepacked, against torch's float32 product and its 4-bit
+// The kernels of weight_only_gemm, float32 in and out, weights prepacked, against torch's float32 product and its 4-bit
 // one.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_convert_weight_to_int4pack_for_cpu.h>
@@ -54,29 +54,30 @@ struct Operands {
   }
 };
 
-at::Tensor prepacked(const kernels::WeightOnlyGemmKernel& row, const Operands& o) {
-  const auto bytes = static_cast<std::int64_t>(row.packed_bytes(o.packed()));
+at::Tensor prepacked(const kernels::WeightOnlyGemmKernel& kernel, const Operands& o) {
+  const auto bytes = static_cast<std::int64_t>(kernel.packed_bytes(o.packed()));
   at::Tensor panels = at::empty({bytes}, at::kByte);
   kernels::prefer_huge_pages(panels.mutable_data_ptr(), static_cast<std::size_t>(bytes));
-  row.prepack(o.packed(), panels.mutable_data_ptr(), kernels::serial());
+  kernel.prepack(o.packed(), panels.mutable_data_ptr(), kernels::serial());
   return panels;
 }
 
-void run_row(const kernels::WeightOnlyGemmKernel& row, const Operands& o, const at::Tensor& panels,
-             const at::Tensor& y) {
-  const kernels::Status status = row.run(
+void run_kernel(const kernels::WeightOnlyGemmKernel& kernel, const Operands& o, const at::Tensor& panels,
+                const at::Tensor& y) {
+  const kernels::Status status = kernel.run(
       {y.size(0), o.n, o.k}, {o.x.const_data_ptr(), kernels::Dtype::f32, 4 * o.k, nullptr}, panels.const_data_ptr(),
       {y.mutable_data_ptr(), kernels::Dtype::f32, 4 * o.n, nullptr}, kernels::serial());
-  if (status != kernels::Status::ok) throw std::runtime_error(std::string(row.name) + ": " + kernels::describe(status));
+  if (status != kernels::Status::ok)
+    throw std::runtime_error(std::string(kernel.name) + ": " + kernels::describe(status));
 }
 
 /// The first row of the result is the reference's.
-void check(const kernels::WeightOnlyGemmKernel& row, const Operands& o, const at::Tensor& panels) {
+void check(const kernels::WeightOnlyGemmKernel& kernel, const Operands& o, const at::Tensor& panels) {
   const kernels::WeightOnlyGemmKernel& reference = kernels::weight_only_gemm_table().back();
   const at::Tensor mine = at::empty({1, o.n}), wanted = at::empty_like(mine);
-  run_row(row, o, panels, mine);
-  run_row(reference, o, prepacked(reference, o), wanted);
-  if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(row.name) + " differs from the reference");
+  run_kernel(kernel, o, panels, mine);
+  run_kernel(reference, o, prepacked(reference, o), wanted);
+  if (!at::equal(mine, wanted)) throw std::runtime_error(std::string(kernel.name) + " differs from the reference");
 }
 
 }  // namespace
@@ -98,14 +99,14 @@ void bench_weight_only(const Settings& settings, nlohmann::json& results) {
       contenders.push_back(
           {"torch int4pack bfloat16", [&] { at::_weight_int4pack_mm_for_cpu(half, tiles, o.group, numbers); }});
     }
-    for (const kernels::WeightOnlyGemmKernel& row : kernels::weight_only_gemm_table()) {
-      if (!kernels::host().isas.has(row.isa) || float_unit_of(row.isa) == Unit::none) continue;
-      const at::Tensor panels = prepacked(row, o);
-      check(row, o, panels);
+    for (const kernels::WeightOnlyGemmKernel& kernel : kernels::weight_only_gemm_table()) {
+      if (!kernels::host().isas.has(kernel.isa) || float_unit_of(kernel.isa) == Unit::none) continue;
+      const at::Tensor panels = prepacked(kernel, o);
+      check(kernel, o, panels);
       contenders.push_back(
-          {row.name,
-           [&o, &row, &y, panels] { run_row(row, o, panels, y); },
-           {float_unit_of(row.isa), static_cast<double>(o.m * o.k * o.n), panels.const_data_ptr(), panels.numel()}});
+          {kernel.name,
+           [&o, &kernel, &y, panels] { run_kernel(kernel, o, panels, y); },
+           {float_unit_of(kernel.isa), static_cast<double>(o.m * o.k * o.n), panels.const_data_ptr(), panels.numel()}});
     }
     const nlohmann::json shape = {{"m", s[0]},    {"k", s[1]},     {"n", s[2]},
                                   {"bits", s[3]}, {"group", s[4]}, {"source", source}};

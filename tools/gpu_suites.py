@@ -24,7 +24,7 @@ SMALL = (
 
 
 def kernels() -> None:
-    """Every row against the formula, on the odd-shape sweep and on random shapes."""
+    """Every kernel against the formula, on the odd-shape sweep and on random shapes."""
     run_gtest(KERNELS, env=os.environ | {"BIE_TEST_SHAPES": RANDOM_SHAPES})
 
 

@@ -110,7 +110,7 @@ def way_of_a_call() -> Picture:
     steps = [
         ("layer(x)", "which form of the weight, which step size"),
         ("torch.ops.bie.q8_linear", "checks shapes and dtypes, records the backward pass"),
-        ("table of kernels", "the first row that this processor and this shape can run"),
+        ("table of kernels", "the first that this processor and this shape can run"),
         ("kernel", "one pass over the rows of x"),
     ]
     for number, (name, words) in enumerate(steps):

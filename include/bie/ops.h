@@ -71,10 +71,10 @@ BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::i
 
 /// Times the rows of a GEMM (bits 1, 4 or 8) for this shape, in about 0.1 s, and remembers the fastest, in this process
 /// and for the next: the file gemm_tuning.tsv in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else ~/.cache/bie. Without
-/// it rows are chosen by shape and instruction set. On a GPU the choice is for every m up to the same power of two on
-/// such a GPU and driver; on a CPU, where each row arranges the weight its own way, for weights of this n and k at
-/// every m, with the instruction sets that are allowed now, timed on zeros and on a cut of a large shape.
-/// @return the row's name, "s8xs8_gemm_avx512". On CUDA the call waits for the device: never inside a CUDA graph's
+/// it kernels are chosen by shape and instruction set. On a GPU the choice is for every m up to the same power of two
+/// on such a GPU and driver; on a CPU, where each kernel arranges the weight its own way, for weights of this n and k
+/// at every m, with the instruction sets that are allowed now, timed on zeros and on a cut of a large shape.
+/// @return the kernel's name, "s8xs8_gemm_avx512". On CUDA the call waits for the device: never inside a CUDA graph's
 /// capture.
 BIE_API std::string tune_gemm(std::int64_t bits, std::int64_t m, std::int64_t n, std::int64_t k, at::Device device);
 
@@ -258,7 +258,8 @@ struct TailActivation {
 /// On CUDA torch's operators compute it one after the other.
 BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut = {},
                               const TailActivation& act = {}, std::int64_t pool = 1);
-/// Whether that is one pass as things are: everything dense float32 on the CPU, with no gradient wanted.
+/// Whether that is one pass as things are: everything dense float32 on a device that has such a pass
+/// (the CPU), with no gradient wanted.
 BIE_API bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                             const TailActivation& act);
 

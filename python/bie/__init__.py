@@ -16,6 +16,8 @@ from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, sa
 from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
 
+from bie import quantization  # noqa: E402  isort: skip
+
 __all__ = [
     "ShapeError",
     "convert",
@@ -26,6 +28,7 @@ __all__ = [
     "pack",
     "packed_state_dict",
     "prepare",
+    "quantization",
     "save_checkpoint",
 ]
 

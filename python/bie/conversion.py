@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from bie._places import children, join, reason_to_skip, shared_parameters, walk
 from bie.errors import ShapeError
 from bie.nn import (
     BinaryConv2d,
@@ -30,9 +31,6 @@ from bie.nn.state.registration import check_parent
 
 Filter = Callable[[str, nn.Module], bool]
 
-# In evaluation these read the weights of their children themselves, past the children's forward.
-_READ_PAST_FORWARD = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 #: What the targets that have a name are.
@@ -46,15 +44,6 @@ WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2,
 NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for name in WEIGHTS_ALONE}
 
 
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
-
-
-def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """All named children, one that has two names under both."""
-    return ((name, child) for name, child in module._modules.items() if child is not None)
-
-
 def collect_layers(
     module: nn.Module, layer_types: Iterable[type] | None = None, parent_name: str = ""
 ) -> dict[str, nn.Module]:
@@ -63,8 +52,8 @@ def collect_layers(
     if type(module) in types:
         return {parent_name: module}
     found: dict[str, nn.Module] = {}
-    for name, child in _children(module):
-        found.update(collect_layers(child, types, _join(parent_name, name)))
+    for name, child in children(module):
+        found.update(collect_layers(child, types, join(parent_name, name)))
     return found
 
 
@@ -89,13 +78,13 @@ def replace_layers(
             parent would never call the new layer.
     """
     wanted = set(names_to_replace)
-    under = _join(parent_name, "") if parent_name else ""
+    under = join(parent_name, "") if parent_name else ""
     found: list[tuple[nn.Module, str, nn.Module]] = []
     seen: set[str] = set()
 
     def visit(parent: nn.Module, path: str) -> None:
-        for name, child in _children(parent):
-            full = _join(path, name)
+        for name, child in children(parent):
+            full = join(path, name)
             if full in wanted:
                 seen.add(full)
                 if not isinstance(child, class_):
@@ -169,11 +158,13 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
 def _carry_weight_only(source: nn.Linear, target: type, bits: int = 4, **options: Any) -> nn.Module:
     weight, bias = source.weight.detach(), source.bias
     usual = {"w_bit": bits, "dtype": weight.dtype, "device": weight.device, "disable_bias": bias is None}
+    usual["train_bias"] = bias is not None and bias.requires_grad
     options = usual | {"requires_grad": source.weight.requires_grad} | options
     layer = target(source.in_features, source.out_features, **options)
     layer.set_weight_data(weight)
     if bias is not None:
-        layer.bias.copy_(bias.detach())
+        with torch.no_grad():
+            layer.bias.copy_(bias)
     return layer.train(source.training)
 
 
@@ -181,8 +172,9 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
     if source.max_norm is not None:
         raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
     weight = source.weight.detach()
-    place = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
-    layer = target(source.num_embeddings, source.embedding_dim, **place, **options)
+    usual = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
+    options = usual | {"requires_grad": source.weight.requires_grad} | options
+    layer = target(source.num_embeddings, source.embedding_dim, **options)
     layer.set_weight_data(weight)
     return layer.train(source.training)
 
@@ -252,37 +244,13 @@ def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
     return dict(pairs)
 
 
-def _shared_parameters(model: nn.Module) -> dict[int, list[str]]:
-    """Names of each parameter that different modules hold."""
-    names: dict[int, list[str]] = {}
-    for path, module in model.named_modules():
-        for leaf, parameter in module._parameters.items():
-            if parameter is not None:
-                names.setdefault(id(parameter), []).append(_join(path, leaf))
-    return {key: found for key, found in names.items() if len(found) > 1}
-
-
-def _reason_to_skip(
-    module: nn.Module, parent: nn.Module | None, targets: dict[type, type], shared: dict[int, list[str]]
-) -> str:
-    if type(module) not in targets:
-        return f"a {type(module).__name__} may compute something else than its base class"
-    if isinstance(parent, _READ_PAST_FORWARD):
-        return f"its parent {type(parent).__name__} reads the weight itself"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
-        return "it has hooks"
-    for parameter in (module.weight, getattr(module, "bias", None)):
-        if parameter is not None and id(parameter) in shared:
-            return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
-    return ""
-
-
 def convert(
     model: nn.Module,
     target: type | str | Mapping[type, type],
     *,
     filter: Filter | None = None,
     inplace: bool = True,
+    batch: Any = None,
     **options: Any,
 ) -> ConversionReport:
     """Swaps nn.Linear, nn.Conv2d and nn.Embedding layers of a model for layers of this package.
@@ -300,6 +268,9 @@ def convert(
             "w6" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
+        batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in
+            training then, and take the step sizes of their activations from it. Without it the first batch that they
+            meet does that.
         options: further arguments of the new layers' constructors.
 
     Raises:
@@ -320,17 +291,17 @@ def convert(
     if not inplace:
         model = copy.deepcopy(model)
     report = ConversionReport(model)
-    shared = _shared_parameters(model)
+    shared = shared_parameters(model)
     made: dict[int, nn.Module] = {}
     places: list[tuple[nn.Module, str, nn.Module]] = []
     asked: set[int] = set()
-    for name, parent, leaf, module in _walk(model):
+    for name, parent, leaf, module in walk(model):
         if not isinstance(module, tuple(targets)):
             continue
         if id(module) not in asked:
             asked.add(id(module))
             entry = Converted(name, type(module).__name__, tuple(module.weight.shape))
-            reason = _reason_to_skip(module, parent, targets, shared)
+            reason = reason_to_skip(module, parent, targets, shared)
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
             new = None
@@ -349,17 +320,18 @@ def convert(
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
     report.model = made.get(id(model), model)
+    if batch is not None:
+        _take_step_sizes(report.model, list(made.values()), batch)
     return report
 
 
-def _walk(
-    module: nn.Module, name: str = "", parent: nn.Module | None = None, leaf: str = "", seen: set[int] | None = None
-) -> Iterator[tuple[str, nn.Module | None, str, nn.Module]]:
-    """(name, parent, name in the parent, module), the root first; a shared module once for each of its places."""
-    seen = set() if seen is None else seen
-    yield name, parent, leaf, module
-    if id(module) in seen:
-        return
-    seen.add(id(module))
-    for below, child in _children(module):
-        yield from _walk(child, _join(name, below), module, below, seen)
+def _take_step_sizes(model: nn.Module, layers: list[nn.Module], batch: Any) -> None:
+    modes = [layer.training for layer in layers]
+    try:
+        for layer in layers:
+            layer.train()
+        with torch.no_grad():
+            model(*batch) if isinstance(batch, tuple) else model(batch)
+    finally:
+        for layer, mode in zip(layers, modes, strict=True):
+            layer.train(mode)

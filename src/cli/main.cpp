@@ -15,14 +15,14 @@
 #include "bie/formats/error.h"
 #include "bie/train/device.h"
 #include "bie/train/passive_threads.h"
-#include "cli/build_info.h"
-#include "cli/commands.h"
-#include "cli/help_text.h"
-#include "cli/interrupt.h"
-#include "cli/log.h"
-#include "cli/result.h"
-#include "cli/streams.h"
-#include "cli/threads.h"
+#include "cli/commands/commands.h"
+#include "cli/support/build_info.h"
+#include "cli/support/help_text.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/log.h"
+#include "cli/support/result.h"
+#include "cli/support/streams.h"
+#include "cli/support/threads.h"
 
 BIE_PASSIVE_THREADS;
 
@@ -85,15 +85,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
     bie::cli::start_threads(global.threads);
     bie::cli::log::start(global.quiet);
   });
-  bie::cli::add_train(app, global);
-  bie::cli::add_eval(app, global);
-  bie::cli::add_predict(app, global);
-  bie::cli::add_quantize(app, global);
-  bie::cli::add_inspect(app, global);
-  bie::cli::add_bench(app, global);
-  bie::cli::add_demo(app, global);
-  bie::cli::add_doctor(app, global);
-  bie::cli::add_tune(app, global);
+  for (const auto add : bie::cli::add_commands) add(app, global);
   bie::cli::add_completion(app);
   bie::cli::add_man(app);
   try {

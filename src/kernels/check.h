@@ -1,4 +1,4 @@
-// The preconditions every row of a table shares, so that all rows refuse the same inputs alike.
+// The preconditions every kernel of a table shares, so that all kernels refuse the same inputs alike.
 #pragma once
 
 #include <cmath>

@@ -243,7 +243,7 @@ QuantLayer::Take IntegerLayer::check_state(StateDict& entries, const std::string
   const auto vector = [&](const char* key, const at::Tensor& like, bool wanted = true) {
     const at::Tensor tensor = take(key, wanted);
     if (!tensor.defined()) return tensor;
-    ops::check_vector_entry(tensor, like.size(0), like.scalar_type(), name(key));
+    ops::check_entry(tensor, like.sizes(), like.scalar_type(), name(key));
     return tensor.to(like.scalar_type());
   };
   const auto scale = [&](const char* key, std::optional<double> least, bool wanted = true) {

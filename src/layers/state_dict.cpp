@@ -13,8 +13,7 @@ namespace {
 
 std::string dotted(const std::string& layer) { return layer.empty() ? "" : layer + "."; }
 
-/// "int8", as Python calls it.
-std::string dtype(const at::Tensor& tensor) { return c10::getDtypeNames(tensor.scalar_type()).first; }
+std::string dtype(const at::Tensor& tensor) { return ops::dtype_name(tensor.scalar_type()); }
 
 /// Parameters and buffers that belong to no quantised layer.
 StateDict plain_tensors(torch::nn::Module& module, const std::map<std::string, QuantLayer*>& layers) {

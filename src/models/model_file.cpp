@@ -22,15 +22,15 @@ std::shared_ptr<Model> make_classifier(const std::string& description, std::int6
   return make_model(config);
 }
 
-/// The row of a file's description, which names its kind unless it is the first.
+/// The kind of a file's description, which names its kind unless it is the first.
 const ModelKind& kind_of(const std::string& description, const std::vector<ModelKind>& kinds) {
   const Json json = formats::parse_json(description);
   TORCH_CHECK_VALUE(json.is_object(), "not a JSON object");
   const Json kind = json.value("kind", Json());
   if (kind.is_null()) return kinds.front();
   TORCH_CHECK_VALUE(kind != "training", "this is a training checkpoint, a model is wanted");
-  for (const ModelKind& row : kinds)
-    if (kind == row.name) return row;
+  for (const ModelKind& known : kinds)
+    if (kind == known.name) return known;
   TORCH_CHECK_VALUE(false, "the kind of model is ", formats::shown(kind), ", which this build does not know");
 }
 

@@ -125,23 +125,25 @@ at::Tensor block_tail_meta(const at::Tensor& x, const OptTensor& mean, const Opt
   return empty_result(x, tail.pool);
 }
 
-bool is_dense_float(const at::Tensor& t) {
-  return !t.defined() || (t.is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous());
+bool is_dense_float(const at::Tensor& t, at::Device device) {
+  return !t.defined() || (t.device() == device && t.scalar_type() == at::kFloat && t.is_contiguous());
 }
 
 }  // namespace
 
 bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                     const TailActivation& act) {
-  if (at::GradMode::is_enabled() || !x.is_cpu() || x.scalar_type() != at::kFloat) return false;
+  if (at::GradMode::is_enabled() || x.scalar_type() != at::kFloat) return false;
   if (x.dim() != 2 && x.dim() != 4) return false;
   if (!x.is_contiguous() && !is_channels_last(x)) return false;
-  if (shortcut.defined() && (!shortcut.is_cpu() || shortcut.scalar_type() != at::kFloat ||
+  if (!backend_of(op_name, x).block_tails.in_one_pass()) return false;
+  const at::Device device = x.device();
+  if (shortcut.defined() && (shortcut.device() != device || shortcut.scalar_type() != at::kFloat ||
                              shortcut.sizes() != x.sizes() || shortcut.strides() != x.strides()))
     return false;
-  return is_dense_float(norm.mean) && is_dense_float(norm.var) && is_dense_float(norm.weight) &&
-         is_dense_float(norm.bias) &&
-         (act.kind != TailActivation::prelu || (is_dense_float(act.slope) && act.slope.numel() == 1));
+  for (const at::Tensor& number : {norm.mean, norm.var, norm.weight, norm.bias})
+    if (!is_dense_float(number, device)) return false;
+  return act.kind != TailActivation::prelu || (is_dense_float(act.slope, device) && act.slope.numel() == 1);
 }
 
 at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,

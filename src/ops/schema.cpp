@@ -103,8 +103,15 @@ TORCH_LIBRARY(bie, m) {
   m.def("read_packed_weight(Tensor(a) packed, int[] shape, int bits, bool has_scales, str name) -> Tensor(a)");
   m.def("split_channels(Tensor weight) -> (Tensor, Tensor)");
   m.def("check_weight_entry(Tensor entry, int[] shape, int bits, ScalarType dtype, str name) -> ()");
-  m.def("check_vector_entry(Tensor entry, int size, ScalarType dtype, str name) -> ()");
+  m.def("check_entry(Tensor entry, int[] shape, ScalarType dtype, str name) -> ()");
   m.def("check_scale_entry(Tensor entry, float? least, str name) -> Tensor");
+  // And of a weight of packed codes, bie/ops/weight_only_rules.h.
+  m.def(
+      "weight_only_ranges(Tensor weight, int bits, int group_size=-1, *, bool asym=False, ScalarType? dtype=None) -> "
+      "(Tensor scales, Tensor zeros)");
+  m.def("mixed_rows(Tensor q_groups, int words, str name) -> (int[] bit_rows, Tensor g_idx)");
+  m.def("check_groups_entry(Tensor entry, int rows, int groups, str name) -> ()");
+  m.def("check_permutation_entry(Tensor entry, int rows, str name) -> ()");
 
   m.def(
       "block_tail(Tensor x, Tensor? mean=None, Tensor? var=None, Tensor? weight=None, Tensor? bias=None, "
@@ -179,6 +186,11 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "diode_mix_embedding_(Tensor(a!) weight, Tensor rows, Tensor votes, Tensor(b!) exp_avg_s, *, int embedding_dim, "
       "int step, float lr, float beta2, int seed=0, int stream=0) -> ()");
+  m.def(
+      "diode_mix_weight_only_rows_(Tensor(a!) qweight, Tensor scales, Tensor(b!)? zeros, Tensor rows, Tensor grad, "
+      "Tensor(c!) exp_avg_l, Tensor(d!) exp_avg_s, *, int bits, int group_size=-1, int step, float lr, float beta1, "
+      "float beta2, float eps, float weight_decay=0.0, bool correct_bias=True, bool moves_zeros=False, int seed=0, "
+      "int stream=0) -> ()");
 
   // Files, for Python; C++ has bie/formats.
   m.def("gguf_read(str path) -> (str, Tensor[])");

@@ -12,7 +12,8 @@
 #include <set>
 
 #include "bie/ops.h"
-#include "layers/finite.h"
+#include "bie/ops/weight_rules.h"
+#include "optim/packed_steps.h"
 
 namespace bie::optim {
 namespace {
@@ -32,6 +33,7 @@ void check(const DiodeMixOptions& o) {
 
 void check(const Param& param, const std::string& key) {
   const at::Tensor& t = param.tensor;
+  if (param.packed != nullptr) return;  // its layer made it
   TORCH_CHECK_VALUE(t.defined() && t.is_contiguous() && (t.is_cpu() || t.is_cuda()), "DiodeMix: the parameter ", key,
                     " is not a dense tensor on the CPU or on CUDA");
   const at::ScalarType type = t.scalar_type();
@@ -50,7 +52,8 @@ constexpr const char* seed_key = "seed";
 
 /// Whether the gradient of an integer weight was finite: int8_grad makes zeros of one that was not.
 bool is_usable(const at::Tensor& grad) {
-  return at::isFloatingType(grad.scalar_type()) ? layers::is_finite(grad) : grad.any().item<bool>();
+  if (grad.is_sparse()) return ops::all_finite(grad.coalesce().values());
+  return at::isFloatingType(grad.scalar_type()) ? ops::all_finite(grad) : grad.any().item<bool>();
 }
 
 std::string options_key(std::size_t group) { return "group" + std::to_string(group) + ".options"; }
@@ -70,6 +73,11 @@ DiodeMixOptions unpack(const at::Tensor& packed) {
 }
 
 }  // namespace
+
+Param::Param(std::shared_ptr<layers::PackedWeight> weight, std::string called)
+    : tensor(weight->tensors.qweight), name(std::move(called)), packed(std::move(weight)) {}
+
+at::Tensor Param::gradient() const { return packed != nullptr ? packed->gradient() : tensor.grad(); }
 
 /// What one call steps: parameters of one kind on one device.
 struct DiodeMix::Batch {
@@ -102,20 +110,27 @@ std::string DiodeMix::key(std::size_t group, std::size_t index) const {
 
 void DiodeMix::zero_grad() {
   for (Group& group : groups_)
-    for (Param& param : group.params) param.tensor.mutable_grad() = at::Tensor();
+    for (Param& param : group.params)
+      if (param.packed != nullptr)
+        param.packed->set_gradient({});
+      else
+        param.tensor.mutable_grad() = at::Tensor();
 }
 
 void DiodeMix::step() {
   bool any = false;
   for (const Group& group : groups_)
-    for (const Param& param : group.params) any |= param.tensor.grad().defined();
+    for (const Param& param : group.params) any |= param.gradient().defined();
   for (const Group& group : groups_) {
     check(group.options);
     for (const Param& param : group.params) {
-      const at::Tensor& grad = param.tensor.grad();
-      TORCH_CHECK(!any || param.tensor.scalar_type() != at::kChar || grad.defined(), "DiodeMix: the int8 weight ",
+      const at::Tensor grad = param.gradient();
+      const bool packed = param.packed != nullptr;
+      const bool wants = packed ? param.packed->awaits_gradient : param.tensor.scalar_type() == at::kChar;
+      TORCH_CHECK(!any || !wants || grad.defined(), "DiodeMix: the ", packed ? "packed" : "int8", " weight ",
                   param.name, " of shape ", param.tensor.sizes(),
                   " has no gradient; its layer ran outside training or its graph was compiled away");
+      if (packed) continue;
       TORCH_CHECK(!grad.defined() || !grad.is_sparse(), "DiodeMix: sparse gradients are not supported");
       TORCH_CHECK_VALUE(!grad.defined() || grad.sizes() == param.tensor.sizes(), "DiodeMix: ", param.name, " is ",
                         param.tensor.sizes(), ", its gradient ", grad.sizes());
@@ -127,18 +142,26 @@ void DiodeMix::step() {
     const DiodeMixOptions& o = groups_[i].options;
     std::vector<Batch> batches;
     for (std::size_t j = 0; j < groups_[i].params.size(); ++j, ++stream)
-      if (groups_[i].params[j].tensor.grad().defined()) add(groups_[i].params[j], states_[i][j], o, stream, batches);
+      if (groups_[i].params[j].gradient().defined()) add(groups_[i].params[j], states_[i][j], o, stream, batches);
     const ops::DiodeMixStep numbers{
         1, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.correct_bias, static_cast<std::int64_t>(seed_), 0};
     for (const Batch& batch : batches) {
       batch.call(batch.items, numbers);
       for (const ops::DiodeMixItem& item : batch.items) item.param.unsafeGetTensorImpl()->bump_version();
     }
+    for (const Param& param : groups_[i].params)
+      if (param.packed != nullptr) param.packed->awaits_gradient = false;
   }
 }
 
 void DiodeMix::start(const Param& param, State& state, std::int64_t stream) const {
   const at::ScalarType type = moments_ == MomentType::float32 ? at::kFloat : at::kBFloat16;
+  if (param.packed != nullptr) {
+    const Moments first = first_moments(*param.packed, type, static_cast<std::int64_t>(seed_), stream);
+    state.exp_avg_l = first.l;
+    state.exp_avg_s = first.s;
+    return;
+  }
   state.exp_avg_l = at::zeros_like(param.tensor, param.tensor.options().dtype(type).requires_grad(false));
   const bool signs = param.tensor.scalar_type() == at::kChar && param.bits == 1;
   state.exp_avg_s = signs ? ops::diode_mix_first_moment(param.tensor, type, static_cast<std::int64_t>(seed_), stream)
@@ -147,12 +170,18 @@ void DiodeMix::start(const Param& param, State& state, std::int64_t stream) cons
 
 void DiodeMix::add(const Param& param, State& state, const DiodeMixOptions& o, std::int64_t stream,
                    std::vector<Batch>& batches) const {
-  const at::Tensor& grad = param.tensor.grad();
+  const at::Tensor grad = param.gradient();
   const bool integer = param.tensor.scalar_type() == at::kChar;
   // On CUDA the step itself leaves such a weight out: to ask here would wait for the device.
   const bool host = param.tensor.is_cpu();
-  if (host && integer && !is_usable(grad)) return;
-  if (!state.exp_avg_l.defined()) start(param, state, stream);
+  if ((param.packed != nullptr || (host && integer)) && !is_usable(grad)) return;
+  if (!state.exp_avg_s.defined()) start(param, state, stream);
+  if (param.packed != nullptr) {
+    step_packed(*param.packed, grad, {state.exp_avg_l, state.exp_avg_s},
+                {++state.step, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.correct_bias,
+                 static_cast<std::int64_t>(seed_), stream});
+    return;
+  }
   ops::DiodeMixItem item{param.tensor, grad, state.exp_avg_l, state.exp_avg_s, ++state.step, stream};
   Batch::Call* call = ops::diode_mix_float_many_;
   if (integer && param.bits == 1) call = ops::diode_mix_signs_many_;
@@ -176,8 +205,8 @@ std::map<std::string, at::Tensor> DiodeMix::state() const {
     state[options_key(i)] = pack(groups_[i].options);
     for (std::size_t j = 0; j < groups_[i].params.size(); ++j) {
       const State& s = states_[i][j];
-      if (!s.exp_avg_l.defined()) continue;
-      state[key(i, j) + ".exp_avg_l"] = s.exp_avg_l;
+      if (!s.exp_avg_s.defined()) continue;
+      if (s.exp_avg_l.defined()) state[key(i, j) + ".exp_avg_l"] = s.exp_avg_l;
       state[key(i, j) + ".exp_avg_s"] = s.exp_avg_s;
       state[key(i, j) + ".step"] = at::full({}, s.step, at::kLong);
     }
@@ -205,18 +234,23 @@ void DiodeMix::load_state(const std::map<std::string, at::Tensor>& state) {
     for (std::size_t j = 0; j < groups_[i].params.size(); ++j) {
       State& s = states[i].emplace_back();
       const std::string name = key(i, j);
-      if (left.count(name + ".step") == 0 && left.count(name + ".exp_avg_l") == 0) continue;  // it never had a gradient
-      const at::IntArrayRef sizes = groups_[i].params[j].tensor.sizes();
-      const at::Device device = groups_[i].params[j].tensor.device();
+      const Param& param = groups_[i].params[j];
+      const bool has_l = param.packed == nullptr || has_first_moment(*param.packed);
+      const char* const first = has_l ? ".exp_avg_l" : ".exp_avg_s";
+      if (left.count(name + ".step") == 0 && left.count(name + first) == 0) continue;  // it never had a gradient
+      const std::vector<std::int64_t> sizes =
+          param.packed != nullptr ? moment_sizes(*param.packed) : param.tensor.sizes().vec();
+      const at::Device device = param.tensor.device();
       const auto copied = [&](const char* moment) {
         return take(name + moment, sizes, type).to(device, type, /*non_blocking=*/false, /*copy=*/true);
       };
-      s.exp_avg_l = copied(".exp_avg_l");
+      if (has_l) s.exp_avg_l = copied(".exp_avg_l");
       s.exp_avg_s = copied(".exp_avg_s");
       s.step = take(name + ".step", {}, at::kLong).item<std::int64_t>();
       TORCH_CHECK_VALUE(s.step >= 1, "DiodeMix: the state's entry '", name, ".step' is ", s.step);
       for (const at::Tensor& moment : {s.exp_avg_l, s.exp_avg_s})
-        TORCH_CHECK_VALUE(layers::is_finite(moment), "DiodeMix: the state of '", name, "' holds NaN or infinity");
+        TORCH_CHECK_VALUE(!moment.defined() || ops::all_finite(moment), "DiodeMix: the state of '", name,
+                          "' holds NaN or infinity");
     }
   }
   TORCH_CHECK_VALUE(left.empty(), "DiodeMix: the state's entry '", left.begin()->first, "' belongs to no parameter");
@@ -229,7 +263,8 @@ std::int64_t DiodeMix::state_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& group : states_)
     for (const State& s : group)
-      if (s.exp_avg_l.defined()) bytes += static_cast<std::int64_t>(s.exp_avg_l.nbytes() + s.exp_avg_s.nbytes());
+      for (const at::Tensor& moment : {s.exp_avg_l, s.exp_avg_s})
+        if (moment.defined()) bytes += static_cast<std::int64_t>(moment.nbytes());
   return bytes;
 }
 

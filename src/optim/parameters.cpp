@@ -1,6 +1,7 @@
 #include "bie/optim/parameters.h"
 
 #include "bie/layers/integer_layer.h"
+#include "bie/layers/packed_layer.h"
 
 namespace bie::optim {
 
@@ -18,6 +19,9 @@ std::vector<Param> parameters(torch::nn::Module& module) {
       params.emplace_back(tensor, item.key(), layer->second->weight_bits(), layer->second->scale_w);
     }
   }
+  for (const auto& [name, layer] : layers::layers_of<layers::PackedLayer>(module))
+    if (layer->weight_trainable())
+      params.emplace_back(layer->packed_weight(), name.empty() ? "qweight" : name + ".qweight");
   return params;
 }
 

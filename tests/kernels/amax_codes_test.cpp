@@ -1,4 +1,4 @@
-// Codes by the largest element: the formula's bits from every row, whatever the threads, and what is refused.
+// Codes by the largest element: the formula's bits from every kernel, whatever the threads, and what is refused.
 #include "bie/kernels/amax_codes.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "bie/kernels/quantize.h"
 #include "elements.h"
-#include "every_row.h"
+#include "every_kernel.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -18,11 +18,11 @@ constexpr Dtype float_types[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
 constexpr float infinity = std::numeric_limits<float>::infinity();
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
 
-/// check(row, parallel) of every row on every pool.
+/// check(kernel, parallel) of every kernel on every pool.
 template <class Check>
 void everywhere(const Check& check) {
   for_every_pool([&](const Parallel& parallel) {
-    for_every_row(amax_codes_table(), [&](const AmaxCodesKernel& row) { check(row, parallel); });
+    for_every_kernel(amax_codes_table(), [&](const AmaxCodesKernel& kernel) { check(kernel, parallel); });
   });
 }
 
@@ -45,9 +45,9 @@ TEST(AmaxCodes, ExtremesAnywhere) {
         x.set(low, -1000);
         x.set(high, 2000);
       }
-      everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+      everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
         Extremes all{};
-        ASSERT_EQ(row.extremes(x.bytes.data(), dtype, count, &all, parallel), Status::ok);
+        ASSERT_EQ(kernel.extremes(x.bytes.data(), dtype, count, &all, parallel), Status::ok);
         ASSERT_TRUE(all.all_finite);
         if (count == 1) return;
         ASSERT_EQ(all.min, count == 0 ? infinity : x.get(low));
@@ -56,9 +56,9 @@ TEST(AmaxCodes, ExtremesAnywhere) {
       for (const float odd : {nan_value, infinity, -infinity}) {
         if (count == 0) continue;
         x.set(low, odd);
-        everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+        everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
           Extremes all{};
-          ASSERT_EQ(row.extremes(x.bytes.data(), dtype, count, &all, parallel), Status::ok);
+          ASSERT_EQ(kernel.extremes(x.bytes.data(), dtype, count, &all, parallel), Status::ok);
           ASSERT_FALSE(all.all_finite) << odd << " at " << low << " of " << count;
         });
       }
@@ -80,10 +80,10 @@ TEST(AmaxCodes, AmaxQuantize) {
           // A code of 0 keeps its sign, as rint() leaves it.
           expected.set(i, std::copysign(static_cast<float>(std::fabs(clamped_code(v, range.lo, range.bound))), v));
         }
-        everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+        everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
           GuardedBytes q(x.bytes.size());
           float scale = 0;
-          ASSERT_EQ(row.amax_quantize(x.bytes.data(), dtype, count, amax, range, q.data(), &scale, parallel),
+          ASSERT_EQ(kernel.amax_quantize(x.bytes.data(), dtype, count, amax, range, q.data(), &scale, parallel),
                     Status::ok);
           ASSERT_EQ(scale, f32(static_cast<double>(range.bound) / static_cast<double>(amax)));
           ASSERT_TRUE(same_bytes(expected.bytes, q)) << count << " of " << static_cast<int>(dtype);
@@ -94,17 +94,18 @@ TEST(AmaxCodes, AmaxQuantize) {
 
 TEST(AmaxCodes, AnAmaxOfNothing) {
   const float x[] = {-1e-44f, 0, 1e-44f};
-  for_every_row(amax_codes_table(), [&](const AmaxCodesKernel& row) {
+  for_every_kernel(amax_codes_table(), [&](const AmaxCodesKernel& kernel) {
     float q[3], scale = 0;
-    ASSERT_EQ(row.amax_quantize(x, Dtype::f32, 3, 0, {-127, 127, false}, q, &scale, serial()), Status::ok);
+    ASSERT_EQ(kernel.amax_quantize(x, Dtype::f32, 3, 0, {-127, 127, false}, q, &scale, serial()), Status::ok);
     for (const float code : q) EXPECT_EQ(code, 0);
     EXPECT_EQ(scale, 1);
-    ASSERT_EQ(row.amax_quantize(x, Dtype::f32, 3, 1e-44f, {-127, 127, false}, q, &scale, serial()), Status::ok);
+    ASSERT_EQ(kernel.amax_quantize(x, Dtype::f32, 3, 1e-44f, {-127, 127, false}, q, &scale, serial()), Status::ok);
     EXPECT_EQ(q[0], -127);
     EXPECT_EQ(q[2], 127);
     EXPECT_EQ(scale, 1) << "bound / amax is beyond float32";
     for (const float amax : {-1.0f, infinity, nan_value})
-      EXPECT_EQ(row.amax_quantize(x, Dtype::f32, 3, amax, {-127, 127, false}, q, &scale, serial()), Status::bad_scale);
+      EXPECT_EQ(kernel.amax_quantize(x, Dtype::f32, 3, amax, {-127, 127, false}, q, &scale, serial()),
+                Status::bad_scale);
   });
 }
 
@@ -128,18 +129,18 @@ TEST(AmaxCodes, Int8Grad) {
         for (const float value : v)
           expected.push_back(static_cast<unsigned char>(
               amax == 0 ? 0 : static_cast<int>(clamped_code(over(value, 127, amax), -127, 127))));
-        everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+        everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
           GuardedBytes q(expected.size());
           ASSERT_EQ(
-              row.int8_grad(g.bytes.data(), dtype, count, gain, reinterpret_cast<std::int8_t*>(q.data()), parallel),
+              kernel.int8_grad(g.bytes.data(), dtype, count, gain, reinterpret_cast<std::int8_t*>(q.data()), parallel),
               Status::ok);
           ASSERT_TRUE(same_bytes(expected, q)) << count << " of " << static_cast<int>(dtype);
         });
         if (count > 0) g.set(count / 2, negative ? infinity : nan_value);
-        everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+        everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
           GuardedBytes q(expected.size());
           ASSERT_EQ(
-              row.int8_grad(g.bytes.data(), dtype, count, gain, reinterpret_cast<std::int8_t*>(q.data()), parallel),
+              kernel.int8_grad(g.bytes.data(), dtype, count, gain, reinterpret_cast<std::int8_t*>(q.data()), parallel),
               Status::ok);
           ASSERT_TRUE(same_bytes(std::vector<unsigned char>(expected.size()), q)) << "a step that is left out";
         });
@@ -174,12 +175,12 @@ TEST(AmaxCodes, BinaryInit) {
           const double code = amax == 0 ? 0 : clamped_code(over(c, 127, amax), -127, 127);
           expected.push_back(static_cast<unsigned char>(code != 0 ? static_cast<int>(code) : c < 0 ? -1 : 1));
         }
-        everywhere([&](const AmaxCodesKernel& row, const Parallel& parallel) {
+        everywhere([&](const AmaxCodesKernel& kernel, const Parallel& parallel) {
           GuardedBytes q(expected.size());
           float scale = 0;
-          ASSERT_EQ(
-              row.binary_init(w.bytes.data(), dtype, count, reinterpret_cast<std::int8_t*>(q.data()), &scale, parallel),
-              Status::ok);
+          ASSERT_EQ(kernel.binary_init(w.bytes.data(), dtype, count, reinterpret_cast<std::int8_t*>(q.data()), &scale,
+                                       parallel),
+                    Status::ok);
           ASSERT_FLOAT_EQ(scale, static_cast<float>(magnitude / count));
           ASSERT_TRUE(same_bytes(expected, q)) << count << " of " << static_cast<int>(dtype);
         });
@@ -188,41 +189,41 @@ TEST(AmaxCodes, BinaryInit) {
 }
 
 TEST(AmaxCodes, BinaryInitOfEqualWeightsIsAllOnes) {
-  for_every_row(amax_codes_table(), [](const AmaxCodesKernel& row) {
+  for_every_kernel(amax_codes_table(), [](const AmaxCodesKernel& kernel) {
     const std::vector<float> w(37, 0.3f);
     std::int8_t q[37];
     float scale = 0;
-    ASSERT_EQ(row.binary_init(w.data(), Dtype::f32, 37, q, &scale, serial()), Status::ok);
+    ASSERT_EQ(kernel.binary_init(w.data(), Dtype::f32, 37, q, &scale, serial()), Status::ok);
     for (const int code : q) EXPECT_EQ(code, 1);
     EXPECT_FLOAT_EQ(scale, 0.3f);
   });
 }
 
 TEST(AmaxCodes, WrongArguments) {
-  for_every_row(amax_codes_table(), [](const AmaxCodesKernel& row) {
+  for_every_kernel(amax_codes_table(), [](const AmaxCodesKernel& kernel) {
     const float x[] = {1, 2};
     float scale = 5, out[2] = {7, 7};
     std::int8_t q[2] = {9, 9};
     Extremes all{};
     for (const Dtype dtype : {Dtype::s8, Dtype::s4, Dtype::bits, Dtype::s32}) {
-      EXPECT_EQ(row.extremes(x, dtype, 2, &all, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.amax_quantize(x, dtype, 2, 1, {-127, 127, false}, out, &scale, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.int8_grad(x, dtype, 2, 1, q, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.binary_init(x, dtype, 2, q, &scale, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.extremes(x, dtype, 2, &all, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.amax_quantize(x, dtype, 2, 1, {-127, 127, false}, out, &scale, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.int8_grad(x, dtype, 2, 1, q, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.binary_init(x, dtype, 2, q, &scale, serial()), Status::bad_dtype);
     }
-    EXPECT_EQ(row.extremes(x, Dtype::f32, -1, &all, serial()), Status::bad_shape);
-    EXPECT_EQ(row.amax_quantize(x, Dtype::f32, -1, 1, {-127, 127, false}, out, &scale, serial()), Status::bad_shape);
-    EXPECT_EQ(row.int8_grad(x, Dtype::f32, -1, 1, q, serial()), Status::bad_shape);
-    EXPECT_EQ(row.binary_init(x, Dtype::f32, -1, q, &scale, serial()), Status::bad_shape);
-    EXPECT_EQ(row.binary_init(x, Dtype::f32, 0, q, &scale, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.extremes(x, Dtype::f32, -1, &all, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.amax_quantize(x, Dtype::f32, -1, 1, {-127, 127, false}, out, &scale, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.int8_grad(x, Dtype::f32, -1, 1, q, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.binary_init(x, Dtype::f32, -1, q, &scale, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.binary_init(x, Dtype::f32, 0, q, &scale, serial()), Status::bad_shape);
     for (const float odd : {nan_value, infinity, -infinity}) {
       const float w[] = {1, odd};
-      EXPECT_EQ(row.binary_init(w, Dtype::f32, 2, q, &scale, serial()), Status::not_finite);
+      EXPECT_EQ(kernel.binary_init(w, Dtype::f32, 2, q, &scale, serial()), Status::not_finite);
     }
     const float wide[] = {-3e38f, -3e38f, -3e38f, 3e38f};
     std::int8_t four[4];
     float its_scale = 0;
-    EXPECT_EQ(row.binary_init(wide, Dtype::f32, 4, four, &its_scale, serial()), Status::bad_scale);
+    EXPECT_EQ(kernel.binary_init(wide, Dtype::f32, 4, four, &its_scale, serial()), Status::bad_scale);
     EXPECT_EQ(scale, 5);
     for (const float value : out) EXPECT_EQ(value, 7);
     for (const int code : q) EXPECT_EQ(code, 9);

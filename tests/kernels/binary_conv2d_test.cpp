@@ -22,7 +22,7 @@ TEST(BinaryConv2d, ZerosOfBothSignsCountAsPlusOne) {
           for (std::int64_t i = 0; i < 37 * 6; ++i)
             write_float(p.x.data(), in, i, with_bias && bias > 0 ? -bias : i % 2 == 0 ? 0.0f : -0.0f);
           p.bias.assign(p.bias.size(), bias);
-          expect_every_row(p, std::vector<std::int32_t>(3, 37 * 6));
+          expect_every_kernel(p, std::vector<std::int32_t>(3, 37 * 6));
         }
 }
 
@@ -33,7 +33,7 @@ TEST(BinaryConv2d, TheSmallestNegativeNumberIsMinusOne) {
       p.weight.assign(p.weight.size(), 0xff);
       const float least = in == Dtype::f32 ? -0x1p-149f : in == Dtype::bf16 ? -0x1p-133f : -0x1p-24f;
       for (std::int64_t i = 0; i < 37 * 6; ++i) write_float(p.x.data(), in, i, least);
-      expect_every_row(p, std::vector<std::int32_t>(3, -37 * 6));
+      expect_every_kernel(p, std::vector<std::int32_t>(3, -37 * 6));
     }
 }
 
@@ -45,7 +45,7 @@ TEST(BinaryConv2d, WhatLiesOutsideIsMinusOneOrNothing) {
     p.weight.assign(p.weight.size(), 0xff);
     std::fill(p.weight.begin(), p.weight.begin() + row_bytes(Dtype::bits, 45), 0x00);
     const int outside = width.pad_code * 5 * 8;
-    expect_every_row(p, {-5 - outside, 5 + outside});
+    expect_every_kernel(p, {-5 - outside, 5 + outside});
   }
 }
 
@@ -56,7 +56,7 @@ TEST(BinaryConv2d, LongRunsOfEqualAndOppositeSigns) {
   for (std::size_t i = 0; i < p.x.size(); ++i) p.x[i] = i < p.x.size() / 2 ? 0xff : 1;
   std::fill(p.weight.begin() + row_bytes(Dtype::bits, 4 * channels), p.weight.end(), 0xff);
   const std::int32_t all = static_cast<std::int32_t>(4 * channels);
-  expect_every_row(p, {all, -all, -all, all});
+  expect_every_kernel(p, {all, -all, -all, all});
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(BinaryGemm, ZerosOfBothSignsCountAsPlusOne) {
         write_float(p.x.data() + p.x_stride(), in, i, with_bias ? 2.5f : 0.0f);
         p.bias[static_cast<std::size_t>(i)] = 2.5f;
       }
-      expect_every_row(p, std::vector<std::int32_t>(6, 37));
+      expect_every_kernel(p, std::vector<std::int32_t>(6, 37));
     }
 }
 
@@ -32,7 +32,7 @@ TEST(BinaryGemm, TheSmallestNegativeNumberIsMinusOne) {
     p.weight.assign(p.weight.size(), 0xff);
     const float least = in == Dtype::f32 ? -0x1p-149f : in == Dtype::bf16 ? -0x1p-133f : -0x1p-24f;
     for (std::int64_t i = 0; i < 37; ++i) write_float(p.x.data(), in, i, least);
-    expect_every_row(p, {-37});
+    expect_every_kernel(p, {-37});
   }
 }
 
@@ -43,7 +43,7 @@ TEST(BinaryGemm, LongRunsOfEqualAndOppositeSigns) {
   std::fill(p.x.begin() + p.x_stride(), p.x.end(), 0xff);
   std::fill(p.weight.begin() + row_bytes(Dtype::bits, k), p.weight.end(), 0xff);
   const std::int32_t all = static_cast<std::int32_t>(k);
-  expect_every_row(p, {all, -all, -all, all});
+  expect_every_kernel(p, {all, -all, -all, all});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What follows a product: every row gives the formula's bits in both orders of memory, whatever the threads.
+// What follows a product: every kernel gives the formula's bits in both orders of memory, whatever the threads.
 #include "bie/kernels/block_tail.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "elements.h"
-#include "every_row.h"
+#include "every_kernel.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -83,12 +83,12 @@ struct Tail {
           }
     return y;
   }
-  void expect_every_row() const {
+  void expect_every_kernel() const {
     const std::vector<float> wanted = expected();
     for_every_pool([&](const Parallel& parallel) {
-      for_every_row(block_tail_table(), [&](const BlockTailKernel& row) {
+      for_every_kernel(block_tail_table(), [&](const BlockTailKernel& kernel) {
         std::vector<float> y(wanted.size() + 2, 77.0f);
-        ASSERT_EQ(row.run(shape, call(y.data() + 1), parallel), Status::ok);
+        ASSERT_EQ(kernel.run(shape, call(y.data() + 1), parallel), Status::ok);
         for (std::size_t i = 0; i < wanted.size(); ++i) {
           if (std::isnan(wanted[i]))
             ASSERT_TRUE(std::isnan(y[i + 1])) << i;
@@ -118,7 +118,7 @@ TEST(BlockTail, EveryFormOfEveryShape) {
           tail.learned = form < 6;
           tail.cuts = form % 3 == 0;
           tail.slope = form == 4 ? 3.0f : form == 5 ? -0.5f : 0.25f;
-          tail.expect_every_row();
+          tail.expect_every_kernel();
           if (HasFailure()) return;
         }
 }
@@ -133,7 +133,7 @@ TEST(BlockTail, NanAndInfinityStay) {
           Tail tail({2, 9, 6, 7, pool, layout}, rng);
           tail.cuts = cuts;
           for (int i = 0; i < 40; ++i) tail.x.set(rng.between(0, tail.size() - 1), odd);
-          tail.expect_every_row();
+          tail.expect_every_kernel();
           if (HasFailure()) return;
         }
 }
@@ -141,14 +141,14 @@ TEST(BlockTail, NanAndInfinityStay) {
 TEST(BlockTail, WrongArguments) {
   ReplayableRng rng;
   const Tail tail({1, 2, 2, 2, 1, ImageLayout::nchw}, rng);
-  for_every_row(block_tail_table(), [&](const BlockTailKernel& row) {
+  for_every_kernel(block_tail_table(), [&](const BlockTailKernel& kernel) {
     std::vector<float> y(8, 5.0f);
     for (const BlockTailShape& shape : {BlockTailShape{-1, 2, 2, 2, 1, ImageLayout::nchw},
                                         {1, -2, 2, 2, 1, ImageLayout::nchw},
                                         {1, 2, -2, 2, 1, ImageLayout::nhwc},
                                         {1, 2, 2, -2, 1, ImageLayout::nhwc},
                                         {1, 2, 2, 2, 0, ImageLayout::nchw}})
-      EXPECT_EQ(row.run(shape, tail.call(y.data()), serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run(shape, tail.call(y.data()), serial()), Status::bad_shape);
     for (const float value : y) EXPECT_EQ(value, 5.0f);
   });
 }

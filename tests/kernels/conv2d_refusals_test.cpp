@@ -1,10 +1,10 @@
-// What the convolution rows refuse, that all rows refuse it alike, and that a refusal leaves the output alone.
+// What the convolution kernels refuse, that all kernels refuse it alike, and that a refusal leaves the output alone.
 #include <functional>
 #include <limits>
 #include <string>
 
 #include "conv2d_sweep.h"
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 
@@ -71,18 +71,18 @@ std::vector<Refusal> refusals(const Conv2dWidth& width) {
 TEST_P(Conv2dRefusals, WrongArguments) {
   ReplayableRng rng;
   const Conv2dProblem p = random_conv2d(GetParam(), {small_shape, Dtype::f32, Dtype::f32}, rng);
-  for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
+  for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
     for (const Refusal& refusal : refusals(GetParam())) {
       GuardedBytes y(static_cast<std::size_t>(4 * p.out_elements()));
       Call call = {p.c.shape, p.input(), {y.data(), p.c.out, p.c.out_layout, p.scale}};
       refusal.spoil(call);
-      EXPECT_EQ(row.run(call.shape, call.x, nullptr, call.y, serial()), refusal.status) << refusal.what;
+      EXPECT_EQ(kernel.run(call.shape, call.x, nullptr, call.y, serial()), refusal.status) << refusal.what;
       EXPECT_TRUE(y.untouched()) << refusal.what;
     }
   });
 }
 
-TEST_P(Conv2dRefusals, EveryRowNamesTheSameOfTwoFaults) {
+TEST_P(Conv2dRefusals, EveryKernelNamesTheSameOfTwoFaults) {
   ReplayableRng rng;
   const Conv2dProblem p = random_conv2d(GetParam(), {small_shape, Dtype::f32, Dtype::f32}, rng);
   const std::vector<Refusal> all = refusals(GetParam());
@@ -93,8 +93,8 @@ TEST_P(Conv2dRefusals, EveryRowNamesTheSameOfTwoFaults) {
       second.spoil(call);
       const Status expected = GetParam().table().back().run(call.shape, call.x, nullptr, call.y, serial());
       EXPECT_NE(expected, Status::ok) << first.what << " and " << second.what;
-      for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
-        EXPECT_EQ(row.run(call.shape, call.x, nullptr, call.y, serial()), expected)
+      for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+        EXPECT_EQ(kernel.run(call.shape, call.x, nullptr, call.y, serial()), expected)
             << first.what << " and " << second.what;
       });
     }
@@ -108,12 +108,12 @@ TEST_P(Conv2dRefusals, NanAndInfinityAnywhereInTheImage) {
     for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16})
       for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
         Conv2dProblem p = random_conv2d(GetParam(), {shape, in, Dtype::s32, layout, layout, rng.coin()}, rng);
-        for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
-          const PackedMemory packed(row.packed_bytes(shape));
-          row.prepack(p.weight.data(), shape, packed.get(), serial());
+        for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+          const PackedMemory packed(kernel.packed_bytes(shape));
+          kernel.prepack(p.weight.data(), shape, packed.get(), serial());
           GuardedBytes y(static_cast<std::size_t>(4 * p.out_elements()));
           const auto run = [&] {
-            return row.run(shape, p.input(), packed.get(), {y.data(), p.c.out, layout, p.scale}, serial());
+            return kernel.run(shape, p.input(), packed.get(), {y.data(), p.c.out, layout, p.scale}, serial());
           };
           ASSERT_EQ(run(), Status::ok);
           const std::int64_t elements = shape.batch * shape.in_c * shape.in_h * shape.in_w;
@@ -134,15 +134,15 @@ TEST_P(Conv2dRefusals, NanAndInfinityAnywhereInTheBias) {
   const Conv2dShape shape = {1, 19, 3, 4, 5, 2, 2};
   for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
     Conv2dProblem p = random_conv2d(GetParam(), {shape, Dtype::f32, Dtype::s32, layout, layout, true}, rng);
-    for_every_row(GetParam().table(), [&](const Conv2dKernel& row) {
-      const PackedMemory packed(row.packed_bytes(shape));
-      row.prepack(p.weight.data(), shape, packed.get(), serial());
+    for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+      const PackedMemory packed(kernel.packed_bytes(shape));
+      kernel.prepack(p.weight.data(), shape, packed.get(), serial());
       GuardedBytes y(static_cast<std::size_t>(4 * p.out_elements()));
       for (float& b : p.bias)
         for (const float value : {nan, infinity, -infinity}) {
           const float kept = b;
           b = value;
-          EXPECT_EQ(row.run(shape, p.input(), packed.get(), {y.data(), p.c.out, layout, 1}, serial()),
+          EXPECT_EQ(kernel.run(shape, p.input(), packed.get(), {y.data(), p.c.out, layout, 1}, serial()),
                     Status::not_finite)
               << value << " in the bias at " << &b - p.bias.data();
           b = kept;
@@ -155,7 +155,7 @@ TEST_P(Conv2dRefusals, NobodyLooksAtAnImageWithoutOutputs) {
   for (const Conv2dShape& shape : {Conv2dShape{1, 3, 4, 4, 0, 3, 3}, Conv2dShape{1, 3, 4, 4, 2, 5, 5}}) {
     Conv2dProblem p = blank_conv2d(GetParam(), {shape});
     write_float(p.x.data(), Dtype::f32, 0, nan);
-    expect_every_row(p, {});
+    expect_every_kernel(p, {});
   }
 }
 

@@ -1,6 +1,6 @@
 #include "conv2d_sweep.h"
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 
@@ -127,12 +127,12 @@ std::vector<std::int32_t> expected_sums(const Conv2dProblem& p) {
   return sums;
 }
 
-void expect_row(const Conv2dKernel& row, const Conv2dProblem& p, const std::vector<std::int32_t>& sums,
-                const Parallel& parallel) {
+void expect_kernel(const Conv2dKernel& kernel, const Conv2dProblem& p, const std::vector<std::int32_t>& sums,
+                   const Parallel& parallel) {
   const Conv2dShape& s = p.c.shape;
-  if (row.accepts != nullptr && !row.accepts(s)) return;
-  const PackedMemory packed(row.packed_bytes(s));
-  row.prepack(p.weight.data(), s, packed.get(), parallel);
+  if (kernel.accepts != nullptr && !kernel.accepts(s)) return;
+  const PackedMemory packed(kernel.packed_bytes(s));
+  kernel.prepack(p.weight.data(), s, packed.get(), parallel);
   const std::size_t bytes = static_cast<std::size_t>(row_bytes(p.c.out, p.out_elements()));
   std::vector<unsigned char> expected = GuardedBytes::blank(bytes);
   std::size_t at = 0;
@@ -143,16 +143,17 @@ void expect_row(const Conv2dKernel& row, const Conv2dProblem& p, const std::vect
           write_scaled(expected.data(), p.c.out, index_of(p.c.out_layout, s.out_c, p.out_h(), p.out_w(), n, o, y, x),
                        sums[at++], p.scale);
   GuardedBytes out(bytes);
-  const Status status = row.run(s, p.input(), packed.get(), {out.data(), p.c.out, p.c.out_layout, p.scale}, parallel);
+  const Status status =
+      kernel.run(s, p.input(), packed.get(), {out.data(), p.c.out, p.c.out_layout, p.scale}, parallel);
   ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
   ASSERT_TRUE(same_bytes(expected, out)) << p.c << ", step " << p.step << ", scale " << p.scale;
 }
 
-void expect_every_row(const Conv2dProblem& problem, const std::vector<std::int32_t>& sums) {
-  for_every_row(problem.width.table(), [&](const Conv2dKernel& row) { expect_row(row, problem, sums); });
+void expect_every_kernel(const Conv2dProblem& problem, const std::vector<std::int32_t>& sums) {
+  for_every_kernel(problem.width.table(), [&](const Conv2dKernel& kernel) { expect_kernel(kernel, problem, sums); });
 }
 
-void expect_every_row(const Conv2dProblem& problem) { expect_every_row(problem, expected_sums(problem)); }
+void expect_every_kernel(const Conv2dProblem& problem) { expect_every_kernel(problem, expected_sums(problem)); }
 
 void Conv2dRows::expect_in_every_layout(const Conv2dShape& shape, ReplayableRng& rng) const {
   Conv2dCase c;
@@ -166,7 +167,7 @@ void Conv2dRows::expect_in_every_layout(const Conv2dShape& shape, ReplayableRng&
     const std::vector<std::int32_t> sums = expected_sums(p);
     for (const ImageLayout out : {ImageLayout::nchw, ImageLayout::nhwc}) {
       p.c.out_layout = out;
-      expect_every_row(p, sums);
+      expect_every_kernel(p, sums);
       if (HasFailure()) return;
     }
   }

@@ -1,4 +1,5 @@
-// Convolution problems for all widths: made at random or by hand, solved by the formula, put to every row of a table.
+// Convolution problems for all widths: made at random or by hand, solved by the formula, put to every kernel of a
+// table.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,10 +52,10 @@ Conv2dProblem random_conv2d(const Conv2dWidth& width, const Conv2dCase& c, Repla
 /// The sums of the formula, [batch][out_c][out_h][out_w] whatever the layouts of the case.
 std::vector<std::int32_t> expected_sums(const Conv2dProblem& problem);
 
-void expect_row(const Conv2dKernel& row, const Conv2dProblem& problem, const std::vector<std::int32_t>& sums,
-                const Parallel& parallel = serial());
-void expect_every_row(const Conv2dProblem& problem, const std::vector<std::int32_t>& sums);
-void expect_every_row(const Conv2dProblem& problem);
+void expect_kernel(const Conv2dKernel& kernel, const Conv2dProblem& problem, const std::vector<std::int32_t>& sums,
+                   const Parallel& parallel = serial());
+void expect_every_kernel(const Conv2dProblem& problem, const std::vector<std::int32_t>& sums);
+void expect_every_kernel(const Conv2dProblem& problem);
 
 /// Tests that hold for every width; instantiated in binary_conv2d_test.cpp, int8_conv2d_test.cpp and
 /// int4_conv2d_test.cpp. The shapes of the cases get the width's pad_code.

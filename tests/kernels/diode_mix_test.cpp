@@ -1,4 +1,4 @@
-// DiodeMix on one parameter: every row gives the reference's bits, and the reference the formulas in float64.
+// DiodeMix on one parameter: every kernel gives the reference's bits, and the reference the formulas in float64.
 #include "bie/kernels/diode_mix.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "elements.h"
-#include "every_row.h"
+#include "every_kernel.h"
 #include "kernels/arithmetic/random.h"
 
 namespace bie::kernels::test {
@@ -45,15 +45,15 @@ struct State {
   }
 };
 
-/// The state after a step of the reference, which every row reaches on every pool. step(row, tensor, parallel)
+/// The state after a step of the reference, which every kernel reaches on every pool. step(kernel, tensor, parallel)
 template <class Step>
 State after(const State& before, const Step& step) {
   State reference = before;
   EXPECT_EQ(step(diode_mix_table().back(), reference.tensor(), serial()), Status::ok);
   for_every_pool([&](const Parallel& parallel) {
-    for_every_row(diode_mix_table(), [&](const DiodeMixKernel& row) {
+    for_every_kernel(diode_mix_table(), [&](const DiodeMixKernel& kernel) {
       State state = before;
-      ASSERT_EQ(step(row, state.tensor(), parallel), Status::ok);
+      ASSERT_EQ(step(kernel, state.tensor(), parallel), Status::ok);
       state.expect(reference);
     });
   });
@@ -84,9 +84,8 @@ TEST(DiodeMix, Floats) {
       for (const std::int64_t count : element_counts) {
         State before(dtype, dtype, moments, count, rng);
         before.make_squares();
-        const State state = after(before, [&](const DiodeMixKernel& row, const DiodeMixTensor& t, const Parallel& p) {
-          return row.floats(t, dtype, moments, adam, p);
-        });
+        const State state = after(before, [&](const DiodeMixKernel& kernel, const DiodeMixTensor& t,
+                                              const Parallel& p) { return kernel.floats(t, dtype, moments, adam, p); });
         for (std::int64_t i = 0; i < count; ++i) {
           const Moved moved = by_formula(before.param.get(i), before.l.get(i), before.s.get(i), before.grad.get(i));
           EXPECT_NEAR(static_cast<double>(state.param.get(i)), moved.w, std::fabs(moved.w) * distance(dtype) + 3e-6);
@@ -110,9 +109,10 @@ TEST(DiodeMix, Codes) {
           if (bits == 4)
             for (std::int64_t i = 0; i < count; ++i) before.param.set(i, static_cast<float>(rng.between(-8, 7)));
           const float scale = 0.03f, next = 0.04f;
-          const State state = after(before, [&](const DiodeMixKernel& row, const DiodeMixTensor& t, const Parallel& p) {
-            return row.codes(t, scale, next, grad, moments, adam, p);
-          });
+          const State state =
+              after(before, [&](const DiodeMixKernel& kernel, const DiodeMixTensor& t, const Parallel& p) {
+                return kernel.codes(t, scale, next, grad, moments, adam, p);
+              });
           for (std::int64_t i = 0; i < count; ++i) {
             const double w = before.param.get(i) * static_cast<double>(scale);
             const Moved moved = by_formula(w, before.l.get(i), before.s.get(i), before.grad.get(i));
@@ -137,9 +137,8 @@ TEST(DiodeMix, Signs) {
     for (const Dtype moments : {Dtype::f32, Dtype::bf16})
       for (const std::int64_t count : element_counts) {
         const State before(Dtype::s8, grad, moments, count, rng);
-        const State state = after(before, [&](const DiodeMixKernel& row, const DiodeMixTensor& t, const Parallel& p) {
-          return row.signs(t, grad, moments, votes, p);
-        });
+        const State state = after(before, [&](const DiodeMixKernel& kernel, const DiodeMixTensor& t,
+                                              const Parallel& p) { return kernel.signs(t, grad, moments, votes, p); });
         for (std::int64_t i = 0; i < count; ++i) {
           const double l = before.l.get(i), a = l + 0.1 * (static_cast<double>(before.grad.get(i)) - l);
           const double vote = a > 0 ? 0.05 : a < 0 ? -0.05 : 0;
@@ -161,11 +160,11 @@ TEST(DiodeMix, Signs) {
 }
 
 TEST(DiodeMix, ASecondMomentOfZeroIsPositive) {
-  for_every_row(diode_mix_table(), [](const DiodeMixKernel& row) {
+  for_every_kernel(diode_mix_table(), [](const DiodeMixKernel& kernel) {
     std::int8_t w[] = {-5, 5, -128, 0}, g[] = {0, 0, 0, 0};
     float l[4] = {}, s[4] = {};
     const DiodeMixTensor t{w, g, l, s, 4, random_start, rate, 8};
-    ASSERT_EQ(row.signs(t, Dtype::s8, Dtype::f32, votes, serial()), Status::ok);
+    ASSERT_EQ(kernel.signs(t, Dtype::s8, Dtype::f32, votes, serial()), Status::ok);
     EXPECT_EQ(w[0], 5);
     EXPECT_EQ(w[1], 5);
     EXPECT_EQ(w[2], 127);
@@ -176,13 +175,13 @@ TEST(DiodeMix, ASecondMomentOfZeroIsPositive) {
 // What is rounded at random is right on average, and exact where bfloat16 holds it.
 TEST(DiodeMix, MomentsOfBfloat16AreRoundedAtRandom) {
   constexpr std::int64_t count = 40000;
-  for_every_row(diode_mix_table(), [](const DiodeMixKernel& row) {
+  for_every_kernel(diode_mix_table(), [](const DiodeMixKernel& kernel) {
     std::vector<float> w(count), g(count);
     Elements l(Dtype::bf16, count), s(Dtype::bf16, count);
     for (std::int64_t i = 0; i < count; ++i) l.set(i, 1.0f);
     const AdamNumbers keep{1.001f, 1, 0, 0, 1, 0};  // l becomes 1.001, between 1 and 1.0078125
     const DiodeMixTensor t{w.data(), g.data(), l.bytes.data(), s.bytes.data(), count, random_start, 0, 8};
-    ASSERT_EQ(row.floats(t, Dtype::f32, Dtype::bf16, keep, serial()), Status::ok);
+    ASSERT_EQ(kernel.floats(t, Dtype::f32, Dtype::bf16, keep, serial()), Status::ok);
     double sum = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       EXPECT_TRUE(l.get(i) == 1.0f || l.get(i) == 1.0078125f) << l.get(i);
@@ -196,11 +195,11 @@ TEST(DiodeMix, MomentsOfBfloat16AreRoundedAtRandom) {
 TEST(DiodeMix, MomentsThatAreNotFiniteStaySo) {
   const float odd[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                        std::numeric_limits<float>::quiet_NaN()};
-  for_every_row(diode_mix_table(), [&](const DiodeMixKernel& row) {
+  for_every_kernel(diode_mix_table(), [&](const DiodeMixKernel& kernel) {
     float w[3] = {};
     Elements l(Dtype::bf16, 3), s(Dtype::bf16, 3);
     const DiodeMixTensor t{w, odd, l.bytes.data(), s.bytes.data(), 3, random_start, rate, 8};
-    ASSERT_EQ(row.floats(t, Dtype::f32, Dtype::bf16, adam, serial()), Status::ok);
+    ASSERT_EQ(kernel.floats(t, Dtype::f32, Dtype::bf16, adam, serial()), Status::ok);
     EXPECT_EQ(l.get(0), odd[0]);
     EXPECT_EQ(l.get(1), odd[1]);
     EXPECT_TRUE(std::isnan(l.get(2)));
@@ -216,9 +215,9 @@ TEST(DiodeMix, RenewedScale) {
     for (std::int64_t i = 0; i < count; ++i) sum += std::fabs(static_cast<double>(codes.codes()[i]));
     const double wanted = 0.2 * sum / static_cast<double>(count) * 0.5;
     for_every_pool([&](const Parallel& parallel) {
-      for_every_row(diode_mix_table(), [&](const DiodeMixKernel& row) {
+      for_every_kernel(diode_mix_table(), [&](const DiodeMixKernel& kernel) {
         float next = 0;
-        ASSERT_EQ(row.renewed_scale(codes.codes(), count, 0.5f, 0.2, &next, parallel), Status::ok);
+        ASSERT_EQ(kernel.renewed_scale(codes.codes(), count, 0.5f, 0.2, &next, parallel), Status::ok);
         ASSERT_EQ(next, sum > 0 ? f32(wanted) : 0.5f) << count;
       });
     });
@@ -237,9 +236,9 @@ TEST(DiodeMix, FirstMoment) {
         expected.set(i, f32((w < 0 ? 1 : w > 0 ? -1 : 0) * static_cast<double>(1e-3f) * u));
       }
       for_every_pool([&](const Parallel& parallel) {
-        for_every_row(diode_mix_table(), [&](const DiodeMixKernel& row) {
+        for_every_kernel(diode_mix_table(), [&](const DiodeMixKernel& kernel) {
           GuardedBytes out(expected.bytes.size());
-          ASSERT_EQ(row.first_moment(signs.codes(), count, random_start, out.data(), dtype, parallel), Status::ok);
+          ASSERT_EQ(kernel.first_moment(signs.codes(), count, random_start, out.data(), dtype, parallel), Status::ok);
           ASSERT_TRUE(same_bytes(expected.bytes, out)) << count;
         });
       });
@@ -250,27 +249,27 @@ TEST(DiodeMix, FirstMoment) {
 TEST(DiodeMix, WrongArguments) {
   ReplayableRng rng;
   const State blank(Dtype::f32, Dtype::f32, Dtype::f32, 2, rng);
-  for_every_row(diode_mix_table(), [&](const DiodeMixKernel& row) {
+  for_every_kernel(diode_mix_table(), [&](const DiodeMixKernel& kernel) {
     State state = blank;
     DiodeMixTensor t = state.tensor();
     for (const Dtype dtype : {Dtype::s8, Dtype::s4, Dtype::bits, Dtype::s32}) {
-      EXPECT_EQ(row.floats(t, dtype, Dtype::f32, adam, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.floats(t, Dtype::f32, dtype, adam, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.codes(t, 1, 1, Dtype::s8, dtype, adam, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.signs(t, Dtype::s8, dtype, votes, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.floats(t, dtype, Dtype::f32, adam, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.floats(t, Dtype::f32, dtype, adam, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.codes(t, 1, 1, Dtype::s8, dtype, adam, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.signs(t, Dtype::s8, dtype, votes, serial()), Status::bad_dtype);
     }
     for (const Dtype dtype : {Dtype::bf16, Dtype::f16, Dtype::s32}) {
-      EXPECT_EQ(row.codes(t, 1, 1, dtype, Dtype::f32, adam, serial()), Status::bad_dtype);
-      EXPECT_EQ(row.signs(t, dtype, Dtype::f32, votes, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.codes(t, 1, 1, dtype, Dtype::f32, adam, serial()), Status::bad_dtype);
+      EXPECT_EQ(kernel.signs(t, dtype, Dtype::f32, votes, serial()), Status::bad_dtype);
     }
-    EXPECT_EQ(row.first_moment(nullptr, 1, 1, t.l, Dtype::f16, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.first_moment(nullptr, 1, 1, t.l, Dtype::f16, serial()), Status::bad_dtype);
     t.count = -1;
-    EXPECT_EQ(row.floats(t, Dtype::f32, Dtype::f32, adam, serial()), Status::bad_shape);
-    EXPECT_EQ(row.codes(t, 1, 1, Dtype::s8, Dtype::f32, adam, serial()), Status::bad_shape);
-    EXPECT_EQ(row.signs(t, Dtype::s8, Dtype::f32, votes, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.floats(t, Dtype::f32, Dtype::f32, adam, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.codes(t, 1, 1, Dtype::s8, Dtype::f32, adam, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.signs(t, Dtype::s8, Dtype::f32, votes, serial()), Status::bad_shape);
     float next = 1;
-    EXPECT_EQ(row.renewed_scale(nullptr, -1, 1, 1, &next, serial()), Status::bad_shape);
-    EXPECT_EQ(row.first_moment(nullptr, -1, 1, t.l, Dtype::f32, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.renewed_scale(nullptr, -1, 1, 1, &next, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.first_moment(nullptr, -1, 1, t.l, Dtype::f32, serial()), Status::bad_shape);
     state.expect(blank);
   });
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "elements.h"
-#include "every_row.h"
+#include "every_kernel.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -31,7 +31,7 @@ struct Signs {
   }
 };
 
-TEST(Embedding, EveryRowLooksUp) {
+TEST(Embedding, EveryKernelLooksUp) {
   ReplayableRng rng;
   for (const std::int64_t dim : {1, 7, 8, 65, 300})
     for (const bool is_packed : {true, false})
@@ -41,9 +41,9 @@ TEST(Embedding, EveryRowLooksUp) {
         std::vector<std::int64_t> indices;
         for (int i = 0; i < 40; ++i) indices.push_back(rng.between(0, 12));
         const std::int64_t padding = rng.between(-1, 12);
-        for_every_row(embedding_table(), [&](const EmbeddingKernel& row) {
+        for_every_kernel(embedding_table(), [&](const EmbeddingKernel& kernel) {
           GuardedBytes y(static_cast<std::size_t>(row_bytes(dtype, 40 * dim)));
-          ASSERT_EQ(row.lookup(signs.table, scales.floats(), indices.data(), 40, padding, y.data(), dtype, serial()),
+          ASSERT_EQ(kernel.lookup(signs.table, scales.floats(), indices.data(), 40, padding, y.data(), dtype, serial()),
                     Status::ok);
           std::vector<unsigned char> wanted(y.bytes().size());
           for (std::int64_t r = 0; r < 40; ++r)
@@ -71,13 +71,13 @@ TEST(Embedding, StepMovesTheRowsThatAreTold) {
                        votes = random_elements(Dtype::f32, 3 * dim, 1, rng);
         const std::int64_t rows[] = {7, 2, 4};
         for_every_pool([&](const Parallel& parallel) {
-          for_every_row(embedding_table(), [&](const EmbeddingKernel& row) {
+          for_every_kernel(embedding_table(), [&](const EmbeddingKernel& kernel) {
             Signs signs(before);
             Elements s = moment;
             const float lr = 0.75f, d2 = 0.25f;
-            ASSERT_EQ(
-                row.step(signs.table, {rows, 3, votes.floats(), s.bytes.data(), dtype, stride, lr, d2, 99}, parallel),
-                Status::ok);
+            ASSERT_EQ(kernel.step(signs.table, {rows, 3, votes.floats(), s.bytes.data(), dtype, stride, lr, d2, 99},
+                                  parallel),
+                      Status::ok);
             for (std::int64_t r = 0; r < 9; ++r) {
               const std::int64_t at = r == 7 ? 0 : r == 2 ? 1 : r == 4 ? 2 : -1;
               for (std::int64_t i = 0; i < dim; ++i) {
@@ -113,16 +113,16 @@ TEST(Embedding, WrongArguments) {
   const std::vector<unsigned char> before = signs.bytes;
   const float scales[4] = {1, 1, 1, 1}, votes[8] = {};
   float s[32] = {};
-  for_every_row(embedding_table(), [&](const EmbeddingKernel& row) {
+  for_every_kernel(embedding_table(), [&](const EmbeddingKernel& kernel) {
     GuardedBytes y(8 * 4);
     for (const std::int64_t index : {-1, 4}) {
-      EXPECT_EQ(row.lookup(signs.table, scales, &index, 1, -1, y.data(), Dtype::f32, serial()), Status::bad_shape);
-      EXPECT_EQ(row.step(signs.table, {&index, 1, votes, s, Dtype::f32, 8, 1, 1, 0}, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.lookup(signs.table, scales, &index, 1, -1, y.data(), Dtype::f32, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.step(signs.table, {&index, 1, votes, s, Dtype::f32, 8, 1, 1, 0}, serial()), Status::bad_shape);
     }
     const std::int64_t fine = 0;
-    EXPECT_EQ(row.lookup(signs.table, scales, &fine, 1, -1, y.data(), Dtype::s8, serial()), Status::bad_dtype);
-    EXPECT_EQ(row.step(signs.table, {&fine, 1, votes, s, Dtype::f16, 8, 1, 1, 0}, serial()), Status::bad_dtype);
-    EXPECT_EQ(row.step(signs.table, {&fine, 1, votes, s, Dtype::f32, 7, 1, 1, 0}, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.lookup(signs.table, scales, &fine, 1, -1, y.data(), Dtype::s8, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.step(signs.table, {&fine, 1, votes, s, Dtype::f16, 8, 1, 1, 0}, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.step(signs.table, {&fine, 1, votes, s, Dtype::f32, 7, 1, 1, 0}, serial()), Status::bad_shape);
     EXPECT_TRUE(y.untouched());
     EXPECT_EQ(signs.bytes, before);
   });

@@ -1,4 +1,4 @@
-// The scalar conversions behind the reference rows, against the formats' definitions and the compiler's own type.
+// The scalar conversions behind the reference kernels, against the formats' definitions and the compiler's own type.
 #include "kernels/arithmetic/float_bits.h"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-// What the GEMM rows refuse, that all rows refuse it alike, and that a refusal leaves the output alone.
+// What the GEMM kernels refuse, that all kernels refuse it alike, and that a refusal leaves the output alone.
 #include <functional>
 #include <limits>
 #include <string>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 
@@ -54,20 +54,20 @@ std::vector<Refusal> refusals(const GemmWidth& width) {
 TEST_P(GemmRefusals, WrongArguments) {
   ReplayableRng rng;
   const GemmProblem p = random_gemm(GetParam(), {{4, 6, 10}, Dtype::f32, Dtype::f32}, rng);
-  for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-    const PackedMemory packed(row.packed_bytes(6, 10));
-    row.prepack(p.weight.data(), 6, 10, packed.get(), serial());
+  for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+    const PackedMemory packed(kernel.packed_bytes(6, 10));
+    kernel.prepack(p.weight.data(), 6, 10, packed.get(), serial());
     for (const Refusal& refusal : refusals(GetParam())) {
       GuardedBytes y(p.y_bytes());
       Call call = {p.c.shape, p.input(), {y.data(), p.c.out, p.y_stride(), p.scale}};
       refusal.spoil(call);
-      EXPECT_EQ(row.run(call.shape, call.x, packed.get(), call.y, serial()), refusal.status) << refusal.what;
+      EXPECT_EQ(kernel.run(call.shape, call.x, packed.get(), call.y, serial()), refusal.status) << refusal.what;
       EXPECT_EQ(y.untouched(), refusal.status != Status::ok) << refusal.what;
     }
   });
 }
 
-TEST_P(GemmRefusals, EveryRowNamesTheSameOfTwoFaults) {
+TEST_P(GemmRefusals, EveryKernelNamesTheSameOfTwoFaults) {
   ReplayableRng rng;
   const GemmProblem p = random_gemm(GetParam(), {{4, 6, 10}, Dtype::f32, Dtype::f32}, rng);
   const std::vector<Refusal> all = refusals(GetParam());
@@ -81,8 +81,8 @@ TEST_P(GemmRefusals, EveryRowNamesTheSameOfTwoFaults) {
       if (first.status == Status::ok && second.status == Status::ok) continue;
       const Status expected = reference.run(call.shape, call.x, nullptr, call.y, serial());
       EXPECT_NE(expected, Status::ok) << first.what << " and " << second.what;
-      for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-        EXPECT_EQ(row.run(call.shape, call.x, nullptr, call.y, serial()), expected)
+      for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+        EXPECT_EQ(kernel.run(call.shape, call.x, nullptr, call.y, serial()), expected)
             << first.what << " and " << second.what;
       });
     }
@@ -93,14 +93,14 @@ TEST_P(GemmRefusals, CodesOfWhatIsNotFinite) {
   for (const Dtype code : {Dtype::bits, Dtype::s8}) {
     GemmProblem p = random_gemm(GetParam(), {{7, 70, 40}, Dtype::f32, code, /*with_bias=*/true}, rng);
     p.out_bias[69] = infinity;
-    for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-      const PackedMemory packed(row.packed_bytes(70, 40));
-      row.prepack(p.weight.data(), 70, 40, packed.get(), serial());
+    for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+      const PackedMemory packed(kernel.packed_bytes(70, 40));
+      kernel.prepack(p.weight.data(), 70, 40, packed.get(), serial());
       GuardedBytes y(p.y_bytes());
-      EXPECT_EQ(row.run(p.c.shape, p.input(), packed.get(), p.output(y.data()), serial()), Status::not_finite);
+      EXPECT_EQ(kernel.run(p.c.shape, p.input(), packed.get(), p.output(y.data()), serial()), Status::not_finite);
     });
     p.out_bias[69] = 3e38f;  // nearly infinite
-    expect_every_row(p);
+    expect_every_kernel(p);
   }
 }
 
@@ -112,12 +112,12 @@ TEST_P(GemmRefusals, NanAndInfinityAnywhereInTheActivation) {
   for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16})
     for (const bool with_bias : {false, true}) {
       GemmProblem p = random_gemm(GetParam(), {{m, n, k}, in, Dtype::s32, with_bias, 1}, rng);
-      for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-        const PackedMemory packed(row.packed_bytes(n, k));
-        row.prepack(p.weight.data(), n, k, packed.get(), serial());
+      for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+        const PackedMemory packed(kernel.packed_bytes(n, k));
+        kernel.prepack(p.weight.data(), n, k, packed.get(), serial());
         GuardedBytes y(p.y_bytes());
         const auto run = [&] {
-          return row.run(p.c.shape, p.input(), packed.get(), {y.data(), p.c.out, p.y_stride(), p.scale}, serial());
+          return kernel.run(p.c.shape, p.input(), packed.get(), {y.data(), p.c.out, p.y_stride(), p.scale}, serial());
         };
         ASSERT_EQ(run(), Status::ok);
         for (const std::int64_t at : {std::int64_t{0}, m / 2, m - 1})
@@ -140,15 +140,15 @@ TEST_P(GemmRefusals, NanAndInfinityAnywhereInTheBias) {
   const std::int64_t k = 53;
   for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
     GemmProblem p = random_gemm(GetParam(), {{2, 3, k}, in, Dtype::s32, true}, rng);
-    for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-      const PackedMemory packed(row.packed_bytes(3, k));
-      row.prepack(p.weight.data(), 3, k, packed.get(), serial());
+    for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+      const PackedMemory packed(kernel.packed_bytes(3, k));
+      kernel.prepack(p.weight.data(), 3, k, packed.get(), serial());
       GuardedBytes y(p.y_bytes());
       for (float& b : p.bias)
         for (const float value : {nan, infinity, -infinity}) {
           const float kept = b;
           b = value;
-          EXPECT_EQ(row.run(p.c.shape, p.input(), packed.get(), {y.data(), p.c.out, p.y_stride(), 1}, serial()),
+          EXPECT_EQ(kernel.run(p.c.shape, p.input(), packed.get(), {y.data(), p.c.out, p.y_stride(), 1}, serial()),
                     Status::not_finite)
               << value << " in the bias at " << &b - p.bias.data();
           b = kept;
@@ -162,18 +162,19 @@ TEST_P(GemmRefusals, ASumThatOverflowsIsNotFinite) {
   const float huge = std::numeric_limits<float>::max();
   write_float(p.x.data(), Dtype::f32, 20, huge);
   p.bias[20] = huge;
-  for_every_row(GetParam().table(), [&](const GemmKernel& row) {
-    const PackedMemory packed(row.packed_bytes(1, 21));
-    row.prepack(p.weight.data(), 1, 21, packed.get(), serial());
+  for_every_kernel(GetParam().table(), [&](const GemmKernel& kernel) {
+    const PackedMemory packed(kernel.packed_bytes(1, 21));
+    kernel.prepack(p.weight.data(), 1, 21, packed.get(), serial());
     GuardedBytes y(p.y_bytes());
-    EXPECT_EQ(row.run(p.c.shape, p.input(), packed.get(), {y.data(), Dtype::s32, 4, 1}, serial()), Status::not_finite);
+    EXPECT_EQ(kernel.run(p.c.shape, p.input(), packed.get(), {y.data(), Dtype::s32, 4, 1}, serial()),
+              Status::not_finite);
   });
 }
 
 TEST_P(GemmRefusals, NobodyLooksAtActivationsWithoutOutputs) {
   GemmProblem p = blank_gemm(GetParam(), {{3, 0, 9}, Dtype::f32, Dtype::s32});
   for (std::int64_t i = 0; i < 9; ++i) write_float(p.x.data(), Dtype::f32, i, nan);
-  expect_every_row(p, {});
+  expect_every_kernel(p, {});
 }
 
 }  // namespace bie::kernels::test

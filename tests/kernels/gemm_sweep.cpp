@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "kernels/check.h"
 
@@ -145,25 +145,25 @@ std::vector<unsigned char> expected_bytes(const GemmProblem& p, const std::vecto
   return expected;
 }
 
-void expect_row(const GemmKernel& row, const GemmProblem& p, const std::vector<std::int32_t>& sums,
-                const Parallel& parallel) {
+void expect_kernel(const GemmKernel& kernel, const GemmProblem& p, const std::vector<std::int32_t>& sums,
+                   const Parallel& parallel) {
   const GemmShape& shape = p.c.shape;
-  if (row.accepts != nullptr && !row.accepts(shape)) return;
-  const PackedMemory packed(row.packed_bytes(shape.n, shape.k));
-  row.prepack(p.weight.data(), shape.n, shape.k, packed.get(), parallel);
+  if (kernel.accepts != nullptr && !kernel.accepts(shape)) return;
+  const PackedMemory packed(kernel.packed_bytes(shape.n, shape.k));
+  kernel.prepack(p.weight.data(), shape.n, shape.k, packed.get(), parallel);
   const std::vector<unsigned char> expected = expected_bytes(p, sums);
   GuardedBytes y(p.y_bytes());
-  const Status status = row.run(shape, p.input(), packed.get(), p.output(y.data()), parallel);
+  const Status status = kernel.run(shape, p.input(), packed.get(), p.output(y.data()), parallel);
   ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
   ASSERT_TRUE(same_bytes(expected, y)) << p.c << ", step " << p.step << ", scale " << p.scale << ", rows of "
                                        << p.y_stride() << " bytes";
 }
 
-void expect_every_row(const GemmProblem& problem, const std::vector<std::int32_t>& sums) {
-  for_every_row(problem.width.table(), [&](const GemmKernel& row) { expect_row(row, problem, sums); });
+void expect_every_kernel(const GemmProblem& problem, const std::vector<std::int32_t>& sums) {
+  for_every_kernel(problem.width.table(), [&](const GemmKernel& kernel) { expect_kernel(kernel, problem, sums); });
 }
 
-void expect_every_row(const GemmProblem& problem) { expect_every_row(problem, expected_sums(problem)); }
+void expect_every_kernel(const GemmProblem& problem) { expect_every_kernel(problem, expected_sums(problem)); }
 
 GemmCase GemmRows::drawn_case(const GemmShape& shape, ReplayableRng& rng) const {
   return {shape,      rng.one_of(inputs()),  rng.one_of(every_output),

@@ -1,4 +1,4 @@
-// GEMM problems for the three widths: made at random or by hand, solved by the formula, put to every row of a table.
+// GEMM problems for the three widths: made at random or by hand, solved by the formula, put to every kernel of a table.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -70,13 +70,13 @@ std::vector<std::int32_t> expected_sums(const GemmProblem& problem);
 std::vector<unsigned char> expected_bytes(const GemmProblem& problem, const std::vector<std::int32_t>& sums);
 
 /// Prepacks and runs one row; everything but the output elements must stay as it was.
-void expect_row(const GemmKernel& row, const GemmProblem& problem, const std::vector<std::int32_t>& sums,
-                const Parallel& parallel = serial());
+void expect_kernel(const GemmKernel& kernel, const GemmProblem& problem, const std::vector<std::int32_t>& sums,
+                   const Parallel& parallel = serial());
 
-void expect_every_row(const GemmProblem& problem, const std::vector<std::int32_t>& sums);
+void expect_every_kernel(const GemmProblem& problem, const std::vector<std::int32_t>& sums);
 
 /// The formula is the judge.
-void expect_every_row(const GemmProblem& problem);
+void expect_every_kernel(const GemmProblem& problem);
 
 /// Tests that hold for every width; instantiated in binary_gemm_test.cpp, int8_gemm_test.cpp and int4_gemm_test.cpp.
 class GemmRows : public testing::TestWithParam<GemmWidth> {

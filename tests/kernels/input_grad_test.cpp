@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "elements.h"
-#include "every_row.h"
+#include "every_kernel.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -27,9 +27,9 @@ struct Expected {
   }
 };
 
-/// Every row on every pool: the gradients' bits, the sum over the denominator within float64, and one sum for all.
+/// Every kernel on every pool: the gradients' bits, the sum over the denominator within float64, and one sum for all.
 template <class Run>
-void expect_every_row(const Elements& up, const Expected& expected, double denominator, const Run& run) {
+void expect_every_kernel(const Elements& up, const Expected& expected, double denominator, const Run& run) {
   const std::vector<unsigned char> wanted = bytes_of(expected.grad.data(), 4 * expected.grad.size());
   double reference = 0;
   ASSERT_EQ(run(input_grad_table().back(), Elements(up).floats(), &reference, serial()), Status::ok);
@@ -37,11 +37,11 @@ void expect_every_row(const Elements& up, const Expected& expected, double denom
   // Terms are float32: each may be off by a last bit of it where it is no exact product.
   EXPECT_NEAR(reference, sum, static_cast<double>(expected.size) / denominator * 2e-7);
   for_every_pool([&](const Parallel& parallel) {
-    for_every_row(input_grad_table(), [&](const InputGradKernel& row) {
+    for_every_kernel(input_grad_table(), [&](const InputGradKernel& kernel) {
       GuardedBytes out(wanted.size());
       if (!up.bytes.empty()) std::memcpy(out.data(), up.bytes.data(), up.bytes.size());
       double grad_scale = -1;
-      ASSERT_EQ(run(row, reinterpret_cast<float*>(out.data()), &grad_scale, parallel), Status::ok);
+      ASSERT_EQ(run(kernel, reinterpret_cast<float*>(out.data()), &grad_scale, parallel), Status::ok);
       ASSERT_TRUE(same_bytes(wanted, out)) << up.size() << " elements";
       ASSERT_EQ(grad_scale, reference);
     });
@@ -63,10 +63,11 @@ TEST(InputGrad, Signs) {
         const bool inside = std::fabs(f32(x / divisor)) <= 1;
         expected.add(inside ? sent : std::copysign(0.0f, sent), inside ? (x > 0) * sent - (x < 0) * sent : 0);
       }
-      expect_every_row(up, expected, 3.5,
-                       [&](const InputGradKernel& row, float* grad, double* grad_scale, const Parallel& parallel) {
-                         return row.sign_backward({count, xs.floats(), grad, 0.7f}, scale, 3.5, grad_scale, parallel);
-                       });
+      expect_every_kernel(
+          up, expected, 3.5,
+          [&](const InputGradKernel& kernel, float* grad, double* grad_scale, const Parallel& parallel) {
+            return kernel.sign_backward({count, xs.floats(), grad, 0.7f}, scale, 3.5, grad_scale, parallel);
+          });
       if (HasFailure()) return;
     }
 }
@@ -91,21 +92,22 @@ TEST(InputGrad, Quantisers) {
             const double slope = inside ? f32(code - static_cast<double>(v)) : code;
             expected.add(grad, scale == 0 ? 0 : slope * static_cast<double>(rule.exact ? sent : grad));
           }
-          expect_every_row(
+          expect_every_kernel(
               up, expected, 2.5,
-              [&](const InputGradKernel& row, float* grad, double* grad_scale, const Parallel& parallel) {
-                return row.quantizer_backward({count, xs.floats(), grad, 0.5f}, scale, b, rule, grad_scale, parallel);
+              [&](const InputGradKernel& kernel, float* grad, double* grad_scale, const Parallel& parallel) {
+                return kernel.quantizer_backward({count, xs.floats(), grad, 0.5f}, scale, b, rule, grad_scale,
+                                                 parallel);
               });
           if (HasFailure()) return;
         }
 }
 
 TEST(InputGrad, WrongArguments) {
-  for_every_row(input_grad_table(), [](const InputGradKernel& row) {
+  for_every_kernel(input_grad_table(), [](const InputGradKernel& kernel) {
     float xs = 1, up = 2;
     double grad_scale = 3;
-    EXPECT_EQ(row.sign_backward({-1, &xs, &up, 1}, 1, 1, &grad_scale, serial()), Status::bad_shape);
-    EXPECT_EQ(row.quantizer_backward({-1, &xs, &up, 1}, 1, {-8, 7, 0}, {true, false, 1}, &grad_scale, serial()),
+    EXPECT_EQ(kernel.sign_backward({-1, &xs, &up, 1}, 1, 1, &grad_scale, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.quantizer_backward({-1, &xs, &up, 1}, 1, {-8, 7, 0}, {true, false, 1}, &grad_scale, serial()),
               Status::bad_shape);
     EXPECT_EQ(up, 2);
     EXPECT_EQ(grad_scale, 3);

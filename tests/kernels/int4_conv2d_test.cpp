@@ -16,7 +16,7 @@ TEST(Int4Conv2d, EndsOfTheRangeAtTheGreatestDepth) {
     for (std::size_t i = 0; i < p.x.size(); ++i) p.x[i] = i < half_x ? 0xf8 : 7;
     for (std::size_t i = 0; i < p.weight.size(); ++i) p.weight[i] = i < half_w ? 0x88 : 0x77;
     const std::int32_t depth = static_cast<std::int32_t>(s.depth());
-    expect_every_row(p, {64 * depth, -56 * depth, -56 * depth, 49 * depth});
+    expect_every_kernel(p, {64 * depth, -56 * depth, -56 * depth, 49 * depth});
   }
 }
 
@@ -26,7 +26,7 @@ TEST(Int4Conv2d, PadNibblesOfWeightsAreIgnored) {
   const std::vector<std::int32_t> sums = expected_sums(p);
   for (const int pad : {-1, 0, 7}) {
     for (std::int64_t o = 0; o < 18; ++o) write_code(p.weight.data() + o * 14, Dtype::s4, 27, pad);
-    expect_every_row(p, sums);
+    expect_every_kernel(p, sums);
   }
 }
 

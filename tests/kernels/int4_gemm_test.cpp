@@ -19,7 +19,7 @@ TEST(Int4Gemm, EndsOfTheRangeAtGreatDepths) {
         write_code(p.x.data() + end * p.x_stride(), Dtype::s4, i, ends[end]);
       }
     const std::int32_t depth = static_cast<std::int32_t>(k);
-    expect_every_row(p, {64 * depth, -56 * depth, -56 * depth, 49 * depth});
+    expect_every_kernel(p, {64 * depth, -56 * depth, -56 * depth, 49 * depth});
   }
 }
 
@@ -34,7 +34,7 @@ TEST(Int4Gemm, TiesGoToEven) {
       const int even = i % 2 == 0 ? i : i + 1;
       sums.push_back(even < -8 ? -8 : even > 7 ? 7 : even);
     }
-    expect_every_row(p, sums);
+    expect_every_kernel(p, sums);
   }
 }
 
@@ -46,7 +46,7 @@ TEST(Int4Gemm, HugeValuesAreClamped) {
     write_float(p.x.data(), Dtype::f32, i, -3e38f);
     write_float(p.x.data() + p.x_stride(), Dtype::f32, i, 3e38f);
   }
-  expect_every_row(p, {-8 * 19, 7 * 19});
+  expect_every_kernel(p, {-8 * 19, 7 * 19});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST(Int8Conv2d, EndsOfTheRangeAtTheGreatestDepth) {
       for (std::size_t i = 0; i < p.x.size(); ++i) p.x[i] = i < half_x ? 0x80 : 0x7f;
       for (std::size_t i = 0; i < p.weight.size(); ++i) p.weight[i] = i < half_w ? 0x80 : 0x7f;
       const std::int32_t depth = static_cast<std::int32_t>(s.depth());
-      expect_every_row(p, {16384 * depth, -128 * 127 * depth, -128 * 127 * depth, 127 * 127 * depth});
+      expect_every_kernel(p, {16384 * depth, -128 * 127 * depth, -128 * 127 * depth, 127 * 127 * depth});
     }
 }
 

@@ -23,7 +23,7 @@ TEST(Int8Gemm, EndsOfTheRangeAtTheGreatestDepth) {
           write_float(p.x.data() + end * p.x_stride(), in, i, end == 0 ? -3e38f : 3e38f);
       }
     const std::int32_t depth = static_cast<std::int32_t>(k);
-    expect_every_row(p, {16384 * depth, -128 * 127 * depth, -128 * 127 * depth, 127 * 127 * depth});
+    expect_every_kernel(p, {16384 * depth, -128 * 127 * depth, -128 * 127 * depth, 127 * 127 * depth});
   }
 }
 
@@ -45,7 +45,7 @@ TEST(Int8Gemm, TiesGoToEven) {
         sums.push_back(p.activation(i + 131, 0));
       }
     }
-    expect_every_row(p, sums);
+    expect_every_kernel(p, sums);
   }
 }
 
@@ -61,7 +61,7 @@ TEST(Int8Gemm, StoresRoundToEvenInEveryDtype) {
         p.weight[2 * i] = static_cast<unsigned char>(i >> 8);
         p.weight[2 * i + 1] = static_cast<unsigned char>(i);
       }
-      expect_every_row(p);
+      expect_every_kernel(p);
     }
 }
 

@@ -209,9 +209,9 @@ TEST(IsaOfThisProcess, TheCapTookEffect) {
   EXPECT_EQ(host().status, Status::ok);
   EXPECT_EQ(host().isas, all & *cap);
   for_each_table([&](const std::string& stem, const auto& table) {
-    for (const auto& row : table) {
-      if (host().isas.has(row.isa)) {
-        EXPECT_LE(row.isa, *cap) << stem << ": " << row.name;
+    for (const auto& kernel : table) {
+      if (host().isas.has(kernel.isa)) {
+        EXPECT_LE(kernel.isa, *cap) << stem << ": " << kernel.name;
       }
     }
   });

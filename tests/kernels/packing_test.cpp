@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bie/kernels/sign_layout.h"
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 #include "replayable_rng.h"
@@ -49,11 +49,11 @@ struct SignRows {
       }
     return packed;
   }
-  void expect_every_row(const std::vector<unsigned char>& packed, const Parallel& parallel = serial()) const {
-    for_every_row(sign_pack_table(), [&](const SignPackKernel& row) {
+  void expect_every_kernel(const std::vector<unsigned char>& packed, const Parallel& parallel = serial()) const {
+    for_every_kernel(sign_pack_table(), [&](const SignPackKernel& kernel) {
       GuardedBytes out(packed.size());
       const float* b = bias.empty() ? nullptr : bias.data();
-      ASSERT_EQ(row.run(shape, x.data(), dtype, row_stride, b, out.data(), parallel), Status::ok);
+      ASSERT_EQ(kernel.run(shape, x.data(), dtype, row_stride, b, out.data(), parallel), Status::ok);
       ASSERT_TRUE(same_bytes(packed, out)) << shape.rows << " rows of " << shape.k << ", " << name(dtype);
     });
   }
@@ -71,7 +71,7 @@ TEST(SignPack, OnePositiveElementIsOneBit) {
       rows.set(1, i, 1);
       std::vector<unsigned char> packed(20);
       packed[static_cast<std::size_t>(10 + i / 8)] = static_cast<unsigned char>(1 << i % 8);
-      rows.expect_every_row(packed);
+      rows.expect_every_kernel(packed);
     }
 }
 
@@ -82,12 +82,12 @@ TEST(SignPack, ZerosAreOneAndNanIsZero) {
     const float values[] = {0.0f, -0.0f, nan, -nan, infinity, -infinity};
     for (std::int64_t i = 0; i < 42; ++i) rows.set(0, i, values[i % 6]);
     // 1 1 0 0 1 0 seven times, the lowest bit first
-    rows.expect_every_row({0xd3, 0x34, 0x4d, 0xd3, 0x34, 0x01});
+    rows.expect_every_kernel({0xd3, 0x34, 0x4d, 0xd3, 0x34, 0x01});
   }
   SignRows bytes(1, 9, Dtype::s8, 0);
   const int codes[] = {0, 1, -1, 127, -128, 0, -5, 5, -1};
   for (std::int64_t i = 0; i < 9; ++i) bytes.set(0, i, static_cast<float>(codes[i]));
-  bytes.expect_every_row({0xab, 0x00});
+  bytes.expect_every_kernel({0xab, 0x00});
 }
 
 TEST(SignPack, RandomRowsOfEveryLength) {
@@ -101,7 +101,7 @@ TEST(SignPack, RandomRowsOfEveryLength) {
           for (std::int64_t i = 0; i < 3 * k && dtype != Dtype::s8; ++i)
             rows.set(i / k, i % k, random_activation(-2, 2, 0.5f, dtype, rng));
           for (std::int64_t i = 0; i < k && with_bias; ++i) rows.bias.push_back(random_bias(0.5f, rng));
-          rows.expect_every_row(rows.expected());
+          rows.expect_every_kernel(rows.expected());
           if (testing::Test::HasFailure()) return;
         }
 }
@@ -113,7 +113,7 @@ TEST(SignPack, EverySixteenBitPattern) {
       rows.x[2 * code] = static_cast<unsigned char>(code);
       rows.x[2 * code + 1] = static_cast<unsigned char>(code >> 8);
     }
-    rows.expect_every_row(rows.expected());
+    rows.expect_every_kernel(rows.expected());
   }
 }
 
@@ -123,16 +123,16 @@ TEST(SignPack, ThreadsDoNotShowInTheResult) {
   rows.x = rng.bytes(static_cast<std::int64_t>(rows.x.size()));
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
-    rows.expect_every_row(rows.expected(), pool.parallel());
+    rows.expect_every_kernel(rows.expected(), pool.parallel());
   }
 }
 
 TEST(SignPack, OtherDtypesAreRefused) {
-  for_every_row(sign_pack_table(), [](const SignPackKernel& row) {
+  for_every_kernel(sign_pack_table(), [](const SignPackKernel& kernel) {
     for (const Dtype dtype : {Dtype::s4, Dtype::bits, Dtype::s32}) {
       GuardedBytes out(2);
       const float x[16] = {};
-      EXPECT_EQ(row.run({1, 16}, x, dtype, 64, nullptr, out.data(), serial()), Status::bad_dtype) << name(dtype);
+      EXPECT_EQ(kernel.run({1, 16}, x, dtype, 64, nullptr, out.data(), serial()), Status::bad_dtype) << name(dtype);
       EXPECT_TRUE(out.untouched());
     }
   });
@@ -155,9 +155,9 @@ TEST(SignPack, UnpackingIsTheInverse) {
 
 void expect_int4_rows(const RowsShape& shape, const std::vector<unsigned char>& codes,
                       const std::vector<unsigned char>& packed, const Parallel& parallel = serial()) {
-  for_every_row(int4_pack_table(), [&](const Int4PackKernel& row) {
+  for_every_kernel(int4_pack_table(), [&](const Int4PackKernel& kernel) {
     GuardedBytes out(packed.size());
-    ASSERT_EQ(row.run(shape, reinterpret_cast<const std::int8_t*>(codes.data()), out.data(), parallel), Status::ok);
+    ASSERT_EQ(kernel.run(shape, reinterpret_cast<const std::int8_t*>(codes.data()), out.data(), parallel), Status::ok);
     ASSERT_TRUE(same_bytes(packed, out)) << shape.rows << " rows of " << shape.k;
   });
 }
@@ -218,16 +218,16 @@ TEST(Int4Pack, UnpackingIsTheInverse) {
   }
 }
 
-TEST(Packing, NegativeSizesAreRefusedByEveryRow) {
+TEST(Packing, NegativeSizesAreRefusedByEveryKernel) {
   for (const RowsShape& shape : {RowsShape{-1, 4}, RowsShape{4, -1}, RowsShape{4, -9}}) {
     GuardedBytes out(16);
     const float x[16] = {};
-    for_every_row(sign_pack_table(), [&](const SignPackKernel& row) {
-      EXPECT_EQ(row.run(shape, x, Dtype::f32, 16, nullptr, out.data(), serial()), Status::bad_shape);
+    for_every_kernel(sign_pack_table(), [&](const SignPackKernel& kernel) {
+      EXPECT_EQ(kernel.run(shape, x, Dtype::f32, 16, nullptr, out.data(), serial()), Status::bad_shape);
     });
-    for_every_row(int4_pack_table(), [&](const Int4PackKernel& row) {
+    for_every_kernel(int4_pack_table(), [&](const Int4PackKernel& kernel) {
       const std::int8_t* codes = reinterpret_cast<const std::int8_t*>(x);
-      EXPECT_EQ(row.run(shape, codes, out.data(), serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run(shape, codes, out.data(), serial()), Status::bad_shape);
     });
     EXPECT_TRUE(out.untouched());
   }

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "formulas.h"
 #include "gemm_sweep.h"
 #include "replayable_rng.h"
@@ -34,9 +34,9 @@ struct FloatRows {
   }
   void set(std::int64_t row, std::int64_t i, float value) { write_float(x.data() + row * row_stride, dtype, i, value); }
   float get(std::int64_t row, std::int64_t i) const { return read_float(x.data() + row * row_stride, dtype, i); }
-  Status run(const QuantizeKernel& row, GuardedBytes& q, const Parallel& parallel = serial()) const {
-    return row.run(shape, x.data(), dtype, row_stride, bias.empty() ? nullptr : bias.data(), step, lo, hi,
-                   reinterpret_cast<std::int8_t*>(q.data()), parallel);
+  Status run(const QuantizeKernel& kernel, GuardedBytes& q, const Parallel& parallel = serial()) const {
+    return kernel.run(shape, x.data(), dtype, row_stride, bias.empty() ? nullptr : bias.data(), step, lo, hi,
+                      reinterpret_cast<std::int8_t*>(q.data()), parallel);
   }
   std::vector<unsigned char> expected() const {
     std::vector<unsigned char> q;
@@ -47,11 +47,11 @@ struct FloatRows {
       }
     return q;
   }
-  void expect_every_row(const Parallel& parallel = serial()) const {
+  void expect_every_kernel(const Parallel& parallel = serial()) const {
     const std::vector<unsigned char> q = expected();
-    for_every_row(quantize_table(), [&](const QuantizeKernel& row) {
+    for_every_kernel(quantize_table(), [&](const QuantizeKernel& kernel) {
       GuardedBytes out(q.size());
-      ASSERT_EQ(run(row, out, parallel), Status::ok);
+      ASSERT_EQ(run(kernel, out, parallel), Status::ok);
       ASSERT_TRUE(same_bytes(q, out)) << shape.rows << " rows of " << shape.k << ", " << name(dtype) << ", step "
                                       << step << ", [" << lo << ", " << hi << "]";
     });
@@ -71,7 +71,7 @@ TEST(Quantize, RandomRowsOfEveryLength) {
           for (std::int64_t i = 0; i < 3 * k; ++i)
             rows.set(i / k, i % k, random_activation(lo - 1, hi, rows.step, dtype, rng));
           for (std::int64_t i = 0; i < k && with_bias; ++i) rows.bias.push_back(random_bias(rows.step, rng));
-          rows.expect_every_row();
+          rows.expect_every_kernel();
           if (testing::Test::HasFailure()) return;
         }
 }
@@ -87,7 +87,7 @@ TEST(Quantize, EveryFiniteSixteenBitValue) {
         rows.x[2 * code + 1] = finite ? static_cast<unsigned char>(code >> 8) : 0;
       }
       rows.step = step;
-      rows.expect_every_row();
+      rows.expect_every_kernel();
     }
 }
 
@@ -95,13 +95,13 @@ TEST(Quantize, EveryOtherSixteenBitValueIsRefused) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     FloatRows rows(1, 11, dtype);
     const int first = (dtype == Dtype::f16 ? f16_format : bf16_format).infinity();
-    for_every_row(quantize_table(), [&](const QuantizeKernel& row) {
+    for_every_kernel(quantize_table(), [&](const QuantizeKernel& kernel) {
       GuardedBytes q(11);
       for (int magnitude = first; magnitude < 0x8000; ++magnitude)
         for (const int code : {magnitude, magnitude | 0x8000}) {
           rows.x[18] = static_cast<unsigned char>(code);
           rows.x[19] = static_cast<unsigned char>(code >> 8);
-          ASSERT_EQ(rows.run(row, q), Status::not_finite) << name(dtype) << " " << code;
+          ASSERT_EQ(rows.run(kernel, q), Status::not_finite) << name(dtype) << " " << code;
         }
     });
   }
@@ -119,7 +119,7 @@ TEST(Quantize, TiesGoToEvenAndTheirNeighboursDoNot) {
       q.push_back(static_cast<unsigned char>(std::min(127, std::max(-128, rounded))));
     }
   ASSERT_EQ(rows.expected(), q);
-  rows.expect_every_row();
+  rows.expect_every_kernel();
 }
 
 // 0.3f / 0.1f and the like: a reciprocal would land on the other side of a tie.
@@ -134,7 +134,7 @@ TEST(Quantize, TheDivisionIsATrueOne) {
       rows.set(0, i, value);
       differs += quantized(value, rows.step, -128, 127) != quantized(value * (1.0f / rows.step), 1, -128, 127);
     }
-    rows.expect_every_row();
+    rows.expect_every_kernel();
   }
   EXPECT_GT(differs, 0) << "the values of this test do not tell a division from a product";
 }
@@ -144,18 +144,18 @@ TEST(Quantize, NanAndInfinityAnywhere) {
   for (const Dtype dtype : float_types) {
     FloatRows rows(3, 37, dtype, 1);
     rows.bias.assign(37, 0.25f);
-    for_every_row(quantize_table(), [&](const QuantizeKernel& row) {
+    for_every_kernel(quantize_table(), [&](const QuantizeKernel& kernel) {
       GuardedBytes q(3 * 37);
-      ASSERT_EQ(rows.run(row, q), Status::ok);
+      ASSERT_EQ(rows.run(kernel, q), Status::ok);
       for (const float value : {nan, infinity, -infinity})
         for (std::int64_t i = 0; i < 37; ++i) {
           for (std::int64_t at = 0; at < 3; ++at) {
             rows.set(at, i, value);
-            EXPECT_EQ(rows.run(row, q), Status::not_finite) << value << " at row " << at << ", element " << i;
+            EXPECT_EQ(rows.run(kernel, q), Status::not_finite) << value << " at kernel " << at << ", element " << i;
             rows.set(at, i, 0);
           }
           rows.bias[static_cast<std::size_t>(i)] = value;
-          EXPECT_EQ(rows.run(row, q), Status::not_finite) << value << " in the bias at " << i;
+          EXPECT_EQ(rows.run(kernel, q), Status::not_finite) << value << " in the bias at " << i;
           rows.bias[static_cast<std::size_t>(i)] = 0.25f;
         }
       EXPECT_TRUE(q.guards_intact());
@@ -164,26 +164,26 @@ TEST(Quantize, NanAndInfinityAnywhere) {
 }
 
 TEST(Quantize, WrongArguments) {
-  for_every_row(quantize_table(), [](const QuantizeKernel& row) {
+  for_every_kernel(quantize_table(), [](const QuantizeKernel& kernel) {
     for (const float step : {0.0f, -0.0f, -1.0f, infinity, -infinity, nan}) {
       FloatRows rows(2, 9, Dtype::f32);
       rows.step = step;
       GuardedBytes q(18);
-      EXPECT_EQ(rows.run(row, q), Status::bad_scale) << step;
+      EXPECT_EQ(rows.run(kernel, q), Status::bad_scale) << step;
       EXPECT_TRUE(q.untouched());
     }
     for (const Dtype dtype : {Dtype::s8, Dtype::s4, Dtype::bits, Dtype::s32}) {
       FloatRows rows(2, 9, Dtype::f32);
       rows.dtype = dtype;
       GuardedBytes q(18);
-      EXPECT_EQ(rows.run(row, q), Status::bad_dtype) << name(dtype);
+      EXPECT_EQ(rows.run(kernel, q), Status::bad_dtype) << name(dtype);
       EXPECT_TRUE(q.untouched());
     }
     for (const RowsShape& shape : {RowsShape{-1, 9}, RowsShape{2, -1}}) {
       FloatRows rows(2, 9, Dtype::f32);
       rows.shape = shape;
       GuardedBytes q(18);
-      EXPECT_EQ(rows.run(row, q), Status::bad_shape);
+      EXPECT_EQ(rows.run(kernel, q), Status::bad_shape);
       EXPECT_TRUE(q.untouched());
     }
   });
@@ -196,13 +196,13 @@ TEST(Quantize, ThreadsDoNotShowInTheResult) {
     rows.set(i / 500, i % 500, random_activation(-128, 127, 1, Dtype::f32, rng));
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
-    rows.expect_every_row(pool.parallel());
+    rows.expect_every_kernel(pool.parallel());
   }
   rows.set(300, 499, nan);
   ThreadPool pool(2);
-  for_every_row(quantize_table(), [&](const QuantizeKernel& row) {
+  for_every_kernel(quantize_table(), [&](const QuantizeKernel& kernel) {
     GuardedBytes q(301 * 500);
-    EXPECT_EQ(rows.run(row, q, pool.parallel()), Status::not_finite);
+    EXPECT_EQ(rows.run(kernel, q, pool.parallel()), Status::not_finite);
   });
 }
 

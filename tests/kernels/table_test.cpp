@@ -13,21 +13,21 @@
 namespace bie::kernels::test {
 namespace {
 
-struct PretendedRow {
+struct PretendedKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const int&);
 };
 
-constexpr PretendedRow pretended_rows[] = {
+constexpr PretendedKernel pretended_kernels[] = {
     {"even_avx512", Isa::avx512, [](const int& size) { return size % 2 == 0; }},
     {"large_avx2", Isa::avx2, [](const int& size) { return size > 100; }},
     {"any_avx2", Isa::avx2, nullptr},
     {"any_reference", Isa::reference, nullptr},
 };
-constexpr Table<PretendedRow> pretended = {pretended_rows, 4};
+constexpr Table<PretendedKernel> pretended = {pretended_kernels, 4};
 
-TEST(Table, TheFirstRowThatCpuAndShapeAllowIsChosen) {
+TEST(Table, TheFirstKernelThatCpuAndShapeAllowIsChosen) {
   const auto chosen = [](int size, IsaSet isas) { return std::string(choose(pretended, size, isas).name); };
   EXPECT_EQ(chosen(8, Isa::avx512), "even_avx512");
   EXPECT_EQ(chosen(7, Isa::avx512), "any_avx2");
@@ -45,39 +45,39 @@ TEST(Table, APretendedCpuDecidesTheLevel) {
   EXPECT_EQ(choose(pretended, 8, isas_of(CpuFeatures{})).isa, Isa::reference);
 }
 
-TEST(Table, RowsAreFoundByTheirWholeName) {
-  EXPECT_EQ(find(pretended, "any_avx2"), &pretended_rows[2]);
+TEST(Table, KernelsAreFoundByTheirWholeName) {
+  EXPECT_EQ(find(pretended, "any_avx2"), &pretended_kernels[2]);
   EXPECT_EQ(find(pretended, "any_avx"), nullptr);
   EXPECT_EQ(find(pretended, ""), nullptr);
 }
 
-/// Names follow <stem>_<isa>[_<variant>], are unique and found again; no row stands before a better one; the last row
-/// is the reference and takes everything; each level gets a row of its own level or below.
-template <class Row, class Shape>
-void expect_orderly(const Table<Row>& table, const std::string& stem, const Shape& shape) {
+/// Names follow <stem>_<isa>[_<variant>], are unique and found again; no kernel stands before a better one; the last
+/// kernel is the reference and takes everything; each level gets a kernel of its own level or below.
+template <class Kernel, class Shape>
+void expect_orderly(const Table<Kernel>& table, const std::string& stem, const Shape& shape) {
   SCOPED_TRACE(stem);
   ASSERT_GT(table.count, 0);
   std::set<std::string> names;
   Isa level = Isa::i8mm;
-  for (const Row& row : table) {
-    const std::string prefix = stem + "_" + name(row.isa);
-    EXPECT_TRUE(row.name == prefix || std::string(row.name).rfind(prefix + "_", 0) == 0) << row.name;
-    EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    EXPECT_EQ(find(table, row.name), &row) << row.name;
-    EXPECT_LE(row.isa, level) << row.name << " stands behind a lower level";
-    level = row.isa;
+  for (const Kernel& kernel : table) {
+    const std::string prefix = stem + "_" + name(kernel.isa);
+    EXPECT_TRUE(kernel.name == prefix || std::string(kernel.name).rfind(prefix + "_", 0) == 0) << kernel.name;
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
+    EXPECT_EQ(find(table, kernel.name), &kernel) << kernel.name;
+    EXPECT_LE(kernel.isa, level) << kernel.name << " stands behind a lower level";
+    level = kernel.isa;
   }
   EXPECT_EQ(table.back().isa, Isa::reference);
   EXPECT_EQ(table.back().accepts, nullptr);
   for (const IsaFacts& f : isa_facts) {
     if (!belongs_to(f.isa, this_architecture)) continue;
-    Isa best = Isa::reference;  // of the rows that a CPU with these sets can run
-    for (const Row& row : table)
-      if (IsaSet(f.isa).has(row.isa)) best = std::max(best, row.isa);
+    Isa best = Isa::reference;  // of the kernels that a CPU with these sets can run
+    for (const Kernel& kernel : table)
+      if (IsaSet(f.isa).has(kernel.isa)) best = std::max(best, kernel.isa);
     EXPECT_EQ(choose(table, shape, f.isa).isa, best) << f.name;
   }
 #if defined(__x86_64__)
-  EXPECT_GE(choose(table, shape, Isa::avx2).isa, Isa::avx2) << "AVX2 has no row";
+  EXPECT_GE(choose(table, shape, Isa::avx2).isa, Isa::avx2) << "AVX2 has no kernel";
 #endif
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/conv2d_driver.h"
 #include "kernels/cpu/gemm_driver.h"
-#include "tests/kernels/every_row.h"
+#include "tests/kernels/every_kernel.h"
 
 namespace bie::kernels::test {
 namespace {

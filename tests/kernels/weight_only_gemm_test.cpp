@@ -1,4 +1,4 @@
-// Weight-only products: the reference against float64, and every row against the reference bit for bit.
+// Weight-only products: the reference against float64, and every kernel against the reference bit for bit.
 #include "bie/kernels/weight_only_gemm.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "weight_only_cases.h"
 
 namespace bie::kernels::test {
@@ -26,16 +26,17 @@ struct Product {
     for (std::int64_t i = 0; i < weight.k; ++i) factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
     for (std::int64_t j = 0; j < weight.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
   }
-  /// From a row of the table, packed by itself.
-  GuardedBytes result(const WeightOnlyGemmKernel& row, Dtype out, const Parallel& parallel, std::int64_t first = 0,
+  /// From a kernel of the table, packed by itself.
+  GuardedBytes result(const WeightOnlyGemmKernel& kernel, Dtype out, const Parallel& parallel, std::int64_t first = 0,
                       std::int64_t rows = -1) const {
     const PackedWeight w = weight.packed();
-    const PackedMemory packed(row.packed_bytes(w));
-    row.prepack(w, packed.get(), parallel);
+    const PackedMemory packed(kernel.packed_bytes(w));
+    kernel.prepack(w, packed.get(), parallel);
     rows = rows < 0 ? m : rows;
     GuardedBytes y(static_cast<std::size_t>(rows * row_bytes(out, w.n)));
-    const Status status = row.run({rows, w.n, w.k}, input(first), packed.get(),
-                                  {y.data(), out, row_bytes(out, w.n), bias.empty() ? nullptr : bias.data()}, parallel);
+    const Status status =
+        kernel.run({rows, w.n, w.k}, input(first), packed.get(),
+                   {y.data(), out, row_bytes(out, w.n), bias.empty() ? nullptr : bias.data()}, parallel);
     EXPECT_EQ(status, Status::ok);
     return y;
   }
@@ -68,11 +69,11 @@ void expect_close_to_float64(const Product& p) {
     }
 }
 
-void expect_every_row_alike(const Product& p, Dtype out) {
+void expect_every_kernel_alike(const Product& p, Dtype out) {
   const std::vector<unsigned char> wanted = p.result(weight_only_gemm_table().back(), out, serial()).bytes();
   for_every_pool([&](const Parallel& parallel) {
-    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
-      ASSERT_TRUE(same_bytes(wanted, p.result(row, out, parallel)))
+    for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
+      ASSERT_TRUE(same_bytes(wanted, p.result(kernel, out, parallel)))
           << p.m << "x" << p.weight.k << "x" << p.weight.n << ", threads " << parallel.threads;
     });
   });
@@ -93,7 +94,7 @@ TEST(WeightOnlyGemm, EveryWidthAndRaggedSize) {
         Product p(w, rng.between(1, 14), rng.one_of(float_dtypes), rng);
         if (rng.coin()) p.add_extras(rng);
         expect_close_to_float64(p);
-        expect_every_row_alike(p, rng.one_of(float_dtypes));
+        expect_every_kernel_alike(p, rng.one_of(float_dtypes));
         if (HasFailure()) return;
       }
 }
@@ -103,12 +104,12 @@ TEST(WeightOnlyGemm, EveryNumberOfRowsHasTheSameBits) {
   const std::int64_t k = 96, n = 150;
   const WeightCase w({{4, k}}, n, even_groups(k, 32), Dtype::f16, Offset::zero, rng);
   const Product p(w, 20, Dtype::f32, rng);
-  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
-    const std::vector<unsigned char> all = p.result(row, Dtype::f32, serial()).bytes();
+  for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
+    const std::vector<unsigned char> all = p.result(kernel, Dtype::f32, serial()).bytes();
     for (std::int64_t rows = 1; rows <= 20; ++rows) {
       const std::int64_t first = 20 - rows, bytes = 4 * n;
       const std::vector<unsigned char> part(all.begin() + first * bytes, all.end());
-      ASSERT_TRUE(same_bytes(part, p.result(row, Dtype::f32, serial(), first, rows))) << rows << " rows";
+      ASSERT_TRUE(same_bytes(part, p.result(kernel, Dtype::f32, serial(), first, rows))) << rows << " rows";
     }
   });
 }
@@ -122,14 +123,14 @@ TEST(WeightOnlyGemm, RowsMayLieApart) {
   for (std::int64_t r = 0; r < m; ++r)
     for (std::int64_t i = 0; i < k; ++i) apart.set(r * (k + 3) + i, dense.x.get(r * k + i));
   for (const Dtype out : float_dtypes)
-    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
-      const std::vector<unsigned char> wanted = dense.result(row, out, serial()).bytes();
-      const PackedMemory packed(row.packed_bytes(w.packed()));
-      row.prepack(w.packed(), packed.get(), serial());
+    for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
+      const std::vector<unsigned char> wanted = dense.result(kernel, out, serial()).bytes();
+      const PackedMemory packed(kernel.packed_bytes(w.packed()));
+      kernel.prepack(w.packed(), packed.get(), serial());
       const std::int64_t bytes = row_bytes(out, n), stride = bytes + 12;
       GuardedBytes y(static_cast<std::size_t>(m * stride));
-      ASSERT_EQ(row.run({m, n, k}, {apart.bytes.data(), Dtype::f32, 4 * (k + 3), nullptr}, packed.get(),
-                        {y.data(), out, stride, nullptr}, serial()),
+      ASSERT_EQ(kernel.run({m, n, k}, {apart.bytes.data(), Dtype::f32, 4 * (k + 3), nullptr}, packed.get(),
+                           {y.data(), out, stride, nullptr}, serial()),
                 Status::ok);
       std::vector<unsigned char> spread = GuardedBytes::blank(static_cast<std::size_t>(m * stride));
       for (std::int64_t r = 0; r < m; ++r)
@@ -142,7 +143,7 @@ TEST(WeightOnlyGemm, ManyRowsAreThoseOfSmallerProducts) {
   ReplayableRng rng;
   const WeightCase w({{4, 9}}, 3, even_groups(9, 4), Dtype::f16, Offset::value, rng);
   const Product p(w, 2100, Dtype::bf16, rng);
-  expect_every_row_alike(p, Dtype::f16);
+  expect_every_kernel_alike(p, Dtype::f16);
 }
 
 TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
@@ -153,7 +154,7 @@ TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
       Product p(w, rng.between(1, 8), Dtype::f32, rng);
       p.add_extras(rng);
       expect_close_to_float64(p);
-      expect_every_row_alike(p, Dtype::f32);
+      expect_every_kernel_alike(p, Dtype::f32);
       if (HasFailure()) return;
     }
 }
@@ -173,7 +174,7 @@ TEST(WeightOnlyGemm, PermutedRowsOfSeveralWidths) {
       w.permute(rng);
       const Product p(w, m, Dtype::f16, rng);
       expect_close_to_float64(p);
-      expect_every_row_alike(p, Dtype::f32);
+      expect_every_kernel_alike(p, Dtype::f32);
     }
 }
 
@@ -181,10 +182,10 @@ TEST(WeightOnlyGemm, EmptySizes) {
   ReplayableRng rng;
   const WeightCase none({{4, 0}}, 5, {}, Dtype::f32, Offset::none, rng),
       some({{4, 8}}, 5, even_groups(8, 8), Dtype::f32, Offset::none, rng);
-  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
+  for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
     const Product zeros(none, 3, Dtype::f32, rng);
-    EXPECT_EQ(zeros.result(row, Dtype::f32, serial()).bytes(), std::vector<unsigned char>(60, 0));
-    EXPECT_TRUE(Product(some, 0, Dtype::f32, rng).result(row, Dtype::f32, serial()).untouched());
+    EXPECT_EQ(zeros.result(kernel, Dtype::f32, serial()).bytes(), std::vector<unsigned char>(60, 0));
+    EXPECT_TRUE(Product(some, 0, Dtype::f32, rng).result(kernel, Dtype::f32, serial()).untouched());
   });
 }
 
@@ -194,9 +195,9 @@ TEST(WeightOnlyGemm, NanAndInfinityReachTheirRowAlone) {
   for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     Product p(w, 4, Dtype::f32, rng), plain = p;
     p.x.set(2 * 40 + 7, odd);
-    for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
-      const std::vector<unsigned char> found = p.result(row, Dtype::f32, serial()).bytes(),
-                                       whole = plain.result(row, Dtype::f32, serial()).bytes();
+    for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
+      const std::vector<unsigned char> found = p.result(kernel, Dtype::f32, serial()).bytes(),
+                                       whole = plain.result(kernel, Dtype::f32, serial()).bytes();
       for (std::int64_t i = 0; i < 4 * 33; ++i) {
         if (i / 33 == 2)
           EXPECT_FALSE(std::isfinite(read_float(found.data(), Dtype::f32, i)));
@@ -239,16 +240,16 @@ TEST(WeightOnlyGemm, WrongArguments) {
   }
   w.input_of[3] = kept;
 
-  for_every_row(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& row) {
-    const PackedMemory packed(row.packed_bytes(w.packed()));
-    row.prepack(w.packed(), packed.get(), serial());
+  for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
+    const PackedMemory packed(kernel.packed_bytes(w.packed()));
+    kernel.prepack(w.packed(), packed.get(), serial());
     GuardedBytes y(2 * 33 * 4);
     const FloatResults to{y.data(), Dtype::f32, 33 * 4, nullptr};
     const FloatRows x = p.input();
     for (const GemmShape& shape : {GemmShape{-1, 33, 40}, {2, -1, 40}, {2, 33, -1}, {2, 32, 40}, {2, 33, 41}})
-      EXPECT_EQ(row.run(shape, x, packed.get(), to, serial()), Status::bad_shape);
-    EXPECT_EQ(row.run({2, 33, 40}, {x.data, Dtype::s8, 40, nullptr}, packed.get(), to, serial()), Status::bad_dtype);
-    EXPECT_EQ(row.run({2, 33, 40}, x, packed.get(), {y.data(), Dtype::s32, 33 * 4, nullptr}, serial()),
+      EXPECT_EQ(kernel.run(shape, x, packed.get(), to, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.run({2, 33, 40}, {x.data, Dtype::s8, 40, nullptr}, packed.get(), to, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.run({2, 33, 40}, x, packed.get(), {y.data(), Dtype::s32, 33 * 4, nullptr}, serial()),
               Status::bad_dtype);
     EXPECT_TRUE(y.untouched());
   });

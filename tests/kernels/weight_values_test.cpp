@@ -1,4 +1,4 @@
-// Weights of packed codes as values: opened against float64, packed again, stepped; every row with the same bits.
+// Weights of packed codes as values: opened against float64, packed again, stepped; every kernel with the same bits.
 #include "bie/kernels/weight_values.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "every_row.h"
+#include "every_kernel.h"
 #include "weight_only_cases.h"
 
 namespace bie::kernels::test {
@@ -35,9 +35,9 @@ TEST(WeightValues, OpenIsTheWeight) {
   for (const Offset offset : offsets)
     for (const WeightCase& w : some_weights(offset, rng))
       for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16})
-        for_every_row(weight_values_table(), [&](const WeightValuesKernel& row) {
+        for_every_kernel(weight_values_table(), [&](const WeightValuesKernel& kernel) {
           GuardedBytes values(static_cast<std::size_t>(row_bytes(dtype, w.k * w.n)));
-          ASSERT_EQ(row.open(w.packed(), values.data(), dtype, serial()), Status::ok);
+          ASSERT_EQ(kernel.open(w.packed(), values.data(), dtype, serial()), Status::ok);
           ASSERT_TRUE(values.guards_intact());
           const double eps = dtype == Dtype::f32 ? 0x1p-23 : dtype == Dtype::f16 ? 0x1p-10 : 0x1p-7;
           const std::vector<unsigned char> found = values.bytes();
@@ -53,7 +53,7 @@ TEST(WeightValues, OpenIsTheWeight) {
         });
 }
 
-TEST(WeightValues, PackIsTheInverseAndEveryRowAlike) {
+TEST(WeightValues, PackIsTheInverseAndEveryKernelAlike) {
   ReplayableRng rng;
   for (const Offset offset : offsets)
     for (const WeightCase& w : some_weights(offset, rng)) {
@@ -68,9 +68,9 @@ TEST(WeightValues, PackIsTheInverseAndEveryRowAlike) {
             weight_values_table().back().pack(w.packed(), between.data(), {at_random, 7}, wanted.data(), serial()),
             Status::ok);
         for_every_pool([&](const Parallel& parallel) {
-          for_every_row(weight_values_table(), [&](const WeightValuesKernel& row) {
+          for_every_kernel(weight_values_table(), [&](const WeightValuesKernel& kernel) {
             std::vector<std::uint32_t> words(w.words.size(), 0xcdcdcdcd);
-            ASSERT_EQ(row.pack(w.packed(), between.data(), {at_random, 7}, words.data(), parallel), Status::ok);
+            ASSERT_EQ(kernel.pack(w.packed(), between.data(), {at_random, 7}, words.data(), parallel), Status::ok);
             ASSERT_EQ(words, wanted);
           });
         });
@@ -85,7 +85,7 @@ TEST(WeightValues, PackIsTheInverseAndEveryRowAlike) {
     }
 }
 
-TEST(WeightValues, EveryRowStepsAlikeOnAnyThreads) {
+TEST(WeightValues, EveryKernelStepsAlikeOnAnyThreads) {
   ReplayableRng rng;
   for (const Offset offset : offsets)
     for (const WeightCase& w : some_weights(offset, rng))
@@ -102,34 +102,34 @@ TEST(WeightValues, EveryRowStepsAlikeOnAnyThreads) {
           std::vector<std::int32_t> whole;
           std::vector<unsigned char> zeros, l, s, rest;
         };
-        const auto result = [&](const WeightValuesKernel& row, const Parallel& parallel) {
+        const auto result = [&](const WeightValuesKernel& kernel, const Parallel& parallel) {
           Result r{w.words, w.whole_zeros, w.float_zeros.bytes, l.bytes, s.bytes, rest.bytes};
           PackedWeight packed = w.packed();
           packed.words = r.words.data();
           if (offset == Offset::value) packed.zeros = r.zeros.data();
           if (offset == Offset::zero) packed.zeros = r.whole.data();
           const bool has_moments = form != 3;
-          const Status status = row.step(packed,
-                                         {r.words.data(),
-                                          const_cast<void*>(packed.zeros),
-                                          grad.bytes.data(),
-                                          grad_dtype,
-                                          has_moments ? r.l.data() : nullptr,
-                                          has_moments ? r.s.data() : nullptr,
-                                          moments,
-                                          form == 2 ? reinterpret_cast<std::uint16_t*>(r.rest.data()) : nullptr,
-                                          {0.9f, 0.99f, 0.1f, 0.01f, 1e-6f, 0.01f},
-                                          0.05f,
-                                          form != 1,
-                                          11},
-                                         parallel);
+          const Status status = kernel.step(packed,
+                                            {r.words.data(),
+                                             const_cast<void*>(packed.zeros),
+                                             grad.bytes.data(),
+                                             grad_dtype,
+                                             has_moments ? r.l.data() : nullptr,
+                                             has_moments ? r.s.data() : nullptr,
+                                             moments,
+                                             form == 2 ? reinterpret_cast<std::uint16_t*>(r.rest.data()) : nullptr,
+                                             {0.9f, 0.99f, 0.1f, 0.01f, 1e-6f, 0.01f},
+                                             0.05f,
+                                             form != 1,
+                                             11},
+                                            parallel);
           EXPECT_EQ(status, Status::ok);
           return r;
         };
         const Result wanted = result(weight_values_table().back(), serial());
         for_every_pool([&](const Parallel& parallel) {
-          for_every_row(weight_values_table(), [&](const WeightValuesKernel& row) {
-            const Result found = result(row, parallel);
+          for_every_kernel(weight_values_table(), [&](const WeightValuesKernel& kernel) {
+            const Result found = result(kernel, parallel);
             ASSERT_EQ(found.words, wanted.words);
             ASSERT_EQ(found.whole, wanted.whole);
             ASSERT_EQ(found.zeros, wanted.zeros);
@@ -148,22 +148,22 @@ TEST(WeightValues, WrongArguments) {
   PackedWeight few = w.packed();
   few.k = 9;
   const std::vector<float> values(45, 0.0f);
-  for_every_row(weight_values_table(), [&](const WeightValuesKernel& row) {
+  for_every_kernel(weight_values_table(), [&](const WeightValuesKernel& kernel) {
     GuardedBytes out(45 * 4);
     auto* const words = reinterpret_cast<std::uint32_t*>(out.data());
-    EXPECT_EQ(row.open(few, out.data(), Dtype::f32, serial()), Status::bad_shape);
-    EXPECT_EQ(row.open(w.packed(), out.data(), Dtype::s8, serial()), Status::bad_dtype);
-    EXPECT_EQ(row.pack(few, values.data(), {false, 0}, words, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.open(few, out.data(), Dtype::f32, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.open(w.packed(), out.data(), Dtype::s8, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.pack(few, values.data(), {false, 0}, words, serial()), Status::bad_shape);
     WeightStep step{};
     step.words = words;
     step.grad = values.data();
     step.grad_dtype = Dtype::s8;
-    EXPECT_EQ(row.step(w.packed(), step, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.step(w.packed(), step, serial()), Status::bad_dtype);
     step.grad_dtype = Dtype::f32;
     step.l = step.s = out.data();
     step.moments = Dtype::f16;
-    EXPECT_EQ(row.step(w.packed(), step, serial()), Status::bad_dtype);
-    EXPECT_EQ(row.step(few, step, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.step(w.packed(), step, serial()), Status::bad_dtype);
+    EXPECT_EQ(kernel.step(few, step, serial()), Status::bad_shape);
     EXPECT_TRUE(out.untouched());
   });
 }

@@ -1,18 +1,22 @@
-// Layers whose weight alone has few bits: products, gradients, states, refusals.
+// Linear layers whose weight alone has few bits: products, gradients, states, refusals.
 #include "bie/layers/weight_only.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
 #include <sstream>
 
-#include "bie/layers/state_dict.h"
 #include "tests/layers/every_layer.h"
 #include "tests/support/scratch.h"
 
@@ -69,9 +73,10 @@ TEST(WeightOnlyLinear, CodesAreThoseNearestToTheWeight) {
 TEST(WeightOnlyLinear, GradientsAreThoseOfTheFloatProduct) {
   const auto layer = linear(every_size[2]);
   const at::Tensor x = at::randn({4, 100}).requires_grad_(), g = at::randn({4, 45});
+  layer->set_weight_trainable(false);
   layer->forward(x).backward(g);
   EXPECT_LT(worst(x.grad(), at::matmul(g.to(at::kDouble), layer->open().to(at::kDouble).t())), 1e-4);
-  EXPECT_FALSE(layer->weight_gradient().defined()) << "the weight is not trained unless asked for";
+  EXPECT_FALSE(layer->weight_gradient().defined()) << "the weight is frozen";
   layer->set_weight_trainable(true);
   layer->forward(x).backward(g);
   const at::Tensor wanted = at::matmul(x.detach().to(at::kDouble).t(), g.to(at::kDouble));
@@ -154,49 +159,120 @@ TEST(WeightOnlyLinear, ScalesStayFloatsAndPanelsFollowTheWeight) {
   EXPECT_EQ(text.str(), "WeightOnlyLinear(64, 48, bits=4, group_size=32, bias)");
 }
 
-TEST(BinaryEmbedding, RowsAreSignsTimesTheirMeanSize) {
-  at::manual_seed(1);
-  BinaryEmbedding layer(BinaryEmbeddingOptions{7, 13, -1});
-  const at::Tensor weight = at::randn({7, 13});
-  layer->set_weight_data(weight);
-  const at::Tensor rows = at::arange(7), y = layer->forward(rows.view({7, 1}));
-  const at::Tensor centred = weight - weight.mean();
-  for (std::int64_t r = 0; r < 6; ++r) {
-    const double size = (centred[r].abs().sum().item<double>() + 3) / 16;  // the pad counts as three of -1
-    for (std::int64_t d = 0; d < 13; ++d)
-      EXPECT_NEAR(y[r][0][d].item<double>(), centred[r][d].item<float>() >= 0 ? size : -size, 1e-5);
-  }
-  EXPECT_FALSE(y[6].any().item<bool>()) << "the padding row";
-  StateDict entries = layer->state(true);
-  BinaryEmbedding other(BinaryEmbeddingOptions{7, 13, -1});
-  other->check_state(entries, "")();
-  EXPECT_TRUE(other->forward(rows).equal(layer->forward(rows)));
-  layer->set_weight_trainable(true);
-  layer->forward(rows).sum().backward();
-  EXPECT_TRUE(layer->weight_gradient().is_sparse());
-  EXPECT_NE(refusal([&] { layer->forward(at::full({2}, 7, at::kLong)); }), "");
-  EXPECT_NE(refusal([] {
-              BinaryEmbedding(BinaryEmbeddingOptions{7, 13, 7});
-            }).find("padding_idx is 7"),
-            std::string::npos);
+at::Tensor drawn_order(std::int64_t rows) { return at::randperm(rows).to(at::kShort); }
+
+/// Of rows of one width in a drawn order; W is what a loop over them makes.
+StateDict uniform_entries(std::int64_t in, std::int64_t out, int bits, std::int64_t group, at::Tensor& weight) {
+  at::manual_seed(7);
+  const at::Tensor codes = at::randint(1 << bits, {in, out}, at::kInt);
+  const std::int64_t groups = (in + group - 1) / group;
+  StateDict entries = {{"qweight", ops::pack_words(codes, bits)},     {"q_perm", drawn_order(in)},
+                       {"channel_scale", at::rand({1, 1, in}) + 0.5}, {"scales", at::rand({groups, out}) * 0.1 + 0.01},
+                       {"zeros", at::randn({groups, out}) / 8},       {"bias", at::randn({out})}};
+  weight = at::zeros({in, out}, at::kDouble);
+  for (std::int64_t i = 0; i < in; ++i)
+    weight[entries["q_perm"][i].item<std::int64_t>()] =
+        codes[i].to(at::kDouble) * entries["scales"][i / group].to(at::kDouble) -
+        entries["zeros"][i / group].to(at::kDouble);
+  return entries;
 }
 
-TEST(PackedLayers, ArePartOfAModelsState) {
-  struct Net : torch::nn::Module {
-    Net() {
-      embedding = register_module("embedding", BinaryEmbedding(BinaryEmbeddingOptions{9, 16}));
-      linear = register_module("linear", WeightOnlyLinear(WeightOnlyLinearOptions{16, 9}));
-      linear->set_weight_data(at::randn({9, 16}));
-    }
-    at::Tensor forward(const at::Tensor& x) { return linear->forward(embedding->forward(x)); }
-    BinaryEmbedding embedding{nullptr};
-    WeightOnlyLinear linear{nullptr};
-  };
-  at::manual_seed(1);
-  Net from, to;
-  EXPECT_EQ(quant_layers(from).size(), 2u);
-  load_state_dict(to, state_dict(from, /*packed=*/true));
-  EXPECT_TRUE(to.forward(at::arange(9)).equal(from.forward(at::arange(9))));
+void expect_product(CodedLinear& layer, const at::Tensor& factor, const at::Tensor& weight, const at::Tensor& bias) {
+  EXPECT_LT(worst(layer.open(), weight), 1e-5);
+  const at::Tensor x = at::randn({3, weight.size(0)}).requires_grad_();
+  const at::Tensor xs = x.detach().to(at::kDouble) * factor.view({-1});
+  const at::Tensor y = layer.forward(x);
+  EXPECT_LT(worst(y, at::matmul(xs, weight) + bias), 1e-4);
+  const at::Tensor g = at::randn(y.sizes());
+  y.backward(g);
+  EXPECT_LT(worst(x.grad(), at::matmul(g.to(at::kDouble), weight.t()) * factor.view({-1})), 1e-4);
+  EXPECT_LT(worst(layer.weight_gradient(), at::matmul(xs.t(), g.to(at::kDouble))), 1e-4);
+  layer.eval();
+  EXPECT_TRUE(layer.forward(x).equal(y));
+}
+
+TEST(MBWQLinear, PermutedRowsOfOneWidth) {
+  for (const int bits : {2, 4}) {
+    at::Tensor weight;
+    StateDict entries = uniform_entries(100, 9, bits, 32, weight);
+    entries["wf"] = at::zeros({1});  // files have it, nobody needs it
+    const StateDict given = entries;
+    MBWQLinear layer(MBWQLinearOptions{100, 9, bits, 32, true});
+    layer->check_state(entries, "")();
+    EXPECT_TRUE(entries.empty());
+    expect_product(*layer, given.at("channel_scale"), weight, given.at("bias"));
+    const StateDict again = layer->state(true);
+    EXPECT_EQ(again.size(), 6u);
+    for (const auto& [key, tensor] : again) EXPECT_TRUE(tensor.equal(given.at(key))) << key;
+  }
+}
+
+TEST(MBWQLinear, RowsOfSeveralWidths) {
+  at::manual_seed(9);
+  const std::int64_t out = 6, in = 32 + 32 + 10 + 64;
+  std::vector<at::Tensor> words, codes;
+  std::vector<std::int16_t> table;
+  std::int64_t first = 0;
+  for (const auto& [bits, rows] : std::vector<std::pair<int, std::int64_t>>{{8, 32}, {5, 32}, {3, 10}, {2, 64}}) {
+    codes.push_back(at::randint(1 << bits, {rows, out}, at::kInt));
+    words.push_back(ops::pack_words(codes.back(), bits));
+    table.insert(table.end(), {static_cast<std::int16_t>(bits), static_cast<std::int16_t>(first)});
+    first += words.back().size(0);
+  }
+  const at::Tensor scales = at::rand({4, out}) * 0.1, zeros = at::randn({4, out}) / 8, order = drawn_order(in);
+  at::Tensor weight = at::zeros({in, out}, at::kDouble);
+  for (std::int64_t g = 0, row = 0; g < 4; ++g)
+    for (std::int64_t i = 0; i < codes[static_cast<std::size_t>(g)].size(0); ++i, ++row)
+      weight[order[row].item<std::int64_t>()] =
+          codes[static_cast<std::size_t>(g)][i].to(at::kDouble) * scales[g].to(at::kDouble) - zeros[g].to(at::kDouble);
+  const at::Tensor factor = at::rand({1, 1, in}) + 0.5;
+  const StateDict given = {{"qweight", at::cat(words)}, {"q_perm", order},
+                           {"channel_scale", factor},   {"q_groups", at::tensor(table, at::kShort)},
+                           {"scales", scales},          {"zeros", zeros}};
+  MBWQLinear layer(MBWQLinearOptions{in, out, 0});
+  EXPECT_THROW(layer->forward(at::ones({1, in})), c10::Error) << "there is no weight yet";
+  const at::Tensor held = layer->qweight;
+  StateDict entries = given;
+  layer->check_state(entries, "")();
+  EXPECT_TRUE(layer->qweight.is_same(held)) << "an optimizer may hold it";
+  expect_product(*layer, factor, weight, at::zeros({out}));
+  for (const auto& [key, tensor] : layer->state(true)) EXPECT_TRUE(tensor.equal(given.at(key))) << key;
+  std::ostringstream text;
+  text << *layer;
+  EXPECT_EQ(text.str(), "MBWQLinear(138, 6, rows of several widths)");
+  EXPECT_EQ(layer->weight_bits(), 8);
+}
+
+TEST(MBWQLinear, WhatDoesNotFitIsNamedAndChangesNothing) {
+  at::Tensor weight;
+  StateDict entries = uniform_entries(64, 8, 4, 32, weight);
+  const StateDict given = entries;
+  MBWQLinear layer(MBWQLinearOptions{64, 8, 4, 32, true});
+  layer->check_state(entries, "")();
+  const at::Tensor x = at::randn({2, 64}), y = layer->forward(x);
+  for (const auto& [name, tensor] : std::vector<std::pair<std::string, at::Tensor>>{
+           {"qweight", at::zeros({7, 8}, at::kInt)},
+           {"q_perm", at::ones({64}, at::kShort)},
+           {"q_perm", at::zeros({64}, at::kInt)},
+           {"channel_scale", at::full({1, 1, 64}, std::numeric_limits<float>::infinity())},
+           {"scales", at::ones({3, 8})},
+           {"zeros", at::ones({2, 8}, at::kInt)}}) {
+    StateDict bad;
+    for (const auto& [key, value] : given) bad["p." + key] = value;
+    bad["p." + name] = tensor;
+    const std::string sentence = refusal([&] { layer->check_state(bad, "p."); });
+    EXPECT_NE(sentence.find("'p." + name + "'"), std::string::npos) << name << ": " << sentence;
+  }
+  EXPECT_TRUE(layer->forward(x).equal(y));
+  EXPECT_NE(refusal([] { MBWQLinear(MBWQLinearOptions{8, 8, 8}); }).find("bits is 8"), std::string::npos);
+  MBWQLinear mixed(MBWQLinearOptions{64, 8, 0});
+  StateDict bad = given;
+  bad["q_groups"] = at::tensor(std::vector<std::int16_t>{4, 0}, at::kShort);  // 64 rows, but two groups of scales
+  bad.erase("bias");
+  EXPECT_NE(refusal([&] { mixed->check_state(bad, ""); }).find("'scales'"), std::string::npos);
+  bad = given;
+  bad["q_groups"] = at::tensor(std::vector<std::int16_t>{2, 0, 2, 4}, at::kShort);
+  EXPECT_NE(refusal([&] { mixed->check_state(bad, ""); }).find("makes 128 rows, 64 are wanted"), std::string::npos);
 }
 
 }  // namespace

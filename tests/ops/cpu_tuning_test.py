@@ -1,4 +1,4 @@
-"""tune_gemm on the CPU: the fastest row is remembered by this process and the next; any row gives the same bits."""
+"""tune_gemm on the CPU: the fastest kernel is remembered for later processes; any kernel gives the same bits."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def tune(library, cache, *, m=5, **env) -> list[list[str]]:
 
 
 def choose(cache, fields, row: str) -> None:
-    """Writes the file anew with this instruction set's row for every width."""
+    """Writes the file anew with this instruction set's kernel for every width."""
     lines = ["\t".join([*f[:8], f"{f[8].split('_gemm_')[0]}_gemm_{row}"]) for f in fields]
     (cache / "gemm_tuning.tsv").write_text("\n".join(["bie gemm tuning 1", *lines, ""]))
 

@@ -1,4 +1,4 @@
-"""BIE_LOG=dispatch: one line on stderr a shape and row, with the reason why no better row runs."""
+"""BIE_LOG=dispatch: one line on stderr a shape and kernel, with the reason why no better kernel runs."""
 
 import os
 import subprocess

@@ -177,6 +177,85 @@ def test_a_moment_of_16_bits_moves_by_less_than_its_spacing(operators):
     assert 1.008 < float(s.float().mean()) < 1.023  # 1 + 64 / 4096, to bfloat16 a quarter of the spacing a step at most
 
 
+CODE_STEP = {"lr": 0.05, "beta1": 0.9, "beta2": 0.99, "eps": 1e-6, "weight_decay": 0.1}
+
+
+def coded_table(operators, bits, group, dtype=torch.float32):
+    """Words, scales, zeros, which group an element is in, and a float64 reading of them."""
+    g = torch.Generator().manual_seed(bits)
+    codes = torch.randint(0, 2**bits, (N, D), generator=g).int()
+    group_of = torch.arange(D) // (D if group == -1 else group)
+    scales = (torch.rand(N, int(group_of[-1]) + 1, generator=g) * 0.1 + 0.05).to(dtype)
+    zeros = torch.rand(scales.shape, generator=g).to(dtype)
+    words = operators.pack_words(codes, bits, 1)
+
+    def opened():
+        q = operators.unpack_words(words, bits, D, 1).double()
+        return q * scales.double()[:, group_of] - zeros.double()[:, group_of]
+
+    return words, scales, zeros, group_of, opened
+
+
+@pytest.mark.parametrize("moves_zeros", [False, True])
+@pytest.mark.parametrize("bits, group", [(1, 8), (2, -1), (4, 8), (8, 8)])
+def test_step_of_codes_moves_the_rows_that_are_named(operators, bits, group, moves_zeros):
+    words, scales, zeros, group_of, opened = coded_table(operators, bits, group)
+    before, old_words, old_zeros, rows = opened(), words.clone(), zeros.clone(), torch.tensor([7, 0, 4])
+    grad, m = torch.randn(3, D), [torch.rand(N, D), torch.rand(N, D)]
+    old = [t.clone() for t in m]
+    version = words._version
+    options = {"bits": bits, "group_size": group, "moves_zeros": moves_zeros, "step": 5, **CODE_STEP}
+    operators.diode_mix_weight_only_rows_(words, scales, zeros, rows, grad, *m, **options)
+    assert words._version > version
+    others = torch.tensor([i for i in range(N) if i not in rows.tolist()])
+    for now, was in ((words, old_words), (zeros, old_zeros), (m[0], old[0]), (m[1], old[1])):
+        assert torch.equal(now[others], was[others])
+    first = 0.9 * old[0][rows].double() + 0.1 * grad.double()
+    s = 0.99 * old[1][rows].double() + 0.01 * grad.double() ** 2
+    assert torch.allclose(m[0][rows].double(), first, atol=1e-6) and torch.allclose(m[1][rows].double(), s, atol=1e-6)
+    rate = 0.05 * (1 - 0.99**5) ** 0.5 / (1 - 0.9**5)
+    u = first / (s.sqrt() + 1e-6)
+    if moves_zeros:
+        count = torch.bincount(group_of)
+        mean = torch.zeros(3, len(count), dtype=torch.float64).index_add_(1, group_of, u) / count
+        assert torch.allclose(zeros[rows].double(), old_zeros[rows].double() + rate * mean, atol=1e-5)
+    else:
+        assert torch.equal(zeros, old_zeros)
+    wanted = (before[rows] - rate * u) * (1 - 0.05 * 0.1)
+    step, low = scales.double()[rows][:, group_of], -zeros.double()[rows][:, group_of]
+    wanted = wanted.maximum(low).minimum(low + step * (2**bits - 1))
+    assert ((opened()[rows] - wanted).abs() / step).max() <= 1 + 1e-4  # one of the two codes beside it
+
+
+def test_step_of_codes_is_the_same_for_rows_in_sixteen_bits(operators):
+    words, scales, zeros, _, _ = coded_table(operators, 4, 8, torch.bfloat16)
+    moments = torch.zeros(2, N, D, dtype=torch.bfloat16)
+    options = {"bits": 4, "group_size": 8, "moves_zeros": True, "step": 1, **CODE_STEP}
+    grad = torch.randn(N, D)
+    operators.diode_mix_weight_only_rows_(words, scales, zeros, torch.arange(N), grad, *moments, **options)
+    assert (moments[0].float() - 0.1 * grad).abs().max() < 0.01 and bool(moments[1].any())
+
+
+def test_refusals_of_a_step_of_codes(operators):
+    words, scales, zeros, _, _ = coded_table(operators, 4, 8)
+    rows, grad, first, s = torch.tensor([7, 0]), torch.randn(2, D), torch.zeros(N, D), torch.zeros(N, D)
+    good = {"words": words, "scales": scales, "zeros": zeros, "rows": rows, "grad": grad, "l": first, "s": s}
+    for name, value, sentence in [
+        ("rows", torch.tensor([7, 7]), "a row is named twice"),
+        ("rows", torch.tensor([7, N]), f"an index is {N}"),
+        ("rows", rows.int(), "rows are Int, int64 is wanted"),
+        ("grad", grad[:1], r"grad is \[1, 21\], \[2, dim\] is wanted"),
+        ("l", first[:, 1:], r"exp_avg_l is \[11, 20\], \[11, 21\] is wanted"),
+        ("s", s.half(), "exp_avg_s is Half, float32 or bfloat16 is wanted"),
+        ("scales", scales[:3], r"scales are \[3, 3\], \[11, groups\] is wanted"),
+        ("zeros", zeros.half(), "one dtype is wanted of zeros that move"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            options = {"bits": 4, "group_size": 8, "moves_zeros": True, "step": 1, **CODE_STEP}
+            operators.diode_mix_weight_only_rows_(*(good | {name: value}).values(), **options)
+    assert not first.any() and not s.any()
+
+
 def refusals(o, weight, scale):
     index = torch.tensor([0, 1])
     words, scales = torch.zeros(N, 3, dtype=torch.int32), torch.ones(N, 1)

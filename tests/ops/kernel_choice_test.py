@@ -1,4 +1,4 @@
-"""kernel_id and select_binary_kernel: every row gives the same numbers, a wrong id is automatic."""
+"""kernel_id and select_binary_kernel: every kernel gives the same numbers, a wrong id is automatic."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def test_every_id_gives_the_same_integers(operators, shape):
 
 
 def test_an_id_of_a_row_arranges_its_own_panels(library):
-    """The last id is the reference row: its panels carry its name and are the packed bytes themselves."""
+    """The last id is the reference kernel: its panels carry its name and are the packed bytes themselves."""
     script = """
 packed = torch.randint(0, 256, (5, 9)).to(torch.uint8)
 panels = op.binary_prepack(packed, 70, 103)

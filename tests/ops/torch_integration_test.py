@@ -97,6 +97,11 @@ def embedding_samples(o):
             (signs.clone(), torch.tensor([1, 4]), torch.ones(2, 21), torch.zeros(5, 21)),
             {"embedding_dim": 21, "step": 1, "lr": 0.1, "beta2": 0.9},
         ),
+        (
+            o.diode_mix_weight_only_rows_,
+            (words.clone(), scale, scale.clone(), torch.tensor([1, 4]), torch.ones(2, 24), *torch.zeros(2, 5, 24)),
+            {"bits": 4, "moves_zeros": True, "step": 5, "lr": 0.1, "beta1": 0.9, "beta2": 0.9, "eps": 1e-6},
+        ),
     ]
 
 
@@ -223,11 +228,11 @@ def test_opcheck(sample):
 def test_every_operator_is_a_sample(operators):
     names = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("bie::")}
     names -= {"bie::select_binary_kernel", "bie::tune_gemm", "bie::packed_weight_shape"}  # take no tensor
-    names -= {f"bie::check_{part}_entry" for part in ("weight", "vector", "scale")}  # look at values: never in a graph
-    files = {f"gguf_{part}" for part in ("read", "codes", "blocks", "rounded", "write")}
-    names -= {
-        f"bie::{name}" for name in files | {"weights_folder_read", "safetensors_write"}
-    }  # never in a graph either
+    # Look at values: never in a graph.
+    names -= {f"bie::check_{part}_entry" for part in ("weight", "scale", "groups", "permutation")}
+    names -= {"bie::check_entry", "bie::weight_only_ranges", "bie::mixed_rows"}
+    names -= {f"bie::gguf_{part}" for part in ("read", "codes", "blocks", "rounded", "write")}
+    names -= {"bie::weights_folder_read", "bie::safetensors_write"}
     assert names == {op._qualified_op_name for op, _, _ in samples(operators)}
 
 

@@ -126,14 +126,15 @@ def test_bits(operators, bits):
 
 
 def test_entries(operators):
-    weight_entry, vector, scale = (
+    weight_entry, plain, scale = (
         operators.check_weight_entry,
-        operators.check_vector_entry,
+        operators.check_entry,
         operators.check_scale_entry,
     )
     good = weight((3, 5))
     weight_entry(good, (3, 5), 4, torch.float32, "w")
-    vector(torch.ones(4, dtype=torch.float16), 4, torch.float32, "b")
+    plain(torch.ones(4, dtype=torch.float16), [4], torch.float32, "b")
+    plain(torch.ones(4, 2, dtype=torch.int16), [4, 2], torch.int16, "b")
     for bad, sentence in [
         (good[:2], r"^w is \[2, 5\] of float32, \[3, 5\] of int8 or a floating-point dtype is wanted$"),
         (good.long(), "^w is .* of int64"),
@@ -143,9 +144,11 @@ def test_entries(operators):
         with pytest.raises(ValueError, match=sentence):
             weight_entry(bad, (3, 5), 4, torch.float32, "w")
     with pytest.raises(ValueError, match="in float16"):
-        vector(torch.full((3,), 1e5), 3, torch.float16, "b")
+        plain(torch.full((3,), 1e5), [3], torch.float16, "b")
     with pytest.raises(ValueError, match=r"^b is \[3\] of int8, \[4\] of a floating-point dtype is wanted$"):
-        vector(torch.zeros(3, dtype=torch.int8), 4, torch.float32, "b")
+        plain(torch.zeros(3, dtype=torch.int8), [4], torch.float32, "b")
+    with pytest.raises(ValueError, match=r"^b is \[3\] of int64, \[3\] of int32 is wanted$"):
+        plain(torch.zeros(3, dtype=torch.int64), [3], torch.int32, "b")
     assert scale(torch.tensor([[2.5]], dtype=torch.float64), None, "s").dtype == torch.float32
     for bad, least, sentence in [
         (torch.ones(2), None, r"^s is \[2\] of float32, one floating-point number is wanted$"),

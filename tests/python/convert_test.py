@@ -1,6 +1,7 @@
 """Swapping layers of a model: names, weights, biases, dtypes, modes, shared modules, reasons, the root."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -435,3 +436,39 @@ def test_weights_that_are_not_finite_stay_with_a_reason():
     model[0].weight.data[1, 1] = float("nan")
     report = convert(model, BinaryLinear)
     assert "NaN or infinity" in report.skipped[0].reason and type(model[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("target", ["q8", "q4", "binary"])
+def test_a_batch_gives_the_step_sizes_of_a_model_in_evaluation(target):
+    def made():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).eval()
+
+    x = torch.randn(16, 6)
+    model = convert(made(), target, batch=x).model
+    by_hand = convert(made(), target).model
+    for layer in (by_hand[0], by_hand[3]):
+        layer.train()
+    with torch.no_grad():
+        by_hand(x)
+    assert [module.training for module in model.modules()] == [False] * 5
+    assert float(model[0].scale_a.detach()) != 0 and torch.equal(model[3].scale_a, by_hand[3].scale_a)
+    assert not model[1].running_mean.any(), "statistics do not move"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(model(x), by_hand.eval()(x))
+
+
+def test_a_batch_of_several_arguments():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def forward(self, a, b):
+            return self.linear(a + b)
+
+    report = convert(Sum().eval(), "q8", batch=(torch.ones(2, 4), torch.ones(2, 4)))
+    assert float(report.model.linear.scale_a.detach()) != 0
+    with pytest.raises(TypeError):
+        convert(Sum().eval(), "q8", batch=torch.ones(2, 4))

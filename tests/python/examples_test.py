@@ -56,6 +56,15 @@ def test_conversion(tmp_path):
     assert output.count("3 swapped, 2 unchanged") == 2
 
 
+def test_weights_with_data(tmp_path):
+    output = run("quantize_weights.py", cwd=tmp_path)
+    start, nearest, gptq = accuracies(output)
+    assert start > 94
+    assert gptq > start - 3  # four seeds: -0.3 to +0.3, and -1.4 to +0.6 of round to nearest
+    assert nearest > start - 6
+    assert output.count("3 quantised, 0 unchanged") == 2
+
+
 def test_mnist_files_are_read(tmp_path):
     """The four IDX files, one of them compressed."""
     script = """

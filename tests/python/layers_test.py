@@ -10,6 +10,7 @@ from kinds import INTEGER, KINDS, formula
 from torch import nn
 from torch.nn.utils import parametrize
 
+import bie
 from bie import ShapeError
 from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Linear
 from bitorch_engine.layers.qconv.nbit import cutlass as conv
@@ -130,6 +131,27 @@ def test_set_quantized_weight_data(kind):
         layer.set_quantized_weight_data(packed[:-1])
     with pytest.raises(ShapeError, match="is wanted"):
         layer.set_quantized_weight_data(packed.float())
+
+
+def test_packing_leaves_a_graph_its_backward_pass():
+    layer = bie.nn.Q4Conv2d(4, 3, 3)
+    x = torch.randn(2, 4, 6, 6)
+    bie.prepare(layer)
+    y = layer(x)
+    layer.generate_quantized_weight(qweight_only=True)
+    layer.eval()
+    assert torch.equal(layer(x), y)
+    y.sum().backward()
+    assert layer.scale_a.grad is not None
+
+
+def test_a_layer_without_any_weight_says_so():
+    layer = bie.nn.BinaryLinear(8, 3)
+    layer(torch.randn(2, 8))
+    layer.generate_quantized_weight(qweight_only=True)
+    layer.qweight = None
+    with pytest.raises(RuntimeError, match="BinaryLinear has neither a weight nor a packed one"):
+        layer(torch.randn(2, 8))
 
 
 @every_kind

@@ -53,6 +53,10 @@ def test_pad_embedding_dim(width, dtype):
     assert (padded[:, :width] == 1).all() and (padded[:, width:] == -1).all()
     with pytest.raises(ShapeError):
         pad_embedding_dim(weight[0])
+    images = torch.ones(2, 16, 4, dtype=dtype)
+    assert pad_embedding_dim(images) is images
+    with pytest.raises(ShapeError):
+        pad_embedding_dim(images[:, :15])
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (128, 128), (3, 127, 129), (2, 3, 256, 5)])

@@ -263,6 +263,26 @@ def test_what_does_not_fit_changes_nothing(make):
     assert torch.equal(probe(layer), wanted)
 
 
+def test_words_of_int64_are_taken_where_they_fit():
+    layer, words = MPQLinear(16, 3, w_bit=4), torch.tensor([[2**32 - 1, -(2**31), 5], [0, 1, 2**31]])
+    layer.set_qweight_data(words)
+    assert layer.qweight.dtype == torch.int32
+    assert layer.qweight.tolist() == [[-1, -(2**31), 5], [0, 1, -(2**31)]]
+    for bad in (words + 1, words - 1, words.float(), words[:1]):
+        with pytest.raises(ShapeError, match=r"of torch\.int32 is wanted"):
+            layer.set_qweight_data(bad)
+
+
+def test_what_bitorch_engines_tests_read_of_mixed_rows():
+    layer = mixed(EXL2, 8, cls=MBWQLinearCuda)[0]
+    assert layer.rows == [0] * 7 and layer.q_group_map is None
+    layer.prepare_params()
+    assert layer.rows == [32, 64, 96, 160, 192, 256, 0]
+    assert torch.equal(layer.q_group_map, make_group_map(layer.q_groups, layer.rows_packed))
+    found = layer.exl2fp_weight(layer.qweight, layer.scales, layer.zeros, layer.q_perm, layer.q_group_map, layer.rows)
+    assert torch.equal(found, unpack_qweight(layer.qweight))
+
+
 def test_refusals():
     layer = mpq(64, 8)
     for x in (torch.ones(3, 63), torch.tensor(1.0)):
@@ -277,18 +297,20 @@ def test_refusals():
     with pytest.raises(ValueError, match="activation is 'int4'"):
         MPQLinear(8, 8, activation="int4")
     with pytest.raises(ValueError, match="asym is set, its zeros are floats"):
+        MBWQLinearCuda(64, 8, asym=True)
+    with pytest.raises(TypeError, match="MBWQLinear has no argument 'asym'"):
         MBWQLinear(64, 8, asym=True)
     with pytest.raises(ShapeError, match="w_bit is 8, 2 or 4"):
         MBWQLinear(64, 8, w_bit=8, use_mbw=False)
     with pytest.raises(ShapeError, match="groups is 0"):
         MBWQLinear(64, 8, groups=0)
-    with pytest.raises(RuntimeError, match="8, 6, 5, 4, 3 and 2 bits, falling"):
+    with pytest.raises(RuntimeError, match="8, 6, 5, 4, 3 and 2, falling"):
         MBWQLinear(64, 8, groups=2, rows_packed=8).prepare_params()
     bad = mixed(EXL2, 8)[0]
     bad.q_perm.fill_(3)
     with pytest.raises(ValueError, match="permutation"):
         bad(torch.ones(1, 256).half())
-    with pytest.raises(ShapeError, match=r"scales is \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"scales is \[2, 2\]"):
         bad.set_scales(torch.ones(2, 2))
     with pytest.raises(ValueError, match="zeros holds NaN"):
         bad.set_zeros(torch.full_like(bad.zeros, float("nan")))
@@ -299,6 +321,9 @@ def test_tables_are_replaced():
     before = probe(layer)
     layer.set_scales(2 * layer.scales)
     layer.set_zeros(2 * layer.zeros)
+    assert torch.allclose(probe(layer), 2 * before, rtol=1e-5, atol=1e-5)
+    layer.set_scales()
+    layer.set_zeros(None)
     assert torch.allclose(probe(layer), 2 * before, rtol=1e-5, atol=1e-5)
 
 
@@ -462,6 +487,34 @@ def test_a_model_with_weights_of_four_bits():
     tied = nn.Sequential(nn.Embedding(20, 40), nn.Linear(40, 20, bias=False))
     tied[1].weight = tied[0].weight
     assert len(bie.convert(tied, "w4").skipped) == 2
+
+
+def test_a_bias_trains_where_the_float_layers_did():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 5), nn.Linear(5, 4, bias=False))
+    model[1].bias.requires_grad_(False)
+    model[0].weight.requires_grad_(False)
+    biases = [model[0].bias.detach().clone(), model[1].bias.detach().clone()]
+    bie.convert(model, "w4")
+    assert set(dict(model.named_parameters())) == {f"{i}.qweight" for i in range(3)} | {"0.bias"}
+    assert model[0].bias.requires_grad and "1.bias" in dict(model.named_buffers())
+    state = copy.deepcopy(model.state_dict())
+    assert {"0.bias", "1.bias"} < set(state)
+    optimizer = bie.optim.DiodeMix(model.parameters(), lr=1e-2)
+    model(torch.randn(7, 8)).sum().backward()
+    bias = model[0].bias
+    optimizer.step()
+    assert not torch.equal(bias, biases[0]) and torch.equal(model[1].bias, biases[1])
+    model.load_state_dict(state)
+    assert model[0].bias is bias and torch.equal(bias, biases[0])
+    model.half()
+    assert model[0].bias.dtype == torch.float16 and isinstance(model[0].bias, nn.Parameter)
+    files = MPQLinear(8, 6, group_size=4, disable_bias=False, train_bias=True)
+    unprepared, bias = copy.deepcopy(files.state_dict()), files.bias
+    files(torch.randn(2, 8).half()).sum().backward()
+    assert torch.equal(files.bias.grad, torch.full((6,), 2.0).half())
+    files.load_state_dict(unprepared)  # back in the form of files
+    assert "wf" in dict(files.named_buffers()) and files.bias is bias
 
 
 class Characters(nn.Module):

@@ -80,14 +80,14 @@ def multiplies(name: str, body: list[str]) -> int:
 STEMS = {"b1xb1": "binary", "s4xs4": "int4", "s8xs8": "int8"}
 
 
-def tile_of(variant: str) -> str:
-    """What a variant runs: avx2/int8_gemm of s8xs8_conv2d_avx2, because convolutions read the tiles of GEMMs."""
-    width, _, isa = variant.split("_")[:3]
-    return f"{isa}/{STEMS[width]}_gemm"
+def tile_of(kernel: str) -> str:
+    """What a kernel runs: avx2/int8_gemm of s8xs8_conv2d_avx2, because convolutions read the tiles of GEMMs."""
+    width, _, isa, *which = kernel.split("_")
+    return f"{isa}/" + "_".join([STEMS[width], "gemm", *which])
 
 
-def test_every_variant_of_a_product_is_checked(bie):
-    """A variant whose tile stands nowhere in FULL_TILES would go unread."""
+def test_every_kernel_of_a_product_is_checked(bie):
+    """A kernel whose tile stands nowhere in FULL_TILES would go unread."""
     kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
     products = [k for k in kernels if k["name"].split("_")[0] in STEMS and k["isa"] != "reference"]
     known = {re.sub(r"_(vex|evex)/", "/", name) for name in FULL_TILES}
@@ -132,7 +132,7 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         assert [] in bad, f"{name}: {bad}"
 
 
-def test_every_weight_only_variant_is_checked(bie):
+def test_every_weight_only_kernel_is_checked(bie):
     kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
     names = {k["name"] for k in kernels if k["name"].startswith("weight_only_gemm_")}
     plain = {"weight_only_gemm_portable", "weight_only_gemm_reference"}

@@ -1,5 +1,5 @@
 // Batches of the training data: every image once an epoch, and crops and flips that a formula here finds again.
-#include "train/batches.h"
+#include "train/loop/batches.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -47,7 +47,7 @@ TEST_F(Forms, EveryOptimizerTrainsEveryFormAtEveryWidth) {
         const TrainResult result = fit(*model, data_, o, {watch, {}});
         ASSERT_EQ(losses.size(), 8u);
         EXPECT_LT(losses.back(), 0.6 * losses.front());
-        EXPECT_GE(result.test_accuracy, 0.9);
+        EXPECT_GE(result.test_score, 0.9);
         EXPECT_GT(result.optimizer_bytes, 0);
         EXPECT_EQ(std::isnan(result.flipped), bits != 1);
         if (bits == 32) continue;

@@ -139,7 +139,7 @@ struct Part {
 
 void expect_the_same(Part& part, Part& whole) {
   EXPECT_TRUE(same(*part.model, *whole.model));
-  EXPECT_EQ(part.result.test_accuracy, whole.result.test_accuracy);
+  EXPECT_EQ(part.result.test_score, whole.result.test_score);
   EXPECT_EQ(part.result.optimizer_bytes, whole.result.optimizer_bytes);
   EXPECT_TRUE(part.result.flipped == whole.result.flipped ||
               (std::isnan(part.result.flipped) && std::isnan(whole.result.flipped)))

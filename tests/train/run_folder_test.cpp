@@ -35,13 +35,13 @@ TEST(History, JsonAndBack) {
   EXPECT_EQ(back[1].loss, 0.125);
   EXPECT_EQ(back[1].step_sizes.at("block1"), 0.5);
   EXPECT_EQ(back[1].flipped.at("block2"), 0.25);
-  EXPECT_EQ(back[1].train_accuracy, 0.75);
+  EXPECT_EQ(back[1].train_score, 0.75);
   EXPECT_EQ(back[1].integer_rate, 2e-3);
-  EXPECT_TRUE(std::isnan(back[0].train_accuracy));
+  EXPECT_TRUE(std::isnan(back[0].train_score));
   EXPECT_TRUE(std::isnan(back[0].integer_rate));
   nlohmann::json old = nlohmann::json::parse(history_json(history));
   for (const char* key : {"train_accuracy", "integer_rate"}) ASSERT_EQ(old[1].erase(key), 1u);
-  EXPECT_TRUE(std::isnan(parse_history(old.dump())[1].train_accuracy)) << "of a build that did not count";
+  EXPECT_TRUE(std::isnan(parse_history(old.dump())[1].train_score)) << "of a build that did not count";
   EXPECT_TRUE(parse_history("[]").empty());
   old[0]["step"] = 1e300;
   EXPECT_NE(refusal([&] { parse_history(old.dump()); }).find("step is 1e+300, a whole number is wanted"),
@@ -77,7 +77,7 @@ TEST_F(RunEnd, EpochsAreTold) {
   Listener listener;
   listener.epoch = [&](const Epoch& epoch) {
     told.push_back(epoch);
-    EXPECT_EQ(epoch.test_accuracy, accuracy(*model, data_.test_images, data_.test_labels));
+    EXPECT_EQ(epoch.test_score, accuracy(*model, data_.test_images, data_.test_labels));
     model->train();
   };
   const TrainResult result = fit(*model, data_, short_run(3), listener);
@@ -89,7 +89,7 @@ TEST_F(RunEnd, EpochsAreTold) {
   EXPECT_EQ(told[1].step, 24);
   EXPECT_LT(told[2].loss, told[0].loss);
   EXPECT_LT(told[2].rate, told[0].rate);
-  EXPECT_EQ(result.test_accuracy, told[2].test_accuracy);
+  EXPECT_EQ(result.test_score, told[2].test_score);
 }
 
 TEST_F(RunEnd, ListeningChangesNothing) {
@@ -112,7 +112,7 @@ TEST_F(RunEnd, PatienceEndsARun) {
   EXPECT_GT(result.steps, 50);
   EXPECT_TRUE(out_of_patience(result.history, 2));
   EXPECT_FALSE(out_of_patience({result.history.begin(), result.history.end() - 1}, 2));
-  EXPECT_EQ(result.test_accuracy, result.history.back().test_accuracy);
+  EXPECT_EQ(result.test_score, result.history.back().test_score);
   o.patience = -1;
   EXPECT_NE(refusal([&] { fit(*small_model(8), data_, o); }).find("patience is -1"), std::string::npos);
 }
@@ -134,7 +134,7 @@ TEST_F(RunEnd, AnInterruptedRunIsKeptAndGoesOnToTheBit) {
     const TrainResult result = fit(*first, data_, o, listener);
     EXPECT_EQ(result.end, End::interrupted);
     EXPECT_EQ(result.steps, 17);
-    EXPECT_TRUE(std::isnan(result.test_accuracy));
+    EXPECT_TRUE(std::isnan(result.test_score));
     EXPECT_TRUE(std::filesystem::exists(scratch.path("step-000000000017.safetensors")));
     o.resume = true;
     listener.stop = {};
@@ -196,10 +196,10 @@ TEST_F(RunEnd, TheTrainingAccuracyIsThatOfTheImagesTrainedOn) {
       twin->forward(data_.train_images).argmax(1).eq(data_.train_labels).to(at::kDouble).mean().item<double>();
   const at::AutoGradMode grad(true);
   const TrainResult result = fit(*model, data_, o, listener);
-  EXPECT_EQ(result.history[0].train_accuracy, wanted);
-  EXPECT_GT(result.history[5].train_accuracy, wanted);
+  EXPECT_EQ(result.history[0].train_score, wanted);
+  EXPECT_GT(result.history[5].train_score, wanted);
   o.batch = 33;  // 12 steps an epoch: 4 images are left out
-  const double share = fit(*small_model(32), data_, o, listener).history[0].train_accuracy;
+  const double share = fit(*small_model(32), data_, o, listener).history[0].train_score;
   EXPECT_NEAR(share * 396, std::round(share * 396), 1e-9);
 }
 

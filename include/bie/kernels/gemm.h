@@ -48,9 +48,9 @@ struct GemmOutput {
 };
 
 /// One implementation. Weights come in the checkpoint layout of the GEMM's header and are arranged once by `prepack`;
-/// the arrangement belongs to the row that made it and is never stored on disk.
+/// the arrangement belongs to the kernel that made it and is never stored on disk.
 struct GemmKernel {
-  const char* name;  ///< <activation>x<weight>_<op>_<isa>[_<variant>]
+  const char* name;  ///< <activation>x<weight>_<op>_<isa>[_<which>]
   Isa isa;
   bool (*accepts)(const GemmShape&);  ///< null: every shape
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);

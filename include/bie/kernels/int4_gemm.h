@@ -5,7 +5,7 @@
 
 namespace bie::kernels {
 
-/// The longest contraction that every row carries: sixteen times the sum still fits an int32.
+/// The longest contraction that every kernel carries: sixteen times the sum still fits an int32.
 constexpr std::int64_t max_k_s4 = (std::int64_t{1} << 21) - 1;
 
 /// Weight: [n, ceil(k/2)] int8, element 2j in the high nibble of byte j, element 2j+1 in the low one, two's complement;

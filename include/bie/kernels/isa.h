@@ -16,7 +16,7 @@ enum class Isa : std::uint8_t { reference, portable, avx2, avx512bw, avxvnni, av
 struct IsaFacts {
   Isa isa;
   Architecture architecture;
-  const char* name;   ///< in names of variants and in BIE_MAX_ISA
+  const char* name;   ///< in names of kernels and in BIE_MAX_ISA
   const char* needs;  ///< what a CPU must have
 };
 
@@ -45,7 +45,7 @@ inline constexpr Architecture this_architecture = Architecture::arm;
 inline constexpr Architecture this_architecture = Architecture::any;
 #endif
 
-/// Whether a build for `architecture` can have variants of `isa`.
+/// Whether a build for `architecture` can have kernels of `isa`.
 constexpr bool belongs_to(Isa isa, Architecture architecture) {
   return facts(isa).architecture == Architecture::any || facts(isa).architecture == architecture;
 }
@@ -107,7 +107,7 @@ struct Host {
 };
 const Host& host();
 
-/// Why this process runs no variants of `isa`, in a few words; null where it does.
+/// Why this process runs no kernels of `isa`, in a few words; null where it does.
 const char* why_not(Isa isa);
 
 }  // namespace bie::kernels

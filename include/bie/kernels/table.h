@@ -1,4 +1,4 @@
-// A kernel's table of rows and the choice among them. Dispatch, tests, benches and `bie doctor` read the same table.
+// The kernels of one contract and the choice among them. Dispatch, tests, benches and `bie doctor` read the same table.
 #pragma once
 
 #include <cstdint>
@@ -8,35 +8,41 @@
 
 namespace bie::kernels {
 
-/// Rows best first; the last one is the reference and takes every shape on every machine.
-template <class Row>
+/// Kernels, best first; the last one is the reference and takes every shape on every machine.
+template <class Kernel>
 struct Table {
-  const Row* rows;
+  const Kernel* best_first;
   int count;
-  const Row* begin() const { return rows; }
-  const Row* end() const { return rows + count; }
-  const Row& back() const { return rows[count - 1]; }
+  const Kernel* begin() const { return best_first; }
+  const Kernel* end() const { return best_first + count; }
+  const Kernel& back() const { return best_first[count - 1]; }
 };
 
-/// Whether one of these instruction sets runs the row and the row takes this shape.
-template <class Row, class Shape>
-bool fits(const Row& row, const Shape& shape, IsaSet isas) {
-  return isas.has(row.isa) && (row.accepts == nullptr || row.accepts(shape));
+/// The table of an array of kernels that lives as long as the program.
+template <class Kernel, int count>
+Table<Kernel> table_of(const Kernel (&best_first)[count]) {
+  return {best_first, count};
 }
 
-/// The first row that fits. A pure function.
-template <class Row, class Shape>
-const Row& choose(const Table<Row>& table, const Shape& shape, IsaSet isas) {
-  for (const Row& row : table)
-    if (fits(row, shape, isas)) return row;
+/// Whether one of these instruction sets runs the kernel and the kernel takes this shape.
+template <class Kernel, class Shape>
+bool fits(const Kernel& kernel, const Shape& shape, IsaSet isas) {
+  return isas.has(kernel.isa) && (kernel.accepts == nullptr || kernel.accepts(shape));
+}
+
+/// The first kernel that fits. A pure function.
+template <class Kernel, class Shape>
+const Kernel& choose(const Table<Kernel>& table, const Shape& shape, IsaSet isas) {
+  for (const Kernel& kernel : table)
+    if (fits(kernel, shape, isas)) return kernel;
   return table.back();
 }
 
-/// The row of that name, or null.
-template <class Row>
-const Row* find(const Table<Row>& table, const char* name) {
-  for (const Row& row : table)
-    if (std::strcmp(row.name, name) == 0) return &row;
+/// The kernel of that name, or null.
+template <class Kernel>
+const Kernel* find(const Table<Kernel>& table, const char* name) {
+  for (const Kernel& kernel : table)
+    if (std::strcmp(kernel.name, name) == 0) return &kernel;
   return nullptr;
 }
 

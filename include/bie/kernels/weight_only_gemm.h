@@ -16,10 +16,10 @@
 //     X(g)  = P(0), where P(t) of 16 sums starts with x of the rows t, t + 16, t + 32, ... of the group, added in that
 //             order to 0; then P(t) = P(t) + P(t + d) for all t < d, d = 8, 4, 2, 1
 //
-// Groups and their rows are those of the weight, so the order depends on k and the groups alone: every row of the table
-// gives the same bits for every m, n, instruction set and number of threads. A NaN or infinity in x reaches the outputs
-// of its row as arithmetic has it. The error is that of a float32 sum: of codes of at most 2^(bits - 1), each term
-// rounded once and no weight rounded at all.
+// Groups and their rows are those of the weight, so the order depends on k and the groups alone: every kernel of the
+// table gives the same bits for every m, n, instruction set and number of threads. A NaN or infinity in x reaches the
+// outputs of its row as arithmetic has it. The error is that of a float32 sum: of codes of at most 2^(bits - 1), each
+// term rounded once and no weight rounded at all.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ struct FloatResults {
   const float* bias;        ///< [n] or null
 };
 
-/// One implementation. The arrangement that `prepack` makes says of itself what it holds, belongs to the rows with the
-/// same `packed_bytes` and is never stored on disk.
+/// One implementation. The arrangement that `prepack` makes says of itself what it holds, belongs to the kernels with
+/// the same `packed_bytes` and is never stored on disk.
 struct WeightOnlyGemmKernel {
   const char* name;
   Isa isa;

@@ -25,7 +25,7 @@ class BinaryLinearImpl : public BinaryLayer {
 
   /// Times the kernels of this machine on batches like x and keeps the fastest; before training or inference starts.
   void select_gemm_kernel(const at::Tensor& x);
-  /// 0 to 99: automatic. Ids from 100 name rows of the kernels' table; one that does not fit is automatic.
+  /// 0 to 99: automatic. Ids from 100 name kernels of the table; one that does not fit is automatic.
   std::int64_t gemm_kernel_id() const { return gemm_kernel_id_; }
   void set_gemm_kernel_id(std::int64_t id);
 

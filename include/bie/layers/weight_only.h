@@ -1,47 +1,48 @@
-// Layers whose weight alone has few bits: the activation of a linear stays a float, an embedding has none.
+// Linear layers whose weight alone has few bits: the activation stays a float.
 #pragma once
 
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
-#include <mutex>
-#include <optional>
 #include <vector>
 
-#include "bie/layers/quant_layer.h"
-#include "bie/layers/seen.h"
-#include "bie/ops/weight_only.h"
+#include "bie/layers/packed_layer.h"
+#include "bie/layers/panels.h"
 
 namespace bie::layers {
 
-/// A weight that is always packed. It is not trained unless asked for: `weight_gradient` is what an optimizer of codes
-/// steps by (bie.optim.DiodeMix in Python; bie::optim::DiodeMix leaves these layers alone).
-class PackedLayer : public QuantLayer {
+/// y = x . W + bias, [..., in] to [..., out] in x's dtype; see ops::weight_only_linear. The keys of files are BITorch
+/// Engine's. A new layer's weight is all zeros.
+class CodedLinear : public PackedLayer {
  public:
-  at::Tensor qweight;
+  at::Tensor scales, zeros, bias;
 
-  void prepare_params() override {}
-  void generate_quantized_weight(bool /*qweight_only*/ = false) override {}
-  void set_weight_trainable(bool trainable) override { trainable_ = trainable; }
-  bool weight_trainable() const override { return trainable_; }
-  /// Of the weight as floats, added up over backward passes; sparse of an embedding. Undefined where there is none.
-  at::Tensor weight_gradient() const { return anchor_.defined() ? anchor_.grad() : at::Tensor(); }
-
-  StateDict state(bool packed) const override;
-  const std::vector<std::int64_t>& weight_shape() const override { return shape_; }
-  const char* weight_form() const override { return "packed"; }
+  at::Tensor forward(const at::Tensor& x) override;
+  /// W [in, out] in float32.
+  at::Tensor open() const;
+  void repack() override { panels_.forget(); }
+  std::int64_t derived_bytes() const override { return panels_.bytes(); }
+  void train(bool on = true) override;
 
  protected:
-  explicit PackedLayer(std::vector<std::int64_t> shape);
+  /// Scales 1 and zeros 0 in `groups`, zeros of the words' size.
+  CodedLinear(std::int64_t in, std::int64_t out, std::int64_t words, std::int64_t groups, bool with_bias);
 
-  /// The leaf that the weight's gradient comes to; undefined where none is wanted.
-  at::Tensor anchor(at::IntArrayRef sizes);
-  void moved(torch::Device /*device*/) override { anchor_ = at::Tensor(); }
+  std::int64_t in_features() const { return weight_shape()[1]; }
+  std::int64_t out_features() const { return weight_shape()[0]; }
+  /// What x is multiplied with, or undefined.
+  virtual at::Tensor channel_scale_of_x() const { return {}; }
+  /// Throws unless a weight is there.
+  virtual void check_weight() const {}
+
+  std::vector<at::Tensor> float_scales() const override { return {scales, zeros}; }
+  void moved(torch::Device device) override;
+  /// What the words are read with.
+  ops::CodedWeightTensors& coded() { return packed_weight()->tensors; }
+  const ops::CodedWeightTensors& coded() const { return packed_weight()->tensors; }
 
  private:
-  std::vector<std::int64_t> shape_;
-  bool trainable_ = false;
-  at::Tensor anchor_;
+  Panels panels_;
 };
 
 struct WeightOnlyLinearOptions {
@@ -51,75 +52,72 @@ struct WeightOnlyLinearOptions {
   bool bias = false;
 };
 
-/// y = x . W + bias, [..., in] to [..., out] in x's dtype; see ops::weight_only_linear.
+/// `bie.nn.MPQLinear` once prepared:
 ///   qweight  [ceil(in * bits / 32), out] int32
 ///   g_idx    [in] int32, the group of each row
 ///   scales   [groups, out] float32
-///   zeros    [groups, out] float32: W = scales * q - zeros; or `qzeros` as GPTQ packs whole ones, where a file has
-///   them bias     [out]
-/// Keys and layouts are BITorch Engine's `MPQLinear` once prepared, and GPTQ's. A new layer's weight is all zeros.
-class WeightOnlyLinearImpl : public PackedLayer {
+///   zeros    [groups, out] float32: W = scales * q - zeros; or `qzeros` int32, whole ones as GPTQ packs them, where a
+///            file has them
+///   bias     [out]
+class WeightOnlyLinearImpl : public CodedLinear {
  public:
-  at::Tensor g_idx, scales, zeros, qzeros, bias;
+  at::Tensor g_idx, qzeros;
 
   explicit WeightOnlyLinearImpl(const WeightOnlyLinearOptions& options);
-  at::Tensor forward(const at::Tensor& x) override;
   /// Takes a float weight [out, in], each code rounded to the nearest; ops::weight_only_ranges says of which scales.
   /// @throws c10::ValueError for another shape or dtype, NaN and infinity.
   void set_weight_data(const at::Tensor& data);
-  /// W [in, out] in float32.
-  at::Tensor open() const;
-  void repack() override;
   StateDict state(bool packed) const override;
   Take check_state(StateDict& entries, const std::string& prefix) override;
 
   const char* kind() const override { return "WeightOnlyLinear"; }
   int weight_bits() const override { return options_.bits; }
-  std::int64_t derived_bytes() const override;
-  void train(bool on = true) override;
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  std::vector<at::Tensor> float_scales() const override { return {scales, zeros}; }
   void moved(torch::Device device) override;
-  ops::CodedWeightTensors coded() const;
+  void set_packed_zeros(const at::Tensor& packed);
 
   WeightOnlyLinearOptions options_;
-  std::mutex derived_;  // the next two
-  at::Tensor panels_;
-  std::vector<Seen> panels_seen_;
 };
 TORCH_MODULE(WeightOnlyLinear);
 
-struct BinaryEmbeddingOptions {
-  std::int64_t num_embeddings, embedding_dim;
-  std::optional<std::int64_t> padding_idx = {};  ///< outputs 0; from the end where negative
+struct MBWQLinearOptions {
+  std::int64_t in_features, out_features;
+  int bits = 4;                  ///< 2 or 4, of all rows; 0: rows of several widths, as a file's table says
+  std::int64_t group_size = 32;  ///< packed rows that share a scale, where all have one width; -1: all
+  bool bias = false;
 };
 
-/// Indices of any shape to [..., embedding_dim] float32 of +-scale_w[row]; see ops::binary_embedding.
-///   qweight  [N, ceil(D/8)] uint8
-///   scale_w  [N, 1] float32
-class BinaryEmbeddingImpl : public PackedLayer {
+/// `bie.nn.MBWQLinear`: y = (x * channel_scale) . W + bias, W[q_perm[i], c] = q[i, c] * scales[g, c] - zeros[g, c].
+///   qweight        [words, out] int32
+///   q_perm         [in] int16, read as unsigned: the feature of each packed row; all zero: none are moved
+///   channel_scale  [1, 1, in] float32
+///   scales, zeros  [groups, out] float32
+///   q_groups       [2 * groups] int16 with bits = 0: ops::mixed_rows
+///   bias           [out]
+/// It takes its weight from a file, which says how many words and groups there are with bits = 0.
+class MBWQLinearImpl : public CodedLinear {
  public:
-  at::Tensor scale_w;
+  at::Tensor q_perm, channel_scale, q_groups;
 
-  explicit BinaryEmbeddingImpl(const BinaryEmbeddingOptions& options);
-  at::Tensor forward(const at::Tensor& indices) override;
-  /// The signs of a float table [N, D] less its mean, and the mean size of each row; rows are padded with -1.
-  void set_weight_data(const at::Tensor& data);
-  void repack() override {}
+  explicit MBWQLinearImpl(const MBWQLinearOptions& options);
   Take check_state(StateDict& entries, const std::string& prefix) override;
 
-  const char* kind() const override { return "BinaryEmbedding"; }
-  int weight_bits() const override { return 1; }
-  std::int64_t derived_bytes() const override { return 0; }
+  const char* kind() const override { return "MBWQLinear"; }
+  /// The most that a row has.
+  int weight_bits() const override;
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  std::vector<at::Tensor> float_scales() const override { return {scale_w}; }
+  at::Tensor channel_scale_of_x() const override { return channel_scale; }
+  void check_weight() const override;
+  std::vector<at::Tensor> float_scales() const override { return {scales, zeros, channel_scale}; }
+  void moved(torch::Device device) override;
+  bool is_mixed() const { return options_.bits == 0; }
 
-  BinaryEmbeddingOptions options_;
+  MBWQLinearOptions options_;
 };
-TORCH_MODULE(BinaryEmbedding);
+TORCH_MODULE(MBWQLinear);
 
 }  // namespace bie::layers

@@ -1,4 +1,4 @@
-// The architectures as rows of a table. models.h says what each computes.
+// The table of architectures. classifier.h says what each computes.
 #pragma once
 
 #include <cstdint>

@@ -13,9 +13,9 @@ namespace bie::models {
 class Model : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x) = 0;
-  /// The name of its row in model_kinds().
+  /// The name of its kind in model_kinds().
   virtual const char* kind() const = 0;
-  /// The JSON object of which that row makes such a model anew.
+  /// The JSON object of which that kind makes such a model anew.
   virtual std::string description() const = 0;
 };
 

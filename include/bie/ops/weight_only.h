@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "bie/ops.h"
@@ -61,12 +60,6 @@ BIE_API at::Tensor weight_only_open(const CodedWeightTensors& weight, std::int64
 /// v = W / s + z | (W + z) / s | W / s + h; W / s of s = 0 is 0. @throws NaN or infinity.
 BIE_API at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& weight);
 
-/// Scales and zeros [groups, n] float32 of a float weight [n, k]: at 2 bits and more scale = (max - min) / (2^bits - 1)
-/// and zero = -min of a group; at 1 bit scale = 2d and zero = d - m with the group's mean m and the mean distance d
-/// from it. Then W ~ scale * q - zero.
-BIE_API std::tuple<at::Tensor, at::Tensor> weight_only_ranges(const at::Tensor& weight, std::int64_t bits,
-                                                              std::int64_t group_size);
-
 /// Codes of 1 ... 8 bits in int32 words, dense along axis `dim` of a matrix, pad bits 0; and back to `size` of them.
 BIE_API at::Tensor pack_words(const at::Tensor& codes, std::int64_t bits, std::int64_t dim = 0);
 BIE_API at::Tensor unpack_words(const at::Tensor& words, std::int64_t bits, std::int64_t size, std::int64_t dim = 0);
@@ -92,6 +85,16 @@ BIE_API void diode_mix_weight_only_(const CodedWeightTensors& weight, const at::
 BIE_API void diode_mix_embedding_(const at::Tensor& weight, const at::Tensor& rows, const at::Tensor& votes,
                                   const at::Tensor& exp_avg_s, std::int64_t embedding_dim, const DiodeMixStep& step);
 
+/// diode_mix_weight_only_ on the rows of a table of codes that a batch used; the moments of others stay, too.
+/// @param table      qweight int32 [N, ceil(dim * bits / 32)], scales and float zeros [N, ceil(dim / group_size)];
+///                   zeros may be undefined. A row's codes and groups are those of a column of CodedWeightTensors.
+/// @param rows       int64 [count], all different.
+/// @param grad       [count, dim] float.
+/// @param exp_avg_l  [N, dim] float32 or bfloat16, and exp_avg_s.
+BIE_API void diode_mix_weight_only_rows_(const CodedWeightTensors& table, const at::Tensor& rows,
+                                         const at::Tensor& grad, const at::Tensor& exp_avg_l,
+                                         const at::Tensor& exp_avg_s, bool moves_zeros, const DiodeMixStep& step);
+
 struct EmbeddingOptions {
   std::optional<std::int64_t> padding_idx;  ///< the row that gives 0 and has no gradient; negative: from the end
   /// [rows, embedding_dim] of a float dtype that requires grad, one number expanded: its gradient is sparse, the sums
@@ -103,6 +106,11 @@ struct EmbeddingOptions {
 /// scale: one number a row. @return [..., dim] of `dtype`. Backward: g * scale to each row.
 BIE_API at::Tensor binary_embedding(const at::Tensor& indices, const at::Tensor& weight, const at::Tensor& scale,
                                     std::int64_t embedding_dim, at::ScalarType dtype, const EmbeddingOptions& = {});
+/// The codes of the rows named, opened: q * scale - zero. `table` is that of diode_mix_weight_only_rows_.
+/// @return [..., dim] of `dtype`. Backward: g to each row.
+BIE_API at::Tensor weight_only_embedding(const at::Tensor& indices, const CodedWeightTensors& table,
+                                         std::int64_t embedding_dim, at::ScalarType dtype,
+                                         const EmbeddingOptions& = {});
 /// The sign that at least half of a bag's rows have. indices: [bags, rows]; weight: [rows, dim] bool or packed signs.
 /// Padding is left out. @return [bags, dim] float32. Backward: g to each row of the bag.
 BIE_API at::Tensor binary_embedding_bag(const at::Tensor& indices, const at::Tensor& weight, std::int64_t embedding_dim,

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -55,11 +56,15 @@ BIE_API std::tuple<at::Tensor, at::Tensor> split_channels(const at::Tensor& weig
 /// A float weight of this shape, finite in `dtype`, or int8 whose codes are in the range of the bits.
 BIE_API void check_weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int64_t bits, at::ScalarType dtype,
                                 std::string_view name);
-/// Floats [size], finite in `dtype`.
-BIE_API void check_vector_entry(const at::Tensor& entry, std::int64_t size, at::ScalarType dtype,
-                                std::string_view name);
+/// A tensor of this shape: of `dtype` where that is a type of integers, else of any float type and finite in `dtype`.
+BIE_API void check_entry(const at::Tensor& entry, at::IntArrayRef shape, at::ScalarType dtype, std::string_view name);
 /// One finite float of at least `least`.
 /// @return it as 0-dim float32.
 BIE_API at::Tensor check_scale_entry(const at::Tensor& entry, std::optional<double> least, std::string_view name);
+
+/// Whether no element is NaN or infinite, in one pass on the CPU; true of tensors on the meta device.
+BIE_API bool all_finite(const at::Tensor& tensor);
+/// "int8", as Python calls it.
+BIE_API std::string dtype_name(at::ScalarType type);
 
 }  // namespace bie::ops

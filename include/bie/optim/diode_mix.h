@@ -5,20 +5,31 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
+
+namespace bie::layers {
+class PackedWeight;
+}
 
 namespace bie::optim {
 
-/// Something to train. A float tensor is one by itself; an int8 tensor says what it holds.
+/// Something to train. A float tensor is one by itself; an int8 tensor says what it holds, a packed weight is its
+/// layer's.
 struct Param {
   at::Tensor tensor;
-  std::string name;    ///< in saved states; empty: its place in its group
-  int bits = 32;       ///< of an int8 tensor: 1 for signs, 8 or 4 for codes
-  at::Tensor scale_w;  ///< float32, one element: a code's weight is code * scale_w
+  std::string name;                              ///< in saved states; empty: its place in its group
+  int bits = 32;                                 ///< of an int8 tensor: 1 for signs, 8 or 4 for codes
+  at::Tensor scale_w;                            ///< float32, one element: a code's weight is code * scale_w
+  std::shared_ptr<layers::PackedWeight> packed;  ///< with its words as `tensor`: where its gradient comes to
 
   Param(at::Tensor what, std::string called = {}, int width = 32, at::Tensor scale = {})
       : tensor(std::move(what)), name(std::move(called)), bits(width), scale_w(std::move(scale)) {}
+  Param(std::shared_ptr<layers::PackedWeight> weight, std::string called);
+
+  at::Tensor gradient() const;
 };
 
 struct DiodeMixOptions {
@@ -41,6 +52,8 @@ enum class MomentType { float32, bfloat16 };
 ///   code = floor(v + u), v = clamp(w / scale_w): a stochastic rounding.
 /// Binary weights (int8): l = lerp(l, g, 1-b1),  s = lerp(s, lr*sgn(l), 1-b2); every weight whose sign differs from
 ///   -sgn(s) (0 counts as +1) is negated. s starts as -sgn(w)*u*1e-3, l as 0.
+/// Packed codes: Adam's step on the weight as floats, each code then rounded at random; every fifth step the zeros move
+///   first, by the mean of the step over their group. A table of codes or signs is stepped on the rows of its gradient.
 /// An integer weight is left out of the step, its moments too, where its float gradient holds NaN or infinity, or where
 /// its int8 gradient is all zeros, which is what int8_grad makes of such a one.
 /// A step is one pass over each parameter, its gradient and its moments, on CUDA one launch for many parameters. Random
@@ -58,7 +71,8 @@ class DiodeMix {
   explicit DiodeMix(std::vector<Group> groups, std::uint64_t seed = 0, MomentType moments = MomentType::float32);
 
   /// Uses each parameter's .grad (int8 or float for int8 weights). Float parameters without a gradient are skipped; an
-  /// int8 weight without one is an error where others have theirs, because its layer's training would be lost silently.
+  /// integer weight without one is an error where others have theirs, because its layer's training would be lost
+  /// silently; a packed one only where its layer ran in training.
   void step();
   void zero_grad();
 

@@ -11,17 +11,17 @@ namespace bie::train {
 
 /// What one epoch came to.
 struct Epoch {
-  std::int64_t epoch;    ///< epochs done, this one included
-  std::int64_t step;     ///< steps done
-  double loss;           ///< mean over the epoch's steps; where a run was resumed inside it, over those since
-  double test_accuracy;  ///< share of the test images that are right; of another task its mean score
-  double rate;           ///< of the float parameters, in its last step
-  double seconds = 0;    ///< this process spent on it, the test included
+  std::int64_t epoch;  ///< epochs done, this one included
+  std::int64_t step;   ///< steps done
+  double loss;         ///< mean over the epoch's steps; where a run was resumed inside it, over those since
+  double test_score;   ///< Task::metric of the test samples; of classification the share that is right
+  double rate;         ///< of the float parameters, in its last step
+  double seconds = 0;  ///< this process spent on it, the test included
   std::map<std::string, double> step_sizes = {};  ///< of the activations at its end, by layer
   std::map<std::string, double> flipped = {};     ///< share of a layer's binary weights whose sign is not the start's
-  /// Share of the training images that were right when they were trained on, counted as the loss is; NaN in histories
-  /// of builds that did not count.
-  double train_accuracy = std::numeric_limits<double>::quiet_NaN();
+  /// Task::metric of the training samples as they were trained on, counted as the loss is; NaN in histories of builds
+  /// that did not count.
+  double train_score = std::numeric_limits<double>::quiet_NaN();
   /// Of the int8 weights, in its last step; NaN where none are trained.
   double integer_rate = std::numeric_limits<double>::quiet_NaN();
 };

@@ -37,18 +37,18 @@ struct Listener {
 
 enum class End {
   finished,     ///< all epochs are done
-  patience,     ///< the test accuracy got no better
+  patience,     ///< the test score got no better
   interrupted,  ///< Listener::stop said so
 };
 
 struct TrainResult {
-  double test_accuracy;  ///< NaN for an interrupted run
-  double flipped;        ///< share of binary weights whose sign differs from the start's; NaN without binary weights
-  double seconds;        ///< of this process
+  double test_score;  ///< NaN for an interrupted run
+  double flipped;     ///< share of binary weights whose sign differs from the start's; NaN without binary weights
+  double seconds;     ///< of this process
   std::int64_t optimizer_bytes;  ///< of all moments
   End end;
   std::int64_t steps;          ///< done, those before a resume included
-  std::vector<Epoch> history;  ///< the epochs whose test accuracy was measured, those before a resume included
+  std::vector<Epoch> history;  ///< the epochs whose test score was measured, those before a resume included
 };
 
 /// Trains in place and leaves the model in evaluation mode on the options' device; an interrupted one is left as it was

@@ -179,7 +179,7 @@ def q4_conv2d(
 def binary_embedding(
     input: Tensor, qweight: Tensor, embed_scale: Tensor, ori_embedding_dim: int, is_train: bool
 ) -> Tensor:
-    options = {"anchor": _anchor(qweight, (qweight.size(0), ori_embedding_dim))} if is_train else {}
+    options = {"anchor": _anchor(qweight, (qweight.size(0), ori_embedding_dim), input)} if is_train else {}
     with _in_training(is_train):
         return ops.binary_embedding(
             input, qweight.detach(), embed_scale, embedding_dim=ori_embedding_dim, dtype=embed_scale.dtype, **options
@@ -187,14 +187,16 @@ def binary_embedding(
 
 
 def binary_embedding_bag(input: Tensor, weight: Tensor, is_train: bool) -> Tensor:
-    options = {"anchor": _anchor(weight, tuple(weight.shape))} if is_train else {}
+    options = {"anchor": _anchor(weight, tuple(weight.shape), input)} if is_train else {}
     with _in_training(is_train):
         return ops.binary_embedding_bag(input, weight.detach(), **options)
 
 
-def _anchor(weight: Tensor, shape: tuple[int, int]) -> Tensor | None:
+def _anchor(weight: Tensor, shape: tuple[int, int], indices: Tensor | None = None) -> Tensor | None:
     """Where the gradient of an embedding's or a weight-only parameter goes; None for other tensors and frozen ones."""
     wanted = isinstance(weight, AnchoredParameter) and weight.trainable and torch.is_grad_enabled()
+    if wanted and indices is not None:
+        weight.active_indices = indices
     return weight.anchor(shape) if wanted else None
 
 

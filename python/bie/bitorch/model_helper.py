@@ -27,7 +27,12 @@ def unflatten_x(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def pad_embedding_dim(weight: Tensor) -> Tensor:
-    """[N, D] with columns of -1 up to a multiple of 8, in ``weight``'s dtype. ``ShapeError`` unless it is a matrix."""
+    """[N, D] with columns of -1 up to a multiple of 8, in ``weight``'s dtype.
+
+    More axes pass as they are where D is a multiple of 8; else, and for one axis, a ``ShapeError``.
+    """
+    if weight.dim() > 2 and weight.size(1) % 8 == 0:
+        return weight
     if weight.dim() != 2:
         raise ShapeError(f"pad_embedding_dim: weight is {list(weight.shape)}, [embeddings, features] is wanted")
     return nn.functional.pad(weight, (0, -weight.size(1) % 8), value=-1)

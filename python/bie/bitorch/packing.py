@@ -9,13 +9,15 @@ from bie._operators import ops
 from bie.errors import ShapeError
 
 
-def _expect(function: str, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> None:
+def _expect(
+    function: str, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...] = ()
+) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{function}: {name} is a {type(tensor).__name__}, a tensor is wanted")
     if tensor.dtype not in dtypes:
         wanted = " or ".join(str(d).removeprefix("torch.") for d in dtypes)
         raise ShapeError(f"{function}: {name} is {str(tensor.dtype).removeprefix('torch.')}, {wanted} is wanted")
-    if tensor.dim() not in ranks:
+    if ranks and tensor.dim() not in ranks:
         wanted = " or ".join(map(str, ranks))
         raise ShapeError(f"{function}: {name} is {list(tensor.shape)}, {wanted} axes are wanted")
 
@@ -24,20 +26,20 @@ def fp32toint4(input: Tensor) -> Tensor:
     """Sixteen 4-bit values a word: ``u = floor((x - min) * 15 / (max - min))``, in float64.
 
     Args:
-        input: [N] float32, finite. Where all values are equal, u = 0.
+        input: N float32 of any shape, finite. Where all values are equal, u = 0.
 
     Returns:
         [ceil(N/16)] int64; element ``16j + i`` at bits ``60 - 4i``, missing ones are 0.
 
     Raises:
-        ShapeError: wrong dtype or rank. ValueError: NaN or infinity.
+        ShapeError: wrong dtype. ValueError: NaN or infinity.
 
     Source: BITorch Engine 0.2.6 ``fp32toint4``, whose result is unusable.
     """
-    _expect("fp32toint4", "input", input, (torch.float32,), (1,))
+    _expect("fp32toint4", "input", input, (torch.float32,))
     if input.numel() == 0:
         return torch.empty(0, dtype=torch.int64, device=input.device)
-    x = input.detach().double()
+    x = input.detach().double().flatten()
     low, high = torch.aminmax(x)
     if not torch.isfinite(high - low):
         raise ValueError("fp32toint4: input holds NaN or infinity")

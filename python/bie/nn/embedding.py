@@ -32,13 +32,13 @@ class _Embedding(nn.Module):
     def _table(self) -> EmbeddingParameter:
         raise NotImplementedError
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, input: Tensor) -> dict[str, Any]:
         options: dict[str, Any] = {"embedding_dim": self.embedding_dim, "padding_idx": self.padding_idx}
         table = self._table()
         table.embedding_dim = self.embedding_dim  # which of its bits DiodeMix may flip
         if self.training and torch.is_grad_enabled() and table.trainable:
             options["anchor"] = table.anchor((self.num_embeddings, self.embedding_dim))
-            table.awaits_gradient = True
+            table.awaits_gradient, table.active_indices = True, input
         return options
 
     def _apply(self, fn: Any, recurse: bool = True) -> _Embedding:
@@ -150,7 +150,7 @@ class BinaryEmbedding(_Embedding):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
         self.prepare_params()
-        options = self._options() | {"dtype": self.scale_w.dtype}
+        options = self._options(input) | {"dtype": self.scale_w.dtype}
         return ops.binary_embedding(input, self.qweight.detach(), self.scale_w, **options)
 
     def packed_state(self) -> dict[str, Tensor]:
@@ -235,4 +235,4 @@ class BinaryEmbeddingBag(_Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
-        return ops.binary_embedding_bag(input, self.weight.detach(), **self._options())
+        return ops.binary_embedding_bag(input, self.weight.detach(), **self._options(input))

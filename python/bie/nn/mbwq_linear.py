@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn.state.weight_state import StagedState
 from bie.nn.weight_only import WeightOnlyLinear
@@ -15,6 +16,7 @@ from bie.weights.gptq import MIXED_WIDTHS, Coded, gptq_style_unpacking, make_gro
 from bie.weights.parameters import WeightOnlyParameter
 
 _WIDTHS = (2, 4)
+_OPTIONS = {"disable_bias", "train_bias", "requires_grad", "master", "activation"}
 
 
 class MBWQLinear(WeightOnlyLinear):
@@ -30,7 +32,8 @@ class MBWQLinear(WeightOnlyLinear):
         groups: how many groups ``q_groups`` lists; a file may have another number.
         rows_packed: rows of int32 words; a file may have another number.
 
-    Other arguments are those of :class:`WeightOnlyLinear`; ``asym`` is refused.
+    ``disable_bias``, ``train_bias``, ``requires_grad``, ``master`` and ``activation`` are those of
+    :class:`WeightOnlyLinear`.
     Source: docs/spec/weight-only.md; BITorch Engine 0.2.6 ``MBWQLinearCuda``; ExLlamaV2's EXL2.
 
     Example::
@@ -48,46 +51,29 @@ class MBWQLinear(WeightOnlyLinear):
         self,
         in_channels: int,
         out_channels: int,
-        a_bit: int = 16,
         w_bit: int = 4,
         dtype: torch.dtype = torch.half,
         group_size: int = -1,
-        use_gba_quant: bool = True,
-        dq_group_size: int = -1,
-        dq_mode: int = 2,
-        disable_bias: bool = True,
-        asym: bool = False,
-        requires_grad: bool = True,
         *,
         use_mbw: bool = True,
         groups: int = 64,
         rows_packed: int = 64,
-        master: bool = False,
-        activation: str = "exact",
         device: torch.device | str | None = None,
+        **options: Any,
     ) -> None:
+        self._set_rows(use_mbw, groups, rows_packed)
+        if unknown := options.keys() - _OPTIONS:
+            raise TypeError(f"{type(self).__name__} has no argument {sorted(unknown)[0]!r}")
+        sizes = {"w_bit": w_bit, "dtype": dtype, "group_size": group_size}
+        super().__init__(in_channels, out_channels, **sizes, device=device, **options)
+
+    def _set_rows(self, use_mbw: bool, groups: int, rows_packed: int) -> None:
+        """What the buffers' sizes depend on; before the base's constructor makes them."""
         if groups < 1 or rows_packed < 1:
             raise ShapeError(
                 f"{type(self).__name__}: groups is {groups}, rows_packed {rows_packed}; both are 1 or more"
             )
         self.__dict__.update(use_mbw=use_mbw, groups=groups, rows_packed=rows_packed)
-        super().__init__(
-            in_channels,
-            out_channels,
-            a_bit,
-            w_bit,
-            dtype,
-            group_size,
-            use_gba_quant,
-            dq_group_size,
-            dq_mode,
-            disable_bias,
-            asym,
-            requires_grad,
-            master=master,
-            activation=activation,
-            device=device,
-        )
 
     def _check_sizes(self) -> None:
         super()._check_sizes()
@@ -114,39 +100,42 @@ class MBWQLinear(WeightOnlyLinear):
             self.register_buffer("q_groups", torch.zeros(2 * self.groups, dtype=torch.int16))
 
     def _register_of_files(self) -> None:
-        self.register_buffer("bias", torch.zeros(self.out_channels, dtype=self.dtype))
+        self._register_bias()
         plain = (self._groups, self.out_channels)
         self.register_buffer("scales", torch.ones(plain, dtype=self.dtype))
         self.register_buffer("zeros", torch.zeros(plain, dtype=self.dtype))
+
+    @property
+    def q_group_map(self) -> Tensor | None:
+        """``make_group_map`` of ``q_groups``, once prepared."""
+        return self.qweight.q_group_map
+
+    @property
+    def rows(self) -> list[int]:
+        """How many rows have at least 8, 6, 5, 4, 3 and 2 bits, once prepared; the last of seven is their kernel's."""
+        return [*(self.qweight.rows or [0] * 6), 0]
 
     def set_weight_data(self, weight: Tensor) -> None:
         """``NotImplementedError``: how many bits a row has and the order of the rows are the file's."""
         raise NotImplementedError(f"{type(self).__name__} takes its weight from a file; MPQLinear from floats too")
 
     def set_scales(self, scales: Tensor | None = None) -> None:
-        """Replaces the scales [G, n]; ones where none are given. ``ShapeError`` for another shape or dtype."""
-        self._set_table("scales", scales, torch.ones)
+        """Replaces the scales [G, n]; None leaves them. ``ValueError`` unless they fit and are finite."""
+        self._set_table("scales", scales)
 
     def set_zeros(self, zeros: Tensor | None = None) -> None:
-        """Replaces the float zeros [G, n]; zeros where none are given. ``ShapeError`` for another shape or dtype."""
-        self._set_table("zeros", zeros, torch.zeros)
+        """Replaces the float zeros [G, n]; None leaves them. ``ValueError`` unless they fit and are finite."""
+        self._set_table("zeros", zeros)
 
-    def _set_table(self, name: str, table: Tensor | None, otherwise: Any) -> None:
-        shape = (self._groups, self.out_channels)
-        place = self._buffers[name]
+    def _set_table(self, name: str, table: Tensor | None) -> None:
         if table is None:
-            table = otherwise(shape)
-        elif tuple(table.shape) != shape or not table.is_floating_point():
-            raise ShapeError(
-                f"{type(self).__name__}: {name} is {list(table.shape)} of {table.dtype}, {list(shape)} of a "
-                "floating-point dtype is wanted"
-            )
-        elif not bool(torch.isfinite(table.to(self.dtype)).all()):
-            raise ValueError(f"{type(self).__name__}: {name} holds NaN or infinity in {self.dtype}")
-        self._buffers[name] = table.detach().to(device=place.device, dtype=self.dtype, copy=True)
+            return
+        self._check_entry(f"{type(self).__name__}: {name}", name, table, (self._groups, self.out_channels))
+        device = self._buffers[name].device
+        self._buffers[name] = table.detach().to(device=device, dtype=self.dtype, copy=True)
         if self._prepared:
             self._tell_weight()
-        self._panels = None
+        self._panels.forget()
 
     def _tell_weight(self) -> None:
         self._row_options = None
@@ -160,10 +149,9 @@ class MBWQLinear(WeightOnlyLinear):
                 weight.q_group_map, weight.rows = self._mixed_rows()
 
     def _mixed_rows(self) -> tuple[Tensor, list[int]]:
-        group_map, rows = _mixed_rows(type(self).__name__, self.q_groups, self.rows_packed)
-        if rows[-1] != self.in_channels:
-            raise ValueError(f"q_groups make {rows[-1]} rows, {self.in_channels} are wanted")
-        return group_map, rows
+        name = f"{type(self).__name__}: q_groups"
+        rows = _rows_of_widths(name, self.q_groups, self.rows_packed, self.in_channels)
+        return make_group_map(self.q_groups, self.rows_packed), rows
 
     def _coded(self) -> Coded:
         if self.use_mbw and self.qweight.q_group_map is None:
@@ -194,6 +182,12 @@ class MBWQLinear(WeightOnlyLinear):
     _PASSED_OVER = (*WeightOnlyLinear._PASSED_OVER, "g_idx", "qzeros")
     _INTEGERS = {**WeightOnlyLinear._INTEGERS, "q_perm": torch.int16, "q_groups": torch.int16}  # noqa: RUF012
 
+    def _check_entry(self, entry: str, name: str, tensor: Any, shape: tuple[int, ...]) -> Tensor:
+        tensor = super()._check_entry(entry, name, tensor, shape)
+        if name == "q_perm":
+            ops.check_permutation_entry(tensor, self.in_channels, entry)
+        return tensor
+
     def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
         # Of mixed rows the file says how many groups and words there are.
         q_groups, words = own.get("q_groups"), own.get("qweight")
@@ -204,14 +198,7 @@ class MBWQLinear(WeightOnlyLinear):
         try:
             staged = super()._check_state(own, prefix)
             if self.use_mbw and "q_groups" in staged.values and not q_groups.is_meta:
-                _, rows = _mixed_rows(f"the entry '{prefix}q_groups'", q_groups, self.rows_packed)
-                if rows[-1] != self.in_channels:
-                    raise ValueError(
-                        f"the entry '{prefix}q_groups' makes {rows[-1]} rows, {self.in_channels} are wanted"
-                    )
-            order = staged.values.get("q_perm")
-            if order is not None and not order.is_meta:
-                check_permutation(f"the entry '{prefix}q_perm'", order)
+                _rows_of_widths(f"the entry '{prefix}q_groups'", q_groups, self.rows_packed, self.in_channels)
         finally:
             loaded = self.groups, self.rows_packed
             self.groups, self.rows_packed = sizes
@@ -266,22 +253,10 @@ class MBWQLinear(WeightOnlyLinear):
         return gptq_style_unpacking(weight)[0]
 
 
-def check_permutation(name: str, q_perm: Tensor) -> None:
-    """``ValueError`` unless the order is one of its rows, read as unsigned, or all zero."""
-    order = q_perm.long() & 0xFFFF
-    if order.any() and not torch.equal(order.sort().values, torch.arange(order.numel(), device=order.device)):
-        raise ValueError(f"{name} is not a permutation of the rows")
-
-
-def _mixed_rows(name: str, q_groups: Tensor, rows_packed: int) -> tuple[Tensor, list[int]]:
-    """(q_group_map, rows) of a table of groups; ``ValueError`` for widths that are none or do not fall."""
-    widths = q_groups.view(-1, 2)[:, 0].tolist()
-    if any(width not in MIXED_WIDTHS for width in widths) or sorted(widths, reverse=True) != widths:
-        raise ValueError(f"{name}: the widths of q_groups are {widths}, 8, 6, 5, 4, 3 and 2 bits, falling, are wanted")
-    try:
-        group_map = make_group_map(q_groups, rows_packed)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    group = group_map.view(-1, 2)[:, 0].long()
-    width = torch.tensor(widths)[group.cpu()]
-    return group_map, [int((width >= least).sum()) for least in MIXED_WIDTHS]
+def _rows_of_widths(name: str, q_groups: Tensor, words: int, in_channels: int) -> list[int]:
+    """How many rows have at least 8, 6, 5, 4, 3 and 2 bits; ``ValueError`` for a table that is none of this layer's."""
+    bit_rows, g_idx = ops.mixed_rows(q_groups, words, name)
+    if g_idx.numel() != in_channels:
+        raise ValueError(f"{name} make {g_idx.numel()} rows, {in_channels} are wanted")
+    runs = list(zip(bit_rows[::2], bit_rows[1::2], strict=True))
+    return [sum(rows for bits, rows in runs if bits >= least) for least in MIXED_WIDTHS]

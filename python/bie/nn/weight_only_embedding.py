@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.nn.state.seen import Seen
-from bie.weights.gptq import round_to_nearest, words_of
-from bie.weights.parameters import QuantParameter
+from bie.nn.state.panels import Panels
+from bie.weights.gptq import words_of
+from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 
@@ -25,7 +25,9 @@ class WeightOnlyEmbedding(nn.Module):
     zeros    [N, G]
     =======  =========================================================================================================
 
-    The codes are not trained. ``head()`` is a linear over the same table, as language models tie it.
+    ``head()`` is a linear over the same table, as language models tie it. Gradient, in training: ``qweight.grad``, that
+    of the table as floats, sparse of the rows that were looked up; the head's joins it, and makes it dense.
+    ``bie.optim.DiodeMix`` steps the codes of these rows.
 
     Args:
         num_embeddings, embedding_dim: N and D, any positive numbers.
@@ -34,6 +36,7 @@ class WeightOnlyEmbedding(nn.Module):
         padding_idx: a row, from the end where negative, that outputs 0.
         device: where the tensors are made.
         dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
+        requires_grad: whether training makes that gradient.
 
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
@@ -57,6 +60,8 @@ class WeightOnlyEmbedding(nn.Module):
         padding_idx: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float,
+        *,
+        requires_grad: bool = True,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -74,12 +79,39 @@ class WeightOnlyEmbedding(nn.Module):
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
         groups = -(-embedding_dim // self.group_size)
         words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
-        self.qweight = QuantParameter(words, requires_grad=False)
+        self.qweight = CodeRowsParameter(words, requires_grad)
         self.register_buffer("scales", torch.ones(num_embeddings, groups, dtype=dtype, device=device))
         self.register_buffer("zeros", torch.zeros(num_embeddings, groups, dtype=dtype, device=device))
+        self._tell_weight()
+
+    def _tell_weight(self) -> None:
+        for name, value in (("scales", self.scales), ("zeros", self.zeros), ("w_bit", self.bits)):
+            setattr(self.qweight, name, value)
+        self.qweight.group_size = self.group_size
+
+    def _anchor(self) -> Tensor | None:
+        """The leaf that the table's gradient comes to in training; None where none is wanted."""
+        if not (self.training and torch.is_grad_enabled() and self.qweight.trainable):
+            return None
+        self._tell_weight()  # a buffer may have been assigned
+        self.qweight.awaits_gradient = True
+        return self.qweight.anchor((self.num_embeddings, self.embedding_dim))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyEmbedding:
+        weight = self.qweight
+        super()._apply(fn, recurse)
+        weight.adopt(self.qweight)
+        self._tell_weight()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
+            self.qweight = CodeRowsParameter(self.qweight.detach(), False)
+            self._tell_weight()
 
     def set_weight_data(self, weight: Tensor) -> None:
-        """Codes of a float table [N, D] by round to nearest (``round_to_nearest``).
+        """Codes of a float table [N, D] by round to nearest, docs/spec/weight-only.md#round-to-nearest.
 
         Raises:
             ShapeError: another shape. ValueError: NaN or infinity.
@@ -87,11 +119,14 @@ class WeightOnlyEmbedding(nn.Module):
         shape = (self.num_embeddings, self.embedding_dim)
         if tuple(weight.shape) != shape:
             raise ShapeError(f"{type(self).__name__}: the weight is {list(weight.shape)}, {list(shape)} is wanted")
-        codes, scales, zeros = round_to_nearest(weight, self.bits, self.group_size)
+        scales, zeros = ops.weight_only_ranges(weight, self.bits, self.group_size, dtype=self.scales.dtype)
+        values = weight.detach().t().float()
         with torch.no_grad():
-            self.qweight.copy_(ops.pack_words(codes, self.bits, 1))
-            self.scales.copy_(scales)
-            self.zeros.copy_(zeros)
+            self.qweight.copy_(
+                ops.weight_only_pack(values, scales, zeros, bits=self.bits, group_size=self.group_size).t()
+            )
+            self.scales.copy_(scales.t())
+            self.zeros.copy_(zeros.t())
 
     def forward(self, input: Tensor) -> Tensor:
         if not isinstance(input, Tensor):
@@ -105,6 +140,7 @@ class WeightOnlyEmbedding(nn.Module):
             embedding_dim=self.embedding_dim,
             group_size=self.group_size,
             padding_idx=self.padding_idx,
+            anchor=self._anchor(),
         )
 
     def head(self) -> TiedHead:
@@ -123,14 +159,18 @@ class WeightOnlyEmbedding(nn.Module):
 class TiedHead(nn.Module):
     """``y = x . W^T`` [..., N] over the table of a :class:`WeightOnlyEmbedding`; made by its ``head``.
 
-    Its tensors are the embedding's own and stand in the embedding's state alone. Evaluation keeps the kernel's
+    Its tensors are the embedding's own and stand in the embedding's state alone; its gradient joins the embedding's, in
+    training of both. Evaluation keeps the kernel's
     arrangement of the table beside it, which is derived and never saved.
     """
 
     def __init__(self, embedding: WeightOnlyEmbedding) -> None:
         super().__init__()
         self._table = (embedding,)  # in a tuple: it is no child of this module
-        self._panels: tuple[tuple[Seen, ...], Tensor] | None = None
+        self._panels = Panels()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"_panels": Panels()})
 
     def forward(self, x: Tensor) -> Tensor:
         (table,) = self._table
@@ -139,21 +179,12 @@ class TiedHead(nn.Module):
             raise ShapeError(f"TiedHead: x is {shape}, the table has {table.embedding_dim} features")
         tensors = (table.qweight.detach().t(), table.scales.t(), table.zeros.t())
         options: dict[str, Any] = {"bits": table.bits, "group_size": table.group_size}
-        if not torch.compiler.is_compiling() and not table.qweight.is_meta:
-            options["panels"] = self._current_panels(table, tensors, options)
+
+        def make() -> Tensor:
+            return ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
+
+        if not self.training:
+            options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
+        elif (anchor := table._anchor()) is not None:
+            options["anchor"] = anchor.t()
         return ops.weight_only_linear(x, *tensors, **options)
-
-    def _current_panels(
-        self, table: WeightOnlyEmbedding, tensors: tuple[Tensor, ...], options: dict[str, Any]
-    ) -> Tensor:
-        sources = (table.qweight, table.scales, table.zeros)
-        if self._panels is None or not all(
-            old.is_still(tensor) for old, tensor in zip(self._panels[0], sources, strict=True)
-        ):
-            with torch.inference_mode(False), torch.no_grad():
-                panels = ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
-            self._panels = tuple(map(Seen, sources)), panels
-        return self._panels[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_panels": None}

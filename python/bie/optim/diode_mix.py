@@ -14,7 +14,7 @@ from torch import Tensor
 from bie._weak_sets import members
 from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
-from bie.weights.parameters import EmbeddingParameter, QuantParameter, integer_optimizers
+from bie.weights.parameters import QuantParameter, integer_optimizers
 from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 
 _MOMENTS = ("exp_avg_l", "exp_avg_s")
@@ -33,6 +33,12 @@ def _check(group: dict[str, Any]) -> None:
         raise ValueError(f"DiodeMix: a group with a rank also wants {', '.join(_GALORE)}")
 
 
+def _of_rows(param: Tensor) -> bool:
+    """Whether it is a table, whose gradient may be sparse."""
+    rule = getattr(type(param), "rule", None)
+    return rule is not None and rule.of_rows
+
+
 class DiodeMix(torch.optim.Optimizer):
     """Steps every kind of parameter of a model, each by its rule; the kind is told by the parameter's class.
 
@@ -41,6 +47,7 @@ class DiodeMix(torch.optim.Optimizer):
     * 1-bit weights (int8): ``l = lerp(l, g, 1 - b1)``, ``s = lerp(s, lr sgn(l), 1 - b2)``; every weight whose sign
       differs from ``-sgn(s)`` (0 counts as +1) is negated. ``s`` starts as ``-sgn(w) U(0, 1) 1e-3``.
     * 8- and 4-bit codes (int8): Adam on ``w = code * scale_w``, then a stochastic rounding of ``w / scale_w``.
+    * Weight-only codes: Adam on the weight as floats, then a stochastic rounding; tables on the rows of their gradient.
 
     With these defaults (BITorch Engine's) about 1 % of the 1-bit weights can flip in 1,000 steps; docs/training.md has
     rates with which they move.
@@ -155,7 +162,7 @@ class DiodeMix(torch.optim.Optimizer):
 
     def _check_gradients(self) -> None:
         params = [param for group in self.param_groups for param in group["params"]]
-        grads = [param.grad for param in params if not isinstance(param, EmbeddingParameter)]
+        grads = [param.grad for param in params if not _of_rows(param)]
         if any(grad is not None and grad.is_sparse for grad in grads):
             raise RuntimeError("DiodeMix does not support sparse gradients")
         for param in params:
@@ -183,7 +190,7 @@ class DiodeMix(torch.optim.Optimizer):
         if is_left_out(param, grad):
             return
         rule = FLOATS if param.is_floating_point() else type(param).rule
-        if "rank" in group and grad.is_floating_point() and grad.dim() == 2:
+        if "rank" in group and grad.is_floating_point() and grad.dim() == 2 and not rule.of_rows:
             if "projector" not in state:
                 options = {name: group[name] for name in _GALORE}
                 state["projector"] = GaLoreProjector(group["rank"], **options)

@@ -242,44 +242,6 @@ def pack_fp_weight(weight: Tensor, qweight: Tensor, unpacked_zeros: Tensor | Non
     return ops.weight_only_pack(weight.detach().float(), format.scales, zeros, **format.options)
 
 
-def round_to_nearest(weight: Tensor, bits: int, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes of a float matrix, a scale and a zero for each ``group_size`` elements of a row: ``w ~ q * scale - zero``.
-
-    2 bits and more: the codes span the least and the greatest of a group, ``scale = (max - min) / (2^bits - 1)``,
-    ``zero = -min``. 1 bit: the two values are ``m - d`` and ``m + d``, m being the group's mean and d its mean distance
-    from it, which has the least squared error of all with this split.
-
-    Returns:
-        (codes [rows, k] int32, scales [rows, G] float32, zeros [rows, G] float32).
-
-    Raises:
-        ShapeError: no matrix. ValueError: NaN or infinity.
-    """
-    if weight.dim() != 2 or not weight.is_floating_point():
-        raise ShapeError(f"round_to_nearest: the weight is {list(weight.shape)} of {weight.dtype}, a matrix is wanted")
-    if not bool(torch.isfinite(weight).all()):
-        raise ValueError("round_to_nearest: the weight holds NaN or infinity")
-    rows, k = weight.shape
-    size = k if group_size == -1 else min(group_size, k)
-    groups = -(-k // size)
-    wide = weight.detach().float()
-    # The last group is filled with its own last column, which changes neither its least nor its greatest.
-    filled = torch.cat([wide, wide[:, -1:].expand(rows, groups * size - k)], 1).view(rows, groups, size)
-    if bits == 1:
-        there = (torch.arange(groups * size, device=wide.device) < k).view(1, groups, size)
-        count = there.sum(2)
-        mean = (filled * there).sum(2) / count
-        distance = ((filled - mean.unsqueeze(2)).abs() * there).sum(2) / count
-        scales, zeros = 2 * distance, distance - mean
-        codes = (filled >= mean.unsqueeze(2)).int()
-    else:
-        least, greatest = filled.amin(2), filled.amax(2)
-        scales, zeros = (greatest - least) / (2**bits - 1), -least
-        codes = ((filled + zeros.unsqueeze(2)) / scales.clamp_min(1e-30).unsqueeze(2)).round_()
-        codes = codes.clamp_(0, 2**bits - 1).int()
-    return codes.view(rows, -1)[:, :k].contiguous(), scales, zeros
-
-
 def update_zeros(qweight: Tensor, norm_grad: Tensor, step_size: float, unpacked_zeros: Tensor | None = None) -> Tensor:
     """The zeros of a weight-only weight after a step ``W -= step_size * norm_grad``, in place.
 

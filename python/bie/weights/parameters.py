@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
-from bie.weights.update_rules import CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
+from bie.weights.update_rules import CODE_ROWS, CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -148,8 +148,9 @@ class AnchoredParameter(QuantParameter):
 class EmbeddingParameter(AnchoredParameter):
     """Packed signs [N, ceil(D/8)] uint8 of an embedding, or [N, D] bool of a bag.
 
-    ``grad`` is sparse, the float sums of the rows that were looked up; ``active_indices`` are these rows. An optimizer
-    step moves no others. A gradient of the weight's own dtype and shape, with ``active_indices`` set, is taken too.
+    ``grad`` is sparse, the float sums of the rows that were looked up; an optimizer step moves no others.
+    ``active_indices`` are those of the last lookup in training. A gradient of the weight's own dtype and shape, with
+    them set, is taken too.
     """
 
     rule = EMBEDDING
@@ -161,17 +162,6 @@ class EmbeddingParameter(AnchoredParameter):
         param.trainable = requires_grad
         param.active_indices = active_indices
         return param
-
-    @property
-    def active_indices(self) -> Tensor | None:
-        grad = self.grad
-        if grad is not None and grad.is_sparse:
-            return grad.coalesce().indices()[0]
-        return self.__dict__.get("active_indices")
-
-    @active_indices.setter
-    def active_indices(self, rows: Tensor | None) -> None:
-        self.__dict__["active_indices"] = rows
 
 
 class WeightOnlyParameter(AnchoredParameter):
@@ -218,6 +208,25 @@ class WeightOnlyParameter(AnchoredParameter):
     @privileged_grad.setter
     def privileged_grad(self, grad: Tensor | None) -> None:
         self.grad = grad
+
+
+class CodeRowsParameter(AnchoredParameter):
+    """Packed codes [N, ceil(D * w_bit / 32)] int32 of a table of floats [N, D], told how they are read.
+
+    ``grad`` is that of the table as floats: sparse, the sums of the rows that were looked up, and dense once a head
+    that shares the table has added to it.
+    """
+
+    rule = CODE_ROWS
+    scales: Tensor  # [N, groups]
+    zeros: Tensor  # [N, groups]
+    w_bit: int
+    group_size: int
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> CodeRowsParameter:
+        param = super().__new__(cls, data, requires_grad)
+        param.trainable = requires_grad
+        return param
 
 
 def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

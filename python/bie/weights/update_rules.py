@@ -48,12 +48,14 @@ class Rule(NamedTuple):
     """``first_moments(param, grad, dtype, seed, stream)`` gives (exp_avg_l, exp_avg_s), ``apply`` steps in place.
 
     ``apply_all`` steps many parameters on one device in one call, whose steps share all numbers but ``number``,
-    ``stream`` and ``renew_scale`` and have no projector; None where a rule has no such form.
+    ``stream`` and ``renew_scale`` and have no projector; None where a rule has no such form. ``of_rows``: a table's,
+    whose gradient may be sparse and is never projected.
     """
 
     first_moments: Callable[[Tensor, Tensor, torch.dtype, int, int], tuple[Tensor | None, Tensor]]
     apply: Callable[[Tensor, Step], None]
     apply_all: Callable[[list[Tensor], list[Step]], None] | None = None
+    of_rows: bool = False
 
 
 def moment_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -207,6 +209,14 @@ def _embedding_moments(param: Tensor, grad: Tensor, dtype: torch.dtype, seed: in
     return None, ops.diode_mix_first_moment(signs, moment_dtype(dtype), seed, stream)
 
 
+def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a table that a gradient is of, each once, and its values there."""
+    if not grad.is_sparse:
+        return torch.arange(grad.size(0), device=grad.device), grad
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
+
+
 def _step_embedding(param: Tensor, step: Step) -> None:
     grad, s = step.grad, step.exp_avg_s
     columns = param.size(1) * (8 if param.dtype == torch.uint8 else 1)
@@ -214,8 +224,7 @@ def _step_embedding(param: Tensor, step: Step) -> None:
     if s.shape != wanted:
         raise ShapeError(f"binary embedding: exp_avg_s is {list(s.shape)}, {list(wanted)} is wanted")
     if grad.is_sparse:
-        grad = grad.coalesce()
-        rows, votes = grad.indices()[0], grad.values()
+        rows, votes = _rows_of(grad)
     else:
         active = getattr(param, "active_indices", None)
         rows = torch.arange(param.size(0), device=param.device) if active is None else active.reshape(-1).unique()
@@ -230,7 +239,7 @@ def _step_embedding(param: Tensor, step: Step) -> None:
 #: A binary embedding, [N, p] uint8 or [N, D] bool, on the rows of a sparse gradient only (where the gradient has the
 #: weight's own dtype: on ``active_indices``, or all rows): ``s = lerp(s, lr * (+-1 of the gradient), 1 - beta2)``, bits
 #: that differ from ``-sgn(s)`` flip.
-EMBEDDING = Rule(_embedding_moments, _step_embedding)
+EMBEDDING = Rule(_embedding_moments, _step_embedding, of_rows=True)
 
 
 def _weight_only_moments(
@@ -267,6 +276,37 @@ def _step_weight_only(param: Tensor, step: Step) -> None:
 #: A weight-only n-bit weight: Adam on the weight as floats, codes rounded at random (or to the nearest, with a 16-bit
 #: ``rest`` beside them); every fifth step the zeros move first, by the mean of the step over the group.
 WEIGHT_ONLY = Rule(_weight_only_moments, _step_weight_only)
+
+
+def _code_row_moments(
+    param: Tensor, grad: Tensor, dtype: torch.dtype, seed: int = 0, stream: int = 0
+) -> tuple[Tensor, Tensor]:
+    zeros = torch.zeros(grad.shape, dtype=moment_dtype(dtype), device=param.device)
+    return zeros, torch.zeros_like(zeros)
+
+
+def _step_code_rows(param: Tensor, step: Step) -> None:
+    rows, values = _rows_of(step.grad)
+    moves_zeros = step.number % _ZEROS_EVERY == 0
+    ops.diode_mix_weight_only_rows_(
+        param.detach(),
+        param.scales,
+        param.zeros,
+        rows,
+        values,
+        step.exp_avg_l,
+        step.exp_avg_s,
+        bits=param.w_bit,
+        group_size=param.group_size,
+        moves_zeros=moves_zeros,
+        **_one(step),
+        **step.adam(),
+    )
+    torch.autograd.graph.increment_version([param, param.zeros] if moves_zeros else [param])
+
+
+#: A table of codes: the rule of weight-only weights on the rows of a sparse gradient, or on all of a dense one.
+CODE_ROWS = Rule(_code_row_moments, _step_code_rows, of_rows=True)
 
 
 def update(

@@ -1,4 +1,4 @@
-// The rows of amax_codes, best first.
+// The kernels of amax_codes, best first.
 #include "bie/kernels/amax_codes.h"
 
 #include <cmath>
@@ -93,20 +93,20 @@ Status binary_init(const void* w, Dtype dtype, std::int64_t count, std::int8_t* 
 }
 
 template <const cpu::AmaxCodesPasses& passes>
-constexpr AmaxCodesKernel row(const char* name, Isa isa) {
+constexpr AmaxCodesKernel kernel(const char* name, Isa isa) {
   return {name, isa, nullptr, extremes<passes>, amax_quantize<passes>, int8_grad<passes>, binary_init<passes>};
 }
 
 }  // namespace
 
 Table<AmaxCodesKernel> amax_codes_table() {
-  static const AmaxCodesKernel rows[] = {
+  static const AmaxCodesKernel best_first[] = {
 #if defined(BIE_X86)
-    row<cpu::avx2::amax_codes_passes>("amax_codes_avx2", Isa::avx2),
+    kernel<cpu::avx2::amax_codes_passes>("amax_codes_avx2", Isa::avx2),
 #endif
-    row<cpu::plain::amax_codes_passes>("amax_codes_reference", Isa::reference),
+    kernel<cpu::plain::amax_codes_passes>("amax_codes_reference", Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -1,4 +1,4 @@
-// The rows of b1xb1_conv2d, best first.
+// The kernels of b1xb1_conv2d, best first.
 #include "bie/kernels/binary_conv2d.h"
 
 #include "kernels/cpu/binary_conv2d_driver.h"
@@ -7,15 +7,15 @@
 namespace bie::kernels {
 
 Conv2dTable b1xb1_conv2d_table() {
-  static const Conv2dKernel rows[] = {
+  static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::sign_conv2d_row<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512),
-    cpu::conv2d_row<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw),
-    cpu::conv2d_row<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2),
+    cpu::sign_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512),
+    cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw),
+    cpu::conv2d_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2),
 #endif
     reference::b1xb1_conv2d,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

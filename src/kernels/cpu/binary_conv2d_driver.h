@@ -16,16 +16,16 @@ bool suits_pixels(const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOu
 Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dShape& shape, const Conv2dInput& x,
                         const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 
-/// A table row for a tile that has both forms: outputs as lanes, or pixels where they fill more of them.
+/// A kernel for a tile that has both forms: outputs as lanes, or pixels where they fill more of them.
 template <const Tile& tile, const PixelTile& pixels>
-constexpr Conv2dKernel sign_conv2d_row(const char* name, Isa isa) {
-  Conv2dKernel row = conv2d_row<tile, binary_width>(name, isa);
-  row.run = [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
-               const Parallel& parallel) {
+constexpr Conv2dKernel sign_conv2d_kernel(const char* name, Isa isa) {
+  Conv2dKernel kernel = conv2d_kernel<tile, binary_width>(name, isa);
+  kernel.run = [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+                  const Parallel& parallel) {
     return suits_pixels(shape, x, y, pixels.lanes) ? run_pixel_conv2d(tile, pixels, shape, x, packed, y, parallel)
                                                    : run_conv2d(tile, binary_width, shape, x, packed, y, parallel);
   };
-  return row;
+  return kernel;
 }
 
 }  // namespace bie::kernels::cpu

@@ -1,4 +1,4 @@
-// The rows of b1xb1_gemm, best first.
+// The kernels of b1xb1_gemm, best first.
 #include "bie/kernels/binary_gemm.h"
 
 #include "kernels/cpu/gemm_driver.h"
@@ -7,15 +7,15 @@
 namespace bie::kernels {
 
 GemmTable b1xb1_gemm_table() {
-  static const GemmKernel rows[] = {
+  static const GemmKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::gemm_row<cpu::avx512::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512", Isa::avx512),
-    cpu::gemm_row<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512bw", Isa::avx512bw),
-    cpu::gemm_row<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx2", Isa::avx2),
+    cpu::gemm_kernel<cpu::avx512::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512", Isa::avx512),
+    cpu::gemm_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512bw", Isa::avx512bw),
+    cpu::gemm_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx2", Isa::avx2),
 #endif
     reference::b1xb1_gemm,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

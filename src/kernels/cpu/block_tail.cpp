@@ -1,4 +1,4 @@
-// The rows of block_tail, best first, and their driver.
+// The kernels of block_tail, best first, and their driver.
 #include "bie/kernels/block_tail.h"
 
 #include <algorithm>
@@ -119,13 +119,13 @@ Status run(const BlockTailShape& s, const BlockTailCall& call, const Parallel& p
 }  // namespace
 
 Table<BlockTailKernel> block_tail_table() {
-  static const BlockTailKernel rows[] = {
+  static const BlockTailKernel best_first[] = {
 #if defined(BIE_X86)
     {"block_tail_avx2", Isa::avx2, nullptr, run<cpu::avx2::block_tail_passes>},
 #endif
     {"block_tail_reference", Isa::reference, nullptr, run<cpu::plain::block_tail_passes>},
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -21,9 +21,9 @@ void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, co
 Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 
-/// A table row for a tile.
+/// A kernel for a tile.
 template <const Tile& tile, const Width& width>
-constexpr Conv2dKernel conv2d_row(const char* name, Isa isa) {
+constexpr Conv2dKernel conv2d_kernel(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,

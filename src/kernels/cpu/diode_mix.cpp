@@ -1,4 +1,4 @@
-// The rows of diode_mix, best first.
+// The kernels of diode_mix, best first.
 #include "bie/kernels/diode_mix.h"
 
 #include <vector>
@@ -68,7 +68,7 @@ Status first_moment(const std::int8_t* w, std::int64_t count, std::uint64_t rand
 }
 
 template <const cpu::DiodeMixPasses& passes>
-constexpr DiodeMixKernel row(const char* name, Isa isa) {
+constexpr DiodeMixKernel kernel(const char* name, Isa isa) {
   return {
       name, isa, nullptr, floats<passes>, codes<passes>, signs<passes>, renewed_scale<passes>, first_moment<passes>};
 }
@@ -76,13 +76,13 @@ constexpr DiodeMixKernel row(const char* name, Isa isa) {
 }  // namespace
 
 Table<DiodeMixKernel> diode_mix_table() {
-  static const DiodeMixKernel rows[] = {
+  static const DiodeMixKernel best_first[] = {
 #if defined(BIE_X86)
-    row<cpu::avx2::diode_mix_passes>("diode_mix_avx2", Isa::avx2),
+    kernel<cpu::avx2::diode_mix_passes>("diode_mix_avx2", Isa::avx2),
 #endif
-    row<cpu::plain::diode_mix_passes>("diode_mix_reference", Isa::reference),
+    kernel<cpu::plain::diode_mix_passes>("diode_mix_reference", Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -1,4 +1,4 @@
-// The rows of embedding, best first, and their driver.
+// The kernels of embedding, best first, and their driver.
 #include "bie/kernels/embedding.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Status step(const cpu::EmbeddingPasses& passes, const SignTable& t, const SignTa
 }
 
 template <const cpu::EmbeddingPasses& passes>
-constexpr EmbeddingKernel row(const char* name, Isa isa) {
+constexpr EmbeddingKernel kernel(const char* name, Isa isa) {
   return {name, isa, nullptr,
           [](const SignTable& t, const float* scales, const std::int64_t* indices, std::int64_t count,
              std::int64_t padding, void* y, Dtype dtype, const Parallel& parallel) {
@@ -57,13 +57,13 @@ constexpr EmbeddingKernel row(const char* name, Isa isa) {
 }  // namespace
 
 Table<EmbeddingKernel> embedding_table() {
-  static const EmbeddingKernel rows[] = {
+  static const EmbeddingKernel best_first[] = {
 #if defined(BIE_X86)
-    row<cpu::avx2::embedding_passes>("embedding_avx2", Isa::avx2),
+    kernel<cpu::avx2::embedding_passes>("embedding_avx2", Isa::avx2),
 #endif
-    row<cpu::plain::embedding_passes>("embedding_reference", Isa::reference),
+    kernel<cpu::plain::embedding_passes>("embedding_reference", Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

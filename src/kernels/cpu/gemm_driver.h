@@ -9,9 +9,9 @@ namespace bie::kernels::cpu {
 Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, const GemmInput& x, const void* packed,
                 const GemmOutput& y, const Parallel& parallel);
 
-/// A table row for a tile.
+/// A kernel for a tile.
 template <const Tile& tile, const Width& width>
-constexpr GemmKernel gemm_row(const char* name, Isa isa) {
+constexpr GemmKernel gemm_kernel(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,

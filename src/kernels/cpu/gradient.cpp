@@ -1,4 +1,4 @@
-// The rows of gradient, best first.
+// The kernels of gradient, best first.
 #include "bie/kernels/gradient.h"
 
 #include "kernels/arithmetic/codes.h"
@@ -49,7 +49,7 @@ Status accumulate(std::int8_t* sum, const std::int8_t* grad, std::int64_t count,
 }
 
 template <const cpu::GradientPasses& passes>
-constexpr GradientKernel row(const char* name, Isa isa) {
+constexpr GradientKernel kernel(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,
@@ -63,13 +63,13 @@ constexpr GradientKernel row(const char* name, Isa isa) {
 }  // namespace
 
 Table<GradientKernel> gradient_table() {
-  static const GradientKernel rows[] = {
+  static const GradientKernel best_first[] = {
 #if defined(BIE_X86)
-    row<cpu::avx2::gradient_passes>("gradient_avx2", Isa::avx2),
+    kernel<cpu::avx2::gradient_passes>("gradient_avx2", Isa::avx2),
 #endif
-    row<cpu::plain::gradient_passes>("gradient_reference", Isa::reference),
+    kernel<cpu::plain::gradient_passes>("gradient_reference", Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -1,4 +1,4 @@
-// The rows of input_grad, best first.
+// The kernels of input_grad, best first.
 #include "bie/kernels/input_grad.h"
 
 #include <algorithm>
@@ -61,20 +61,20 @@ Status quantizer_backward(const InputPass& pass, float scale, const CodeBounds& 
 }
 
 template <const cpu::InputGradPasses& passes>
-constexpr InputGradKernel row(const char* name, Isa isa) {
+constexpr InputGradKernel kernel(const char* name, Isa isa) {
   return {name, isa, nullptr, sign_backward<passes>, quantizer_backward<passes>};
 }
 
 }  // namespace
 
 Table<InputGradKernel> input_grad_table() {
-  static const InputGradKernel rows[] = {
+  static const InputGradKernel best_first[] = {
 #if defined(BIE_X86)
-    row<cpu::avx2::input_grad_passes>("input_grad_avx2", Isa::avx2),
+    kernel<cpu::avx2::input_grad_passes>("input_grad_avx2", Isa::avx2),
 #endif
-    row<cpu::plain::input_grad_passes>("input_grad_reference", Isa::reference),
+    kernel<cpu::plain::input_grad_passes>("input_grad_reference", Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

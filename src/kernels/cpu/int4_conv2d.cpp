@@ -1,4 +1,4 @@
-// The rows of s4xs4_conv2d, best first.
+// The kernels of s4xs4_conv2d, best first.
 #include "bie/kernels/int4_conv2d.h"
 
 #include "kernels/cpu/conv2d_driver.h"
@@ -7,16 +7,16 @@
 namespace bie::kernels {
 
 Conv2dTable s4xs4_conv2d_table() {
-  static const Conv2dKernel rows[] = {
+  static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::conv2d_row<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512),
-    cpu::conv2d_row<cpu::avxvnni::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avxvnni", Isa::avxvnni),
-    cpu::conv2d_row<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512bw", Isa::avx512bw),
-    cpu::conv2d_row<cpu::avx2::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx2", Isa::avx2),
+    cpu::conv2d_kernel<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512),
+    cpu::conv2d_kernel<cpu::avxvnni::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avxvnni", Isa::avxvnni),
+    cpu::conv2d_kernel<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512bw", Isa::avx512bw),
+    cpu::conv2d_kernel<cpu::avx2::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx2", Isa::avx2),
 #endif
     reference::s4xs4_conv2d,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

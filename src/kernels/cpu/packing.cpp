@@ -1,4 +1,4 @@
-// The rows of sign_pack and int4_pack, best first.
+// The kernels of sign_pack and int4_pack, best first.
 #include "bie/kernels/packing.h"
 
 #include <algorithm>
@@ -49,25 +49,25 @@ Status pack_int4(const RowsShape& shape, const std::int8_t* codes, std::uint8_t*
 }  // namespace
 
 Table<SignPackKernel> sign_pack_table() {
-  static const SignPackKernel rows[] = {
+  static const SignPackKernel best_first[] = {
 #if defined(BIE_X86)
     {"sign_pack_avx512", Isa::avx512, nullptr, pack_signs<cpu::avx512::encode>},
     {"sign_pack_avx2", Isa::avx2, nullptr, pack_signs<cpu::avx2::encode>},
 #endif
     reference::sign_pack,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 Table<Int4PackKernel> int4_pack_table() {
-  static const Int4PackKernel rows[] = {
+  static const Int4PackKernel best_first[] = {
 #if defined(BIE_X86)
     {"int4_pack_avx512", Isa::avx512, nullptr, pack_int4<cpu::avx512::pack_int4>},
     {"int4_pack_avx2", Isa::avx2, nullptr, pack_int4<cpu::avx2::pack_int4>},
 #endif
     reference::int4_pack,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -1,4 +1,4 @@
-// The rows of quantize, best first.
+// The kernels of quantize, best first.
 #include "bie/kernels/quantize.h"
 
 #include <atomic>
@@ -31,14 +31,14 @@ Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t
 }  // namespace
 
 Table<QuantizeKernel> quantize_table() {
-  static const QuantizeKernel rows[] = {
+  static const QuantizeKernel best_first[] = {
 #if defined(BIE_X86)
     {"quantize_avx512", Isa::avx512, nullptr, quantize<cpu::avx512::encode>},
     {"quantize_avx2", Isa::avx2, nullptr, quantize<cpu::avx2::encode>},
 #endif
     reference::quantize_rows,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

@@ -1,4 +1,4 @@
-// The rows of weight_only_gemm, best first, and their driver: the activation becomes blocks of float rows once, then
+// The kernels of weight_only_gemm, best first, and their driver: the activation becomes blocks of float rows once, then
 // every block meets every panel.
 #include "bie/kernels/weight_only_gemm.h"
 
@@ -138,7 +138,7 @@ Status run_weight_only(const WeightOnlyTile& tile, const WeightOnlyPasses& passe
 }
 
 template <const WeightOnlyTile& tile, const WeightOnlyPasses& passes>
-constexpr WeightOnlyGemmKernel row(const char* name, Isa isa) {
+constexpr WeightOnlyGemmKernel kernel(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,
@@ -152,16 +152,17 @@ constexpr WeightOnlyGemmKernel row(const char* name, Isa isa) {
 }  // namespace cpu
 
 Table<WeightOnlyGemmKernel> weight_only_gemm_table() {
-  static const WeightOnlyGemmKernel rows[] = {
+  static const WeightOnlyGemmKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::row<cpu::avx512bw::weight_only_tile, cpu::avx2::weight_only_passes>("weight_only_gemm_avx512bw",
-                                                                             Isa::avx512bw),
-    cpu::row<cpu::avx2::weight_only_tile, cpu::avx2::weight_only_passes>("weight_only_gemm_avx2", Isa::avx2),
+    cpu::kernel<cpu::avx512bw::weight_only_tile, cpu::avx2::weight_only_passes>("weight_only_gemm_avx512bw",
+                                                                                Isa::avx512bw),
+    cpu::kernel<cpu::avx2::weight_only_tile, cpu::avx2::weight_only_passes>("weight_only_gemm_avx2", Isa::avx2),
 #endif
-    cpu::row<cpu::plain::weight_only_loops, cpu::plain::weight_only_passes>("weight_only_gemm_portable", Isa::portable),
+    cpu::kernel<cpu::plain::weight_only_loops, cpu::plain::weight_only_passes>("weight_only_gemm_portable",
+                                                                               Isa::portable),
     reference::weight_only_gemm,
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

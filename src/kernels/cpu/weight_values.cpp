@@ -1,4 +1,4 @@
-// The rows of weight_values, best first, and their driver: blocks of columns, packed row after packed row.
+// The kernels of weight_values, best first, and their driver: blocks of columns, packed row after packed row.
 #include "bie/kernels/weight_values.h"
 
 #include <algorithm>
@@ -226,7 +226,7 @@ Status step(const WeightValuesPasses& passes, const PackedWeight& w, const Weigh
 }
 
 template <const WeightValuesPasses& passes, const WeightOnlyPasses& floats>
-constexpr WeightValuesKernel values_row(const char* name, Isa isa) {
+constexpr WeightValuesKernel values_kernel(const char* name, Isa isa) {
   return {name,
           isa,
           nullptr,
@@ -244,14 +244,14 @@ constexpr WeightValuesKernel values_row(const char* name, Isa isa) {
 }  // namespace cpu
 
 Table<WeightValuesKernel> weight_values_table() {
-  static const WeightValuesKernel rows[] = {
+  static const WeightValuesKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::values_row<cpu::avx2::weight_values_passes, cpu::avx2::weight_only_passes>("weight_values_avx2", Isa::avx2),
+    cpu::values_kernel<cpu::avx2::weight_values_passes, cpu::avx2::weight_only_passes>("weight_values_avx2", Isa::avx2),
 #endif
-    cpu::values_row<cpu::plain::weight_values_passes, cpu::plain::weight_only_passes>("weight_values_reference",
-                                                                                      Isa::reference),
+    cpu::values_kernel<cpu::plain::weight_values_passes, cpu::plain::weight_only_passes>("weight_values_reference",
+                                                                                         Isa::reference),
   };
-  return {rows, static_cast<int>(sizeof rows / sizeof *rows)};
+  return table_of(best_first);
 }
 
 }  // namespace bie::kernels

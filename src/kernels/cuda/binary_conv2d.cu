@@ -1,12 +1,12 @@
-// The rows of b1xb1_conv2d on CUDA, best first.
+// The kernels of b1xb1_conv2d on CUDA, best first.
 #include "bie/kernels/binary_conv2d.h"
 
-#include "kernels/cuda/halo_rows.cuh"
+#include "kernels/cuda/halo_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
 Conv2dTable b1xb1_conv2d_table() {
-  static const Conv2dKernel rows[] = {
+  static const Conv2dKernel best_first[] = {
       {"b1xb1_conv2d_halo_128x128", 80, 90, has_halo<B1, HaloWideTile>, suits_halo<B1, HaloWideTile>,
        run_halo<B1, HaloWideTile, max_k_b1>},
       {"b1xb1_conv2d_halo_128x64", 80, 90, has_halo<B1, HaloTile>, suits_halo<B1, HaloTile>,
@@ -22,8 +22,8 @@ Conv2dTable b1xb1_conv2d_table() {
       {"b1xb1_conv2d_portable", 75, newest_sm, nullptr, nullptr,
        run_conv2d<B1, launch_portable<B1, WindowRows>, max_k_b1>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           max_k_b1,
           conv2d_panel_row<Format::bits>,
           conv2d_workspace<Format::bits>,

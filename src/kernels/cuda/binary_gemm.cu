@@ -1,7 +1,7 @@
-// The rows of b1xb1_gemm on CUDA, best first.
+// The kernels of b1xb1_gemm on CUDA, best first.
 #include "bie/kernels/binary_gemm.h"
 
-#include "kernels/cuda/gemm_rows.cuh"
+#include "kernels/cuda/gemm_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -12,10 +12,10 @@ struct Family<B1> {
   static constexpr Range range{};
 };
 
-// The binary form of mma.sync is emulated on sm_100 and sm_120; until 8-bit rows serve them there, the portable one
+// The binary form of mma.sync is emulated on sm_100 and sm_120; until 8-bit kernels serve them there, the portable one
 // does.
 GemmTable b1xb1_gemm_table() {
-  static const GemmKernel rows[] = {
+  static const GemmKernel best_first[] = {
       {"b1xb1_gemm_popc_gemv", 75, newest_sm, accepts_gemv<B1>, little_work, run_gemv<B1, PackedBits>},
       {"b1xb1_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<B1, launch_wgmma<B1, WgmmaWeightThin, MatrixRows>>},
@@ -35,8 +35,8 @@ GemmTable b1xb1_gemm_table() {
       {"b1xb1_gemm_mma_and_64x64", 80, 90, nullptr, nullptr, run_gemm<B1, launch_mma<B1, SmallTile, MatrixRows>>},
       {"b1xb1_gemm_portable", 75, newest_sm, nullptr, nullptr, run_gemm<B1, launch_portable<B1, MatrixRows>>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           Family<B1>::max_k,
           gemm_panel_row<Format::bits>,
           gemm_workspace<Format::bits>,

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/encode_row.cuh"
-#include "kernels/cuda/halo_rows.cuh"
+#include "kernels/cuda/halo_kernels.cuh"
 
 namespace bie::kernels::cuda::halo {
 

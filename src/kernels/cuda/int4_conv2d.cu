@@ -1,7 +1,7 @@
-// The rows of s4xs4_conv2d on CUDA, best first.
+// The kernels of s4xs4_conv2d on CUDA, best first.
 #include "bie/kernels/int4_conv2d.h"
 
-#include "kernels/cuda/halo_rows.cuh"
+#include "kernels/cuda/halo_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -9,7 +9,7 @@ namespace bie::kernels::cuda {
 Conv2dTable s4xs4_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
   constexpr auto maps = has_window_map<Format::wide>;
-  static const Conv2dKernel rows[] = {
+  static const Conv2dKernel best_first[] = {
       {"s4xs4_conv2d_halo_128x128", 80, newest_sm, has_halo<S4, HaloWideTile>, suits_halo<S4, HaloWideTile>,
        run_halo<S4, HaloWideTile, max_k_s4>},
       {"s4xs4_conv2d_halo_128x64", 80, newest_sm, has_halo<S4, HaloTile>, suits_halo<S4, HaloTile>,
@@ -41,8 +41,8 @@ Conv2dTable s4xs4_conv2d_table() {
       {"s4xs4_conv2d_portable", 75, newest_sm, nullptr, nullptr,
        run_conv2d<S4, launch_portable<S4, WindowRows>, max_k_s4>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           max_k_s4,
           conv2d_panel_row<Format::nibbles>,
           conv2d_workspace<Format::wide>,

@@ -1,7 +1,7 @@
-// The rows of s4xs4_gemm on CUDA, best first.
+// The kernels of s4xs4_gemm on CUDA, best first.
 #include "bie/kernels/int4_gemm.h"
 
-#include "kernels/cuda/gemm_rows.cuh"
+#include "kernels/cuda/gemm_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -16,7 +16,7 @@ struct Family<S4Native> : Family<S4> {};
 
 // sm_90 and later emulate the 4-bit form of mma.sync; there 4-bit codes meet as bytes.
 GemmTable s4xs4_gemm_table() {
-  static const GemmKernel rows[] = {
+  static const GemmKernel best_first[] = {
       {"s4xs4_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S4>, little_work, run_gemv<S4, PackedS4>},
       {"s4xs4_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<S4, launch_wgmma<S4, WgmmaWeightThin, MatrixRows>>},
@@ -42,8 +42,8 @@ GemmTable s4xs4_gemm_table() {
       {"s4xs4_gemm_mma_64x64", 80, newest_sm, nullptr, nullptr, run_gemm<S4, launch_mma<S4, SmallTile, MatrixRows>>},
       {"s4xs4_gemm_portable", 75, newest_sm, nullptr, nullptr, run_gemm<S4, launch_portable<S4, MatrixRows>>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           Family<S4>::max_k,
           gemm_panel_row<Format::nibbles>,
           gemm_workspace<Format::wide>,

@@ -1,14 +1,14 @@
-// The rows of s8xs8_conv2d on CUDA, best first.
+// The kernels of s8xs8_conv2d on CUDA, best first.
 #include "bie/kernels/int8_conv2d.h"
 
-#include "kernels/cuda/halo_rows.cuh"
+#include "kernels/cuda/halo_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
 Conv2dTable s8xs8_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaTall, WgmmaMedium, WgmmaLarge>;
   constexpr auto maps = has_window_map<Format::bytes>;
-  static const Conv2dKernel rows[] = {
+  static const Conv2dKernel best_first[] = {
       {"s8xs8_conv2d_halo_128x128", 80, newest_sm, has_halo<S8, HaloWideTile>, suits_halo<S8, HaloWideTile>,
        run_halo<S8, HaloWideTile, max_k_s8>},
       {"s8xs8_conv2d_halo_128x64", 80, newest_sm, has_halo<S8, HaloTile>, suits_halo<S8, HaloTile>,
@@ -32,8 +32,8 @@ Conv2dTable s8xs8_conv2d_table() {
       {"s8xs8_conv2d_portable", 75, newest_sm, nullptr, nullptr,
        run_conv2d<S8, launch_portable<S8, WindowRows>, max_k_s8>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           max_k_s8,
           conv2d_panel_row<Format::bytes>,
           conv2d_workspace<Format::bytes>,

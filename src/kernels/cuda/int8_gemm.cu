@@ -1,7 +1,7 @@
-// The rows of s8xs8_gemm on CUDA, best first.
+// The kernels of s8xs8_gemm on CUDA, best first.
 #include "bie/kernels/int8_gemm.h"
 
-#include "kernels/cuda/gemm_rows.cuh"
+#include "kernels/cuda/gemm_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -13,7 +13,7 @@ struct Family<S8> {
 };
 
 GemmTable s8xs8_gemm_table() {
-  static const GemmKernel rows[] = {
+  static const GemmKernel best_first[] = {
       {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, little_work, run_gemv<S8, void>},
       {"s8xs8_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<S8, launch_wgmma<S8, WgmmaWeightThin, MatrixRows>>},
@@ -33,8 +33,8 @@ GemmTable s8xs8_gemm_table() {
       {"s8xs8_gemm_mma_64x64", 80, newest_sm, nullptr, nullptr, run_gemm<S8, launch_mma<S8, SmallTile, MatrixRows>>},
       {"s8xs8_gemm_portable", 75, newest_sm, nullptr, nullptr, run_gemm<S8, launch_portable<S8, MatrixRows>>},
   };
-  return {rows,
-          static_cast<int>(sizeof rows / sizeof *rows),
+  return {best_first,
+          static_cast<int>(std::size(best_first)),
           Family<S8>::max_k,
           gemm_panel_row<Format::bytes>,
           gemm_workspace<Format::bytes>,

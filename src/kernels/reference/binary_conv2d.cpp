@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const Conv2dKernel b1xb1_conv2d = Conv2d<Binary>::row("b1xb1_conv2d_reference");
+const Conv2dKernel b1xb1_conv2d = Conv2d<Binary>::kernel("b1xb1_conv2d_reference");
 
 }  // namespace bie::kernels::reference

@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const GemmKernel b1xb1_gemm = Gemm<Binary>::row("b1xb1_gemm_reference");
+const GemmKernel b1xb1_gemm = Gemm<Binary>::kernel("b1xb1_gemm_reference");
 
 }  // namespace bie::kernels::reference

@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const Conv2dKernel s4xs4_conv2d = Conv2d<Int4>::row("s4xs4_conv2d_reference");
+const Conv2dKernel s4xs4_conv2d = Conv2d<Int4>::kernel("s4xs4_conv2d_reference");
 
 }  // namespace bie::kernels::reference

@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const GemmKernel s4xs4_gemm = Gemm<Int4>::row("s4xs4_gemm_reference");
+const GemmKernel s4xs4_gemm = Gemm<Int4>::kernel("s4xs4_gemm_reference");
 
 }  // namespace bie::kernels::reference

@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const Conv2dKernel s8xs8_conv2d = Conv2d<Int8>::row("s8xs8_conv2d_reference");
+const Conv2dKernel s8xs8_conv2d = Conv2d<Int8>::kernel("s8xs8_conv2d_reference");
 
 }  // namespace bie::kernels::reference

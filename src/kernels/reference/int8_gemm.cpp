@@ -5,6 +5,6 @@
 
 namespace bie::kernels::reference {
 
-const GemmKernel s8xs8_gemm = Gemm<Int8>::row("s8xs8_gemm_reference");
+const GemmKernel s8xs8_gemm = Gemm<Int8>::kernel("s8xs8_gemm_reference");
 
 }  // namespace bie::kernels::reference

@@ -87,7 +87,7 @@ struct Gemm {
     copy_bytes(weight, packed_bytes(n, k), packed);
   }
 
-  static constexpr GemmKernel row(const char* name) {
+  static constexpr GemmKernel kernel(const char* name) {
     return {name, Isa::reference, nullptr, packed_bytes, prepack, run};
   }
 };
@@ -135,7 +135,7 @@ struct Conv2d {
     copy_bytes(weight, packed_bytes(s), packed);
   }
 
-  static constexpr Conv2dKernel row(const char* name) {
+  static constexpr Conv2dKernel kernel(const char* name) {
     return {name, Isa::reference, nullptr, packed_bytes, prepack, run};
   }
 };

@@ -1,4 +1,4 @@
-// What the reference rows share: scalar readers of every layout. Never optimised.
+// What the reference kernels share: scalar readers of every layout. Never optimised.
 #pragma once
 
 #include <cmath>

@@ -2,25 +2,20 @@
 
 #include <c10/util/Exception.h>
 
-#include "ops/backend/cpu/backend.h"
-#if BIE_WITH_CUDA
-#include "ops/backend/cuda/backend.h"
-#endif
+#define BIE_CALL(Interface, name) name(),
 
 namespace bie::ops {
 namespace {
 
 Backend cpu_backend() {
   using namespace cpu;
-  return {block_tails(), conv_grads(), diode_mix(),  embeddings(), gradients(),  input_gradients(),
-          packing(),     products(),   quantizers(), tuning(),     weight_only()};
+  return {BIE_BACKEND_INTERFACES(BIE_CALL)};
 }
 
 #if BIE_WITH_CUDA
 Backend cuda_backend() {
   using namespace cuda;
-  return {block_tails(), conv_grads(), diode_mix(),  embeddings(), gradients(),  input_gradients(),
-          packing(),     products(),   quantizers(), tuning(),     weight_only()};
+  return {BIE_BACKEND_INTERFACES(BIE_CALL)};
 }
 #endif
 

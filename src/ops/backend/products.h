@@ -51,8 +51,8 @@ class OutputGrad {
 
 class Products {
  public:
-  /// acc or y of shape [m, n] written into `out`. Panels bring their own row on the CPU; on CUDA all rows read the
-  /// same.
+  /// acc or y of shape [m, n] written into `out`. Panels bring their own kernel on the CPU; on CUDA all kernels read
+  /// the same.
   virtual void gemm(const char* op, kernels::Dtype code, const kernels::GemmShape& shape, const Rows& x,
                     kernels::Dtype dtype, const Quantiser& q, const Weight& weight, const at::Tensor& out,
                     std::int64_t kernel_id) const = 0;

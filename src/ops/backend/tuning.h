@@ -9,12 +9,12 @@ namespace bie::ops {
 
 class Tuning {
  public:
-  /// A row of a table.
+  /// A kernel of a table.
   struct Choice {
     const char* name;
     std::int64_t kernel_id;  ///< for BITorch Engine's API
   };
-  /// Times the rows that fit, about 0.1 s at most, and remembers the fastest.
+  /// Times the kernels that fit, about 0.1 s at most, and remembers the fastest.
   virtual Choice tune(const char* op, kernels::Dtype code, const kernels::GemmShape& shape,
                       at::Device device) const = 0;
 

@@ -56,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor> float_conv_grads(const at::Tensor& g, const a
                                                     bool want_weight);
 
 /// A filter [out_c, in_c/groups, kh, kw] of floats or codes as one of a single group: zeros between the groups. For the
-/// rows of CUDA, whose windows read all channels of a pixel.
+/// kernels of CUDA, whose windows read all channels of a pixel.
 at::Tensor one_group(const at::Tensor& filter, std::int64_t groups);
 
 }  // namespace bie::ops

@@ -1,5 +1,4 @@
-// Embeddings of low-bit rows: lookups, the gradients of the rows that were used, and DiodeMix's step on them
-// (docs/spec/embedding.md, docs/spec/optimizer.md#binary-embeddings).
+// Embeddings of low-bit rows: lookups and the gradients of the rows that were used (docs/spec/embedding.md).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_unique2.h>
@@ -15,6 +14,7 @@
 #include "ops/backend/backend.h"
 #include "ops/backend/embeddings.h"
 #include "ops/dispatcher.h"
+#include "ops/embedding/table.h"
 #include "ops/layer/autograd.h"
 #include "ops/registration.h"
 #include "ops/weight_only/words.h"
@@ -30,16 +30,6 @@ void check_indices(const char* op, const at::Tensor& indices) {
   TORCH_CHECK_TYPE(type == at::kInt || type == at::kLong, op, ": indices are ", type, ", int32 or int64 is wanted");
 }
 
-/// int64 [count], in range; on CUDA the lookup itself stops the program where one is not.
-at::Tensor flat_indices(const char* op, const at::Tensor& indices, std::int64_t rows) {
-  const at::Tensor flat = indices.reshape({-1}).to(at::kLong).contiguous();
-  if (!flat.is_cpu() || flat.numel() == 0) return flat;
-  const std::int64_t least = flat.min().item<std::int64_t>(), most = flat.max().item<std::int64_t>();
-  TORCH_CHECK_VALUE(least >= 0 && most < rows, op, ": an index is ", least < 0 ? least : most, ", the table has ", rows,
-                    " rows");
-  return flat;
-}
-
 /// The padding row counted from 0, or -1 where there is none.
 std::int64_t padding_of(const char* op, OptInt padding_idx, std::int64_t rows) {
   if (!padding_idx) return -1;
@@ -50,16 +40,6 @@ std::int64_t padding_of(const char* op, OptInt padding_idx, std::int64_t rows) {
 
 void check_output_dtype(const char* op, at::ScalarType dtype) {
   TORCH_CHECK_TYPE(is_float_type(dtype), op, ": dtype is ", dtype, ", float32, bfloat16 or float16 is wanted");
-}
-
-/// Packed signs of `dim` elements, or bools.
-void check_table(const char* op, const at::Tensor& weight, std::int64_t dim) {
-  const bool is_packed = weight.scalar_type() == at::kByte;
-  TORCH_CHECK_TYPE(is_packed || weight.scalar_type() == at::kBool, op, ": the weight is ", weight.scalar_type(),
-                   ", uint8 or bool is wanted");
-  TORCH_CHECK_VALUE(dim >= 1 && weight.dim() == 2 && weight.sym_size(1) == (is_packed ? (dim + 7) / 8 : dim), op,
-                    ": the weight is ", weight.sym_sizes(), ", embedding_dim = ", dim, " wants [rows, ",
-                    is_packed ? (dim + 7) / 8 : dim, "]");
 }
 
 c10::SymDimVector with_last(const at::Tensor& indices, std::int64_t dim, std::size_t dropped = 0) {
@@ -314,43 +294,32 @@ at::Tensor coded_autograd(const at::Tensor& indices, const at::Tensor& qweight, 
   });
 }
 
-// diode_mix_embedding_
-
-void step_real(const at::Tensor& weight, const at::Tensor& rows, const at::Tensor& votes, const at::Tensor& moment,
-               std::int64_t dim, std::int64_t step, double lr, double beta2, std::int64_t seed, std::int64_t stream) {
-  const char* op = "diode_mix_embedding_";
-  check_table(op, weight, dim);
-  TORCH_CHECK_TYPE(rows.scalar_type() == at::kLong, op, ": rows are ", rows.scalar_type(), ", int64 is wanted");
-  TORCH_CHECK_VALUE(rows.dim() == 1, op, ": rows are ", rows.sizes(), ", one axis is wanted");
-  const bool packed_votes = votes.scalar_type() == at::kByte;
-  if (!packed_votes) check_float(op, "votes", votes);
-  TORCH_CHECK_VALUE(
-      votes.dim() == 2 && votes.size(0) == rows.numel() && votes.size(1) == (packed_votes ? (dim + 7) / 8 : dim), op,
-      ": votes are ", votes.sizes(), ", [", rows.numel(), ", ", packed_votes ? (dim + 7) / 8 : dim, "] is wanted");
-  TORCH_CHECK_TYPE(moment.scalar_type() == at::kFloat || moment.scalar_type() == at::kBFloat16, op, ": exp_avg_s is ",
-                   moment.scalar_type(), ", float32 or bfloat16 is wanted");
-  TORCH_CHECK_VALUE(moment.dim() == 2 && moment.size(0) == weight.size(0) && moment.size(1) >= dim, op,
-                    ": exp_avg_s is ", moment.sizes(), ", [", weight.size(0), ", ", dim, "] is wanted");
-  TORCH_CHECK_VALUE(weight.is_contiguous() && moment.is_contiguous(), op, ": the weight and exp_avg_s are to be dense");
-  check_one_device(op, {weight, rows, votes, moment});
-  const at::Tensor used = flat_indices(op, rows, weight.size(0));
-  if (used.is_cpu())
-    TORCH_CHECK_VALUE(std::get<0>(at::_unique2(used)).numel() == used.numel(), op, ": a row is named twice");
-  const at::Tensor values = packed_votes ? unpack_signs(votes, dim) : votes;
-  backend_of(op, weight)
-      .embeddings.step(op, weight, used, values.to(at::kFloat).contiguous(), moment,
-                       {step, lr, 0, beta2, 0, 0, false, seed, stream});
-  bump_version(weight);
-  bump_version(moment);
-}
-
-void step_meta(const at::Tensor& weight, const at::Tensor&, const at::Tensor&, const at::Tensor& moment, std::int64_t,
-               std::int64_t, double, double, std::int64_t, std::int64_t) {
-  check_meta("diode_mix_embedding_", "the weight", weight);
-  check_meta("diode_mix_embedding_", "exp_avg_s", moment);
-}
-
 }  // namespace
+
+at::Tensor flat_indices(const char* op, const at::Tensor& indices, std::int64_t rows) {
+  const at::Tensor flat = indices.reshape({-1}).to(at::kLong).contiguous();
+  if (!flat.is_cpu() || flat.numel() == 0) return flat;
+  const std::int64_t least = flat.min().item<std::int64_t>(), most = flat.max().item<std::int64_t>();
+  TORCH_CHECK_VALUE(least >= 0 && most < rows, op, ": an index is ", least < 0 ? least : most, ", the table has ", rows,
+                    " rows");
+  return flat;
+}
+
+void check_table(const char* op, const at::Tensor& weight, std::int64_t dim) {
+  const bool is_packed = weight.scalar_type() == at::kByte;
+  TORCH_CHECK_TYPE(is_packed || weight.scalar_type() == at::kBool, op, ": the weight is ", weight.scalar_type(),
+                   ", uint8 or bool is wanted");
+  TORCH_CHECK_VALUE(dim >= 1 && weight.dim() == 2 && weight.sym_size(1) == (is_packed ? (dim + 7) / 8 : dim), op,
+                    ": the weight is ", weight.sym_sizes(), ", embedding_dim = ", dim, " wants [rows, ",
+                    is_packed ? (dim + 7) / 8 : dim, "]");
+}
+
+at::Tensor weight_only_embedding(const at::Tensor& indices, const CodedWeightTensors& table, std::int64_t embedding_dim,
+                                 at::ScalarType dtype, const EmbeddingOptions& o) {
+  static const auto op = find_op<CodedSignature>("bie::weight_only_embedding");
+  return op.call(indices, table.qweight, table.scales, none_if_undefined(table.zeros), table.bits, embedding_dim,
+                 table.group_size, o.padding_idx, dtype, none_if_undefined(o.anchor));
+}
 
 at::Tensor binary_embedding(const at::Tensor& indices, const at::Tensor& weight, const at::Tensor& scale,
                             std::int64_t embedding_dim, at::ScalarType dtype, const EmbeddingOptions& o) {
@@ -364,14 +333,6 @@ at::Tensor binary_embedding_bag(const at::Tensor& indices, const at::Tensor& wei
   return op.call(indices, weight, embedding_dim, o.padding_idx, none_if_undefined(o.anchor));
 }
 
-void diode_mix_embedding_(const at::Tensor& weight, const at::Tensor& rows, const at::Tensor& votes,
-                          const at::Tensor& exp_avg_s, std::int64_t embedding_dim, const DiodeMixStep& o) {
-  static const auto op =
-      find_op<void(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, std::int64_t,
-                   std::int64_t, double, double, std::int64_t, std::int64_t)>("bie::diode_mix_embedding_");
-  op.call(weight, rows, votes, exp_avg_s, embedding_dim, o.step, o.lr, o.beta2, o.seed, o.stream);
-}
-
 }  // namespace bie::ops
 
 BIE_OPERATORS(m) {
@@ -379,7 +340,6 @@ BIE_OPERATORS(m) {
   m.impl("binary_embedding", binary_embedding_real);
   m.impl("binary_embedding_bag", bag_real);
   m.impl("weight_only_embedding", coded_real);
-  m.impl("diode_mix_embedding_", step_real);
 }
 
 TORCH_LIBRARY_IMPL(bie, Meta, m) {
@@ -387,7 +347,6 @@ TORCH_LIBRARY_IMPL(bie, Meta, m) {
   m.impl("binary_embedding", binary_embedding_meta);
   m.impl("binary_embedding_bag", bag_meta);
   m.impl("weight_only_embedding", coded_meta);
-  m.impl("diode_mix_embedding_", step_meta);
 }
 
 TORCH_LIBRARY_IMPL(bie, Autograd, m) {

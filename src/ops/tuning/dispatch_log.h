@@ -1,4 +1,4 @@
-// BIE_LOG=dispatch: which row of a CPU table an operator runs, and why none of those before it.
+// BIE_LOG=dispatch: which kernel of a CPU table an operator runs, and why none of those before it.
 #pragma once
 
 #include <c10/util/StringUtil.h>
@@ -20,16 +20,16 @@ std::string text_of(const kernels::GemmShape& shape);
 std::string text_of(const kernels::Conv2dShape& shape);
 
 /// `how` says who chose: the table, a kernel_id or the panels.
-template <class Row, class Shape>
-void log_dispatch(const char* op, const kernels::Table<Row>& table, const Row& chosen, const Shape& shape,
+template <class Kernel, class Shape>
+void log_dispatch(const char* op, const kernels::Table<Kernel>& table, const Kernel& chosen, const Shape& shape,
                   const char* how) {
   if (!logs_dispatch()) return;
   std::string line = c10::str("bie: ", op, " ", text_of(shape), ": ", chosen.name, " (", how, ")");
-  for (const Row& row : table) {
-    if (&row == &chosen) break;
-    const char* reason = kernels::why_not(row.isa);
-    if (reason == nullptr && row.accepts != nullptr && !row.accepts(shape)) reason = "does not take this shape";
-    line += c10::str("; ", row.name, ": ", reason == nullptr ? "not asked for" : reason);
+  for (const Kernel& kernel : table) {
+    if (&kernel == &chosen) break;
+    const char* reason = kernels::why_not(kernel.isa);
+    if (reason == nullptr && kernel.accepts != nullptr && !kernel.accepts(shape)) reason = "does not take this shape";
+    line += c10::str("; ", kernel.name, ": ", reason == nullptr ? "not asked for" : reason);
   }
   log_once(line);
 }

@@ -111,14 +111,14 @@ bool any_remembered() {
   return !memory().all().empty();
 }
 
-std::string remembered_row(const TuningKey& key) {
+std::string remembered_kernel(const TuningKey& key) {
   const std::lock_guard<std::mutex> lock(memory().mutex);
   const Choices& choices = memory().all();
   const auto found = choices.find(text_of(key));
   return found == choices.end() ? "" : found->second;
 }
 
-void remember_row(const TuningKey& key, const std::string& row) {
+void remember_kernel(const TuningKey& key, const std::string& row) {
   const std::string text = text_of(key);
   const std::lock_guard<std::mutex> lock(memory().mutex);
   memory().all()[text] = row;

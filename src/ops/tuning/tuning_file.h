@@ -1,7 +1,7 @@
-// Which row of a table was found fastest: measured once, remembered for later processes.
+// Which kernel of a table was found fastest: measured once, remembered for later processes.
 //
 // The file gemm_tuning.tsv lies in $BIE_CACHE_DIR, else $XDG_CACHE_HOME/bie, else $HOME/.cache/bie. A line is a
-// processor's name, its architecture and driver, this library's version, table, m, n, k and the row's name. It is
+// processor's name, its architecture and driver, this library's version, table, m, n, k and the kernel's name. It is
 // replaced in one step under a lock, so two writers lose nothing; a damaged file is ignored with one warning.
 #pragma once
 
@@ -23,9 +23,9 @@ struct TuningKey {
 bool any_remembered();
 
 /// The row's name, or "".
-std::string remembered_row(const TuningKey& key);
+std::string remembered_kernel(const TuningKey& key);
 
 /// For this process and for later ones; a warning, once, where the file cannot be written.
-void remember_row(const TuningKey& key, const std::string& row);
+void remember_kernel(const TuningKey& key, const std::string& row);
 
 }  // namespace bie::ops

@@ -26,9 +26,6 @@ void check_bits(const char* op, std::int64_t bits) {
 
 bool is_float(const at::Tensor& tensor) { return at::isFloatingType(tensor.scalar_type()); }
 
-/// "int8", as Python calls it.
-std::string dtype_name(at::ScalarType type) { return c10::getDtypeNames(type).first; }
-
 at::ScalarType packed_type(std::int64_t bits) { return bits == 1 ? at::kByte : at::kChar; }
 
 /// Bytes of a packed row of k elements.
@@ -110,14 +107,6 @@ Pair split(const at::Tensor& weight) {
   return {w / scales.to(w.scalar_type()).view(along), scales};
 }
 
-/// One pass over a tensor on the CPU.
-bool all_finite(const at::Tensor& tensor) {
-  if (tensor.is_meta() || tensor.numel() == 0) return true;
-  if (!tensor.is_cpu()) return at::isfinite(tensor).all().item<bool>();
-  const auto [least, most] = at::aminmax(tensor);  // both NaN where one element is
-  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
-}
-
 void check_finite(const at::Tensor& tensor, at::ScalarType dtype, std::string_view name) {
   TORCH_CHECK_VALUE(all_finite(tensor.to(dtype)), name, " holds NaN or infinity in ", dtype_name(dtype));
 }
@@ -136,10 +125,12 @@ void weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int64_t b
   }
 }
 
-void vector_entry(const at::Tensor& entry, std::int64_t size, at::ScalarType dtype, std::string_view name) {
-  TORCH_CHECK_VALUE(entry.dim() == 1 && entry.size(0) == size && is_float(entry), name, " is ", entry.sizes(), " of ",
-                    dtype_name(entry.scalar_type()), ", [", size, "] of a floating-point dtype is wanted");
-  check_finite(entry, dtype, name);
+void plain_entry(const at::Tensor& entry, at::IntArrayRef shape, at::ScalarType dtype, std::string_view name) {
+  const bool floats = at::isFloatingType(dtype);
+  TORCH_CHECK_VALUE(entry.sizes() == shape && (floats ? is_float(entry) : entry.scalar_type() == dtype), name, " is ",
+                    entry.sizes(), " of ", dtype_name(entry.scalar_type()), ", ", shape, " of ",
+                    floats ? "a floating-point dtype" : dtype_name(dtype), " is wanted");
+  if (floats) check_finite(entry, dtype, name);
 }
 
 at::Tensor scale_entry(const at::Tensor& entry, std::optional<double> least, std::string_view name) {
@@ -154,6 +145,15 @@ at::Tensor scale_entry(const at::Tensor& entry, std::optional<double> least, std
 }
 
 }  // namespace
+
+std::string dtype_name(at::ScalarType type) { return c10::getDtypeNames(type).first; }
+
+bool all_finite(const at::Tensor& tensor) {
+  if (tensor.is_meta() || tensor.numel() == 0) return true;
+  if (!tensor.is_cpu()) return at::isfinite(tensor).all().item<bool>();
+  const auto [least, most] = at::aminmax(tensor.detach());  // both NaN where one element is
+  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
+}
 
 at::Tensor weight_scale(const at::Tensor& weight, std::int64_t bits, double eps) {
   return weight_scale_of(weight, bits, eps);
@@ -183,8 +183,8 @@ void check_weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int
   weight_entry(entry, shape, bits, dtype, name);
 }
 
-void check_vector_entry(const at::Tensor& entry, std::int64_t size, at::ScalarType dtype, std::string_view name) {
-  vector_entry(entry, size, dtype, name);
+void check_entry(const at::Tensor& entry, at::IntArrayRef shape, at::ScalarType dtype, std::string_view name) {
+  plain_entry(entry, shape, dtype, name);
 }
 
 at::Tensor check_scale_entry(const at::Tensor& entry, std::optional<double> least, std::string_view name) {
@@ -202,6 +202,6 @@ TORCH_LIBRARY_IMPL(bie, CompositeImplicitAutograd, m) {
   m.impl("read_packed_weight", bie::ops::read_packed);
   m.impl("split_channels", bie::ops::split);
   m.impl("check_weight_entry", bie::ops::weight_entry);
-  m.impl("check_vector_entry", bie::ops::vector_entry);
+  m.impl("check_entry", bie::ops::plain_entry);
   m.impl("check_scale_entry", bie::ops::scale_entry);
 }

@@ -1,4 +1,4 @@
-// The choice of a row is a pure function of shape and GPU: pretended GPUs, no device.
+// The choice of a kernel is a pure function of shape and GPU: pretended GPUs, no device.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -96,7 +96,7 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
 
 template <class Table>
 void expect_sound(const Table& table, std::set<std::string>* names) {
-  for (const auto& row : table) EXPECT_TRUE(names->insert(row.name).second) << row.name << " stands twice";
+  for (const auto& kernel : table) EXPECT_TRUE(names->insert(kernel.name).second) << kernel.name << " stands twice";
   const auto& last = table.back();
   EXPECT_EQ(last.min_sm, 75);
   EXPECT_GE(last.max_sm, 120);

@@ -1,4 +1,4 @@
-// Every row of the CUDA convolution tables computes the formula, in both layouts.
+// Every kernel of the CUDA convolution tables computes the formula, in both layouts.
 #include "bie/kernels/cuda/conv2d.h"
 
 #include <cmath>
@@ -37,14 +37,14 @@ std::vector<unsigned char> expected_bytes(const Conv2dProblem& p, const std::vec
   return expected;
 }
 
-/// Whether the row computes the shape on this GPU, be it by emulation.
-bool computes(const cuda::Conv2dKernel& row, const Conv2dShape& shape) {
-  return row.min_sm <= this_gpu().sm && (row.accepts == nullptr || row.accepts(shape));
+/// Whether the kernel computes the shape on this GPU, be it by emulation.
+bool computes(const cuda::Conv2dKernel& kernel, const Conv2dShape& shape) {
+  return kernel.min_sm <= this_gpu().sm && (kernel.accepts == nullptr || kernel.accepts(shape));
 }
 
-/// `chosen` < 0: every row.
-void expect_rows(const CudaWidth& width, const Conv2dProblem& p, const std::vector<std::int32_t>& sums,
-                 int chosen = -1) {
+/// `chosen` < 0: every kernel.
+void expect_kernels(const CudaWidth& width, const Conv2dProblem& p, const std::vector<std::int32_t>& sums,
+                    int chosen = -1) {
   const Conv2dShape& s = p.c.shape;
   const cuda::Conv2dTable table = width.table();
   const DeviceBytes x(p.x), weight(p.weight), bias(p.bias);
@@ -56,12 +56,12 @@ void expect_rows(const CudaWidth& width, const Conv2dProblem& p, const std::vect
             Status::ok);
   const std::vector<unsigned char> expected = expected_bytes(p, sums);
   for (int i = 0; i < table.count; ++i) {
-    const cuda::Conv2dKernel& row = table.rows[i];
-    if ((chosen >= 0 && i != chosen) || !computes(row, s)) continue;
-    SCOPED_TRACE(row.name);
+    const cuda::Conv2dKernel& kernel = table.best_first[i];
+    if ((chosen >= 0 && i != chosen) || !computes(kernel, s)) continue;
+    SCOPED_TRACE(kernel.name);
     GuardedBytes y(expected.size());
     run_guarded(&y, expected.size(), [&](void* data) {
-      const Status status = row.run(
+      const Status status = kernel.run(
           s,
           {x.get(), p.c.in, p.c.in_layout, p.c.with_bias ? bias.as<float>() : nullptr, {scales.as<float>(), 0}, 1e-30f},
           {panels.get()}, {data, p.c.out, p.c.out_layout, {scales.as<float>() + 1, 0}, {nullptr, 1}}, workspace.get(),
@@ -86,7 +86,7 @@ class CudaConv2d : public testing::TestWithParam<CudaWidth> {
   }
   void expect_drawn(const Conv2dShape& shape, ReplayableRng& rng, int chosen = -1) const {
     const Conv2dProblem p = random_conv2d(GetParam().host, drawn_case(shape, rng), rng);
-    expect_rows(GetParam(), p, expected_sums(p), chosen);
+    expect_kernels(GetParam(), p, expected_sums(p), chosen);
   }
 };
 
@@ -111,7 +111,7 @@ TEST_P(CudaConv2d, EveryMixOfDtypesLayoutsAndBias) {
             const Conv2dShape shape = {2, 7, 5, 6, 19, 3, 2, 1, 2, 1, 1};
             const Conv2dProblem p =
                 random_conv2d(GetParam().host, {shape, in, out, in_layout, out_layout, with_bias}, rng);
-            expect_rows(GetParam(), p, expected_sums(p));
+            expect_kernels(GetParam(), p, expected_sums(p));
             if (HasFailure()) return;
           }
 }
@@ -162,9 +162,9 @@ TEST_P(CudaConv2d, ManyRandomShapes) {
     s.dil_h = rng.between(1, 3), s.dil_w = rng.between(1, 3);
     if (s.batch * s.out_h() * s.out_w() * s.out_c * s.depth() > 200000) continue;
     const cuda::Conv2dTable table = GetParam().table();
-    const int row = static_cast<int>(rng.between(0, table.count - 1));
-    if (!computes(table.rows[row], s)) continue;
-    expect_drawn(s, rng, row);
+    const int number = static_cast<int>(rng.between(0, table.count - 1));
+    if (!computes(table.best_first[number], s)) continue;
+    expect_drawn(s, rng, number);
     if (HasFailure()) return;
     ++done;
   }
@@ -213,7 +213,7 @@ TEST_P(CudaConv2d, HalvesWithAndWithoutABias) {
         const Conv2dShape shape = {3, in_c, 11, 13, 72, 3, 3, 1, 2, 1, 1};
         const Conv2dProblem p =
             random_conv2d(GetParam().host, {shape, dtype, dtype, ImageLayout::nhwc, ImageLayout::nhwc, with_bias}, rng);
-        expect_rows(GetParam(), p, expected_sums(p));
+        expect_kernels(GetParam(), p, expected_sums(p));
         if (HasFailure()) return;
       }
 }
@@ -234,7 +234,7 @@ TEST_P(CudaConv2d, HalvesInPlanes) {
       for (const bool with_bias : {false, true}) {
         const Conv2dProblem p =
             random_conv2d(GetParam().host, {shape, dtype, dtype, ImageLayout::nchw, ImageLayout::nchw, with_bias}, rng);
-        expect_rows(GetParam(), p, expected_sums(p));
+        expect_kernels(GetParam(), p, expected_sums(p));
         if (HasFailure()) return;
       }
 }
@@ -247,7 +247,7 @@ TEST_P(CudaConv2d, BiasTooLargeForATable) {
     const Conv2dShape shape = {2, 48, 6, 8, 64, 3, 3, 1, 1, 1, 1};
     Conv2dProblem p = random_conv2d(GetParam().host, {shape, Dtype::bf16, Dtype::bf16, layout, layout, true}, rng);
     for (std::size_t c = 0; c < p.bias.size(); c += 3) p.bias[c] = c % 2 == 0 ? 0x1p101f : -0x1p101f;
-    expect_rows(GetParam(), p, expected_sums(p));
+    expect_kernels(GetParam(), p, expected_sums(p));
   }
 }
 
@@ -262,29 +262,29 @@ TEST_P(CudaConv2d, NanMakesEveryResultNan) {
     const DeviceBytes x(p.x), panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
     const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
     cudaMemset(panels.get(), 0, static_cast<std::size_t>(s.out_c * table.panel_row(s)));
-    for (const cuda::Conv2dKernel& row : table) {
-      if (!computes(row, s)) continue;
+    for (const cuda::Conv2dKernel& kernel : table) {
+      if (!computes(kernel, s)) continue;
       const DeviceBytes y(static_cast<std::size_t>(2 * p.out_elements()));
-      ASSERT_EQ(row.run(s, {x.get(), Dtype::f16, layout, nullptr, {nullptr, 1}, 1}, {panels.get()},
-                        {y.get(), Dtype::f16, layout, {nullptr, 1}, {nullptr, 1}}, workspace.get(), default_queue),
+      ASSERT_EQ(kernel.run(s, {x.get(), Dtype::f16, layout, nullptr, {nullptr, 1}, 1}, {panels.get()},
+                           {y.get(), Dtype::f16, layout, {nullptr, 1}, {nullptr, 1}}, workspace.get(), default_queue),
                 Status::ok);
-      for (const std::uint16_t half : y.values<std::uint16_t>()) ASSERT_GT(half & 0x7fff, 0x7c00) << row.name;
+      for (const std::uint16_t half : y.values<std::uint16_t>()) ASSERT_GT(half & 0x7fff, 0x7c00) << kernel.name;
     }
   }
 }
 
 TEST_P(CudaConv2d, RefusesWhatTheContractRefuses) {
   const cuda::Conv2dTable table = GetParam().table();
-  for (const cuda::Conv2dKernel& row : table) {
+  for (const cuda::Conv2dKernel& kernel : table) {
     const auto run = [&](const Conv2dShape& s, Dtype in) {
-      return row.run(s, {nullptr, in, ImageLayout::nchw, nullptr, {nullptr, 1}, 1}, {nullptr},
-                     {nullptr, Dtype::f32, ImageLayout::nchw, {}, {}}, nullptr, default_queue);
+      return kernel.run(s, {nullptr, in, ImageLayout::nchw, nullptr, {nullptr, 1}, 1}, {nullptr},
+                        {nullptr, Dtype::f32, ImageLayout::nchw, {}, {}}, nullptr, default_queue);
     };
-    EXPECT_EQ(run({1, 1, 1, 1, 1, 0, 1}, Dtype::f32), Status::bad_shape) << row.name;
-    EXPECT_EQ(run({1, table.max_k + 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::too_deep) << row.name;
-    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1}, Dtype::bits), Status::bad_dtype) << row.name;
-    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1, INT32_MAX}, Dtype::f32), Status::bad_shape) << row.name;
-    EXPECT_EQ(run({0, 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::ok) << row.name;
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 0, 1}, Dtype::f32), Status::bad_shape) << kernel.name;
+    EXPECT_EQ(run({1, table.max_k + 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::too_deep) << kernel.name;
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1}, Dtype::bits), Status::bad_dtype) << kernel.name;
+    EXPECT_EQ(run({1, 1, 1, 1, 1, 1, 1, INT32_MAX}, Dtype::f32), Status::bad_shape) << kernel.name;
+    EXPECT_EQ(run({0, 1, 1, 1, 1, 1, 1}, Dtype::f32), Status::ok) << kernel.name;
   }
 }
 

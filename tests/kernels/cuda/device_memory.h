@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bie/kernels/cuda/device.h"
-#include "tests/kernels/every_row.h"
+#include "tests/kernels/every_kernel.h"
 
 namespace bie::kernels::test {
 

@@ -1,4 +1,5 @@
-// Every row of the CUDA GEMM tables computes the formula. Rows above their max_sm are emulated there, slow and right.
+// Every kernel of the CUDA GEMM tables computes the formula. Kernels above their max_sm are emulated there, slow and
+// right.
 #include "bie/kernels/cuda/gemm.h"
 
 #include <cmath>
@@ -57,31 +58,31 @@ struct OnDevice {
   }
 };
 
-/// Whether the row computes the shape on this GPU, be it by emulation.
-bool computes(const cuda::GemmKernel& row, const GemmShape& shape) {
-  return row.min_sm <= this_gpu().sm && (row.accepts == nullptr || row.accepts(shape));
+/// Whether the kernel computes the shape on this GPU, be it by emulation.
+bool computes(const cuda::GemmKernel& kernel, const GemmShape& shape) {
+  return kernel.min_sm <= this_gpu().sm && (kernel.accepts == nullptr || kernel.accepts(shape));
 }
 
-void expect_row(const cuda::GemmKernel& row, const OnDevice& device, const std::vector<std::int32_t>& sums) {
+void expect_kernel(const cuda::GemmKernel& kernel, const OnDevice& device, const std::vector<std::int32_t>& sums) {
   const GemmProblem& p = device.p;
   const GemmShape& shape = p.c.shape;
-  SCOPED_TRACE(row.name);
+  SCOPED_TRACE(kernel.name);
   const std::vector<unsigned char> expected = expected_bytes(p, sums);
   GuardedBytes y(p.y_bytes());
   run_guarded(&y, p.y_bytes(), [&](void* data) {
-    const Status status = row.run(shape, device.rows(), {device.panels.get()}, device.output(data),
-                                  device.workspace.get(), default_queue);
+    const Status status = kernel.run(shape, device.rows(), {device.panels.get()}, device.output(data),
+                                     device.workspace.get(), default_queue);
     ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
   });
   ASSERT_TRUE(same_bytes(expected, y)) << p.c << ", step " << p.step << ", scale " << p.scale;
 }
 
-void expect_every_row(const CudaWidth& width, const GemmProblem& p) {
+void expect_every_kernel(const CudaWidth& width, const GemmProblem& p) {
   const std::vector<std::int32_t> sums = expected_sums(p);
   const OnDevice device(p, width.table());
   ASSERT_EQ(device.prepack(), Status::ok);
-  for (const cuda::GemmKernel& row : device.table)
-    if (computes(row, p.c.shape)) expect_row(row, device, sums);
+  for (const cuda::GemmKernel& kernel : device.table)
+    if (computes(kernel, p.c.shape)) expect_kernel(kernel, device, sums);
 }
 
 class CudaGemm : public testing::TestWithParam<CudaWidth> {
@@ -95,7 +96,7 @@ class CudaGemm : public testing::TestWithParam<CudaWidth> {
             rng.one_of({0, 1, 7})};
   }
   void expect_drawn(const GemmShape& shape, ReplayableRng& rng) const {
-    expect_every_row(GetParam(), random_gemm(GetParam().host, drawn_case(shape, rng), rng));
+    expect_every_kernel(GetParam(), random_gemm(GetParam().host, drawn_case(shape, rng), rng));
   }
 };
 
@@ -118,7 +119,7 @@ TEST_P(CudaGemm, EveryMixOfDtypesBiasAndStrides) {
       for (const bool with_bias : {false, true})
         for (const std::int64_t gap : {0, 3})
           for (const GemmShape& shape : {GemmShape{7, 77, 83}, GemmShape{2, 9, 21}}) {
-            expect_every_row(GetParam(), random_gemm(GetParam().host, {shape, in, out, with_bias, gap, gap}, rng));
+            expect_every_kernel(GetParam(), random_gemm(GetParam().host, {shape, in, out, with_bias, gap, gap}, rng));
             if (HasFailure()) return;
           }
 }
@@ -133,7 +134,7 @@ TEST_P(CudaGemm, ShapesBeyondATileInEachDirection) {
   }
 }
 
-// Drawn with a row each that computes it; the slow formula sets the sizes. BIE_TEST_SHAPES asks for another number.
+// Drawn with a kernel each that computes it; the slow formula sets the sizes. BIE_TEST_SHAPES asks for another number.
 TEST_P(CudaGemm, ManyRandomShapes) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
@@ -144,12 +145,12 @@ TEST_P(CudaGemm, ManyRandomShapes) {
   const cuda::GemmTable table = GetParam().table();
   for (int done = 0; done < wanted;) {
     const GemmShape shape = {rng.one_of(sizes), rng.one_of(sizes), rng.one_of(sizes) * rng.one_of({1, 1, 1, 4})};
-    const cuda::GemmKernel& row = table.rows[rng.between(0, table.count - 1)];
-    if (shape.m * shape.n * shape.k > 200000 || !computes(row, shape)) continue;
+    const cuda::GemmKernel& kernel = table.best_first[rng.between(0, table.count - 1)];
+    if (shape.m * shape.n * shape.k > 200000 || !computes(kernel, shape)) continue;
     const GemmProblem p = random_gemm(GetParam().host, drawn_case(shape, rng), rng);
     const OnDevice device(p, table);
     ASSERT_EQ(device.prepack(), Status::ok);
-    expect_row(row, device, expected_sums(p));
+    expect_kernel(kernel, device, expected_sums(p));
     if (HasFailure()) return;
     ++done;
   }
@@ -175,7 +176,7 @@ TEST_P(CudaGemm, FloatWeightsBecomePanels) {
       ASSERT_EQ(device.table.prepack({weight.get(), dtype, source.x_stride(), nullptr, {step.as<float>(), 0}, 1e-30f},
                                      23, k, device.panels.get(), nullptr, &flag_count, default_queue),
                 Status::ok);
-      expect_row(device.table.back(), device, expected_sums(p));
+      expect_kernel(device.table.back(), device, expected_sums(p));
       if (HasFailure()) return;
     }
 }
@@ -189,13 +190,13 @@ TEST_P(CudaGemm, NanAndInfinityMakeEveryResultNan) {
       write_float(p.x.data() + (m - 1) * p.x_stride(), Dtype::f32, 89, bad);
       const OnDevice device(p, GetParam().table());
       ASSERT_EQ(device.prepack(), Status::ok);
-      for (const cuda::GemmKernel& row : device.table) {
-        if (!computes(row, p.c.shape)) continue;
+      for (const cuda::GemmKernel& kernel : device.table) {
+        if (!computes(kernel, p.c.shape)) continue;
         const DeviceBytes y(p.y_bytes());
-        ASSERT_EQ(row.run(p.c.shape, device.rows(), {device.panels.get()}, device.output(y.get()),
-                          device.workspace.get(), default_queue),
+        ASSERT_EQ(kernel.run(p.c.shape, device.rows(), {device.panels.get()}, device.output(y.get()),
+                             device.workspace.get(), default_queue),
                   Status::ok);
-        for (const float value : y.values<float>()) ASSERT_TRUE(std::isnan(value)) << row.name;
+        for (const float value : y.values<float>()) ASSERT_TRUE(std::isnan(value)) << kernel.name;
       }
     }
 }
@@ -214,13 +215,13 @@ TEST_P(CudaGemm, NanInAFloatWeightMakesEveryResultNan) {
     ASSERT_EQ(device.table.prepack({values.get(), Dtype::f32, 4 * k, nullptr, {nullptr, 1}, 1}, n, k,
                                    device.panels.get(), flags.as<int>(), &flag_count, default_queue),
               Status::ok);
-    for (const cuda::GemmKernel& row : device.table) {
-      if (!computes(row, p.c.shape)) continue;
+    for (const cuda::GemmKernel& kernel : device.table) {
+      if (!computes(kernel, p.c.shape)) continue;
       const DeviceBytes y(p.y_bytes());
-      ASSERT_EQ(row.run(p.c.shape, device.rows(), {device.panels.get(), flags.as<int>(), flag_count},
-                        device.output(y.get()), device.workspace.get(), default_queue),
+      ASSERT_EQ(kernel.run(p.c.shape, device.rows(), {device.panels.get(), flags.as<int>(), flag_count},
+                           device.output(y.get()), device.workspace.get(), default_queue),
                 Status::ok);
-      for (const float value : y.values<float>()) ASSERT_EQ(std::isnan(value), bad != 0.0f) << row.name;
+      for (const float value : y.values<float>()) ASSERT_EQ(std::isnan(value), bad != 0.0f) << kernel.name;
     }
   }
 }
@@ -234,14 +235,14 @@ TEST_P(CudaGemm, AScaleThatIsNotFiniteMakesEveryResultNan) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float pairs[][2] = {{infinity, 1}, {1, -infinity}};
   for (const auto& pair : pairs)
-    for (const cuda::GemmKernel& row : device.table) {
-      if (!computes(row, p.c.shape)) continue;
+    for (const cuda::GemmKernel& kernel : device.table) {
+      if (!computes(kernel, p.c.shape)) continue;
       const DeviceBytes y(p.y_bytes());
-      ASSERT_EQ(row.run(p.c.shape, device.rows(), {device.panels.get()},
-                        {y.get(), Dtype::f32, p.y_stride(), {nullptr, pair[0]}, {nullptr, pair[1]}},
-                        device.workspace.get(), default_queue),
+      ASSERT_EQ(kernel.run(p.c.shape, device.rows(), {device.panels.get()},
+                           {y.get(), Dtype::f32, p.y_stride(), {nullptr, pair[0]}, {nullptr, pair[1]}},
+                           device.workspace.get(), default_queue),
                 Status::ok);
-      for (const float value : y.values<float>()) ASSERT_TRUE(std::isnan(value)) << row.name;
+      for (const float value : y.values<float>()) ASSERT_TRUE(std::isnan(value)) << kernel.name;
     }
 }
 
@@ -278,9 +279,9 @@ TEST_P(CudaGemm, CallsAreCapturedInAGraph) {
     cudaStream_t stream = nullptr;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    const auto& row = cuda::choose(device.table, c.shape, this_gpu());
-    EXPECT_EQ(row.run(c.shape, device.rows(), {device.panels.get()}, device.output(y.get()), device.workspace.get(),
-                      {stream, 0}),
+    const auto& kernel = cuda::choose(device.table, c.shape, this_gpu());
+    EXPECT_EQ(kernel.run(c.shape, device.rows(), {device.panels.get()}, device.output(y.get()), device.workspace.get(),
+                         {stream, 0}),
               Status::ok);
     cudaGraph_t graph = nullptr;
     ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
@@ -290,7 +291,7 @@ TEST_P(CudaGemm, CallsAreCapturedInAGraph) {
       cudaMemcpy(device.x.get(), p->x.data(), p->x.size(), cudaMemcpyHostToDevice);
       ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
       ASSERT_TRUE(device_is_well());
-      EXPECT_EQ(y.values<std::int32_t>(), expected_sums(*p)) << row.name;
+      EXPECT_EQ(y.values<std::int32_t>(), expected_sums(*p)) << kernel.name;
     }
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
@@ -301,21 +302,21 @@ TEST_P(CudaGemm, CallsAreCapturedInAGraph) {
 TEST_P(CudaGemm, RefusesWhatTheContractRefuses) {
   const cuda::GemmTable table = GetParam().table();
   const std::int64_t deep = table.max_k + 1;
-  for (const cuda::GemmKernel& row : table) {
+  for (const cuda::GemmKernel& kernel : table) {
     const auto run = [&](const GemmShape& shape, Dtype in, Dtype out) {
-      return row.run(shape, {nullptr, in, 4 * shape.k, nullptr, {nullptr, 1}, 1}, {nullptr},
-                     {nullptr, out, 4 * shape.n, {nullptr, 1}, {nullptr, 1}}, nullptr, default_queue);
+      return kernel.run(shape, {nullptr, in, 4 * shape.k, nullptr, {nullptr, 1}, 1}, {nullptr},
+                        {nullptr, out, 4 * shape.n, {nullptr, 1}, {nullptr, 1}}, nullptr, default_queue);
     };
-    EXPECT_EQ(run({-1, 1, 1}, Dtype::f32, Dtype::f32), Status::bad_shape) << row.name;
-    EXPECT_EQ(run({1, 1, deep}, Dtype::f32, Dtype::f32), Status::too_deep) << row.name;
-    EXPECT_EQ(run({1, 1, 1}, Dtype::s32, Dtype::f32), Status::bad_dtype) << row.name;
-    EXPECT_EQ(run({1, 1, 1}, Dtype::f32, Dtype::s4), Status::bad_dtype) << row.name;
+    EXPECT_EQ(run({-1, 1, 1}, Dtype::f32, Dtype::f32), Status::bad_shape) << kernel.name;
+    EXPECT_EQ(run({1, 1, deep}, Dtype::f32, Dtype::f32), Status::too_deep) << kernel.name;
+    EXPECT_EQ(run({1, 1, 1}, Dtype::s32, Dtype::f32), Status::bad_dtype) << kernel.name;
+    EXPECT_EQ(run({1, 1, 1}, Dtype::f32, Dtype::s4), Status::bad_dtype) << kernel.name;
     const cuda::GemmOutput stepless = {nullptr, Dtype::s8, 1, {nullptr, 1}, {nullptr, 1}, nullptr, {nullptr, 0}, 0};
-    EXPECT_EQ(row.run({1, 1, 1}, {nullptr, Dtype::f32, 4, nullptr, {nullptr, 1}, 1}, {nullptr}, stepless, nullptr,
-                      default_queue),
+    EXPECT_EQ(kernel.run({1, 1, 1}, {nullptr, Dtype::f32, 4, nullptr, {nullptr, 1}, 1}, {nullptr}, stepless, nullptr,
+                         default_queue),
               Status::bad_scale)
-        << row.name;
-    EXPECT_EQ(run({0, 5, 1}, Dtype::f32, Dtype::f32), Status::ok) << row.name;
+        << kernel.name;
+    EXPECT_EQ(run({0, 5, 1}, Dtype::f32, Dtype::f32), Status::ok) << kernel.name;
   }
 }
 

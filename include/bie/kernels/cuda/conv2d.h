@@ -41,15 +41,15 @@ struct Filter {
 };
 
 struct Conv2dTable {
-  const Conv2dKernel* rows;
+  const Conv2dKernel* best_first;
   int count;
   std::int64_t max_k;
   std::int64_t (*panel_row)(const Conv2dShape&);  ///< bytes of one of the out_c rows
   std::int64_t (*workspace)(const Conv2dShape&);
   Status (*prepack)(const Filter&, const Conv2dShape&, void* panels, int* flags, int* flag_count, const Queue&);
-  const Conv2dKernel* begin() const { return rows; }
-  const Conv2dKernel* end() const { return rows + count; }
-  const Conv2dKernel& back() const { return rows[count - 1]; }
+  const Conv2dKernel* begin() const { return best_first; }
+  const Conv2dKernel* end() const { return best_first + count; }
+  const Conv2dKernel& back() const { return best_first[count - 1]; }
 };
 
 /// One group, and padding with -1 alone: Status::bad_shape for others.

@@ -22,7 +22,7 @@ struct Scalar {
   float value = 0;
 };
 
-/// What the choice of a row may depend on, so that it can be tested with a pretended GPU.
+/// What the choice of a kernel may depend on, so that it can be tested with a pretended GPU.
 struct Gpu {
   int sm = 0;  ///< compute capability, 90 for 9.0
   int multiprocessors = 0;
@@ -30,9 +30,9 @@ struct Gpu {
   int driver = 0;  ///< the CUDA version the driver knows, 13000 for 13.0
 };
 
-/// The GPU of that number, its `sm` lowered to BIE_MAX_SM where that is set (rows above it are then not chosen). Read
-/// once. Status::no_device where there is none, Status::old_driver, Status::bad_environment for a BIE_MAX_SM that is no
-/// number.
+/// The GPU of that number, its `sm` lowered to BIE_MAX_SM where that is set (kernels above it are then not chosen).
+/// Read once. Status::no_device where there is none, Status::old_driver, Status::bad_environment for a BIE_MAX_SM that
+/// is no number.
 Status gpu(int device, const Gpu** facts);
 
 /// What the CUDA runtime said when a call on this thread last answered launch_failed or device_error.

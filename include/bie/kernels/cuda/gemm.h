@@ -47,43 +47,43 @@ struct GemmKernel {
   int min_sm, max_sm;  ///< of the GPUs it runs on, max_sm included
   /// Whether it computes this shape at all; null: every shape.
   bool (*accepts)(const GemmShape&);
-  /// Whether it is a good choice there; null: always. The first row that is accepted and suits is the default.
+  /// Whether it is a good choice there; null: always. The first kernel that is accepted and suits is the default.
   bool (*suits)(const GemmShape&, const Gpu&);
   Status (*run)(const GemmShape&, const Rows& x, const Panels&, const GemmOutput&, void* workspace, const Queue&);
 };
 
-/// All rows of a table read the same panels, so any row can stand in for another. The last runs everywhere.
+/// All kernels of a table read the same panels, so any can stand in for another. The last runs everywhere.
 struct GemmTable {
-  const GemmKernel* rows;
+  const GemmKernel* best_first;
   int count;
   std::int64_t max_k;
   /// Bytes of panels for each of the n rows, a multiple of 4.
   std::int64_t (*panel_row)(std::int64_t k);
-  /// Bytes that `run` of any row may write for activations, from a 16-byte boundary on.
+  /// Bytes that `run` of any kernel may write for activations, from a 16-byte boundary on.
   std::int64_t (*workspace)(std::int64_t m, std::int64_t k);
   /// Weight rows, float or codes in the checkpoint layout, to panels [n, panel_row(k)]. `flags`: null, or most_flags
   /// integers, of which the first `flag_count` are written.
   Status (*prepack)(const Rows& weight, std::int64_t n, std::int64_t k, void* panels, int* flags, int* flag_count,
                     const Queue&);
-  const GemmKernel* begin() const { return rows; }
-  const GemmKernel* end() const { return rows + count; }
-  const GemmKernel& back() const { return rows[count - 1]; }
+  const GemmKernel* begin() const { return best_first; }
+  const GemmKernel* end() const { return best_first + count; }
+  const GemmKernel& back() const { return best_first[count - 1]; }
 };
 
 GemmTable b1xb1_gemm_table();
 GemmTable s8xs8_gemm_table();
 GemmTable s4xs4_gemm_table();
 
-template <class Row, class Shape>
-bool fits(const Row& row, const Shape& shape, const Gpu& gpu) {
-  return row.min_sm <= gpu.sm && gpu.sm <= row.max_sm && (row.accepts == nullptr || row.accepts(shape));
+template <class Kernel, class Shape>
+bool fits(const Kernel& kernel, const Shape& shape, const Gpu& gpu) {
+  return kernel.min_sm <= gpu.sm && gpu.sm <= kernel.max_sm && (kernel.accepts == nullptr || kernel.accepts(shape));
 }
 
-/// The first row that fits and suits. A pure function.
+/// The first kernel that fits and suits. A pure function.
 template <class Table, class Shape>
 const auto& choose(const Table& table, const Shape& shape, const Gpu& gpu) {
-  for (const auto& row : table)
-    if (fits(row, shape, gpu) && (row.suits == nullptr || row.suits(shape, gpu))) return row;
+  for (const auto& kernel : table)
+    if (fits(kernel, shape, gpu) && (kernel.suits == nullptr || kernel.suits(shape, gpu))) return kernel;
   return table.back();
 }
 

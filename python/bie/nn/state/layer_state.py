@@ -198,7 +198,8 @@ class LayerState(IntegerWeight, nn.Module):
     def _keep_packed(self, qweight: Tensor, scale: Tensor | None, seen: _Sources) -> None:
         """Keeps the packed form of what was seen, and not of what another thread wrote meanwhile."""
         self.qweight = qweight
-        if self.scale_w is not None and scale.data_ptr() != self.scale_w.data_ptr():
+        # A write of the same number would cost a graph that saved it its backward pass.
+        if self.scale_w is not None and not torch.equal(scale, self.scale_w):
             with torch.no_grad():
                 self.scale_w.copy_(scale)
             if seen.scale_w is not None:

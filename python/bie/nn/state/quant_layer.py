@@ -308,6 +308,8 @@ class QuantLayer(StepSizeOptions, LayerState):
         self._guard_scales()
         weight = self.weight
         if weight is None:
+            if self.qweight is None:
+                raise RuntimeError(f"{type(self).__name__} has neither a weight nor a packed one")
             return self._call(x, self._from_file(self.qweight), self.scale_w, self._options())
         if weight.is_floating_point():
             return self._call(x, weight, self._training_scale(), self._options())

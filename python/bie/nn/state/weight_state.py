@@ -51,7 +51,7 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         elif not isinstance(tensor, Tensor):
             raise ValueError(f"the entry '{entry}' is a {type(tensor).__name__}, a tensor is wanted")
         elif name in _VECTORS:
-            ops.check_vector_entry(tensor, place.shape[0], place.dtype, f"the entry '{entry}'")
+            ops.check_entry(tensor, place.shape, place.dtype, f"the entry '{entry}'")
             staged.values[name] = tensor.detach()
         elif name in _SCALES:
             staged.values[name] = check_scale(entry, name, tensor.detach())

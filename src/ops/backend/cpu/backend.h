@@ -1,4 +1,4 @@
-// What the CPU does for the operators, a file an idea.
+// The choice of a kernel, which all implementations for the CPU share.
 #pragma once
 
 #include "bie/kernels/isa.h"
@@ -7,23 +7,11 @@
 
 namespace bie::ops::cpu {
 
-const BlockTails& block_tails();
-const ConvGrads& conv_grads();
-const DiodeMixSteps& diode_mix();
-const Embeddings& embeddings();
-const Gradients& gradients();
-const InputGradients& input_gradients();
-const Packing& packing();
-const Products& products();
-const Quantizers& quantizers();
-const Tuning& tuning();
-const WeightOnly& weight_only();
-
 /// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);
-/// The row that this CPU runs.
-template <class Row, class Shape>
-const Row& chosen(const char* op, const kernels::Table<Row>& table, const Shape& shape) {
+/// The kernel that this CPU runs.
+template <class Kernel, class Shape>
+const Kernel& chosen(const char* op, const kernels::Table<Kernel>& table, const Shape& shape) {
   return kernels::choose(table, shape, host_isas(op));
 }
 

@@ -11,6 +11,7 @@ namespace bie::ops::cpu {
 namespace {
 
 class CpuBlockTails final : public BlockTails {
+  bool in_one_pass() const override { return true; }
   void run(const char* op, const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
            const TailActivation& act, std::int64_t pool, const at::Tensor& y) const override {
     const bool is_image = x.dim() == 4;

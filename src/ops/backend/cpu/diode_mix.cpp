@@ -29,15 +29,15 @@ class CpuDiodeMix final : public DiodeMixSteps {
 
   void codes(const char* op, const Items& items, const DiodeMixStep& o) const override {
     for (const DiodeMixItem& item : items) {
-      const kernels::DiodeMixKernel& row = row_of(op, item.param);
+      const kernels::DiodeMixKernel& kernel = row_of(op, item.param);
       const float scale = scale_of(op, "scale_w", item.scale_w, item.param.device()).value;
       const at::Tensor grad = gradient_in_order(item);
       float next = scale;
       if (item.renew_scale)
-        check_status(op, row.renewed_scale(item.param.const_data_ptr<std::int8_t>(), item.param.numel(), scale,
-                                           mean_to_step(item.bits), &next, torch_parallel()));
-      check_status(op, row.codes(tensor_of(item, grad, o), scale, next, kernel_dtype(op, "grad", grad),
-                                 moments_of(op, item), adam_numbers(o), torch_parallel()));
+        check_status(op, kernel.renewed_scale(item.param.const_data_ptr<std::int8_t>(), item.param.numel(), scale,
+                                              mean_to_step(item.bits), &next, torch_parallel()));
+      check_status(op, kernel.codes(tensor_of(item, grad, o), scale, next, kernel_dtype(op, "grad", grad),
+                                    moments_of(op, item), adam_numbers(o), torch_parallel()));
       if (item.renew_scale) item.scale_w.fill_(next);
     }
   }

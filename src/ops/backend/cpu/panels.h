@@ -1,4 +1,4 @@
-// A prepacked weight: panels of one row of a table behind a header, so that panels of another weight or row are
+// A prepacked weight: panels of one kernel of a table behind a header, so that panels of another weight or kernel are
 // refused.
 #pragma once
 
@@ -40,7 +40,7 @@ void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHead
 
 /// What the header says, once the panels are proved to have one.
 PanelHeader header_in(const char* op, const at::Tensor& panels);
-/// A sentence unless panels of a row that this machine runs (or not) hold this weight.
+/// A sentence unless panels of a kernel that this machine runs (or not) hold this weight.
 void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& header, const PanelHeader& weight,
                   bool row_runs);
 void check_panel_size(const char* op, const at::Tensor& panels, std::size_t bytes);

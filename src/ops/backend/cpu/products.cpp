@@ -22,32 +22,33 @@ namespace {
 
 kernels::Conv2dTable conv2d_table(kernels::Dtype code) { return kernels::products_of(code).conv2d; }
 
-/// The row that arranged these panels, once they are proved to fit this weight.
-template <class Row>
-const Row& row_of_panels(const char* op, const kernels::Table<Row>& table, const at::Tensor& panels,
-                         const PanelHeader& weight) {
+/// The kernel that arranged these panels, once they are proved to fit this weight.
+template <class Kernel>
+const Kernel& kernel_of_panels(const char* op, const kernels::Table<Kernel>& table, const at::Tensor& panels,
+                               const PanelHeader& weight) {
   const PanelHeader header = header_in(op, panels);
-  const Row* row = kernels::find(table, header.kernel);
-  check_panels(op, panels, header, weight, row != nullptr && host_isas(op).has(row->isa));
-  return *row;
+  const Kernel* kernel = kernels::find(table, header.kernel);
+  check_panels(op, panels, header, weight, kernel != nullptr && host_isas(op).has(kernel->isa));
+  return *kernel;
 }
 
-/// The row an id names, or the one that tuning found fastest, or the table's choice. An id of a row that is not
+/// The kernel an id names, or the one that tuning found fastest, or the table's choice. An id of a kernel that is not
 /// there, not for this machine or not for this shape names none, with one warning.
-const kernels::GemmKernel& gemm_row(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
-                                    std::int64_t kernel_id) {
+const kernels::GemmKernel& gemm_kernel(const char* op, const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                       std::int64_t kernel_id) {
   const kernels::IsaSet isas = host_isas(op);
   const std::int64_t index = kernel_id - first_kernel_id;
-  if (index >= 0 && index < table.count && kernels::fits(table.rows[index], shape, isas)) return table.rows[index];
+  if (index >= 0 && index < table.count && kernels::fits(table.best_first[index], shape, isas))
+    return table.best_first[index];
   if (kernel_id < first_cuda_kernel_id || kernel_id > last_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
-  if (const kernels::GemmKernel* row = tuned_row(table, shape, isas)) return *row;
+  if (const kernels::GemmKernel* kernel = tuned_kernel(table, shape, isas)) return *kernel;
   return kernels::choose(table, shape, isas);
 }
 
-const char* how_chosen(const kernels::GemmTable& table, const kernels::GemmKernel& row, const kernels::GemmShape& shape,
-                       std::int64_t kernel_id) {
+const char* how_chosen(const kernels::GemmTable& table, const kernels::GemmKernel& kernel,
+                       const kernels::GemmShape& shape, std::int64_t kernel_id) {
   if (kernel_id >= first_kernel_id) return "kernel_id";
-  return &row == &kernels::choose(table, shape, kernels::host().isas) ? "the first that fits" : "tuned";
+  return &kernel == &kernels::choose(table, shape, kernels::host().isas) ? "the first that fits" : "tuned";
 }
 
 /// body(i) for i in [0, count): many small ones side by side, few large ones one after another on all threads.
@@ -78,17 +79,17 @@ class CpuProducts final : public Products {
     const kernels::Dtype to = out_dtype(out);
     const kernels::GemmOutput y = {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.result_scale()};
     if (weight.panels.defined()) {
-      const kernels::GemmKernel& row = row_of_panels(op, table, weight.panels, header_of(shape.n, shape.k));
-      check_panel_size(op, weight.panels, row.packed_bytes(shape.n, shape.k));
-      log_dispatch(op, table, row, shape, "its panels were given");
-      check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
+      const kernels::GemmKernel& kernel = kernel_of_panels(op, table, weight.panels, header_of(shape.n, shape.k));
+      check_panel_size(op, weight.panels, kernel.packed_bytes(shape.n, shape.k));
+      log_dispatch(op, table, kernel, shape, "its panels were given");
+      check_status(op, kernel.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
       return;
     }
-    const kernels::GemmKernel& row = gemm_row(op, table, shape, kernel_id);
-    log_dispatch(op, table, row, shape, how_chosen(table, row, shape, kernel_id));
-    const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
-    row.prepack(weight.values.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
-    check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
+    const kernels::GemmKernel& kernel = gemm_kernel(op, table, shape, kernel_id);
+    log_dispatch(op, table, kernel, shape, how_chosen(table, kernel, shape, kernel_id));
+    const at::Tensor panels = at::empty({static_cast<std::int64_t>(kernel.packed_bytes(shape.n, shape.k))}, at::kByte);
+    kernel.prepack(weight.values.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
+    check_status(op, kernel.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
   }
 
   void conv2d(const char* op, kernels::Dtype code, const kernels::Conv2dShape& shape, const at::Tensor& x,
@@ -98,36 +99,36 @@ class CpuProducts final : public Products {
                                         q.step()};
     const kernels::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), input.layout, q.result_scale()};
     if (weight.panels.defined()) {
-      const kernels::Conv2dKernel& row = row_of_panels(op, table, weight.panels, header_of(shape));
-      check_panel_size(op, weight.panels, row.packed_bytes(shape));
-      log_dispatch(op, table, row, shape, "its panels were given");
-      check_status(op, row.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
+      const kernels::Conv2dKernel& kernel = kernel_of_panels(op, table, weight.panels, header_of(shape));
+      check_panel_size(op, weight.panels, kernel.packed_bytes(shape));
+      log_dispatch(op, table, kernel, shape, "its panels were given");
+      check_status(op, kernel.run(shape, input, panel_data(weight.panels), y, torch_parallel()));
       return;
     }
-    const kernels::Conv2dKernel& row = chosen(op, table, shape);
-    log_dispatch(op, table, row, shape, "the first that fits");
-    const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape))}, at::kByte);
-    row.prepack(weight.values.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
-    check_status(op, row.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
+    const kernels::Conv2dKernel& kernel = chosen(op, table, shape);
+    log_dispatch(op, table, kernel, shape, "the first that fits");
+    const at::Tensor panels = at::empty({static_cast<std::int64_t>(kernel.packed_bytes(shape))}, at::kByte);
+    kernel.prepack(weight.values.const_data_ptr(), shape, panels.mutable_data_ptr(), torch_parallel());
+    check_status(op, kernel.run(shape, input, panels.const_data_ptr(), y, torch_parallel()));
   }
 
   at::Tensor prepack_gemm(const char* op, kernels::Dtype code, const at::Tensor& weight, std::int64_t n, std::int64_t k,
                           std::int64_t kernel_id) const override {
-    const kernels::GemmKernel& row = gemm_row(op, gemm_table(code), {1, n, k}, kernel_id);
-    const at::Tensor panels = empty_panels(weight, row.packed_bytes(n, k));
+    const kernels::GemmKernel& kernel = gemm_kernel(op, gemm_table(code), {1, n, k}, kernel_id);
+    const at::Tensor panels = empty_panels(weight, kernel.packed_bytes(n, k));
     if (!weight.is_meta())
-      row.prepack(weight.contiguous().const_data_ptr(), n, k, panels_begin(panels, weight, header_of(n, k), row.name),
-                  torch_parallel());
+      kernel.prepack(weight.contiguous().const_data_ptr(), n, k,
+                     panels_begin(panels, weight, header_of(n, k), kernel.name), torch_parallel());
     return panels;
   }
 
   at::Tensor prepack_conv2d(const char* op, kernels::Dtype code, const at::Tensor& weight,
                             const kernels::Conv2dShape& shape) const override {
-    const kernels::Conv2dKernel& row = chosen(op, conv2d_table(code), shape);
-    const at::Tensor panels = empty_panels(weight, row.packed_bytes(shape));
+    const kernels::Conv2dKernel& kernel = chosen(op, conv2d_table(code), shape);
+    const at::Tensor panels = empty_panels(weight, kernel.packed_bytes(shape));
     if (!weight.is_meta())
-      row.prepack(weight.contiguous().const_data_ptr(), shape, panels_begin(panels, weight, header_of(shape), row.name),
-                  torch_parallel());
+      kernel.prepack(weight.contiguous().const_data_ptr(), shape,
+                     panels_begin(panels, weight, header_of(shape), kernel.name), torch_parallel());
     return panels;
   }
 
@@ -155,15 +156,15 @@ class CpuProducts final : public Products {
     const BatchRows rows(batch, x);
     const std::vector<std::int64_t> y_of = batch.y_numbers();
     const kernels::GemmShape& s = batch.shape;
-    const kernels::GemmKernel& row = gemm_row(op, gemm_table(code), s, /*kernel_id=*/0);
+    const kernels::GemmKernel& kernel = gemm_kernel(op, gemm_table(code), s, /*kernel_id=*/0);
     const std::int64_t matrices = c10::multiply_integers(batch.y_sizes);
-    const std::int64_t panel_bytes = (static_cast<std::int64_t>(row.packed_bytes(s.n, s.k)) + 63) / 64 * 64;
+    const std::int64_t panel_bytes = (static_cast<std::int64_t>(kernel.packed_bytes(s.n, s.k)) + 63) / 64 * 64;
     const std::int64_t y_bytes = s.n * kernels::row_bytes(y.dtype, s.k);
     const at::Tensor panels = at::empty({matrices * panel_bytes}, at::kByte);
     char* const arranged = static_cast<char*>(panels.mutable_data_ptr());
     const char* const codes = static_cast<const char*>(y.values.const_data_ptr());
     for_items(matrices, s.n * s.k, [&](std::int64_t i) {
-      row.prepack(codes + i * y_bytes, s.n, s.k, arranged + i * panel_bytes, torch_parallel());
+      kernel.prepack(codes + i * y_bytes, s.n, s.k, arranged + i * panel_bytes, torch_parallel());
     });
 
     const kernels::Dtype from = kernel_dtype(op, "x", rows.data), to = out_dtype(out);
@@ -174,8 +175,8 @@ class CpuProducts final : public Products {
       const auto at = static_cast<std::size_t>(i);
       const kernels::GemmInput input = {data + kernels::row_bytes(from, rows.offsets[at]), from,
                                         kernels::row_bytes(from, rows.stride), q.bias_data(), q.step()};
-      check_status(op, row.run(s, input, arranged + y_of[at] * panel_bytes,
-                               {result + i * s.m * out_row, to, out_row, q.result_scale()}, torch_parallel()));
+      check_status(op, kernel.run(s, input, arranged + y_of[at] * panel_bytes,
+                                  {result + i * s.m * out_row, to, out_row, q.result_scale()}, torch_parallel()));
     });
   }
 

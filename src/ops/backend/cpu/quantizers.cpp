@@ -22,7 +22,7 @@ namespace {
 
 at::Tensor scalar_like(const at::Tensor& x, double value) { return at::full({}, value, x.options().dtype(at::kFloat)); }
 
-const kernels::AmaxCodesKernel& amax_row(const char* op, const at::Tensor& x) {
+const kernels::AmaxCodesKernel& amax_kernel(const char* op, const at::Tensor& x) {
   return chosen(op, kernels::amax_codes_table(), x.numel());
 }
 
@@ -78,7 +78,7 @@ class CpuQuantizers final : public Quantizers {
     const kernels::Dtype dtype = kernel_dtype(op, "x", x);
     const at::Tensor dense = x.contiguous();
     kernels::Extremes all{};
-    check_status(op, amax_row(op, x).extremes(dense.const_data_ptr(), dtype, x.numel(), &all, torch_parallel()));
+    check_status(op, amax_kernel(op, x).extremes(dense.const_data_ptr(), dtype, x.numel(), &all, torch_parallel()));
     TORCH_CHECK_VALUE(all.all_finite, op, ": x holds NaN or infinity");
     const float most = amax.has_value() ? scale_of(op, "amax", *amax, x.device()).value : all.max;
     check_amax(op, most);
@@ -86,8 +86,8 @@ class CpuQuantizers final : public Quantizers {
                      ": x holds negative values, unsigned quantisation wants none");
     at::Tensor q = at::empty(x.sizes(), x.options());
     float scale = 0;
-    check_status(op, amax_row(op, x).amax_quantize(dense.const_data_ptr(), dtype, x.numel(), most, range,
-                                                   q.mutable_data_ptr(), &scale, torch_parallel()));
+    check_status(op, amax_kernel(op, x).amax_quantize(dense.const_data_ptr(), dtype, x.numel(), most, range,
+                                                      q.mutable_data_ptr(), &scale, torch_parallel()));
     return {q, scalar_like(x, scale)};
   }
 
@@ -95,8 +95,9 @@ class CpuQuantizers final : public Quantizers {
     const at::Tensor& g = grad.values;
     const at::Tensor dense = g.contiguous();
     at::Tensor q = at::empty(g.sizes(), g.options().dtype(at::kChar));
-    check_status(op, amax_row(op, g).int8_grad(dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(),
-                                               grad.scale.value, q.mutable_data_ptr<std::int8_t>(), torch_parallel()));
+    check_status(
+        op, amax_kernel(op, g).int8_grad(dense.const_data_ptr(), kernel_dtype(op, "g", g), g.numel(), grad.scale.value,
+                                         q.mutable_data_ptr<std::int8_t>(), torch_parallel()));
     return q;
   }
 
@@ -105,7 +106,7 @@ class CpuQuantizers final : public Quantizers {
     at::Tensor q = at::empty(weight.sizes(), weight.options().dtype(at::kChar));
     float scale = 0;
     const kernels::Status status =
-        amax_row(op, weight)
+        amax_kernel(op, weight)
             .binary_init(dense.const_data_ptr(), kernel_dtype(op, "weight", weight), weight.numel(),
                          q.mutable_data_ptr<std::int8_t>(), &scale, torch_parallel());
     TORCH_CHECK_VALUE(status != kernels::Status::not_finite, op, ": weight holds NaN or infinity");

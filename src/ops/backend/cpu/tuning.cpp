@@ -18,7 +18,7 @@
 namespace bie::ops::cpu {
 namespace {
 
-constexpr double budget = 0.1;  // seconds for all rows together
+constexpr double budget = 0.1;  // seconds for all kernels together
 constexpr std::size_t repetitions = 15;
 
 TuningKey key_of(const kernels::GemmTable& table, const kernels::GemmShape& shape, kernels::IsaSet isas) {
@@ -32,18 +32,19 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Runs of one row on zeros: the median of a few after a first one, or what `share` seconds allow.
-double time_row(const char* op, const kernels::GemmKernel& row, kernels::Dtype code, const kernels::GemmShape& shape,
-                double share) {
+/// Runs of one kernel on zeros: the median of a few after a first one, or what `share` seconds allow.
+double time_kernel(const char* op, const kernels::GemmKernel& kernel, kernels::Dtype code,
+                   const kernels::GemmShape& shape, double share) {
   using kernels::Dtype;
   const at::Tensor x = at::zeros({shape.m, shape.k});
   const at::Tensor weight = at::zeros({shape.n, kernels::row_bytes(code, shape.k)}, at::kByte);
-  const at::Tensor panels = at::empty({static_cast<std::int64_t>(row.packed_bytes(shape.n, shape.k))}, at::kByte);
+  const at::Tensor panels = at::empty({static_cast<std::int64_t>(kernel.packed_bytes(shape.n, shape.k))}, at::kByte);
   const at::Tensor y = at::empty({shape.m, shape.n});
-  row.prepack(weight.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
+  kernel.prepack(weight.const_data_ptr(), shape.n, shape.k, panels.mutable_data_ptr(), torch_parallel());
   const auto run = [&] {
-    check_status(op, row.run(shape, {x.const_data_ptr(), Dtype::f32, 4 * shape.k, nullptr, 1}, panels.const_data_ptr(),
-                             {y.mutable_data_ptr(), Dtype::f32, 4 * shape.n, 1}, torch_parallel()));
+    check_status(op,
+                 kernel.run(shape, {x.const_data_ptr(), Dtype::f32, 4 * shape.k, nullptr, 1}, panels.const_data_ptr(),
+                            {y.mutable_data_ptr(), Dtype::f32, 4 * shape.n, 1}, torch_parallel()));
   };
   const double start = seconds_now();
   run();
@@ -74,34 +75,35 @@ class CpuTuning final : public Tuning {
 
     std::vector<int> available;
     for (int i = 0; i < table.count; ++i)
-      if (kernels::fits(table.rows[i], shape, isas)) available.push_back(i);
+      if (kernels::fits(table.best_first[i], shape, isas)) available.push_back(i);
     const double share = budget / static_cast<double>(available.size());
     int best = available.front();
     double best_time = 0;
     for (const int i : available) {
       if (available.size() == 1) break;
-      const kernels::GemmKernel& row = table.rows[i];
-      // A row too slow for its share of the time cannot win against one that had run within its own.
-      if (i != available.front() && time_row(op, row, code, probe, 0) * probes > std::max(share, best_time)) continue;
-      const double time = time_row(op, row, code, cut, share);
+      const kernels::GemmKernel& kernel = table.best_first[i];
+      // A kernel too slow for its share of the time cannot win against one that had run within its own.
+      if (i != available.front() && time_kernel(op, kernel, code, probe, 0) * probes > std::max(share, best_time))
+        continue;
+      const double time = time_kernel(op, kernel, code, cut, share);
       if (i == available.front() || time < best_time) {
         best = i;
         best_time = time;
       }
     }
-    remember_row(key_of(table, shape, isas), table.rows[best].name);
-    return {table.rows[best].name, first_kernel_id + best};
+    remember_kernel(key_of(table, shape, isas), table.best_first[best].name);
+    return {table.best_first[best].name, first_kernel_id + best};
   }
 };
 
 }  // namespace
 
-const kernels::GemmKernel* tuned_row(const kernels::GemmTable& table, const kernels::GemmShape& shape,
-                                     kernels::IsaSet isas) {
+const kernels::GemmKernel* tuned_kernel(const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                        kernels::IsaSet isas) {
   if (!any_remembered()) return nullptr;
-  const std::string name = remembered_row(key_of(table, shape, isas));
-  for (const kernels::GemmKernel& row : table)
-    if (name == row.name && kernels::fits(row, shape, isas)) return &row;
+  const std::string name = remembered_kernel(key_of(table, shape, isas));
+  for (const kernels::GemmKernel& kernel : table)
+    if (name == kernel.name && kernels::fits(kernel, shape, isas)) return &kernel;
   return nullptr;
 }
 

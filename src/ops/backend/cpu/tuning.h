@@ -5,8 +5,8 @@
 
 namespace bie::ops::cpu {
 
-/// The row that was found fastest for weights [n, k] on this CPU with these instruction sets, or null.
-const kernels::GemmKernel* tuned_row(const kernels::GemmTable& table, const kernels::GemmShape& shape,
-                                     kernels::IsaSet isas);
+/// The kernel that was found fastest for weights [n, k] on this CPU with these instruction sets, or null.
+const kernels::GemmKernel* tuned_kernel(const kernels::GemmTable& table, const kernels::GemmShape& shape,
+                                        kernels::IsaSet isas);
 
 }  // namespace bie::ops::cpu

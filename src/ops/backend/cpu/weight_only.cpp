@@ -38,7 +38,7 @@ kernels::PackedWeight packed_of(const CodedWeight& w) {
           meta || !w.zeros.defined() ? nullptr : w.zeros.const_data_ptr()};
 }
 
-const kernels::WeightValuesKernel& values_row(const char* op, const CodedWeight& w) {
+const kernels::WeightValuesKernel& values_kernel(const char* op, const CodedWeight& w) {
   return chosen(op, kernels::weight_values_table(), w.k * w.n);
 }
 
@@ -63,22 +63,22 @@ class CpuWeightOnly final : public WeightOnly {
 
   at::Tensor prepack(const char* op, const CodedWeight& w) const override {
     const kernels::GemmShape shape{1, w.n, w.k};
-    const kernels::WeightOnlyGemmKernel& row = chosen(op, kernels::weight_only_gemm_table(), shape);
+    const kernels::WeightOnlyGemmKernel& kernel = chosen(op, kernels::weight_only_gemm_table(), shape);
     const kernels::PackedWeight packed = packed_of(w);
-    at::Tensor panels = empty_panels(w.words, row.packed_bytes(packed));
+    at::Tensor panels = empty_panels(w.words, kernel.packed_bytes(packed));
     if (panels.is_meta()) return panels;
-    void* const to = panels_begin(panels, w.words, header(w), row.name);
+    void* const to = panels_begin(panels, w.words, header(w), kernel.name);
     auto* const head = static_cast<PanelHeader*>(panels.mutable_data_ptr());
     head->version = w.version;
-    row.prepack(packed, to, torch_parallel());
+    kernel.prepack(packed, to, torch_parallel());
     return panels;
   }
 
   bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
     const PanelHeader found = header_in(op, panels);
-    const kernels::WeightOnlyGemmKernel* const row = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
-    check_panels(op, panels, found, header(w), row != nullptr && host_isas(op).has(row->isa));
-    check_panel_size(op, panels, row->packed_bytes(packed_of(w)));
+    const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
+    check_panels(op, panels, found, header(w), kernel != nullptr && host_isas(op).has(kernel->isa));
+    check_panel_size(op, panels, kernel->packed_bytes(packed_of(w)));
     return found.version == w.version;
   }
 
@@ -86,23 +86,24 @@ class CpuWeightOnly final : public WeightOnly {
               const at::Tensor& bias, const at::Tensor& y) const override {
     const at::Tensor panels = given.defined() ? given : prepack(op, w);
     const auto& table = kernels::weight_only_gemm_table();
-    const kernels::WeightOnlyGemmKernel& row = *kernels::find(table, header_in(op, panels).kernel);
+    const kernels::WeightOnlyGemmKernel& kernel = *kernels::find(table, header_in(op, panels).kernel);
     const kernels::GemmShape shape{x.count, w.n, w.k};
-    log_dispatch(op, table, row, shape, given.defined() ? "its panels were given" : "the first that fits");
-    check_status(op, row.run(shape,
-                             {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
-                              factor.defined() ? factor.const_data_ptr<float>() : nullptr},
-                             panel_data(panels),
-                             {y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
-                              bias.defined() ? bias.const_data_ptr<float>() : nullptr},
-                             torch_parallel()));
+    log_dispatch(op, table, kernel, shape, given.defined() ? "its panels were given" : "the first that fits");
+    check_status(op,
+                 kernel.run(shape,
+                            {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
+                             factor.defined() ? factor.const_data_ptr<float>() : nullptr},
+                            panel_data(panels),
+                            {y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
+                             bias.defined() ? bias.const_data_ptr<float>() : nullptr},
+                            torch_parallel()));
   }
 
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
     at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
     kernels::prefer_huge_pages(values.mutable_data_ptr(), static_cast<std::size_t>(values.nbytes()));
     check_status(
-        op, values_row(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
+        op, values_kernel(op, w).open(packed_of(w), values.mutable_data_ptr(), float_dtype(values), torch_parallel()));
     return values;
   }
 
@@ -110,8 +111,9 @@ class CpuWeightOnly final : public WeightOnly {
                   std::uint64_t random) const override {
     check_finite(op, "values", values);
     at::Tensor words = at::empty(w.words.sizes(), w.words.options());
-    check_status(op, values_row(op, w).pack(packed_of(w), values.const_data_ptr<float>(), {at_random, random},
-                                            static_cast<std::uint32_t*>(words.mutable_data_ptr()), torch_parallel()));
+    check_status(op,
+                 values_kernel(op, w).pack(packed_of(w), values.const_data_ptr<float>(), {at_random, random},
+                                           static_cast<std::uint32_t*>(words.mutable_data_ptr()), torch_parallel()));
     return words;
   }
 
@@ -120,7 +122,7 @@ class CpuWeightOnly final : public WeightOnly {
     const auto data = [](const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr() : nullptr; };
     const Stream stream(static_cast<std::uint64_t>(o.seed), static_cast<std::uint64_t>(o.stream),
                         static_cast<std::uint64_t>(o.step));
-    check_status(op, values_row(op, w).step(
+    check_status(op, values_kernel(op, w).step(
                          packed_of(w),
                          {static_cast<std::uint32_t*>(w.words.mutable_data_ptr()), data(w.zeros), grad.const_data_ptr(),
                           float_dtype(grad), data(l), data(s), l.defined() ? float_dtype(l) : kernels::Dtype::f32,

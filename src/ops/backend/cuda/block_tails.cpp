@@ -6,12 +6,13 @@
 #include <ATen/ops/prelu.h>
 #include <ATen/ops/relu.h>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 
 namespace bie::ops::cuda {
 namespace {
 
 class CudaBlockTails final : public BlockTails {
+  bool in_one_pass() const override { return false; }
   void run(const char*, const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
            const TailActivation& act, std::int64_t pool, const at::Tensor& y) const override {
     at::Tensor v = x;

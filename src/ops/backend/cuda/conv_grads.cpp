@@ -6,7 +6,7 @@
 
 #include <mutex>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/mixed_product.h"
 
 namespace bie::ops::cuda {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bie/kernels/cuda/diode_mix.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/checks.h"
 #include "ops/optim/diode_mix_step.h"

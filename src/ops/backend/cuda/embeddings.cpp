@@ -4,7 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/weight_only/random_tensors.h"
 
 namespace bie::ops::cuda {

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "bie/kernels/cuda/gradient.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/checks.h"
 

@@ -1,7 +1,7 @@
 #include "ops/backend/packing.h"
 
 #include "bie/kernels/cuda/packing.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 
 namespace bie::ops::cuda {

@@ -10,7 +10,7 @@
 
 #include "bie/kernels/cuda/registry.h"
 #include "bie/ops.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/backend/cuda/tuning.h"
 #include "ops/backend/kernel_ids.h"
@@ -20,19 +20,20 @@
 namespace bie::ops::cuda {
 namespace {
 
-/// The row an id names, or the choice: what was found fastest, else the table's.
+/// The kernel an id names, or the choice: what was found fastest, else the table's.
 const kernels::cuda::GemmKernel& row_of(const char* op, const kernels::cuda::GemmTable& table,
                                         const kernels::GemmShape& shape, int device, std::int64_t kernel_id) {
   const kernels::cuda::Gpu& gpu = gpu_of(op, device);
   const std::int64_t index = kernel_id - first_cuda_kernel_id;
-  if (index >= 0 && index < table.count && kernels::cuda::fits(table.rows[index], shape, gpu)) return table.rows[index];
+  if (index >= 0 && index < table.count && kernels::cuda::fits(table.best_first[index], shape, gpu))
+    return table.best_first[index];
   if (kernel_id < 0 || kernel_id >= first_cuda_kernel_id) warn_of_id(op, shape, kernel_id);
-  if (const auto* row = tuned_row(table, shape, gpu)) return *row;
+  if (const auto* kernel = tuned_kernel(table, shape, gpu)) return *kernel;
   return kernels::cuda::choose(table, shape, gpu);
 }
 
 // Panels are [rows, bytes of a row] without a header, which nobody could read without waiting: their size is what is
-// checked, and all rows of a table read the same.
+// checked, and all kernels of a table read the same.
 void check_panels(const char* op, const at::Tensor& panels, at::Device device, std::int64_t rows,
                   std::int64_t row_bytes) {
   TORCH_CHECK_VALUE(panels.scalar_type() == at::kByte && panels.is_contiguous() && panels.device() == device &&
@@ -90,12 +91,12 @@ CudaPanels conv2d_panels(const char* op, const kernels::cuda::Conv2dTable& table
   });
 }
 
-/// Runs the row, or the one that runs everywhere where the runtime refuses to start it.
-template <class Table, class Row, class Run>
-void run_row(const char* op, const Table& table, const Row& row, const Run& run) {
-  kernels::Status status = run(row);
-  if (status == kernels::Status::launch_failed && &row != &table.back()) {
-    TORCH_WARN_ONCE(op, ": the CUDA runtime refused to start ", row.name, ", ", table.back().name, " runs instead");
+/// Runs the kernel, or the one that runs everywhere where the runtime refuses to start it.
+template <class Table, class Kernel, class Run>
+void run_kernel(const char* op, const Table& table, const Kernel& kernel, const Run& run) {
+  kernels::Status status = run(kernel);
+  if (status == kernels::Status::launch_failed && &kernel != &table.back()) {
+    TORCH_WARN_ONCE(op, ": the CUDA runtime refused to start ", kernel.name, ", ", table.back().name, " runs instead");
     status = run(table.back());
   }
   check_status(op, status);
@@ -148,8 +149,8 @@ class CudaProducts final : public Products {
     const CudaPanels panels = gemm_panels(op, table, shape.n, shape.k, weight);
     const at::Tensor workspace = at::empty({table.workspace(shape.m, shape.k)}, out.options().dtype(at::kByte));
     const kernels::Dtype to = out_dtype(out);
-    run_row(op, table, row_of(op, table, shape, device.index(), kernel_id), [&](const auto& row) {
-      return row.run(
+    run_kernel(op, table, row_of(op, table, shape, device.index(), kernel_id), [&](const auto& kernel) {
+      return kernel.run(
           shape, {x.data.const_data_ptr(), dtype, x.stride, q.bias_data(), q.scale_a.scalar(), q.floor}, panels.view(),
           {out.mutable_data_ptr(), to, kernels::row_bytes(to, shape.n), q.scale_a.scalar(), q.scale_w.scalar()},
           workspace.mutable_data_ptr(), cuda_queue(device));
@@ -239,8 +240,8 @@ class CudaProducts final : public Products {
     const c10::DeviceGuard guard(device);
     const CudaPanels panels = conv2d_panels(op, table, shape, weight);
     const at::Tensor workspace = at::empty({table.workspace(shape)}, out.options().dtype(at::kByte));
-    run_row(op, table, kernels::cuda::choose(table, shape, gpu_of(op, device.index())), [&](const auto& row) {
-      return row.run(
+    run_kernel(op, table, kernels::cuda::choose(table, shape, gpu_of(op, device.index())), [&](const auto& kernel) {
+      return kernel.run(
           shape,
           {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(), q.scale_a.scalar(), q.floor},
           panels.view(),

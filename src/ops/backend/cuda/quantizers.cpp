@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/checks.h"
 

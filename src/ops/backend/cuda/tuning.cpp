@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "bie/kernels/cuda/timing.h"
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/backend/cuda/call.h"
 #include "ops/backend/cuda/products.h"
 #include "ops/backend/kernel_ids.h"
@@ -52,7 +52,7 @@ class CudaTuning final : public Tuning {
     const at::Tensor workspace = at::empty({table.workspace(m, k)}, x.options().dtype(at::kByte));
     const at::Tensor y = at::empty({m, n}, x.options());
     struct Call {
-      const kernels::cuda::GemmKernel* row;
+      const kernels::cuda::GemmKernel* kernel;
       kernels::GemmShape shape;
       kernels::cuda::Rows x;
       kernels::cuda::Panels panels;
@@ -69,19 +69,19 @@ class CudaTuning final : public Tuning {
     int best = -1;
     double best_us = 0;
     kernels::Status failed = kernels::Status::no_device;
-    const int rows = static_cast<int>(std::count_if(
-        table.begin(), table.end(), [&](const auto& row) { return kernels::cuda::fits(row, shape, gpu); }));
+    const int candidates = static_cast<int>(std::count_if(
+        table.begin(), table.end(), [&](const auto& kernel) { return kernels::cuda::fits(kernel, shape, gpu); }));
     for (int i = 0; i < table.count; ++i) {
-      if (!kernels::cuda::fits(table.rows[i], shape, gpu)) continue;
-      call.row = &table.rows[i];
+      if (!kernels::cuda::fits(table.best_first[i], shape, gpu)) continue;
+      call.kernel = &table.best_first[i];
       double us = 0;
       const kernels::Status status = kernels::cuda::median_time(
           [](void* context) {
             const Call& c = *static_cast<const Call*>(context);
-            return c.row->run(c.shape, c.x, c.panels, c.y, c.workspace, c.queue);
+            return c.kernel->run(c.shape, c.x, c.panels, c.y, c.workspace, c.queue);
           },
-          &call, budget_us / rows, queue, &us);
-      if (status != kernels::Status::ok) {  // a row that does not start is not chosen
+          &call, budget_us / candidates, queue, &us);
+      if (status != kernels::Status::ok) {  // a kernel that does not start is not chosen
         failed = status;
         continue;
       }
@@ -91,19 +91,19 @@ class CudaTuning final : public Tuning {
       }
     }
     if (best < 0) check_status(op, failed);
-    remember_row(key_of(table, shape, gpu), table.rows[best].name);
-    return {table.rows[best].name, first_cuda_kernel_id + best};
+    remember_kernel(key_of(table, shape, gpu), table.best_first[best].name);
+    return {table.best_first[best].name, first_cuda_kernel_id + best};
   }
 };
 
 }  // namespace
 
-const kernels::cuda::GemmKernel* tuned_row(const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
-                                           const kernels::cuda::Gpu& gpu) {
+const kernels::cuda::GemmKernel* tuned_kernel(const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
+                                              const kernels::cuda::Gpu& gpu) {
   if (!any_remembered()) return nullptr;
-  const std::string name = remembered_row(key_of(table, shape, gpu));
-  for (const auto& row : table)
-    if (name == row.name && kernels::cuda::fits(row, shape, gpu)) return &row;
+  const std::string name = remembered_kernel(key_of(table, shape, gpu));
+  for (const auto& kernel : table)
+    if (name == kernel.name && kernels::cuda::fits(kernel, shape, gpu)) return &kernel;
   return nullptr;
 }
 

@@ -5,8 +5,8 @@
 
 namespace bie::ops::cuda {
 
-/// The row that was found fastest for such a shape on such a GPU, or null.
-const kernels::cuda::GemmKernel* tuned_row(const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
-                                           const kernels::cuda::Gpu& gpu);
+/// The kernel that was found fastest for such a shape on such a GPU, or null.
+const kernels::cuda::GemmKernel* tuned_kernel(const kernels::cuda::GemmTable& table, const kernels::GemmShape& shape,
+                                              const kernels::cuda::Gpu& gpu);
 
 }  // namespace bie::ops::cuda

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "ops/backend/cuda/backend.h"
+#include "ops/backend/backend.h"
 #include "ops/optim/diode_mix_step.h"
 #include "ops/weight_only/random_tensors.h"
 #include "ops/weight_only/words.h"

@@ -29,8 +29,8 @@ class BinaryEmbeddingParameter(EmbeddingParameter):
 class BinaryEmbeddingForward(functions.OperatorFunction):
     """``y[b, s, d] = embed_scale[row] * sgn(bit d of qweight[row])``, ``row = input[b, s]``.
 
-    ``apply(input, qweight, embed_scale, ori_embedding_dim, is_train)``; ``qweight.active_indices`` after a backward
-    pass are the rows that it reached.
+    ``apply(input, qweight, embed_scale, ori_embedding_dim, is_train)``; ``qweight.active_indices`` are the last
+    ``input`` of training.
     """
 
     call = staticmethod(functions.binary_embedding)
@@ -39,7 +39,7 @@ class BinaryEmbeddingForward(functions.OperatorFunction):
 class BinaryEmbeddingBagForward(functions.OperatorFunction):
     """``y[b, d]`` = +1 where at least half of the bag's rows have bit d set, else -1; float32.
 
-    ``apply(input, weight, is_train)``; ``weight.active_indices`` after a backward pass are the rows that it reached.
+    ``apply(input, weight, is_train)``; ``weight.active_indices`` are the last ``input`` of training.
     """
 
     call = staticmethod(functions.binary_embedding_bag)

@@ -23,12 +23,13 @@ class MBWQLinearCudaFunction(functions.OperatorFunction):
 
 
 class MBWQLinearCuda(nn.MBWQLinear, MPQLinearBase):
-    """:class:`bie.nn.MBWQLinear`."""
+    """:class:`bie.nn.MBWQLinear` with the arguments of :class:`MPQLinearBase`, of which ``asym`` is refused."""
 
     def __init__(
         self, *args: Any, use_mbw: bool = True, groups: int = 64, rows_packed: int = 64, **kwargs: Any
     ) -> None:
-        super().__init__(*args, use_mbw=use_mbw, groups=groups, rows_packed=rows_packed, **kwargs)
+        self._set_rows(use_mbw, groups, rows_packed)
+        MPQLinearBase.__init__(self, *args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True) -> Any:
         return super().load_state_dict(state_dict, strict)

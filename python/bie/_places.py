@@ -1,0 +1,59 @@
+"""The modules of a model by their places, and which of them another layer may take the place of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from torch import nn
+
+# In evaluation these read the weights of their children themselves, past the children's forward.
+_READ_PAST_FORWARD = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+
+
+def join(parent: str, name: str) -> str:
+    """The full name of a child."""
+    return f"{parent}.{name}" if parent else name
+
+
+def children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """All named children, one that has two names under both."""
+    return ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+def walk(
+    module: nn.Module, name: str = "", parent: nn.Module | None = None, leaf: str = "", seen: set[int] | None = None
+) -> Iterator[tuple[str, nn.Module | None, str, nn.Module]]:
+    """(name, parent, name in the parent, module), the root first; a shared module once for each of its places."""
+    seen = set() if seen is None else seen
+    yield name, parent, leaf, module
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    for below, child in children(module):
+        yield from walk(child, join(name, below), module, below, seen)
+
+
+def shared_parameters(model: nn.Module) -> dict[int, list[str]]:
+    """Names of each parameter that different modules hold."""
+    names: dict[int, list[str]] = {}
+    for path, module in model.named_modules():
+        for leaf, parameter in module._parameters.items():
+            if parameter is not None:
+                names.setdefault(id(parameter), []).append(join(path, leaf))
+    return {key: found for key, found in names.items() if len(found) > 1}
+
+
+def reason_to_skip(
+    module: nn.Module, parent: nn.Module | None, targets: Collection[type], shared: dict[int, list[str]]
+) -> str:
+    """Why a layer cannot be swapped for another, or ""."""
+    if type(module) not in targets:
+        return f"a {type(module).__name__} may compute something else than its base class"
+    if isinstance(parent, _READ_PAST_FORWARD):
+        return f"its parent {type(parent).__name__} reads the weight itself"
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        return "it has hooks"
+    for parameter in (module.weight, getattr(module, "bias", None)):
+        if parameter is not None and id(parameter) in shared:
+            return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
+    return ""

@@ -1,0 +1,56 @@
+"""What a layer's inputs say about the errors of its weight."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bie.errors import ShapeError
+
+
+class Hessian:
+    """``H = mean of x x^T`` [k, k] over a linear layer's inputs.
+
+    ``||(W - V) x||^2 = tr((W - V) H (W - V)^T)`` on average: half the Hessian of the layer's squared output error, in
+    any row of its weight. Sums are kept in float64.
+
+    Args:
+        in_features: k.
+        device: where the sum is kept.
+
+    Source: Frantar et al. 2022 (GPTQ), section 3.
+
+    Example::
+
+        >>> hessian = bie.quantization.Hessian(3)
+        >>> hessian.add(torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]]))
+        >>> hessian.matrix().tolist()
+        [[5.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, in_features: int, device: torch.device | str | None = None) -> None:
+        self._sum = torch.zeros(in_features, in_features, dtype=torch.float64, device=device)
+        self.rows = 0
+
+    def add(self, x: Tensor) -> None:
+        """Adds inputs [..., k] of any float dtype.
+
+        Raises:
+            ShapeError: another number of features, or no floats. ValueError: NaN or infinity.
+        """
+        k = self._sum.size(0)
+        if x.dim() < 1 or x.size(-1) != k or not x.is_floating_point():
+            raise ShapeError(f"Hessian: x is {list(x.shape)} of {x.dtype}, floats of {k} features are wanted")
+        rows = x.detach().reshape(-1, k)
+        rows = rows if rows.dtype == torch.float64 else rows.float()
+        products = rows.t() @ rows
+        if not bool(torch.isfinite(products).all()):
+            raise ValueError("Hessian: x holds NaN or infinity, or is too large")
+        self._sum += products
+        self.rows += rows.size(0)
+
+    def matrix(self) -> Tensor:
+        """H in float64. ``ValueError`` where nothing was added."""
+        if self.rows == 0:
+            raise ValueError("Hessian: no input was added")
+        return self._sum / self.rows

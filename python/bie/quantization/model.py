@@ -1,0 +1,282 @@
+"""A whole model, layer by layer: each sees its inputs as the layers before it make them, quantised already."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bie._places import reason_to_skip, shared_parameters, walk
+from bie.conversion import Filter
+from bie.nn.mpq_linear import MPQLinear
+from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
+from bie.quantization.hessian import Hessian
+
+_METHODS = ("gptq", "nearest")
+
+
+@dataclass(frozen=True)
+class QuantizedLayer:
+    """A layer of a report. Errors are shares of the output's size over the calibration inputs, see ``output_error``."""
+
+    name: str
+    shape: tuple[int, int]  #: [n, k]
+    error: float = float("nan")
+    nearest_error: float = float("nan")  #: what round to nearest would have
+    reason: str = ""  #: why it was left as it is
+
+
+@dataclass
+class QuantizationReport:
+    """What ``quantize`` did. ``print(report)`` is a table; ``model`` is the quantised model."""
+
+    model: nn.Module
+    layers: list[QuantizedLayer] = field(default_factory=list)
+    skipped: list[QuantizedLayer] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rows = [("layer", "weight", "error", "nearest")]
+        for layer in self.layers:
+            errors = f"{layer.error:.4f}", f"{layer.nearest_error:.4f}"
+            rows.append((layer.name or "(the model)", "x".join(map(str, layer.shape)), *errors))
+        for layer in self.skipped:
+            rows.append(
+                (layer.name or "(the model)", "x".join(map(str, layer.shape)), f"unchanged: {layer.reason}", "")
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(2)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(7), row[3]]).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, f"{len(self.layers)} quantised, {len(self.skipped)} unchanged"])
+
+
+class _Enough(Exception):
+    """Ends a forward pass whose last input has been seen."""
+
+
+@dataclass
+class _Place:
+    """A linear layer, where it is, and how one forward pass calls it."""
+
+    name: str
+    module: nn.Linear
+    training: bool
+    parents: list[tuple[nn.Module, str]] = field(default_factory=list)
+    calls: int = 0
+    shares_input: bool = False  # with the layer before it in the order of calls
+
+
+def quantize(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    bits: int = 4,
+    group_size: int = 128,
+    method: str = "gptq",
+    act_order: bool = False,
+    static_groups: bool | None = None,
+    damping: float = 0.01,
+    whole_zeros: bool = False,
+    filter: Filter | None = None,
+    inplace: bool = True,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+    **options: Any,
+) -> QuantizationReport:
+    """Puts a :class:`bie.nn.MPQLinear` in place of every ``nn.Linear`` of a model, in the order of their calls.
+
+    For each layer the batches run through the model as far as that layer, the layers before it being quantised; of what
+    comes in one [k, k] matrix is kept. Layers that get the very same tensor, as a transformer's q, k and v, share a
+    run. The model is in evaluation meanwhile. Layers stay as they are, with a reason in the report, where ``convert``
+    leaves them or no batch reaches them.
+
+    Args:
+        batches: what the model is called with: a tensor, a tuple of arguments or a dict of keywords each. Some hundred
+            examples do; they are gone through once a layer.
+        bits, group_size, act_order, static_groups, damping, whole_zeros: those of :func:`gptq`.
+        method: ``"gptq"``, or ``"nearest"``, whose codes need no data; the errors of the report do.
+        filter: ``(name, module) -> bool``, whether to quantise.
+        inplace: change ``model``, or a deep copy of it.
+        call: ``call(model, batch)`` in place of the call above.
+        options: further arguments of ``MPQLinear``.
+
+    Raises:
+        ValueError: an unknown method; no batch; inputs that hold NaN or infinity.
+
+    Example::
+
+        >>> model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+        >>> report = bie.quantization.quantize(model, [torch.randn(32, 16) for _ in range(4)], bits=4, group_size=8)
+        >>> [layer.name for layer in report.layers], type(model[0]).__name__
+        (['0', '2'], 'MPQLinear')
+    """
+    if method not in _METHODS:
+        raise ValueError(f"quantize: method is {method!r}, 'gptq' or 'nearest' is wanted")
+    batches = list(batches)
+    if not batches:
+        raise ValueError("quantize: there is no batch")
+    model = model if inplace else copy.deepcopy(model)
+    report, run = QuantizationReport(model), call or _call
+    places = _places(model, filter, report)
+    numbers = {"bits": bits, "group_size": group_size, "whole_zeros": whole_zeros}
+    extra = {"act_order": act_order, "static_groups": static_groups, "damping": damping}
+    made: list[tuple[MPQLinear, bool]] = []
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        order = _order(model, places, batches, run)
+        for place in places:
+            if place.calls == 0:
+                report.skipped.append(_left(place, "no batch reaches it"))
+        while order:
+            count = 1 + next((i for i, place in enumerate(order[1:]) if not place.shares_input), len(order) - 1)
+            together, order = order[:count], order[count:]
+            hessian = _inputs_of(model, together[0], batches, run)
+            for place in together:
+                layer = _replace(report, place, hessian, method, numbers, extra, options)
+                if layer is not None:
+                    made.append((layer, place.training))
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    for layer, training in made:
+        layer.train(training)
+    return report
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+
+
+def _left(place: _Place, reason: str) -> QuantizedLayer:
+    return QuantizedLayer(place.name, tuple(place.module.weight.shape), reason=reason)
+
+
+def _places(model: nn.Module, filter: Filter | None, report: QuantizationReport) -> list[_Place]:
+    """Every linear layer that may be quantised; the others go to the report."""
+    shared, found = shared_parameters(model), {}
+    for name, parent, leaf, module in walk(model):
+        if not isinstance(module, nn.Linear):
+            continue
+        if id(module) not in found:
+            place = found[id(module)] = _Place(name, module, module.training)
+            reason = reason_to_skip(module, parent, (nn.Linear,), shared)
+            if not reason and filter is not None and not filter(name, module):
+                reason = "the filter says so"
+            if reason:
+                report.skipped.append(_left(place, reason))
+                found[id(module)] = None
+        if found[id(module)] is not None and parent is not None:
+            found[id(module)].parents.append((parent, leaf))
+    return [place for place in found.values() if place is not None]
+
+
+def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Callable[..., Any]) -> list[_Place]:
+    """The layers in the order of their first calls with the first batch."""
+    order: list[_Place] = []
+    last: list[Tensor | None] = [None]  # held, so that no other tensor gets its identity
+
+    def hook(place: _Place) -> Callable[..., None]:
+        def seen(module: nn.Module, args: tuple[Any, ...]) -> None:
+            x = args[0] if args else None
+            if place.calls == 0:
+                order.append(place)
+                place.shares_input = x is not None and x is last[0]
+            place.calls += 1
+            last[0] = x
+
+        return seen
+
+    handles = [place.module.register_forward_pre_hook(hook(place)) for place in places]
+    try:
+        with torch.no_grad():
+            run(model, batches[0])
+    finally:
+        for handle in handles:
+            handle.remove()
+    for before, place in itertools.pairwise(order):
+        place.shares_input = place.shares_input and before.calls == place.calls == 1
+    return order
+
+
+def _inputs_of(model: nn.Module, place: _Place, batches: list[Any], run: Callable[..., Any]) -> Tensor:
+    """The Hessian of what comes into a layer."""
+    hessian = Hessian(place.module.in_features, device=place.module.weight.device)
+
+    def seen(module: nn.Module, args: tuple[Any, ...]) -> None:
+        hessian.add(args[0])
+        if place.calls == 1:
+            raise _Enough
+
+    handle = place.module.register_forward_pre_hook(seen)
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                with contextlib.suppress(_Enough):
+                    run(model, batch)
+    except ValueError as error:
+        raise ValueError(f"quantize: the layer '{place.name}': {error}") from None
+    finally:
+        handle.remove()
+    return hessian.matrix()
+
+
+def _replace(
+    report: QuantizationReport,
+    place: _Place,
+    hessian: Tensor,
+    method: str,
+    numbers: dict[str, Any],
+    extra: dict[str, Any],
+    options: dict[str, Any],
+) -> MPQLinear | None:
+    """The new layer, in its place; None where it cannot hold the weight, which the report says."""
+    linear = place.module
+    weight, bias = linear.weight.detach(), linear.bias
+    try:
+        layer = _layer_for(linear, numbers, options)
+        nearest = coded = round_to_nearest(weight, **numbers, dtype=layer.dtype)
+        if method == "gptq":
+            coded = gptq(weight, hessian, **numbers, **extra, dtype=layer.dtype)
+    except ValueError as error:
+        report.skipped.append(_left(place, str(error)))
+        return None
+    _fill(layer, coded, bias)
+    layer.eval()  # as the rest of the model is
+    for parent, leaf in place.parents:
+        parent.add_module(leaf, layer)
+    if not place.parents:
+        report.model = layer
+    errors = (output_error(weight, one, hessian) for one in (coded, nearest))
+    report.layers.append(QuantizedLayer(place.name, tuple(weight.shape), *errors))
+    return layer
+
+
+def _layer_for(linear: nn.Linear, numbers: dict[str, Any], options: dict[str, Any]) -> MPQLinear:
+    bias = linear.bias
+    usual = {
+        "w_bit": numbers["bits"],
+        "group_size": numbers["group_size"],
+        "use_gba_quant": not numbers["whole_zeros"],
+        "dtype": linear.weight.dtype,
+        "device": linear.weight.device,
+        "disable_bias": bias is None,
+        "train_bias": bias is not None and bias.requires_grad,
+        "requires_grad": linear.weight.requires_grad,
+    }
+    return MPQLinear(linear.in_features, linear.out_features, **usual | options)
+
+
+def _fill(layer: MPQLinear, coded: CodedWeight, bias: Tensor | None) -> None:
+    layer.set_codes(coded.codes, coded.scales, coded.zeros, coded.g_idx)
+    if bias is not None:
+        with torch.no_grad():
+            layer.bias.copy_(bias)

@@ -1,0 +1,124 @@
+// bie predict: what a saved model says about files of images.
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "bie/data/samples.h"
+#include "bie/models/model_file.h"
+#include "bie/train/device.h"
+#include "bie/train/evaluation.h"
+#include "cli/commands/commands.h"
+#include "cli/support/result.h"
+#include "cli/support/session.h"
+#include "cli/support/text.h"
+#include "cli/support/threads.h"
+
+namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::string model, device = "cpu";
+  std::vector<std::string> files;
+  int top = 3;
+  std::optional<double> white;
+};
+
+struct Guess {
+  std::string name;
+  double probability;
+};
+
+struct Prediction {
+  std::string file;
+  std::int64_t index, count;   ///< of the file's images
+  std::vector<Guess> guesses;  ///< the likeliest first
+};
+
+std::string class_name(const models::ModelConfig& config, std::int64_t index) {
+  return config.class_names.empty() ? std::to_string(index) : config.class_names[static_cast<std::size_t>(index)];
+}
+
+std::vector<Prediction> predictions(models::Classifier& model, const std::string& file, const Arguments& a) {
+  const models::ModelConfig& c = model.config();
+  const at::Tensor images = data::load_samples(file, {c.image, !c.normalise, a.white});
+  const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
+  use_threads_for(c, std::min(count, train::evaluation_batch));
+  const auto [shares, classes] = at::topk(at::softmax(train::logits(model, images), 1), top);
+  std::vector<Prediction> found;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Prediction prediction{file, i, count, {}};
+    for (std::int64_t j = 0; j < top; ++j)
+      prediction.guesses.push_back({class_name(c, classes[i][j].item<std::int64_t>()), shares[i][j].item<double>()});
+    found.push_back(std::move(prediction));
+  }
+  return found;
+}
+
+/// "digits.npy[3]: seven 97.31 %, one 1.20 %"; the number of the image where a file holds several.
+void print_text(const Prediction& p) {
+  std::string line = p.count == 1 ? p.file : format("%s[%lld]", p.file.c_str(), static_cast<long long>(p.index));
+  for (std::size_t i = 0; i < p.guesses.size(); ++i)
+    line += format("%s%s %.2f %%", i == 0 ? ": " : ", ", p.guesses[i].name.c_str(), 100 * p.guesses[i].probability);
+  std::printf("%s\n", printable(line).c_str());
+}
+
+Json json_of(const Prediction& p) {
+  Json guesses = Json::array();
+  for (const Guess& guess : p.guesses) guesses.push_back({{"class", guess.name}, {"probability", guess.probability}});
+  return {{"file", p.file}, {"index", p.index}, {"guesses", guesses}};
+}
+
+void predict(const Arguments& a, const Global& global) {
+  const c10::Device device = train::device_of(a.device);
+  const auto model = models::load_classifier(a.model);
+  model->to(device);
+  std::vector<Prediction> all;  // everything is read before anything is said
+  for (const std::string& file : a.files)
+    for (Prediction& prediction : predictions(*model, file, a)) all.push_back(std::move(prediction));
+  if (!global.json) {
+    for (const Prediction& prediction : all) print_text(prediction);
+    return;
+  }
+  Json list = Json::array();
+  for (const Prediction& prediction : all) list.push_back(json_of(prediction));
+  print_json("predict", {{"model", a.model}, {"predictions", list}});
+}
+
+std::string bad_white(const std::string& text) {
+  double white = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, white);
+  return error == std::errc() && rest == end && white > 0 && std::isfinite(white) ? "" : text + " is no number above 0";
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("predict", "The likeliest classes of images in files");
+  command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
+  command->add_option("files", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
+  command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
+  command
+      ->add_option("--white", arguments->white,
+                   "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
+      ->check(bad_white);
+  add_device(*command, arguments->device);
+  command->footer(
+      "Examples:\n"
+      "  bie predict mnist4.safetensors three.png seven.png\n"
+      "  bie predict mnist4.safetensors t10k-images-idx3-ubyte.gz --top 1\n"
+      "  bie predict iris8.safetensors flowers.csv --json | jq '.predictions[].guesses'");
+  command->callback([arguments, &global] { predict(*arguments, global); });
+}
+
+}  // namespace bie::cli

@@ -1,0 +1,142 @@
+// bie quantize: a trained float net in 8 or 4 bits without training.
+#include <ATen/ops/linspace.h>
+#include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "bie/models/model_file.h"
+#include "bie/train/evaluation.h"
+#include "bie/train/post_training.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/train_arguments.h"
+#include "cli/support/output.h"
+#include "cli/support/result.h"
+#include "cli/support/session.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::string model, calibration = "digits", out, rule = "mse";
+  std::int64_t images = 512;
+  std::vector<std::string> bits_of;
+  std::optional<int> first, last;
+  train::PostTraining options;
+  const CLI::Option* percentile = nullptr;
+};
+
+/// Evenly spaced training images: files may hold one class after the other.
+at::Tensor calibration_images(const data::Dataset& data, std::int64_t count) {
+  const std::int64_t all = data.train_images.size(0), wanted = std::min(count, all);
+  const at::Tensor rows = at::linspace(0, static_cast<double>(all - 1), wanted, at::kDouble).to(at::kLong);
+  return data.train_images.index_select(0, rows);
+}
+
+Json layers_json(const std::vector<train::LayerError>& layers) {
+  Json json = Json::array();
+  for (const train::LayerError& l : layers)
+    json.push_back({{"name", l.name},
+                    {"bits", l.bits},
+                    {"scale_a", l.scale_a},
+                    {"scale_w", l.scale_w},
+                    {"saturated", l.saturated},
+                    {"error", l.error}});
+  return json;
+}
+
+void print_layers(const std::vector<train::LayerError>& layers) {
+  std::printf("%-16s %4s  %10s  %10s  %9s  %7s\n", "layer", "bits", "scale_a", "scale_w", "saturated", "error");
+  for (const train::LayerError& l : layers)
+    std::printf("%-16s %4d  %10.3e  %10.3e  %7.3f %%  %5.2f %%\n", l.name.c_str(), l.bits, l.scale_a, l.scale_w,
+                100 * l.saturated, 100 * l.error);
+}
+
+void quantize(Arguments& a, const Global& global) {
+  if (!a.out.empty()) check_output("--out", a.out, a.model);
+  if (!a.out.empty()) check_output_against_data("--out", a.out, a.calibration);
+  a.options.rule = train::step_rule_of(a.rule);
+  if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
+    throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);
+  const auto model = models::load_classifier(a.model);
+  models::ModelConfig named = model->config();
+  named.bits_of.clear();
+  named.quantise_first = false;
+  set_layer_bits(named, a.bits_of, a.first, a.last);
+  a.options.bits_of = named.bits_of;
+  const data::Dataset data = data::load_dataset(a.calibration);
+  check_fit(*model, a.model, data);
+  const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
+  const double before = train::accuracy(*model, data.test_images, data.test_labels);
+  const double after = train::accuracy(*result.model, data.test_images, data.test_labels);
+  if (!a.out.empty()) models::save_model(*result.model, a.out);
+  const Json bytes_before = bytes_of(a.model), bytes = a.out.empty() ? Json() : bytes_of(a.out);
+  if (global.json) {
+    print_json("quantize", {{"model", a.model},
+                            {"data", data.name},
+                            {"bits", a.options.bits},
+                            {"rule", train::name(a.options.rule)},
+                            {"per_channel", a.options.per_channel},
+                            {"fold", a.options.fold},
+                            {"test_accuracy_before", before},
+                            {"test_accuracy", after},
+                            {"file_bytes_before", bytes_before},
+                            {"file_bytes", bytes},
+                            {"saved", a.out.empty() ? Json() : Json(a.out)},
+                            {"layers", layers_json(result.layers)}});
+    return;
+  }
+  print_layers(result.layers);
+  std::printf("test accuracy %.2f %% before, %.2f %% after\n", 100 * before, 100 * after);
+  if (!bytes.is_null())
+    std::printf("%s: %ju bytes instead of %ju\n", printable(a.out).c_str(), bytes.get<std::uintmax_t>(),
+                bytes_before.get<std::uintmax_t>());
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  CLI::App* command = app.add_subcommand("quantize", "Turn a trained float net into 8 or 4 bits without training");
+  command->add_option("model", a.model, "a float net: bie train --bits 32 -o FILE")->required();
+  takes_file(command->add_option("-o,--out", a.out, "where to save the quantised model (safetensors)"));
+  command->add_option("--bits", a.options.bits, "8 or 4, of all layers but the first and the last")
+      ->capture_default_str();
+  command->add_option("--first", a.first, "bits of the first layer (default: 32)");
+  command->add_option("--last", a.last, "bits of the last layer (default: 32)");
+  command->add_option("--bits-of", a.bits_of, "NAME=BITS of one layer; bie inspect shows the names; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  command
+      ->add_option("--calib,--data", a.calibration,
+                   "the data set whose training images set the step sizes and whose test images are counted")
+      ->type_name("DATA")
+      ->capture_default_str();
+  command->add_option("--calib-images", a.images, "how many training images to look at")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile")->capture_default_str();
+  a.percentile = command
+                     ->add_option("--percentile", a.options.percentile,
+                                  "share of the values that is not clipped, in per cent (--method percentile)")
+                     ->capture_default_str();
+  command->add_flag("--per-channel", a.options.per_channel, "a weight scale for each output channel, not one a layer");
+  command->add_flag("--fold", a.options.fold, "fold the BatchNorms into weights and biases");
+  command->footer(
+      "An error is the root mean square of what changed in a layer's output over that of the output, on the float "
+      "net's activations.\n"
+      "Examples:\n"
+      "  bie quantize digits32.safetensors --bits 8 -o digits8.safetensors\n"
+      "  bie quantize lenet32.safetensors --bits 4 --per-channel \\\n"
+      "      --calib mnist:data/mnist -o lenet4.safetensors\n"
+      "  bie quantize lenet32.safetensors --bits-of conv2=4 --calib mnist:data/mnist");
+  command->callback([arguments, &global] { quantize(*arguments, global); });
+}
+
+}  // namespace bie::cli

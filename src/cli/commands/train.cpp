@@ -1,0 +1,189 @@
+// bie train: one model on one data set.
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "bie/models/layer_table.h"
+#include "bie/train/run_folder.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/train_arguments.h"
+#include "cli/support/build_info.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/log.h"
+#include "cli/support/output.h"
+#include "cli/support/result.h"
+#include "cli/support/run_page.h"
+#include "cli/support/session.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+/// "bie train ...", as it was called.
+std::string command_line(const Global& global, bool resume) {
+  std::vector<std::string> words{"bie"};
+  words.insert(words.end(), global.words.begin(), global.words.end());
+  if (resume && std::find(words.begin(), words.end(), "--resume") == words.end()) words.emplace_back("--resume");
+  return shell_line(words);
+}
+
+/// config.json of a run folder.
+Json run_config(const TrainArguments& a, const models::Classifier& model, const data::Dataset& data,
+                const Global& global) {
+  const train::TrainOptions& o = a.options;
+  const train::Recipe recipe = train::recipe_of(model.config(), o);
+  return {{"schema", 1},
+          {"command", command_line(global, false)},
+          {"started", utc_now()},
+          {"data",
+           {{"name", data.name},
+            {"train_images", data.train_images.size(0)},
+            {"test_images", data.test_images.size(0)},
+            {"classes", data.classes}}},
+          {"model", Json::parse(models::config_json(model.config()))},
+          {"recipe",
+           {{"epochs", o.epochs},
+            {"batch", o.batch.value_or(train::default_batch(data.train_images.size(0)))},
+            {"patience", o.patience},
+            {"augment", train::name(o.augment)},
+            {"optimizer", train::name(o.optimizer)},
+            {"lr", recipe.lr},
+            {"weight_decay", recipe.weight_decay},
+            {"integer_lr", recipe.integer_lr},
+            {"integer_memory", recipe.integer_memory},
+            {"schedule", optim::name(recipe.schedule.kind)},
+            {"warmup", recipe.schedule.warmup},
+            {"seed", o.seed}}},
+          {"device", o.device.str()},
+          {"program", build_info()}};
+}
+
+/// What is kept of a run that Ctrl-C ended.
+std::string interrupted_sentence(const TrainArguments& a, const train::TrainResult& result, const Global& global) {
+  const std::string when = format("interrupted after step %lld", static_cast<long long>(result.steps));
+  if (a.options.checkpoints.empty()) return when + "; nothing was kept, --run DIR or --checkpoints DIR would keep it";
+  return when + ", kept in " + a.options.checkpoints + "; go on with: " + command_line(global, true);
+}
+
+void write_page(const train::RunFolder& run, const Session& session, const data::Dataset& data, const Json& config,
+                const std::vector<std::string>& notes) {
+  run.write_report(run_page(session, data, config, notes));
+  log::info("the run's page is " + run.report());
+}
+
+/// Ends the command. The page shows what there is; without it the run still goes on.
+[[noreturn]] void end_interrupted(const std::string& sentence, const std::optional<train::RunFolder>& run,
+                                  const Session& session, const data::Dataset& data, const Json& config) {
+  try {
+    if (run) write_page(*run, session, data, config, {"The run was " + sentence});
+  } catch (const c10::ValueError& error) {
+    log::warn(error.what_without_backtrace());
+  }
+  throw Interrupted(sentence);
+}
+
+const char* name_of(train::End end) {
+  return end == train::End::patience ? "patience" : end == train::End::interrupted ? "interrupted" : "finished";
+}
+
+Json result_json(const TrainArguments& a, const Session& session, const data::Dataset& data,
+                 const std::vector<std::string>& saved) {
+  const train::TrainResult& r = session.result;
+  Json epochs = Json::array();
+  for (const train::Epoch& epoch : r.history) epochs.push_back(Json::parse(train::epoch_json(epoch)));
+  return {{"data", data.name},
+          {"test_accuracy", r.test_score},
+          {"flipped", r.flipped},
+          {"seconds", r.seconds},
+          {"end", name_of(r.end)},
+          {"steps", r.steps},
+          {"weights", session.model->weight_count()},
+          {"quantised_weights", session.model->quantised_count()},
+          {"optimizer_bytes", r.optimizer_bytes},
+          {"saved", saved},
+          {"run", a.run.empty() ? Json() : Json(a.run)},
+          {"epochs", epochs}};
+}
+
+void print_text(const train::TrainResult& r) {
+  std::printf("test accuracy %.2f %%", 100 * r.test_score);
+  if (!std::isnan(r.flipped)) std::printf(", binary weights flipped %.1f %%", 100 * r.flipped);
+  std::printf(", %.1f s\n", r.seconds);
+}
+
+void train_and_save(TrainArguments& a, const Global& global) {
+  resolve(a);
+  std::optional<train::RunFolder> run;
+  if (!a.run.empty()) run.emplace(a.run);
+  if (run) a.options.checkpoints = run->checkpoints();
+  const data::Dataset data = data::load_dataset(a.data);
+  log::info(
+      c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0), " test images"));
+  a.config = fitted(a.config, data);
+  set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
+
+  SessionHooks hooks;
+  hooks.configure = [&](models::Classifier& model) {
+    check_use(a, model);
+    layers::set_grad_mode(model, a.gradients);
+    layers::set_compat(model, a.compat);
+    layers::set_step_size_guard(model, a.guard);
+  };
+  Json config;
+  hooks.started = [&](models::Classifier& model, const std::vector<train::Epoch>& past) {
+    if (a.layers && !global.json) std::printf("%s\n", models::layer_table(model).c_str());
+    config = run_config(a, model, data, global);
+    if (run) run->start(config.dump(2, ' ', false, Json::error_handler_t::replace), past);
+  };
+  hooks.epoch = [&](const train::Epoch& epoch) {
+    if (run) run->add(epoch);
+  };
+  const Session session = train_with_bar("train", a.config, data, a.options, hooks);
+  const train::TrainResult& result = session.result;
+  if (result.end == train::End::interrupted)
+    end_interrupted(interrupted_sentence(a, result, global), run, session, data, config);
+  std::vector<std::string> notes;
+  if (result.end == train::End::patience) {
+    notes.emplace_back(
+        "Stopped early: the test accuracy got no better. The test images chose the moment, so the accuracy flatters.");
+    log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
+                       result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
+  }
+  log::info(c10::str("the optimizer held ", result.optimizer_bytes, " bytes for ", session.model->weight_count(),
+                     " weights"));
+  std::vector<std::string> saved;
+  if (run) saved.push_back(run->model());
+  if (!a.out.empty()) saved.push_back(a.out);
+  for (const std::string& path : saved) {
+    models::save_model(*session.model, path, a.form);
+    log::info("saved to " + path);
+  }
+  if (run) write_page(*run, session, data, config, notes);
+  if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
+  if (global.json)
+    print_json("train", result_json(a, session, data, saved));
+  else
+    print_text(result);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "Train a classifier and save it packed");
+  add_options(*command, *arguments);
+  command->footer(
+      "Examples:\n"
+      "  bie train --bits 4 -o digits4.safetensors\n"
+      "  bie train --data mnist:data/mnist --arch lenet --bits 4 --run runs/lenet4\n"
+      "  bie train --data images:photos --arch vgg-small --width 32 --bits 8 \\\n"
+      "      --first 8 --optimizer sgd --augment crop-flip --run runs/photos\n"
+      "  bie train --data csv:iris.csv --hidden 64 --bits 8 --patience 5 --json");
+  command->callback([arguments, &global] { train_and_save(*arguments, global); });
+}
+
+}  // namespace bie::cli

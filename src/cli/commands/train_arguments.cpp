@@ -1,0 +1,271 @@
+#include "cli/commands/train_arguments.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
+#include <CLI/Formatter.hpp>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "bie/models/architecture.h"
+#include "bie/models/net_description.h"
+#include "bie/train/device.h"
+#include "bie/train/run_folder.h"
+#include "cli/support/output.h"
+#include "cli/support/session.h"
+#include "formats/folder_lock.h"
+
+namespace bie::cli {
+namespace {
+
+/// Options of one group, each with its default shown.
+class Group {
+ public:
+  Group(CLI::App& command, std::string title) : command_(command), title_(std::move(title)) {}
+  template <class T>
+  CLI::Option* add(const char* name, T& value, const std::string& what) {
+    return command_.add_option(name, value, what)->capture_default_str()->group(title_);
+  }
+  /// Without a default of its own.
+  template <class T>
+  CLI::Option* add_unset(const char* name, T& value, const std::string& what) {
+    return command_.add_option(name, value, what)->group(title_);
+  }
+  CLI::Option* flag(const char* name, bool& value, const std::string& what) {
+    return command_.add_flag(name, value, what)->group(title_);
+  }
+
+  const std::string& title() const { return title_; }
+
+ private:
+  CLI::App& command_;
+  std::string title_;
+};
+
+/// "mlp 3 inner linears, vgg-small 2 convolutions a stage": the sizes of the architectures that have one.
+std::string own_sizes(std::int64_t models::Architecture::*size) {
+  std::string all;
+  for (const models::Architecture* architecture : models::architectures()) {
+    if (architecture->*size == 0) continue;
+    all += (all.empty() ? "" : ", ") + std::string(architecture->name) + " " + std::to_string(architecture->*size);
+    if (size == &models::Architecture::depth) all += std::string(" ") + architecture->depth_counts;
+  }
+  return all;
+}
+
+void add_model_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "Model");
+  auto& c = a.config;
+  auto& w = a.words;
+  CLI::Option* arch = group.add("--arch", c.arch, models::architecture_names());
+  takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
+      ->excludes(arch);
+  w.bits = group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
+  group.add_unset("--first", w.first, "bits of the first layer");
+  group.add_unset("--last", w.last, "bits of the last layer");
+  group.add_unset("--bits-of", w.bits_of, "NAME=BITS of one layer; --layers shows the names; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  group.add("--linear-bits", c.linear_bits,
+            "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
+  group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024)");
+  group.add_unset("--width", c.width,
+                  "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
+                      own_sizes(&models::Architecture::width) + "). Of an mlp the same as --hidden");
+  group.add_unset(
+      "--depth", c.depth,
+      "how many layers (default: " + own_sizes(&models::Architecture::depth) + "); 5 make resnet20 a ResNet-32");
+  group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
+  group.flag("--quantise-first", c.quantise_first, "quantise the first layer too: all but the last one then");
+  group.add("--weights", w.weights, "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)");
+  group.add_unset("--gradients", w.gradients, "exact, or reference (BITorch Engine's, the default with --compat)")
+      ->check(CLI::IsMember({"exact", "reference"}));
+  group.add("--compat", w.compat, "none, or bie-0.2.6: values as BITorch Engine computes them");
+  group.flag("--layers", a.layers, "print the layers, their widths and sizes first");
+}
+
+void add_recipe_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "Recipe (what is not given has a default for the bit width)");
+  auto& o = a.options;
+  auto& w = a.words;
+  group.add("--epochs", o.epochs, "passes over the training images");
+  group.add_unset("--batch", o.batch, "images a step (default: 64, fewer of a data set of less than 384)");
+  w.patience = group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
+  group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
+  group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd");
+  group.add_unset("--lr", o.lr, "rate of the float parameters");
+  group.add_unset("--weight-decay", o.weight_decay, "of the float weights");
+  group.add_unset("--integer-lr", o.integer_lr, "rate of the int8 weights (DiodeMix)");
+  group.add_unset("--integer-memory", o.integer_memory,
+                  "share of the steps over which DiodeMix remembers the votes on a 1-bit weight");
+  group.add_unset("--schedule", w.schedule, "of all rates: cosine, linear or constant");
+  group.add_unset("--warmup", o.warmup, "share of the steps over which the rates rise");
+  w.step_floor =
+      group.add("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none");
+  group.add("--renew-scale-every", o.renew_scale_every,
+            "steps between new scales of 4-bit weights and of int8 codes; 0: never");
+  group.flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8");
+  group.flag("--bfloat16-moments", w.bfloat16_moments, "the optimizer's moments in half the memory");
+  group.flag("--freeze-binary", o.freeze_binary, "leave the 1-bit weights as they start, for comparison");
+  add_seed(command, o.seed, "start of every random number")->group(group.title());
+}
+
+void add_output_options(CLI::App& command, TrainArguments& a) {
+  Group group(command, "What is kept");
+  auto& o = a.options;
+  takes_file(group.add_unset("-o,--out", a.out, "where to save the model (safetensors)"));
+  CLI::Option* run = takes_folder(group.add_unset(
+      "--run", a.run, "a folder for the whole run: config, log, TensorBoard events, checkpoints, model, report"));
+  group.flag("--training-form", a.words.training_form, "save the weights as they train, not packed");
+  takes_file(group.add_unset("--logits", a.logits, "where to save the test images' logits (safetensors)"));
+  takes_folder(group.add_unset("--checkpoints", o.checkpoints, "folder for training checkpoints alone"))->excludes(run);
+  group.add("--checkpoint-every", o.checkpoint_every, "steps between them; 0: once an epoch");
+  group.flag("--resume", o.resume, "go on from the newest good checkpoint in the folder");
+}
+
+int bits_in(const std::string& word, std::size_t equals) {
+  const std::string digits = word.substr(equals + 1);
+  for (const int bits : {32, 8, 4, 1})
+    if (digits == std::to_string(bits)) return bits;
+  TORCH_CHECK_VALUE(false, "--bits-of ", word, ": 32, 8, 4 or 1 bits are wanted");
+}
+
+[[noreturn]] void useless(const std::string& option, const std::string& why) {
+  throw CLI::ValidationError(option, why);
+}
+
+/// --hidden, and --width where it is the same.
+void resolve_sizes(models::ModelConfig& c, const std::optional<std::int64_t>& hidden) {
+  const models::Architecture& architecture = models::architecture_of(c);
+  TORCH_CHECK_VALUE(!hidden || !architecture.described, "--hidden ", *hidden, ": the net's description says its sizes");
+  TORCH_CHECK_VALUE(!hidden || architecture.inner != models::InnerLinear::where_given || c.linear_bits != 0,
+                    "--hidden ", *hidden, ": ", c.arch, " has an inner linear only where --linear-bits gives it one");
+  TORCH_CHECK_VALUE(!hidden || !c.width || !architecture.all_linear, "--hidden ", *hidden, " and --width ", *c.width,
+                    ": they are the same size of an ", c.arch, ", one of them is wanted");
+  if (hidden) c.hidden = *hidden;
+  if (architecture.all_linear && c.width) c.hidden = *std::exchange(c.width, std::nullopt);
+}
+
+/// Whether a described net has a layer whose width --bits gives.
+bool has_open_bits(const models::ModelConfig& c) {
+  for (const models::LayerSpec& layer : c.layers) {
+    const bool float_first = &layer == &c.layers.front() && !c.quantise_first;
+    if (layer.type != models::LayerSpec::Type::pool && layer.bits == 0 && !float_first) return true;
+  }
+  return false;
+}
+
+/// Widths that a described net has no layer for.
+void check_widths(const TrainArguments& a) {
+  if (a.net.empty()) return;
+  if (a.config.linear_bits != 0)
+    useless("--linear-bits " + std::to_string(a.config.linear_bits),
+            "the net's description says the bits of its layers");
+  if (a.words.bits->count() > 0 && !has_open_bits(a.config))
+    useless("--bits " + std::to_string(a.config.bits),
+            "is for layers without bits of their own, the net's description has none");
+}
+
+/// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
+/// over.
+void check_outputs(const TrainArguments& a) {
+  if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
+  for (const auto& [option, path] : {std::pair{"--out", a.out}, std::pair{"--logits", a.logits}}) {
+    if (path.empty()) continue;
+    check_output(option, path, a.net, "the net's description");
+    check_output_against_data(option, path, a.data);
+    if (a.run.empty()) continue;
+    for (const std::string& file : train::RunFolder(a.run).files())
+      check_output(option, path, file, "a file of the run's folder");
+  }
+  if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
+  const formats::FolderLock lock("run folder", a.run);  // refuses where a run is going on
+  for (const std::string& file : train::RunFolder(a.run).files())
+    TORCH_CHECK_VALUE(!std::filesystem::exists(file), "--run ", a.run, ": ", file,
+                      " is of a run; --resume goes on with that run, another folder is for another one");
+}
+
+}  // namespace
+
+void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>& bits_of, std::optional<int> first,
+                    std::optional<int> last) {
+  const std::vector<std::string> names = models::layer_names(config);
+  std::map<std::string, std::string> said;  // the option that speaks of a layer
+  if (config.quantise_first) said[names.front()] = "--quantise-first";
+  const auto set = [&](const std::string& name, int bits, const std::string& option) {
+    const auto [found, fresh] = said.emplace(name, option);
+    if (!fresh) useless(option, found->second + " speaks of layer " + name + " too, one is wanted");
+    config.bits_of[name] = bits;
+  };
+  if (first) set(names.front(), *first, "--first " + std::to_string(*first));
+  if (last) set(names.back(), *last, "--last " + std::to_string(*last));
+  for (const std::string& word : bits_of) {
+    const std::size_t equals = word.rfind('=');
+    TORCH_CHECK_VALUE(equals != std::string::npos && equals > 0, "--bits-of ", word, ": NAME=BITS is wanted");
+    set(word.substr(0, equals), bits_in(word, equals), "--bits-of " + word);
+  }
+}
+
+void add_options(CLI::App& command, TrainArguments& a) {
+  add_data(command, a.data);
+  add_device(command, a.device);
+  add_model_options(command, a);
+  add_recipe_options(command, a);
+  add_output_options(command, a);
+}
+
+void resolve(TrainArguments& a) {
+  const TrainArguments::Words& w = a.words;
+  check_outputs(a);
+  a.options.device = train::device_of(a.device);
+  a.options.augment = train::augmentation_of(w.augment);
+  if (!a.net.empty()) a.config = models::load_net_description(a.net, a.config);
+  check_widths(a);
+  const models::Architecture* const architecture = models::find_architecture(a.config.arch);
+  TORCH_CHECK_VALUE(!a.net.empty() || architecture == nullptr || !architecture->described, "--arch ", a.config.arch,
+                    ": --net FILE describes such a net");
+  resolve_sizes(a.config, w.hidden);
+  a.config.norm = !w.no_norm;
+  a.config.weights = models::weight_form_of(w.weights);
+  a.options.optimizer = train::optimizer_of(w.optimizer);
+  if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);
+  if (w.bfloat16_moments) a.options.moments = optim::MomentType::bfloat16;
+  if (w.training_form) a.form = models::SavedForm::training;
+  a.compat = layers::compat_of(w.compat);
+  TORCH_CHECK_VALUE(a.compat == layers::Compat::none || w.gradients != "exact", "--gradients exact: --compat ",
+                    w.compat, " computes the reference's gradients");
+  if (w.gradients == "reference") a.gradients = ops::GradMode::reference;
+  const auto& o = a.options;
+  if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
+    useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
+  if (w.patience->count() > 0 && o.patience >= o.epochs)
+    useless("--patience " + std::to_string(o.patience),
+            "ends nothing within " + std::to_string(o.epochs) + (o.epochs == 1 ? " epoch" : " epochs"));
+  if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
+}
+
+void check_use(const TrainArguments& a, const models::Classifier& model) {
+  const TrainArguments::Words& w = a.words;
+  bool steps = false, integers = false;  // layers of 8 or 4 bits, int8 weights that are trained
+  for (const auto& layer : model.quant_layers()) {
+    const bool one = layer->weight_bits() == 1;
+    steps |= !one;
+    integers |=
+        (a.config.weights == models::WeightForm::integer || (a.config.weights == models::WeightForm::usual && one)) &&
+        !(one && a.options.freeze_binary);
+  }
+  const bool quantised = !model.quant_layers().empty();
+  const char* const none = "is for quantised layers, the model has none";
+  if (a.compat != layers::Compat::none && !quantised) useless("--compat " + w.compat, none);
+  if (w.step_floor->count() > 0 && !quantised) useless("--step-floor", none);
+  if (w.gradients == "reference" && !steps)
+    useless("--gradients reference", "is for layers of 8 and 4 bits, the model has none");
+  if (w.bfloat16_moments && a.options.optimizer != train::OptimizerKind::diodemix && !integers)
+    useless("--bfloat16-moments",
+            "is for DiodeMix, the optimizer of int8 weights, of which the model has none, and of "
+            "floats with --optimizer diodemix");
+  if (a.config.quantise_first && dynamic_cast<layers::QuantLayer*>(model.products().front().layer.get()) == nullptr)
+    useless("--quantise-first", "the first layer has 32 bits");
+}
+
+}  // namespace bie::cli

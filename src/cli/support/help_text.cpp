@@ -1,0 +1,65 @@
+#include "cli/support/help_text.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <sstream>
+
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+/// "  name    text", the text from the second column on or, where the name is too long, in the line below.
+std::string two_columns(const std::string& name, const std::string& text, std::size_t second_column) {
+  std::string line = "  " + name;
+  if (line.size() + 2 > second_column)
+    line += "\n" + std::string(second_column, ' ');
+  else
+    line.resize(second_column, ' ');
+  return line + wrapped(text, second_column) + "\n";
+}
+
+class HelpText : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool positional) const override {
+    std::string name = make_option_name(option, positional), text = option->get_description();
+    if (const std::size_t comma = name.find(','); comma != std::string::npos) name.insert(comma + 1, " ");
+    if (const std::string value = value_name(*option); !value.empty() && !positional) name += " " + value;
+    if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
+    return two_columns(name, text, 26);
+  }
+
+  std::string make_subcommand(const CLI::App* command) const override {
+    return two_columns(command->get_name(), command->get_description(), 14);
+  }
+
+  /// Lines that are indented are examples, which stay as they are.
+  std::string make_footer(const CLI::App* app) const override {
+    std::istringstream lines(app->get_footer());
+    std::string text, line;
+    while (std::getline(lines, line)) text += (line.substr(0, 1) == " " ? line : wrapped(line)) + "\n";
+    return text;
+  }
+
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+    return CLI::detail::find_and_replace(CLI::Formatter::make_help(app, std::move(name), mode), "\n\n\n", "\n\n");
+  }
+};
+
+}  // namespace
+
+std::string value_name(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return "";
+  std::string name = option.get_type_name();
+  name.resize(std::min(name.find(':'), name.size()));  // "INT:INT in [1 - 1024]"
+  if (name == "UINT") name = "INT";
+  return option.get_items_expected_max() > 1 ? name + " ..." : name;
+}
+
+void use_help_text(CLI::App& app) {
+  app.formatter(std::make_shared<HelpText>());
+  app.set_help_flag("-h,--help", "print this help");
+}
+
+}  // namespace bie::cli

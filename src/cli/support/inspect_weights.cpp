@@ -1,0 +1,126 @@
+#include "cli/support/inspect_weights.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <variant>
+#include <vector>
+
+#include "bie/formats/coded_layers.h"
+#include "bie/formats/error.h"
+#include "bie/formats/gguf.h"
+#include "bie/formats/weights_folder.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+constexpr const char* value_types[] = {"uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
+                                       "bool",  "string", "array",  "uint64", "int64",  "float64"};
+constexpr const char* layer_kinds[] = {
+    "GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix", "GreenBit channel-mix", "embedding"};
+
+template <class T>
+constexpr bool is_list = false;
+template <class T>
+constexpr bool is_list<std::vector<T>> = true;
+
+/// A number or a text; of a list its length and its type.
+Json value_json(const formats::GgufValue& value) {
+  const std::string type = value_types[static_cast<int>(value.type)];
+  return std::visit(
+      [&]<class T>(const T& v) {
+        if constexpr (is_list<T>)
+          return Json{{"length", v.size()}, {"type", type}};
+        else if (value.type == formats::GgufValueType::boolean)
+          return Json(v != T());
+        else
+          return Json(v);
+      },
+      value.value);
+}
+
+Json gguf_json(const std::string& path) {
+  const formats::GgufFile file = formats::load_gguf(path);
+  // Sorted by its keys, of which a file may hold any number: the ordered object of Json looks for each from the front.
+  nlohmann::json metadata = nlohmann::json::object();
+  Json tensors = Json::array();
+  for (const auto& [key, value] : file.metadata) metadata[key] = value_json(value);
+  for (const formats::GgufTensor& t : file.tensors)
+    tensors.push_back({{"name", t.name}, {"dtype", t.type->name}, {"shape", t.sizes}, {"bytes", t.bytes->size}});
+  return {{"file", path}, {"kind", "GGUF file"}, {"metadata", metadata}, {"tensors", tensors}};
+}
+
+Json folder_json(const std::string& path) {
+  const formats::WeightsFolder folder = formats::load_weights_folder(path);
+  Json result = {{"file", path}, {"kind", "folder of weights"}};
+  try {
+    Json layers = Json::array();
+    for (const auto& [name, layer] : formats::coded_layers(folder).layers)
+      layers.push_back({{"name", name},
+                        {"kind", layer_kinds[static_cast<int>(layer.kind)]},
+                        {"bits", layer.bits},
+                        {"group_size", layer.group},
+                        {"in_features", layer.in_features},
+                        {"out_features", layer.out_features}});
+    result["layers"] = layers;
+  } catch (const formats::Error& error) {
+    result["not_read"] = error.what();  // its tensors are listed all the same
+  }
+  Json tensors = Json::array();
+  for (const auto& [name, array] : folder.arrays)
+    tensors.push_back({{"name", name},
+                       {"dtype", formats::name(array.element)},
+                       {"shape", array.sizes},
+                       {"bytes", array.count() * formats::size_of(array.element)},
+                       {"file", std::filesystem::path(folder.files.at(name)).filename().string()}});
+  result["tensors"] = tensors;
+  return result;
+}
+
+bool begins_with_gguf(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string(magic, sizeof magic) == "GGUF";
+}
+
+std::string text_of(const Json& value) { return printable(value.get<std::string>()); }
+
+std::string metadata_text(const Json& value) {
+  if (value.is_object()) return format("%lld of %s", value["length"].get<long long>(), text_of(value["type"]).c_str());
+  return value.is_string() ? text_of(value) : value.dump();
+}
+
+std::string shape_text(const Json& shape) {
+  std::string text;
+  for (const Json& size : shape) text += (text.empty() ? "" : "x") + std::to_string(size.get<std::int64_t>());
+  return text;
+}
+
+}  // namespace
+
+std::optional<Json> weights_json(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return folder_json(path);
+  if (begins_with_gguf(path)) return gguf_json(path);
+  return std::nullopt;
+}
+
+void print_weights(const Json& fields) {
+  std::printf("%s: %s\n", text_of(fields["file"]).c_str(), text_of(fields["kind"]).c_str());
+  if (fields.contains("metadata"))
+    for (const auto& [key, value] : fields["metadata"].items())
+      std::printf("%s: %s\n", printable(key).c_str(), metadata_text(value).substr(0, 200).c_str());
+  if (fields.contains("layers"))
+    for (const Json& l : fields["layers"])
+      std::printf("%-44s %-20s %lld bits, groups of %lld\n", text_of(l["name"]).c_str(), text_of(l["kind"]).c_str(),
+                  l["bits"].get<long long>(), l["group_size"].get<long long>());
+  if (fields.contains("not_read")) std::printf("%s\n", text_of(fields["not_read"]).c_str());
+  for (const Json& t : fields["tensors"])
+    std::printf("%-44s %-8s %-16s %11lld\n", text_of(t["name"]).c_str(), text_of(t["dtype"]).c_str(),
+                shape_text(t["shape"]).c_str(), t["bytes"].get<long long>());
+}
+
+}  // namespace bie::cli

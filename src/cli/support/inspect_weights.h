@@ -1,0 +1,16 @@
+// What other people's files of weights hold: GGUF files and folders of safetensors.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/support/result.h"
+
+namespace bie::cli {
+
+/// The fields of `bie inspect --json`; nullopt for a path that is neither a folder nor begins with GGUF.
+std::optional<Json> weights_json(const std::string& path);
+
+void print_weights(const Json& fields);
+
+}  // namespace bie::cli

@@ -1,0 +1,27 @@
+#include "cli/support/interrupt.h"
+
+#include <csignal>
+
+namespace bie::cli {
+namespace {
+
+volatile std::sig_atomic_t seen = 0;
+
+extern "C" void remember(int /*signal*/) { seen = 1; }
+
+}  // namespace
+
+InterruptWatch::InterruptWatch() {
+  struct sigaction action {};
+  action.sa_handler = remember;
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+InterruptWatch::~InterruptWatch() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+}
+
+bool was_interrupted() { return seen != 0; }
+
+}  // namespace bie::cli

@@ -1,0 +1,19 @@
+#include "cli/support/result.h"
+
+#include <cstdio>
+
+namespace bie::cli {
+namespace {
+
+// Raised when a field changes its meaning or goes; a field that is added leaves it alone.
+constexpr int schema = 1;
+
+}  // namespace
+
+void print_json(const std::string& command, const Json& fields) {
+  Json document = {{"schema", schema}, {"command", command}};
+  document.update(fields);
+  std::printf("%s\n", document.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+}  // namespace bie::cli

@@ -1,0 +1,29 @@
+// How DiodeMix steps a weight of packed codes or signs (docs/spec/optimizer.md#weight-only-weights).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bie/layers/packed_layer.h"
+#include "bie/ops.h"
+
+namespace bie::optim {
+
+/// The two moments; a table of signs has the second alone.
+struct Moments {
+  at::Tensor l, s;
+};
+
+bool has_first_moment(const layers::PackedWeight& weight);
+/// Of each moment: the shape of the weight as floats, rows of signs being as long as their bytes.
+std::vector<std::int64_t> moment_sizes(const layers::PackedWeight& weight);
+/// Those of a weight that was never stepped.
+Moments first_moments(const layers::PackedWeight& weight, at::ScalarType dtype, std::int64_t seed, std::int64_t stream);
+
+/// One step by a finite gradient, of a table on the rows of a sparse one; every fifth moves the zeros too.
+void step_packed(const layers::PackedWeight& weight, const at::Tensor& gradient, const Moments& moments,
+                 const ops::DiodeMixStep& step);
+
+}  // namespace bie::optim

@@ -1,0 +1,351 @@
+"""GPTQ against the published formula with explicit inverses, against round to nearest, and through a whole model."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import bie
+from bie.nn import MPQLinear
+from bie.quantization import CodedWeight, Hessian, gptq, output_error, quantize, round_to_nearest
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def correlated(rows, k, seed=0, rank=None):
+    """Inputs whose features depend on each other and differ in size."""
+    g = generator(seed)
+    mixing = torch.randn(rank or max(1, k // 3), k, generator=g, dtype=torch.float64)
+    size = torch.logspace(-1, 1, k, dtype=torch.float64)[torch.randperm(k, generator=g)]
+    x = torch.randn(rows, mixing.size(0), generator=g, dtype=torch.float64) @ mixing
+    return (x + 0.1 * torch.randn(rows, k, generator=g, dtype=torch.float64)) * size
+
+
+def hessian_of(x):
+    hessian = Hessian(x.size(1))
+    hessian.add(x)
+    return hessian.matrix()
+
+
+def range_of(rows, bits, whole_zeros):
+    """(scale, offset) [n] of rows [m, n], by the formulas of the specification, in float32 as files hold them."""
+    rows = rows.float()
+    if bits == 1:
+        mean = rows.mean(0)
+        distance = (rows - mean).abs().mean(0)
+        scale, zero = 2 * distance, distance - mean
+    else:
+        scale, zero = (rows.amax(0) - rows.amin(0)) / (2**bits - 1), -rows.amin(0)
+    if whole_zeros:
+        zero = torch.where(scale == 0, 1.0, zero / scale).round().clamp(1, 2**bits) * scale.double()
+    return scale.double(), zero.double()
+
+
+def one_by_one(weight, h, bits, size, act_order, static_groups, whole_zeros, damping):
+    """Optimal brain quantisation in a fixed order: after each input the inverse of what is left, made anew."""
+    w, k = weight.double().t().clone(), weight.size(1)
+    h = h + damping * h.diagonal().mean() * torch.eye(k, dtype=torch.float64)
+    order = h.diagonal().argsort(descending=True, stable=True).tolist() if act_order else list(range(k))
+    value, ranges = torch.zeros_like(w), {}
+    if static_groups:
+        ranges = {g: range_of(w[g * size : (g + 1) * size], bits, whole_zeros) for g in range(-(-k // size))}
+    for place, i in enumerate(order):
+        left = order[place:]
+        group = i // size if static_groups else place // size
+        if group not in ranges:
+            ranges[group] = range_of(w[left[:size]], bits, whole_zeros)
+        scale, zero = ranges[group]
+        code = torch.where(scale == 0, 0.0, (w[i] + zero) / scale).round().clamp(0, 2**bits - 1)
+        value[i] = code * scale - zero
+        inverse = torch.linalg.inv(h[left][:, left])
+        w[left] -= inverse[:, :1] * ((w[i] - value[i]) / inverse[0, 0])
+    return value.t()
+
+
+OPTIONS = [
+    {"bits": 4, "group_size": 8},
+    {"bits": 2, "group_size": -1},
+    {"bits": 1, "group_size": 8},
+    {"bits": 1, "group_size": 8, "act_order": True, "static_groups": False},
+    {"bits": 8, "group_size": 5},
+    {"bits": 4, "group_size": 8, "act_order": True},
+    {"bits": 2, "group_size": 7, "act_order": True, "static_groups": True},
+    {"bits": 4, "group_size": 8, "static_groups": True},
+    {"bits": 4, "group_size": 8, "whole_zeros": True},
+    {"bits": 2, "group_size": 8, "whole_zeros": True, "act_order": True, "damping": 0.1},
+]
+
+
+@pytest.mark.parametrize("k", [19, 150])  # fewer inputs than are updated at once, and more
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gptq_is_the_formula(options, k):
+    weight, h = torch.randn(6, k, generator=generator(k)), hessian_of(correlated(300, k))
+    found = gptq(weight, h, **options).values()
+    usual = {"act_order": False, "static_groups": options["bits"] == 1, "whole_zeros": False, "damping": 0.01}
+    numbers = usual | options
+    size = numbers.pop("group_size")
+    wanted = one_by_one(weight, h, numbers.pop("bits"), k if size == -1 else size, **numbers)
+    # A weight between two codes may go either way by the rounding of float64, and what comes after it with it.
+    same = (found - wanted).abs().amax(1) < 1e-4
+    assert same.double().mean() >= 5 / 6, same
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("whole_zeros", [False, True])
+def test_round_to_nearest(bits, whole_zeros):
+    weight = torch.randn(5, 20, generator=generator(bits))
+    coded = round_to_nearest(weight, bits, 8, whole_zeros=whole_zeros)
+    assert coded.codes.shape == (20, 5) and coded.g_idx.tolist() == [i // 8 for i in range(20)]
+    for start in (0, 8, 16):
+        rows = weight[:, start : start + 8].double().t()
+        scale, zero = range_of(rows, bits, whole_zeros)
+        levels = torch.arange(2**bits, dtype=torch.float64)[:, None, None] * scale - zero
+        nearest = (levels - rows).abs().amin(0)
+        assert torch.allclose((coded.values().t()[start : start + 8] - rows).abs(), nearest, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_errors_cancel_each_other_on_correlated_inputs(options):
+    better = 0
+    for seed in range(5):
+        weight, h = torch.randn(16, 64, generator=generator(seed)), hessian_of(correlated(512, 64, seed))
+        nearest = {name: options[name] for name in ("bits", "group_size", "whole_zeros") if name in options}
+        share = output_error(weight, gptq(weight, h, **options), h)
+        share /= output_error(weight, round_to_nearest(weight, **nearest), h)
+        better += share < (0.95 if options["bits"] == 1 else 0.8)
+    assert better == 5
+
+
+def test_independent_inputs_of_one_size_leave_nothing_to_make_up_for():
+    weight, h = torch.randn(5, 24, generator=generator(1)), torch.eye(24)
+    assert torch.equal(gptq(weight, h, 4, 8).codes, round_to_nearest(weight, 4, 8).codes)
+
+
+def test_the_error_is_that_of_the_outputs():
+    x, weight = correlated(200, 12), torch.randn(7, 12, generator=generator(0))
+    coded = round_to_nearest(weight, 2, 6)
+    wanted = (x @ (weight.double() - coded.values()).t()).norm() / (x @ weight.double().t()).norm()
+    assert output_error(weight, coded, hessian_of(x)) == pytest.approx(float(wanted), rel=1e-9)
+    assert output_error(torch.zeros(7, 12), coded, hessian_of(x)) == 0.0
+
+
+def test_what_calibration_leaves_open():
+    weight = torch.randn(4, 10, generator=generator(0))
+    unseen = correlated(50, 10)
+    unseen[:, 3] = 0  # an input that is always 0
+    coded = gptq(weight, hessian_of(unseen), 8, -1)
+    assert (coded.values()[:, 3] - weight[:, 3]).abs().max() < 0.02, "its weight stays"
+    assert torch.equal(gptq(weight, torch.zeros(10, 10), 4, 5).codes, round_to_nearest(weight, 4, 5).codes)
+    one = correlated(1, 10)  # of rank 1
+    assert torch.isfinite(gptq(weight, hessian_of(one), 4, 5).values()).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_layer_takes_the_codes(options, dtype):
+    weight, h = torch.randn(6, 40, generator=generator(2)).to(dtype), hessian_of(correlated(300, 40))
+    coded = gptq(weight, h, **options, dtype=dtype)
+    whole = options.get("whole_zeros", False)
+    layer = MPQLinear(
+        40, 6, w_bit=options["bits"], group_size=options["group_size"], use_gba_quant=not whole, dtype=dtype
+    )
+    layer.set_codes(coded.codes, coded.scales, coded.zeros, coded.g_idx)
+    x = torch.randn(3, 40, generator=generator(3))
+    wanted = x.double() @ coded.values().t()
+    assert torch.allclose(layer.eval()(x).double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_layer_does_not_take():
+    layer = MPQLinear(16, 3, w_bit=2, group_size=8, dtype=torch.float32)
+    coded = round_to_nearest(torch.randn(3, 16), 2, 8)
+    good = {"codes": coded.codes, "scales": coded.scales, "zeros": coded.zeros, "g_idx": coded.g_idx}
+    for name, value, sentence in [
+        ("codes", coded.codes[1:], r"codes is \[15, 3\]"),
+        ("codes", coded.codes + 3, r"codes are outside \[0, 3\]"),
+        ("codes", coded.codes.float(), "codes is .* of float32"),
+        ("scales", coded.scales[:1], r"scales is \[1, 3\]"),
+        ("zeros", coded.zeros * float("nan"), "zeros holds NaN"),
+        ("g_idx", coded.g_idx + 1, "g_idx holds groups outside"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            layer.set_codes(**good | {name: value})
+    assert not layer.qweight.any() and not layer._prepared
+    layer.set_codes(**good)
+    assert layer.qweight.any()
+
+
+def test_refusals():
+    weight, h = torch.randn(3, 8), torch.eye(8)
+    for call, sentence in [
+        (lambda: gptq(weight, torch.eye(7)), r"the Hessian is \[7, 7\], \[8, 8\] is wanted"),
+        (lambda: gptq(weight, h, bits=3), "bits is 3, 1, 2, 4 or 8"),
+        (lambda: gptq(weight, h, group_size=0), "group_size is 0"),
+        (lambda: gptq(weight, h, damping=0.0), "damping is 0.0"),
+        (lambda: gptq(weight * float("nan"), h), "NaN or infinity"),
+        (lambda: gptq(weight, -h), "not positive semidefinite"),
+        (lambda: gptq(weight[0], h), "a matrix of floats is wanted"),
+        (lambda: round_to_nearest(weight.int()), "a matrix of floats is wanted"),
+        (lambda: round_to_nearest(weight * float("inf")), "NaN or infinity"),
+        (lambda: Hessian(8).matrix(), "no input was added"),
+        (lambda: Hessian(8).add(torch.ones(2, 7)), r"x is \[2, 7\]"),
+        (lambda: Hessian(8).add(torch.ones(2, 8, dtype=torch.int64)), "floats of 8 features"),
+        (lambda: Hessian(8).add(torch.full((2, 8), float("nan"))), "NaN or infinity"),
+        (lambda: quantize(nn.Linear(8, 3), []), "there is no batch"),
+        (lambda: quantize(nn.Linear(8, 3), [weight], method="awq"), "method is 'awq'"),
+        (lambda: quantize(nn.Sequential(nn.Linear(8, 3)), [weight / 0]), "the layer '0': Hessian: x holds NaN"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            call()
+
+
+class Block(nn.Module):
+    """Layers out of their order of definition, three on one input, one called twice, one never."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.unused = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.q, self.k, self.v = (nn.Linear(32, 32, bias=False) for _ in range(3))
+        self.twice, self.norm = nn.Linear(32, 32), nn.LayerNorm(32)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        h = self.norm(x)
+        mixed = torch.softmax(self.q(h) @ self.k(h).transpose(-1, -2) / 6, -1) @ self.v(h)
+        return self.out(self.drop(self.twice(torch.relu(self.twice(mixed)))) + x)
+
+
+def made(seed=0):
+    torch.manual_seed(seed)
+    return Block()
+
+
+def batches(count=4, first=0):
+    """Of one kind of inputs, the ones after ``first``."""
+    return list(correlated(24 * 32, 32, rank=6).float().view(32, 4, 6, 32)[first : first + count])
+
+
+def test_a_model_is_quantised_in_the_order_of_its_calls():
+    model = made().train()
+    x = torch.cat(batches(4, first=28))
+    wanted = copy.deepcopy(model).eval()(x).detach()
+    errors = {}
+    for method in ("gptq", "nearest"):
+        report = quantize(model, batches(28), bits=2, group_size=8, method=method, inplace=False)
+        assert [layer.name for layer in report.layers] == ["q", "k", "v", "twice", "out"]
+        assert [(layer.name, layer.reason) for layer in report.skipped] == [("unused", "no batch reaches it")]
+        found = report.model
+        assert found.training and found.drop.training and found.q.training and isinstance(found.q, MPQLinear)
+        errors[method] = float((found.eval()(x) - wanted).detach().norm() / wanted.norm())
+        for layer in report.layers:
+            better = layer.error < layer.nearest_error if method == "gptq" else layer.error == layer.nearest_error
+            assert better and 0 < layer.error < 1
+        table = str(report).splitlines()
+        assert table[0].split() == ["layer", "weight", "error", "nearest"] and len(table) == 8
+        assert table[6] == "unused  32x32   unchanged: no batch reaches it"
+        assert table[7] == "5 quantised, 1 unchanged"
+    assert type(model.q) is nn.Linear and errors["gptq"] < 0.9 * errors["nearest"], errors
+
+
+def test_a_layer_sees_what_the_quantised_layers_before_it_make():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 8))
+    original, data = copy.deepcopy(model), [correlated(64, 16).float()]
+    report = quantize(model, data, bits=2, group_size=8)
+    first, second = report.layers
+    hidden = torch.relu(model[0].eval()(data[0])).detach()
+    wanted = gptq(original[2].weight, hessian_of(hidden.double()), 2, 8)
+    codes = torch.ops.bie.unpack_words(model[2].qweight.detach(), 2, 16, 0)
+    assert (codes == wanted.codes).double().mean() > 0.95
+    assert second.error == pytest.approx(
+        output_error(original[2].weight, wanted, hessian_of(hidden.double())), rel=0.05
+    )
+    assert first.error < first.nearest_error
+
+
+def test_runs_and_memory():
+    """Layers on one input share a run, and a run ends where the layer's input is known."""
+    model, calls = made(), []
+    model.out.register_forward_hook(lambda *_: calls.append("out"))
+    report = quantize(model, batches(3))
+    assert [(layer.name, layer.reason) for layer in report.skipped][0] == ("out", "it has hooks")  # noqa: RUF015
+    assert len(calls) == 1 + 3, "the first look, and the layer that is called twice: q, k and v end before it"
+
+
+def test_ways_of_calling_and_filters():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.other = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, a, b):
+            return self.linear(a + b) + self.other(a)
+
+    a, b = torch.randn(9, 8), torch.randn(9, 8)
+    states = []
+    for batch, call in [
+        ((a, b), None),
+        ({"a": a, "b": b}, None),
+        ([a, b], None),
+        ({"x": a}, lambda model, batch: model(batch["x"], b)),
+    ]:
+        torch.manual_seed(0)
+        model = Sum()
+        report = quantize(model, iter([batch]), group_size=4, filter=lambda name, _: name != "other", call=call)
+        assert [layer.name for layer in report.layers] == ["linear"] and type(model.other) is nn.Linear
+        assert report.skipped[0].reason == "the filter says so"
+        states.append(model.state_dict())
+    for state in states[1:]:
+        assert all(torch.equal(state[name], states[0][name]) for name in states[0])
+
+
+def test_shared_layers_and_the_model_itself():
+    torch.manual_seed(0)
+    linear, data = nn.Linear(8, 8), [torch.randn(20, 8)]
+    model = nn.Sequential(linear, nn.ReLU(), linear)
+    report = quantize(model, data, group_size=4)
+    assert model[0] is model[2] and isinstance(model[0], MPQLinear) and len(report.layers) == 1
+    report = quantize(nn.Linear(8, 8), data, group_size=4, bits=8)
+    assert isinstance(report.model, MPQLinear) and report.layers[0].error < 0.01
+    tied = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    tied[1].weight = tied[0].weight
+    assert [layer.reason for layer in quantize(tied, data).skipped] == [
+        "its parameter is shared: 0.weight, 1.weight"
+    ] * 2
+    double = quantize(nn.Sequential(nn.Linear(8, 8).double()), [data[0].double()])
+    assert "dtype is torch.float64" in double.skipped[0].reason
+
+
+@pytest.mark.parametrize("whole_zeros", [False, True])
+def test_a_quantised_model_is_saved_loaded_and_trained(whole_zeros, tmp_path):
+    model = made()
+    options = {"bits": 4, "group_size": 8}
+    quantize(model, batches(), act_order=True, whole_zeros=whole_zeros, **options)
+    x = batches(1, first=9)[0]
+    wanted = model.eval()(x)
+    bie.save_checkpoint(model, tmp_path / "model.pt")
+    other = made(1)
+    bie.convert(
+        other, {nn.Linear: MPQLinear}, filter=lambda name, _: name != "unused", use_gba_quant=not whole_zeros, **options
+    )
+    bie.load_checkpoint(other, tmp_path / "model.pt")
+    assert torch.equal(other.eval()(x), wanted)
+    model.train()
+    optimizer = bie.optim.DiodeMix(model.parameters(), lr=1e-3)
+    words = model.q.qweight.detach().clone()
+    model(x).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model.q.qweight, words) and model.twice.bias.grad is not None
+
+
+def test_the_values_of_codes():
+    coded = CodedWeight(
+        torch.tensor([[1, 3], [0, 2]], dtype=torch.int32),
+        torch.tensor([[0.5, 2.0]]),
+        torch.tensor([[1.0, 0.25]]),
+        torch.zeros(2, dtype=torch.int32),
+        2,
+    )
+    assert coded.values().tolist() == [[-0.5, -1.0], [5.75, 3.75]]
