@@ -36,6 +36,19 @@ shape helpers are plain PyTorch. `QLinearInf` needs the package `bitorch` (0.4.1
 `ImportError`."""
 
 
+FILES = (
+    ("file", "read", "written"),
+    (
+        "GGUF (Q4_0 to Q8_0, Q2_K to Q6_K, TQ1_0, TQ2_0, Q1_0, Q2_0, IQ4_NL, IQ4_XS, MXFP4, NVFP4, floats)",
+        *("yes", "yes ¹"),
+    ),
+    ("GPTQ, versions 1 and 2", "yes", "version 1"),
+    ("GreenBit: legacy, layer-mix, channel-mix", "yes", "no"),
+    ("safetensors of weight-only models", "yes", "yes"),
+    ("AWQ, EXL2, EXL3, bitsandbytes, compressed-tensors, marlin; IQ1 to IQ3, I2_S", "refused by name", "no"),
+)
+
+
 def _load(entry: dict) -> object:
     module = importlib.import_module(entry.get("module", entry.get("package")))
     return getattr(module, entry["name"])
@@ -103,6 +116,14 @@ def page() -> str:
             "## Layers of `bie.nn`",
             "",
             _table(("class", *on, "in BITorch Engine"), *_layers(answers)),
+            "",
+            "## Files of models",
+            "",
+            "[What each becomes](load-models.md). The readers are the same code in C++ and Python.",
+            "",
+            _table(*FILES),
+            "",
+            "¹ Q4_0, Q4_1, Q8_0, Q1_0, Q2_0, TQ2_0 and floats.",
             "",
             "## Layers and functions of `bitorch_engine` that compute",
             "",

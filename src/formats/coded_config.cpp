@@ -82,6 +82,7 @@ constexpr std::int64_t own_weights_version = 1;
 // Bounds of what a hostile file can make of its patterns. The polynomial matcher has no back-references, which would
 // cost exponential time.
 constexpr std::size_t most_patterns = 1000, longest_pattern = 256;
+constexpr std::int64_t most_matches = 500'000;
 #ifdef __GLIBCXX__
 constexpr auto matcher = std::regex::ECMAScript | std::regex_constants::__polynomial;
 #else
@@ -113,7 +114,7 @@ Strategy strategy_of_json(const WeightsFolder& folder, const std::string& name, 
 
 }  // namespace
 
-CodedConfig::CodedConfig(const WeightsFolder& folder) {
+CodedConfig::CodedConfig(const WeightsFolder& folder) : path_(folder.path) {
   const Json inner = at(json_of(folder, "config.json"), "quantization_config");
   const Json own = json_of(folder, "quantize_config.json");
   if (inner.is_object()) check_method(folder, "config.json", inner);
@@ -141,7 +142,9 @@ CodedConfig::CodedConfig(const WeightsFolder& folder) {
 }
 
 void CodedConfig::add_own(const WeightsFolder& folder, const std::string& text) {
-  const auto fail = [&](const auto&... parts) { fail_file("weights", folder.path, "the metadata entry 'bie' ", parts...); };
+  const auto fail = [&](const auto&... parts) {
+    fail_file("weights", folder.path, "the metadata entry 'bie' ", parts...);
+  };
   const Json json = parse_json(text);
   if (!json.is_object()) fail("is no JSON object that can be read");
   if (text_at(json, "kind") != "weights") return;
@@ -151,7 +154,9 @@ void CodedConfig::add_own(const WeightsFolder& folder, const std::string& text) 
     Told told;
     add_sizes(layer, &told);
     if (told.bits.empty() || told.groups.empty()) fail("has no bits and group_size of ", in_quotes(name));
-    if (text_at(layer, "kind") == "embedding") tables.insert(name);
+    const Json& width = at(layer, "embedding_dim");
+    if (!width.is_null() && !is_whole(width, 1, INT32_MAX)) fail("has no embedding_dim of ", in_quotes(name));
+    if (!width.is_null()) tables[name] = width.get<std::int64_t>();
     own_[name] = told;
   }
 }
@@ -178,21 +183,26 @@ Told CodedConfig::told(const std::string& layer) const {
   if (own != own_.end()) return own->second;
   Told told;
   if (layer.size() <= longest_pattern)
-    for (const auto& [pattern, sizes] : overrides_)
+    for (const auto& [pattern, sizes] : overrides_) {
+      if (++matched_ > most_matches)
+        throw Error("weights " + path_ +
+                    ": dynamic has more patterns than can be matched with the names of its layers");
       if (std::regex_search(layer, pattern, std::regex_constants::match_continuous)) {
         told = sizes;
         break;
       }
+    }
   told.bits.insert(told.bits.end(), all_.bits.begin(), all_.bits.end());
   told.groups.insert(told.groups.end(), all_.groups.begin(), all_.groups.end());
   return told;
 }
 
 std::optional<Strategy> CodedConfig::strategy_of(const std::string& layer) const {
-  for (const auto& [block, linears] : strategies) {
-    if (!layer.starts_with(block + ".")) continue;
-    const auto found = linears.find(layer.substr(layer.rfind('.') + 1));
-    if (found != linears.end()) return found->second;
+  for (std::size_t dot = layer.find('.'); dot != std::string::npos; dot = layer.find('.', dot + 1)) {
+    const auto block = strategies.find(layer.substr(0, dot));
+    if (block == strategies.end()) continue;
+    const auto found = block->second.find(layer.substr(layer.rfind('.') + 1));
+    if (found != block->second.end()) return found->second;
   }
   return std::nullopt;
 }

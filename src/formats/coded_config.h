@@ -6,7 +6,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <regex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +29,8 @@ struct Told {
 
 struct CodedConfig {
   bool act_order = false;
-  std::set<std::string> tables;  ///< names of embeddings, of our own files
-  bool zeros_as_they_are = false;  ///< checkpoint_format "gptq_v2"
+  std::map<std::string, std::int64_t> tables;  ///< embeddings of our own files and how wide their rows are
+  bool zeros_as_they_are = false;              ///< checkpoint_format "gptq_v2"
   /// By block ("model.layers.0") and linear ("q_proj").
   std::map<std::string, std::map<std::string, Strategy>> strategies;
 
@@ -48,9 +47,11 @@ struct CodedConfig {
   void add_own(const WeightsFolder& folder, const std::string& text);
   void add_overrides(const WeightsFolder& folder, const std::string& file, const nlohmann::json& dynamic);
 
+  std::string path_;
   Told all_;
   std::vector<std::pair<std::regex, Told>> overrides_;
-  std::map<std::string, Told> own_;  ///< by the names of layers, of our own files
+  std::map<std::string, Told> own_;   ///< by the names of layers, of our own files
+  mutable std::int64_t matched_ = 0;  ///< names with patterns
 };
 
 }  // namespace bie::formats

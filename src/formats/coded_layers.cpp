@@ -131,16 +131,21 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
   CodedLayer layer;
   layer.kind = config.zeros_as_they_are ? CodedLayer::Kind::gptq2 : CodedLayer::Kind::gptq;
-  const Told told = config.told(p.name());
+  const auto features = [&](int bits) { return g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits; };
+  const auto fits = [&](int bits) {
+    const std::int64_t k = features(bits);
+    return is_width(bits) && k >= 1 && words(k, bits) == sizes.words &&
+           qzeros.sizes == std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)};
+  };
+  // Where the tensors leave nothing open no pattern is matched, which takes its time.
+  const bool clear = g_idx != nullptr && std::count_if(std::begin(gptq_widths), std::end(gptq_widths), fits) == 1;
+  const Told told = clear ? Told() : config.told(p.name());
   std::vector<int> widths = told.bits;
   widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
-  for (const int bits : widths) {
-    const std::int64_t k = g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits;
-    if (!is_width(bits) || k < 1 || words(k, bits) != sizes.words || qzeros.sizes != std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)})
-      continue;
-    layer.bits = bits;
-    layer.in_features = k;
-    break;
+  const auto width = std::find_if(widths.begin(), widths.end(), fits);
+  if (width != widths.end()) {
+    layer.bits = *width;
+    layer.in_features = features(*width);
   }
   if (layer.bits == 0)
     p.fail("qweight", "is ", listed(qweight.sizes), ", its scales ", listed({sizes.groups, sizes.n}), ", its qzeros ",
@@ -217,11 +222,11 @@ CodedLayer permuted_layer(const Parts& p, const CodedConfig& config) {
   return layer;
 }
 
-/// Columns that share a scale of scales, where the parts alone are known: 32, as all published models have it, or
-/// another power of two, or all parts being as equal as can be.
+/// Columns that share a scale of scales, where the parts alone are known: the power of two that makes so many of them
+/// (published models have 32), or all parts being as equal as can be.
 std::int64_t scale_group_of(std::int64_t n, std::int64_t parts) {
   if (parts < 1) return 0;
-  for (const std::int64_t size : {32, 1, 2, 4, 8, 16, 64, 128, 256})
+  for (std::int64_t size = 1; size <= n; size *= 2)
     if (parts_of(n, size) == parts) return size;
   return parts_of(n, parts);
 }
@@ -250,15 +255,27 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
       p.fail(codes, "is ", name(statistic.element), " ", listed(statistic.sizes), ", bytes a group are wanted");
     groups = statistic.sizes[0];
     const Array& outer = p.need("qscales_scales", 3, {Element::f16, Element::bf16, Element::f32});
-    layer.by_column = outer.sizes[0] == 1 && outer.sizes[1] == n && n > 1 && groups > 1;
-    layer.scale_group = statistic.sizes.size() == 3 ? statistic.sizes[2] : scale_group_of(n, outer.sizes[1]);
+    const bool has_parts = statistic.sizes.size() == 3;
+    layer.scale_group = has_parts ? statistic.sizes[2] : scale_group_of(n, outer.sizes[1]);
     if (groups < 1 || layer.scale_group < 1) p.fail(codes, "is ", listed(statistic.sizes), ", which is empty");
+    const std::int64_t parts = parts_of(n, layer.scale_group);
+    const std::vector<std::int64_t> wanted =
+        has_parts ? std::vector{groups, parts, layer.scale_group} : std::vector{groups, n};
+    if (statistic.sizes != wanted) p.fail(codes, "is ", listed(statistic.sizes), ", ", listed(wanted), " is wanted");
+    layer.by_column = outer.sizes == std::vector<std::int64_t>{1, n, 1};
+    if (!layer.by_column && outer.sizes != std::vector<std::int64_t>{groups, parts, 1})
+      p.fail("qscales_scales", "is ", listed(outer.sizes), ", ", listed({groups, parts, 1}), " or ", listed({1, n, 1}),
+             " is wanted");
     layer.tensors[codes] = statistic;
     for (const char* key : {"qscales_zeros", "qscales_scales"}) layer.tensors[key] = p.floats(key, outer.sizes);
-    if (layer.whole_zeros) layer.tensors["qzeros"] = p.need("qzeros", 2, {Element::i32});
+    if (layer.whole_zeros) {
+      const Array& qzeros = p.need("qzeros", 2, {Element::i32});
+      if (qzeros.sizes != std::vector<std::int64_t>{groups, words(n, layer.bits)})
+        p.fail("qzeros", "is ", listed(qzeros.sizes), ", ", listed({groups, words(n, layer.bits)}), " is wanted");
+      layer.tensors["qzeros"] = qzeros;
+    }
     if (p.has("qstatistic"))
-      for (const char* key : {"qzeros_zeros", "qzeros_scales"})
-        layer.tensors[key] = p.floats(key, {groups, parts_of(n, layer.scale_group), 1});
+      for (const char* key : {"qzeros_zeros", "qzeros_scales"}) layer.tensors[key] = p.floats(key, {groups, parts, 1});
   } else {
     groups = sizes_of(p, qweight, "scales").groups;
   }
@@ -285,15 +302,23 @@ CodedLayer table_layer(const Parts& p, const CodedConfig& config) {
   layer.bits = told.bits[0];
   layer.group = told.groups[0];
   layer.out_features = qweight.sizes[0];
-  // A group is given, or the row is one.
-  layer.in_features = layer.group > 0 ? std::min(qweight.sizes[1] * 32 / layer.bits, scales.sizes[1] * layer.group) : 0;
-  if (layer.out_features < 1 || layer.in_features < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
+  layer.in_features = config.tables.at(p.name());
+  if (layer.out_features < 1 || layer.group < 1 || words(layer.in_features, layer.bits) != qweight.sizes[1] ||
       parts_of(layer.in_features, layer.group) != scales.sizes[1])
-    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ", layer.bits,
-           " bits in groups of ", layer.group);
+    p.fail("qweight", "is ", listed(qweight.sizes), " and its scales ", listed(scales.sizes), ": no table of ",
+           layer.bits, " bits in groups of ", layer.group);
   layer.tensors["qweight"] = qweight;
   for (const char* key : {"scales", "zeros"}) layer.tensors[key] = p.floats(key, scales.sizes);
   return layer;
+}
+
+/// Whether a layer has or passes over an entry of this name; `wf` are shifts that BITorch Engine writes.
+bool is_layer_key(std::string_view key) {
+  constexpr std::string_view keys[] = {"qweight",       "qzeros",         "scales",       "zeros",
+                                       "g_idx",         "bias",           "wf",           "q_perm",
+                                       "q_groups",      "channel_scale",  "qstatistic",   "qscales",
+                                       "qscales_zeros", "qscales_scales", "qzeros_zeros", "qzeros_scales"};
+  return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
 }
 
 /// Names that only other formats have; what they are called.
@@ -342,13 +367,14 @@ CodedModel coded_layers(const WeightsFolder& folder) {
     const Parts parts(folder, layer_name);
     const bool gba = parts.has("qstatistic") || parts.has("qscales") || !parts.has("qzeros");
     model.layers.emplace(layer_name, config.tables.count(layer_name) > 0 ? table_layer(parts, config)
-                                     : parts.has("q_perm") ? permuted_layer(parts, config)
-                                     : gba               ? gba_layer(parts, config)
-                                                         : gptq_layer(parts, config));
+                                     : parts.has("q_perm")               ? permuted_layer(parts, config)
+                                     : gba                               ? gba_layer(parts, config)
+                                                                         : gptq_layer(parts, config));
   }
   for (const auto& [tensor, array] : folder.arrays) {
     const std::size_t dot = tensor.rfind('.');
-    if (dot == std::string::npos || model.layers.count(tensor.substr(0, dot)) == 0) model.rest.emplace(tensor, array);
+    const bool of_layer = dot != std::string::npos && model.layers.count(tensor.substr(0, dot)) > 0;
+    if (!of_layer || !is_layer_key(tensor.substr(dot + 1))) model.rest.emplace(tensor, array);
   }
   return model;
 }

@@ -214,6 +214,7 @@ const GgufType* q2_0_blocks(const std::vector<Entry*>& entries, std::int64_t dat
 /// Each tensor begins where the one before it ends, and the last ends in the file.
 void check_layout(Cursor& in, std::vector<Entry>& entries, std::int64_t data_bytes, std::int64_t alignment) {
   std::vector<Entry*> sorted;
+  sorted.reserve(entries.size());
   for (Entry& e : entries) sorted.push_back(&e);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Entry* a, const Entry* b) { return a->offset < b->offset; });
   const GgufType* const blocks = q2_0_blocks(sorted, data_bytes, alignment);

@@ -171,15 +171,40 @@ void open_iq4_xs(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   on_iq4_grid(codes, 256);
 }
 
-/// Floats of 4 bits are halves of whole numbers up to 12, under a power of two.
-void open_mxfp4(const Byte* b, Byte* codes, float* s, float* /*z*/) {
+/// Floats of 4 bits are halves of whole numbers up to 12: these, plus 16.
+void on_fp4_grid(Byte* codes, int count) {
   constexpr int sizes[] = {0, 1, 2, 3, 4, 6, 8, 12};
-  s[0] = std::ldexp(1.0f, b[0] - 128);
-  nibbles(b + 1, codes);
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < count; ++i) {
     const int size = sizes[codes[i] & 7];
     codes[i] = static_cast<Byte>(16 + (codes[i] < 8 ? size : -size));
   }
+}
+
+/// Under a power of two, halved.
+void open_mxfp4(const Byte* b, Byte* codes, float* s, float* /*z*/) {
+  s[0] = std::ldexp(1.0f, b[0] - 128);
+  nibbles(b + 1, codes);
+  on_fp4_grid(codes, 32);
+}
+
+/// Half of an unsigned float of 4 bits of exponent and 3 of mantissa; the last one is no number and stands for 0.
+float half_of_ue4m3(Byte byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  if (byte == 0x7f) return 0;
+  return exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -10)
+                       : std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
+}
+
+void open_nvfp4(const Byte* b, Byte* codes, float* s, float* /*z*/) {
+  for (int g = 0; g < 4; ++g) {
+    s[g] = half_of_ue4m3(b[g]);
+    for (int i = 0; i < 8; ++i) {
+      const Byte pair = b[4 + 8 * g + i];
+      codes[16 * g + i] = pair & 15;
+      codes[16 * g + 8 + i] = pair >> 4;
+    }
+  }
+  on_fp4_grid(codes, 64);
 }
 
 struct Row {
@@ -225,6 +250,7 @@ constexpr Row table[] = {
     coded(20, "IQ4_NL", 32, 18, 8, 32, 128, open_iq4_nl),
     coded(23, "IQ4_XS", 256, 136, 8, 32, 128, open_iq4_xs),
     coded(39, "MXFP4", 32, 17, 5, 32, 16, open_mxfp4),
+    coded(40, "NVFP4", 64, 36, 5, 16, 16, open_nvfp4),
     other(9, "Q8_1", 32, 36),
     other(15, "Q8_K", 256, 292),
     other(16, "IQ2_XXS", 256, 66),
@@ -234,7 +260,6 @@ constexpr Row table[] = {
     other(21, "IQ3_S", 256, 110),
     other(22, "IQ2_S", 256, 82),
     other(29, "IQ1_M", 256, 56),
-    other(40, "NVFP4", 64, 36),
 };
 
 template <class Test>

@@ -70,6 +70,9 @@ float reciprocal(float d) {
   return std::isfinite(inverse) ? inverse : 0.0f;
 }
 
+/// Towards 0.
+int whole(float value) { return static_cast<int>(value); }
+
 /// The number of the greatest size, the first of several.
 float widest(const float* x, int count) {
   float found = 0;
@@ -81,7 +84,7 @@ float widest(const float* x, int count) {
 void round_q4_0(const float* x, Byte* codes, float* s, float* /*z*/) {
   *s = widest(x, 32) / -8;
   const float inverse = reciprocal(*s);
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(std::min(15, static_cast<int>(x[i] * inverse + 8.5f)));
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<Byte>(std::min(15, whole(x[i] * inverse + 8.5f)));
 }
 
 void round_q4_1(const float* x, Byte* codes, float* s, float* z) {
@@ -89,8 +92,10 @@ void round_q4_1(const float* x, Byte* codes, float* s, float* z) {
   *s = (*most - *least) / 15;
   *z = -*least;
   const float inverse = reciprocal(*s);
-  for (int i = 0; i < 32; ++i)
-    codes[i] = static_cast<Byte>(std::min(15, static_cast<int>((x[i] - *least) * inverse + 0.5f)));
+  for (int i = 0; i < 32; ++i) {
+    const float place = (x[i] - *least) * inverse;
+    codes[i] = static_cast<Byte>(std::min(15, whole(place + 0.5f)));
+  }
 }
 
 void round_q8_0(const float* x, Byte* codes, float* s, float* /*z*/) {

@@ -75,6 +75,7 @@ void put_gba(const formats::CodedLayer& layer, const FileLayer& file, StateDict*
 
 WeightOnlyLinear weight_only_linear(const formats::CodedLayer& layer) {
   using Kind = formats::CodedLayer::Kind;
+  TORCH_CHECK_VALUE(layer.kind != Kind::table, "this layer is an embedding, which no linear is");
   TORCH_CHECK_VALUE(layer.kind != Kind::mbwq && layer.kind != Kind::mixed,
                     "the rows of this layer are permuted: mbwq_linear makes a layer of it, weight_only_linear none");
   const FileLayer file(layer);

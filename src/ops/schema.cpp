@@ -202,6 +202,7 @@ TORCH_LIBRARY(bie, m) {
       "gguf_write(str path, str[] keys, str[] key_types, Tensor[] numbers, str[] texts, int[] text_counts, str[] "
       "names, "
       "str[] types, int[] sizes, int[] ranks, Tensor[] bytes) -> ()");
+  m.def("safetensors_write(str path, str[] names, Tensor[] tensors, str own) -> ()");
   m.def("weights_folder_read(str path) -> (str, Tensor[])");
   m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }

@@ -254,3 +254,39 @@ def test_a_tensor_name_cannot_speak_to_the_terminal(program, tmp_path):
         process = program.run(*arguments)
         assert process.returncode == 0
         assert "\x1b" not in process.stdout
+
+
+def gguf_text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+@pytest.mark.parametrize("what", ["numbers", "strings", "arrays", "keys", "tensors", "claims"])
+def test_a_gguf_file_that_would_take_memory_and_time(program, frugal, tmp_path, what):
+    """Three million bytes of the smallest things that a head can hold."""
+    key, size = gguf_text(b"k") + struct.pack("<I", 9), 3_000_000
+    tensors, pairs = 0, 1
+    if what == "numbers":
+        body = key + struct.pack("<IQ", 0, size) + bytes(size)
+    elif what == "strings":
+        body = key + struct.pack("<IQ", 8, size // 8) + bytes(size // 8 * 8)
+    elif what == "arrays":
+        body = key + struct.pack("<IQ", 9, size // 12) + struct.pack("<IQ", 0, 0) * (size // 12)
+    elif what == "keys":
+        pairs = size // 17
+        body = b"".join(
+            gguf_text(b"%04x" % (i % 65536) + bytes([i >> 16])) + struct.pack("<IB", 0, 1) for i in range(pairs)
+        )
+    elif what == "tensors":
+        tensors, pairs = size // 37, 0
+        body = b"".join(gguf_text(b"%05x" % i) + struct.pack("<IQIQ", 1, 8, 0, 32 * i) for i in range(tensors))
+    else:
+        tensors, pairs = 2**60, 2**60
+        body = bytes(size)
+    path = tmp_path / "a.gguf"
+    head = b"GGUF" + struct.pack("<IQQ", 3, tensors, pairs) + body
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(32 * tensors if what == "tensors" else 0))
+    process = frugal("inspect", path)
+    if what == "claims":
+        program.refused(process, str(path), "claims 1152921504606846976 tensors")
+    else:
+        assert process.returncode == 0, process.stderr[-500:]

@@ -99,3 +99,10 @@ def test_a_format_that_is_not_read_is_named_beside_its_tensors(program, folder):
 def test_a_missing_shard_is_a_sentence(program, folder):
     (folder / "x-2.safetensors").unlink()
     program.refused(program.run("inspect", folder), str(folder), '"x-2.safetensors"', '"head.weight" is missing')
+
+
+def test_our_own_weights_are_tensors(program, tmp_path):
+    own = {"bie": json.dumps({"kind": "weights", "format_version": 1, "layers": {}})}
+    save_file({"norm": torch.ones(3)}, tmp_path / "a.safetensors", metadata=own)
+    document = program.json("inspect", tmp_path / "a.safetensors")
+    assert [tensor["name"] for tensor in document["tensors"]] == ["norm"]

@@ -1,5 +1,6 @@
 // Any texts as configurations and an index and any bytes as a safetensors file: one sentence, or layers whose tensors
-// lie in the file. The input is three texts, each behind its length in two bytes, and the file.
+// lie in the file. The input is four texts, each behind its length in two bytes, the last one the metadata of our own
+// files, and the file.
 #include "bie/formats/coded_layers.h"
 
 #include "bie/formats/safetensors.h"
@@ -9,13 +10,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace bie::formats;
   WeightsFolder folder;
   folder.path = "input";
-  for (const char* name : {"config.json", "quantize_config.json", "quant_strategy.json"}) {
+  for (const char* name : {"config.json", "quantize_config.json", "quant_strategy.json", "own"}) {
     if (size < 2) return 0;
     const std::size_t length = std::min<std::size_t>(data[0] | data[1] << 8, size - 2);
     const std::string text(reinterpret_cast<const char*>(data) + 2, length);
     data += 2 + length;
     size -= 2 + length;
-    if (!text.empty()) folder.configs[name] = text;
+    if (!text.empty() && std::string(name) == "own")
+      folder.own.push_back(text);
+    else if (!text.empty())
+      folder.configs[name] = text;
     try {
       read_weights_index("input", text);
     } catch (const bie::formats::Error&) {

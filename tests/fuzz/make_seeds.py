@@ -100,8 +100,8 @@ write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [3
 
 
 def folder(name: str, layers: dict[str, dict[str, torch.Tensor]], *texts: str) -> None:
-    """Up to three texts behind their lengths, then a safetensors file."""
-    texts = (*texts, *("" for _ in range(3 - len(texts))))
+    """Up to four texts behind their lengths, then a safetensors file."""
+    texts = (*texts, *("" for _ in range(4 - len(texts))))
     head = b"".join(struct.pack("<H", len(part)) + part.encode() for part in texts)
     tensors = {f"{layer}.{key}": tensor.clone() for layer, parts in layers.items() for key, tensor in parts.items()}
     write("coded_layers_fuzz", name, head + save(tensors))
@@ -128,6 +128,11 @@ folder("gba", {"a": {"qweight": GPTQ["qweight"], "g_idx": GPTQ["g_idx"], **STATI
 folder("layer_mix", {"a.b": {"qweight": GPTQ["qweight"], **ORDER, **TABLES}}, "", "", STRATEGY)
 groups = torch.tensor([4, 0, 2, 2]).short()
 folder("channel_mix", {"a.b": {"qweight": ints(3, 8), "q_groups": groups, **ORDER, **TABLES}}, "", "", STRATEGY)
+own = '{"kind": "weights", "format_version": 1, "layers": {"a": {"bits": 5, "group_size": 16}, "e": {"bits": 4, '
+own += '"group_size": 8, "embedding_dim": 16}}}'
+five = {"qweight": ints(5, 8), "g_idx": GPTQ["g_idx"], **TABLES}
+table = {"qweight": ints(4, 2), "scales": halves(4, 2), "zeros": halves(4, 2)}
+folder("own", {"a": five, "e": table}, "", "", "", own)
 folder("index", {}, '{"metadata": {}, "weight_map": {"a": "b.safetensors"}}')
 
 

@@ -103,7 +103,7 @@ def test_bag_gradient_goes_to_its_rows(operators, table):
     assert torch.allclose(grad.values(), torch.stack([g[0], g[0] + 2 * g[1], g[1]]), atol=1e-6)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("group", [-1, 8])
 def test_rows_of_codes(operators, bits, group):
     g = torch.Generator().manual_seed(bits)

@@ -74,7 +74,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 def test_forward_is_the_product(operators, bits, form):
     sizes = [(96, 40, 32), (100, 7, 32), (5, 3, 32), (64, 130, -1), (33, 64, 8)]
     for (k, n, group), dtype, lead in zip(

@@ -34,7 +34,7 @@ def positions(operators, w, values, zeros, form, bits):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 def test_open_and_pack(operators, form, bits):
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         w = Weight(50, 37, bits, 16, form, dtype, perm=True)
@@ -84,7 +84,7 @@ def test_random_rounding_keeps_the_mean_and_is_replayable(operators):
 
 @pytest.mark.parametrize("moves_zeros", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
 def test_step(operators, bits, form, moves_zeros):
     """Moments, direction, zeros and codes of one step against float64."""
     k, n, step = 60, 70, 5

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 def linears():
-    for bits in (1, 2, 4, 8):
+    for bits in (1, 2, 3, 4, 5, 6, 8):
         for form in ("gptq", "gba", "gba_asym"):
             yield f"{form}-{bits}", lambda bits=bits, form=form: mpq(100, 45, bits, 24, form, bits, disable_bias=False)
     yield "exl2", lambda: mixed(EXL2, 24)[0]

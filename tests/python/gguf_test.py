@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, quants
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import bie
 from bie.formats import load_gguf
@@ -19,7 +21,7 @@ from bie.formats import load_gguf
 HALVES = {
     **{"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,)},
     **{"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,), "IQ4_NL": (0,), "IQ4_XS": (0,)},
-    "MXFP4": (),
+    **{"MXFP4": (), "NVFP4": ()},
 }
 ROWS, COLUMNS = 5, 512
 
@@ -123,6 +125,23 @@ def test_three_axes_open_and_are_no_linear(tmp_path):
         tensor.linear()
 
 
+def test_a_tensor_of_experts_has_a_matrix_for_each(tmp_path):
+    blocks = random_blocks("Q4_K", rows=6)
+    plain = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    file = write(tmp_path / "a.gguf", {"w": (blocks.reshape(2, 3, -1), "Q4_K"), "f": (plain, None)})
+    for i in (0, 1, -1):
+        assert torch.equal(file["w"][i].open(), opened(blocks, "Q4_K").view(2, 3, COLUMNS)[i])
+        assert torch.equal(file["f"][i].open(), torch.from_numpy(plain)[i])
+    layer = file["w"][1].linear()
+    x = torch.randn(2, COLUMNS, generator=torch.Generator().manual_seed(1))
+    wanted = x.double() @ opened(blocks, "Q4_K")[3:].double().t()
+    assert torch.allclose(layer(x).double(), wanted, rtol=1e-4, atol=1e-3 * float(wanted.abs().max()))
+    with pytest.raises(IndexError, match=r'tensor "w" has 2 parts, there is no part 2'):
+        file["w"][2]
+    with pytest.raises(IndexError, match="there are no parts of it"):
+        file["f"][0][0][0]
+
+
 def test_metadata_keep_their_types(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
     writer.add_uint64("big", 2**64 - 1)
@@ -151,13 +170,43 @@ def test_metadata_keep_their_types(tmp_path):
     assert not file.tensors
 
 
-def test_a_name_that_is_no_utf8_is_escaped(tmp_path):
-    path = tmp_path / "a.gguf"
-    path.write_bytes(
-        b"GGUF\x03\0\0\0" + bytes(8) + (1).to_bytes(8, "little") + (4).to_bytes(8, "little") + b"k\xff\xc0\xaf"
-        b"\x08\0\0\0" + (3).to_bytes(8, "little") + b"\xed\xa0\x80"
-    )
-    assert load_gguf(path).metadata == {"k\udcff\udcc0\udcaf": "\udced\udca0\udc80"}
+def with_text(path, text):
+    """A file whose metadata has this text under "k" and, as a key, with a 3."""
+    entries = [(b"k", b"\x08\0\0\0" + len(text).to_bytes(8, "little") + text), (text + b"x", b"\0\0\0\0\x03")]
+    body = b"".join(len(key).to_bytes(8, "little") + key + value for key, value in entries)
+    path.write_bytes(b"GGUF\x03\0\0\0" + bytes(8) + (2).to_bytes(8, "little") + body)
+    return load_gguf(path).metadata
+
+
+@given(text=st.one_of(st.binary(max_size=40), st.text(max_size=20).map(lambda t: t.encode("utf-8", "surrogatepass"))))
+@example(text=b"\xed\xa0\x80 \xed\x9f\xbf")  # a surrogate and the character before the first one
+@example(text=b"\xc0\xaf \xc1\xbf \xc2\x80")  # longer than need be, and the first of two bytes
+@example(text=b"\xe0\x9f\xbf \xe0\xa0\x80 \xef\xbf\xbf")
+@example(text=b"\xf0\x8f\xbf\xbf \xf0\x90\x80\x80 \xf4\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\x80\x80\x80")
+@example(text=b"\xe2\x82")  # cut short
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_a_text_is_what_its_bytes_are_to_python(text, tmp_path_factory):
+    """Bytes that are no UTF-8 are escaped as the file system's are."""
+    wanted = text.decode("utf-8", "surrogateescape")
+    assert with_text(tmp_path_factory.getbasetemp() / "text.gguf", text) == {"k": wanted, wanted + "x": 3}
+
+
+def test_a_file_of_more_than_four_gigabytes_is_mapped(tmp_path):
+    """With a hole: it takes no disk, and no memory until it is read."""
+    path, count = tmp_path / "a.gguf", 5 << 30
+    head = b"GGUF" + (3).to_bytes(4, "little") + (2).to_bytes(8, "little") + bytes(8)
+    for name, kind, axis, offset in (("hole", 24, count, 0), ("last", 0, 2, count)):
+        head += len(name).to_bytes(8, "little") + name.encode() + (1).to_bytes(4, "little")
+        head += axis.to_bytes(8, "little") + kind.to_bytes(4, "little") + offset.to_bytes(8, "little")
+    head += bytes(-len(head) % 32)
+    with path.open("wb") as file:
+        file.write(head)
+        file.seek(len(head) + count)
+        file.write(np.array([1.5, -2.5], np.float32).tobytes())
+    file = load_gguf(path)
+    assert file["hole"].open().shape == (count,)
+    assert file["hole"].open()[-1] == 0
+    assert file["last"].open().tolist() == [1.5, -2.5]
 
 
 def test_bad_files_are_sentences(tmp_path):

@@ -97,6 +97,14 @@ def test_layers_are_written_as_they_are(name, bits, asym, tmp_path):
     assert torch.allclose(file["t"].embedding()(ids), table(ids).float(), rtol=1e-3, atol=1e-3)
 
 
+def test_blocks_have_the_version_of_their_layouts_beside_them(tmp_path):
+    for told, found in (({}, 2), ({"general.quantization_version": 1}, 1)):
+        save_gguf(tmp_path / "a.gguf", {"w": (rows("Q4_0"), "Q4_0")}, told)
+        assert load_gguf(tmp_path / "a.gguf").metadata == {"general.quantization_version": found}
+    save_gguf(tmp_path / "a.gguf", {"w": torch.ones(3)})
+    assert load_gguf(tmp_path / "a.gguf").metadata == {}
+
+
 def test_another_file_is_copied(tmp_path):
     source = rows("Q4_0")
     save_gguf(tmp_path / "a.gguf", {"w": (source, "Q4_0")}, {"general.name": "x", "n": 3})

@@ -13,12 +13,10 @@ def generator(seed):
 
 
 def word_of(raw, bits, row, column, along_rows=True):
-    per_word = 32 // bits
-    if along_rows:
-        word, place = raw[row // per_word, column], row % per_word
-    else:
-        word, place = raw[row, column // per_word], column % per_word
-    return int(np.uint32(word)) >> (bits * place) & (2**bits - 1)
+    """The code of a place, bit after bit: those of 3, 5 and 6 bits lie across words."""
+    place = int(row if along_rows else column) * bits
+    words = raw[:, column] if along_rows else raw[row]
+    return sum((int(np.uint32(words[i // 32])) >> i % 32 & 1) << (i - place) for i in range(place, place + bits))
 
 
 def make_layer(w_bit, *, asym, k=64, n=64, group_size=32, seed=0, dtype=torch.float32, **kwargs):

@@ -58,7 +58,7 @@ def float_weight(layer):
 
 
 @pytest.mark.parametrize("form", ["gptq", "gba", "gba_asym"])
-@pytest.mark.parametrize("w_bit", [1, 2, 4, 8])
+@pytest.mark.parametrize("w_bit", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize(("k", "n", "group"), SIZES)
 def test_the_product_and_its_gradients(k, n, group, w_bit, form):
     layer = mpq(k, n, w_bit, group, form, seed=k + w_bit, disable_bias=False)

@@ -104,6 +104,16 @@ def test_the_version_is_told_by_checkpoint_format_alone(tmp_path):
         assert torch.allclose(opened(layer), first + shift, rtol=0, atol=1e-6), name
 
 
+def test_a_bias_wider_than_the_scales_is_not_rounded(tmp_path):
+    tensors, wanted = gptq(64, 32, 4, 32)
+    tensors["bias"] = torch.randn(32, generator=generator(4))
+    layer = load_weights_folder(write(tmp_path / "m", {"a": tensors}))["a"].linear()
+    assert torch.equal(layer(torch.zeros(1, 64))[0], tensors["bias"])
+    assert torch.equal(opened(layer), wanted)
+    half = load_weights_folder(tmp_path / "m")["a"].linear(torch.float16)
+    assert half.bias.dtype == torch.float16
+
+
 def test_dynamic_overrides_and_plain_layers(tmp_path):
     config = {
         **{"bits": 4, "group_size": 64, "quant_method": "gptq"},
@@ -355,15 +365,15 @@ def strategy(bits=(4, 2), shares=(0.75, 0.25), groups=(32, 32)):
     return {"measurement": {"model.layers.0": {"up_proj": entry | {"scale_bits": 4}}}}
 
 
-def channel_mix(k=128, n=24):
-    """4 bits in three quarters of the rows, 2 in the rest, groups of 32."""
-    rows = max(1, int(k * 0.75) // 32) * 32
-    groups = [(4, i) for i in range(rows // 32)] + [(2, i) for i in range((k - rows) // 32)]
+def channel_mix(rows=((4, 96), (2, 32)), n=24):
+    """Rows of falling widths in groups of 32."""
     first, pairs = 0, []
-    for width, _ in groups:
-        pairs += [width, first]
-        first += width
-    layer = bie.nn.MBWQLinear(k, n, use_mbw=True, groups=len(groups), rows_packed=first)
+    for width, count in rows:
+        for _ in range(count // 32):
+            pairs += [width, first]
+            first += width
+    k = sum(count for _, count in rows)
+    layer = bie.nn.MBWQLinear(k, n, use_mbw=True, groups=len(pairs) // 2, rows_packed=first)
     layer.q_groups.copy_(torch.tensor(pairs, dtype=torch.int16))
     return filled(layer, 5)
 
@@ -372,6 +382,13 @@ def test_greenbit_channel_mix(tmp_path):
     layer = channel_mix()
     loaded, coded = as_loaded(layer, tmp_path, strategy=strategy())
     assert (coded.kind, coded.bits) == ("mixed", 0)
+    assert same_outputs(layer, loaded)
+
+
+def test_mixed_rows_of_every_width_without_a_strategy(tmp_path):
+    layer = channel_mix(((8, 32), (6, 32), (5, 64), (4, 32), (3, 32), (2, 64)))
+    loaded, coded = as_loaded(layer, tmp_path)
+    assert (coded.kind, coded.in_features) == ("mixed", 256)
     assert same_outputs(layer, loaded)
 
 
@@ -394,6 +411,33 @@ def test_the_width_of_words_without_an_index_is_the_strategys(tmp_path):
     (coded,) = load_weights_folder(write(tmp_path / "b", name, strategy=told)).layers.values()
     assert (coded.bits, coded.in_features) == (4, 96)
     assert same_outputs(layer, coded.linear())
+
+
+@pytest.mark.parametrize(
+    ("key", "tensor", "words"),
+    [
+        ("qstatistic", torch.zeros(3, 2, 31, dtype=torch.uint8), 'qstatistic" is [3, 2, 31], [3, 3, 31] is wanted'),
+        ("qstatistic", torch.zeros(0, 2, 32, dtype=torch.uint8), 'qstatistic" is [0, 2, 32], which is empty'),
+        ("qscales_scales", torch.ones(3, 3, 1), 'qscales_scales" is [3, 3, 1], [3, 2, 1] or [1, 64, 1] is wanted'),
+        ("qzeros_zeros", torch.ones(3, 1, 1), 'qzeros_zeros" is [3, 1, 1], [3, 2, 1] is wanted'),
+        ("g_idx", torch.full((96,), 3).int(), 'g_idx" holds groups outside [0, 2]'),
+    ],
+)
+def test_greenbit_tables_that_do_not_fit(key, tensor, words, tmp_path):
+    layer = filled(bie.nn.MPQLinear(96, 64, w_bit=4, group_size=32, dq_group_size=32), 3)
+    state = {name: value.detach().clone() for name, value in layer.state_dict().items()} | {key: tensor}
+    with pytest.raises(ValueError) as refused:
+        load_weights_folder(write(tmp_path / "m", {"a": state}))
+    assert words in str(refused.value)
+
+
+def test_an_order_that_is_none_names_the_file_and_the_layer(tmp_path):
+    layer = filled(bie.nn.MBWQLinear(96, 40, w_bit=4, group_size=32, use_mbw=False), 1)
+    layer.q_perm[0] = layer.q_perm[1]
+    state = {name: value.detach().clone() for name, value in layer.state_dict().items()}
+    folder = load_weights_folder(write(tmp_path / "m", {"a.b": state}))
+    with pytest.raises(ValueError, match=r"/m: layer 'a\.b': the entry 'q_perm' is not a permutation"):
+        folder["a.b"].linear()
 
 
 # A whole model.
@@ -434,6 +478,12 @@ def test_a_model_takes_a_folder(tmp_path):
     assert torch.allclose(empty.eval()(ids), net.eval()(ids), rtol=1e-3, atol=1e-4)
 
 
+def test_an_entry_that_no_layer_knows_stays_with_the_others(tmp_path):
+    tensors = gptq(64, 32, 4, 32)[0] | {"wf": torch.zeros(1, 8).int(), "extra": torch.ones(2)}
+    folder = load_weights_folder(write(tmp_path / "m", {"a": tensors}))
+    assert list(folder.tensors) == ["a.extra"]
+
+
 def test_a_model_that_does_not_fit_is_left_alone(tmp_path):
     _, folder = net_folder(tmp_path)
     net = Net()
@@ -462,3 +512,22 @@ def test_a_model_that_does_not_fit_is_left_alone(tmp_path):
         folder.load_into(net)
     with pytest.raises(KeyError, match="no weight-only layer 'x'"):
         folder["x"]
+
+
+@torch.no_grad()
+def test_a_parameter_under_two_names_is_in_the_file_under_one(tmp_path):
+    class Tied(Net):
+        def __init__(self):
+            super().__init__()
+            self.head.weight = self.embed.weight
+
+    _, folder = net_folder(tmp_path)
+    del folder.tensors["head.weight"]
+    with torch.device("meta"):
+        model = Tied()
+    folder.load_into(model)
+    assert model.head.weight is model.embed.weight
+    assert torch.equal(model.embed.weight, folder.tensors["embed.weight"])
+    assert model(torch.arange(3)).shape == (3, 10)
+    with pytest.raises(RuntimeError, match=r"missing head\.weight"):
+        folder.load_into(Net())

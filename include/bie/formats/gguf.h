@@ -78,7 +78,7 @@ GgufFile load_gguf(const std::string& path);
 Array gguf_array(const GgufFile& file, const GgufTensor& tensor);
 
 /// The codes, scales and offsets of a tensor, each the file's own: products of a 16-bit float and a small integer,
-/// which float32 holds. Grids of whole numbers (IQ4_NL, IQ4_XS, MXFP4) become codes of 8 or 5 bits.
+/// which float32 holds. Grids of whole numbers (IQ4_NL, IQ4_XS, MXFP4, NVFP4) become codes of 8 or 5 bits.
 /// @throws Error for plain numbers, a type without codes, NaN or infinity in a scale or offset.
 CodedRows gguf_codes(const GgufFile& file, const GgufTensor& tensor);
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.nn import MBWQLinear, MPQLinear, WeightOnlyLinear
+from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,7 +24,8 @@ class CodedLayer:
     Attributes:
         name: the tensors' names up to the last dot.
         kind: ``"gptq"`` (``z`` is stored minus one), ``"gptq2"`` (as it is), ``"gba"`` and ``"mbwq"`` (GreenBit's
-            legacy and layer-mix), ``"mixed"`` (rows of several widths: channel-mix, EXL2's way).
+            legacy and layer-mix), ``"mixed"`` (rows of several widths: channel-mix, EXL2's way), ``"embedding"``
+            (of files by ``save_weights``).
         bits: of a code; 0 of mixed rows.
         in_features, out_features, group_size: k, n and the rows that share a scale.
         tensors: as the file has them, by the rest of their names.
@@ -46,14 +48,38 @@ class CodedLayer:
         """The layer, prepared and in evaluation mode: ``MPQLinear``, or ``MBWQLinear`` where rows are permuted.
 
         Args:
-            dtype: of scales, zeros and bias; by default the scales' own.
+            dtype: of scales, zeros and bias; by default one that holds those of the file.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
+
+        Raises:
+            ValueError: a sentence that names the file and the layer, for an order of rows that is none and for scales
+                that are not finite once they are opened.
         """
+        if self.kind == "embedding":
+            raise ValueError(f"layer {self.name!r} is an embedding: embedding() makes it")
         make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
-        floats = [t for t in self.tensors.values() if t.is_floating_point()]
-        layer = make(dtype or floats[0].dtype, requires_grad)
-        layer.prepare_params()
+        try:
+            layer = make(dtype or self._dtype(), requires_grad)
+            layer.prepare_params()
+        except (ValueError, RuntimeError) as error:
+            said = "; ".join(str(error).partition(":\n\t")[2].split("\n\t")) or error  # torch lists them in lines
+            raise ValueError(f"{self._facts['path']}: layer {self.name!r}: {said}") from error
         return layer.eval()
+
+    def _dtype(self) -> torch.dtype:
+        """That of the scales of scales, whose arithmetic it is; else one that holds every float of the file."""
+        tables = [t.dtype for key, t in self.tensors.items() if key.startswith(("qscales_", "qzeros_"))]
+        floats = [t.dtype for t in self.tensors.values() if t.is_floating_point()]
+        return reduce(torch.promote_types, tables or floats)
+
+    def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
+        """The table, in evaluation mode, of a layer whose kind is ``"embedding"``."""
+        if self.kind != "embedding":
+            raise ValueError(f"layer {self.name!r} is of kind {self.kind}, no embedding")
+        sizes = self.out_features, self.in_features, self.bits, self.group_size
+        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype)
+        table.load_state_dict(self.tensors)
+        return table.eval()
 
     def _common(self, dtype: torch.dtype, requires_grad: bool) -> dict[str, Any]:
         return {
@@ -128,43 +154,46 @@ class WeightsFolder:
         return f"WeightsFolder({self.path!r}, {len(self.layers)} layers, {len(self.tensors)} other tensors)"
 
     def load_into(self, model: nn.Module, *, requires_grad: bool = False) -> None:
-        """Puts the weight-only layers where ``model`` has ``nn.Linear`` of their names, and loads all other tensors.
+        """Puts the weight-only layers where ``model`` has ``nn.Linear`` (``nn.Embedding``) of their names.
+
+        All other tensors are loaded.
 
         The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
         tensors. Nothing is changed where a name or a size does not fit.
 
         Raises:
-            ValueError: a layer of the file that the model lacks or that is no ``nn.Linear`` there.
+            ValueError: a layer of the file that the model lacks or that is of another class there.
             RuntimeError: other tensors that are missing, unexpected or of another size, as ``load_state_dict`` says.
         """
         modules = dict(model.named_modules())
+        new: dict[str, nn.Module] = {}
         for name, coded in self.layers.items():
-            found = modules.get(name)
-            if not isinstance(found, nn.Linear):
+            found, table = modules.get(name), coded.kind == "embedding"
+            if not isinstance(found, nn.Embedding if table else nn.Linear):
                 what = "none" if found is None else f"a {type(found).__name__}"
-                raise ValueError(f"load_into: {self.path} has the linear {name!r}, the model has {what}")
-            if (found.in_features, found.out_features) != (coded.in_features, coded.out_features):
+                kind = "embedding" if table else "linear"
+                raise ValueError(f"load_into: {self.path} has the {kind} {name!r}, the model has {what}")
+            sizes = (found.embedding_dim, found.num_embeddings) if table else (found.in_features, found.out_features)
+            if sizes != (coded.in_features, coded.out_features):
                 raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
-        new = {name: coded.linear(requires_grad=requires_grad) for name, coded in self.layers.items()}
-        _check_rest(model, self.layers, self.tensors)
+            new[name] = coded.embedding(found.padding_idx) if table else coded.linear(requires_grad=requires_grad)
+        ties = _check_rest(model, self.layers, self.tensors)
         model.load_state_dict(self.tensors, strict=False, assign=True)
+        for key, source in ties.items():
+            parent, _, leaf = key.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, model.get_parameter(source))
         for name, layer in new.items():
             parent, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(parent), leaf, layer)
-        for tied in getattr(model, "_tied_weights_keys", None) or ():
-            if tied not in self.tensors and hasattr(model, "tie_weights"):
-                model.tie_weights()
-                break
 
 
-def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> None:
-    own = {
-        key: value for key, value in model.state_dict(keep_vars=True).items() if key.rpartition(".")[0] not in layers
-    }
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    # A parameter under two names is in files under one of them.
-    there = {id(own[key]) for key in own if key in tensors}
-    wrong = [f"missing {key}" for key in own if key not in tensors and id(own[key]) not in there and key not in tied]
+def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Of a parameter that has two names and is in the file under one of them: the name that is missing to the other."""
+    state = model.state_dict(keep_vars=True)
+    own = {key: value for key, value in state.items() if key.rpartition(".")[0] not in layers}
+    there = {id(own[key]): key for key in own if key in tensors}
+    ties = {key: there[id(value)] for key, value in own.items() if key not in tensors and id(value) in there}
+    wrong = [f"missing {key}" for key in own if key not in tensors and key not in ties]
     wrong += [f"unexpected {key}" for key in tensors if key not in own]
     for key in tensors:
         if key in own and own[key].shape != tensors[key].shape:
@@ -172,6 +201,7 @@ def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Map
     if wrong:
         more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
         raise RuntimeError(f"load_into: the tensors do not fit the model: {'; '.join(wrong[:8])}{more}")
+    return ties
 
 
 def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
@@ -197,7 +227,7 @@ def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
             name,
             *(f[key] for key in ("kind", "bits", "in_features", "out_features", "group_size")),
             arrays(f["tensors"]),
-            f,
+            f | {"path": path},
         )
         for name, f in facts["layers"].items()
     }

@@ -41,6 +41,18 @@ class GgufTensor:
         """Whether it holds codes with scales, else plain numbers (or, of a type that is not read, nothing we open)."""
         return self._facts["bits"] > 0
 
+    def __getitem__(self, index: int) -> GgufTensor:
+        """One part along the first axis: a matrix of the experts that a file keeps in one tensor."""
+        if len(self.shape) < 2:
+            raise IndexError(f"{self._facts['what']} is {list(self.shape)}, there are no parts of it")
+        count = self.shape[0]
+        if not -count <= index < count:
+            raise IndexError(f"{self._facts['what']} has {count} parts, there is no part {index}")
+        size, index = self.blocks.numel() // count, index % count
+        blocks = self.blocks.narrow(0, index * size, size)
+        facts = self._facts | {"what": f"{self._facts['what']}, part {index},"}
+        return GgufTensor(self.name, self.shape[1:], self.type, blocks, facts)
+
     def codes(self) -> CodedRows:
         """Its codes, scales and offsets, which are the file's own: no float is rounded.
 
@@ -124,14 +136,8 @@ def load_gguf(path: str | os.PathLike) -> GgufFile:
 
     Example::
 
-        >>> import gguf, numpy
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     writer = gguf.GGUFWriter(f"{folder}/a.gguf", "llama")
-        ...     blocks = gguf.quants.quantize(numpy.ones((3, 64), numpy.float32), gguf.GGMLQuantizationType.Q4_0)
-        ...     writer.add_tensor("a.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-        ...     for step in ("header", "kv_data", "tensors"):
-        ...         _ = getattr(writer, f"write_{step}_to_file")()
-        ...     writer.close()
+        ...     bie.formats.save_gguf(f"{folder}/a.gguf", {"a.weight": (torch.ones(3, 64), "Q4_0")})
         ...     file = bie.formats.load_gguf(f"{folder}/a.gguf")
         >>> file["a.weight"], file["a.weight"].linear()(torch.ones(1, 64))
         (GgufTensor('a.weight', [3, 64], Q4_0), tensor([[64., 64., 64.]]))

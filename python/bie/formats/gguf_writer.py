@@ -34,7 +34,8 @@ def save_gguf(
             of codes (an ``MPQLinear``, a ``WeightOnlyEmbedding``, a ``CodedRows``) is written as it is, to the bit, and
             refused where the type cannot hold it. A float tensor is rounded to Q4_0, Q4_1, Q8_0, Q1_0, Q2_0 or TQ2_0
             as ggml's reference does, or converted to F32, F16 or BF16.
-        metadata: numbers, strings, bools and lists of them, by key.
+        metadata: numbers, strings, bools and lists of them, by key. ``general.quantization_version`` is 2 beside blocks
+            of codes unless it says otherwise.
         types: of entries of the metadata, as ``GgufFile.types`` says them; else whole numbers are uint32 (lists int32)
             where they fit and floats float32.
 
@@ -53,8 +54,10 @@ def save_gguf(
         True
     """
     metadata, types = dict(metadata or {}), dict(types or {})
-    described = [(key, *_value(key, value, types.get(key))) for key, value in metadata.items()]
     parts = [(name, *_tensor(name, value)) for name, value in tensors.items()]
+    if any(kind not in _PLAIN.values() for _, kind, _, _ in parts):
+        metadata.setdefault("general.quantization_version", 2)  # GGUF wants it beside blocks
+    described = [(key, *_value(key, value, types.get(key))) for key, value in metadata.items()]
     ops.gguf_write(
         os.fspath(path),
         [key for key, *_ in described],

@@ -84,8 +84,10 @@ def rows_of(what: str, layer: nn.Module) -> CodedRows:
         ValueError: another kind of layer, rows that are permuted, groups that are not runs of features.
     """
     if isinstance(layer, WeightOnlyEmbedding):
-        scales, zeros = layer.scales.float(), layer.zeros.float()
-        return CodedRows(layer.embedding_dim, layer.bits, layer.group_size, layer.qweight.detach(), scales, zeros, 0)
+        scales, zeros = layer.scales.float().cpu(), layer.zeros.float().cpu()
+        return CodedRows(
+            layer.embedding_dim, layer.bits, layer.group_size, layer.qweight.detach().cpu(), scales, zeros, 0
+        )
     if not isinstance(layer, MPQLinear):
         raise ValueError(f"{what}: a {type(layer).__name__} has no codes of one width, MPQLinear has")
     layer.prepare_params()

@@ -174,7 +174,8 @@ void inspect_one(const Arguments& a, const Global& global) {
   const data::SafetensorsFile file = data::load_safetensors(a.file);
   const Metadata metadata = metadata_of(file);
   const bool checkpoint = is_training_checkpoint(metadata);
-  if (metadata.is_object() && !checkpoint) {
+  const bool weights = metadata.is_object() && metadata.value("kind", Metadata()) == "weights";  // of Python
+  if (metadata.is_object() && !checkpoint && !weights) {
     const Json model = model_json(a, metadata);
     if (global.json)
       print_json("inspect", model);
@@ -269,6 +270,7 @@ void add_inspect(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie inspect mnist4.safetensors --data mnist:data/mnist\n"
       "  bie inspect mnist8.safetensors --diff mnist4.safetensors\n"
+      "  bie inspect model.gguf\n"
       "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, compression}'");
   command->callback([arguments, &global] {
     if (arguments->other.empty())

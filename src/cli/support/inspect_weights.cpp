@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* value_types[] = {"uint8", "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
                                        "bool",  "string", "array",  "uint64", "int64",  "float64"};
-constexpr const char* layer_kinds[] = {"GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix",
-                                       "GreenBit channel-mix"};
+constexpr const char* layer_kinds[] = {
+    "GPTQ", "GPTQ version 2", "GreenBit legacy", "GreenBit layer-mix", "GreenBit channel-mix", "embedding"};
 
 template <class T>
 constexpr bool is_list = false;
@@ -42,7 +42,9 @@ Json value_json(const formats::GgufValue& value) {
 
 Json gguf_json(const std::string& path) {
   const formats::GgufFile file = formats::load_gguf(path);
-  Json metadata = Json::object(), tensors = Json::array();
+  // Sorted by its keys, of which a file may hold any number: the ordered object of Json looks for each from the front.
+  nlohmann::json metadata = nlohmann::json::object();
+  Json tensors = Json::array();
   for (const auto& [key, value] : file.metadata) metadata[key] = value_json(value);
   for (const formats::GgufTensor& t : file.tensors)
     tensors.push_back({{"name", t.name}, {"dtype", t.type->name}, {"shape", t.sizes}, {"bytes", t.bytes->size}});

@@ -2,11 +2,14 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <functional>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "bie/formats/coded_layers.h"
+#include "bie/formats/safetensors.h"
 #include "bie/formats/weights_folder.h"
 #include "ops/files/file_tensors.h"
 #include "ops/files/json.h"
@@ -17,7 +20,7 @@ namespace {
 #if BIE_WITH_JSON
 using formats::CodedLayer;
 
-constexpr const char* kind_names[] = {"gptq", "gptq2", "gba", "mbwq", "mixed"};
+constexpr const char* kind_names[] = {"gptq", "gptq2", "gba", "mbwq", "mixed", "embedding"};
 
 /// Arrays by their names: {"element": ..., "shape": ..., "bytes": where in the list}.
 class Arrays {
@@ -39,6 +42,23 @@ class Arrays {
 
   std::vector<at::Tensor> bytes;
 };
+
+formats::Element element_of(const std::string& name, at::ScalarType type) {
+  using formats::Element;
+  switch (type) {
+    case at::kBool: return Element::boolean;
+    case at::kByte: return Element::u8;
+    case at::kChar: return Element::i8;
+    case at::kShort: return Element::i16;
+    case at::kInt: return Element::i32;
+    case at::kLong: return Element::i64;
+    case at::kHalf: return Element::f16;
+    case at::kBFloat16: return Element::bf16;
+    case at::kFloat: return Element::f32;
+    case at::kDouble: return Element::f64;
+    default: TORCH_CHECK_VALUE(false, "tensor '", name, "' is ", type, ", which safetensors files do not have");
+  }
+}
 
 std::string layer_json(const CodedLayer& layer, Arrays* arrays) {
   return JsonList('{')
@@ -68,7 +88,30 @@ std::tuple<std::string, std::vector<at::Tensor>> weights_folder_read(std::string
     return std::make_tuple(json.close(), std::move(arrays.bytes));
   });
 }
+
+/// Tensors of a state dict in a safetensors file whose metadata entry "bie" is `own`, where that is not empty.
+void safetensors_write(std::string path, std::vector<std::string> names, const std::vector<at::Tensor>& tensors,
+                       std::string own) {
+  TORCH_CHECK_VALUE(names.size() == tensors.size(), "safetensors_write: ", names.size(), " names of ", tensors.size(),
+                    " tensors");
+  std::map<std::string, formats::DenseArray> arrays;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const at::Tensor tensor = tensors[i].detach();
+    arrays[names[i]] = {element_of(names[i], tensor.scalar_type()), tensor.sizes().vec(),
+                        [tensor](const std::function<void(const void*)>& take) {
+                          take(tensor.to(at::kCPU).contiguous().const_data_ptr());
+                        }};
+  }
+  std::map<std::string, std::string> metadata;
+  if (!own.empty()) metadata["bie"] = own;
+  with_file_errors([&] { formats::save_safetensors(path, arrays, metadata); });
+}
 #else
+void safetensors_write(std::string path, std::vector<std::string>, const std::vector<at::Tensor>&, std::string) {
+  TORCH_CHECK(false, "safetensors_write: ", path,
+              " is not written: this build of bie found no nlohmann-json, which the writer needs");
+}
+
 std::tuple<std::string, std::vector<at::Tensor>> weights_folder_read(std::string path) {
   TORCH_CHECK(false, "weights_folder_read: ", path,
               " is not read: this build of bie found no nlohmann-json, which readers of folders need");
@@ -78,4 +121,7 @@ std::tuple<std::string, std::vector<at::Tensor>> weights_folder_read(std::string
 }  // namespace
 }  // namespace bie::ops
 
-TORCH_LIBRARY_IMPL(bie, CompositeExplicitAutograd, m) { m.impl("weights_folder_read", bie::ops::weights_folder_read); }
+TORCH_LIBRARY_IMPL(bie, CompositeExplicitAutograd, m) {
+  m.impl("weights_folder_read", bie::ops::weights_folder_read);
+  m.impl("safetensors_write", bie::ops::safetensors_write);
+}

@@ -99,23 +99,25 @@ CodedWeight coded_weight(const char* op, const WeightArgs& a, std::int64_t k, bo
     check_one_device(op,
                      {a.qweight, a.scales, value_or_none(a.zeros), value_or_none(a.g_idx), value_or_none(a.q_perm)});
   const bool needs_values = !meta && (looks || !a.qweight.is_cpu());
+  // Where panels hold what there is to read, nothing is copied: the words of a tied head are a transposed table.
+  const auto dense = [needs_values](const at::Tensor& t) { return needs_values ? t.contiguous() : t; };
   CodedWeight w;
-  w.words = a.qweight.contiguous();
+  w.words = dense(a.qweight);
   w.runs = runs_of(op, a, k);
   w.k = k;
   w.n = a.qweight.size(1);
   w.groups = a.scales.size(0);
   w.version = version_of(a.qweight) + version_of(a.scales);
-  w.scales = a.scales.contiguous();
+  w.scales = dense(a.scales);
   w.offset = kernels::Offset::none;
   if (a.zeros.has_value()) {
     w.version += version_of(*a.zeros);
     w.offset = has_packed_zeros(a) ? kernels::Offset::zero : kernels::Offset::value;
     if (w.offset == kernels::Offset::value && a.zeros->scalar_type() != a.scales.scalar_type()) {
       w.scales = w.scales.to(at::kFloat);
-      w.zeros = a.zeros->to(at::kFloat).contiguous();
+      w.zeros = dense(a.zeros->to(at::kFloat));
     } else if (w.offset == kernels::Offset::value) {
-      w.zeros = a.zeros->contiguous();
+      w.zeros = dense(*a.zeros);
     } else if (needs_values) {
       w.zeros = unpacked_words(*a.zeros, a.bits, w.n, /*dim=*/1) + 1;
     }

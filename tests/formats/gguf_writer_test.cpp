@@ -1,0 +1,130 @@
+// GGUF files that are written are read back. Files are compared with the gguf package in
+// tests/python/gguf_writer_test.py.
+#include "bie/formats/gguf_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <type_traits>
+
+#include "tests/support/scratch.h"
+
+namespace bie::formats::test {
+namespace {
+
+using bie::test::expect_sentence;
+using bie::test::refusal;
+using bie::test::Scratch;
+using Type = GgufValueType;
+
+std::map<std::string, GgufValue> every_value() {
+  using Numbers = std::vector<std::uint64_t>;
+  return {
+      {"u8", {Type::u8, std::uint64_t{255}}},
+      {"i8", {Type::i8, std::int64_t{-128}}},
+      {"u16", {Type::u16, std::uint64_t{65535}}},
+      {"i16", {Type::i16, std::int64_t{-32768}}},
+      {"u32", {Type::u32, std::uint64_t{4294967295}}},
+      {"i32", {Type::i32, std::numeric_limits<std::int32_t>::min() + std::int64_t{0}}},
+      {"f32", {Type::f32, 0.25}},
+      {"bool", {Type::boolean, std::uint64_t{1}}},
+      {"text", {Type::string, std::string("a\0b", 3)}},
+      {"u64", {Type::u64, ~std::uint64_t{0}}},
+      {"i64", {Type::i64, std::numeric_limits<std::int64_t>::min()}},
+      {"f64", {Type::f64, 0.1}},
+      {"numbers", {Type::u16, Numbers{1, 2, 3}}},
+      {"flags", {Type::boolean, Numbers{0, 1}}},
+      {"signed", {Type::i8, std::vector<std::int64_t>{-1, 1}}},
+      {"floats", {Type::f32, std::vector<double>{0.5, -2}}},
+      {"texts", {Type::string, std::vector<std::string>{"", "x"}}},
+      {"none", {Type::string, std::vector<std::string>{}}},
+      {"lists",
+       {Type::array, std::vector<GgufValue>{{Type::u8, Numbers{7}}, {Type::string, std::vector<std::string>{"y"}}}}}};
+}
+
+void expect_same(const GgufValue& found, const GgufValue& wanted, const std::string& key) {
+  EXPECT_EQ(found.type, wanted.type) << key;
+  ASSERT_EQ(found.value.index(), wanted.value.index()) << key;
+  const auto* lists = std::get_if<std::vector<GgufValue>>(&wanted.value);
+  if (lists == nullptr) {
+    std::visit(
+        [&]<class T>(const T& value) {
+          if constexpr (!std::is_same_v<T, std::vector<GgufValue>>) {
+            EXPECT_EQ(std::get<T>(found.value), value) << key;
+          }
+        },
+        wanted.value);
+    return;
+  }
+  const auto& parts = std::get<std::vector<GgufValue>>(found.value);
+  ASSERT_EQ(parts.size(), lists->size()) << key;
+  for (std::size_t i = 0; i < parts.size(); ++i) expect_same(parts[i], (*lists)[i], key);
+}
+
+TEST(GgufWriter, WhatIsWrittenIsRead) {
+  const Scratch scratch;
+  const std::vector<std::uint8_t> numbers = {0, 0, 128, 63, 0, 0, 0, 192}, blocks(34 * 3 * 2, 7);
+  auto metadata = every_value();
+  metadata["general.alignment"] = {Type::u32, std::uint64_t{16}};
+  save_gguf(
+      scratch.path("a"), metadata,
+      {{"w", {2, 3, 32}, gguf_type("Q8_0"), blocks.data(), 204}, {"x", {2}, gguf_type("F32"), numbers.data(), 8}});
+  EXPECT_EQ(scratch.count(), 1);
+  const GgufFile file = load_gguf(scratch.path("a"));
+  ASSERT_EQ(file.metadata.size(), metadata.size());
+  for (const auto& [key, value] : metadata) expect_same(file.metadata.at(key), value, key);
+  ASSERT_EQ(file.tensors.size(), 2U);
+  EXPECT_EQ(file.tensors[0].sizes, (std::vector<std::int64_t>{2, 3, 32}));
+  EXPECT_EQ(std::vector<std::uint8_t>(file.tensors[0].bytes->data, file.tensors[0].bytes->data + 204), blocks);
+  EXPECT_EQ(gguf_array(file, file.tensors[1]).data<float>()[0], 1.0F);
+  EXPECT_EQ(gguf_array(file, file.tensors[1]).data<float>()[1], -2.0F);
+}
+
+TEST(GgufWriter, CodesComeBackFromTheirBlocks) {
+  std::mt19937 random(1);
+  for (const char* name : {"Q4_0", "Q4_1", "Q8_0", "Q1_0", "Q2_0", "TQ2_0"}) {
+    const GgufType& type = *gguf_type(name);
+    CodedRows w;
+    w.rows = 3;
+    w.columns = 512;
+    w.bits = type.bits;
+    w.group = type.group;
+    w.zero = type.zero;
+    w.words.resize(static_cast<std::size_t>(w.rows * w.row_words()));
+    for (std::uint32_t& word : w.words) word = static_cast<std::uint32_t>(random());
+    for (std::int64_t i = 0; i < w.rows * w.groups(); ++i) {
+      w.scales.push_back(static_cast<float>(random() % 1024) * 0x1p-9F);
+      if (type.zero == 0) w.zeros.push_back(w.scales.back() / 2);
+    }
+    const std::vector<std::uint8_t> blocks = gguf_blocks("a", type, w);
+    const CodedRows found = gguf_codes("a", type, blocks.data(), w.rows, w.columns);
+    EXPECT_EQ(found.words, w.words) << name;
+    EXPECT_EQ(found.scales, w.scales) << name;
+    EXPECT_EQ(found.zeros, w.zeros) << name;
+  }
+}
+
+TEST(GgufWriter, AFileThatCannotBeWrittenLeavesWhatWasThere) {
+  const Scratch scratch;
+  const std::vector<std::uint8_t> bytes(8);
+  const std::vector<GgufOutput> good = {{"x", {2}, gguf_type("F32"), bytes.data(), 8}};
+  save_gguf(scratch.path("a"), {}, good);
+  const std::string before = bie::test::read_file(scratch.path("a"));
+  const auto refused = [&](const GgufOutput& tensor, const char* part) {
+    std::vector<GgufOutput> tensors = good;
+    tensors.push_back(tensor);
+    expect_sentence(refusal([&] { save_gguf(scratch.path("a"), {}, tensors); }), scratch.path("a"), part);
+  };
+  refused({"x", {2}, gguf_type("F32"), bytes.data(), 8}, "tensor \"x\" appears twice");
+  refused({"y", {3}, gguf_type("F32"), bytes.data(), 8}, "\"y\" is F32 [3], which 8 bytes are not");
+  refused({"y", {33}, gguf_type("Q8_0"), bytes.data(), 8}, "\"y\" is Q8_0 [33], which 8 bytes are not");
+  refused({"y", {0}, gguf_type("F32"), bytes.data(), 0}, "\"y\" is [0], which GGUF does not have");
+  refused({"y", {1, 1, 1, 1, 2}, gguf_type("F32"), bytes.data(), 8}, "\"y\" has 5 axes");
+  EXPECT_EQ(bie::test::read_file(scratch.path("a")), before);
+  EXPECT_EQ(scratch.count(), 1);
+  expect_sentence(refusal([&] { save_gguf(scratch.path("none/a"), {}, good); }), scratch.path("none/a"), "");
+}
+
+}  // namespace
+}  // namespace bie::formats::test
