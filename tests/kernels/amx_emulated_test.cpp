@@ -6,6 +6,7 @@
 #include "gemm_sweep.h"
 #include "kernels/cpu/conv2d_driver.h"
 #include "kernels/cpu/gemm_driver.h"
+#include "kernels/reference/reference.h"
 
 #if defined(__x86_64__)
 
@@ -18,30 +19,37 @@ namespace {
 
 using namespace cpu;
 
-template <const Tile& tile, const Tile& packs, const Width& width>
+// As in every table the reference stands last: under a cap it is what runs.
+
+template <const Tile& tile, const Tile& packs, const Width& width, const GemmKernel& reference>
 GemmTable gemms() {
-  static const GemmKernel kernels[] = {gemm_kernel_of_two<tile, packs, width, 0>("emulated", Isa::avx512)};
+  static const GemmKernel kernels[] = {gemm_kernel_of_two<tile, packs, width, 0>("emulated", Isa::avx512), reference};
   return table_of(kernels);
 }
 
-template <const Tile& tile, const Tile& packs, const Width& width>
+template <const Tile& tile, const Tile& packs, const Width& width, const Conv2dKernel& reference>
 Conv2dTable convolutions() {
   static const Conv2dKernel kernels[] = {[] {
-    Conv2dKernel kernel = conv2d_kernel<packs, width>("emulated", Isa::avx512);
-    kernel.run = conv2d_kernel<tile, width>("", Isa::avx512).run;
-    return kernel;
-  }()};
+                                           Conv2dKernel kernel = conv2d_kernel<packs, width>("emulated", Isa::avx512);
+                                           kernel.run = conv2d_kernel<tile, width>("", Isa::avx512).run;
+                                           return kernel;
+                                         }(),
+                                         reference};
   return table_of(kernels);
 }
 
 constexpr GemmWidth gemm_widths[] = {
-    {"s4xs4", Dtype::s4, -8, 7, max_k_s4, gemms<amx_emulated::s4xs4_tile, avx512::s4xs4_tile, int4_width>},
-    {"s8xs8", Dtype::s8, -128, 127, max_k_s8, gemms<amx_emulated::s8xs8_tile, avx512::s8xs8_tile, int8_width>},
+    {"s4xs4", Dtype::s4, -8, 7, max_k_s4,
+     gemms<amx_emulated::s4xs4_tile, avx512::s4xs4_tile, int4_width, reference::s4xs4_gemm>},
+    {"s8xs8", Dtype::s8, -128, 127, max_k_s8,
+     gemms<amx_emulated::s8xs8_tile, avx512::s8xs8_tile, int8_width, reference::s8xs8_gemm>},
 };
 
 constexpr Conv2dWidth conv2d_widths[] = {
-    {"s4xs4", Dtype::s4, -8, 7, max_k_s4, convolutions<amx_emulated::s4xs4_tile, avx512::s4xs4_tile, int4_width>},
-    {"s8xs8", Dtype::s8, -128, 127, max_k_s8, convolutions<amx_emulated::s8xs8_tile, avx512::s8xs8_tile, int8_width>},
+    {"s4xs4", Dtype::s4, -8, 7, max_k_s4,
+     convolutions<amx_emulated::s4xs4_tile, avx512::s4xs4_tile, int4_width, reference::s4xs4_conv2d>},
+    {"s8xs8", Dtype::s8, -128, 127, max_k_s8,
+     convolutions<amx_emulated::s8xs8_tile, avx512::s8xs8_tile, int8_width, reference::s8xs8_conv2d>},
 };
 
 INSTANTIATE_TEST_SUITE_P(AmxEmulated, GemmRows, testing::ValuesIn(gemm_widths),

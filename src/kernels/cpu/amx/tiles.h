@@ -53,6 +53,8 @@ void dot() {
 
 #else
 
+// Assembly, because the intrinsics of g++ are macros that take a tile's number as a literal alone.
+
 /// A thread configures its tiles before it uses them and gives them back, so that a switch of threads need not save
 /// them.
 void configure_tiles() {
@@ -63,24 +65,24 @@ void configure_tiles() {
   };
   static_assert(sizeof(Config) == 64);
   const Config config;
-  _tile_loadconfig(&config);
+  asm volatile("ldtilecfg %0" ::"m"(config));
 }
-void release_tiles() { _tile_release(); }
+void release_tiles() { asm volatile("tilerelease"); }
 template <int T>
 [[gnu::always_inline]] inline void zero_tile() {
-  _tile_zero(T);
+  asm volatile("tilezero %%tmm%c0" ::"i"(T));
 }
 template <int T>
 [[gnu::always_inline]] inline void load_tile(const void* from, std::int64_t stride) {
-  _tile_loadd(T, from, stride);
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(T) : "memory");
 }
 template <int T>
 [[gnu::always_inline]] inline void store_tile(void* to, std::int64_t stride) {
-  _tile_stored(T, to, stride);
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(T) : "memory");
 }
 template <int Acc, int A, int B>
 [[gnu::always_inline]] inline void dot() {
-  _tile_dpbusd(Acc, A, B);
+  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Acc), "i"(A), "i"(B));
 }
 
 #endif
