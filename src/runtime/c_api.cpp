@@ -8,16 +8,16 @@
 
 #include "bie/formats/error.h"
 #include "bie/runtime/bie_runtime.h"
-#include "runtime/context.h"
 #include "runtime/graph.h"
 #include "runtime/net.h"
+#include "runtime/runner.h"
 
 struct bie_net {
   std::shared_ptr<const bie::runtime::Net> net;
 };
 
 struct bie_context {
-  bie::runtime::Context context;
+  bie::runtime::Runner context;
 };
 
 namespace {

@@ -18,12 +18,12 @@ struct RunResult {
   std::size_t node = 0;  ///< that refused
 };
 
-class Context {
+class Runner {
  public:
   /// @param max_batch  samples in one pass.
   /// @param given      threads of the caller; null: the context has its own, `threads` of them.
   /// @throws formats::Error, std::bad_alloc, std::system_error
-  Context(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given);
+  Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given);
 
   /// Allocates nothing but what a thread's first pass takes.
   RunResult run(std::int64_t batch, const void* const* inputs, void* const* outputs);

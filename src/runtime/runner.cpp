@@ -1,4 +1,4 @@
-#include "runtime/context.h"
+#include "runtime/runner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ char* sample(const void* first, std::int64_t index, const NetValue& value) {
 
 }  // namespace
 
-Context::Context(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
+Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
     : net_(std::move(net)),
       max_batch_(max_batch),
       plan_(plan_memory(net_->file(), max_batch)),
@@ -31,7 +31,7 @@ Context::Context(std::shared_ptr<const Net> net, std::int64_t max_batch, int thr
     places_[value] = plan_.offsets[value] < 0 ? nullptr : memory_.get() + plan_.offsets[value];
 }
 
-RunResult Context::run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
+RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
   const NetFile& file = net_->file();
   for (std::int64_t first = 0; first < batch; first += max_batch_) {
     const std::int64_t count = std::min(max_batch_, batch - first);
@@ -52,13 +52,13 @@ RunResult Context::run(std::int64_t batch, const void* const* inputs, void* cons
   return {};
 }
 
-RunResult Context::pass(std::int64_t batch) {
+RunResult Runner::pass(std::int64_t batch) {
   for (std::size_t i = 0; i < net_->steps().size(); ++i)
     if (const Status status = run_node(i, batch); status != Status::ok) return {status, i};
   return {};
 }
 
-Status Context::run_node(std::size_t i, std::int64_t batch) {
+Status Runner::run_node(std::size_t i, std::int64_t batch) {
   const NetFile& file = net_->file();
   const NetNode& node = file.nodes[i];
   const Step& step = net_->steps()[i];
