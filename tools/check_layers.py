@@ -29,7 +29,12 @@ MAY_INCLUDE = {
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.
-TORCH_FREE = {KERNELS: "the kernels know", FORMATS: "the formats know", REPORT: "the reports know", RUNTIME: "the runtime knows"}
+TORCH_FREE = {
+    KERNELS: "the kernels know",
+    FORMATS: "the formats know",
+    REPORT: "the reports know",
+    RUNTIME: "the runtime knows",
+}
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
 ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]
