@@ -9,7 +9,7 @@ from pathlib import Path
 from suites.builds import build, test_executables
 from suites.commands import BUILD, ROOT, environment, run, torch_free_environment
 from suites.cpus import isa_caps
-from suites.junit import run_gtest
+from suites.junit import run_gtest, run_pytest
 from suites.tally import TALLY
 
 
@@ -53,6 +53,19 @@ def suite_kernels_only() -> None:
     TALLY.check("kernels-only knows no torch", 0.0, not traces, "\n".join(traces))
     for executable in test_executables("kernels-only"):
         run_gtest(executable, " kernels-only", torch_free_environment())
+
+
+def suite_runtime() -> None:
+    """What runs exported nets, built and tested where neither torch nor Python can be found."""
+    if not build("runtime", torch_free=True):
+        return
+    commands = (BUILD / "runtime/compile_commands.json").read_text()
+    traces = [text for text in ("/torch/include", "include/python3") if text in commands]
+    status, listed, _ = run("ldd", BUILD / "runtime/src/cli/bie")
+    traces += foreign_libraries(listed) if status == 0 else [listed]
+    TALLY.check("the runtime knows no torch", 0.0, not traces, "\n".join(traces))
+    run_gtest(BUILD / "runtime/tests/runtime/bie_runtime_test", " runtime", torch_free_environment())
+    run_pytest("pytest runtime", "tests/runtime", env=environment(BIE_BUILD_DIR="build/runtime"))
 
 
 def suite_asan() -> None:
