@@ -60,15 +60,19 @@ void copy_windows(const Conv2dShape& s, const float* x, std::int64_t oy, std::in
       const float* const line = x + (c * s.in_h + iy) * s.in_w;
       for (std::int64_t j = 0; j < s.kernel_w; ++j, to += lanes) {
         const std::int64_t ix = ox * s.stride_w - s.pad_w + j * s.dil_w;
-        const bool inside = iy >= 0 && iy < s.in_h;
-        if (inside && s.stride_w == 1 && count == lanes && ix >= 0 && ix + lanes <= s.in_w) {
+        // Of the `count` columns those from `low` to `high` - 1 lie in the image.
+        const bool inside = iy >= 0 && iy < s.in_h && count > 0;
+        const std::int64_t low = inside ? std::clamp<std::int64_t>((s.stride_w - 1 - ix) / s.stride_w, 0, count) : 0;
+        const std::int64_t high =
+            inside && ix < s.in_w ? std::clamp<std::int64_t>((s.in_w - 1 - ix) / s.stride_w + 1, low, count) : low;
+        for (std::int64_t p = 0; p < low; ++p) to[p] = 0;
+        if (s.stride_w == 1 && high - low == lanes)
           std::memcpy(to, line + ix, lanes * sizeof(float));
-          continue;
-        }
-        for (std::int64_t p = 0; p < lanes; ++p) {
-          const std::int64_t column = ix + p * s.stride_w;
-          to[p] = inside && p < count && column >= 0 && column < s.in_w ? line[column] : 0.0f;
-        }
+        else if (s.stride_w == 1 && high > low)
+          std::memcpy(to + low, line + ix + low, static_cast<std::size_t>(high - low) * sizeof(float));
+        else
+          for (std::int64_t p = low; p < high; ++p) to[p] = line[ix + p * s.stride_w];
+        for (std::int64_t p = high; p < lanes; ++p) to[p] = 0;
       }
     }
 }

@@ -87,6 +87,8 @@ struct CodeTailPasses {
                     std::int8_t* y);
   /// The larger one of each pair goes to y.
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+  /// y[i] is the larger one of each pair of neighbours.
+  void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
 };
 
 /// Of products of floats: `rows` (1 to 4) rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
