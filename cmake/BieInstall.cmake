@@ -5,7 +5,10 @@ set(bie_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bie)
 
 install(TARGETS bie_kernels EXPORT bieKernelsTargets)
 if(TARGET bie_runtime)
-  install(TARGETS bie_runtime bie_runtime_shared EXPORT bieKernelsTargets)
+  install(TARGETS bie_runtime EXPORT bieKernelsTargets)
+  if(TARGET bie_runtime_shared)
+    install(TARGETS bie_runtime_shared EXPORT bieKernelsTargets)
+  endif()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/runtime DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie
     PATTERN net_builder.h EXCLUDE PATTERN net_ops.h EXCLUDE)
 endif()

@@ -15,12 +15,14 @@ from bie import formats, nn, optim  # noqa: E402  their modules read the operato
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
+from bie.net_export import export  # noqa: E402
 
 from bie import quantization  # noqa: E402  isort: skip
 
 __all__ = [
     "ShapeError",
     "convert",
+    "export",
     "formats",
     "load_checkpoint",
     "nn",
