@@ -1,8 +1,6 @@
 # What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command with a copy of its own
 # of them, each inside its package. The torch folder is two up and beside, wherever the environment is.
 if(BIE_RUNTIME_ONLY)
-  # A wheel holds no links: one file under the name that the package asks for.
-  set_target_properties(bie_runtime_shared PROPERTIES VERSION "" SOVERSION "")
   install(TARGETS bie_runtime_shared LIBRARY DESTINATION bie_runtime/lib COMPONENT wheel)
   return()
 endif()

@@ -69,7 +69,7 @@ def suite_runtime() -> None:
 
 
 def suite_asan() -> None:
-    """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """Kernels and runtime under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if build("asan", torch_free=True):
         for executable in test_executables("asan"):
             run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
