@@ -12,6 +12,8 @@
 #include "runtime/memory_plan.h"
 #include "tests/runtime/some_nets.h"
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define BIE_COUNTS_ALLOCATIONS 1
 namespace {
 
 std::atomic<std::int64_t> allocations{0};
@@ -23,8 +25,6 @@ void count() {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
-#define BIE_COUNTS_ALLOCATIONS 1
 // glibc's own, under the names that every allocation of the process ends at.
 extern "C" {
 void* __libc_malloc(std::size_t);
