@@ -67,7 +67,10 @@ void configure_tiles() {
   const Config config;
   asm volatile("ldtilecfg %0" ::"m"(config));
 }
-void release_tiles() { asm volatile("tilerelease"); }
+void release_tiles() {
+  _mm_sfence();  // what was written past the caches is seen by whoever is told that the task has ended
+  asm volatile("tilerelease");
+}
 template <int T>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(T));
