@@ -18,6 +18,7 @@
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
 #include "bie/kernels/weight_format.h"
@@ -61,6 +62,7 @@ void for_each_table(const Visit& visit) {
   visit("amax_codes", amax_codes_table());
   visit("gradient", gradient_table());
   visit("input_grad", input_grad_table());
+  visit("mixed_gemm", mixed_gemm_table());
   visit("diode_mix", diode_mix_table());
   visit("block_tail", block_tail_table());
   visit("weight_only_gemm", weight_only_gemm_table());
