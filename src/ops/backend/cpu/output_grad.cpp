@@ -38,12 +38,21 @@ class CpuOutputGrad final : public OutputGrad {
     return {result};
   }
 
+  /// torch's product is MKL's, which gives CPUs of its maker their full rate and others a third of it.
+  static bool mkl_is_at_home() {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("intel") != 0;
+#else
+    return true;
+#endif
+  }
+
   /// From a kernel of our own, or undefined where torch's product is better.
   at::Tensor mixed_product(const at::Tensor& side, const Factor& f, const Scale& scale) const {
     if (side.dim() != 2 || (side.stride(0) != 1 && side.stride(1) != 1)) return {};
     const kernels::GemmShape shape = {side.size(0), f.operand.size(1), side.size(1)};
     const kernels::MixedGemmKernel& kernel = chosen(op_, kernels::mixed_gemm_table(), shape);
-    if (kernel.isa == kernels::Isa::reference) return {};
+    if (kernel.isa == kernels::Isa::reference || (kernel.isa != kernels::Isa::amx && mkl_is_at_home())) return {};
     const Codes codes = f.codes ? f.codes() : Codes();
     const bool bytes = codes.values.defined() && codes.values.scalar_type() == at::kChar;
     const at::Tensor b = !bytes        ? f.values(f.operand, at::kFloat, unit_scale)
