@@ -4,6 +4,11 @@ include(CMakePackageConfigHelpers)
 set(bie_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bie)
 
 install(TARGETS bie_kernels EXPORT bieKernelsTargets)
+if(TARGET bie_runtime)
+  install(TARGETS bie_runtime bie_runtime_shared EXPORT bieKernelsTargets)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/runtime DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie
+    PATTERN net_builder.h EXCLUDE PATTERN net_ops.h EXCLUDE)
+endif()
 install(EXPORT bieKernelsTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/kernels DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -12,23 +12,29 @@ from pathlib import Path, PurePosixPath
 
 KERNELS, OPS, FORMATS, DATA = "kernels", "ops", "formats", "data"
 LAYERS, OPTIM, MODELS, TRAIN, CLI = "layers", "optim", "models", "train", "cli"
-REPORT = "report"
+REPORT, RUNTIME = "report", "runtime"
 
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
     KERNELS: {KERNELS},
     OPS: {KERNELS, OPS},
     FORMATS: {FORMATS},
+    RUNTIME: {KERNELS, FORMATS, RUNTIME},
     DATA: {FORMATS, DATA},
     LAYERS: {KERNELS, OPS, FORMATS, DATA, LAYERS},
     OPTIM: {KERNELS, OPS, LAYERS, OPTIM},
-    MODELS: {KERNELS, OPS, FORMATS, DATA, LAYERS, MODELS},
-    TRAIN: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, MODELS, TRAIN},
-    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, MODELS, TRAIN, REPORT, CLI},
+    MODELS: {KERNELS, OPS, FORMATS, DATA, LAYERS, RUNTIME, MODELS},
+    TRAIN: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN},
+    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN, REPORT, CLI},
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.
-TORCH_FREE = {KERNELS: "the kernels know", FORMATS: "the formats know", REPORT: "the reports know"}
+TORCH_FREE = {
+    KERNELS: "the kernels know",
+    FORMATS: "the formats know",
+    REPORT: "the reports know",
+    RUNTIME: "the runtime knows",
+}
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
 ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]

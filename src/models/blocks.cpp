@@ -1,13 +1,18 @@
 #include "models/blocks.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include "bie/kernels/float_gemm.h"
+#include "bie/kernels/planes.h"
 #include "bie/layers/conv2d.h"
 #include "bie/layers/linear.h"
 #include "bie/ops.h"
+#include "bie/ops/threads.h"
 
 namespace bie::models {
 namespace {
@@ -49,6 +54,21 @@ std::shared_ptr<layers::IntegerLayer> low_conv(const ModelConfig& c, const Plann
   return std::make_shared<layers::Q4Conv2dImpl>(options);
 }
 
+/// Whether an integer layer is among those of the net.
+bool has_few_bits(const ModelConfig& c) {
+  const auto few = [](int bits) { return bits > 0 && bits < 32; };
+  bool any = few(c.bits) || few(c.linear_bits);
+  for (const auto& [name, bits] : c.bits_of) any = any || few(bits);
+  for (const LayerSpec& layer : c.layers) any = any || few(layer.bits);
+  return any;
+}
+
+bool is_dense(const at::Tensor& t) {
+  return !t.defined() || (t.is_cpu() && t.scalar_type() == at::kFloat && t.is_contiguous());
+}
+
+const float* numbers_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+
 template <class Impl>
 bool read_numbers(const torch::nn::Module& module, NormNumbers* numbers) {
   const auto* norm = dynamic_cast<const Impl*>(&module);
@@ -82,7 +102,16 @@ at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x) {
   return norm.forward(x);
 }
 
-Product::Product(const ModelConfig& c, const PlannedLayer& l, bool bias) : name_(l.name) {
+at::Tensor channel_means(const at::Tensor& x, bool training) {
+  if (training || at::GradMode::is_enabled() || !x.is_cpu() || x.scalar_type() != at::kFloat || !x.is_contiguous())
+    return x.mean({2, 3});
+  const at::Tensor means = at::empty({x.size(0), x.size(1)}, x.options());
+  kernels::plane_means(x.const_data_ptr<float>(), means.numel(), x.size(2) * x.size(3), means.mutable_data_ptr<float>(),
+                       kernels::serial());
+  return means;
+}
+
+Product::Product(const ModelConfig& c, const PlannedLayer& l, bool bias) : layer_(l), in_order_(has_few_bits(c)) {
   if (l.bits < 32)
     low_ = l.is_conv() ? low_conv(c, l, bias) : low_linear(c, l, bias);
   else if (l.is_conv())
@@ -97,8 +126,52 @@ std::shared_ptr<torch::nn::Module> Product::module() const {
 }
 
 at::Tensor Product::forward(const at::Tensor& x) {
-  if (probe_) probe_(name_, x);
-  return low_ ? low_->forward(x) : full_.forward(x);
+  if (probe_) probe_(layer_.name, x);
+  if (low_) return low_->forward(x);
+  const bool plain = !at::GradMode::is_enabled() && x.is_cpu() && x.scalar_type() == at::kFloat && x.is_contiguous();
+  if (!in_order_ || !plain || full_.ptr()->is_training()) return full_.forward(x);
+  return layer_.is_conv() ? conv2d_in_order(x) : linear_in_order(x);
+}
+
+at::Tensor Product::conv2d_in_order(const at::Tensor& x) {
+  auto& conv = *std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(full_.ptr());
+  kernels::Conv2dShape shape{x.size(0), x.size(1), x.size(2), x.size(3), layer_.out, layer_.kernel, layer_.kernel};
+  shape.stride_h = shape.stride_w = layer_.stride;
+  shape.pad_h = shape.pad_w = layer_.padding;
+  if (!is_dense(conv.weight) || !is_dense(conv.bias) || x.size(1) != layer_.in || shape.out_h() * shape.out_w() == 0)
+    return full_.forward(x);
+  const at::Tensor y = at::empty({x.size(0), layer_.out, shape.out_h(), shape.out_w()}, x.options());
+  const kernels::Status status =
+      kernels::choose(kernels::float_conv2d_table(), shape, kernels::host().isas)
+          .run(shape, x.const_data_ptr<float>(), conv.weight.const_data_ptr<float>(), numbers_or_null(conv.bias),
+               y.mutable_data_ptr<float>(), ops::torch_parallel());
+  TORCH_CHECK(status == kernels::Status::ok, layer_.name, ": ", kernels::describe(status));
+  return y;
+}
+
+at::Tensor Product::linear_in_order(const at::Tensor& x) {
+  auto& linear = *std::dynamic_pointer_cast<torch::nn::LinearImpl>(full_.ptr());
+  if (!is_dense(linear.weight) || !is_dense(linear.bias) || x.dim() != 2 || x.size(1) != layer_.in)
+    return full_.forward(x);
+  const kernels::GemmShape shape{x.size(0), layer_.out, layer_.in};
+  const kernels::FloatGemmKernel& kernel = kernels::choose(kernels::float_gemm_table(), shape, kernels::host().isas);
+  const at::Tensor y = at::empty({x.size(0), layer_.out}, x.options());
+  at::Tensor panels;
+  {
+    const std::lock_guard lock(derived_);
+    if (!(panels_.defined() && panels_of_ == linear.weight)) {
+      panels_ =
+          at::empty({static_cast<std::int64_t>(kernel.packed_bytes(shape.n, shape.k) / sizeof(float))}, x.options());
+      kernel.prepack(linear.weight.const_data_ptr<float>(), shape.n, shape.k, panels_.mutable_data_ptr<float>());
+      panels_of_ = layers::Seen(linear.weight);
+    }
+    panels = panels_;
+  }
+  const kernels::Status status =
+      kernel.run(shape, x.const_data_ptr<float>(), panels.const_data_ptr<float>(), numbers_or_null(linear.bias),
+                 y.mutable_data_ptr<float>(), ops::torch_parallel());
+  TORCH_CHECK(status == kernels::Status::ok, layer_.name, ": ", kernels::describe(status));
+  return y;
 }
 
 Block::Block(const ModelConfig& c, const PlannedLayer& l, Activation act)

@@ -29,6 +29,10 @@ class Net : public Classifier {
 
   at::Tensor normalised(const at::Tensor& x) { return models::normalised(input_norm_, x); }
 
+  runtime::Symbol traced_norm(runtime::NetBuilder& net, runtime::Symbol x) const {
+    return models::traced_norm(net, input_norm_, x);
+  }
+
   std::shared_ptr<Block> add(const PlannedLayer& layer, Activation act, torch::nn::Module* parent = nullptr) {
     const auto block = std::make_shared<Block>(config(), layer, act);
     add_product(block->product(), block->norm());
@@ -43,6 +47,7 @@ class Net : public Classifier {
   }
 
   at::Tensor head(const at::Tensor& x) { return head_->forward(x); }
+  runtime::Symbol traced_head(runtime::NetBuilder& net, runtime::Symbol x) const { return head_->trace(net, x); }
   const std::vector<PlannedLayer>& layers() const { return plan_; }
 
  private:
@@ -73,6 +78,10 @@ class ConvNet : public Net {
   at::Tensor linears(const at::Tensor& features) {
     const at::Tensor x = models::normalised(inner_norm_, features);
     return head(inner_ ? inner_->forward(x) : x);
+  }
+  runtime::Symbol traced_linears(runtime::NetBuilder& net, runtime::Symbol features) const {
+    const runtime::Symbol x = models::traced_norm(net, inner_norm_, features);
+    return traced_head(net, inner_ ? inner_->trace(net, x) : x);
   }
 
  private:

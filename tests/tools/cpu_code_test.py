@@ -172,8 +172,10 @@ def test_every_weight_only_kernel_is_checked(bie):
 PASSES = {
     "amax_codes": "vroundps",
     "block_tail": "vmulps",
+    "code_tail": "vdivps",
     "diode_mix": "vsqrtps",
     "embedding": "vmulps",
+    "float_gemm": "vfmadd231ps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
     "weight_only": "vaddps",

@@ -10,8 +10,10 @@
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
+#include "bie/kernels/code_tail.h"
 #include "bie/kernels/diode_mix.h"
 #include "bie/kernels/embedding.h"
+#include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gradient.h"
 #include "bie/kernels/input_grad.h"
 #include "bie/kernels/int4_conv2d.h"
@@ -21,6 +23,7 @@
 #include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
+#include "bie/kernels/sign_threshold.h"
 #include "bie/kernels/weight_format.h"
 #include "bie/kernels/weight_only_gemm.h"
 #include "bie/kernels/weight_values.h"
@@ -65,6 +68,10 @@ void for_each_table(const Visit& visit) {
   visit("mixed_gemm", mixed_gemm_table());
   visit("diode_mix", diode_mix_table());
   visit("block_tail", block_tail_table());
+  visit("code_tail", code_tail_table());
+  visit("sign_threshold", sign_threshold_table());
+  visit("float_gemm", float_gemm_table());
+  visit("float_conv2d", float_conv2d_table());
   visit("weight_only_gemm", weight_only_gemm_table());
   visit("weight_values", weight_values_table());
   visit("embedding", embedding_table());

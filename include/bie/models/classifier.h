@@ -9,6 +9,7 @@
 #include "bie/layers/integer_layer.h"
 #include "bie/models/model.h"
 #include "bie/models/model_config.h"
+#include "bie/runtime/net_builder.h"
 
 namespace bie::models {
 
@@ -40,6 +41,9 @@ class Classifier : public Model {
   std::vector<ProductLayer> products() const;
   /// An empty one takes it away.
   void set_probe(const Probe& probe);
+  /// What forward computes in evaluation on the CPU, as nodes of a net: from an image (or, where the net begins with a
+  /// linear, its features) to the logits.
+  virtual runtime::Symbol trace(runtime::NetBuilder& net) const = 0;
   std::int64_t weight_count() const { return models::weight_count(config_); }
   /// Elements of the quantised weights.
   std::int64_t quantised_count() const;

@@ -15,6 +15,7 @@
 #include "bie/train/evaluation.h"
 #include "bie/train/profile.h"
 #include "cli/commands/commands.h"
+#include "cli/nets/net_files.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
@@ -79,6 +80,9 @@ void print_profile(const Json& model) {
 void bench(const Arguments& a, const Global& global) {
   if (a.profile && a.device != "cpu")
     throw CLI::ValidationError("--profile", "is for the CPU; of a GPU it would time the launches");
+  const auto nets = std::count_if(a.models.begin(), a.models.end(), is_net);
+  if (nets == static_cast<std::ptrdiff_t>(a.models.size())) return bench_nets(a.models, a.batches, a.repeats, global);
+  if (nets > 0) throw CLI::ValidationError("models", "are exported nets and others: the two are timed apart");
   const c10::Device device = train::device_of(a.device);
   std::vector<std::shared_ptr<models::Classifier>> models;
   for (const std::string& path : a.models) {
@@ -120,7 +124,8 @@ void bench(const Arguments& a, const Global& global) {
 void add_bench(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("bench", "How long saved models take for an image");
-  command->add_option("models", arguments->models, "files written by bie train or bie quantize")->required();
+  command->add_option("models", arguments->models, "files written by bie train or bie quantize, or all by bie export")
+      ->required();
   command->add_option("--batch", arguments->batches, "images in a call; several are separated by commas")
       ->check(CLI::Range(1, 1 << 16))
       ->delimiter(',')

@@ -12,42 +12,12 @@
 #include "bie/train/device.h"
 #include "cli/commands/commands.h"
 #include "cli/support/build_info.h"
+#include "cli/support/cpu_facts.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
 
 namespace bie::cli {
 namespace {
-
-/// A kernel of a table, what it is compiled for, and why it runs here or does not.
-struct Kernel {
-  std::string name, isa, state;
-};
-
-std::vector<Kernel> cpu_kernels() {
-  std::vector<Kernel> found;
-  kernels::for_each_table([&](const std::string&, const auto& table) {
-    for (const auto& kernel : table) {
-      const char* reason = kernels::why_not(kernel.isa);
-      found.push_back({kernel.name, kernels::name(kernel.isa), reason == nullptr ? "available" : reason});
-    }
-  });
-  return found;
-}
-
-/// An instruction set of this architecture.
-struct InstructionSet {
-  std::string name, needs, state;
-};
-
-std::vector<InstructionSet> instruction_sets() {
-  std::vector<InstructionSet> sets;
-  for (const kernels::IsaFacts& f : kernels::isa_facts) {
-    if (!kernels::belongs_to(f.isa, kernels::this_architecture)) continue;
-    const char* reason = kernels::why_not(f.isa);
-    sets.push_back({f.name, f.needs, reason == nullptr ? "available" : reason});
-  }
-  return sets;
-}
 
 struct Gpu {
   std::string description;
@@ -110,27 +80,13 @@ std::vector<std::string> advice(const std::string& fault) {
   return sentences;
 }
 
-Json kernels_json(const std::vector<Kernel>& all) {
-  Json json = Json::array();
-  for (const Kernel& kernel : all)
-    json.push_back({{"name", kernel.name}, {"isa", kernel.isa}, {"state", kernel.state}});
-  return json;
-}
-
-void print_kernels(const std::vector<Kernel>& all) {
-  for (const Kernel& kernel : all) std::printf("  %-28s %s\n", kernel.name.c_str(), kernel.state.c_str());
-}
-
 void doctor_json(const std::vector<Kernel>& cpu, const Gpus& gpus, const std::string& fault) {
   Json found = Json::array();
   for (const Gpu& gpu : gpus.found)
     found.push_back({{"description", gpu.description}, {"kernels", kernels_json(gpu.kernels)}});
-  Json sets = Json::array();
-  for (const InstructionSet& set : instruction_sets())
-    sets.push_back({{"name", set.name}, {"needs", set.needs}, {"state", set.state}});
   print_json("doctor", {{"program", build_info()},
                         {"threads", at::get_num_threads()},
-                        {"instruction_sets", sets},
+                        {"instruction_sets", instruction_sets_json()},
                         {"kernels", kernels_json(cpu)},
                         {"gpus", found},
                         {"torch_gpu_fault", fault.empty() ? Json() : Json(fault)},
@@ -141,9 +97,8 @@ void doctor_text(const std::vector<Kernel>& cpu, const Gpus& gpus, const std::st
   const Json info = build_info();
   const auto text = [&](const char* key) { return info[key].get<std::string>(); };
   std::printf("%s\nprocessor: %s\n", version_text().c_str(), text("cpu").c_str());
-  std::printf("%d threads\ninstruction sets (BIE_MAX_ISA=NAME leaves out those below NAME):\n", at::get_num_threads());
-  for (const InstructionSet& set : instruction_sets())
-    std::printf("  %-10s %-50s %s\n", set.name.c_str(), set.needs.c_str(), set.state.c_str());
+  std::printf("%d threads\n", at::get_num_threads());
+  print_instruction_sets();
   std::printf("kernels, best first (the first available that takes a shape runs):\n");
   print_kernels(cpu);
   for (std::size_t i = 0; i < gpus.found.size(); ++i) {

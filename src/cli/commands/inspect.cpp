@@ -17,6 +17,7 @@
 #include "bie/models/model_file.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
+#include "cli/nets/net_files.h"
 #include "cli/support/inspect_weights.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
@@ -259,7 +260,7 @@ void add_inspect(CLI::App& app, const Global& global) {
   CLI::App* command = app.add_subcommand("inspect", "What a file holds, layer by layer; how two files differ");
   command
       ->add_option("file", arguments->file,
-                   "a model, a training checkpoint, any safetensors file, a GGUF file, or a folder of weights")
+                   "a model, a net, a training checkpoint, any safetensors file, a GGUF file, or a folder of weights")
       ->required();
   CLI::Option* diff = takes_file(command->add_option("--diff", arguments->other, "another file to compare with"));
   add_data(*command, arguments->data)
@@ -273,7 +274,9 @@ void add_inspect(CLI::App& app, const Global& global) {
       "  bie inspect model.gguf\n"
       "  bie inspect mnist4.safetensors --json | jq '.layers[] | {name, compression}'");
   command->callback([arguments, &global] {
-    if (arguments->other.empty())
+    if (arguments->other.empty() && is_net(arguments->file))
+      inspect_net(arguments->file, global);
+    else if (arguments->other.empty())
       inspect_one(*arguments, global);
     else
       inspect_two(*arguments, global);

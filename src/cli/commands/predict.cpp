@@ -5,8 +5,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -17,6 +15,7 @@
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
+#include "cli/nets/net_files.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
@@ -78,6 +77,7 @@ Json json_of(const Prediction& p) {
 }
 
 void predict(const Arguments& a, const Global& global) {
+  if (is_net(a.model)) return predict_with_net(a.model, a.files, a.top, a.white, global);
   const c10::Device device = train::device_of(a.device);
   const auto model = models::load_classifier(a.model);
   model->to(device);
@@ -93,19 +93,12 @@ void predict(const Arguments& a, const Global& global) {
   print_json("predict", {{"model", a.model}, {"predictions", list}});
 }
 
-std::string bad_white(const std::string& text) {
-  double white = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, white);
-  return error == std::errc() && rest == end && white > 0 && std::isfinite(white) ? "" : text + " is no number above 0";
-}
-
 }  // namespace
 
 void add_predict(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("predict", "The likeliest classes of images in files");
-  command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
+  command->add_option("model", arguments->model, "file written by bie train, bie quantize or bie export")->required();
   command->add_option("files", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
   command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
   command

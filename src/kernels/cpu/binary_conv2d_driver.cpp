@@ -84,13 +84,16 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
   std::atomic<bool> finite{true};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 1024 / std::max<std::int64_t>(1, in_plane));
   parallel_for(parallel, images * layout.units, encode_grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::uint32_t> run(static_cast<std::size_t>(in_plane));
+    thread_local std::vector<std::uint32_t> run;  // kept, as a workspace is; so below
+    run.resize(static_cast<std::size_t>(in_plane));
     for (std::int64_t item = begin; item < end; ++item)
       if (!encode_plane(tile, s, x, planes, item, run.data(), buffer)) finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 
-  std::vector<std::int32_t> tap_offsets(static_cast<std::size_t>(taps));
+  thread_local std::vector<std::int32_t> offsets_of_taps;
+  std::vector<std::int32_t>& tap_offsets = offsets_of_taps;  // the caller's, whichever thread reads them
+  tap_offsets.resize(static_cast<std::size_t>(taps));
   for (std::int64_t tap = 0; tap < taps; ++tap)
     tap_offsets[static_cast<std::size_t>(tap)] =
         static_cast<std::int32_t>(tap / s.kernel_w * s.dil_h * planes.width + tap % s.kernel_w * s.dil_w);
@@ -104,7 +107,8 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
   parallel_for(parallel, images * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[pixel_rows * pixel_lanes];
     alignas(64) std::int32_t offsets[pixel_lanes] = {};
-    std::vector<std::uint32_t> memory(static_cast<std::size_t>(words * pixel_lanes + 16));
+    thread_local std::vector<std::uint32_t> memory;
+    memory.resize(static_cast<std::size_t>(words * pixel_lanes + 16));
     std::uint32_t* windows = memory.data();
     while (reinterpret_cast<std::uintptr_t>(windows) % 64 != 0) ++windows;
     for (std::int64_t item = begin; item < end; ++item) {

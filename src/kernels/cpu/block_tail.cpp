@@ -2,9 +2,9 @@
 #include "bie/kernels/block_tail.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "bie/kernels/code_tail.h"
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels {
@@ -31,11 +31,7 @@ struct Plan {
         act{call.slope, call.cuts},
         y(call.y) {
     if (call.mean == nullptr) return;
-    for (std::size_t c = 0; c < scale.size(); ++c) {
-      const float a = 1 / std::sqrt(call.var[c] + call.eps) * (call.weight != nullptr ? call.weight[c] : 1);
-      scale[c] = a;
-      shift[c] = (call.bias != nullptr ? call.bias[c] : 0) - call.mean[c] * a;
-    }
+    norm_numbers(shape.channels, call.mean, call.var, call.weight, call.bias, call.eps, scale.data(), shift.data());
   }
   const float* added(std::int64_t at) const { return add == nullptr ? nullptr : add + at; }
 };

@@ -140,7 +140,7 @@ bool encode_image(const RowEncoder& encoder, std::int64_t begin, std::int64_t en
   const int zero = zero_code(encoder.tile.code);  // of 16 bits it is 0
   const auto fill = [zero](char* at, std::int64_t bytes) { std::memset(at, zero, static_cast<std::size_t>(bytes)); };
   const std::int64_t left = s.pad_w * image.pixel_bytes;
-  std::vector<std::uint32_t> scratch;
+  thread_local std::vector<std::uint32_t> scratch;  // kept, as a workspace is
   bool finite = true;
   for (std::int64_t row = begin; row < end;) {
     char* out = codes + row * image.row_bytes();
@@ -202,7 +202,9 @@ struct Windows {
   std::vector<const void*> rows;
   std::vector<Outside> outside;  ///< by pixel, and only where signs have to be taken back
 
-  Windows(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
+  /// Room for windows of another convolution, in the memory of those before it.
+  void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
+    tap_offsets.clear();
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
       for (std::int64_t j = 0; j < (image.whole_rows(s) ? 1 : s.kernel_w); ++j)
         tap_offsets.push_back(i * s.dil_h * image.row_bytes() + j * s.dil_w * image.pixel_bytes);
@@ -326,7 +328,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
     }
     const TileState state(tile);
     std::int32_t* const column_run = acc + block_pixels * tile.nr;
-    Windows windows(s, image, block_pixels);
+    thread_local Windows windows;
+    windows.fit(s, image, block_pixels);
     const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
     std::int64_t known = -1;
     for (std::int64_t item = begin; item < end; ++item) {

@@ -74,6 +74,27 @@ struct BlockTailPasses {
   void (*pool_line)(const float* x, std::int64_t pool, std::int64_t count, float* y);
 };
 
+/// The codes and signs of a tail, and those of thresholds.
+struct CodeTailPasses {
+  /// clamp(rint((v + bias) / step), lo, hi); false where v + bias is not finite. `biases` of one each in place of
+  /// `bias`, or null.
+  bool (*codes)(const float* v, float bias, const float* biases, float step, float lo, float hi, std::int64_t count,
+                std::int8_t* y);
+  bool (*signs)(const float* v, float bias, const float* biases, std::int64_t count, std::int8_t* y);
+  /// (acc >= t) != flip as 1 and -1; one t and flip for all, or one for each.
+  void (*plane_signs)(const std::int32_t* acc, std::int32_t t, bool flip, std::int64_t count, std::int8_t* y);
+  void (*row_signs)(const std::int32_t* acc, const std::int32_t* t, const std::uint8_t* flip, std::int64_t count,
+                    std::int8_t* y);
+  /// The larger one of each pair goes to y.
+  void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+};
+
+/// Of products of floats: `rows` (1 to 4) rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
+/// term.
+struct FloatGemmPasses {
+  void (*tile)(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]);
+};
+
 /// What surrounds a tile of weight-only products.
 struct WeightOnlyPasses {
   /// x as float32, times factor where that is not null.
@@ -127,6 +148,8 @@ struct EmbeddingPasses {
   extern const AmaxCodesPasses amax_codes_passes;       \
   extern const DiodeMixPasses diode_mix_passes;         \
   extern const BlockTailPasses block_tail_passes;       \
+  extern const CodeTailPasses code_tail_passes;         \
+  extern const FloatGemmPasses float_gemm_passes;       \
   extern const WeightOnlyPasses weight_only_passes;     \
   extern const WeightValuesPasses weight_values_passes; \
   extern const EmbeddingPasses embedding_passes;        \

@@ -37,6 +37,26 @@ class CustomNet : public Net {
     return head(x.flatten(1));
   }
 
+  runtime::Symbol trace(runtime::NetBuilder& net) const override {
+    const std::vector<LayerSpec>& specs = config().layers;
+    const auto is = [&](std::size_t i, LayerSpec::Type type) { return i < specs.size() && specs[i].type == type; };
+    const auto& image = config().image;
+    runtime::Symbol x = net.input({image[0], image[1], image[2]});
+    if (is(0, LayerSpec::Type::linear)) x = net.flatten(x);
+    x = traced_norm(net, x);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (is(i, LayerSpec::Type::pool)) {
+        x = net.tail(x, {.scale = {}, .shift = {}, .pool = specs[i].size});
+      } else if (is(i, LayerSpec::Type::conv) && is(i + 1, LayerSpec::Type::pool)) {
+        x = blocks_[i]->trace(net, x, {}, specs[i + 1].size);
+        ++i;
+      } else {
+        x = blocks_[i]->trace(net, is(i, LayerSpec::Type::linear) ? net.flatten(x) : x);
+      }
+    }
+    return traced_head(net, net.flatten(x));
+  }
+
  private:
   std::vector<std::shared_ptr<Block>> blocks_;  ///< none for a pool
 };

@@ -19,6 +19,12 @@ class LeNet : public ConvNet {
     return linears(conv2_->forward(x, /*shortcut=*/{}, /*pool=*/2).flatten(1));
   }
 
+  runtime::Symbol trace(runtime::NetBuilder& net) const override {
+    const auto& image = config().image;
+    const runtime::Symbol x = conv1_->trace(net, traced_norm(net, net.input({image[0], image[1], image[2]})), {}, 2);
+    return traced_linears(net, net.flatten(conv2_->trace(net, x, {}, 2)));
+  }
+
  private:
   std::shared_ptr<Block> conv1_, conv2_;
 };

@@ -20,6 +20,12 @@ class Mlp : public Net {
     return head(x);
   }
 
+  runtime::Symbol trace(runtime::NetBuilder& net) const override {
+    runtime::Symbol x = traced_norm(net, net.input({layers().front().in}));
+    for (const auto& block : blocks_) x = block->trace(net, x);
+    return traced_head(net, x);
+  }
+
  private:
   std::vector<std::shared_ptr<Block>> blocks_;
 };

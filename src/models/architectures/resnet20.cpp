@@ -28,7 +28,19 @@ class ResNet20 : public ConvNet {
       const at::Tensor y = block.first->forward(x, block.each ? past : at::Tensor());
       x = block.second->forward(y, block.each ? y : past);
     }
-    return linears(x.mean({2, 3}));
+    return linears(channel_means(x, is_training()));
+  }
+
+  runtime::Symbol trace(runtime::NetBuilder& net) const override {
+    const auto& image = config().image;
+    runtime::Symbol x = conv_->trace(net, traced_norm(net, net.input({image[0], image[1], image[2]})));
+    for (const Residual& block : blocks_) {
+      const PlannedLayer& shape = block.shape;
+      const runtime::Symbol past = shape.in == shape.out ? x : net.strided_planes(x, shape.stride, shape.out);
+      const runtime::Symbol y = block.first->trace(net, x, block.each ? std::optional(past) : std::nullopt);
+      x = block.second->trace(net, y, block.each ? y : past);
+    }
+    return traced_linears(net, net.plane_means(x));
   }
 
  private:

@@ -22,6 +22,14 @@ class VggSmall : public ConvNet {
     return linears(x.flatten(1));
   }
 
+  runtime::Symbol trace(runtime::NetBuilder& net) const override {
+    const auto& image = config().image;
+    runtime::Symbol x = traced_norm(net, net.input({image[0], image[1], image[2]}));
+    const std::size_t stage = convs_.size() / 3;
+    for (std::size_t i = 0; i < convs_.size(); ++i) x = convs_[i]->trace(net, x, {}, (i + 1) % stage == 0 ? 2 : 1);
+    return traced_linears(net, net.flatten(x));
+  }
+
  private:
   std::vector<std::shared_ptr<Block>> convs_;
 };

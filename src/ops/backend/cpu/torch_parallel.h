@@ -1,12 +1,5 @@
-// torch's threads as a kernel asks for them.
+// torch's threads for the CPU's half of the operators.
 #pragma once
 
-#include "bie/kernels/parallel.h"
 #include "bie/ops.h"
-
-namespace bie::ops {
-
-/// at::parallel_for, with the number of threads torch has now.
-BIE_API kernels::Parallel torch_parallel();
-
-}  // namespace bie::ops
+#include "bie/ops/threads.h"

@@ -1,0 +1,11 @@
+// torch's threads, as kernels take them.
+#pragma once
+
+#include "bie/kernels/parallel.h"
+
+namespace bie::ops {
+
+/// at::parallel_for on torch's threads, as many as at::get_num_threads() says.
+__attribute__((visibility("default"))) kernels::Parallel torch_parallel();
+
+}  // namespace bie::ops

@@ -1,0 +1,77 @@
+// Makes the graph of an exported net, node by node, and folds it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bie/formats/net_file.h"
+#include "bie/runtime/net_ops.h"
+
+namespace bie::runtime {
+
+/// A value of the graph.
+using Symbol = std::uint32_t;
+
+/// A square or other window; {height, width} each.
+struct WindowNumbers {
+  std::int64_t out_channels;
+  std::array<std::int64_t, 2> kernel, stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::int64_t groups = 1;
+};
+
+/// A weight of signs or codes in the checkpoint layout, and how its activation becomes codes.
+struct CodedWeight {
+  int bits;
+  float step, scale;  ///< of the activation's quantiser, and of the product
+  std::vector<std::uint8_t> weight;
+  std::vector<float> bias;  ///< of the activation, one a feature or channel; empty: none
+};
+
+/// act(x * scale + shift + add), pooled.
+struct TailNumbers {
+  std::vector<float> scale, shift;  ///< one a channel; empty: none
+  NetActivation activation = NetActivation::none;
+  float slope = 1;
+  std::int64_t pool = 1;
+};
+
+/// Adds nodes behind each other. Sizes are checked when the net is finished.
+class NetBuilder {
+ public:
+  Symbol input(std::vector<std::int64_t> sizes);
+  Symbol linear(Symbol x, std::int64_t outputs, const CodedWeight& weight);
+  Symbol conv2d(Symbol x, const WindowNumbers& window, const CodedWeight& weight, int pad_code);
+  Symbol float_linear(Symbol x, std::int64_t outputs, const std::vector<float>& weight, const std::vector<float>& bias);
+  Symbol float_conv2d(Symbol x, const WindowNumbers& window, const std::vector<float>& weight,
+                      const std::vector<float>& bias);
+  Symbol tail(Symbol x, const TailNumbers& numbers);
+  Symbol tail(Symbol x, const TailNumbers& numbers, Symbol add);
+  Symbol plane_means(Symbol x);
+  Symbol strided_planes(Symbol x, std::int64_t stride, std::int64_t channels);
+  Symbol softmax(Symbol x);
+  /// The same elements in the same order as [features].
+  Symbol flatten(Symbol x);
+
+  /// The sizes of a value: [features] or [channels, height, width].
+  const std::vector<std::int64_t>& sizes(Symbol value) const { return net_.values[value].sizes; }
+  /// The whole net, folded. @throws formats::Error where a node does not fit.
+  formats::NetFile finish(const std::vector<Symbol>& outputs, bool folds = true);
+  void set_metadata(const std::string& key, const std::string& text) { net_.metadata[key] = text; }
+
+ private:
+  Symbol add(NetOp op, std::vector<Symbol> inputs, std::vector<std::int64_t> sizes, std::vector<std::int64_t> ints,
+             std::vector<float> floats, std::vector<std::uint32_t> blobs);
+  std::vector<std::int64_t> window_sizes(Symbol x, const WindowNumbers& window) const;
+  std::uint32_t floats_blob(const std::vector<float>& numbers);
+
+  formats::NetFile net_;
+};
+
+/// The same net, to the bit, with fewer passes: the tail of a product of integers before a 1-bit product becomes a
+/// threshold a channel, found by bisection over the accumulator, where it is monotone and finite; any other tail whose
+/// only reader is a product of codes writes those codes. Nodes and blobs that nobody reads are left out.
+formats::NetFile folded(const formats::NetFile& net);
+
+}  // namespace bie::runtime

@@ -1,0 +1,50 @@
+// What the nodes of an exported net compute, and what their lists hold. docs/formats.md tells the same of the bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/formats/net_file.h"
+
+namespace bie::runtime {
+
+/// Lists are in the order given here; a blob in brackets may be no_blob. An output of an image may be flat: [c * h *
+/// w], in the same order. k is the number of an input's elements, c that of its channels (of its features where it has
+/// one size).
+enum class NetOp : std::uint32_t {
+  /// x f32 [k] (any shape), or codes of it: s8 at 8 bits, bits at 1. y f32 [n] or s32 [n].
+  /// ints {bits, n}; floats {step, scale}; blobs {weight, [bias f32 k]}: kernels/gemm.h.
+  linear = 1,
+  /// x f32 or s8 [c, h, w]. y f32 or s32. ints {bits, out_c, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w,
+  /// dil_h,
+  /// dil_w, groups, pad_code}; floats {step, scale}; blobs {weight, [bias f32 c]}: kernels/conv2d.h.
+  conv2d = 2,
+  /// f32. ints {n}; blobs {weight f32 [n, k], [bias f32 n]}: kernels/float_gemm.h.
+  float_linear = 3,
+  /// f32. ints {out_c, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups}; blobs {weight,
+  /// [bias f32 out_c]}.
+  float_conv2d = 4,
+  /// x f32, then perhaps what is added, of its shape. y f32, or s8: codes of code_bits for the next product. ints
+  /// {activation (NetActivation), pool, code_bits or 0}; floats {slope, step}; blobs {[scale f32 c], [shift f32 c],
+  /// [bias
+  /// f32 c]}: kernels/code_tail.h.
+  tail = 5,
+  /// x s32. y s8 or bits. ints {pool}; blobs {thresholds s32 c, flips u8 c}: kernels/sign_threshold.h.
+  threshold = 6,
+  /// f32 [c, h, w] to [c]: kernels/planes.h.
+  plane_means = 7,
+  /// f32. ints {stride, out_c}: kernels/planes.h.
+  strided_planes = 8,
+  /// f32 [n]: kernels/planes.h.
+  softmax = 9,
+};
+inline constexpr const char* net_op_names[] = {
+    "",     "linear",    "conv2d",      "float_linear",   "float_conv2d",
+    "tail", "threshold", "plane_means", "strided_planes", "softmax",
+};
+
+enum class NetActivation : std::int64_t { none, relu, prelu };
+
+/// Of a net whose graph was checked.
+inline NetOp op_of(const formats::NetNode& node) { return static_cast<NetOp>(node.op); }
+
+}  // namespace bie::runtime

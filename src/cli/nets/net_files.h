@@ -1,0 +1,51 @@
+// Exported nets as the commands meet them: what they are told of a net, and what they do with one. Knows no torch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bie/runtime/net.h"
+#include "cli/commands/commands.h"
+
+namespace bie::cli {
+
+/// Whether the file begins as an exported net does. False for what cannot be read.
+bool is_net(const std::string& path);
+
+struct NetInfo {
+  std::string path;
+  runtime::SharedNet net;
+  std::vector<std::int64_t> image;   ///< channels, height, width
+  std::vector<std::string> classes;  ///< empty where they are numbers
+  bool unit_range;                   ///< takes values in 0 to 1
+
+  std::string class_name(std::int64_t index) const;
+};
+
+/// @throws formats::Error, here and below.
+NetInfo load_net(const std::string& path);
+
+/// Samples of a net, [count, channels * height * width].
+struct Samples {
+  std::int64_t count = 0;
+  std::vector<float> values;
+};
+/// Every image of a PNG, IDX, NPY or CSV file, as data::load_samples reads them.
+Samples load_samples(const std::string& path, const NetInfo& net, std::optional<double> white);
+
+/// [count, outputs]. `threads` as Global has them, 0: one.
+std::vector<float> run_net(const NetInfo& net, const Samples& samples, int threads);
+
+/// In place of the commands of the same names, for an exported net.
+void predict_with_net(const std::string& model, const std::vector<std::string>& files, int top,
+                      std::optional<double> white, const Global& global);
+void inspect_net(const std::string& path, const Global& global);
+void bench_nets(const std::vector<std::string>& nets, const std::vector<std::int64_t>& batches, int repeats,
+                const Global& global);
+
+/// A number above 0, for --white: "" or what is wrong.
+std::string bad_white(const std::string& text);
+
+}  // namespace bie::cli

@@ -1,0 +1,113 @@
+// bie run: what an exported net answers, without torch.
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+
+#include "cli/nets/net_files.h"
+#include "cli/support/result.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::string net;
+  std::vector<std::string> files;
+  std::optional<double> white;
+};
+
+std::int64_t largest(const float* row, std::int64_t count) { return std::max_element(row, row + count) - row; }
+
+/// "digits.npy[3]"; the number of the image where a file holds several.
+std::string place(const std::string& file, std::int64_t index, std::int64_t count) {
+  return count == 1 ? file : format("%s[%lld]", file.c_str(), static_cast<long long>(index));
+}
+
+void run(const Arguments& a, const Global& global) {
+  const NetInfo net = load_net(a.net);
+  const std::int64_t outputs = net.net.output().elements;
+  Json classes = Json::array(), logits = Json::array();
+  std::string text;
+  for (const std::string& file : a.files) {
+    const Samples samples = load_samples(file, net, a.white);
+    const std::vector<float> values = run_net(net, samples, global.threads);
+    for (std::int64_t i = 0; i < samples.count; ++i) {
+      const float* const row = values.data() + i * outputs;
+      const std::string name = net.class_name(largest(row, outputs));
+      classes.push_back(name);
+      Json numbers = Json::array();
+      std::string line = place(file, i, samples.count) + ": " + name + " ";
+      for (std::int64_t j = 0; j < outputs; ++j) {
+        numbers.push_back(static_cast<double>(row[j]));
+        if (j < 10) line += format("%s%.4g", j == 0 ? "(" : ", ", static_cast<double>(row[j]));
+      }
+      logits.push_back(std::move(numbers));
+      text += printable(line + (outputs > 10 ? ", ...)" : ")")) + "\n";
+    }
+  }
+  if (global.json)
+    print_json(
+        "run",
+        {{"net", a.net}, {"shape", Json::array({logits.size(), outputs})}, {"classes", classes}, {"logits", logits}});
+  else
+    std::printf("%s", text.c_str());
+}
+
+}  // namespace
+
+void predict_with_net(const std::string& model, const std::vector<std::string>& files, int top,
+                      std::optional<double> white, const Global& global) {
+  const NetInfo net = load_net(model);
+  const std::int64_t outputs = net.net.output().elements, wanted = std::min<std::int64_t>(top, outputs);
+  Json predictions = Json::array();
+  std::string text;
+  for (const std::string& file : files) {
+    const Samples samples = load_samples(file, net, white);
+    const std::vector<float> values = run_net(net, samples, global.threads);
+    for (std::int64_t i = 0; i < samples.count; ++i) {
+      const float* const row = values.data() + i * outputs;
+      std::vector<std::int64_t> order(static_cast<std::size_t>(outputs));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
+      double sum = 0;
+      for (std::int64_t j = 0; j < outputs; ++j) sum += std::exp(static_cast<double>(row[j]) - row[order[0]]);
+      Json guesses = Json::array();
+      std::string line = place(file, i, samples.count);
+      for (std::int64_t j = 0; j < wanted; ++j) {
+        const std::int64_t guess = order[static_cast<std::size_t>(j)];
+        const double share = std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum;
+        guesses.push_back({{"class", net.class_name(guess)}, {"probability", share}});
+        line += format("%s%s %.2f %%", j == 0 ? ": " : ", ", net.class_name(guess).c_str(), 100 * share);
+      }
+      predictions.push_back({{"file", file}, {"index", i}, {"guesses", guesses}});
+      text += printable(line) + "\n";
+    }
+  }
+  if (global.json)
+    print_json("predict", {{"model", model}, {"predictions", predictions}});
+  else
+    std::printf("%s", text.c_str());
+}
+
+void add_run(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("run", "What an exported net answers to files of images");
+  command->add_option("net", arguments->net, "file written by bie export")->required();
+  command->add_option("--input", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
+  command
+      ->add_option("--white", arguments->white,
+                   "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
+      ->check(bad_white);
+  command->footer(
+      "Needs no torch, and takes one thread unless --threads says.\n"
+      "Examples:\n"
+      "  bie run mnist1.net.bie --input three.png\n"
+      "  bie run mnist1.net.bie --input t10k-images-idx3-ubyte.gz --json | jq .classes");
+  command->callback([arguments, &global] { run(*arguments, global); });
+}
+
+}  // namespace bie::cli

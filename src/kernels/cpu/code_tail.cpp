@@ -1,0 +1,141 @@
+// The kernels of code_tail, best first, and their driver.
+#include "bie/kernels/code_tail.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "kernels/cpu/passes.h"
+
+namespace bie::kernels {
+namespace {
+
+constexpr std::int64_t elements_a_task = 1 << 14, chunk = 512, largest_pool = 16;
+
+std::int64_t grain(std::int64_t elements) {
+  return std::max<std::int64_t>(1, elements_a_task / std::max<std::int64_t>(1, elements));
+}
+
+/// Numbers of one channel.
+struct Channel {
+  float scale, shift, bias;
+};
+
+Channel channel(const CodeTailCall& call, std::int64_t c) {
+  return {call.scale == nullptr ? 1.0f : call.scale[c], call.shift == nullptr ? -0.0f : call.shift[c],
+          call.bias == nullptr ? 0.0f : call.bias[c]};
+}
+
+/// Both sets of passes that a kernel has.
+struct Passes {
+  const cpu::BlockTailPasses& tail;
+  const cpu::CodeTailPasses& codes;
+};
+
+/// v into the result from element `at` on; false where a code has no number.
+bool put(const Passes& passes, const CodeTailCall& call, const float* v, const Channel& c, const float* biases,
+         std::int64_t count, std::int64_t at) {
+  std::int8_t* const y = static_cast<std::int8_t*>(call.y) + at;
+  if (call.signs) return passes.codes.signs(v, c.bias, biases, count, y);
+  return passes.codes.codes(v, c.bias, biases, call.step, static_cast<float>(call.lo), static_cast<float>(call.hi),
+                            count, y);
+}
+
+const float* from(const float* array, std::int64_t at) { return array == nullptr ? nullptr : array + at; }
+
+/// Images of one pixel, whose neighbours are channels.
+bool rows(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t begin,
+          std::int64_t end) {
+  const cpu::Bend act{call.slope, call.cuts};
+  float buffer[chunk], ones[chunk], nothing[chunk];
+  std::fill(ones, ones + chunk, 1.0f);
+  std::fill(nothing, nothing + chunk, -0.0f);
+  bool finite = true;
+  for (std::int64_t r = begin; r < end; ++r)
+    for (std::int64_t c = 0; c < s.channels; c += chunk) {
+      const std::int64_t count = std::min(chunk, s.channels - c), at = r * s.channels + c;
+      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + at : buffer;
+      passes.tail.row(call.x + at, call.scale == nullptr ? ones : call.scale + c,
+                      call.shift == nullptr ? nothing : call.shift + c, from(call.add, at), act, count, v);
+      if (call.dtype == Dtype::s8) finite = put(passes, call, v, {1, 0, 0}, from(call.bias, c), count, at) && finite;
+    }
+  return finite;
+}
+
+bool plane(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t i) {
+  const cpu::Bend act{call.slope, call.cuts};
+  const Channel c = channel(call, i % s.channels);
+  const std::int64_t size = s.height * s.width, out_h = s.height / s.pool, out_w = s.width / s.pool;
+  float larger[chunk], line[chunk], pooled[chunk];
+  bool finite = true;
+  if (s.pool == 1) {
+    for (std::int64_t first = 0; first < size; first += chunk) {
+      const std::int64_t count = std::min(chunk, size - first), at = i * size + first;
+      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + at : larger;
+      passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, count, v);
+      if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, count, at) && finite;
+    }
+    return finite;
+  }
+  const std::int64_t most = chunk / s.pool;
+  for (std::int64_t row = 0; row < out_h; ++row)
+    for (std::int64_t column = 0; column < out_w; column += most) {
+      const std::int64_t count = std::min(most, out_w - column);
+      for (std::int64_t j = 0; j < s.pool; ++j) {
+        const std::int64_t at = i * size + (row * s.pool + j) * s.width + column * s.pool;
+        passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, count * s.pool,
+                            j == 0 ? larger : line);
+        if (j > 0) passes.tail.keep_larger(line, count * s.pool, larger);
+      }
+      const std::int64_t to = (i * out_h + row) * out_w + column;
+      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : pooled;
+      passes.tail.pool_line(larger, s.pool, count, v);
+      if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, count, to) && finite;
+    }
+  return finite;
+}
+
+template <const cpu::BlockTailPasses& tail, const cpu::CodeTailPasses& codes>
+Status run(const CodeTailShape& s, const CodeTailCall& call, const Parallel& parallel) {
+  if (s.images < 0 || s.channels < 0 || s.height < 0 || s.width < 0) return Status::bad_shape;
+  if (s.pool < 1 || s.pool > largest_pool) return Status::bad_shape;
+  if (call.dtype != Dtype::f32 && call.dtype != Dtype::s8) return Status::bad_dtype;
+  if (call.dtype == Dtype::s8 && !call.signs && !(std::isfinite(call.step) && call.step > 0)) return Status::bad_scale;
+  const Passes passes{tail, codes};
+  std::atomic<bool> finite{true};
+  const bool one_pixel = s.height == 1 && s.width == 1 && s.pool == 1;
+  const std::int64_t count = one_pixel ? s.images : s.images * s.channels;
+  parallel_for(parallel, count, grain(one_pixel ? s.channels : s.height * s.width),
+               [&](std::int64_t begin, std::int64_t end) {
+                 bool all = true;
+                 if (one_pixel)
+                   all = rows(passes, s, call, begin, end);
+                 else
+                   for (std::int64_t i = begin; i < end; ++i) all = plane(passes, s, call, i) && all;
+                 if (!all) finite.store(false, std::memory_order_relaxed);
+               });
+  return finite.load() ? Status::ok : Status::not_finite;
+}
+
+}  // namespace
+
+void norm_numbers(std::int64_t channels, const float* mean, const float* var, const float* weight, const float* bias,
+                  float eps, float* scale, float* shift) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const float a = 1 / std::sqrt(var[c] + eps) * (weight != nullptr ? weight[c] : 1);
+    scale[c] = a;
+    shift[c] = (bias != nullptr ? bias[c] : 0) - mean[c] * a;
+  }
+}
+
+Table<CodeTailKernel> code_tail_table() {
+  static const CodeTailKernel best_first[] = {
+#if defined(BIE_X86)
+    {"code_tail_avx2", Isa::avx2, nullptr, run<cpu::avx2::block_tail_passes, cpu::avx2::code_tail_passes>},
+#endif
+    {"code_tail_reference", Isa::reference, nullptr, run<cpu::plain::block_tail_passes, cpu::plain::code_tail_passes>},
+  };
+  return table_of(best_first);
+}
+
+}  // namespace bie::kernels

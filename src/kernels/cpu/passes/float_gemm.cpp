@@ -1,0 +1,34 @@
+#include "kernels/cpu/passes.h"
+
+namespace bie::kernels::cpu {
+namespace {
+
+/// Lanes are outputs, so the order of each sum is that of k whatever the vectors are.
+template <int rows>
+void multiply(const float* a, std::int64_t lda, const float* panel, std::int64_t k, float (*y)[16]) {
+  float acc[rows][16] = {};
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float* const w = panel + i * 16;
+    for (int r = 0; r < rows; ++r) {
+      const float x = a[r * lda + i];
+      for (int j = 0; j < 16; ++j) acc[r][j] = __builtin_fmaf(x, w[j], acc[r][j]);
+    }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < 16; ++j) y[r][j] = acc[r][j];
+}
+
+void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]) {
+  switch (rows) {
+    case 1: return multiply<1>(a, lda, panel, k, y);
+    case 2: return multiply<2>(a, lda, panel, k, y);
+    case 3: return multiply<3>(a, lda, panel, k, y);
+    default: return multiply<4>(a, lda, panel, k, y);
+  }
+}
+
+}  // namespace
+
+const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {tile};
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,20 @@
+// Where everything between the nodes lies: planned once, from when each value is written and last read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bie/formats/net_file.h"
+
+namespace bie::runtime {
+
+struct MemoryPlan {
+  std::vector<std::int64_t> offsets;  ///< of each value, at multiples of 64; -1 for inputs and outputs of the net
+  std::int64_t bytes = 0;
+};
+
+/// Of passes of `batch` samples. Values that are needed at the same time do not overlap. @throws formats::Error where
+/// no machine has so much.
+MemoryPlan plan_memory(const formats::NetFile& net, std::int64_t batch);
+
+}  // namespace bie::runtime

@@ -1,0 +1,115 @@
+#include "bie/runtime/net_builder.h"
+
+#include <cstring>
+
+#include "runtime/graph.h"
+
+namespace bie::runtime {
+namespace {
+
+using formats::NetElement, formats::NetFile, formats::NetNode;
+
+std::vector<std::int64_t> window_ints(const WindowNumbers& w) {
+  return {w.out_channels, w.kernel[0],  w.kernel[1],   w.stride[0],   w.stride[1],
+          w.padding[0],   w.padding[1], w.dilation[0], w.dilation[1], w.groups};
+}
+
+}  // namespace
+
+Symbol NetBuilder::input(std::vector<std::int64_t> sizes) {
+  net_.values.push_back({NetElement::f32, std::move(sizes)});
+  net_.inputs.push_back(static_cast<Symbol>(net_.values.size() - 1));
+  return net_.inputs.back();
+}
+
+Symbol NetBuilder::add(NetOp op, std::vector<Symbol> inputs, std::vector<std::int64_t> sizes,
+                       std::vector<std::int64_t> ints, std::vector<float> floats, std::vector<std::uint32_t> blobs) {
+  const auto output = static_cast<Symbol>(net_.values.size());
+  net_.values.push_back({NetElement::f32, std::move(sizes)});
+  net_.nodes.push_back({static_cast<std::uint32_t>(op), std::move(inputs), output, std::move(ints), std::move(floats),
+                        std::move(blobs)});
+  return output;
+}
+
+std::uint32_t NetBuilder::floats_blob(const std::vector<float>& numbers) {
+  if (numbers.empty()) return formats::no_blob;
+  std::vector<std::uint8_t> bytes(numbers.size() * sizeof(float));
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return formats::add_blob(net_, std::move(bytes));
+}
+
+std::vector<std::int64_t> NetBuilder::window_sizes(Symbol x, const WindowNumbers& w) const {
+  if (sizes(x).size() != 3) return {w.out_channels};  // which the check refuses
+  NetNode node{static_cast<std::uint32_t>(NetOp::float_conv2d), {x}, x, window_ints(w), {}, {}};
+  const kernels::Conv2dShape shape = conv_shape(node, net_.values[x], 1);
+  return {w.out_channels, shape.out_h(), shape.out_w()};
+}
+
+Symbol NetBuilder::linear(Symbol x, std::int64_t outputs, const CodedWeight& w) {
+  const std::uint32_t weight = formats::add_blob(net_, w.weight), bias = floats_blob(w.bias);
+  return add(NetOp::linear, {x}, {outputs}, {w.bits, outputs}, {w.step, w.scale}, {weight, bias});
+}
+
+Symbol NetBuilder::conv2d(Symbol x, const WindowNumbers& window, const CodedWeight& w, int pad_code) {
+  std::vector<std::int64_t> ints = window_ints(window);
+  ints.insert(ints.begin(), w.bits);
+  ints.push_back(pad_code);
+  const std::uint32_t weight = formats::add_blob(net_, w.weight), bias = floats_blob(w.bias);
+  return add(NetOp::conv2d, {x}, window_sizes(x, window), std::move(ints), {w.step, w.scale}, {weight, bias});
+}
+
+Symbol NetBuilder::float_linear(Symbol x, std::int64_t outputs, const std::vector<float>& weight,
+                                const std::vector<float>& bias) {
+  const std::uint32_t numbers = floats_blob(weight), added = floats_blob(bias);
+  return add(NetOp::float_linear, {x}, {outputs}, {outputs}, {}, {numbers, added});
+}
+
+Symbol NetBuilder::float_conv2d(Symbol x, const WindowNumbers& window, const std::vector<float>& weight,
+                                const std::vector<float>& bias) {
+  const std::uint32_t numbers = floats_blob(weight), added = floats_blob(bias);
+  return add(NetOp::float_conv2d, {x}, window_sizes(x, window), window_ints(window), {}, {numbers, added});
+}
+
+Symbol NetBuilder::tail(Symbol x, const TailNumbers& t) {
+  std::vector<std::int64_t> to = sizes(x);
+  if (to.size() == 3) to = {to[0], to[1] / t.pool, to[2] / t.pool};
+  const std::uint32_t scale = floats_blob(t.scale), shift = floats_blob(t.shift);
+  return add(NetOp::tail, {x}, std::move(to), {static_cast<std::int64_t>(t.activation), t.pool, 0}, {t.slope, 1},
+             {scale, shift, formats::no_blob});
+}
+
+Symbol NetBuilder::tail(Symbol x, const TailNumbers& t, Symbol added) {
+  const Symbol y = tail(x, t);
+  net_.nodes.back().inputs.push_back(added);
+  return y;
+}
+
+Symbol NetBuilder::plane_means(Symbol x) { return add(NetOp::plane_means, {x}, {sizes(x)[0]}, {}, {}, {}); }
+
+Symbol NetBuilder::strided_planes(Symbol x, std::int64_t stride, std::int64_t channels) {
+  const std::vector<std::int64_t> from = sizes(x);
+  if (from.size() != 3) return add(NetOp::strided_planes, {x}, from, {stride, channels}, {}, {});
+  return add(NetOp::strided_planes, {x}, {channels, (from[1] + stride - 1) / stride, (from[2] + stride - 1) / stride},
+             {stride, channels}, {}, {});
+}
+
+Symbol NetBuilder::softmax(Symbol x) { return add(NetOp::softmax, {x}, sizes(x), {}, {}, {}); }
+
+Symbol NetBuilder::flatten(Symbol x) {
+  bool is_read = false;
+  for (const NetNode& node : net_.nodes)
+    for (const std::uint32_t value : node.inputs) is_read = is_read || value == x;
+  const Symbol flat = is_read ? tail(x, {}) : x;
+  net_.values[flat].sizes = {elements_of(net_.values[x])};
+  return flat;
+}
+
+NetFile NetBuilder::finish(const std::vector<Symbol>& outputs, bool folds) {
+  net_.outputs = outputs;
+  check_graph(net_);
+  NetFile net = folds ? folded(net_) : net_;
+  if (folds) check_graph(net);
+  return net;
+}
+
+}  // namespace bie::runtime

@@ -1,0 +1,114 @@
+#include "runtime/runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bie/kernels/planes.h"
+#include "runtime/graph.h"
+
+namespace bie::runtime {
+namespace {
+
+using formats::NetElement, formats::NetFile, formats::NetNode, formats::NetValue;
+using kernels::Dtype, kernels::Status;
+
+/// Samples of one value, one behind the other.
+char* sample(const void* first, std::int64_t index, const NetValue& value) {
+  return const_cast<char*>(static_cast<const char*>(first)) + index * bytes_of(value);
+}
+
+}  // namespace
+
+Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
+    : net_(std::move(net)),
+      max_batch_(max_batch),
+      plan_(plan_memory(net_->file(), max_batch)),
+      memory_(memory_of(plan_.bytes)),
+      places_(net_->file().values.size()) {
+  if (given == nullptr && threads > 1) pool_ = std::make_unique<kernels::ThreadPool>(threads);
+  parallel_ = given != nullptr ? *given : pool_ != nullptr ? pool_->parallel() : kernels::serial();
+  for (std::size_t value = 0; value < places_.size(); ++value)
+    places_[value] = plan_.offsets[value] < 0 ? nullptr : memory_.get() + plan_.offsets[value];
+}
+
+RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
+  const NetFile& file = net_->file();
+  for (std::int64_t first = 0; first < batch; first += max_batch_) {
+    const std::int64_t count = std::min(max_batch_, batch - first);
+    // A value that is an output twice is written to the last of its places and copied to the others.
+    for (std::size_t i = 0; i < file.outputs.size(); ++i)
+      places_[file.outputs[i]] = sample(outputs[i], first, file.values[file.outputs[i]]);
+    for (std::size_t i = 0; i < file.inputs.size(); ++i)
+      places_[file.inputs[i]] = sample(inputs[i], first, file.values[file.inputs[i]]);
+    const RunResult result = pass(count);
+    if (result.status != Status::ok) return result;
+    for (std::size_t i = 0; i < file.outputs.size(); ++i) {
+      const NetValue& value = file.values[file.outputs[i]];
+      char* const to = sample(outputs[i], first, value);
+      if (to != at(file.outputs[i]))
+        std::memcpy(to, at(file.outputs[i]), static_cast<std::size_t>(count * bytes_of(value)));
+    }
+  }
+  return {};
+}
+
+RunResult Runner::pass(std::int64_t batch) {
+  for (std::size_t i = 0; i < net_->steps().size(); ++i)
+    if (const Status status = run_node(i, batch); status != Status::ok) return {status, i};
+  return {};
+}
+
+Status Runner::run_node(std::size_t i, std::int64_t batch) {
+  const NetFile& file = net_->file();
+  const NetNode& node = file.nodes[i];
+  const Step& step = net_->steps()[i];
+  const NetValue &in = file.values[node.inputs[0]], &out = file.values[node.output];
+  const void* const x = at(node.inputs[0]);
+  void* const y = at(node.output);
+  const auto *const fx = static_cast<const float*>(x), *const panels = reinterpret_cast<float*>(step.panels.get());
+  auto* const fy = static_cast<float*>(y);
+  const auto floats = [&](std::size_t blob) { return blob_of<float>(file, node, blob); };
+  switch (op_of(node)) {
+    case NetOp::linear: {
+      const std::int64_t k = elements_of(in), n = node.ints[1];
+      const Dtype from = dtype_of(in.element), to = dtype_of(out.element);
+      return step.gemm->run({batch, n, k}, {x, from, kernels::row_bytes(from, k), floats(1), node.floats[0]},
+                            step.panels.get(), {y, to, kernels::row_bytes(to, n), node.floats[1]}, parallel_);
+    }
+    case NetOp::conv2d:
+      return step.conv2d->run(
+          conv_shape(node, in, batch), {x, dtype_of(in.element), kernels::ImageLayout::nchw, floats(1), node.floats[0]},
+          step.panels.get(), {y, dtype_of(out.element), kernels::ImageLayout::nchw, node.floats[1]}, parallel_);
+    case NetOp::float_linear:
+      return step.float_gemm->run({batch, node.ints[0], elements_of(in)}, fx, panels, floats(1), fy, parallel_);
+    case NetOp::float_conv2d:
+      return step.float_conv2d->run(conv_shape(node, in, batch), fx, floats(0), floats(1), fy, parallel_);
+    case NetOp::tail: {
+      const auto act = static_cast<NetActivation>(node.ints[0]);
+      const std::int64_t bits = node.ints[2];
+      const int lo = bits == 4 ? -8 : -128, hi = bits == 4 ? 7 : 127;
+      return step.tail->run(
+          {batch, channels_of(in), height_of(in), width_of(in), node.ints[1]},
+          {fx, node.inputs.size() == 2 ? static_cast<const float*>(at(node.inputs[1])) : nullptr, floats(0), floats(1),
+           act == NetActivation::prelu ? node.floats[0] : 1.0f, act == NetActivation::relu, y, dtype_of(out.element),
+           floats(2), node.floats[1], lo, hi, bits == 1},
+          parallel_);
+    }
+    case NetOp::threshold:
+      return step.threshold->run({batch, channels_of(in), height_of(in), width_of(in), node.ints[0]},
+                                 {static_cast<const std::int32_t*>(x), blob_of<std::int32_t>(file, node, 0),
+                                  blob_of<std::uint8_t>(file, node, 1), y, dtype_of(out.element)},
+                                 parallel_);
+    case NetOp::plane_means:
+      kernels::plane_means(fx, batch * channels_of(in), height_of(in) * width_of(in), fy, parallel_);
+      return Status::ok;
+    case NetOp::strided_planes:
+      kernels::strided_planes({batch, in.sizes[0], in.sizes[1], in.sizes[2], node.ints[0], node.ints[1]}, fx, fy,
+                              parallel_);
+      return Status::ok;
+    case NetOp::softmax: kernels::softmax_rows(fx, batch, elements_of(in), fy); return Status::ok;
+  }
+  return Status::bad_shape;
+}
+
+}  // namespace bie::runtime

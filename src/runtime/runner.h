@@ -1,0 +1,48 @@
+// What one thread runs a net with: the memory between the nodes, and threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bie/kernels/parallel.h"
+#include "bie/kernels/status.h"
+#include "runtime/memory_plan.h"
+#include "runtime/net.h"
+
+namespace bie::runtime {
+
+/// Where a pass ended.
+struct RunResult {
+  kernels::Status status = kernels::Status::ok;
+  std::size_t node = 0;  ///< that refused
+};
+
+class Runner {
+ public:
+  /// @param max_batch  samples in one pass.
+  /// @param given      threads of the caller; null: the context has its own, `threads` of them.
+  /// @throws formats::Error, std::bad_alloc, std::system_error
+  Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given);
+
+  /// Allocates nothing but what a thread's first pass takes.
+  RunResult run(std::int64_t batch, const void* const* inputs, void* const* outputs);
+
+  const Net& net() const { return *net_; }
+  std::int64_t bytes() const { return plan_.bytes; }
+
+ private:
+  RunResult pass(std::int64_t batch);
+  kernels::Status run_node(std::size_t i, std::int64_t batch);
+  void* at(std::uint32_t value) const { return places_[value]; }
+
+  std::shared_ptr<const Net> net_;
+  std::int64_t max_batch_;
+  MemoryPlan plan_;
+  Memory memory_;
+  std::vector<void*> places_;  ///< of each value in this pass
+  std::unique_ptr<kernels::ThreadPool> pool_;
+  kernels::Parallel parallel_;
+};
+
+}  // namespace bie::runtime

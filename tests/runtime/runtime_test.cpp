@@ -1,0 +1,244 @@
+// Nets that run: folded and not, in passes of any size, on any threads, side by side, without allocating.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <thread>
+
+#include "runtime/graph.h"
+#include "runtime/memory_plan.h"
+#include "tests/runtime/some_nets.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+thread_local bool counting = false;
+
+void count() {
+  if (counting) allocations.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#define BIE_COUNTS_ALLOCATIONS 1
+// glibc's own, under the names that every allocation of the process ends at.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+void* malloc(std::size_t size) {
+  count();
+  return __libc_malloc(size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  count();
+  return __libc_memalign(alignment, size);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t size) {
+  count();
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? 12 : 0;
+}
+}
+#endif
+
+namespace bie::runtime::test {
+namespace {
+
+constexpr int widths[] = {1, 4, 8};
+
+class Bytes {
+ public:
+  explicit Bytes(const formats::NetFile& file) : bytes_(formats::net_bytes(file)), net(bytes_.data(), bytes_.size()) {}
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+
+ public:
+  SharedNet net;
+};
+
+bie_options options(std::int64_t max_batch, int threads) {
+  bie_options asked{};
+  asked.max_batch = max_batch;
+  asked.threads = threads;
+  return asked;
+}
+
+TEST(Runtime, FoldedNetsGiveTheSameBits) {
+  ReplayableRng rng;
+  for (const int bits : widths)
+    for (int times = 0; times < 20; ++times) {
+      const TwoNets nets = conv_nets(bits, rng);
+      const Bytes folded(nets.folded), plain(nets.plain);
+      EXPECT_NE(folded.net.summary(), plain.net.summary());
+      const std::vector<float> input = floats(6 * 3 * 12 * 11, rng, 2);
+      EXPECT_EQ(run(folded.net, input, 6, options(4, 1)), run(plain.net, input, 6, options(4, 1))) << bits << " bits";
+    }
+}
+
+TEST(Runtime, PassesOfAnySizeOnAnyThreadsGiveTheSameBits) {
+  for (const int bits : widths) {
+    ReplayableRng rng;
+    const Bytes bytes(conv_net(bits, rng));
+    const std::vector<float> input = floats(7 * 3 * 12 * 11, rng, 2);
+    const auto wanted = run(bytes.net, input, 7, options(1, 1));
+    for (int threads = 1; threads <= 8; ++threads)
+      for (const std::int64_t batch : {1, 3, 7, 16})
+        ASSERT_EQ(run(bytes.net, input, 7, options(batch, threads)), wanted)
+            << threads << " threads, passes of " << batch;
+  }
+}
+
+TEST(Runtime, TakesTheCallersThreads) {
+  ReplayableRng rng;
+  const Bytes bytes(conv_net(4, rng));
+  const std::vector<float> input = floats(3 * 12 * 11, rng, 2);
+  int calls = 0;
+  bie_options asked = options(1, 2);
+  asked.pool = &calls;
+  asked.parallel_for = [](void* pool, std::int64_t count, std::int64_t, bie_body body, void* task) {
+    ++*static_cast<int*>(pool);
+    std::thread other(body, task, count / 2, count);
+    body(task, 0, count / 2);
+    other.join();
+  };
+  EXPECT_EQ(run(bytes.net, input, 1, asked), run(bytes.net, input, 1, options(1, 1)));
+  EXPECT_GT(calls, 0);
+}
+
+TEST(Runtime, SeveralContextsShareANet) {
+  ReplayableRng rng;
+  const Bytes bytes(conv_net(1, rng));
+  const std::vector<float> input = floats(3 * 12 * 11, rng, 2);
+  const auto wanted = run(bytes.net, input, 1, options(1, 1));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 50; ++j)
+        if (run(bytes.net, input, 1, options(1, 1)) != wanted) ++wrong;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Runtime, AContextKeepsItsNet) {
+  ReplayableRng rng;
+  const std::vector<std::uint8_t> bytes = formats::net_bytes(conv_net(8, rng));
+  bie_net* net = nullptr;
+  bie_context* context = nullptr;
+  check(bie_net_from_memory(bytes.data(), bytes.size(), &net));
+  check(bie_context_create(net, nullptr, &context));
+  bie_net_free(net);
+  const std::vector<float> input = floats(3 * 12 * 11, rng, 2);
+  std::vector<float> logits(5), shares(5);
+  const void* const inputs[] = {input.data()};
+  void* const outputs[] = {logits.data(), shares.data()};
+  EXPECT_EQ(bie_run(context, 1, inputs, outputs), BIE_OK);
+  float sum = 0;
+  for (const float share : shares) sum += share;
+  EXPECT_NEAR(sum, 1, 1e-5);
+  bie_context_free(context);
+}
+
+TEST(Runtime, RunAllocatesNothing) {
+#ifndef BIE_COUNTS_ALLOCATIONS
+  GTEST_SKIP() << "the sanitizer has malloc";
+#else
+  for (const int bits : widths) {
+    ReplayableRng rng;
+    const Bytes bytes(conv_net(bits, rng));
+    bie_options asked = options(4, 1);
+    bie_context* context = nullptr;
+    check(bie_context_create(bytes.net.get(), &asked, &context));
+    std::vector<float> input = floats(6 * 3 * 12 * 11, rng, 2), logits(30), shares(30);
+    const void* const inputs[] = {input.data()};
+    void* const outputs[] = {logits.data(), shares.data()};
+    check(bie_run(context, 6, inputs, outputs));  // what a thread's first pass takes
+    counting = true;
+    const std::int64_t before = allocations.load();
+    ::operator delete(::operator new(64));
+    const std::int64_t seen = allocations.load();
+    const bie_status status = bie_run(context, 6, inputs, outputs);
+    input[5] = std::numeric_limits<float>::quiet_NaN();
+    const bie_status refused = bie_run(context, 6, inputs, outputs);
+    const std::int64_t after = allocations.load();
+    counting = false;
+    EXPECT_GT(seen, before) << "the hook counts nothing";
+    EXPECT_EQ(after, seen) << bits << " bits";
+    EXPECT_EQ(status, BIE_OK);
+    EXPECT_EQ(refused, BIE_BAD_VALUES);
+    bie_context_free(context);
+  }
+#endif
+}
+
+TEST(Runtime, ValuesThatLiveTogetherDoNotOverlap) {
+  for (const int bits : widths) {
+    ReplayableRng rng;
+    const formats::NetFile net = conv_net(bits, rng);
+    const MemoryPlan plan = plan_memory(net, 5);
+    std::int64_t all = 0;
+    for (std::size_t node = 0; node < net.nodes.size(); ++node) {
+      // Whether a value is written at this node or before it, and read at it or later.
+      const auto lives = [&](std::uint32_t value) {
+        bool written = false, needed = false;
+        for (std::size_t i = 0; i < net.nodes.size(); ++i) {
+          written = written || (net.nodes[i].output == value && i <= node);
+          for (const std::uint32_t input : net.nodes[i].inputs) needed = needed || (input == value && i >= node);
+          needed = needed || (net.nodes[i].output == value && i == node);
+        }
+        return written && needed && plan.offsets[value] >= 0;
+      };
+      for (std::uint32_t a = 0; a < net.values.size(); ++a) {
+        if (!lives(a)) continue;
+        const std::int64_t end = plan.offsets[a] + 5 * bytes_of(net.values[a]);
+        ASSERT_LE(end, plan.bytes);
+        for (std::uint32_t b = a + 1; b < net.values.size(); ++b)
+          if (lives(b)) {
+            ASSERT_TRUE(end <= plan.offsets[b] || plan.offsets[b] + 5 * bytes_of(net.values[b]) <= plan.offsets[a])
+                << a << " and " << b << " at node " << node;
+          }
+      }
+    }
+    for (const formats::NetValue& value : net.values) all += 5 * bytes_of(value);
+    EXPECT_LT(plan.bytes, 2 * all / 3);
+  }
+}
+
+TEST(Runtime, ArgumentsThatCannotBeAreSentences) {
+  ReplayableRng rng;
+  const Bytes bytes(conv_net(8, rng));
+  bie_net* net = nullptr;
+  bie_context* context = nullptr;
+  bie_tensor tensor;
+  EXPECT_EQ(bie_net_load(nullptr, &net), BIE_BAD_ARGUMENT);
+  EXPECT_EQ(bie_net_load("/there/is/no/such.net.bie", &net), BIE_BAD_FILE);
+  EXPECT_NE(std::string(bie_last_error()).find("/there/is/no/such.net.bie"), std::string::npos);
+  EXPECT_EQ(net, nullptr);
+  EXPECT_EQ(bie_net_from_memory("abc", 3, &net), BIE_BAD_FILE);
+  EXPECT_EQ(bie_net_input(bytes.net.get(), 1, &tensor), BIE_BAD_ARGUMENT);
+  EXPECT_EQ(bie_net_output(bytes.net.get(), -1, &tensor), BIE_BAD_ARGUMENT);
+  bie_options asked = options(-1, 1);
+  EXPECT_EQ(bie_context_create(bytes.net.get(), &asked, &context), BIE_BAD_ARGUMENT);
+  asked = options(1, 5000);
+  EXPECT_EQ(bie_context_create(bytes.net.get(), &asked, &context), BIE_BAD_ARGUMENT);
+  check(bie_context_create(bytes.net.get(), nullptr, &context));
+  const void* const inputs[] = {nullptr};
+  void* const outputs[] = {nullptr, nullptr};
+  EXPECT_EQ(bie_run(context, 1, inputs, outputs), BIE_BAD_ARGUMENT);
+  EXPECT_EQ(bie_run(context, -1, inputs, outputs), BIE_BAD_ARGUMENT);
+  EXPECT_EQ(bie_run(context, 0, inputs, outputs), BIE_OK);
+  EXPECT_STREQ(bie_net_metadata(bytes.net.get(), "bits"), "8");
+  EXPECT_EQ(bie_net_metadata(bytes.net.get(), "nothing"), nullptr);
+  bie_context_free(context);
+  bie_net_free(nullptr);
+  bie_context_free(nullptr);
+}
+
+}  // namespace
+}  // namespace bie::runtime::test
