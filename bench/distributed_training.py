@@ -3,11 +3,11 @@
 python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4] [--ranks 1,2,4]
     [--methods ours,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N] [--backend gloo|nccl] [--markdown]
 
-A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`); the
-other methods train its float twin with AdamW. The batch is the group's: a rank takes its share. Each process has one
-thread. Bytes are those that /proc/net/dev counts on the loopback of a network namespace of the run's own, a step, all
-ranks together, after the first 3 steps; where no namespace can be had they are left out. `inner` are those bytes less
-those of the same net with its inner layers frozen. Seconds are the median step's on the slowest rank.
+A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`;
+`frozen` leaves them as they are); the other methods train its float twin with AdamW. The batch is the group's: a rank
+takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts on the loopback of a network
+namespace of the run's own, a step, all ranks together, after the first 3 steps; where no namespace can be had they are
+left out. Milliseconds are the median step's on the slowest rank, the least of the seeds.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def work(rank: int, world: int, job: dict[str, Any], store: str, answers: str) -
         for layer in inner(model):
             layer.weight.requires_grad_(False)
     optimizer = optimizer_of(model, job["method"])
-    wrapped: nn.Module = DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+    # PowerSGD's collectives of several buckets overtake each other on Gloo.
+    buckets = {"bucket_cap_mb": 1000} if job["method"] == "powersgd" else {}
+    wrapped: nn.Module = DistributedDataParallel(model, broadcast_buffers=False, **buckets) if world > 1 else model
     if world > 1 and job["method"] == "bf16":
         wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     if world > 1 and job["method"] == "powersgd":
