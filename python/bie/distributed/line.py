@@ -4,11 +4,41 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 
 import torch
 
 _Work = Callable[[], None]
+
+
+_PATIENCE = 5.0  # seconds for a collective that will not come back
+
+
+def _serve(pieces: queue.SimpleQueue, errors: list[BaseException]) -> None:
+    threads = 0
+    while True:
+        work, wanted = pieces.get()
+        if work is None:
+            return
+        if not wanted:  # who waits, also for an error
+            work()
+            continue
+        if wanted != threads:
+            torch.set_num_threads(wanted)
+            threads = wanted
+        if not errors:
+            try:
+                with torch.no_grad():
+                    work()
+            except BaseException as error:  # handed to who waits
+                errors.append(error)
+
+
+def _end(pieces: queue.SimpleQueue, thread: threading.Thread) -> None:
+    pieces.put((None, 0))
+    if thread is not threading.current_thread():
+        thread.join(_PATIENCE)
 
 
 class Line:
@@ -17,7 +47,7 @@ class Line:
     def __init__(self) -> None:
         self._pieces: queue.SimpleQueue[tuple[_Work | None, int]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []
         self._stream: torch.cuda.Stream | None = None
 
     def put(self, work: _Work, device: torch.device) -> None:
@@ -32,28 +62,13 @@ class Line:
         if self._thread is None:
             # A daemon: a collective whose peer is gone must not keep the process.
             pieces = self._pieces
-            self._thread = threading.Thread(target=self._serve, args=(pieces,), daemon=True, name="bie.distributed")
+            self._thread = threading.Thread(
+                target=_serve, args=(pieces, self._errors), daemon=True, name="bie.distributed"
+            )
             self._thread.start()
+            # Also when the interpreter ends: a thread that it cuts off inside torch takes the process along.
+            self._end = weakref.finalize(self, _end, pieces, self._thread)
         self._pieces.put((work, torch.get_num_threads()))
-
-    def _serve(self, pieces: queue.SimpleQueue) -> None:
-        threads = 0
-        while True:
-            work, wanted = pieces.get()
-            if work is None:
-                return
-            if not wanted:  # who waits, also for an error
-                work()
-                continue
-            if wanted != threads:
-                torch.set_num_threads(wanted)
-                threads = wanted
-            if self._error is None:
-                try:
-                    with torch.no_grad():
-                        work()
-                except BaseException as error:  # handed to who waits
-                    self._error = error
 
     def wait(self, device: torch.device) -> None:
         """Until all pieces are done; raises what one of them raised, the first."""
@@ -65,11 +80,10 @@ class Line:
             done = threading.Event()
             self._pieces.put((done.set, 0))
             done.wait()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._errors:
+            raise self._errors.pop()
 
     def close(self) -> None:
         if self._thread is not None:
-            self._pieces.put((None, 0))
             self._thread = None
+            self._end()
