@@ -16,11 +16,12 @@ from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, sa
 from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
 
-from bie import quantization  # noqa: E402  isort: skip
+from bie import distributed, quantization  # noqa: E402  isort: skip
 
 __all__ = [
     "ShapeError",
     "convert",
+    "distributed",
     "formats",
     "load_checkpoint",
     "nn",
