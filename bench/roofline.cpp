@@ -22,6 +22,24 @@ constexpr int chains = 12;  // independent sums, enough for any latency
                : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
                  "xmm11", "xmm12", "xmm13", "xmm14", "xmm15")
 
+#if defined(__x86_64__)
+/// 16 rows, 16 columns and 64 of k a step, on four sums by turns.
+int run_tiles(std::int64_t rounds) {
+  struct alignas(64) {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const config;
+  asm volatile(
+      "ldtilecfg %1\n.p2align 6\n1:\n.rept 3\n.irp i,0,1,2,3\ntdpbusd %%tmm6,%%tmm5,%%tmm\\i\n.endr\n.endr\n"
+      "dec %0\njnz 1b\ntilerelease\n"
+      : "+r"(rounds)
+      : "m"(config)
+      : "cc");
+  return 16 * 16 * 64;
+}
+#endif
+
 /// Runs `rounds` times `chains` steps; products a step.
 int run_burst(Unit unit, std::int64_t rounds) {
 #if defined(__x86_64__)
@@ -61,6 +79,7 @@ int run_burst(Unit unit, std::int64_t rounds) {
       return 32;
     case Unit::fma512: BIE_BURST("vfmadd231ps %%zmm14,%%zmm15,%%zmm\\i\n"); return 16;
     case Unit::fma256: BIE_BURST("vfmadd231ps %%ymm14,%%ymm15,%%ymm\\i\n"); return 8;
+    case Unit::tiles: return run_tiles(rounds);
   }
 #endif
   throw std::runtime_error("no rates of this processor's instructions are known");
@@ -104,6 +123,7 @@ void read_all(const void* from, std::int64_t bytes) {
 Unit unit_of(kernels::Isa isa, kernels::Dtype code) {
   const bool bits = code == kernels::Dtype::bits;
   switch (isa) {
+    case kernels::Isa::amx: return bits ? Unit::popcount512 : Unit::tiles;
     case kernels::Isa::avx512: return bits ? Unit::popcount512 : Unit::dot512;
     case kernels::Isa::avxvnni: return bits ? Unit::popcount256 : Unit::dot256;
     case kernels::Isa::avx512bw:

@@ -23,8 +23,9 @@ enum class Unit : std::uint8_t {
   maddubs256,   ///< vpmaddubsw, vpaddw: of int4
   fma512,       ///< vfmadd of float32
   fma256,
+  tiles,  ///< tdpbusd of AMX
 };
-inline constexpr int units = 12;
+inline constexpr int units = 13;
 
 /// What a kernel of this instruction set multiplies codes of this width with.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);

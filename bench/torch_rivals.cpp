@@ -77,6 +77,13 @@ void add_conv2d_rivals(const at::Tensor& x, const at::Tensor& w, std::int64_t st
            call("quantized::conv2d", "new", {qx, packed, 0.5, 128});
          }},
         contenders);
+    const at::Tensor fx = x.contiguous(last);
+    add({"torch quantized conv2d " + engine + " of float32",
+         [=] {
+           const at::Tensor codes = at::quantize_per_tensor(fx, 0.05, 128, at::kQUInt8);
+           call("quantized::conv2d", "new", {codes, packed, 0.5, 128}).toTensor().dequantize();
+         }},
+        contenders);
   });
 }
 

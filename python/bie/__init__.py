@@ -17,11 +17,12 @@ from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
 from bie.net_export import export  # noqa: E402
 
-from bie import quantization  # noqa: E402  isort: skip
+from bie import distributed, quantization  # noqa: E402  isort: skip
 
 __all__ = [
     "ShapeError",
     "convert",
+    "distributed",
     "export",
     "formats",
     "load_checkpoint",

@@ -77,7 +77,10 @@ void expect_orderly(const Table<Kernel>& table, const std::string& stem, const S
     EXPECT_EQ(choose(table, shape, f.isa).isa, best) << f.name;
   }
 #if defined(__x86_64__)
-  EXPECT_GE(choose(table, shape, Isa::avx2).isa, Isa::avx2) << "AVX2 has no kernel";
+  // Without a kernel of its own for the CPU, mixed_gemm is a product of torch.
+  if (stem != "mixed_gemm") {
+    EXPECT_GE(choose(table, shape, Isa::avx2).isa, Isa::avx2) << "AVX2 has no kernel";
+  }
 #endif
 }
 

@@ -78,6 +78,17 @@ def test_backward_equals_the_formula(operators, shape, dtype):
     formulas.close(bias.grad, gb)
 
 
+def test_only_the_signs_of_int8_weights_count_in_the_backward(operators):
+    """More rows than a tile has, so that a kernel of floats and codes is taken where there is one."""
+    x, g = torch.randn(40, 50), torch.randn(40, 33)
+    weight = torch.randint(-127, 128, (33, 50), dtype=torch.int8)
+    weight[3, 5] = 0
+    one = torch.ones(())
+    found = operators.binary_linear_backward(g, x, weight, one, one, None, weight_grad=None)[0]
+    wanted = g.double() @ weight.sign().double() * (x.abs() <= 1)
+    formulas.close(found, wanted)
+
+
 def test_a_zero_weight_has_sign_zero_in_the_backward_only(operators):
     x = torch.ones(1, 2, requires_grad=True)
     weight = torch.tensor([[0.0, -2.0]])

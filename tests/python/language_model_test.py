@@ -6,8 +6,7 @@
 import gguf
 import pytest
 import torch
-from llama import TEXT, Llama, Tokenizer, model_path
-from torch import nn
+from llama import TEXT, Llama, Tokenizer, float_model, model_path
 
 import bie
 from bie.formats import load_gguf
@@ -74,20 +73,7 @@ def test_the_capital_of_france(file, coded):
 
 @torch.no_grad()
 def test_two_hundred_tokens_have_the_best_of_the_float_forward(file, coded, floats):
-    table = nn.Embedding.from_pretrained(floats["token_embd.weight"])
-
-    def float_linear(name):
-        weight = floats[f"{name}.weight"]
-        layer = nn.Linear(weight.size(1), weight.size(0), bias=False, device="meta")
-        layer.weight = nn.Parameter(weight, requires_grad=False)
-        return layer
-
-    plain = Llama(
-        file.metadata,
-        float_linear,
-        (table, lambda x: x @ floats["token_embd.weight"].t()),
-        lambda name: floats[f"{name}.weight"],
-    ).eval()
+    plain = float_model(file.metadata, floats)
     ids = torch.tensor(Tokenizer(file.metadata).encode(TEXT)[:200])
     assert ids.numel() == 200
     wanted, found = plain(ids), coded(ids)
@@ -96,6 +82,18 @@ def test_two_hundred_tokens_have_the_best_of_the_float_forward(file, coded, floa
     assert clear.sum() >= 190
     assert torch.equal(found.argmax(1)[clear], wanted.argmax(1)[clear])
     assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+def test_gptq_of_the_first_block_beats_round_to_nearest(file, floats, bits):
+    """On 217 tokens of real text: the error of each layer's outputs."""
+    plain = float_model(file.metadata | {"llama.block_count": 1}, floats)
+    inputs = torch.tensor(Tokenizer(file.metadata).encode(TEXT)).split(64)
+    report = bie.quantization.quantize(plain, inputs, bits=bits, group_size=64)
+    assert len(report.layers) == 7
+    assert all(isinstance(layer, bie.nn.MPQLinear) for layer in plain.blocks[0].values())
+    for layer in report.layers:
+        assert 0 < layer.error < 0.8 * layer.nearest_error, layer
 
 
 @torch.no_grad()

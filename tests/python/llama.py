@@ -88,3 +88,17 @@ class Llama(nn.Module):
             h = F.rms_norm(x, x.shape[-1:], ffn_norm, self.eps)
             x = x + block["ffn_down"](F.silu(block["ffn_gate"](h)) * block["ffn_up"](h))
         return self.head(F.rms_norm(x, x.shape[-1:], self.last_norm, self.eps))
+
+
+def float_model(metadata, floats):
+    """The model with torch's layers. floats: {name of a tensor: its values, float32}."""
+    table = floats["token_embd.weight"]
+
+    def linear(name):
+        weight = floats[f"{name}.weight"]
+        layer = nn.Linear(weight.size(1), weight.size(0), bias=False, device="meta")
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        return layer
+
+    embedding = nn.Embedding.from_pretrained(table), lambda x: x @ table.t()
+    return Llama(metadata, linear, embedding, lambda name: floats[f"{name}.weight"]).eval()

@@ -17,6 +17,7 @@ ROOMS = {
     "optim": {"weights", "nn.state", "optim"},
     "bitorch": {"weights", "nn.state", "bitorch"},
     "": {"weights", "nn.state", "nn", "formats", "optim", ""},  # whole models: checkpoint, conversion
+    "distributed": {"weights", "nn.state", "distributed"},
     "quantization": {"weights", "nn.state", "nn", "", "quantization"},
 }
 EVERYBODY = {"_library", "_operators", "_weak_sets", "errors"}

@@ -309,7 +309,7 @@ def test_fsdp_is_refused_with_a_sentence():
 
 
 def test_several_processes_are_refused():
-    """DistributedDataParallel would leave the integer gradients of its processes apart."""
+    """Where nobody reduces their integer gradients."""
     script = """
         import sys, torch
         from bie.nn import BinaryLinear

@@ -118,20 +118,33 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
         assert len(sizes) >= 4, f"{name}: loops with {sorted(sizes)}"
 
 
-# Tiles of AMX: the loop of 32 rows and 32 outputs has four products, two tiles of weights, and two of activations,
-# which each come from where they are or from a copy.
-AMX_TILES = ("amx/int8_gemm", "amx/int4_gemm")
+# Tiles of AMX to (product, how many a turn of the loop of 32 rows and 32 outputs has, its loads): two tiles of weights
+# and two of activations, which each come from where they are or from a copy; of floats three parts of activations.
+AMX_TILES = {
+    "amx/int8_gemm": ("tdpbusd", 4, range(4, 7)),
+    "amx/int4_gemm": ("tdpbusd", 4, range(4, 7)),
+    "amx/mixed_gemm": ("tdpbf16ps", 12, [8]),
+}
 
 
 def test_the_loop_of_an_amx_tile_has_its_products_and_loads(objects, build):
-    for name in AMX_TILES:
+    for name, (product, products, loads) in AMX_TILES.items():
         library, stem = name.split("/")
         path = next(build.glob(f"src/kernels/**/bie_kernels_{library}.dir/cpu/*/{stem}.cpp.o"))
-        full = [body for body in loops(path) if sum(t.startswith("tdpbusd") for t in body) == 4]
-        assert full, f"{name} has no loop with four products"
+        full = [body for body in loops(path) if sum(t.startswith(product) for t in body) == products]
+        assert full, f"{name} has no loop with {products} products"
         for body in full:
-            assert 4 <= sum(t.startswith("tileloadd") for t in body) <= 6, "\n".join(body)
+            assert sum(t.startswith("tileloadd") for t in body) in loads, "\n".join(body)
             assert not any(t.startswith("call") for t in body), "\n".join(body)
+
+
+def test_the_loop_of_floats_and_codes_multiplies_from_registers(objects, build):
+    path = next(build.glob("src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/mixed_gemm.cpp.o"))
+    full = [body for body in loops(path) if sum(t.startswith("vfmadd") for t in body) == 24]
+    assert full, "no loop with 12 rows of two vectors"
+    for body in full:
+        bad = [t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)]
+        assert not bad, "\n".join(body)
 
 
 # Weight-only tiles to (register, multiplications in a turn of the loop of six rows: of 4-bit codes, of opened ones).

@@ -20,6 +20,7 @@
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_conv2d.h"
 #include "bie/kernels/int8_gemm.h"
+#include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
 #include "bie/kernels/sign_threshold.h"
@@ -64,6 +65,7 @@ void for_each_table(const Visit& visit) {
   visit("amax_codes", amax_codes_table());
   visit("gradient", gradient_table());
   visit("input_grad", input_grad_table());
+  visit("mixed_gemm", mixed_gemm_table());
   visit("diode_mix", diode_mix_table());
   visit("block_tail", block_tail_table());
   visit("code_tail", code_tail_table());

@@ -50,10 +50,6 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         for name in _CLIPS:
             self.register_parameter(name, nn.Parameter(torch.zeros((), dtype=torch.float32, device=device)))
 
-    def _first_batch_factor(self) -> float:
-        """First-batch clip / mean|v|."""
-        raise NotImplementedError
-
     def _operator(self, x: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -93,6 +89,12 @@ class MatMulLayer(StepSizeOptions, nn.Module):
                 with torch.no_grad():
                     ops.init_scale_(getattr(self, name).detach(), v.detach(), self._first_batch_factor())
         return self._operator(x, y)
+
+    def _step_sizes(self) -> Iterable[str]:
+        return _CLIPS
+
+    def _take_first_value(self, name: str, value: float) -> None:
+        self._first[name] = value
 
     def _first_values(self) -> Iterable[tuple[Tensor, float]]:
         return [(getattr(self, name), first) for name, first in self._first.items()]

@@ -14,6 +14,7 @@ from torch import Tensor
 from bie._weak_sets import members
 from bie.nn.state.integer_weight import alive
 from bie.optim.galore import GaLoreProjector
+from bie.weights.membership import NOBODY
 from bie.weights.parameters import QuantParameter, integer_optimizers
 from bie.weights.update_rules import FLOATS, Rule, Step, gradient_of, is_left_out, moment_dtype
 
@@ -66,7 +67,7 @@ class DiodeMix(torch.optim.Optimizer):
     Raises:
         ValueError: lr, eps or weight_decay < 0, betas outside [0, 1), integer parameters that are no layer's weight.
         RuntimeError (``step``): a sparse gradient; an integer weight whose layer ran in training and that has no
-            gradient, where other parameters have theirs; integer weights in a group of several processes.
+            gradient, where other parameters have theirs; one of several processes whose gradients nobody reduces.
 
     Warns where an integer weight of a layer is missing whose other parameters are there.
     An integer weight whose float gradient holds NaN or infinity is left out of a step.
@@ -171,12 +172,15 @@ class DiodeMix(torch.optim.Optimizer):
         if all(gradient_of(param) is None for param in params):
             return
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        moved = any(gradient_of(param) is not None and not param.is_floating_point() for param in params)
-        if moved and distributed and torch.distributed.get_world_size() > 1:
-            raise RuntimeError(
-                "DiodeMix: DistributedDataParallel does not average the gradients of integer weights, so the processes "
-                "would drift apart; train in one process, or with latent=True layers"
-            )
+        if distributed and torch.distributed.get_world_size() > 1:
+            for param in params:
+                moved = gradient_of(param) is not None and not param.is_floating_point()
+                if moved and not getattr(param, "reducer", NOBODY).settled:
+                    raise RuntimeError(
+                        f"DiodeMix: nobody reduces the gradient of an integer weight of shape {list(param.shape)} over "
+                        "the processes, which would drift apart; wrap the model in DistributedDataParallel, make a "
+                        "bie.distributed.IntegerReducer, or call bie.distributed.train_alone(model)"
+                    )
         for param in params:
             if param.grad is None and getattr(param, "awaits_gradient", False) and not param.is_floating_point():
                 raise RuntimeError(

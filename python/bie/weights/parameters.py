@@ -12,6 +12,7 @@ from torch._guards import TracingContext
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
+from bie.weights.membership import NOBODY, Membership
 from bie.weights.update_rules import CODE_ROWS, CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class QuantParameter(nn.Parameter):
 
     trainable: bool = True
     awaits_gradient: bool = False  # its layer ran in training since the last step of an optimizer
+    reducer: Membership = NOBODY  # whose gradient it is among several processes
 
     rule: ClassVar[Rule | None] = None  # how DiodeMix steps it
     update = staticmethod(update)
@@ -76,19 +78,23 @@ class QuantParameter(nn.Parameter):
         return self
 
     def _attributes(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "awaits_gradient"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("awaits_gradient", "reducer")}
 
     def __deepcopy__(self, memo: dict) -> QuantParameter:
         if id(self) in memo:
             return memo[id(self)]
         data = self.detach().clone(memory_format=torch.preserve_format)
-        result = _rebuild(type(self), data, self.requires_grad, {}, self.grad_dtype)
+        result = _rebuild(type(self), data, self.requires_grad, {}, self._own_grad_dtype())
         memo[id(self)] = result
         result.__dict__.update(copy.deepcopy(self._attributes(), memo))
         return result
 
     def __reduce_ex__(self, protocol: int) -> tuple:
-        return _rebuild, (type(self), self.detach(), self.requires_grad, self._attributes(), self.grad_dtype)
+        return _rebuild, (type(self), self.detach(), self.requires_grad, self._attributes(), self._own_grad_dtype())
+
+    def _own_grad_dtype(self) -> torch.dtype | None:
+        """Of a copy, which is in no group: a group's int8 weights have none, for float parts and int8 codes."""
+        return torch.int8 if self.dtype == torch.int8 and self.grad_dtype is None else self.grad_dtype
 
 
 class SignsParameter(QuantParameter):
@@ -121,6 +127,8 @@ class AnchoredParameter(QuantParameter):
             if given is not None and given.shape == shape and given.is_floating_point():
                 anchor.grad = given.to(device=self.device, dtype=torch.float32)
             self.__dict__.update(_anchor=anchor, _given_grad=None)
+            if (reducer := self.reducer.reducer()) is not None:
+                reducer.watch_anchor(self, anchor)
         return anchor
 
     @property
@@ -145,7 +153,7 @@ class AnchoredParameter(QuantParameter):
         """Makes the plain parameter that torch put in this one's place, on another kind of device, one of its class."""
         if place is not self and type(place) is nn.Parameter:
             place.__class__ = type(self)
-            place.__dict__.update(self._attributes())
+            place.__dict__.update(self._attributes(), reducer=self.reducer)
 
 
 class EmbeddingParameter(AnchoredParameter):

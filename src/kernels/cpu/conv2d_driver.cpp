@@ -163,13 +163,40 @@ bool encode_image(const RowEncoder& encoder, std::int64_t begin, std::int64_t en
   return finite;
 }
 
+/// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
+/// line goes on across it to the next one: its last windows have no output.
+struct Lines {
+  bool even;                  ///< whether all windows are evenly spaced
+  std::int64_t out_w, width;  ///< windows with an output, all windows
+  std::int64_t count;         ///< windows of a batch
+
+  Lines(const Tile& tile, const Conv2dShape& s, const Image& image)
+      : even(tile.strides && s.stride_h == 1 && s.stride_w == 1 && 3 * (image.width - s.out_w()) <= s.out_w()),
+        out_w(s.out_w()),
+        width(even ? image.width : out_w),
+        count((s.out_h() - 1) * width + out_w) {}
+  /// Outputs of the windows before `window`.
+  std::int64_t outputs(std::int64_t window) const { return window / width * out_w + std::min(window % width, out_w); }
+  /// Bit i: window + i has an output.
+  std::uint32_t kept(std::int64_t window) const {
+    if (width == out_w) return ~0u;
+    std::uint32_t bits = 0;
+    std::int64_t x = window % width;
+    for (int i = 0; i < 32; ++i) {
+      bits |= std::uint32_t{x < out_w} << i;
+      if (++x == width) x = 0;
+    }
+    return bits;
+  }
+};
+
 /// A tap of a pixel's window that lies outside the image.
 struct Outside {
   std::int64_t pixel, tap;
 };
 
-/// The windows of some output pixels: rows[tile][tap][r] is where output pixel first + tile * mr + r finds the codes of
-/// a group at tap. Where the image has whole rows a tap is a row of the window.
+/// Some windows of `lines`: rows[tile][tap][r] is where window first + tile * mr + r finds the codes of a group at tap.
+/// Where the image has whole rows a tap is a row of the window.
 struct Windows {
   std::vector<std::int64_t> tap_offsets;
   std::vector<const void*> rows;
@@ -194,10 +221,10 @@ struct Windows {
   }
 
   /// `codes` are those of the group in the batch.
-  void find(const Conv2dShape& s, const Image& image, const char* codes, std::int64_t first, std::int64_t pixels,
-            int mr, bool take_back) {
-    const std::int64_t out_w = s.out_w(), step = s.stride_w * image.pixel_bytes;
-    std::int64_t y = first / out_w, x = first % out_w;
+  void find(const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes, std::int64_t first,
+            std::int64_t pixels, int mr, bool take_back) {
+    const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes;
+    std::int64_t y = first / width, x = first % width;
     const char* window = codes + y * s.stride_h * image.row_bytes() + x * step;
     outside.clear();
     for (std::int64_t p = 0; p < pixels; ++p) {
@@ -208,7 +235,7 @@ struct Windows {
       }
       if (take_back) find_outside(s, y * s.stride_h - s.pad_h, x * s.stride_w - s.pad_w, p);
       window += step;
-      if (++x == out_w) {
+      if (++x == width) {
         x = 0;
         window = codes + ++y * s.stride_h * image.row_bytes();
       }
@@ -278,14 +305,17 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   });
   if (!finite.load()) return Status::not_finite;
 
+  const Lines lines(tile, s, image);
   const std::int64_t block_pixels = std::int64_t{tile.mr} * tiles_a_block;
-  const std::int64_t blocks = (plane + block_pixels - 1) / block_pixels;
+  const std::int64_t blocks = (lines.count + block_pixels - 1) / block_pixels;
   const std::int64_t group_panels = s.groups * layout.panels;
   const std::int64_t item_work = std::min(plane, block_pixels) * tile.nr * std::max<std::int64_t>(1, s.depth());
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
-  const std::int64_t element = row_bytes(y.dtype, 1), out_w = s.out_w(), row_step = s.stride_w * image.pixel_bytes;
+  const std::int64_t element = row_bytes(y.dtype, 1), row_step = s.stride_w * image.pixel_bytes;
   const bool take_back = layout.sums_offset != 0, nhwc = y.layout == ImageLayout::nhwc;
-  const bool fetch_output = s.batch * plane * s.out_c * element >= large_output;
+  const std::int64_t output_bytes = s.batch * plane * s.out_c * element;
+  const bool streamed = tile.strides && nhwc && output_bytes >= huge_output;
+  const bool fetch_output = !streamed && output_bytes >= large_output;
   const WorkOrder order(s.batch * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     // Accumulators of the block's pixels, and of one of its columns.
@@ -306,9 +336,10 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const auto [block, panel_number] = order.item(item);
       const std::int64_t group = panel_number / layout.panels;
       const std::int64_t batch = block / blocks, first = block % blocks * block_pixels;
-      const std::int64_t pixels = std::min(block_pixels, plane - first);
+      const std::int64_t pixels = std::min(block_pixels, lines.count - first);
+      const std::int64_t first_output = lines.outputs(first), outputs = lines.outputs(first + pixels) - first_output;
       if (block * s.groups + group != known)
-        windows.find(s, image, codes + batch * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
+        windows.find(s, image, lines, codes + batch * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
                      take_back);
       known = block * s.groups + group;
       const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
@@ -318,35 +349,50 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
       char* out = static_cast<char*>(y.data);
       if (nhwc)
-        out += ((batch * plane + first) * s.out_c + channel) * element;
+        out += ((batch * plane + first_output) * s.out_c + channel) * element;
       else
-        out += ((batch * s.out_c + channel) * plane + first) * element;
-      std::int64_t line_left = out_w - first % out_w;  // pixels of the output line that a tile begins in
+        out += ((batch * s.out_c + channel) * plane + first_output) * element;
+      std::int64_t line_left = lines.width - first % lines.width;  // windows of the line that a tile begins in
+      std::int64_t stored = 0;                                     // outputs of the block
       for (std::int64_t done = 0; done < pixels; done += tile.mr) {
         const int rows_here = static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done));
+        const std::int64_t end_here = lines.outputs(first + done + rows_here) - first_output;
         if (fetch_output && nhwc) {
-          prefetch_output(out + done * s.out_c * element, rows_here, s.out_c * element, columns * element);
+          prefetch_output(out + stored * s.out_c * element, end_here - stored, s.out_c * element, columns * element);
         } else if (fetch_output) {
           const std::int64_t c = done * columns / pixels, next = (done + rows_here) * columns / pixels;
-          prefetch_output(out + c * plane * element, next - c, plane * element, pixels * element);
+          prefetch_output(out + c * plane * element, next - c, plane * element, outputs * element);
         }
         const bool inside = windows.all_inside(done, done + rows_here);
         const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
-        tile.run({windows.rows.data() + done * taps, rows_here <= line_left ? row_step : 0, taps, units, rows_here,
-                  columns, reinterpret_cast<const std::int32_t*>(panel), weights, acc + done * tile.nr,
-                  direct ? reinterpret_cast<float*>(out) + done * s.out_c : nullptr, s.out_c, y.scale});
-        for (line_left -= rows_here; line_left <= 0;) line_left += out_w;
+        TileArgs args = {windows.rows.data() + done * taps,
+                         lines.even || rows_here <= line_left ? row_step : 0,
+                         taps,
+                         units,
+                         rows_here,
+                         columns,
+                         reinterpret_cast<const std::int32_t*>(panel),
+                         weights,
+                         acc + stored * tile.nr,
+                         direct ? reinterpret_cast<float*>(out) + stored * s.out_c : nullptr,
+                         s.out_c,
+                         y.scale};
+        args.kept = lines.kept(first + done);
+        args.streamed = streamed;
+        tile.run(args);
+        for (line_left -= rows_here; line_left <= 0;) line_left += lines.width;
         if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
-        for (std::int64_t i = done; i < done + rows_here && nhwc && !direct; ++i)
-          tile.store({acc + i * tile.nr, columns, y.scale, y.dtype, out + i * s.out_c * element});
+        for (; stored < end_here; ++stored)
+          if (nhwc && !direct)
+            tile.store({acc + stored * tile.nr, columns, y.scale, y.dtype, out + stored * s.out_c * element});
       }
       if (nhwc) continue;
       if (tile.store_planes != nullptr) {
-        tile.store_planes({acc, tile.nr, pixels, columns, y.scale, y.dtype, out, plane});
+        tile.store_planes({acc, tile.nr, outputs, columns, y.scale, y.dtype, out, plane});
       } else {
         for (int c = 0; c < columns; ++c) {
-          for (std::int64_t i = 0; i < pixels; ++i) column_run[i] = acc[i * tile.nr + c];
-          tile.store({column_run, pixels, y.scale, y.dtype, out + c * plane * element});
+          for (std::int64_t i = 0; i < outputs; ++i) column_run[i] = acc[i * tile.nr + c];
+          tile.store({column_run, outputs, y.scale, y.dtype, out + c * plane * element});
         }
       }
     }

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t block_tiles = 16;       // tiles of rows that meet one panel after the other,
 constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more than a core's second cache holds well
 
-constexpr std::int64_t prefetch_tiles = 8;  // fewer are too short for a panel to arrive meanwhile
+constexpr std::int64_t prefetch_tiles = 8, prefetch_rows = 96;  // fewer are too short for a panel to arrive meanwhile
 
 /// Asks for part `tile` of `tiles` of what will be read next.
 void prefetch_part(const char* next, std::int64_t bytes, std::int64_t tile, std::int64_t tiles) {
@@ -92,7 +92,7 @@ struct TileMemory {
 /// Bytes from one row of codes to the next. A tile that loads many rows at once finds each in a cache line of its own,
 /// and the lines of one column in different sets: an odd number of them apart.
 std::int64_t stride_of_rows(const Tile& tile, std::int64_t code_bytes) {
-  return tile.enter == nullptr ? code_bytes : ((code_bytes + 63) / 64 | 1) * 64;
+  return tile.strides ? ((code_bytes + 63) / 64 | 1) * 64 : code_bytes;
 }
 
 /// Codes of rows begin ... end - 1; false where NaN or infinity was seen.
@@ -140,7 +140,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   const bool direct = y.dtype == Dtype::f32 && y.row_stride % 4 == 0;           // written by the tile itself
   const bool signs = y.dtype == Dtype::bits && surely_finite(y, shape, width);  // by the tile too
   const bool coded = is_code(y.dtype) && !signs;
-  const bool fetch_output = m * row_bytes(y.dtype, shape.n) >= large_output;
+  const bool streamed = tile.strides && direct && m * row_bytes(y.dtype, shape.n) >= huge_output;
+  const bool fetch_output = !streamed && m * row_bytes(y.dtype, shape.n) >= large_output;
   const bool lone = m <= tile.mr && direct && !fetch_output;  // one tile, which takes neighbouring panels at once
   const WorkOrder order(blocks, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
@@ -164,7 +165,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
       const void* const weights = opened.open(panel + tile.nr * 4);
       for (std::int64_t row = first; row < last; row += tile.mr) {
         const int rows = static_cast<int>(std::min<std::int64_t>(tile.mr, last - row));
-        if (tiles >= prefetch_tiles && p + 1 < layout.panels)
+        if ((tiles >= prefetch_tiles || last - first >= prefetch_rows) && p + 1 < layout.panels)
           prefetch_part(panel + layout.panel_bytes, layout.panel_bytes, (row - first) / tile.mr, tiles);
         for (int r = 0; r < rows; ++r) memory.rows[r] = codes + (row + r) * code_stride;
         char* out = static_cast<char*>(y.data) + row * y.row_stride + row_bytes(y.dtype, column);
@@ -173,7 +174,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         tile.run({memory.rows, code_stride, 1, layout.units, rows, columns,
                   reinterpret_cast<const std::int32_t*>(panel), weights, memory.acc, at_once,
                   coded ? tile.nr : y.row_stride / 4, y.scale, signs ? memory.signs : nullptr,
-                  y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes});
+                  y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes, ~0u, streamed});
         if (signs) {
           for (int r = 0; r < rows; ++r)
             std::memcpy(out + r * y.row_stride, memory.signs + r,

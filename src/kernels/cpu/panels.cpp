@@ -13,24 +13,34 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// The codes of one tap of a checkpoint row, one each `taps`: 0 or 1 for bits, signed otherwise. Their sum.
-std::int64_t read_codes(const std::uint8_t* row, Dtype code, std::int64_t channels, std::int64_t taps, std::int64_t tap,
-                        std::int8_t* codes) {
-  std::int64_t sum = 0;
+/// The codes of one tap of a checkpoint row, one each `taps`: 0 or 1 for bits, signed otherwise.
+void read_codes(const std::uint8_t* row, Dtype code, std::int64_t channels, std::int64_t taps, std::int64_t tap,
+                std::int8_t* codes) {
   const auto read = [&](const auto& code_at) {
     for (std::int64_t c = 0; c < channels; ++c) codes[c] = static_cast<std::int8_t>(code_at(c * taps + tap));
-    for (std::int64_t c = 0; c < channels; ++c) sum += codes[c];
   };
-  switch (code) {
-    case Dtype::bits: read([row](std::int64_t i) { return (row[i / 8] >> (i % 8)) & 1; }); break;
-    case Dtype::s4:
-      read([row](std::int64_t i) {
-        const int nibble = i % 2 == 0 ? row[i / 2] >> 4 : row[i / 2] & 15;
-        return (nibble ^ 8) - 8;
-      });
-      break;
-    default: read([row](std::int64_t i) { return static_cast<std::int8_t>(row[i]); });
+  const auto extended = [](int nibble) { return static_cast<std::int8_t>((nibble ^ 8) - 8); };
+  if (code == Dtype::bits) {
+    read([row](std::int64_t i) { return (row[i / 8] >> (i % 8)) & 1; });
+  } else if (code == Dtype::s8 && taps == 1) {
+    std::memcpy(codes, row, static_cast<std::size_t>(channels));
+  } else if (code == Dtype::s8) {
+    read([row](std::int64_t i) { return static_cast<std::int8_t>(row[i]); });
+  } else if (taps == 1) {
+    for (std::int64_t i = 0; i < channels / 2; ++i) {
+      codes[2 * i] = extended(row[i] >> 4);
+      codes[2 * i + 1] = extended(row[i] & 15);
+    }
+    if (channels % 2 != 0) codes[channels - 1] = extended(row[channels / 2] >> 4);
+  } else {
+    read([&](std::int64_t i) { return extended(i % 2 == 0 ? row[i / 2] >> 4 : row[i / 2] & 15); });
   }
+}
+
+/// Of codes that are few enough for a product in int32.
+std::int32_t sum_of(const std::int8_t* codes, std::int64_t count) {
+  std::int32_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += codes[i];
   return sum;
 }
 
@@ -45,18 +55,34 @@ void copy_words(const std::uint8_t* row, std::int64_t channels, std::int64_t str
   }
 }
 
-/// One weight unit from its codes.
-void write_unit(const std::int8_t* codes, Dtype code, int unit_codes, int unit_bytes, std::uint8_t* unit) {
-  if (code == Dtype::bits) {
-    std::uint32_t word = 0;
-    for (int i = 0; i < 32; ++i) word |= static_cast<std::uint32_t>(codes[i]) << i;
-    std::memcpy(unit, &word, 4);
-  } else if (unit_codes == unit_bytes) {
-    std::memcpy(unit, codes, static_cast<std::size_t>(unit_bytes));
-  } else {
-    for (int i = 0; i < unit_bytes; ++i)
-      unit[i] = static_cast<std::uint8_t>((codes[i] & 15) | ((codes[i + unit_bytes] & 15) << 4));
-  }
+/// Weight units, `stride` bytes apart, from their codes. Unit has the size of one.
+template <class Unit>
+void write_units(const std::int8_t* codes, Dtype code, int unit_codes, std::int64_t count, std::int64_t stride,
+                 std::uint8_t* out) {
+  const auto load = [](const std::int8_t* from) {
+    Unit unit;
+    std::memcpy(&unit, from, sizeof unit);
+    return unit;
+  };
+  const auto write = [&](const auto& unit_of) {
+    for (std::int64_t u = 0; u < count; ++u, codes += unit_codes, out += stride) {
+      const Unit unit = unit_of(codes);
+      std::memcpy(out, &unit, sizeof unit);
+    }
+  };
+  constexpr Unit low = static_cast<Unit>(0x0f0f0f0f);
+  if (code == Dtype::bits)
+    write([](const std::int8_t* signs) {
+      std::uint32_t word = 0;
+      for (int i = 0; i < 32; ++i) word |= static_cast<std::uint32_t>(signs[i]) << i;
+      return static_cast<Unit>(word);
+    });
+  else if (code == Dtype::s8)
+    write(load);
+  else  // the first half of a unit's codes in the low nibbles
+    write([&](const std::int8_t* nibbles) {
+      return static_cast<Unit>((load(nibbles) & low) | (load(nibbles + sizeof(Unit)) & low) << 4);
+    });
 }
 
 int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
@@ -93,36 +119,46 @@ std::int64_t code_size(Code code, std::int64_t count) {
 
 void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
                  std::int64_t taps, bool tap_sums, void* packed, const Parallel& parallel) {
+  constexpr std::int64_t block = 32;  // units of all outputs, written together because they lie side by side
   const PanelLayout layout(tile, outputs, channels, taps, tap_sums);
-  const std::int64_t depth = channels * taps;
-  const std::int64_t row_size = row_bytes(width.code, depth);
-  const std::int64_t padded = layout.units * tile.unit_codes;
+  const std::int64_t depth = channels * taps, row_size = row_bytes(width.code, depth);
+  const std::int64_t padded = layout.units * tile.unit_codes, stride = tile.nr * tile.unit_bytes;
+  const bool words = width.code == Dtype::bits && taps == 1 && !tap_sums;
   parallel_for(parallel, layout.panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int8_t> codes(static_cast<std::size_t>(padded));
+    std::vector<std::int8_t> codes(static_cast<std::size_t>(words ? 0 : tile.nr * padded));  // of a tap
+    std::vector<std::int64_t> sums(static_cast<std::size_t>(tile.nr));                       // of the codes
     for (std::int64_t p = begin; p < end; ++p) {
-      std::uint8_t* panel = static_cast<std::uint8_t*>(packed) + p * layout.panel_bytes;
+      std::uint8_t* const panel = static_cast<std::uint8_t*>(packed) + p * layout.panel_bytes;
       std::memset(panel, 0, static_cast<std::size_t>(layout.panel_bytes));
       const std::int64_t columns = std::min<std::int64_t>(tile.nr, outputs - p * tile.nr);
-      for (std::int64_t column = 0; column < columns; ++column) {
-        const std::uint8_t* row = static_cast<const std::uint8_t*>(weight) + (p * tile.nr + column) * row_size;
-        std::uint8_t* unit = panel + tile.nr * 4 + column * tile.unit_bytes;
-        const std::int64_t stride = tile.nr * tile.unit_bytes;
-        std::int64_t sum = 0;  // of the codes
-        if (width.code == Dtype::bits && taps == 1 && !tap_sums) {
-          copy_words(row, channels, stride, unit);
-        } else {
-          for (std::int64_t tap = 0; tap < taps; ++tap) {
-            const std::int64_t tap_sum = read_codes(row, width.code, channels, taps, tap, codes.data());
-            sum += tap_sum;
-            if (tap_sums) {
-              const std::int32_t signs = static_cast<std::int32_t>(2 * tap_sum - channels);
-              std::memcpy(panel + layout.sums_offset + (tap * tile.nr + column) * 4, &signs, 4);
-            }
-            for (std::int64_t u = 0; u < layout.units; ++u, unit += stride)
-              write_unit(codes.data() + u * tile.unit_codes, width.code, tile.unit_codes, tile.unit_bytes, unit);
-          }
+      const auto row = [&](std::int64_t column) {
+        return static_cast<const std::uint8_t*>(weight) + (p * tile.nr + column) * row_size;
+      };
+      std::uint8_t* const units = panel + tile.nr * 4;
+      std::fill(sums.begin(), sums.end(), 0);
+      for (std::int64_t column = 0; column < columns && words; ++column)
+        copy_words(row(column), channels, stride, units + column * tile.unit_bytes);
+      for (std::int64_t tap = 0; tap < taps && !words; ++tap) {
+        for (std::int64_t column = 0; column < columns; ++column) {
+          std::int8_t* const own = codes.data() + column * padded;
+          read_codes(row(column), width.code, channels, taps, tap, own);
+          const std::int32_t tap_sum = sum_of(own, channels);
+          sums[static_cast<std::size_t>(column)] += tap_sum;
+          if (!tap_sums) continue;
+          const std::int32_t signs = static_cast<std::int32_t>(2 * tap_sum - channels);
+          std::memcpy(panel + layout.sums_offset + (tap * tile.nr + column) * 4, &signs, 4);
         }
-        const std::int32_t start = start_value(tile.code, depth, sum);
+        for (std::int64_t first = 0; first < layout.units; first += block)
+          for (std::int64_t column = 0; column < columns; ++column) {
+            const std::int64_t last = std::min(layout.units, first + block);
+            std::uint8_t* const unit = units + (tap * layout.units + first) * stride + column * tile.unit_bytes;
+            const auto& writer = tile.unit_bytes == 4 ? write_units<std::uint32_t> : write_units<std::uint16_t>;
+            writer(codes.data() + column * padded + first * tile.unit_codes, width.code, tile.unit_codes, last - first,
+                   stride, unit);
+          }
+      }
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int32_t start = start_value(tile.code, depth, sums[static_cast<std::size_t>(column)]);
         std::memcpy(panel + column * 4, &start, 4);
       }
     }

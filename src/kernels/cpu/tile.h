@@ -85,6 +85,10 @@ struct TileArgs {
   /// More than one, where y is not null and col_count is nr, are panels one after the other, `panel_bytes` from begin
   /// to begin, init included; each one's results stand nr further in y.
   std::int64_t panels = 1, panel_bytes = 0;
+  /// Of tiles that load rows by stride. Bit r: row r has a result; rows of acc and y are those of the rows that have
+  /// one, without gaps.
+  std::uint32_t kept = ~0u;
+  bool streamed = false;  ///< y is more than a core's caches hold, and is written past them
 };
 
 /// out[i] = float(acc[i]) * scale in `dtype`, i < count.
@@ -126,6 +130,7 @@ struct Tile {
   /// opened_unit_bytes an output. Null: the tile reads them as they are.
   void (*open)(const void* units_of_panel, std::int64_t units, void* opened) = nullptr;
   int opened_unit_bytes = 0;
+  bool strides = false;  ///< whether rows are loaded by stride: fast where they are evenly spaced, up to 32 of them
 };
 
 /// Outputs that a pixel tile computes at most, pixels and filters.

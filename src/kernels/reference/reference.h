@@ -8,6 +8,7 @@
 
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/gemm.h"
+#include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
 #include "bie/kernels/weight_only_gemm.h"
@@ -22,6 +23,7 @@ extern const SignPackKernel sign_pack;
 extern const Int4PackKernel int4_pack;
 extern const QuantizeKernel quantize_rows;
 extern const WeightOnlyGemmKernel weight_only_gemm;
+extern const MixedGemmKernel mixed_gemm;
 
 inline int sign_at(const void* row, std::int64_t i) {
   return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1 : -1;

@@ -11,8 +11,8 @@ namespace bie::ops {
 
 class Gradients {
  public:
-  /// sgn(t) * scale, dense in t's memory format, in float32 or on CUDA in another float dtype or int8, of a float or
-  /// int8 tensor (sgn(0) = 0).
+  /// sgn(t) * scale, dense in t's memory format, in float32 or on CUDA in another float dtype, of a float or int8
+  /// tensor (sgn(0) = 0). In int8 the scale is 1.
   virtual at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) const = 0;
   /// clamp(rint(x / step)) * by, laid out like x, in float32 or on CUDA in another float dtype.
   virtual at::Tensor quantized_values(const at::Tensor& x, const Scale& scale, const kernels::CodeBounds& bounds,

@@ -34,9 +34,9 @@ struct Factor {
 /// Both are float32; on CUDA the factor's scale may be left to the pass behind them. With a batch axis in front of g
 /// and of the factor each entry is a product of its own.
 ///
-/// On the CPU float32 is multiplied. On CUDA the tensor cores multiply 16-bit floats, which hold codes exactly, and add
-/// in float32: a 16-bit g as it is, a float32 one as the sum of three bfloat16 parts, 24 bits, one product each. GPUs
-/// before sm_80 multiply float32.
+/// On the CPU float32 is multiplied, on AMX as three bfloat16 parts. On CUDA the tensor cores multiply 16-bit floats,
+/// which hold codes exactly, and add in float32: a 16-bit g as it is, a float32 one as the sum of three bfloat16 parts,
+/// 24 bits, one product each. GPUs before sm_80 multiply float32.
 class OutputGrad {
  public:
   virtual ~OutputGrad() = default;

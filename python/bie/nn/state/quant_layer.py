@@ -24,7 +24,7 @@ from bie.nn.state.step_size import (
     set_compat,
     set_grad_mode,
 )
-from bie.weights.parameters import has_optimizer
+from bie.weights.parameters import QuantParameter, has_optimizer
 
 __all__ = ["COMPATS", "GRAD_MODES", "QuantLayer", "quant_layers", "set_compat", "set_grad_mode"]
 
@@ -125,10 +125,6 @@ class QuantLayer(StepSizeOptions, LayerState):
         """The scale that a float weight trains with; ``None`` where the operator computes it."""
         raise NotImplementedError
 
-    def _first_batch_factor(self) -> float:
-        """First-batch scale_a / mean|x|."""
-        raise NotImplementedError
-
     def _check_forward(self, x: Tensor) -> None:
         """``ShapeError`` unless the layer can take x, ``TypeError`` for what is no tensor."""
         raise NotImplementedError
@@ -181,6 +177,17 @@ class QuantLayer(StepSizeOptions, LayerState):
         if fresh:
             self._guarded_scale = value
             guarded.add(self)
+
+    def _step_sizes(self) -> Iterable[str]:
+        return () if self.scale_a is None else ("scale_a",)
+
+    def _take_first_value(self, name: str, value: float) -> None:
+        self._scale_ready, self._guarded_scale = True, value
+
+    def _prepare_for_group(self) -> None:
+        weight = self._parameters.get("weight")
+        if weight is not None and weight.is_floating_point() and not self._latent and self._has_its_own():
+            self.prepare_params()
 
     def _first_values(self) -> Iterable[tuple[Tensor, float]]:
         return () if self.scale_a is None else ((self.scale_a, self._guarded_scale),)
@@ -317,8 +324,13 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self._call(x, weight, self.scale_w, self._options(anchor=FROZEN))
         self._watch_gradient(weight)
         weight.awaits_gradient = True
+        reducer = weight.reducer.reducer() if isinstance(weight, QuantParameter) else None
+        anchor = None if reducer is None else reducer.anchor(weight)
         with past_hooks([weight]):
-            return self._call(x, weight, self.scale_w, self._options(anchor=ANCHOR))
+            y = self._call(x, weight, self.scale_w, self._options(anchor=ANCHOR if anchor is None else anchor))
+        if anchor is not None:
+            reducer.before(y, weight)
+        return y
 
     def _watch_gradient(self, weight: Tensor) -> None:
         """Warns once where an optimizer moves the layer's floats and leaves its integer weight with a gradient.

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from bie._operators import ops
 from bie._weak_sets import members
 from bie.nn.state.arguments import one_of
+from bie.weights.membership import NOBODY, Membership
 
 GRAD_MODES = ("exact", "reference")
 COMPATS = ("none", "bie-0.2.6")
@@ -43,6 +44,8 @@ def first_batch(owner: nn.Module, scale: Tensor, x: Tensor, factor: float) -> tu
     Warns where a batch of the evaluation has to serve.
     """
     fresh = float(scale.detach()) == 0
+    if fresh and (reducer := owner._membership.reducer()) is not None:
+        reducer.note_first_batch(scale, x)
     if fresh and not owner.training:
         warnings.warn(
             f"{type(owner).__name__} takes its activation scale from a batch of the evaluation: it was not trained",
@@ -72,6 +75,7 @@ class StepSizeOptions:
     """
 
     _grad_mode, _compat, _step_size_floor = "exact", "none", 0.03
+    _membership: Membership = NOBODY
 
     def _forget(self) -> None:
         """Forgets what was derived from the options."""
@@ -110,6 +114,27 @@ class StepSizeOptions:
     def _first_values(self) -> Iterable[tuple[Tensor, float]]:
         """The learned step sizes and what the first batch made them; 0 for one without a floor."""
         return ()
+
+    def _step_sizes(self) -> Iterable[str]:
+        """The names of the learned step sizes."""
+        return ()
+
+    def _first_batch_factor(self) -> float:
+        """First-batch step size / mean|x|."""
+        raise NotImplementedError
+
+    def _take_first_value(self, name: str, value: float) -> None:
+        """Takes note of what the first batch made of a step size."""
+
+    def _take_first_batch(self, name: str, mean: float) -> None:
+        """Sets a step size from the mean of a whole group's first batch."""
+        scale = getattr(self, name)
+        scale.data.fill_(self._first_batch_factor() * mean)
+        self._take_first_value(name, float(scale.detach()))
+        guarded.add(self)
+
+    def _prepare_for_group(self) -> None:
+        """Gives the weight the form in which it trains."""
 
     def _guard_scales(self) -> None:
         """The floor in training; an evaluation computes with what was written into a step size."""

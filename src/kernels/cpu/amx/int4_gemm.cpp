@@ -42,6 +42,7 @@ const Tile s4xs4_tile = {
     release_tiles,
     open,
     8,
+    true,
 };
 
 }  // namespace bie::kernels::cpu::BIE_AMX_SET

@@ -25,6 +25,9 @@ const Tile s8xs8_tile = {
     avx512::store_planes,
     configure_tiles,
     release_tiles,
+    nullptr,
+    0,
+    true,
 };
 
 }  // namespace bie::kernels::cpu::BIE_AMX_SET

@@ -19,9 +19,11 @@ constexpr std::int64_t panel_stride = 4 * tile_cols;  // bytes of a unit of all 
 /// 16 rows of activations at one tap. Rows that are evenly spaced are loaded where they are, others are copied.
 class ActivationRows {
  public:
-  ActivationRows(const void* const* rows, int count) : rows_(rows), count_(count) {
-    if (count < 16) return;
-    const std::int64_t stride = at(1) - at(0);
+  /// stride: bytes from row to row, 0 where they may be unevenly spaced.
+  ActivationRows(const void* const* rows, int count, std::int64_t stride)
+      : rows_(rows), count_(count), even_(stride != 0 && count == 16), stride_(stride) {
+    if (stride != 0 || count < 16) return;
+    stride = at(1) - at(0);
     for (int r = 2; r < 16; ++r)
       if (at(r) - at(r - 1) != stride) return;
     stride_ = stride;
@@ -43,8 +45,8 @@ class ActivationRows {
 
   const void* const* rows_;
   int count_;
-  bool even_ = false;
-  std::int64_t stride_ = 0;
+  bool even_;
+  std::int64_t stride_;
 };
 
 /// Sums of 16 R rows and 16 C outputs to acc. `units` of four codes at each tap.
@@ -58,8 +60,8 @@ void multiply(const TileArgs& a, std::int64_t units, const char* panel, std::int
   if constexpr (R > 1 && C > 1) zero_tile<3>();
   const std::int64_t whole = units / step_units * step_units;
   for (std::int64_t t = 0; t < a.taps; ++t, panel += units * panel_stride) {
-    const ActivationRows upper(a.rows + t * tile_rows, counts[0]);
-    const ActivationRows lower(a.rows + t * tile_rows + (R > 1 ? 16 : 0), R > 1 ? counts[1] : counts[0]);
+    const ActivationRows upper(a.rows + t * tile_rows, counts[0], a.row_stride);
+    const ActivationRows lower(a.rows + t * tile_rows + (R > 1 ? 16 : 0), counts[R - 1], a.row_stride);
     const auto step = [&](std::int64_t u, const char* weights, std::int64_t stride, std::int64_t next)
         __attribute__((always_inline)) {
       load_tile<6>(weights, stride);
@@ -96,25 +98,30 @@ void finish(const TileArgs& a, int columns) {
   const int vectors = (columns + 15) / 16;
   const __mmask16 last = static_cast<__mmask16>(0xffff >> (16 * vectors - columns));
   const __m512 scale = _mm512_set1_ps(a.scale);
+  const bool streamed = a.streamed && (reinterpret_cast<std::uintptr_t>(a.y) | 4 * a.y_stride) % 64 == 0;
+  int to = 0;  // the row of a result
   for (int r = 0; r < a.row_count; ++r) {
-    std::int32_t* const row = a.acc + r * tile_cols;
+    if ((a.kept >> r & 1) == 0) continue;
+    const std::int32_t* const row = a.acc + r * tile_cols;
     std::uint64_t bits = 0;
     for (int v = 0; v < vectors; ++v) {
       const __m512i sum = Product::finish(_mm512_load_si512(row + 16 * v), _mm512_load_si512(a.init + 16 * v));
       const __mmask16 here = v + 1 < vectors ? __mmask16(0xffff) : last;
       if (a.y == nullptr && a.signs == nullptr) {
-        _mm512_store_si512(row + 16 * v, sum);
+        _mm512_store_si512(a.acc + to * tile_cols + 16 * v, sum);
         continue;
       }
       __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
       if (a.signs == nullptr) {
-        _mm512_mask_storeu_ps(a.y + r * a.y_stride + 16 * v, here, y);
+        float* const out = a.y + to * a.y_stride + 16 * v;
+        streamed&& here == 0xffff ? _mm512_stream_ps(out, y) : _mm512_mask_storeu_ps(out, here, y);
         continue;
       }
       if (a.bias != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(here, a.bias + 16 * v));
       bits |= std::uint64_t{_mm512_mask_cmp_ps_mask(here, y, _mm512_setzero_ps(), _CMP_GE_OQ)} << (16 * v);
     }
-    if (a.signs != nullptr) a.signs[r] = bits;
+    if (a.signs != nullptr) a.signs[to] = bits;
+    ++to;
   }
 }
 

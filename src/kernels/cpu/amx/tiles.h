@@ -51,6 +51,26 @@ void dot() {
     }
 }
 
+/// acc[r][c] += sum over j < 16 and i < 2 of a[r][2 j + i] * b[j][2 c + i], of bfloat16.
+template <int Acc, int A, int B>
+void dot_bf16() {
+  const auto value = [](const unsigned char* bytes) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(bytes[0] | bytes[1] << 8) << 16;
+    float as_float;
+    std::memcpy(&as_float, &bits, 4);
+    return as_float;
+  };
+  for (int r = 0; r < 16; ++r)
+    for (int c = 0; c < 16; ++c) {
+      float acc;
+      std::memcpy(&acc, tiles.bytes[Acc][r] + 4 * c, 4);
+      for (int j = 0; j < 16; ++j)
+        for (int i = 0; i < 2; ++i)
+          acc += value(tiles.bytes[A][r] + 4 * j + 2 * i) * value(tiles.bytes[B][j] + 4 * c + 2 * i);
+      std::memcpy(tiles.bytes[Acc][r] + 4 * c, &acc, 4);
+    }
+}
+
 #else
 
 // Assembly, because the intrinsics of g++ are macros that take a tile's number as a literal alone.
@@ -67,7 +87,10 @@ void configure_tiles() {
   const Config config;
   asm volatile("ldtilecfg %0" ::"m"(config));
 }
-void release_tiles() { asm volatile("tilerelease"); }
+void release_tiles() {
+  _mm_sfence();  // what was written past the caches is seen by whoever is told that the task has ended
+  asm volatile("tilerelease");
+}
 template <int T>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(T));
@@ -83,6 +106,10 @@ template <int T>
 template <int Acc, int A, int B>
 [[gnu::always_inline]] inline void dot() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Acc), "i"(A), "i"(B));
+}
+template <int Acc, int A, int B>
+[[gnu::always_inline]] inline void dot_bf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Acc), "i"(A), "i"(B));
 }
 
 #endif

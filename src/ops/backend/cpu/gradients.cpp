@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/sign.h>
 
 #include "ops/backend/cpu/backend.h"
 #include "ops/backend/cpu/torch_parallel.h"
@@ -19,6 +20,7 @@ const kernels::GradientKernel& row_of(const at::Tensor& t) {
 
 class CpuGradients final : public Gradients {
   at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) const override {
+    if (dtype == at::kChar) return t.sign().to(at::kChar);
     const at::MemoryFormat layout = t.suggest_memory_format();
     const at::Tensor dense = t.contiguous(layout);
     at::Tensor signs = at::empty(dense.sizes(), dense.options().dtype(dtype), layout);

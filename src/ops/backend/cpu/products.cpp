@@ -180,8 +180,8 @@ class CpuProducts final : public Products {
     });
   }
 
-  std::unique_ptr<OutputGrad> output_grad(const char*, const at::Tensor& g) const override {
-    return cpu::output_grad(g);
+  std::unique_ptr<OutputGrad> output_grad(const char* op, const at::Tensor& g) const override {
+    return cpu::output_grad(op, g);
   }
 };
 

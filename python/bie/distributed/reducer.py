@@ -1,0 +1,422 @@
+"""The reducer of a model's integer gradients: hooks, buckets, the end of a backward pass."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bie._weak_sets import members
+from bie.distributed import exchange
+from bie.distributed.checks import Checksums, RanksDifferError
+from bie.distributed.entries import CodesEntry, Entry, FloatEntry, WideEntry, entries_of
+from bie.distributed.line import Line
+from bie.nn.state.step_size import StepSizeOptions, step_size_layers
+from bie.weights.membership import Membership
+from bie.weights.parameters import QuantParameter, integer_optimizers
+
+_NO_SEED = -(2**62)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _kinds(model: nn.Module) -> tuple[Any, ...]:
+    """What a plan depends on."""
+    return tuple((id(p), p.dtype, p.grad_dtype, getattr(p, "trainable", True)) for p in model.parameters())
+
+
+class _Weakly:
+    """A hook that calls a method while its object lives, and that no copy of a module takes along."""
+
+    def __init__(self, method: Callable[..., Any] | None) -> None:
+        self._method = None if method is None else weakref.WeakMethod(method)
+
+    def __call__(self, *args: Any) -> None:
+        method = None if self._method is None else self._method()
+        if method is not None:
+            method(*args)
+
+    def __deepcopy__(self, memo: dict) -> _Weakly:
+        return _Weakly(None)
+
+    def __reduce__(self) -> tuple:
+        return _Weakly, (None,)
+
+
+class IntegerReducer:
+    """Reduces the gradients of a model's integer weights over a process group, while the backward pass runs.
+
+    ``DistributedDataParallel(model)`` makes one by itself. Made by hand, it serves a model that is not wrapped: it then
+    gives all ranks rank 0's integer weights and buffers, and reduces in each backward pass outside ``no_sync()``.
+
+    * int8 gradients: ``int8_grad(sum over the ranks of rint(g * 127 / A))``, A the group's largest ``|g|``.
+    * Wide gradients, those of weight-only weights, and ``floats``: the mean.
+    * Binary embeddings: the sum of votes of +-1 for the rows that any rank looked up; a tie keeps the element.
+    * First-batch step sizes: those of the group's first batch; DiodeMix's seed: rank 0's.
+
+    The same bits come to every rank. All ranks make their reducers, forward and backward passes in the same order.
+
+    Args:
+        model: its integer weights train in this group from here on.
+        process_group: the default group by default.
+        bucket_elements: gradients are sent in buckets of at least so many elements, the last layers' first.
+        check_every: passes between two comparisons of the ranks' weights; 0 for none.
+        floats: parameters whose mean gradient nobody else makes.
+
+    Raises:
+        RuntimeError (in the backward pass): the ranks' weights differ, or a rank is gone.
+
+    Source: docs/spec/distributed.md.
+
+    Example::
+
+        >>> store = torch.distributed.HashStore()
+        >>> torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        >>> layer = bie.nn.BinaryLinear(8, 4)
+        >>> bie.prepare(layer)
+        >>> reducer = bie.distributed.IntegerReducer(layer)
+        >>> layer(torch.randn(3, 8)).sum().backward()
+        >>> layer.weight.grad.dtype
+        torch.int8
+        >>> torch.distributed.destroy_process_group()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        bucket_elements: int = 1 << 22,
+        check_every: int = 100,
+        floats: Iterable[nn.Parameter] = (),
+    ) -> None:
+        self._attach(model, process_group, bucket_elements, check_every, list(floats))
+        self._syncs: Callable[[], bool] = lambda: not self._without_sync
+        self._handles.append(model.register_forward_pre_hook(_Weakly(self._begin)))
+        model.__dict__["_integer_reducer"] = self  # lives as long as the model
+        self.broadcast()
+
+    def _attach(
+        self,
+        model: nn.Module,
+        process_group: dist.ProcessGroup | None,
+        bucket_elements: int,
+        check_every: int,
+        floats: list[nn.Parameter],
+    ) -> None:
+        group = dist.group.WORLD if process_group is None else process_group
+        # A communicator of its own: its collectives and the wrapper's may interleave differently on each rank.
+        ranks = dist.get_process_group_ranks(group)
+        self.group = dist.new_group(ranks, backend=dist.get_backend(group), use_local_synchronization=True)
+        self.ranks, self.world = ranks, len(ranks)
+        self.bucket_elements, self.check_every = bucket_elements, check_every
+        self._model = weakref.ref(model)
+        self._floats, self._without_sync = floats, False
+        self._plan: list[list[Entry]] = []
+        self._planned: tuple[Any, ...] = ()
+        self._entries: dict[int, Entry] = {}
+        self._state = "idle"  # "open": a pass whose gradients are reduced; "local": one whose are not
+        self._queued = False
+        self._sent = 0
+        self._passes, self._seeded = 0, False
+        self._reduced: list[tuple[Entry, Tensor]] = []
+        self._fresh: dict[int, tuple[float, int]] = {}
+        self._lock = threading.RLock()
+        self._line = Line()
+        self._sums = Checksums(model)
+        self._handles: list[Any] = []
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._join(model)
+
+    def _join(self, model: nn.Module) -> None:
+        membership = Membership(self)
+        for weight in model.parameters():
+            if weight.requires_grad:
+                self._handles.append(weight.register_post_accumulate_grad_hook(_Weakly(self._touch)))
+        for module in model.modules():
+            for name in ("weight", "qweight"):
+                weight = module._parameters.get(name)
+                if weight is not None and (isinstance(weight, QuantParameter) or not weight.is_floating_point()):
+                    weight.reducer = membership
+        self._layers = list(step_size_layers(model))
+        for layer in self._layers:
+            layer._membership = membership
+
+    def __deepcopy__(self, memo: dict) -> None:
+        """A copy of a model is in no group."""
+
+    def __reduce__(self) -> tuple:
+        return _nothing, ()
+
+    def close(self) -> None:
+        """Leaves the model to whoever reduces it next."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._line.close()
+
+    # A pass: forward.
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Forward passes in here leave their gradients on the rank, where they add up in float32."""
+        before, self._without_sync = self._without_sync, True
+        try:
+            yield
+        finally:
+            self._without_sync = before
+
+    def broadcast(self) -> None:
+        """Gives every rank the integer weights, floats outside the optimizer and buffers of the group's rank 0."""
+        model = self._model()
+        scales = [scale for layer in self._layers for scale, _ in layer._first_values()]
+        fixed = [weight for weight in model.parameters() if not weight.requires_grad]
+        self._broadcast([*fixed, *model.buffers(), *self._floats, *scales])
+
+    def _broadcast(self, tensors: Iterable[Tensor]) -> None:
+        with torch.no_grad():
+            for tensor in tensors:
+                whole = tensor.detach().view(torch.uint8) if tensor.dtype == torch.bool else tensor.detach()
+                dist.broadcast(whole, self.ranks[0], group=self.group)
+
+    def _begin(self, *_: Any) -> None:
+        """Before a forward pass of the model."""
+        model = self._model()
+        if not torch.is_grad_enabled() or model is None:
+            return
+        for layer in self._layers:
+            layer._prepare_for_group()
+        self._replan(model)
+        self._state = "open" if self._syncs() else "local"
+
+    def _replan(self, model: nn.Module) -> None:
+        if _kinds(model) == self._planned:
+            return
+        entries = [*entries_of(model), *(FloatEntry(f"floats[{i}]", p) for i, p in enumerate(self._floats))]
+        old = {id(entry.weight): entry for entry in self._entries.values()}
+        kept: list[Entry] = []
+        for entry in entries:
+            before = old.get(id(entry.weight))
+            same = before is not None and type(before) is type(entry)
+            kept.append(before if same else entry)
+            if not same and isinstance(entry, WideEntry | CodesEntry):
+                self._watch(entry)
+        for i, entry in enumerate(kept):
+            if isinstance(entry.weight, QuantParameter):
+                entry.weight.reducer = Membership(self)
+            elif i >= len(kept) - len(self._floats) and entry not in old.values():
+                entry.weight.register_post_accumulate_grad_hook(_Weakly(self._arrived))
+        self._entries = {id(entry.weight): entry for entry in kept}
+        self._plan = self._buckets(list(reversed(kept)))
+        self._planned = _kinds(model)
+
+    def _buckets(self, entries: list[Entry]) -> list[list[Entry]]:
+        """Entries in the order in which a backward pass usually reaches them, by kind, at least so many elements."""
+        buckets: list[list[Entry]] = []
+        filling: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if not entry.together:
+                buckets.append([entry])
+                continue
+            bucket = filling.get(entry.kind)
+            if bucket is None:
+                bucket = filling[entry.kind] = []
+                buckets.append(bucket)
+            bucket.append(entry)
+            if sum(other.size for other in bucket) >= self.bucket_elements:
+                del filling[entry.kind]
+        return buckets
+
+    def _watch(self, entry: WideEntry | CodesEntry) -> None:
+        arrived, reference = _Weakly(self._arrived), weakref.ref(entry.weight)
+        entry.node.register_hook(lambda *_: arrived(reference()))
+
+    def anchor(self, weight: nn.Parameter) -> Tensor | None:
+        """What tells an operator to write the weight's gradient, and us that it has; None for a weight of no pass."""
+        entry = self._entries.get(id(weight))
+        return entry.anchor if isinstance(entry, WideEntry | CodesEntry) else None
+
+    def before(self, y: Tensor, weight: nn.Parameter) -> None:
+        """Makes room for the float part of a weight when the backward pass reaches its output."""
+        entry = self._entries.get(id(weight))
+        if isinstance(entry, CodesEntry) and y.grad_fn is not None:
+            y.grad_fn.register_prehook(lambda _: entry.keep())
+
+    def watch_anchor(self, weight: nn.Parameter, anchor: Tensor) -> None:
+        """The float leaf of a packed weight was made."""
+        arrived, reference = _Weakly(self._arrived), weakref.ref(weight)
+        anchor.register_post_accumulate_grad_hook(lambda _: arrived(reference()))
+
+    def note_first_batch(self, scale: Tensor, x: Tensor) -> None:
+        """A layer has set a step size from this rank's first batch."""
+        self._fresh[id(scale)] = (float(x.detach().abs().sum(dtype=torch.float64)), x.numel())
+
+    # A pass: backward.
+
+    def _touch(self, *_: Any) -> None:
+        """Something of the model has a gradient: the end of this pass is ours too."""
+        if self._state == "open" and not self._queued:
+            self._queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+
+    def _arrived(self, weight: nn.Parameter | None) -> None:
+        entry = self._entries.get(id(weight))
+        if entry is None or self._state == "local":
+            return
+        if self._state == "idle":
+            raise RuntimeError(
+                f"bie.distributed: {entry.name} has a gradient of a second backward pass through one forward pass, "
+                "which the group does not reduce; run the forward pass again"
+            )
+        with self._lock:
+            self._touch()
+            entry.take()
+            while self._sent < len(self._plan) and all(other.ready for other in self._plan[self._sent]):
+                self._send()
+
+    def _send(self) -> None:
+        bucket = self._plan[self._sent]
+        self._sent += 1
+
+        def reduce() -> None:
+            reduced = type(bucket[0]).reduce(bucket, self.group, self._device)
+            self._reduced.extend(zip(bucket, reduced, strict=True))
+
+        self._line.put(reduce, self._device)
+
+    def _finish(self) -> None:
+        """At the end of a backward pass: what is missing counts as zeros; gradients are given when all are there."""
+        names = ", ".join(entry.name for entry in list(self._entries.values())[:3])
+        try:
+            anywhere, fresh, seed = self._run()
+            self._settle(fresh, seed)
+        except RanksDifferError:
+            raise
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"bie.distributed: rank {dist.get_rank(self.group)} of {self.world} lost its group while it reduced "
+                f"integer gradients ({names}, ...): {error}"
+            ) from error
+        finally:
+            reduced, self._reduced = self._reduced, []
+            here = {id(entry): entry for entry in self._entries.values()}
+            self._state, self._queued, self._sent = "idle", False, 0
+        for (entry, gradient), there in zip(reduced, anywhere, strict=True):
+            entry.give(gradient, there)
+        for entry in here.values():
+            entry.forget()
+
+    def _run(self) -> tuple[list[bool], bool, int]:
+        with self._lock:
+            while self._sent < len(self._plan):
+                self._send()
+        order = [entry for bucket in self._plan for entry in bucket]
+        words = [int(bool(self._fresh)), self._own_seed(), *(int(entry.part is not None) for entry in order)]
+        header = torch.tensor(words, dtype=torch.int64, device=self._device)
+        self._line.put(lambda: dist.all_reduce(header, dist.ReduceOp.MAX, group=self.group), self._device)
+        self._line.wait(self._device)
+        fresh, seed, *anywhere = header.tolist()
+        return [bool(there) for there in anywhere], bool(fresh), seed
+
+    def shadow(self) -> None:
+        """The collectives of a pass in which this rank has nothing."""
+        model = self._model()
+        for layer in self._layers:
+            layer._prepare_for_group()
+        self._replan(model)
+        self._state = "open"
+        self._finish()
+
+    def take_state(self, is_last_joiner: bool) -> None:
+        """Gives every rank the integer optimizers' state of the rank that joined last, which stepped to the end."""
+        last = torch.tensor([dist.get_rank() if is_last_joiner else -1], device=self._device)
+        dist.all_reduce(last, dist.ReduceOp.MAX, group=self.group)
+        source = int(last)
+        for optimizer in self._optimizers():
+            box = [optimizer.state_dict() if dist.get_rank() == source else None]
+            dist.broadcast_object_list(box, source, group=self.group, device=self._device)
+            if dist.get_rank() != source:
+                optimizer.load_state_dict(box[0])
+
+    # What ranks agree on besides.
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        mine = {id(weight) for weight in self._model().parameters()}
+        found = [o for o in members(integer_optimizers) if hasattr(o, "seed")]
+        return [o for o in found if any(id(p) in mine for group in o.param_groups for p in group["params"])]
+
+    def _own_seed(self) -> int:
+        if dist.get_rank(self.group) != 0 or self._seeded:
+            return _NO_SEED
+        optimizers = self._optimizers()
+        self._seeded = bool(optimizers)
+        return int(optimizers[0].seed) if optimizers else _NO_SEED
+
+    def _settle(self, fresh: bool, seed: int) -> None:
+        """First-batch step sizes, the random streams, and now and then a comparison of the weights."""
+        if fresh:
+            self._settle_step_sizes()
+        if seed != _NO_SEED:
+            for optimizer in self._optimizers():
+                optimizer.seed = seed
+        self._passes += 1
+        if self.check_every and self._passes % self.check_every == 0:
+            self.check()
+
+    def _settle_step_sizes(self) -> None:
+        places = [(layer, name) for layer in self._layers for name in layer._step_sizes()]
+        sums = torch.zeros(len(places), 2, dtype=torch.float64)
+        for i, (layer, name) in enumerate(places):
+            sums[i, 0], sums[i, 1] = self._fresh.get(id(getattr(layer, name)), (0.0, 0))
+        means = exchange.means_of_first_batches(sums.to(self._device), self.group).tolist()
+        for (layer, name), mean in zip(places, means, strict=True):
+            if mean > 0:
+                layer._take_first_batch(name, mean)
+        self._fresh.clear()
+
+    def check(self) -> None:
+        """Compares the integer weights and the step sizes of all ranks.
+
+        Raises:
+            RuntimeError: they differ; it names the layers and the ranks.
+        """
+        self._sums.compare(self.group)
+
+
+def reducer_of(model: nn.Module) -> IntegerReducer | None:
+    """The reducer of a model's integer gradients: that of the wrapper, or one made by hand; None where there is none.
+
+    Example::
+
+        >>> bie.distributed.reducer_of(bie.nn.BinaryLinear(8, 4)) is None
+        True
+    """
+    for module in model.modules():
+        found = module.__dict__.get("_integer_reducer")
+        if found is None and isinstance(module, StepSizeOptions):
+            found = module._membership.reducer()
+        if isinstance(found, IntegerReducer):
+            return found
+    return None
+
+
+def train_alone(model: nn.Module) -> None:
+    """Lets this process train a model's integer weights by itself, though it is one of several.
+
+    Example::
+
+        >>> bie.distributed.train_alone(bie.nn.BinaryLinear(8, 4))
+    """
+    for module in model.modules():
+        for name in ("weight", "qweight"):
+            weight = module._parameters.get(name)
+            if weight is not None and (isinstance(module, StepSizeOptions) or isinstance(weight, QuantParameter)):
+                weight.reducer = Membership(alone=True)

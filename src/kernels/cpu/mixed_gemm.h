@@ -1,0 +1,65 @@
+// What a folder offers to the driver of mixed_gemm. Plain structs and function pointers (tile.h says why).
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/mixed_gemm.h"
+
+namespace bie::kernels::cpu {
+
+/// Rows of a, as the tile reads them: as many bytes as a tile has rows, zeros where there are fewer and where a step
+/// goes beyond k.
+struct MixedSplitArgs {
+  const float* a;
+  std::int64_t row, column;  ///< elements, as in MixedGemmInput
+  int rows;                  ///< 1 .. those of a tile
+  std::int64_t k;
+  void* out;  ///< 64-byte aligned
+};
+
+/// Columns of b, as the tile reads them, filled up with zeros likewise.
+struct MixedOpenArgs {
+  const void* b;
+  Dtype dtype;
+  std::int64_t stride;  ///< elements from one row of b to the next
+  int columns;          ///< 1 .. those of a tile
+  std::int64_t k;
+  void* out;  ///< 64-byte aligned
+};
+
+/// y[r][c] = ((adds ? y[r][c] : 0) + sum of the products of row r and column c) * scale, r < rows, c < columns.
+struct MixedTileArgs {
+  const void* rows_of_a;
+  const void* columns_of_b;
+  std::int64_t k;
+  int rows, columns;
+  float* y;
+  std::int64_t y_stride;  ///< elements
+  bool adds;
+  float scale;
+};
+
+struct MixedTile {
+  int rows, columns;
+  int step;              ///< of k
+  int a_bytes, b_bytes;  ///< of an element
+  std::int64_t depth;    ///< of k that is taken at once
+  void (*split)(const MixedSplitArgs&);
+  void (*open)(const MixedOpenArgs&);
+  void (*run)(const MixedTileArgs&);
+  // Null where a thread needs no state: before its first run and after its last one.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
+};
+
+Status run_mixed_gemm(const MixedTile& tile, const GemmShape& shape, const MixedGemmInput& in, float scale, float* y,
+                      const Parallel& parallel);
+
+namespace avx512bw {
+extern const MixedTile mixed_tile;
+}
+namespace amx {
+extern const MixedTile mixed_tile;
+}
+
+}  // namespace bie::kernels::cpu
