@@ -1,5 +1,9 @@
 # What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command with a copy of its own
 # of them, each inside its package. The torch folder is two up and beside, wherever the environment is.
+if(BIE_RUNTIME_ONLY)
+  install(TARGETS bie_runtime_shared LIBRARY DESTINATION bie_runtime/lib COMPONENT wheel)
+  return()
+endif()
 if(NOT TARGET bie_ops)
   message(FATAL_ERROR "bie: a wheel needs the operators, so it cannot be built with BIE_KERNELS_ONLY")
 endif()

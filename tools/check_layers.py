@@ -104,7 +104,7 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
     target_room = room_of(target)
     if room is None or target_room is None or target_room in MAY_INCLUDE.get(room, ()):
         return None
-    if target_room == FORMATS and file.is_relative_to(FILE_OPERATORS):
+    if target_room in (FORMATS, RUNTIME) and file.is_relative_to(FILE_OPERATORS):
         return None
     if target_room not in MAY_INCLUDE:
         return f"the room {target_room} has no place in the order of tools/check_layers.py"

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 
-from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, suite_tsan
+from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, suite_runtime, suite_tsan
 from suites.cpus import suite_avx2, suite_cpus
 from suites.fuzz import suite_fuzz
 from suites.install import suite_install
@@ -30,6 +30,7 @@ SUITES = {
     "wheel": suite_wheel,
     "docs": suite_docs,
     "kernels-only": suite_kernels_only,
+    "runtime": suite_runtime,
     "asan": suite_asan,
     "tsan": suite_tsan,
     "fuzz": suite_fuzz,

@@ -15,6 +15,7 @@ from bie import formats, nn, optim  # noqa: E402  their modules read the operato
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
+from bie.net_export import export  # noqa: E402
 
 from bie import distributed, quantization  # noqa: E402  isort: skip
 
@@ -22,6 +23,7 @@ __all__ = [
     "ShapeError",
     "convert",
     "distributed",
+    "export",
     "formats",
     "load_checkpoint",
     "nn",

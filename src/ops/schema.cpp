@@ -204,5 +204,9 @@ TORCH_LIBRARY(bie, m) {
       "str[] types, int[] sizes, int[] ranks, Tensor[] bytes) -> ()");
   m.def("safetensors_write(str path, str[] names, Tensor[] tensors, str own) -> ()");
   m.def("weights_folder_read(str path) -> (str, Tensor[])");
+  m.def(
+      "net_bytes(str[] ops, int[] inputs, int[] ints, float[] floats, Tensor?[] blobs, int[] counts, int[] "
+      "input_sizes, "
+      "int[] outputs, str[] keys, str[] texts) -> Tensor");
   m.def("gguf_codes(Tensor blocks, str what, str type, int rows, int columns) -> (Tensor, Tensor, Tensor)");
 }

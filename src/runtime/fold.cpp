@@ -124,6 +124,7 @@ class Folding {
 
   NetFile run() {
     count();
+    for (std::size_t i = 0; i < net_.nodes.size(); ++i) merge_tail(i);
     for (std::size_t i = 0; i < net_.nodes.size(); ++i)
       if (is_product(net_.nodes[i]) && net_.nodes[i].ints[0] == 1) to_threshold(i);
     for (std::size_t i = 0; i < net_.nodes.size(); ++i)
@@ -136,6 +137,7 @@ class Folding {
     writer_.assign(net_.values.size(), none);
     reads_.assign(net_.values.size(), 0);
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) {
+      if (dropped_[i]) continue;
       writer_[net_.nodes[i].output] = i;
       for (const std::uint32_t value : net_.nodes[i].inputs) ++reads_[value];
     }
@@ -147,6 +149,31 @@ class Folding {
 
   static bool is_plain_tail(const NetNode& node) {
     return op_of(node) == NetOp::tail && node.inputs.size() == 1 && node.ints[2] == 0;
+  }
+
+  /// A tail that only adds, bends or pools goes into the tail whose only reader it is, as far as the order of the
+  /// operations of one tail allows: an identity, x * 1 + -0, changes no bit.
+  void merge_tail(std::size_t number) {
+    NetNode& tail = net_.nodes[number];
+    if (op_of(tail) != NetOp::tail || tail.ints[2] != 0) return;
+    if (tail.blobs[0] != formats::no_blob || tail.blobs[1] != formats::no_blob) return;
+    const std::size_t before = only_writer(tail.inputs[0]);
+    if (before == none || dropped_[before] || op_of(net_.nodes[before]) != NetOp::tail) return;
+    NetNode& first = net_.nodes[before];
+    const bool adds = tail.inputs.size() == 2, bends = tail.ints[0] != 0;
+    const bool first_is_open = first.ints[0] == 0 && first.ints[1] == 1 && first.ints[2] == 0;
+    if (adds && (!first_is_open || first.inputs.size() == 2)) return;
+    if (bends && !first_is_open) return;
+    if (first.ints[1] != 1 || first.ints[2] != 0) return;
+    // It stands where the later one stood, behind whatever that one adds.
+    NetNode merged = first;
+    if (adds) merged.inputs.push_back(tail.inputs[1]);
+    if (bends) merged.ints[0] = tail.ints[0], merged.floats[0] = tail.floats[0];
+    merged.ints[1] = tail.ints[1];
+    merged.output = tail.output;
+    tail = std::move(merged);
+    dropped_[before] = true;
+    count();
   }
 
   /// The product number `reader` reads signs of a threshold, where it can.

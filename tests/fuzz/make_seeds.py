@@ -12,6 +12,9 @@ import numpy
 import torch
 from safetensors.torch import save
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from net_writer import coded_net, float_net
+
 FOLDER = Path(sys.argv[1])
 
 
@@ -97,6 +100,10 @@ for kind, (weights, size) in BLOCKS.items():
 write("gguf_fuzz", "older_q2_0", gguf([], [("a", 42, [1024, 2], 544), ("b", 42, [1024], 272)]))
 aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
+
+write("net_file_fuzz", "floats", float_net([[1, 2], [3, 4], [5, 6]], [0, 0, 1], image="1,1,2").bytes())
+for width in (1, 4, 8):
+    write("net_file_fuzz", f"codes_{width}", coded_net(width).bytes())
 
 
 def folder(name: str, layers: dict[str, dict[str, torch.Tensor]], *texts: str) -> None:

@@ -161,6 +161,15 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         assert [] in bad, f"{name}: {bad}"
 
 
+def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build):
+    path = next(build.glob("src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/float_gemm.cpp.o"))
+    terms = {n: sum(t.startswith("vfmadd") and "zmm" in t for t in body) for n, body in enumerate(loops(path))}
+    full = [body for n, body in enumerate(loops(path)) if terms[n] > 0 and terms[n] % 12 == 0]
+    assert full, "float_gemm has no loop of twelve rows"
+    bad = [[t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)] for body in full]
+    assert [] in bad, f"float_gemm: {bad}"
+
+
 def test_every_weight_only_kernel_is_checked(bie):
     kernels = json.loads(run(bie, "doctor", "--json"))["kernels"]
     names = {k["name"] for k in kernels if k["name"].startswith("weight_only_gemm_")}

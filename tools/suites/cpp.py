@@ -9,7 +9,7 @@ from pathlib import Path
 from suites.builds import build, test_executables
 from suites.commands import BUILD, ROOT, environment, run, torch_free_environment
 from suites.cpus import isa_caps
-from suites.junit import run_gtest
+from suites.junit import run_gtest, run_pytest
 from suites.tally import TALLY
 
 
@@ -55,8 +55,21 @@ def suite_kernels_only() -> None:
         run_gtest(executable, " kernels-only", torch_free_environment())
 
 
+def suite_runtime() -> None:
+    """What runs exported nets, built and tested where neither torch nor Python can be found."""
+    if not build("runtime", torch_free=True):
+        return
+    commands = (BUILD / "runtime/compile_commands.json").read_text()
+    traces = [text for text in ("/torch/include", "include/python3") if text in commands]
+    status, listed, _ = run("ldd", BUILD / "runtime/src/cli/bie")
+    traces += foreign_libraries(listed) if status == 0 else [listed]
+    TALLY.check("the runtime knows no torch", 0.0, not traces, "\n".join(traces))
+    run_gtest(BUILD / "runtime/tests/runtime/bie_runtime_test", " runtime", torch_free_environment())
+    run_pytest("pytest runtime", "tests/runtime", env=environment(BIE_BUILD_DIR="build/runtime"))
+
+
 def suite_asan() -> None:
-    """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """Kernels and runtime under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if build("asan", torch_free=True):
         for executable in test_executables("asan"):
             run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})

@@ -31,8 +31,10 @@ def install_and_use(preset: str, component: str, torch_free: bool) -> None:
 
 
 def suite_install() -> None:
-    """find_package(bie) from another project: the kernels without torch, then everything."""
+    """find_package(bie) from another project: kernels and runtime without torch, then everything."""
     if build("kernels-only", torch_free=True):
         install_and_use("kernels-only", "kernels", torch_free=True)
+    if build("runtime", torch_free=True):
+        install_and_use("runtime", "runtime", torch_free=True)
     if build("release"):
         install_and_use("release", "train", torch_free=False)

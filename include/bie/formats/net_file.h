@@ -1,4 +1,4 @@
-// Exported nets (.net.bie): a graph of layers and the bytes of their weights. docs/formats.md has every byte.
+// Exported nets (.net.bie): a graph of layers and the bytes of their weights. docs/spec/nets.md has every byte.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct NetValue {
   std::vector<std::int64_t> sizes;
 };
 
-/// One operation; what its lists mean belongs to `op` (docs/formats.md).
+/// One operation; what its lists mean belongs to `op` (docs/spec/nets.md).
 struct NetNode {
   std::uint32_t op = 0;
   std::vector<std::uint32_t> inputs;  ///< values

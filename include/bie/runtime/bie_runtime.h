@@ -75,7 +75,7 @@ BIE_RUNTIME_API int32_t bie_net_inputs(const bie_net* net);
 BIE_RUNTIME_API int32_t bie_net_outputs(const bie_net* net);
 BIE_RUNTIME_API bie_status bie_net_input(const bie_net* net, int32_t index, bie_tensor* tensor);
 BIE_RUNTIME_API bie_status bie_net_output(const bie_net* net, int32_t index, bie_tensor* tensor);
-/* The value of a key, "classes" for example (docs/formats.md); null where the net has none. Lives as long as the net.
+/* The value of a key, "classes" for example (docs/spec/nets.md); null where the net has none. Lives as long as the net.
  */
 BIE_RUNTIME_API const char* bie_net_metadata(const bie_net* net, const char* key);
 /* The net in lines of text: its nodes, their sizes and kernels. Lives as long as the net. */

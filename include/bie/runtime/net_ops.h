@@ -1,4 +1,4 @@
-// What the nodes of an exported net compute, and what their lists hold. docs/formats.md tells the same of the bytes.
+// What the nodes of an exported net compute, and what their lists hold. docs/spec/nets.md tells the same of the bytes.
 #pragma once
 
 #include <cstdint>

@@ -99,7 +99,7 @@ void add_doctor_of_nets(CLI::App& app, const Global& global) {
 void add_absent(CLI::App& app) {
   for (const char* name : {"train", "eval", "quantize", "export", "demo", "tune"}) {
     CLI::App* command = app.add_subcommand(name, "needs the training half of bie, which has torch");
-    command->prefix_command()->group("In the training half");
+    command->allow_extras()->fallthrough(false)->group("In the training half");
     command->callback([name] {
       throw std::runtime_error("bie " + std::string(name) +
                                " needs the training half of bie, which has torch: pip install bie-cli");

@@ -12,7 +12,7 @@
 namespace bie::kernels {
 namespace {
 
-constexpr std::int64_t lanes = 16, tile_rows = 4, work_a_task = 1 << 17;
+constexpr std::int64_t lanes = 16, most_rows = 12, work_a_task = 1 << 17;
 
 std::int64_t panels_of(std::int64_t n) { return (n + lanes - 1) / lanes; }
 
@@ -31,12 +31,13 @@ template <const cpu::FloatGemmPasses& passes>
 Status gemm(const GemmShape& s, const float* x, const float* packed, const float* bias, float* y,
             const Parallel& parallel) {
   if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
+  const std::int64_t tile_rows = passes.most;
   const std::int64_t panels = panels_of(s.n), blocks = (s.m + tile_rows - 1) / tile_rows;
   const std::int64_t work = tile_rows * lanes * std::max<std::int64_t>(1, s.k);
   // A panel meets all rows before the next one does.
   parallel_for(parallel, panels * blocks, std::max<std::int64_t>(1, work_a_task / work),
                [&](std::int64_t begin, std::int64_t end) {
-                 float tile[tile_rows][lanes];
+                 float tile[most_rows][lanes];
                  for (std::int64_t item = begin; item < end; ++item) {
                    const std::int64_t p = item / blocks, row = item % blocks * tile_rows;
                    const int rows = static_cast<int>(std::min(tile_rows, s.m - row));
@@ -60,15 +61,19 @@ void copy_windows(const Conv2dShape& s, const float* x, std::int64_t oy, std::in
       const float* const line = x + (c * s.in_h + iy) * s.in_w;
       for (std::int64_t j = 0; j < s.kernel_w; ++j, to += lanes) {
         const std::int64_t ix = ox * s.stride_w - s.pad_w + j * s.dil_w;
-        const bool inside = iy >= 0 && iy < s.in_h;
-        if (inside && s.stride_w == 1 && count == lanes && ix >= 0 && ix + lanes <= s.in_w) {
+        // Of the `count` columns those from `low` to `high` - 1 lie in the image.
+        const bool inside = iy >= 0 && iy < s.in_h && count > 0;
+        const std::int64_t low = inside ? std::clamp<std::int64_t>((s.stride_w - 1 - ix) / s.stride_w, 0, count) : 0;
+        const std::int64_t high =
+            inside && ix < s.in_w ? std::clamp<std::int64_t>((s.in_w - 1 - ix) / s.stride_w + 1, low, count) : low;
+        for (std::int64_t p = 0; p < low; ++p) to[p] = 0;
+        if (s.stride_w == 1 && high - low == lanes)
           std::memcpy(to, line + ix, lanes * sizeof(float));
-          continue;
-        }
-        for (std::int64_t p = 0; p < lanes; ++p) {
-          const std::int64_t column = ix + p * s.stride_w;
-          to[p] = inside && p < count && column >= 0 && column < s.in_w ? line[column] : 0.0f;
-        }
+        else if (s.stride_w == 1 && high > low)
+          std::memcpy(to + low, line + ix + low, static_cast<std::size_t>(high - low) * sizeof(float));
+        else
+          for (std::int64_t p = low; p < high; ++p) to[p] = line[ix + p * s.stride_w];
+        for (std::int64_t p = high; p < lanes; ++p) to[p] = 0;
       }
     }
 }
@@ -83,6 +88,7 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
   const Status checked = check_conv2d(shape, in, out, Dtype::s8, INT64_MAX);
   const std::int64_t out_h = s.out_h(), out_w = s.out_w(), depth = s.depth();
   if (checked != Status::ok || s.batch * s.out_c * out_h * out_w == 0) return checked;
+  const std::int64_t tile_rows = passes.most;
   const std::int64_t pieces = panels_of(out_w), items = s.batch * s.groups * out_h * pieces;
   const std::int64_t work = std::max<std::int64_t>(1, depth * s.group_out() * lanes);
   std::atomic<bool> enough{true};
@@ -91,7 +97,7 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
         auto* const windows = static_cast<float*>(
             cpu::workspace(static_cast<std::size_t>(std::max<std::int64_t>(1, depth) * lanes) * sizeof(float)));
         if (windows == nullptr) return enough.store(false, std::memory_order_relaxed);
-        float tile[tile_rows][lanes];
+        float tile[most_rows][lanes];
         for (std::int64_t item = begin; item < end; ++item) {
           const std::int64_t ox = item % pieces * lanes, oy = item / pieces % out_h;
           const std::int64_t group = item / pieces / out_h % s.groups, n = item / pieces / out_h / s.groups;
@@ -117,6 +123,7 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
 Table<FloatGemmKernel> float_gemm_table() {
   static const FloatGemmKernel best_first[] = {
 #if defined(BIE_X86)
+    {"float_gemm_avx512bw", Isa::avx512bw, nullptr, packed_bytes, prepack, gemm<cpu::avx512bw::float_gemm_passes>},
     {"float_gemm_avx2", Isa::avx2, nullptr, packed_bytes, prepack, gemm<cpu::avx2::float_gemm_passes>},
 #endif
     {"float_gemm_reference", Isa::reference, nullptr, packed_bytes, prepack, gemm<cpu::plain::float_gemm_passes>},
@@ -127,6 +134,7 @@ Table<FloatGemmKernel> float_gemm_table() {
 Table<FloatConv2dKernel> float_conv2d_table() {
   static const FloatConv2dKernel best_first[] = {
 #if defined(BIE_X86)
+    {"float_conv2d_avx512bw", Isa::avx512bw, nullptr, conv2d<cpu::avx512bw::float_gemm_passes>},
     {"float_conv2d_avx2", Isa::avx2, nullptr, conv2d<cpu::avx2::float_gemm_passes>},
 #endif
     {"float_conv2d_reference", Isa::reference, nullptr, conv2d<cpu::plain::float_gemm_passes>},

@@ -87,11 +87,14 @@ struct CodeTailPasses {
                     std::int8_t* y);
   /// The larger one of each pair goes to y.
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+  /// y[i] is the larger one of each pair of neighbours.
+  void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
 };
 
-/// Of products of floats: `rows` (1 to 4) rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
+/// Of products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
 /// term.
 struct FloatGemmPasses {
+  int most;  ///< at most 12
   void (*tile)(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]);
 };
 
@@ -156,6 +159,9 @@ struct EmbeddingPasses {
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)
+namespace avx512bw {
+extern const FloatGemmPasses float_gemm_passes;
+}
 #undef BIE_PASSES
 
 }  // namespace bie::kernels::cpu

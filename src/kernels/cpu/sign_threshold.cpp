@@ -52,6 +52,10 @@ void plane(const cpu::CodeTailPasses& passes, const SignThresholdShape& s, const
         signs((row * s.pool + j) * s.width + column * s.pool, count * s.pool, j == 0 ? larger : line);
         if (j > 0) passes.keep_larger(line, count * s.pool, larger);
       }
+      if (s.pool == 2) {
+        passes.pool_pairs(larger, count, y + row * out_w + column);
+        continue;
+      }
       for (std::int64_t p = 0; p < count; ++p) {
         std::int8_t largest = larger[p * s.pool];
         for (std::int64_t j = 1; j < s.pool; ++j) largest = std::max(largest, larger[p * s.pool + j]);

@@ -60,8 +60,12 @@ void keep_larger(const std::int8_t* x, std::int64_t count, std::int8_t* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > y[i] ? x[i] : y[i];
 }
 
+void pool_pairs(const std::int8_t* x, std::int64_t count, std::int8_t* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[2 * i] > x[2 * i + 1] ? x[2 * i] : x[2 * i + 1];
+}
+
 }  // namespace
 
-const CodeTailPasses BIE_PASS_SET::code_tail_passes = {codes, signs, plane_signs, row_signs, keep_larger};
+const CodeTailPasses BIE_PASS_SET::code_tail_passes = {codes, signs, plane_signs, row_signs, keep_larger, pool_pairs};
 
 }  // namespace bie::kernels::cpu

@@ -23,12 +23,14 @@ void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::i
     case 1: return multiply<1>(a, lda, panel, k, y);
     case 2: return multiply<2>(a, lda, panel, k, y);
     case 3: return multiply<3>(a, lda, panel, k, y);
-    default: return multiply<4>(a, lda, panel, k, y);
+    case 4: return multiply<4>(a, lda, panel, k, y);
+    case 5: return multiply<5>(a, lda, panel, k, y);
+    default: return multiply<6>(a, lda, panel, k, y);
   }
 }
 
 }  // namespace
 
-const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {tile};
+const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile};
 
 }  // namespace bie::kernels::cpu

@@ -1,0 +1,305 @@
+"""Models of our layers and common torch modules as nets that run without torch."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_NONE, _RELU, _PRELU = range(3)
+_UNTRAINED = "a layer has no step size yet: the model was not trained"
+
+
+class _Value(int):
+    """A value that depends on the input: its number in the net."""
+
+
+class _Graph:
+    """The lists of `torch.ops.bie.net_bytes`."""
+
+    def __init__(self, example: Tensor):
+        self.batch = example.shape[0]
+        self.input_sizes = list(example.shape[1:])
+        self.ops: list[str] = []
+        self.inputs: list[int] = []
+        self.ints: list[int] = []
+        self.floats: list[float] = []
+        self.blobs: list[Tensor | None] = []
+        self.counts: list[int] = []
+
+    def add(
+        self,
+        op: str,
+        *inputs: _Value,
+        ints: Iterable[int] = (),
+        floats: Iterable[float] = (),
+        blobs: Iterable[Tensor | None] = (),
+    ) -> _Value:
+        lists = (self.inputs, self.ints, self.floats, self.blobs)
+        for own, given in zip(lists, (list(inputs), list(ints), list(floats), list(blobs)), strict=True):
+            own.extend(given)
+            self.counts.append(len(given))
+        self.ops.append(op)
+        return _Value(len(self.ops))
+
+    def bytes(self, outputs: list[_Value], metadata: dict[str, str]) -> bytes:
+        data = torch.ops.bie.net_bytes(
+            *(self.ops, self.inputs, self.ints, self.floats, self.blobs, self.counts, self.input_sizes),
+            *(list(outputs), list(metadata), list(metadata.values())),
+        )
+        return data.numpy().tobytes()
+
+
+class _Refused(Exception):
+    """Why a node of the exported program has none in a net."""
+
+
+def _pair(value: int | list[int]) -> list[int]:
+    return [value, value] if isinstance(value, int) else [*value, *value][:2]
+
+
+def _wants(holds: bool, what: str) -> None:
+    if not holds:
+        raise _Refused(what)
+
+
+def _window(weight: Tensor, kernel: list[int], a: dict[str, Any]) -> list[int]:
+    movement = [*_pair(a["stride"]), *_pair(a["padding"]), *_pair(a["dilation"]), a["groups"]]
+    return [weight.shape[0], *kernel, *movement]
+
+
+def _scales(a: dict[str, Any], bits: int) -> list[float]:
+    """The step of the quantiser and the factor of the product, as the operators take them."""
+    step = a["scale_a"].detach().float()
+    _wants(float(step) != 0, _UNTRAINED)
+    return [1.0 if bits == 1 else max(float(step), a["eps"]), float(step * a["scale_w"].detach().float())]
+
+
+def _coded_linear(bits: int) -> Callable:
+    def node(graph: _Graph, a: dict[str, Any]) -> _Value:
+        weight = a["weight"]
+        return graph.add(
+            "linear", a["x"], ints=[bits, weight.shape[0]], floats=_scales(a, bits), blobs=[weight, a["bias_a"]]
+        )
+
+    return node
+
+
+def _coded_conv2d(bits: int) -> Callable:
+    def node(graph: _Graph, a: dict[str, Any]) -> _Value:
+        weight = a["weight"]
+        kernel = _pair(a["kernel_size"]) if a.get("kernel_size") else list(weight.shape[2:])
+        ints = [bits, *_window(weight, kernel, a), a.get("padding_value", 0)]
+        return graph.add("conv2d", a["x"], ints=ints, floats=_scales(a, bits), blobs=[weight, a["bias_a"]])
+
+    return node
+
+
+def _linear(graph: _Graph, a: dict[str, Any]) -> _Value:
+    return graph.add("float_linear", a["input"], ints=[a["weight"].shape[0]], blobs=[a["weight"], a["bias"]])
+
+
+def _conv2d(graph: _Graph, a: dict[str, Any]) -> _Value:
+    weight = a["weight"]
+    window = _window(weight, list(weight.shape[2:]), a)
+    return graph.add("float_conv2d", a["input"], ints=window, blobs=[weight, a["bias"]])
+
+
+def _batch_norm(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(not a["training"] and a["running_mean"] is not None, "a batch norm is in training or has no running mean")
+    numbers = [a["running_mean"], a["running_var"], a["weight"], a["bias"]]
+    return graph.add("batch_norm", a["input"], floats=[a["eps"]], blobs=numbers)
+
+
+def _bent(graph: _Graph, x: _Value, kind: int, slope: float) -> _Value:
+    return graph.add("activation", x, ints=[kind], floats=[slope])
+
+
+def _prelu(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(a["weight"].numel() == 1, "a PReLU has a slope for each channel, one slope is wanted")
+    return _bent(graph, a["self"], _PRELU, float(a["weight"]))
+
+
+def _max_pool2d(graph: _Graph, a: dict[str, Any]) -> _Value:
+    size = _pair(a["kernel_size"])
+    plain = size[0] == size[1] and _pair(a["padding"]) == [0, 0] and _pair(a["dilation"]) == [1, 1]
+    same_stride = not a["stride"] or _pair(a["stride"]) == size
+    _wants(plain and same_stride and not a["ceil_mode"], "a max pool has squares that overlap or a border")
+    return graph.add("pool", a["self"], ints=[size[0]])
+
+
+def _mean(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(sorted(axis % 4 for axis in a["dim"] or []) == [2, 3], "a mean is not that of each channel")
+    return graph.add("plane_means", a["self"])
+
+
+def _adaptive_mean(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(_pair(a["output_size"]) == [1, 1], "an adaptive pool leaves more than a number a channel")
+    return graph.add("plane_means", a["self"])
+
+
+def _along_channels(tensor: Tensor) -> Tensor:
+    """The vector of channels that a constant is: [c], [1, c] or [1, c, 1, 1] and the like."""
+    sizes = [size for size in tensor.shape if size != 1]
+    _wants(len(sizes) <= 1, f"a constant of sizes {list(tensor.shape)} is not one of channels")
+    return tensor.reshape(-1)
+
+
+def _add(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(a["alpha"] == 1, "a sum has a factor")
+    x, y = a["self"], a["other"]
+    if isinstance(x, _Value) and isinstance(y, _Value):
+        return graph.add("add", x, y)
+    x, y = (x, y) if isinstance(x, _Value) else (y, x)
+    _wants(isinstance(y, Tensor), "a number is added")
+    return graph.add("affine", x, blobs=[None, _along_channels(y)])
+
+
+def _mul(graph: _Graph, a: dict[str, Any]) -> _Value:
+    x, y = a["self"], a["other"]
+    _wants(not (isinstance(x, _Value) and isinstance(y, _Value)), "two values are multiplied")
+    x, y = (x, y) if isinstance(x, _Value) else (y, x)
+    _wants(isinstance(y, Tensor), "a number is multiplied")
+    return graph.add("affine", x, blobs=[_along_channels(y), None])
+
+
+def _flatten(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(a["start_dim"] == 1 and a["end_dim"] == -1, "a flatten leaves more than features")
+    return graph.add("flatten", a["self"])
+
+
+def _reshape(graph: _Graph, a: dict[str, Any]) -> _Value:
+    sizes = a.get("size", a.get("shape"))
+    _wants(len(sizes) == 2 and sizes[0] in (graph.batch, -1), "a reshape leaves more than features")
+    return graph.add("flatten", a["self"])
+
+
+def _softmax(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(a["dim"] in (1, -1), "a softmax is not that of the features")
+    return graph.add("softmax", a["self"])
+
+
+def _untrained(_: _Graph, __: dict[str, Any]) -> _Value:
+    """A layer whose first batch is still to come takes its step size from it."""
+    raise _Refused(_UNTRAINED)
+
+
+def _same(name: str) -> Callable:
+    return lambda graph, a: a[name]
+
+
+_NODES: dict[str, Callable[[_Graph, dict[str, Any]], _Value]] = {
+    "bie.binary_linear": _coded_linear(1),
+    "bie.q4_linear": _coded_linear(4),
+    "bie.q8_linear": _coded_linear(8),
+    "bie.binary_conv2d": _coded_conv2d(1),
+    "bie.q4_conv2d": _coded_conv2d(4),
+    "bie.q8_conv2d": _coded_conv2d(8),
+    "bie.init_scale_": _untrained,
+    "aten.linear": _linear,
+    "aten.conv2d": _conv2d,
+    "aten.batch_norm": _batch_norm,
+    "aten.relu": lambda graph, a: _bent(graph, a["self"], _RELU, 0.0),
+    "aten.relu_": lambda graph, a: _bent(graph, a["self"], _RELU, 0.0),
+    "aten.leaky_relu": lambda graph, a: _bent(graph, a["self"], _PRELU, float(a["negative_slope"])),
+    "aten.prelu": _prelu,
+    "aten.max_pool2d": _max_pool2d,
+    "aten.mean": _mean,
+    "aten.adaptive_avg_pool2d": _adaptive_mean,
+    "aten.add": _add,
+    "aten.add_": _add,
+    "aten.mul": _mul,
+    "aten.flatten": _flatten,
+    "aten.view": _reshape,
+    "aten.reshape": _reshape,
+    "aten.softmax": _softmax,
+    "aten.dropout": _same("input"),
+    "aten.detach": _same("self"),
+    "aten.contiguous": _same("self"),
+    "aten.clone": _same("self"),
+}
+
+
+def _arguments(target: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """By name, those left out with their defaults."""
+    given = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | kwargs
+    return {a.name: given.get(a.name, a.default_value) for a in target._schema.arguments}
+
+
+def _constants(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """What the placeholders but the input are."""
+    signature, state = program.graph_signature, {**program.state_dict, **program.constants}
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names |= dict(getattr(signature, "inputs_to_lifted_tensor_constants", {}))
+    return {place: state[name] for place, name in names.items()}
+
+
+def _run(program: torch.export.ExportedProgram, graph: _Graph) -> list[_Value]:
+    known, values = _constants(program), {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = known.get(node.name, _Value(0))
+            continue
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+        if node.op == "output":
+            return list(args[0])
+        flat = torch.utils._pytree.tree_leaves((args, kwargs))
+        if not any(isinstance(value, _Value) for value in flat) or node.target is operator.getitem:
+            values[node] = node.target(*args, **kwargs)  # of constants alone
+            continue
+        name = str(node.target).rsplit(".", 1)[0]
+        try:
+            _wants(name in _NODES, "there is no such node in a net")
+            values[node] = _NODES[name](graph, _arguments(node.target, args, kwargs))
+        except _Refused as reason:
+            raise ValueError(f"bie.export: {node.name} ({name}): {reason}") from None
+    return []
+
+
+@torch.no_grad()
+def export(
+    module: nn.Module,
+    example: Tensor,
+    path: str | os.PathLike | None = None,
+    *,
+    class_names: Iterable[str] = (),
+) -> bytes:
+    """The net (``.net.bie``) that computes what the module does in evaluation, for ``bie run``, ``bie-runtime`` and
+    ``libbie_runtime.so``. The module's forward goes through :func:`torch.export.export` with the example, a batch of
+    float32 [batch, features] or [batch, channels, height, width]; the net takes batches of any size.
+
+    Our linear and convolution layers, ``nn.Linear``, ``nn.Conv2d``, BatchNorm, ReLU, LeakyReLU, PReLU, MaxPool2d of
+    squares, AdaptiveAvgPool2d(1), sums, Flatten, Softmax and Dropout have nodes; another one is a ValueError that names
+    it, and nothing is written. Integers are those of the module; where torch rounds a BatchNorm or a sum otherwise, a
+    code may differ by one step (docs/spec/nets.md).
+
+    >>> net = torch.nn.Sequential(bie.nn.Q4Linear(8, 4), torch.nn.ReLU())
+    >>> _ = net(torch.randn(16, 8))  # the first batch of a training
+    >>> bie.export(net.eval(), torch.randn(1, 8))[1:7]
+    b'BIENET'
+    """
+    if not isinstance(example, Tensor) or example.dtype != torch.float32 or example.dim() not in (2, 4):
+        raise ValueError(
+            "bie.export: the example is "
+            f"{list(example.shape)} of {example.dtype}, float32 [batch, features] or images are wanted"
+            if isinstance(example, Tensor)
+            else "bie.export: the example is no tensor"
+        )
+    if module.training:
+        raise ValueError("bie.export: the module is in training, call eval() first")
+    graph = _Graph(example)
+    program = torch.export.export(module, (example,))
+    outputs = _run(program, graph)
+    if not outputs or not all(isinstance(value, _Value) for value in outputs):
+        raise ValueError("bie.export: an output of the module does not depend on its input")
+    sizes = [1] * (3 - len(graph.input_sizes)) + graph.input_sizes
+    metadata = {"classes": "\n".join(class_names), "image": ",".join(map(str, sizes)), "input": "raw"}
+    data = graph.bytes(outputs, metadata)
+    if path is not None:
+        Path(path).write_bytes(data)
+    return data

@@ -1,0 +1,119 @@
+"""bie.export: nets of modules that were made in Python, run by the runtime."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture(scope="session")
+def bie_package(library, build):
+    if not (build / "src/ops").exists():
+        pytest.skip("this build has no operators")
+    os.environ["BIE_OPS_LIBRARY"] = library
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+    import bie
+
+    return bie
+
+
+class Residual(nn.Module):
+    def __init__(self, conv, channels):
+        super().__init__()
+        self.conv, self.norm, self.act = conv, nn.BatchNorm2d(channels), nn.ReLU()
+
+    def forward(self, x):
+        return self.act(self.norm(self.conv(x)) + x)
+
+
+def model_of(bie, bits: int) -> nn.Sequential:
+    layers = {
+        1: (bie.nn.BinaryLinear, bie.nn.BinaryConv2d),
+        4: (bie.nn.Q4Linear, bie.nn.Q4Conv2d),
+        8: (bie.nn.Q8Linear, bie.nn.Q8Conv2d),
+    }
+    linear, conv = layers[bits]
+    return nn.Sequential(
+        nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        conv(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.PReLU(), nn.MaxPool2d(2),
+        Residual(conv(8, 8, 3, padding=1), 8),
+        conv(8, 16, 3, stride=2), nn.BatchNorm2d(16),
+        conv(16, 12, 1), nn.LeakyReLU(0.1), nn.Flatten(), nn.Dropout(),
+        linear(12 * 16, 20), nn.BatchNorm1d(20), nn.ReLU(), linear(20, 5), nn.Softmax(dim=1),
+    )  # fmt: skip
+
+
+@pytest.fixture(params=[1, 4, 8])
+def trained(bie_package, request):
+    torch.manual_seed(request.param)
+    model = model_of(bie_package, request.param)
+    for _ in range(4):
+        model(torch.randn(16, 2, 18, 18))
+    return model.eval()
+
+
+def test_a_net_gives_what_its_module_gives(bie_package, bie_runtime, trained, tmp_path):
+    x = torch.randn(64, 2, 18, 18)
+    data = bie_package.export(trained, x[:3], tmp_path / "net.bie", class_names="abcde")
+    assert (tmp_path / "net.bie").read_bytes() == data
+    net = bie_runtime.Net(tmp_path / "net.bie")
+    assert net.class_names == list("abcde")
+    with torch.no_grad():
+        wanted = trained(x).numpy()
+    # torch's BatchNorm and sums may move a value across the middle between two codes.
+    equal = np.isclose(net.run(x.numpy()), wanted, rtol=1e-5, atol=1e-6).all(axis=1)
+    assert equal.mean() >= 0.9
+
+
+def test_nothing_but_integers_is_equal_to_the_bit(bie_package, bie_runtime):
+    nn_ = bie_package.nn
+    for layers in ([nn_.Q8Linear(33, 17), nn_.Q4Linear(17, 9)], [nn_.BinaryLinear(70, 31), nn_.BinaryLinear(31, 4)]):
+        model = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+        x = torch.randn(50, layers[0].in_features)
+        model(x)
+        model.eval()
+        net = bie_runtime.Net(bie_package.export(model, x))
+        with torch.no_grad():
+            assert np.array_equal(net.run(x.numpy()), model(x).numpy())
+
+
+def test_the_passes_between_layers_are_few(bie_package, bie_runtime, trained):
+    lines = bie_runtime.Net(bie_package.export(trained, torch.randn(1, 2, 18, 18))).summary.splitlines()
+    assert len(lines) <= 14
+    if any("of 1 bits" in line for line in lines):
+        assert sum("threshold" in line for line in lines) >= 2
+
+
+@pytest.mark.parametrize(
+    ("make", "example", "says"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.randn(1, 4), "gelu"),
+        (lambda: nn.MaxPool2d(3, 2), torch.randn(1, 1, 8, 8), "squares that overlap"),
+        (lambda: nn.PReLU(3), torch.randn(1, 3, 4, 4), "one slope"),
+        (lambda: nn.Linear(4, 4).train(), torch.randn(1, 4), "eval"),
+        (lambda: nn.Linear(4, 4), torch.randn(4), "float32"),
+        (lambda: nn.Linear(4, 4), "x", "no tensor"),
+    ],
+)
+def test_what_has_no_node_is_named_and_nothing_written(bie_package, tmp_path, make, example, says):
+    module = make()
+    if "eval" not in says:
+        module.eval()
+    with pytest.raises(ValueError, match=f"bie.export: .*{says}"):
+        bie_package.export(module, example, tmp_path / "net.bie")
+    assert not (tmp_path / "net.bie").exists()
+
+
+def test_a_layer_without_a_step_size_is_refused(bie_package):
+    with pytest.raises(ValueError, match="not trained"):
+        bie_package.export(bie_package.nn.Q8Linear(4, 4).eval(), torch.randn(1, 4))
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_lists_that_are_no_net_are_refused(bie_package, count):
+    with pytest.raises(ValueError, match="net_bytes"):
+        torch.ops.bie.net_bytes(["linear"], [0], [], [], [], [1, count, 0, 0], [4], [1], [], [])

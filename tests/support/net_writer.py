@@ -1,0 +1,107 @@
+"""Exported nets written by hand, from docs/spec/nets.md and not from our writer."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+NONE = 0xFFFFFFFF
+F32, S8, S32, BITS = range(4)
+LINEAR, CONV2D, FLOAT_LINEAR, FLOAT_CONV2D, TAIL, THRESHOLD, PLANE_MEANS, STRIDED_PLANES, SOFTMAX = range(1, 10)
+
+
+def crc32c(data: bytes) -> int:
+    rest = 0xFFFFFFFF
+    for byte in data:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
+    return rest ^ 0xFFFFFFFF
+
+
+def numbers(code: str, values) -> bytes:
+    values = list(values)
+    return struct.pack(f"<I{len(values)}{code}", len(values), *values)
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<I", len(value.encode())) + value.encode()
+
+
+@dataclass
+class Net:
+    values: list = field(default_factory=list)  # (element, sizes)
+    nodes: list = field(default_factory=list)  # (op, inputs, output, ints, floats, blobs)
+    blobs: list = field(default_factory=list)  # bytes
+    inputs: list = field(default_factory=list)
+    outputs: list = field(default_factory=list)
+    metadata: dict = field(default_factory=dict)
+
+    def value(self, element: int, *sizes: int) -> int:
+        self.values.append((element, sizes))
+        return len(self.values) - 1
+
+    def blob(self, data: bytes) -> int:
+        self.blobs.append(data)
+        return len(self.blobs) - 1
+
+    def floats(self, *values: float) -> int:
+        return self.blob(struct.pack(f"<{len(values)}f", *values))
+
+    def node(self, op, inputs, output, ints=(), floats=(), blobs=()) -> int:
+        self.nodes.append((op, inputs, output, ints, floats, blobs))
+        return output
+
+    def bytes(self) -> bytes:
+        graph = struct.pack("<I", len(self.metadata))
+        graph += b"".join(text(key) + text(value) for key, value in sorted(self.metadata.items()))
+        graph += struct.pack("<I", len(self.values))
+        graph += b"".join(struct.pack("<I", element) + numbers("q", sizes) for element, sizes in self.values)
+        data, table = b"", struct.pack("<I", len(self.blobs))
+        for blob in self.blobs:
+            table += struct.pack("<QQ", len(data), len(blob))
+            data += blob + bytes(-len(blob) % 64)
+        graph += table + struct.pack("<I", len(self.nodes))
+        for op, inputs, output, ints, floats, blobs in self.nodes:
+            graph += struct.pack("<I", op) + numbers("I", inputs) + struct.pack("<I", output)
+            graph += numbers("q", ints) + numbers("f", floats) + numbers("I", blobs)
+        graph += numbers("I", self.inputs) + numbers("I", self.outputs)
+        begin = 64 + len(graph) + -len(graph) % 64
+        rest = struct.pack("<QQQ", begin + len(data), len(graph), begin)
+        rest += bytes(64 - 16 - len(rest)) + graph + bytes(begin - 64 - len(graph)) + data
+        return b"\x93BIENET\n" + struct.pack("<II", 1, crc32c(rest)) + rest
+
+
+def float_net(rows: list[list[float]], bias: list[float], **metadata: str) -> Net:
+    """y = W x + b."""
+    net = Net(metadata=metadata)
+    x, y = net.value(F32, len(rows[0])), net.value(F32, len(rows))
+    weight, added = net.floats(*(value for row in rows for value in row)), net.floats(*bias)
+    net.node(FLOAT_LINEAR, [x], y, ints=[len(rows)], blobs=[weight, added])
+    net.inputs, net.outputs = [x], [y]
+    return net
+
+
+def coded_net(bits: int) -> Net:
+    """Images of 2 x 4 x 4, two convolutions of codes, what lies between them, a linear and the mean."""
+    net = Net(metadata={"bits": str(bits)})
+    depth = 2 * 9 if bits == 8 else (2 * 9 + 1) // 2 if bits == 4 else (2 * 9 + 7) // 8
+    weight = net.blob(bytes(range(2 * depth)))
+    pad = -1 if bits == 1 else 0
+    conv = [bits, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, pad]
+    x, first = net.value(F32, 2, 4, 4), net.value(S32 if bits == 1 else F32, 2, 4, 4)
+    codes, second = net.value(S8, 2, 2, 2), net.value(F32, 2, 2, 2)
+    net.node(CONV2D, [x], first, conv, [0.1, 0.01], [weight, net.floats(0.5, -0.5)])
+    if bits == 1:
+        blobs = [net.blob(struct.pack("<2i", 1, -3)), net.blob(b"\x00\x01")]
+        net.node(THRESHOLD, [first], codes, [2], [], blobs)
+    else:
+        net.node(TAIL, [first], codes, [2, 2, bits], [0.25, 0.1], [net.floats(1, 2), net.floats(0, 1), NONE])
+    net.node(CONV2D, [codes], second, conv, [0.1, 0.01], [weight, NONE])
+    means, y, shares = net.value(F32, 2), net.value(F32, 3), net.value(F32, 3)
+    net.node(PLANE_MEANS, [second], means)
+    row = (2 * bits + 7) // 8
+    net.node(LINEAR, [means], y, [bits, 3], [0.1, 0.01], [net.blob(bytes(range(3 * row))), NONE])
+    net.node(SOFTMAX, [y], shares)
+    net.inputs, net.outputs = [x], [shares]
+    return net
