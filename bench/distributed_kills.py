@@ -48,7 +48,10 @@ def ranks_of(run: subprocess.Popen) -> list[int]:
     """The processes that train."""
     found = []
     for child in children(run.pid):
-        command = Path(f"/proc/{child}/cmdline").read_text()
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_text()
+        except OSError:  # it ended meanwhile
+            continue
         if SCRIPT.name in command:
             found.append(child)
     return found
