@@ -539,3 +539,46 @@ def test_a_checkpoint_is_read_by_another_number_of_ranks(ranks, tmp_path):
     """To the bit: the loaded state is compared in the function."""
     ranks(save_and_go_on, str(tmp_path))
     load_and_go_on(0, 1, str(tmp_path), "whole")
+
+
+# Sharded floats.
+
+
+def train_sharded(rank, world):
+    """fully_shard for the floats, the reducer for the rest; and the same training with everything replicated."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(12, 24), bie.nn.BinaryLinear(24, 20), nn.Linear(20, 5))
+        bie.prepare(model)
+        return model
+
+    sharded, whole = make(), make()
+    mesh = init_device_mesh("cpu", (world,))
+    kept = {weight for weight in sharded.parameters() if weight.dim() == 0 or not weight.is_floating_point()}
+    reducer = IntegerReducer(sharded, floats=[weight for weight in kept if weight.requires_grad])
+    for layer in (sharded[1], sharded):
+        fully_shard(layer, mesh=mesh, ignored_params=kept)
+    reducers = [
+        reducer,
+        IntegerReducer(whole, floats=[weight for weight in whole.parameters() if weight.requires_grad]),
+    ]
+    optimizers = [DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99)) for model in (sharded, whole)]
+    for number in range(4):
+        for model, optimizer in zip((sharded, whole), optimizers, strict=True):
+            step(model, optimizer, number, rank)
+    for each in reducers:
+        each.check()
+    assert sharded[0].weight.to_local().size(0) == 24 // world and sharded[1].scale_a.dim() == 0
+    full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in sharded.state_dict().items()}
+    return full, whole.state_dict()
+
+
+def test_sharded_floats_beside_integers(ranks):
+    answers = ranks(train_sharded)
+    assert_same(answers)
+    sharded, whole = answers[0]
+    assert torch.equal(sharded["1.weight"], whole["1.weight"])
+    torch.testing.assert_close(sharded, whole)
