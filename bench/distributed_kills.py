@@ -29,7 +29,8 @@ def start(ranks: int, restarts: int, out: Path, options: list[str]) -> subproces
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     # At an address of its own: the default port may be another run's.
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--max-restarts={restarts}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    # Else torch 2.11 gives restarted ranks the addresses of those before them.
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     return subprocess.Popen(
         [*command, str(SCRIPT), "--out", str(out), *options],
         env=environment,
@@ -47,7 +48,10 @@ def ranks_of(run: subprocess.Popen) -> list[int]:
     """The processes that train."""
     found = []
     for child in children(run.pid):
-        command = Path(f"/proc/{child}/cmdline").read_text()
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_text()
+        except OSError:  # it ended meanwhile
+            continue
         if SCRIPT.name in command:
             found.append(child)
     return found
@@ -101,7 +105,7 @@ def main() -> None:
             said = run.communicate()[0]
             if run.returncode:
                 sys.exit(f"{said}\nthe training ended with {run.returncode}")
-            lost = sum("lost its group" in line for line in said.splitlines() if line.startswith("RuntimeError"))
+            lost = said.count("RuntimeError: bie.distributed: rank")
             print(
                 f"{name}: {done} kills, {time.monotonic() - begin:.0f} s; {lost} ranks said that they lost their group"
             )

@@ -120,9 +120,9 @@ def mlp(kind="binary", **options):
         layer = {"q8": bie.nn.Q8Linear, "q4": bie.nn.Q4Linear}[kind]
         inner = [layer(24, 20, **options), layer(20, 16, **options)]
     return nn.Sequential(
-        *(nn.Linear(12, 24), nn.BatchNorm1d(24), nn.PReLU()),
-        *(inner[0], nn.BatchNorm1d(20), nn.PReLU()),
-        *(inner[1], nn.BatchNorm1d(16), nn.PReLU()),
+        *(nn.Linear(12, 24), nn.BatchNorm1d(24, track_running_stats=False), nn.PReLU()),
+        *(inner[0], nn.BatchNorm1d(20, track_running_stats=False), nn.PReLU()),
+        *(inner[1], nn.BatchNorm1d(16, track_running_stats=False), nn.PReLU()),
         nn.Linear(16, 5),
     )
 
@@ -153,9 +153,6 @@ def train(rank, world, kind, options, when, steps=6):
     for number in range(steps):
         step(model, optimizer, number, rank)
     state = state_of(model, optimizer)
-    for name in list(state["model"]):
-        if "running" in name or "num_batches" in name:
-            del state["model"][name]  # BatchNorm's own are the rank's
     moved = [not torch.equal(before[name], state["model"][name]) for name in ("3.weight", "6.weight")]
     return state, moved, state["model"]["3.weight"].dtype
 
@@ -266,12 +263,11 @@ def test_unused_shared_and_frozen_layers(ranks):
 
 def accumulate(rank, world, wide):
     torch.manual_seed(0)
-    model = DistributedDataParallel(mlp())
+    # Without batch statistics the sum of micro-batches is the batch.
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(12, 24), bie.nn.BinaryLinear(24, 20), nn.Linear(20, 5)))
+    layer = model.module[1]
     if wide:
         wide_gradients(model)
-    layer = model.module[3]
-    for module in model.modules():  # no batch statistics: the sum of micro-batches is the batch
-        module.train(not isinstance(module, nn.BatchNorm1d))
     x, y = batch(0, rank)
     model(x).sum().backward()  # the first batch, whose step sizes become the group's
     model.zero_grad()
@@ -346,9 +342,6 @@ def uneven(rank, world):
     state = state_of(model, optimizer)
     step(model, optimizer, 9, rank)
     reducer_of(model).check()
-    state["model"] = {
-        name: value for name, value in state["model"].items() if "num_batches" not in name and "running" not in name
-    }
     return state, {name: w.detach().clone() for name, w in model.module.named_parameters()}
 
 
@@ -484,3 +477,108 @@ def copies(rank, world):
 
 def test_copies_are_in_no_group(ranks):
     ranks(copies)
+
+
+# Checkpoints.
+
+
+def save_and_go_on(rank, world, folder):
+    """Trains 3 steps, saves twice, trains 2 more; what was saved and what came of it."""
+    import torch.distributed.checkpoint as checkpoint
+
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(mlp())
+    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99), seed=3)
+    for number in range(3):
+        step(model, optimizer, number, rank)
+    state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+    checkpoint.save(state, checkpoint_id=f"{folder}/shards")
+    if rank == 0:
+        torch.save(state, f"{folder}/whole.pt")
+    for number in range(3, 5):
+        step(model, optimizer, number, rank)
+    return state_of(model, optimizer)
+
+
+def load_and_go_on(rank, world, folder, kind):
+    import torch.distributed.checkpoint as checkpoint
+
+    torch.manual_seed(100 + rank)
+    model = mlp()
+    bie.prepare(model)
+    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99))
+    saved = torch.load(f"{folder}/whole.pt", weights_only=True)
+    if kind == "shards":
+        state = copy.deepcopy(saved)
+        for part in state["model"], *state["optimizer"]["state"].values():
+            for value in part.values():
+                value.zero_()
+        state["optimizer"]["param_groups"] = saved["optimizer"]["param_groups"]
+        checkpoint.load(state, checkpoint_id=f"{folder}/shards")
+        assert differences(state, saved) == []
+        saved = state
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    assert differences(state_of(model, optimizer), saved) == []
+    if world > 1:
+        model = DistributedDataParallel(model)
+    for number in range(3, 5):
+        step(model, optimizer, number, rank)
+    return state_of(model, optimizer)
+
+
+@pytest.mark.parametrize("kind", ["whole", "shards"])
+def test_a_checkpoint_goes_on_to_the_bit(ranks, tmp_path, kind):
+    went_on = ranks(save_and_go_on, str(tmp_path))
+    assert_same(ranks(load_and_go_on, str(tmp_path), kind))
+    loaded = ranks(load_and_go_on, str(tmp_path), kind)
+    assert differences(went_on[0], loaded[0]) == []
+
+
+def test_a_checkpoint_is_read_by_another_number_of_ranks(ranks, tmp_path):
+    """To the bit: the loaded state is compared in the function."""
+    ranks(save_and_go_on, str(tmp_path))
+    load_and_go_on(0, 1, str(tmp_path), "whole")
+
+
+# Sharded floats.
+
+
+def train_sharded(rank, world):
+    """fully_shard for the floats, the reducer for the rest; and the same training with everything replicated."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(12, 24), bie.nn.BinaryLinear(24, 20), nn.Linear(20, 5))
+        bie.prepare(model)
+        return model
+
+    sharded, whole = make(), make()
+    mesh = init_device_mesh("cpu", (world,))
+    kept = {weight for weight in sharded.parameters() if weight.dim() == 0 or not weight.is_floating_point()}
+    reducer = IntegerReducer(sharded, floats=[weight for weight in kept if weight.requires_grad])
+    for layer in (sharded[1], sharded):
+        fully_shard(layer, mesh=mesh, ignored_params=kept)
+    reducers = [
+        reducer,
+        IntegerReducer(whole, floats=[weight for weight in whole.parameters() if weight.requires_grad]),
+    ]
+    optimizers = [DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99)) for model in (sharded, whole)]
+    for number in range(4):
+        for model, optimizer in zip((sharded, whole), optimizers, strict=True):
+            step(model, optimizer, number, rank)
+    for each in reducers:
+        each.check()
+    assert sharded[0].weight.to_local().size(0) == 24 // world and sharded[1].scale_a.dim() == 0
+    full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in sharded.state_dict().items()}
+    return full, whole.state_dict()
+
+
+def test_sharded_floats_beside_integers(ranks):
+    answers = ranks(train_sharded)
+    assert_same(answers)
+    sharded, whole = answers[0]
+    assert torch.equal(sharded["1.weight"], whole["1.weight"])
+    torch.testing.assert_close(sharded, whole)

@@ -11,11 +11,13 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 
-def _serve(rank, world, store, connection, path):
+def _serve(rank, world, store, connection, path, backend):
     sys.path[:0] = path
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
-        "gloo",
+        backend,
         store=torch.distributed.FileStore(store, world),
         rank=rank,
         world_size=world,
@@ -33,14 +35,14 @@ def _serve(rank, world, store, connection, path):
 class Ranks:
     """``ranks(function, ...)`` calls ``function(rank, world, ...)`` on every rank and returns what they return."""
 
-    def __init__(self, world):
+    def __init__(self, world, backend="gloo"):
         self.folder = tempfile.TemporaryDirectory()
         context = multiprocessing.get_context("spawn")
         self.connections, self.processes = [], []
         path = [str(Path(__file__).parent)]
         for rank in range(world):
             ours, theirs = context.Pipe()
-            arguments = (rank, world, f"{self.folder.name}/store", theirs, path)
+            arguments = (rank, world, f"{self.folder.name}/store", theirs, path, backend)
             self.processes.append(context.Process(target=_serve, args=arguments, daemon=True))
             self.connections.append(ours)
             self.processes[-1].start()

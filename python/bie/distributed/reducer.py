@@ -44,6 +44,11 @@ class _Weakly:
         if method is not None:
             method(*args)
 
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group of the reductions, of the ranks of the one that was given."""
+        return self._groups[0]
+
     def __deepcopy__(self, memo: dict) -> _Weakly:
         return _Weakly(None)
 
@@ -115,7 +120,9 @@ class IntegerReducer:
         group = dist.group.WORLD if process_group is None else process_group
         # A communicator of its own: its collectives and the wrapper's may interleave differently on each rank.
         ranks = dist.get_process_group_ranks(group)
-        self.group = dist.new_group(ranks, backend=dist.get_backend(group), use_local_synchronization=True)
+        self._groups = [dist.new_group(ranks, backend=dist.get_backend(group), use_local_synchronization=True)]
+        # A group that goes with the interpreter takes the process along: its threads hold tensors of Python's.
+        weakref.finalize(self, self._groups.clear)
         self.ranks, self.world = ranks, len(ranks)
         self.bucket_elements, self.check_every = bucket_elements, check_every
         self._model = weakref.ref(model)
@@ -149,6 +156,11 @@ class IntegerReducer:
         self._layers = list(step_size_layers(model))
         for layer in self._layers:
             layer._membership = membership
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group of the reductions, of the ranks of the one that was given."""
+        return self._groups[0]
 
     def __deepcopy__(self, memo: dict) -> None:
         """A copy of a model is in no group."""

@@ -99,21 +99,25 @@ def _many(steps: list[Step]) -> dict[str, Any]:
     return steps[0].shared() | {"steps": [s.number for s in steps], "streams": [s.stream for s in steps]}
 
 
+def _local(tensor: Tensor | None) -> Tensor | None:
+    """This rank's shard of a DTensor, as fully_shard makes them; the steps of floats go element by element."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def _tensors(params: list[Tensor], steps: list[Step]) -> tuple[list[Any], ...]:
     """The lists that every operator on many parameters begins with."""
     return (
-        [param.detach() for param in params],
-        [step.grad for step in steps],
-        [step.exp_avg_l for step in steps],
-        [step.exp_avg_s for step in steps],
+        [_local(param.detach()) for param in params],
+        [_local(step.grad) for step in steps],
+        [_local(step.exp_avg_l) for step in steps],
+        [_local(step.exp_avg_s) for step in steps],
     )
 
 
 def _step_floats(param: Tensor, step: Step) -> None:
     numbers = _one(step) | step.adam()
     if step.projector is None:
-        ops.diode_mix_float_(param.detach(), step.grad, step.exp_avg_l, step.exp_avg_s, **numbers)
-        torch.autograd.graph.increment_version(param)
+        _step_all_floats([param], [step])
         return
     # Adam's step in the projector's space, projected back.
     update = torch.zeros_like(step.grad, dtype=torch.float32)

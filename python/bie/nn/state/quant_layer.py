@@ -80,7 +80,8 @@ class QuantLayer(StepSizeOptions, LayerState):
       ``channel_scale[o] * scale_w * code`` (8- and 4-bit layers). ``set_weight_data`` chooses it.
     * ``compat="bie-0.2.6"``: BITorch Engine's values where these differ on purpose (docs/migration.md).
 
-    Training runs outside ``torch.compile`` graphs; FSDP, ``DataParallel`` and ``torch.func`` transforms are refused.
+    Training runs outside ``torch.compile`` graphs; ``DataParallel``, ``FullyShardedDataParallel`` and ``torch.func``
+    transforms are refused. In several processes: docs/distributed.md.
     """
 
     _feature_axis: ClassVar[int] = -1
