@@ -31,11 +31,13 @@ if(TARGET bie_ops)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/TorchWheel.cmake DESTINATION ${bie_package_dir})
 endif()
-if(TARGET bie AND BIE_RUNTIME_ONLY)
+if(TARGET bie)
   install(TARGETS bie)
-elseif(TARGET bie)
-  set_target_properties(bie PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${BIE_TORCH_DIR}/lib")
-  install(TARGETS bie)
+endif()
+if(TARGET bie_torch_program)
+  set_target_properties(bie_torch_program PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${BIE_TORCH_DIR}/lib")
+  install(TARGETS bie_torch_program DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/bie)
 endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/bieConfig.cmake.in ${PROJECT_BINARY_DIR}/bieConfig.cmake

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 
+from suites.aarch64 import suite_aarch64
 from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, suite_runtime, suite_tsan
 from suites.cpus import suite_avx2, suite_cpus
 from suites.fuzz import suite_fuzz
@@ -38,9 +39,10 @@ SUITES = {
     "tidy": suite_tidy,
     "cuda": suite_cuda,
     "cpus": suite_cpus,
+    "aarch64": suite_aarch64,
 }
-# Suites that run where they are asked for: they take a quarter of an hour and an hour.
-ON_REQUEST = {"tsan", "cpus"}
+# Suites that run where they are asked for: they take a quarter of an hour and an hour, or want a cross compiler.
+ON_REQUEST = {"tsan", "cpus", "aarch64"}
 
 
 def main() -> int:

@@ -1,4 +1,5 @@
-// Entry of the `bie` command of an installation without torch: what it can do with exported nets.
+// Entry of the `bie` command: what it can do with exported nets, without torch. Anything else is handed to the half
+// that has torch, where it is installed.
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "bie/formats/error.h"
 #include "cli/commands/commands.h"
+#include "cli/net_main/other_half.h"
 #include "cli/nets/net_files.h"
 #include "cli/support/build_info.h"
 #include "cli/support/cpu_facts.h"
@@ -151,6 +153,7 @@ int main(int argc, char** argv) {
   Global global;
   global.words.assign(argv + 1, argv + argc);
   try {
+    if (!is_for_nets(global.words)) become_other_half(argv);
     return run(app, global, argc, argv);
   } catch (const bie::formats::Error& error) {
     return report(global, bad_data, error.what(), app);

@@ -27,16 +27,18 @@ void add_arm(const CpuFeatures& f, IsaSet* isas) {
   if (f.i8mm) isas->add(Isa::i8mm);
 }
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 /// Whether the system saves the tiles of AMX. A program that uses them asks for leave first.
 bool system_knows_tiles() {
+#if defined(__linux__)
   constexpr long get_supported = 0x1021;  // ARCH_GET_XCOMP_SUPP
   constexpr std::uint64_t tiles = 3u << 17;
   std::uint64_t components = 0;
   return syscall(SYS_arch_prctl, get_supported, &components) == 0 && (components & tiles) == tiles;
-}
 #else
-bool system_knows_tiles() { return false; }
+  return false;
+#endif
+}
 #endif
 
 /// Asks, once in a process, for leave to use the tiles of AMX. A system may refuse it.

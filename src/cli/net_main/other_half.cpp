@@ -1,0 +1,57 @@
+#include "cli/net_main/other_half.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "cli/nets/net_files.h"
+
+namespace bie::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The words that name files, in their order.
+std::vector<std::string> files_among(const std::vector<std::string>& words) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const std::string& word : words)
+    if (fs::is_regular_file(word, ignored)) files.push_back(word);
+  return files;
+}
+
+}  // namespace
+
+bool is_for_nets(const std::vector<std::string>& words) {
+  constexpr std::string_view commands[] = {"run", "predict", "inspect", "bench"};
+  const auto command = std::find_first_of(words.begin(), words.end(), std::begin(commands), std::end(commands));
+  if (command == words.end()) return false;
+  // A word before it that is no option belongs to one, or is another command.
+  for (auto word = words.begin(); word != command; ++word)
+    if (word->substr(0, 1) != "-" && (word == words.begin() || *(word - 1) != "--threads")) return false;
+  if (*command == "run") return true;
+  const std::vector<std::string> rest(command + 1, words.end()), files = files_among(rest);
+  if (files.empty()) return false;
+  for (const char* option : {"--diff", "--data", "--profile", "--device"})
+    if (std::find(rest.begin(), rest.end(), option) != rest.end()) return false;
+  return *command == "bench" ? std::all_of(files.begin(), files.end(), is_net) : is_net(files.front());
+}
+
+void become_other_half(char** argv) {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (error) return;
+  for (const fs::path& path : {folder / "bie-torch", folder / "../libexec/bie/bie-torch"}) {
+    if (!fs::exists(path, error)) continue;
+    ::execv(path.c_str(), argv);
+    throw std::runtime_error(path.string() + " cannot be started: " + std::strerror(errno));
+  }
+}
+
+}  // namespace bie::cli
