@@ -18,6 +18,7 @@ ROOMS = {
     "bitorch": {"weights", "nn.state", "bitorch"},
     "": {"weights", "nn.state", "nn", "formats", "optim", ""},  # whole models: checkpoint, conversion
     "distributed": {"weights", "nn.state", "distributed"},
+    "train": {"weights", "nn.state", "nn", "", "optim", "distributed", "train"},
     "quantization": {"weights", "nn.state", "nn", "", "quantization"},
 }
 EVERYBODY = {"_library", "_operators", "_weak_sets", "errors"}

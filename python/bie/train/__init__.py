@@ -1,0 +1,1 @@
+"""``python -m bie.train``: trainings of known nets by several processes; docs/distributed.md#the-command."""
