@@ -49,7 +49,11 @@ def suite_tidy() -> None:
     if not database.exists():
         return
     listed = database.read_text()
-    files = [file for file in sources("src/kernels", "src/formats", "src/runtime", suffixes=(".cpp",)) if f'{file}"' in listed]
+    files = [
+        file
+        for file in sources("src/kernels", "src/formats", "src/runtime", suffixes=(".cpp",))
+        if f'{file}"' in listed
+    ]
     start = time.monotonic()
     stamps = BUILD / "tidy.json"
     passed = json.loads(stamps.read_text()) if stamps.exists() else {}
