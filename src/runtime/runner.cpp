@@ -17,12 +17,19 @@ char* sample(const void* first, std::int64_t index, const NetValue& value) {
   return const_cast<char*>(static_cast<const char*>(first)) + index * bytes_of(value);
 }
 
+/// As many samples as have room in the second-level caches of the threads: what one node writes the next one reads.
+std::int64_t samples_a_pass(const NetFile& file, std::int64_t most, int threads) {
+  constexpr std::int64_t cache_bytes = 1 << 20;
+  const std::int64_t bytes = std::max<std::int64_t>(1, plan_memory(file, 1).bytes);
+  return std::clamp<std::int64_t>(threads * cache_bytes / bytes, 1, most);
+}
+
 }  // namespace
 
 Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
     : net_(std::move(net)),
-      max_batch_(max_batch),
-      plan_(plan_memory(net_->file(), max_batch)),
+      pass_batch_(samples_a_pass(net_->file(), max_batch, threads)),
+      plan_(plan_memory(net_->file(), pass_batch_)),
       memory_(memory_of(plan_.bytes)),
       places_(net_->file().values.size()) {
   if (given == nullptr && threads > 1) pool_ = std::make_unique<kernels::ThreadPool>(threads);
@@ -33,8 +40,8 @@ Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threa
 
 RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
   const NetFile& file = net_->file();
-  for (std::int64_t first = 0; first < batch; first += max_batch_) {
-    const std::int64_t count = std::min(max_batch_, batch - first);
+  for (std::int64_t first = 0; first < batch; first += pass_batch_) {
+    const std::int64_t count = std::min(pass_batch_, batch - first);
     // A value that is an output twice is written to the last of its places and copied to the others.
     for (std::size_t i = 0; i < file.outputs.size(); ++i)
       places_[file.outputs[i]] = sample(outputs[i], first, file.values[file.outputs[i]]);

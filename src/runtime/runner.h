@@ -20,7 +20,7 @@ struct RunResult {
 
 class Runner {
  public:
-  /// @param max_batch  samples in one pass.
+  /// @param max_batch  samples in one pass at most.
   /// @param given      threads of the caller; null: the context has its own, `threads` of them.
   /// @throws formats::Error, std::bad_alloc, std::system_error
   Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given);
@@ -37,7 +37,7 @@ class Runner {
   void* at(std::uint32_t value) const { return places_[value]; }
 
   std::shared_ptr<const Net> net_;
-  std::int64_t max_batch_;
+  std::int64_t pass_batch_;
   MemoryPlan plan_;
   Memory memory_;
   std::vector<void*> places_;  ///< of each value in this pass

@@ -52,7 +52,7 @@ typedef void (*bie_parallel_for)(void* pool, int64_t count, int64_t grain, bie_b
 
 /** Fields of 0 take what is said of them. */
 typedef struct bie_options {
-  int64_t max_batch;             /**< samples in one pass; more run in several. 0: 1 */
+  int64_t max_batch;             /**< samples in one pass at most, fewer where caches are small. 0: 1 */
   int32_t threads;               /**< 0: 1. Results do not depend on it */
   bie_parallel_for parallel_for; /**< the caller's threads, `threads` of them; null: the context has its own */
   void* pool;                    /**< its first argument */

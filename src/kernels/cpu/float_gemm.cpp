@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "kernels/check.h"
 #include "kernels/cpu/panels.h"
@@ -52,31 +51,44 @@ Status gemm(const GemmShape& s, const float* x, const float* packed, const float
   return Status::ok;
 }
 
-/// The windows of 16 outputs side by side, [depth][16]: those of row `oy` from column `ox` on, `count` of them.
-void copy_windows(const Conv2dShape& s, const float* x, std::int64_t oy, std::int64_t ox, std::int64_t count,
-                  float* to) {
-  for (std::int64_t c = 0; c < s.group_in(); ++c)
-    for (std::int64_t i = 0; i < s.kernel_h; ++i) {
-      const std::int64_t iy = oy * s.stride_h - s.pad_h + i * s.dil_h;
-      const float* const line = x + (c * s.in_h + iy) * s.in_w;
-      for (std::int64_t j = 0; j < s.kernel_w; ++j, to += lanes) {
-        const std::int64_t ix = ox * s.stride_w - s.pad_w + j * s.dil_w;
-        // Of the `count` columns those from `low` to `high` - 1 lie in the image.
-        const bool inside = iy >= 0 && iy < s.in_h && count > 0;
-        const std::int64_t low = inside ? std::clamp<std::int64_t>((s.stride_w - 1 - ix) / s.stride_w, 0, count) : 0;
-        const std::int64_t high =
-            inside && ix < s.in_w ? std::clamp<std::int64_t>((s.in_w - 1 - ix) / s.stride_w + 1, low, count) : low;
-        for (std::int64_t p = 0; p < low; ++p) to[p] = 0;
-        if (s.stride_w == 1 && high - low == lanes)
-          std::memcpy(to, line + ix, lanes * sizeof(float));
-        else if (s.stride_w == 1 && high > low)
-          std::memcpy(to + low, line + ix + low, static_cast<std::size_t>(high - low) * sizeof(float));
-        else
-          for (std::int64_t p = low; p < high; ++p) to[p] = line[ix + p * s.stride_w];
-        for (std::int64_t p = high; p < lanes; ++p) to[p] = 0;
-      }
-    }
-}
+/// The images with their borders, and where the first term of each k of a window lies.
+struct Padded {
+  std::int64_t height, width;
+  std::int64_t* offsets = nullptr;  ///< [depth]
+  float* images = nullptr;          ///< [batch, in_c, height, width], and lanes more that may be read
+
+  explicit Padded(const Conv2dShape& s) : height(s.in_h + 2 * s.pad_h), width(s.in_w + 2 * s.pad_w) {}
+
+  /// False where there is no memory.
+  bool take(const Conv2dShape& s) {
+    const std::int64_t depth = s.depth(), planes = s.batch * s.in_c;
+    constexpr double most_bytes = 1e15;
+    if (static_cast<double>(planes) * static_cast<double>(height) * static_cast<double>(width) > most_bytes)
+      return false;
+    const std::int64_t offset_bytes = (depth * static_cast<std::int64_t>(sizeof(std::int64_t)) + 63) / 64 * 64;
+    const std::int64_t floats = planes * height * width + lanes;
+    auto* const memory = static_cast<char*>(
+        cpu::workspace(static_cast<std::size_t>(offset_bytes + floats * static_cast<std::int64_t>(sizeof(float)))));
+    if (memory == nullptr) return false;
+    offsets = reinterpret_cast<std::int64_t*>(memory);
+    images = reinterpret_cast<float*>(memory + offset_bytes);
+    std::int64_t* at = offsets;
+    for (std::int64_t c = 0; c < s.group_in(); ++c)
+      for (std::int64_t i = 0; i < s.kernel_h; ++i)
+        for (std::int64_t j = 0; j < s.kernel_w; ++j) *at++ = (c * height + i * s.dil_h) * width + j * s.dil_w;
+    std::fill(images + floats - lanes, images + floats, 0.0f);
+    return true;
+  }
+
+  void copy(const Conv2dShape& s, const float* x, std::int64_t plane) const {
+    float* to = images + plane * height * width;
+    const float* from = x + plane * s.in_h * s.in_w;
+    to = std::fill_n(to, s.pad_h * width + s.pad_w, 0.0f);
+    for (std::int64_t row = 0; row < s.in_h; ++row, from += s.in_w)
+      to = std::fill_n(std::copy(from, from + s.in_w, to), row + 1 < s.in_h ? 2 * s.pad_w : s.pad_w, 0.0f);
+    std::fill_n(to, s.pad_h * width, 0.0f);
+  }
+};
 
 template <const cpu::FloatGemmPasses& passes>
 Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float* bias, float* y,
@@ -86,27 +98,42 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
   Conv2dShape shape = s;
   shape.pad_code = 0;
   const Status checked = check_conv2d(shape, in, out, Dtype::s8, INT64_MAX);
-  const std::int64_t out_h = s.out_h(), out_w = s.out_w(), depth = s.depth();
+  const std::int64_t out_h = s.out_h(), out_w = s.out_w(), depth = s.depth(), tile_rows = passes.most;
   if (checked != Status::ok || s.batch * s.out_c * out_h * out_w == 0) return checked;
-  const std::int64_t tile_rows = passes.most;
+  Padded padded(s);
+  if (!padded.take(s)) return Status::out_of_memory;
+  parallel_for(parallel, s.batch * s.in_c, 1 + work_a_task / (padded.height * padded.width + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t plane = begin; plane < end; ++plane) padded.copy(s, x, plane);
+               });
   const std::int64_t pieces = panels_of(out_w), items = s.batch * s.groups * out_h * pieces;
   const std::int64_t work = std::max<std::int64_t>(1, depth * s.group_out() * lanes);
   std::atomic<bool> enough{true};
   parallel_for(
       parallel, items, std::max<std::int64_t>(1, work_a_task / work), [&](std::int64_t begin, std::int64_t end) {
+        // Outputs whose windows are not neighbours read copies of them.
+        const std::int64_t copied = s.stride_w == 1 ? 0 : depth * lanes;
         auto* const windows = static_cast<float*>(
-            cpu::workspace(static_cast<std::size_t>(std::max<std::int64_t>(1, depth) * lanes) * sizeof(float)));
+            cpu::workspace(static_cast<std::size_t>(copied + lanes) * sizeof(float), cpu::Buffer::tile));
         if (windows == nullptr) return enough.store(false, std::memory_order_relaxed);
         float tile[most_rows][lanes];
         for (std::int64_t item = begin; item < end; ++item) {
           const std::int64_t ox = item % pieces * lanes, oy = item / pieces % out_h;
           const std::int64_t group = item / pieces / out_h % s.groups, n = item / pieces / out_h / s.groups;
-          const std::int64_t count = std::min(lanes, out_w - ox);
-          copy_windows(s, x + (n * s.in_c + group * s.group_in()) * s.in_h * s.in_w, oy, ox, count, windows);
+          const std::int64_t count = std::min(lanes, out_w - ox), first_plane = n * s.in_c + group * s.group_in();
+          const float* const from =
+              padded.images + (first_plane * padded.height + oy * s.stride_h) * padded.width + ox * s.stride_w;
+          for (std::int64_t i = 0; i < copied; ++i) {
+            const std::int64_t p = i % lanes;
+            windows[i] = p < count ? from[padded.offsets[i / lanes] + p * s.stride_w] : 0.0f;
+          }
           for (std::int64_t o = 0; o < s.group_out(); o += tile_rows) {
             const int rows = static_cast<int>(std::min(tile_rows, s.group_out() - o));
             const std::int64_t first = group * s.group_out() + o;
-            passes.tile(w + first * depth, depth, rows, windows, depth, tile);
+            if (copied > 0)
+              passes.tile(w + first * depth, depth, rows, windows, depth, tile);
+            else
+              passes.scattered(w + first * depth, depth, rows, from, padded.offsets, depth, tile);
             for (int r = 0; r < rows; ++r) {
               float* const to = y + ((n * s.out_c + first + r) * out_h + oy) * out_w + ox;
               for (std::int64_t j = 0; j < count; ++j)

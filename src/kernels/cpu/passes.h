@@ -96,6 +96,9 @@ struct CodeTailPasses {
 struct FloatGemmPasses {
   int most;  ///< at most 12
   void (*tile)(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]);
+  /// The same of 16 neighbours for each k, which begin at from + offsets[k].
+  void (*scattered)(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
+                    std::int64_t k, float (*y)[16]);
 };
 
 /// What surrounds a tile of weight-only products.

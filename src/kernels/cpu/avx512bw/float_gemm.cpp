@@ -6,27 +6,47 @@
 namespace bie::kernels::cpu {
 namespace {
 
-template <int rows>
-void multiply(const float* a, std::int64_t lda, const float* panel, std::int64_t k, float (*y)[16]) {
+struct Panel {
+  const float* first;
+  const float* row(std::int64_t i) const { return first + i * 16; }
+};
+
+struct Scattered {
+  const float* from;
+  const std::int64_t* offsets;
+  const float* row(std::int64_t i) const { return from + offsets[i]; }
+};
+
+template <int rows, class Rows>
+void multiply(const float* a, std::int64_t lda, const Rows& b, std::int64_t k, float (*y)[16]) {
   __m512 acc[rows];
   for (int r = 0; r < rows; ++r) acc[r] = _mm512_setzero_ps();
   for (std::int64_t i = 0; i < k; ++i) {
-    const __m512 w = _mm512_loadu_ps(panel + i * 16);
+    const __m512 w = _mm512_loadu_ps(b.row(i));
     for (int r = 0; r < rows; ++r) acc[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[r * lda + i]), w, acc[r]);
   }
   for (int r = 0; r < rows; ++r) _mm512_storeu_ps(y[r], acc[r]);
 }
 
-using Multiply = void (*)(const float*, std::int64_t, const float*, std::int64_t, float (*)[16]);
-constexpr Multiply of_rows[] = {multiply<1>, multiply<2>, multiply<3>, multiply<4>,  multiply<5>,  multiply<6>,
-                                multiply<7>, multiply<8>, multiply<9>, multiply<10>, multiply<11>, multiply<12>};
+template <class Rows>
+struct OfRows {
+  using Multiply = void (*)(const float*, std::int64_t, const Rows&, std::int64_t, float (*)[16]);
+  static constexpr Multiply count[] = {multiply<1, Rows>, multiply<2, Rows>,  multiply<3, Rows>,  multiply<4, Rows>,
+                                       multiply<5, Rows>, multiply<6, Rows>,  multiply<7, Rows>,  multiply<8, Rows>,
+                                       multiply<9, Rows>, multiply<10, Rows>, multiply<11, Rows>, multiply<12, Rows>};
+};
 
 void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]) {
-  of_rows[rows - 1](a, lda, panel, k, y);
+  OfRows<Panel>::count[rows - 1](a, lda, {panel}, k, y);
+}
+
+void scattered(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
+               std::int64_t k, float (*y)[16]) {
+  OfRows<Scattered>::count[rows - 1](a, lda, {from, offsets}, k, y);
 }
 
 }  // namespace
 
-const FloatGemmPasses avx512bw::float_gemm_passes = {12, tile};
+const FloatGemmPasses avx512bw::float_gemm_passes = {12, tile, scattered};
 
 }  // namespace bie::kernels::cpu

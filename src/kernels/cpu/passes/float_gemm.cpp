@@ -3,12 +3,23 @@
 namespace bie::kernels::cpu {
 namespace {
 
+struct Panel {
+  const float* first;
+  const float* row(std::int64_t i) const { return first + i * 16; }
+};
+
+struct Scattered {
+  const float* from;
+  const std::int64_t* offsets;
+  const float* row(std::int64_t i) const { return from + offsets[i]; }
+};
+
 /// Lanes are outputs, so the order of each sum is that of k whatever the vectors are.
-template <int rows>
-void multiply(const float* a, std::int64_t lda, const float* panel, std::int64_t k, float (*y)[16]) {
+template <int rows, class Rows>
+void multiply(const float* a, std::int64_t lda, const Rows& b, std::int64_t k, float (*y)[16]) {
   float acc[rows][16] = {};
   for (std::int64_t i = 0; i < k; ++i) {
-    const float* const w = panel + i * 16;
+    const float* const w = b.row(i);
     for (int r = 0; r < rows; ++r) {
       const float x = a[r * lda + i];
       for (int j = 0; j < 16; ++j) acc[r][j] = __builtin_fmaf(x, w[j], acc[r][j]);
@@ -18,19 +29,29 @@ void multiply(const float* a, std::int64_t lda, const float* panel, std::int64_t
     for (int j = 0; j < 16; ++j) y[r][j] = acc[r][j];
 }
 
-void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]) {
+template <class Rows>
+void of_rows(const float* a, std::int64_t lda, int rows, const Rows& b, std::int64_t k, float (*y)[16]) {
   switch (rows) {
-    case 1: return multiply<1>(a, lda, panel, k, y);
-    case 2: return multiply<2>(a, lda, panel, k, y);
-    case 3: return multiply<3>(a, lda, panel, k, y);
-    case 4: return multiply<4>(a, lda, panel, k, y);
-    case 5: return multiply<5>(a, lda, panel, k, y);
-    default: return multiply<6>(a, lda, panel, k, y);
+    case 1: return multiply<1>(a, lda, b, k, y);
+    case 2: return multiply<2>(a, lda, b, k, y);
+    case 3: return multiply<3>(a, lda, b, k, y);
+    case 4: return multiply<4>(a, lda, b, k, y);
+    case 5: return multiply<5>(a, lda, b, k, y);
+    default: return multiply<6>(a, lda, b, k, y);
   }
+}
+
+void tile(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]) {
+  of_rows(a, lda, rows, Panel{panel}, k, y);
+}
+
+void scattered(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
+               std::int64_t k, float (*y)[16]) {
+  of_rows(a, lda, rows, Scattered{from, offsets}, k, y);
 }
 
 }  // namespace
 
-const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile};
+const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile, scattered};
 
 }  // namespace bie::kernels::cpu
