@@ -15,6 +15,9 @@ if(BIE_WERROR)
 endif()
 if(BIE_SANITIZE)
   add_compile_options(-fsanitize=${BIE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)  # found in std::regex, once it is instrumented
+  endif()
   add_link_options(-fsanitize=${BIE_SANITIZE})
 endif()
 
