@@ -2,9 +2,9 @@
 
 Usage: rivals_nets.py --bie PROGRAM --nets FOLDER [--batches 1,32] [--core 0]
 
-FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...). The rivals run the same layers with weights
-of their own, BatchNorms folded: onnxruntime in float32 and int8 (QDQ, per channel, calibrated on random images), OpenVINO on
-the same two files. Wants numpy, onnx, onnxruntime and openvino, in an environment of their own; those that are missing are left out.
+FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...). The rivals run the same layers with
+weights of their own, BatchNorms folded: onnxruntime in float32 and int8 (QDQ, per channel, calibrated on random
+images), OpenVINO on the same two files. Wants numpy, onnx, onnxruntime and openvino, in an environment of their own.
 Prints a table in Markdown, microseconds an image, the median of five medians.
 """
 

@@ -39,8 +39,8 @@ def tidy_keys(files: list[Path], build_folder: Path) -> dict[Path, str]:
 
 
 def suite_tidy() -> None:
-    """clang-tidy on the kernels, the file readers, the runtime and the headers they include; counts as one test. A file that passed
-    and has not changed since, nor what it includes, is not read again."""
+    """clang-tidy on the kernels, the file readers, the runtime and the headers they include; counts as one test. A file
+    that passed and has not changed since, nor what it includes, is not read again."""
     if run("clang-tidy", "--version")[0] != 0:
         TALLY.skip("clang-tidy", "clang-tidy is not installed")
         return
