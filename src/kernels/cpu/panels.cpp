@@ -23,7 +23,7 @@ void read_codes(const std::uint8_t* row, Dtype code, std::int64_t channels, std:
   if (code == Dtype::bits) {
     read([row](std::int64_t i) { return (row[i / 8] >> (i % 8)) & 1; });
   } else if (code == Dtype::s8 && taps == 1) {
-    std::memcpy(codes, row, static_cast<std::size_t>(channels));
+    std::copy_n(reinterpret_cast<const std::int8_t*>(row), channels, codes);  // of none where row may be null
   } else if (code == Dtype::s8) {
     read([row](std::int64_t i) { return static_cast<std::int8_t>(row[i]); });
   } else if (taps == 1) {
