@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/record_function.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -134,6 +135,7 @@ at::Tensor Product::forward(const at::Tensor& x) {
 }
 
 at::Tensor Product::conv2d_in_order(const at::Tensor& x) {
+  RECORD_USER_SCOPE("float_conv2d");  // profiles see operators and scopes
   auto& conv = *std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(full_.ptr());
   kernels::Conv2dShape shape{x.size(0), x.size(1), x.size(2), x.size(3), layer_.out, layer_.kernel, layer_.kernel};
   shape.stride_h = shape.stride_w = layer_.stride;
@@ -150,6 +152,7 @@ at::Tensor Product::conv2d_in_order(const at::Tensor& x) {
 }
 
 at::Tensor Product::linear_in_order(const at::Tensor& x) {
+  RECORD_USER_SCOPE("float_linear");
   auto& linear = *std::dynamic_pointer_cast<torch::nn::LinearImpl>(full_.ptr());
   if (!is_dense(linear.weight) || !is_dense(linear.bias) || x.dim() != 2 || x.size(1) != layer_.in)
     return full_.forward(x);
