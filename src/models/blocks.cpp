@@ -129,9 +129,15 @@ std::shared_ptr<torch::nn::Module> Product::module() const {
 at::Tensor Product::forward(const at::Tensor& x) {
   if (probe_) probe_(layer_.name, x);
   if (low_) return low_->forward(x);
+  if (full_.ptr()->is_training()) forget();
   const bool plain = !at::GradMode::is_enabled() && x.is_cpu() && x.scalar_type() == at::kFloat && x.is_contiguous();
   if (!in_order_ || !plain || full_.ptr()->is_training()) return full_.forward(x);
   return layer_.is_conv() ? conv2d_in_order(x) : linear_in_order(x);
+}
+
+void Product::forget() {
+  const std::lock_guard lock(derived_);
+  panels_.reset();
 }
 
 at::Tensor Product::conv2d_in_order(const at::Tensor& x) {

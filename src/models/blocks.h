@@ -35,6 +35,8 @@ class Product {
   void set_probe(Probe probe) { probe_ = std::move(probe); }
 
  private:
+  /// In training: optimizers of torch's C++ write through data(), which counts no version.
+  void forget();
   at::Tensor conv2d_in_order(const at::Tensor& x);
   at::Tensor linear_in_order(const at::Tensor& x);
 

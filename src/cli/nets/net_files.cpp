@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -20,7 +21,10 @@ using formats::Array, formats::Element;
 
 constexpr const char* kind = "file";
 
+/// Of a regular file; of a pipe, which would be waited for, none.
 std::string first_bytes(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
   std::ifstream file(path, std::ios::binary);
   std::string bytes(8, '\0');
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
