@@ -1,5 +1,6 @@
 // Tails become thresholds and codes.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -254,7 +255,8 @@ class Folding {
     for (std::int64_t c = 0; c < count; ++c) {
       channels.push_back(bias[c * pixels]);
       for (std::int64_t p = 1; p < pixels; ++p)
-        if (std::memcmp(&bias[c * pixels], &bias[c * pixels + p], sizeof(float)) != 0) return {};
+        if (std::bit_cast<std::uint32_t>(bias[c * pixels]) != std::bit_cast<std::uint32_t>(bias[c * pixels + p]))
+          return {};
     }
     return formats::add_blob(net_, bytes_of_array(channels.data(), channels.size() * sizeof(float)));
   }

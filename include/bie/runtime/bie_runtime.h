@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+/* NOLINTBEGIN(modernize-use-using): a header of C */
 typedef enum bie_status {
   BIE_OK = 0,
   BIE_BAD_FILE = 1,     /**< the file cannot be read, is damaged or holds no net that this build runs */
@@ -57,6 +58,7 @@ typedef struct bie_options {
   bie_parallel_for parallel_for; /**< the caller's threads, `threads` of them; null: the context has its own */
   void* pool;                    /**< its first argument */
 } bie_options;
+/* NOLINTEND(modernize-use-using) */
 
 /** "0.1.0" */
 BIE_RUNTIME_API const char* bie_version(void);
