@@ -37,7 +37,7 @@ TORCH_FREE = {
 }
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
-ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512")]
+ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512", "amx")]
 # avx2's loop is a template of an unnamed namespace, of which these make copies of their own.
 BUILT_ON = {folder: ISA_FOLDERS[0] for folder in ISA_FOLDERS[1:3]}
 # Compiled once with flags and once without.

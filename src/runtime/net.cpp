@@ -5,10 +5,8 @@
 #include <stdexcept>
 
 #include "bie/formats/error.h"
-#include "bie/kernels/binary_conv2d.h"
-#include "bie/kernels/int4_conv2d.h"
-#include "bie/kernels/int8_conv2d.h"
 #include "bie/kernels/isa.h"
+#include "bie/kernels/registry.h"
 #include "runtime/graph.h"
 
 namespace bie::runtime {
@@ -25,18 +23,6 @@ kernels::IsaSet isas() {
 template <class Table, class Shape>
 const auto* best(const Table& table, const Shape& shape) {
   return &kernels::choose(table, shape, isas());
-}
-
-kernels::GemmTable gemm_table(std::int64_t bits) {
-  return bits == 1   ? kernels::b1xb1_gemm_table()
-         : bits == 4 ? kernels::s4xs4_gemm_table()
-                     : kernels::s8xs8_gemm_table();
-}
-
-kernels::Conv2dTable conv2d_table(std::int64_t bits) {
-  return bits == 1   ? kernels::b1xb1_conv2d_table()
-         : bits == 4 ? kernels::s4xs4_conv2d_table()
-                     : kernels::s8xs8_conv2d_table();
 }
 
 const char* element_name(formats::NetElement element) {
@@ -82,14 +68,14 @@ Step Net::step_of(const NetNode& node) {
   switch (op_of(node)) {
     case NetOp::linear: {
       const std::int64_t n = node.ints[1], k = elements_of(x);
-      step.gemm = best(gemm_table(node.ints[0]), kernels::GemmShape{1, n, k});
+      step.gemm = best(kernels::products_of(code_of(node.ints[0])).gemm, kernels::GemmShape{1, n, k});
       arrange(step, step.gemm->packed_bytes(n, k));
       step.gemm->prepack(weight, n, k, step.panels.get(), kernels::serial());
       break;
     }
     case NetOp::conv2d: {
       const kernels::Conv2dShape shape = conv_shape(node, x, 1);
-      step.conv2d = best(conv2d_table(node.ints[0]), shape);
+      step.conv2d = best(kernels::products_of(code_of(node.ints[0])).conv2d, shape);
       arrange(step, step.conv2d->packed_bytes(shape));
       step.conv2d->prepack(weight, shape, step.panels.get(), kernels::serial());
       break;

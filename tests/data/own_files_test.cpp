@@ -49,9 +49,11 @@ std::string as_bytes(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.contiguous().data_ptr()), tensor.nbytes()};
 }
 
-const std::int64_t grey[] = {1, 2, 3}, table[] = {1, 1, 3};
+const std::vector<std::int64_t> grey = {1, 2, 3}, table = {1, 1, 3};
 
-at::Tensor samples(const std::string& path, at::IntArrayRef image = grey) { return load_samples(path, {image}); }
+at::Tensor samples(const std::string& path, const std::vector<std::int64_t>& image = grey) {
+  return load_samples(path, {image});
+}
 
 TEST(Csv, NumbersAndLabels) {
   const Scratch scratch;

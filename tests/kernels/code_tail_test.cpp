@@ -47,7 +47,7 @@ const std::int64_t sizes[][4] = {{1, 1, 1, 1},   {37, 19, 1, 1}, {3, 17, 9, 11},
 TEST(CodeTail, EveryFormOfEveryShape) {
   ReplayableRng rng;
   for (const auto& size : sizes)
-    for (const std::int64_t pool : {1, 2, 3})
+    for (const std::int64_t pool : {1, 2, 3, 17})
       for (int form = 0; form < 8; ++form) {
         const CodeTailShape s{size[0], size[1], size[2], size[3], pool};
         if (s.height < pool || s.width < pool) continue;
@@ -141,12 +141,8 @@ TEST(CodeTail, WrongArguments) {
   std::vector<std::int8_t> y(8, 5);
   for_every_kernel(code_tail_table(), [&](const CodeTailKernel& kernel) {
     CodeTailCall call{x.data(), nullptr, nullptr, nullptr, 1, false, y.data(), Dtype::s8, nullptr, 1, -8, 7, false};
-    for (const CodeTailShape& s : {CodeTailShape{-1, 2, 2, 2, 1},
-                                   {1, -2, 2, 2, 1},
-                                   {1, 2, -2, 2, 1},
-                                   {1, 2, 2, -2, 1},
-                                   {1, 2, 2, 2, 0},
-                                   {1, 2, 2, 2, 17}})
+    for (const CodeTailShape& s :
+         {CodeTailShape{-1, 2, 2, 2, 1}, {1, -2, 2, 2, 1}, {1, 2, -2, 2, 1}, {1, 2, 2, -2, 1}, {1, 2, 2, 2, 0}})
       EXPECT_EQ(kernel.run(s, call, serial()), Status::bad_shape);
     for (const float step : {0.0f, -1.0f, infinity}) {
       call.step = step;

@@ -1,5 +1,6 @@
 """``python -m bie.train``, alone and under torchrun: it learns, goes on where it stopped, refuses in a sentence."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from bie.train.__main__ import Run, _options
+from bie.train.data import load
 
 NET = ["--bits", "1", "--hidden", "64", "--depth", "1", "--epochs", "6", "--seed", "2"]
 
@@ -60,8 +62,33 @@ def test_a_run_goes_on_to_the_bit(tmp_path):
         (["--data", "mnist:/nowhere"], "No such file"),
         (["--epochs", "0"], "a positive number is wanted"),
         (["--resume"], "--resume wants --run"),
+        (["--batch", "5000"], "--batch is 5000, there are 1437 images"),
     ],
 )
 def test_wrong_options_are_told_in_a_sentence(arguments, sentence):
     done = run(*arguments)
     assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def idx(kind, *shape, data):
+    return bytes([0, 0, kind, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + data
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train-images-idx3-ubyte", b""),
+        ("train-images-idx3-ubyte", b"\x89PNG"),
+        ("train-images-idx3-ubyte", idx(8, 1 << 31, 1 << 31, 1 << 31, data=b"")),
+        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(17))),
+        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(19))),
+        ("train-images-idx3-ubyte", idx(13, 2, 3, 3, data=bytes(72))),
+        ("train-images-idx3-ubyte.gz", b"no gzip"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(18)))[:-9]),
+        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(1 << 26)))),
+    ],
+)
+def test_other_files_are_no_images(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="is no IDX file of bytes"):
+        load(f"mnist:{tmp_path}")

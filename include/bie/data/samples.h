@@ -1,26 +1,16 @@
-// Files of images that a model is asked about.
+// Files of images that a model is asked about, as tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <string>
+
+#include "bie/formats/samples.h"
 
 namespace bie::data {
 
-struct SampleForm {
-  at::IntArrayRef image;             ///< channels, height, width of the model's images
-  bool unit_range = true;            ///< the model takes values in [0, 1]; any numbers if not
-  std::optional<double> white = {};  ///< values are divided by it; where not given, bytes by 255 and no others
-};
-
-/// Every image of a file, float32 [n, channels, height, width]. The first bytes tell what the file is:
-///   PNG   one image; grey or coloured as the model wants it
-///   IDX   (.gz too) [n, height, width], bytes
-///   NPY   [height, width], [channels, height, width], [n, ...] of either, or flat rows [n, channels * height * width]
-///   CSV   a row an image, its numbers in the order channel, row, column; a column of labels is left out
-/// @throws c10::ValueError, one sentence naming the file: also where its images are of another size, and where values
-/// are outside [0, 1] for a model that takes these.
-at::Tensor load_samples(const std::string& path, const SampleForm& form);
+/// What formats::load_samples reads, float32 [n, channels, height, width].
+/// @throws c10::ValueError, one sentence naming the file.
+at::Tensor load_samples(const std::string& path, const formats::SampleForm& form);
 
 }  // namespace bie::data

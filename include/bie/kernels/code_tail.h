@@ -15,7 +15,7 @@ namespace bie::kernels {
 /// [images, channels, height, width], NCHW; a matrix is images of one pixel.
 struct CodeTailShape {
   std::int64_t images, channels, height, width;
-  std::int64_t pool;  ///< 1 to 16: the largest of each pool x pool square is kept, the rest at the edges left out
+  std::int64_t pool;  ///< the largest of each pool x pool square is kept, the rest at the edges left out; 1: all
 };
 
 /// v = pool(act(x * scale + shift + add)), with act of block_tail.h; y is v, or the code of v + bias:
@@ -37,7 +37,7 @@ struct CodeTailKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const CodeTailShape&);
-  /// Status::bad_shape where a size is negative or the pool is none of those above, bad_scale for codes of a step that
+  /// Status::bad_shape where a size is negative or pool is below 1, bad_scale for codes of a step that
   /// is no positive number, not_finite where v + bias of a code is not; y then holds anything.
   Status (*run)(const CodeTailShape&, const CodeTailCall&, const Parallel&);
 };

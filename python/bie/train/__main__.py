@@ -89,6 +89,8 @@ class Run:
         if options.batch < self.world:
             raise ValueError(f"--batch is {options.batch}, at least one image for each of {self.world} ranks is wanted")
         self.train, self.test = (Split(*(t.to(device) for t in split)) for split in load(options.data))
+        if options.batch > len(self.train.labels):
+            raise ValueError(f"--batch is {options.batch}, there are {len(self.train.labels)} images")
         torch.manual_seed(options.seed)
         classes = int(self.train.labels.max()) + 1
         self.model = build(options, self.train.images.size(-1), classes).to(device)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import math
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+_MOST_BYTES = 1 << 30  # MNIST's images have 47 million
 
 
 class Split(NamedTuple):
@@ -18,15 +22,24 @@ class Split(NamedTuple):
 
 
 def _idx(folder: Path, name: str) -> Tensor:
-    """An IDX file of bytes, .gz or not; ``ValueError`` for another file."""
+    """An IDX file of bytes, .gz or not; ``ValueError`` for another file. Reads what the header says and no more."""
     path = folder / name if (folder / name).exists() else folder / f"{name}.gz"
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    rank = data[3] if len(data) > 3 else 0
-    shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(rank)]
-    values = torch.frombuffer(bytearray(data), dtype=torch.uint8)[4 + 4 * rank :]
-    if data[:3] != b"\0\0\x08" or values.numel() != torch.Size(shape).numel():
-        raise ValueError(f"{path} is no IDX file of bytes")
-    return values.view(shape)
+    refusal = ValueError(f"{path} is no IDX file of bytes")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            start = file.read(4)
+            if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 3:
+                raise refusal
+            shape = [int.from_bytes(file.read(4), "big") for _ in range(start[3])]
+            wanted = math.prod(shape)
+            if not 0 < wanted <= _MOST_BYTES:
+                raise refusal
+            data = file.read(wanted + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise refusal from None
+    if len(data) != wanted:
+        raise refusal
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(shape)
 
 
 def _digits() -> tuple[Split, Split]:
@@ -50,5 +63,7 @@ def load(name: str) -> tuple[Split, Split]:
     parts = []
     for part in ("train", "t10k"):
         images, labels = (_idx(Path(folder), f"{part}-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
+        if images.dim() != 3 or images.size(1) != images.size(2) or labels.shape != images.shape[:1]:
+            raise ValueError(f"--data {name}: {part} has images {list(images.shape)} and labels {list(labels.shape)}")
         parts.append(Split(images.float().unsqueeze(1) / 255, labels.long()))
     return parts[0], parts[1]

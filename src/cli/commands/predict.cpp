@@ -16,6 +16,7 @@
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
 #include "cli/nets/net_files.h"
+#include "cli/support/predictions.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
@@ -31,24 +32,13 @@ struct Arguments {
   std::optional<double> white;
 };
 
-struct Guess {
-  std::string name;
-  double probability;
-};
-
-struct Prediction {
-  std::string file;
-  std::int64_t index, count;   ///< of the file's images
-  std::vector<Guess> guesses;  ///< the likeliest first
-};
-
 std::string class_name(const models::ModelConfig& config, std::int64_t index) {
   return config.class_names.empty() ? std::to_string(index) : config.class_names[static_cast<std::size_t>(index)];
 }
 
 std::vector<Prediction> predictions(models::Classifier& model, const std::string& file, const Arguments& a) {
   const models::ModelConfig& c = model.config();
-  const at::Tensor images = data::load_samples(file, {c.image, !c.normalise, a.white});
+  const at::Tensor images = data::load_samples(file, {{c.image.begin(), c.image.end()}, !c.normalise, a.white});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
   use_threads_for(c, std::min(count, train::evaluation_batch));
   const auto [shares, classes] = at::topk(at::softmax(train::logits(model, images), 1), top);
@@ -62,20 +52,6 @@ std::vector<Prediction> predictions(models::Classifier& model, const std::string
   return found;
 }
 
-/// "digits.npy[3]: seven 97.31 %, one 1.20 %"; the number of the image where a file holds several.
-void print_text(const Prediction& p) {
-  std::string line = p.count == 1 ? p.file : format("%s[%lld]", p.file.c_str(), static_cast<long long>(p.index));
-  for (std::size_t i = 0; i < p.guesses.size(); ++i)
-    line += format("%s%s %.2f %%", i == 0 ? ": " : ", ", p.guesses[i].name.c_str(), 100 * p.guesses[i].probability);
-  std::printf("%s\n", printable(line).c_str());
-}
-
-Json json_of(const Prediction& p) {
-  Json guesses = Json::array();
-  for (const Guess& guess : p.guesses) guesses.push_back({{"class", guess.name}, {"probability", guess.probability}});
-  return {{"file", p.file}, {"index", p.index}, {"guesses", guesses}};
-}
-
 void predict(const Arguments& a, const Global& global) {
   if (is_net(a.model)) return predict_with_net(a.model, a.files, a.top, a.white, global);
   const c10::Device device = train::device_of(a.device);
@@ -84,13 +60,7 @@ void predict(const Arguments& a, const Global& global) {
   std::vector<Prediction> all;  // everything is read before anything is said
   for (const std::string& file : a.files)
     for (Prediction& prediction : predictions(*model, file, a)) all.push_back(std::move(prediction));
-  if (!global.json) {
-    for (const Prediction& prediction : all) print_text(prediction);
-    return;
-  }
-  Json list = Json::array();
-  for (const Prediction& prediction : all) list.push_back(json_of(prediction));
-  print_json("predict", {{"model", a.model}, {"predictions", list}});
+  print_predictions(a.model, all, global);
 }
 
 }  // namespace

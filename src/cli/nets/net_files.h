@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/samples.h"
 #include "bie/runtime/net.h"
 #include "cli/commands/commands.h"
 
@@ -27,16 +28,11 @@ struct NetInfo {
 /// @throws formats::Error, here and below.
 NetInfo load_net(const std::string& path);
 
-/// Samples of a net, [count, channels * height * width].
-struct Samples {
-  std::int64_t count = 0;
-  std::vector<float> values;
-};
-/// Every image of a PNG, IDX, NPY or CSV file, as data::load_samples reads them.
-Samples load_samples(const std::string& path, const NetInfo& net, std::optional<double> white);
+/// Every image of a file, as the net takes them.
+formats::Samples load_samples(const NetInfo& net, const std::string& path, std::optional<double> white);
 
 /// [count, outputs]. `threads` as Global has them, 0: one.
-std::vector<float> run_net(const NetInfo& net, const Samples& samples, int threads);
+std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads);
 
 /// In place of the commands of the same names, for an exported net.
 void predict_with_net(const std::string& model, const std::vector<std::string>& files, int top,

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/nets/net_files.h"
+#include "cli/support/predictions.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
 
@@ -22,25 +23,20 @@ struct Arguments {
 
 std::int64_t largest(const float* row, std::int64_t count) { return std::max_element(row, row + count) - row; }
 
-/// "digits.npy[3]"; the number of the image where a file holds several.
-std::string place(const std::string& file, std::int64_t index, std::int64_t count) {
-  return count == 1 ? file : format("%s[%lld]", file.c_str(), static_cast<long long>(index));
-}
-
 void run(const Arguments& a, const Global& global) {
   const NetInfo net = load_net(a.net);
   const std::int64_t outputs = net.net.output().elements;
   Json classes = Json::array(), logits = Json::array();
   std::string text;
   for (const std::string& file : a.files) {
-    const Samples samples = load_samples(file, net, a.white);
+    const formats::Samples samples = load_samples(net, file, a.white);
     const std::vector<float> values = run_net(net, samples, global.threads);
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
       const std::string name = net.class_name(largest(row, outputs));
       classes.push_back(name);
       Json numbers = Json::array();
-      std::string line = place(file, i, samples.count) + ": " + name + " ";
+      std::string line = place_of(file, i, samples.count) + ": " + name + " ";
       for (std::int64_t j = 0; j < outputs; ++j) {
         numbers.push_back(static_cast<double>(row[j]));
         if (j < 10) line += format("%s%.4g", j == 0 ? "(" : ", ", static_cast<double>(row[j]));
@@ -63,10 +59,9 @@ void predict_with_net(const std::string& model, const std::vector<std::string>& 
                       std::optional<double> white, const Global& global) {
   const NetInfo net = load_net(model);
   const std::int64_t outputs = net.net.output().elements, wanted = std::min<std::int64_t>(top, outputs);
-  Json predictions = Json::array();
-  std::string text;
+  std::vector<Prediction> predictions;  // everything is read before anything is said
   for (const std::string& file : files) {
-    const Samples samples = load_samples(file, net, white);
+    const formats::Samples samples = load_samples(net, file, white);
     const std::vector<float> values = run_net(net, samples, global.threads);
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
@@ -75,22 +70,16 @@ void predict_with_net(const std::string& model, const std::vector<std::string>& 
       std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
       double sum = 0;
       for (std::int64_t j = 0; j < outputs; ++j) sum += std::exp(static_cast<double>(row[j]) - row[order[0]]);
-      Json guesses = Json::array();
-      std::string line = place(file, i, samples.count);
+      Prediction prediction{file, i, samples.count, {}};
       for (std::int64_t j = 0; j < wanted; ++j) {
         const std::int64_t guess = order[static_cast<std::size_t>(j)];
-        const double share = std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum;
-        guesses.push_back({{"class", net.class_name(guess)}, {"probability", share}});
-        line += format("%s%s %.2f %%", j == 0 ? ": " : ", ", net.class_name(guess).c_str(), 100 * share);
+        prediction.guesses.push_back(
+            {net.class_name(guess), std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum});
       }
-      predictions.push_back({{"file", file}, {"index", i}, {"guesses", guesses}});
-      text += printable(line) + "\n";
+      predictions.push_back(std::move(prediction));
     }
   }
-  if (global.json)
-    print_json("predict", {{"model", model}, {"predictions", predictions}});
-  else
-    std::printf("%s", text.c_str());
+  print_predictions(model, predictions, global);
 }
 
 void add_run(CLI::App& app, const Global& global) {

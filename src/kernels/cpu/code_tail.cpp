@@ -1,16 +1,16 @@
 // The kernels of code_tail, best first, and their driver.
-#include "bie/kernels/code_tail.h"
+#include "kernels/cpu/code_tail.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 
-#include "kernels/cpu/passes.h"
+#include "kernels/cpu/panels.h"
 
 namespace bie::kernels {
 namespace {
 
-constexpr std::int64_t elements_a_task = 1 << 14, chunk = 512, largest_pool = 16;
+constexpr std::int64_t elements_a_task = 1 << 14, chunk = 512;
 
 std::int64_t grain(std::int64_t elements) {
   return std::max<std::int64_t>(1, elements_a_task / std::max<std::int64_t>(1, elements));
@@ -62,62 +62,71 @@ bool rows(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call
   return finite;
 }
 
-bool plane(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t i) {
+/// A plane. `lines` [3][width] is where a pool is taken.
+bool plane(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t i, float* lines) {
   const cpu::Bend act{call.slope, call.cuts};
   const Channel c = channel(call, i % s.channels);
   const std::int64_t size = s.height * s.width, out_h = s.height / s.pool, out_w = s.width / s.pool;
-  float larger[chunk], line[chunk], pooled[chunk];
   bool finite = true;
   if (s.pool == 1) {
+    float buffer[chunk];
     for (std::int64_t first = 0; first < size; first += chunk) {
       const std::int64_t count = std::min(chunk, size - first), at = i * size + first;
-      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + at : larger;
+      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + at : buffer;
       passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, count, v);
       if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, count, at) && finite;
     }
     return finite;
   }
-  const std::int64_t most = chunk / s.pool;
-  for (std::int64_t row = 0; row < out_h; ++row)
-    for (std::int64_t column = 0; column < out_w; column += most) {
-      const std::int64_t count = std::min(most, out_w - column);
-      for (std::int64_t j = 0; j < s.pool; ++j) {
-        const std::int64_t at = i * size + (row * s.pool + j) * s.width + column * s.pool;
-        passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, count * s.pool,
-                            j == 0 ? larger : line);
-        if (j > 0) passes.tail.keep_larger(line, count * s.pool, larger);
-      }
-      const std::int64_t to = (i * out_h + row) * out_w + column;
-      float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : pooled;
-      passes.tail.pool_line(larger, s.pool, count, v);
-      if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, count, to) && finite;
+  float *const larger = lines, *const line = lines + s.width, *const pooled = line + s.width;
+  const std::int64_t read = out_w * s.pool;
+  for (std::int64_t row = 0; row < out_h; ++row) {
+    for (std::int64_t j = 0; j < s.pool; ++j) {
+      const std::int64_t at = i * size + (row * s.pool + j) * s.width;
+      passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, read, j == 0 ? larger : line);
+      if (j > 0) passes.tail.keep_larger(line, read, larger);
     }
+    const std::int64_t to = (i * out_h + row) * out_w;
+    float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : pooled;
+    passes.tail.pool_line(larger, s.pool, out_w, v);
+    if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, out_w, to) && finite;
+  }
   return finite;
 }
 
 template <const cpu::BlockTailPasses& tail, const cpu::CodeTailPasses& codes>
 Status run(const CodeTailShape& s, const CodeTailCall& call, const Parallel& parallel) {
-  if (s.images < 0 || s.channels < 0 || s.height < 0 || s.width < 0) return Status::bad_shape;
-  if (s.pool < 1 || s.pool > largest_pool) return Status::bad_shape;
-  if (call.dtype != Dtype::f32 && call.dtype != Dtype::s8) return Status::bad_dtype;
-  if (call.dtype == Dtype::s8 && !call.signs && !(std::isfinite(call.step) && call.step > 0)) return Status::bad_scale;
-  const Passes passes{tail, codes};
-  std::atomic<bool> finite{true};
-  const bool one_pixel = s.height == 1 && s.width == 1 && s.pool == 1;
-  const std::int64_t count = one_pixel ? s.images : s.images * s.channels;
-  parallel_for(parallel, count, grain(one_pixel ? s.channels : s.height * s.width),
-               [&](std::int64_t begin, std::int64_t end) {
-                 bool all = true;
-                 if (one_pixel)
-                   all = rows(passes, s, call, begin, end);
-                 else
-                   for (std::int64_t i = begin; i < end; ++i) all = plane(passes, s, call, i) && all;
-                 if (!all) finite.store(false, std::memory_order_relaxed);
-               });
-  return finite.load() ? Status::ok : Status::not_finite;
+  return cpu::run_code_tail(tail, codes, s, call, parallel);
 }
 
 }  // namespace
+
+Status cpu::run_code_tail(const BlockTailPasses& tail, const CodeTailPasses& codes, const CodeTailShape& s,
+                          const CodeTailCall& call, const Parallel& parallel) {
+  if (s.images < 0 || s.channels < 0 || s.height < 0 || s.width < 0) return Status::bad_shape;
+  if (s.pool < 1) return Status::bad_shape;
+  if (call.dtype != Dtype::f32 && call.dtype != Dtype::s8) return Status::bad_dtype;
+  if (call.dtype == Dtype::s8 && !call.signs && !(std::isfinite(call.step) && call.step > 0)) return Status::bad_scale;
+  const Passes passes{tail, codes};
+  std::atomic<bool> finite{true}, enough{true};  // enough memory
+  const bool one_pixel = s.height == 1 && s.width == 1 && s.pool == 1;
+  const std::int64_t count = one_pixel ? s.images : s.images * s.channels;
+  parallel_for(
+      parallel, count, grain(one_pixel ? s.channels : s.height * s.width), [&](std::int64_t begin, std::int64_t end) {
+        bool all = true;
+        const std::int64_t lines = s.pool == 1 ? 0 : 3 * s.width;
+        auto* const memory =
+            static_cast<float*>(cpu::workspace(static_cast<std::size_t>(lines) * sizeof(float), cpu::Buffer::tile));
+        if (memory == nullptr && lines > 0) return enough.store(false, std::memory_order_relaxed);
+        if (one_pixel)
+          all = rows(passes, s, call, begin, end);
+        else
+          for (std::int64_t i = begin; i < end; ++i) all = plane(passes, s, call, i, memory) && all;
+        if (!all) finite.store(false, std::memory_order_relaxed);
+      });
+  if (!enough.load()) return Status::out_of_memory;
+  return finite.load() ? Status::ok : Status::not_finite;
+}
 
 void norm_numbers(std::int64_t channels, const float* mean, const float* var, const float* weight, const float* bias,
                   float eps, float* scale, float* shift) {

@@ -177,17 +177,6 @@ struct Lines {
         count((s.out_h() - 1) * width + out_w) {}
   /// Outputs of the windows before `window`.
   std::int64_t outputs(std::int64_t window) const { return window / width * out_w + std::min(window % width, out_w); }
-  /// Bit i: window + i has an output.
-  std::uint32_t kept(std::int64_t window) const {
-    if (width == out_w) return ~0u;
-    std::uint32_t bits = 0;
-    std::int64_t x = window % width;
-    for (int i = 0; i < 32; ++i) {
-      bits |= std::uint32_t{x < out_w} << i;
-      if (++x == width) x = 0;
-    }
-    return bits;
-  }
 };
 
 /// A tap of a pixel's window that lies outside the image.
@@ -200,7 +189,8 @@ struct Outside {
 struct Windows {
   std::vector<std::int64_t> tap_offsets;
   std::vector<const void*> rows;
-  std::vector<Outside> outside;  ///< by pixel, and only where signs have to be taken back
+  std::vector<Outside> outside;       ///< by pixel, and only where signs have to be taken back
+  std::uint32_t kept[tiles_a_block];  ///< bit r of a tile: its row r has an output
 
   /// Room for windows of another convolution, in the memory of those before it.
   void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
@@ -227,8 +217,11 @@ struct Windows {
     std::int64_t y = first / width, x = first % width;
     const char* window = codes + y * s.stride_h * image.row_bytes() + x * step;
     outside.clear();
+    std::fill(std::begin(kept), std::end(kept), 0u);
     for (std::int64_t p = 0; p < pixels; ++p) {
-      const void** row = rows.data() + p / mr * taps() * mr + p % mr;
+      const std::int64_t tile = p / mr, at = p % mr;
+      kept[tile] |= std::uint32_t{x < lines.out_w} << at;
+      const void** row = rows.data() + tile * taps() * mr + at;
       for (const std::int64_t offset : tap_offsets) {
         *row = window + offset;
         row += mr;
@@ -377,7 +370,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
                          direct ? reinterpret_cast<float*>(out) + stored * s.out_c : nullptr,
                          s.out_c,
                          y.scale};
-        args.kept = lines.kept(first + done);
+        args.kept = windows.kept[done / tile.mr];
         args.streamed = streamed;
         tile.run(args);
         for (line_left -= rows_here; line_left <= 0;) line_left += lines.width;

@@ -1,21 +1,11 @@
 // Products of floats: lanes are outputs, so each sum has the order of k.
 #include <immintrin.h>
 
+#include "kernels/cpu/float_gemm_rows.h"
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels::cpu {
 namespace {
-
-struct Panel {
-  const float* first;
-  const float* row(std::int64_t i) const { return first + i * 16; }
-};
-
-struct Scattered {
-  const float* from;
-  const std::int64_t* offsets;
-  const float* row(std::int64_t i) const { return from + offsets[i]; }
-};
 
 template <int rows, class Rows>
 void multiply(const float* a, std::int64_t lda, const Rows& b, std::int64_t k, float (*y)[16]) {

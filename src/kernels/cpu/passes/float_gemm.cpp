@@ -1,18 +1,8 @@
+#include "kernels/cpu/float_gemm_rows.h"
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels::cpu {
 namespace {
-
-struct Panel {
-  const float* first;
-  const float* row(std::int64_t i) const { return first + i * 16; }
-};
-
-struct Scattered {
-  const float* from;
-  const std::int64_t* offsets;
-  const float* row(std::int64_t i) const { return from + offsets[i]; }
-};
 
 /// Lanes are outputs, so the order of each sum is that of k whatever the vectors are.
 template <int rows, class Rows>

@@ -1,0 +1,119 @@
+#include "bie/formats/samples.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "bie/formats/array.h"
+#include "bie/formats/csv.h"
+#include "bie/formats/error.h"
+#include "bie/formats/idx.h"
+#include "bie/formats/npy.h"
+#include "bie/formats/png.h"
+#include "formats/half.h"
+#include "formats/regular_file.h"
+
+namespace bie::formats {
+namespace {
+
+constexpr const char* kind = "file";
+
+std::string first_bytes(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail_file(kind, path, "is a folder");
+  const int file = open_regular(kind, path);
+  std::array<char, 8> bytes{};
+  const ssize_t count = ::read(file, bytes.data(), bytes.size());
+  const int reason = errno;
+  ::close(file);
+  if (count < 0) fail_file(kind, path, "cannot be read: ", std::strerror(reason));
+  return {bytes.data(), static_cast<std::size_t>(count)};
+}
+
+/// Readers give dense arrays.
+template <class T, class Convert>
+std::vector<float> converted(const Array& array, const Convert& convert) {
+  const T* const data = array.data<T>();
+  std::vector<float> values(static_cast<std::size_t>(array.count()));
+  std::transform(data, data + array.count(), values.begin(), convert);
+  return values;
+}
+
+std::vector<float> floats_of(const Array& array) {
+  const auto cast = [](auto value) { return static_cast<float>(value); };
+  switch (array.element) {
+    case Element::boolean:
+    case Element::u8: return converted<std::uint8_t>(array, cast);
+    case Element::i8: return converted<std::int8_t>(array, cast);
+    case Element::i16: return converted<std::int16_t>(array, cast);
+    case Element::i32: return converted<std::int32_t>(array, cast);
+    case Element::i64: return converted<std::int64_t>(array, cast);
+    case Element::f16: return converted<std::uint16_t>(array, float_of_half);
+    case Element::f32: return converted<float>(array, cast);
+    case Element::f64: return converted<double>(array, cast);
+    case Element::bf16: break;  // of none of the files read here
+  }
+  return {};
+}
+
+/// The last axes are an image, or a flat one.
+void check_sizes(const std::string& path, const std::vector<std::int64_t>& sizes,
+                 const std::vector<std::int64_t>& image) {
+  const auto ends_in = [&](const std::vector<std::int64_t>& tail) {
+    return sizes.size() >= tail.size() && sizes.size() <= tail.size() + 1 &&
+           std::equal(tail.rbegin(), tail.rend(), sizes.rbegin());
+  };
+  const bool fits =
+      ends_in(image) || (image[0] == 1 && ends_in({image[1], image[2]})) || ends_in({image[0] * image[1] * image[2]});
+  if (!fits)
+    fail_file(kind, path, "holds values of sizes ", listed(sizes), ", the model takes images of ", listed(image));
+}
+
+/// The values of a file, and whether they are bytes.
+std::vector<float> raw_samples(const std::string& path, const std::vector<std::int64_t>& image, bool* bytes) {
+  const std::string start = first_bytes(path);
+  constexpr std::string_view png = "\x89PNG\r\n", npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
+  const auto from_array = [&](const Array& array) {
+    check_sizes(path, array.sizes, image);
+    *bytes = array.element == Element::u8;
+    return floats_of(array);
+  };
+  if (start.starts_with(png)) {
+    const PngFacts facts = png_facts(path);
+    if (facts.height != image[1] || facts.width != image[2] || (image[0] != 1 && image[0] != 3))
+      fail_file("PNG file", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", listed(image));
+    return from_array(load_png(path, image[0]));
+  }
+  if (start.starts_with(npy)) return from_array(load_npy(path));
+  if (start.starts_with(gzip) || start.starts_with(idx)) return from_array(load_idx(path));
+  return load_csv(path, CsvLabels::leftover, image[0] * image[1] * image[2]).numbers;
+}
+
+}  // namespace
+
+Samples load_samples(const std::string& path, const SampleForm& form) {
+  bool bytes = false;
+  Samples samples;
+  samples.values = raw_samples(path, form.image, &bytes);
+  samples.count = static_cast<std::int64_t>(samples.values.size()) / (form.image[0] * form.image[1] * form.image[2]);
+  if (samples.count == 0) fail_file(kind, path, "holds no images");
+  const auto by = static_cast<float>(form.white.value_or(255));
+  if (form.white || (bytes && form.unit_range))
+    for (float& value : samples.values) value /= by;
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::all_of(samples.values.begin(), samples.values.end(), is_finite))
+    fail_file(kind, path, "holds NaN or infinity");
+  const auto [least, most] = std::minmax_element(samples.values.begin(), samples.values.end());
+  if (form.unit_range && (*least < 0 || *most > 1))
+    fail_file(kind, path, "holds the value ", *least < 0 ? *least : *most,
+              ", the model takes 0 to 1; --white says what values are to be divided by");
+  return samples;
+}
+
+}  // namespace bie::formats
