@@ -112,7 +112,7 @@ std::string behind(const std::string& spec, const std::string& prefix) {
   return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
 }
 
-Dataset load(const std::string& spec) {
+Dataset load(const std::string& spec, const DataOptions& options) {
   if (spec == "digits") {
     return {digits_images(digits_train),
             digits_labels(digits_train),
@@ -123,7 +123,7 @@ Dataset load(const std::string& spec) {
   }
   if (const std::string dir = behind(spec, "mnist:"); !dir.empty()) return load_mnist(dir);
   if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) return load_cifar10(dir);
-  if (const std::string file = behind(spec, "csv:"); !file.empty()) return load_csv_dataset(file);
+  if (const std::string file = behind(spec, "csv:"); !file.empty()) return load_csv_dataset(file, options);
   if (const std::string dir = behind(spec, "images:"); !dir.empty()) return load_image_folder(dir);
   TORCH_CHECK_VALUE(false, "data set \"", spec,
                     "\" is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
@@ -152,8 +152,14 @@ bool reads_file(const std::string& spec, const std::string& path) {
   });
 }
 
-Dataset load_dataset(const std::string& spec) {
-  return with_value_errors([&] { return load(spec); });
+Dataset load_dataset(const std::string& spec, const DataOptions& options) {
+  const formats::TableOptions& table = options.table;
+  const bool for_tables = !table.label.empty() || !table.id.empty() || !table.drop.empty() || table.regression ||
+                          table.missing != formats::Missing::refuse || !options.test_file.empty() ||
+                          table.test_share != formats::TableOptions().test_share || options.csv.comment != 0;
+  TORCH_CHECK_VALUE(!for_tables || spec.starts_with("csv:"), "data set \"", spec,
+                    "\" is no table: labels, columns, missing values, tasks and shares of rows are for csv:FILE");
+  return with_value_errors([&] { return load(spec, options); });
 }
 
 }  // namespace bie::data

@@ -113,7 +113,7 @@ Dataset load_image_folder(const std::string& dir) {
   } else {
     const Files files = files_in(dir);
     const at::Tensor images = load_images(files.paths, common_facts(files.paths));
-    data = split_rows(images, at::tensor(files.labels), c10::str(kind, " ", dir));
+    data = split_rows(images, at::tensor(files.labels), 0.2, c10::str(kind, " ", dir));
     classes = files.classes;
   }
   data.classes = static_cast<std::int64_t>(classes.size());

@@ -2,14 +2,19 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <utility>
+#include <vector>
+
 #include "data/value_errors.h"
 
 namespace bie::data {
 
-at::Tensor load_samples(const std::string& path, const formats::SampleForm& form) {
+Samples load_samples(const std::string& path, const formats::SampleForm& form) {
   return with_value_errors([&] {
-    const formats::Samples samples = formats::load_samples(path, form);
-    return at::tensor(samples.values).view({samples.count, form.image[0], form.image[1], form.image[2]});
+    Samples samples{{}, formats::load_samples(path, form)};
+    const std::vector<float> values = std::exchange(samples.facts.values, {});
+    samples.images = at::tensor(values).view({samples.facts.count, form.image[0], form.image[1], form.image[2]});
+    return samples;
   });
 }
 

@@ -1,210 +1,198 @@
 #include "bie/formats/csv.h"
 
+#include <csv.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <optional>
-#include <string_view>
 
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
+#include "formats/crc32c.h"
+#include "formats/json_text.h"
 
 namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "CSV file";
-constexpr std::int64_t most_columns = 1 << 16;  // as many features as a model takes
+constexpr std::int64_t most_columns = (1 << 16) + 1;  // as many features as a model takes, and a label
 
-std::string_view trimmed(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
-  return text;
+std::string lower(std::string_view text) {
+  std::string found(text);
+  std::transform(found.begin(), found.end(), found.begin(), [](unsigned char c) { return std::tolower(c); });
+  return found;
 }
 
-/// The length of the quoted text that `text` starts with, quotes included; npos where it has no end, 0 without quotes.
-/// A quote within is written twice.
-std::size_t quoted_length(std::string_view text) {
-  if (!text.starts_with('"')) return 0;
-  for (std::size_t end = 1;; end += 2) {
-    end = text.find('"', end);
-    if (end == std::string_view::npos || end + 1 == text.size() || text[end + 1] != '"')
-      return end == std::string_view::npos ? end : end + 1;
-  }
-}
-
-std::string_view unquoted(std::string_view field) {
-  return field.size() >= 2 && quoted_length(field) == field.size() ? field.substr(1, field.size() - 2) : field;
-}
-
-/// The fields without the quotes around them; nothing where a quote has no end on its line.
-std::optional<std::vector<std::string_view>> fields_of(std::string_view line, char separator) {
-  std::vector<std::string_view> fields;
+std::string standard_input() {
+  std::string text;
+  char buffer[1 << 16];
   for (;;) {
-    const std::size_t start = std::min(line.find_first_not_of(' '), line.size());
-    const std::size_t quoted = quoted_length(line.substr(start));
-    if (quoted == std::string_view::npos) return {};
-    const std::size_t end = line.find(separator, start + quoted);
-    fields.push_back(unquoted(trimmed(line.substr(0, end))));
-    if (end == std::string_view::npos) return fields;
-    line.remove_prefix(end + 1);
+    const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_file(kind, "-", "standard input cannot be read: ", std::strerror(errno));
+    if (count == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
   }
 }
 
-std::optional<float> number(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const char* const end = text.data() + text.size();
-  double value = 0;
-  auto [rest, error] = std::from_chars(text.data(), end, value);
-  // What a double has no exponent for may be too small as well as too large.
-  long double wide = value;
-  if (error == std::errc::result_out_of_range) {
-    const auto again = std::from_chars(text.data(), end, wide);
-    rest = again.ptr;
-    error = again.ec;
+/// The line of the first byte of a text that is not UTF-8; 0 where there is none.
+std::int64_t bad_line(std::string_view text, char end) {
+  if (is_utf8(std::string(text))) return 0;
+  std::int64_t number = 1;
+  while (true) {
+    const std::size_t length = text.find(end);
+    if (length == std::string_view::npos || !is_utf8(std::string(text.substr(0, length)))) return number;
+    text.remove_prefix(length + 1);
+    ++number;
   }
-  const auto narrow = static_cast<float>(wide);
-  if (error != std::errc() || rest != end || !std::isfinite(narrow)) return {};
-  return narrow;
 }
 
-/// What stands in the place of a number that is not known.
-bool is_missing(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (lower.starts_with('-') || lower.starts_with('+')) lower.erase(0, 1);
-  constexpr std::string_view words[] = {"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
-  return std::find(std::begin(words), std::end(words), lower) != std::end(words);
+void check_text(const std::string& path, std::string_view text, char end) {
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    fail_file(kind, path, "is UTF-16; iconv -f UTF-16 -t UTF-8 makes a file of it that can be read");
+  if (text.find('\0') != std::string_view::npos) fail_file(kind, path, "holds a zero byte, it is no text");
+  if (const std::int64_t line = bad_line(text, end); line > 0)
+    fail_file(kind, path, "line ", line,
+              " is not UTF-8; iconv -f WINDOWS-1252 -t UTF-8 makes a file of it that can be read, if it is Latin text");
 }
 
-bool names_labels(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "label" || lower == "class" || lower == "target" || lower == "y";
-}
-
-/// A label as it is meant: within quotes a quote is written twice.
-std::string label_of(std::string_view field) {
-  std::string label(field);
-  for (std::size_t at = label.find("\"\""); at != std::string::npos; at = label.find("\"\"", at + 1))
-    label.erase(at, 1);
-  return label;
-}
-
-/// Walks the lines that are not blank and counts all of them. They end in LF or CRLF, in a file without LF in CR.
-class Lines {
- public:
-  explicit Lines(std::string_view text) : rest_(text), end_(text.find('\n') == std::string_view::npos ? '\r' : '\n') {}
-  bool next(std::string_view* line) {
-    while (!rest_.empty()) {
-      const std::size_t end = rest_.find(end_);
-      *line = rest_.substr(0, end);
-      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
-      ++number_;
-      if (!trimmed(*line).empty()) return true;
-    }
-    return false;
+/// The first separator outside of quotes in a line; a comma where there is none.
+char separator_in(std::string_view line) {
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == ',' || c == ';' || c == '\t')) return c;
   }
-  std::int64_t line_number() const { return number_; }
+  return ',';
+}
 
- private:
-  std::string_view rest_;
-  char end_;
-  std::int64_t number_ = 0;
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+/// What libcsv's callbacks fill in.
+struct Filler {
+  const std::string& path;
+  std::string& text;
+  std::vector<std::uint64_t>& ends;
+  std::vector<std::int64_t>& lines;
+  std::int64_t columns = 0;  // of the first row; 0 before its end
+  std::int64_t fields = 0;   // of this row
+  std::int64_t line = 0, row_line = 0;
+  std::optional<std::string> fault = {};  // libcsv is C: nothing is thrown through it
 };
 
-enum class FirstLine { row, header, either };
-
-/// Numbers as the names of columns: 0, 1, 2 or 2019, 2020.
-bool count_up(const std::vector<float>& numbers) {
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    if (numbers[i] != std::floor(numbers[i]) || (i > 0 && numbers[i] != numbers[i - 1] + 1)) return false;
-  return true;
+void take_field(void* field, std::size_t size, void* data) {
+  auto& f = *static_cast<Filler*>(data);
+  if (f.fault || ++f.fields > most_columns) return;
+  if (field != nullptr) f.text.append(static_cast<const char*>(field), size);
+  f.ends.push_back(f.text.size());
 }
 
-/// A header has names where rows have numbers. A row with a number that is missing is a row.
-FirstLine first_line(const std::vector<std::string_view>& fields, bool has_labels) {
-  std::vector<float> numbers;
-  bool word = false, label_name = false;
-  for (std::size_t i = 0; i < fields.size(); ++i) {
-    label_name = label_name || names_labels(fields[i]);
-    if (has_labels && i + 1 == fields.size()) continue;  // without a header this is the label, which may be anything
-    if (const std::optional<float> value = number(fields[i]))
-      numbers.push_back(*value);
-    else
-      word = word || !is_missing(fields[i]);
-  }
-  if (numbers.empty()) return word || label_name ? FirstLine::header : FirstLine::row;
-  if (!label_name) return FirstLine::row;
-  return count_up(numbers) ? FirstLine::header : FirstLine::either;
-}
-
-[[noreturn]] void fail_either(const std::string& path) {
-  fail_file(kind, path, "line 1 may be names or a row of numbers and its label: a line of names above it settles that");
+void take_row(int /*end*/, void* data) {
+  auto& f = *static_cast<Filler*>(data);
+  if (f.fault) return;
+  if (f.fields > most_columns)
+    f.fault = joined("has ", f.fields, " columns, at most ", most_columns - 1, " numbers a row are wanted");
+  else if (f.columns > 0 && f.fields != f.columns)
+    f.fault = joined("line ", f.row_line, " has ", f.fields, " columns, the first has ", f.columns);
+  f.columns = f.fields;
+  f.fields = 0;
+  f.lines.push_back(f.row_line);
 }
 
 }  // namespace
 
-CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t wanted) {
-  const MappedFile file(kind, path);
-  std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()));
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
-  if (text.find('\0') != std::string_view::npos) fail_file(kind, path, "holds a zero byte, it is no text");
-  Lines lines(text);
-  std::string_view line;
-  if (!lines.next(&line)) fail_file(kind, path, "is empty");
-  const std::string_view start = trimmed(line);
-  const std::size_t mark = start.find_first_of(",;\t", quoted_length(start));
-  const char separator = mark == std::string_view::npos ? ',' : start[mark];
-  const auto fields_in = [&](std::string_view row) {
-    const auto found = fields_of(row, separator);
-    if (!found) fail_file(kind, path, "line ", lines.line_number(), " has a quote that does not end on it");
-    return *found;
-  };
-  std::vector<std::string_view> fields = fields_in(line);
-  const std::size_t count = fields.size();
-  const auto all = static_cast<std::int64_t>(count);
+std::string_view CsvText::at(std::int64_t row, std::int64_t column) const {
+  const auto i = static_cast<std::size_t>(row * columns_ + column);
+  const std::uint64_t begin = i == 0 ? 0 : ends_[i - 1];
+  return std::string_view(text_).substr(begin, ends_[i] - begin);
+}
 
-  CsvTable table;
-  bool has_labels = labels == CsvLabels::wanted || all == wanted + 1;
-  table.columns = all - (has_labels ? 1 : 0);
-  if (table.columns < 1 || (wanted > 0 && table.columns != wanted))
-    fail_file(kind, path, "has ", all, " columns, ",
-              wanted > 0 ? joined(wanted, " are wanted, or one more with labels") : "numbers and a label are wanted");
-  if (table.columns > most_columns)
-    fail_file(kind, path, "has ", all, " columns, at most ", most_columns, " numbers a row are wanted");
-  std::size_t label = count - 1;
-  bool more = true;
-  const FirstLine first = first_line(fields, has_labels);
-  if (first == FirstLine::either) fail_either(path);
-  std::string_view name;  // of the column of labels
-  if (first == FirstLine::header) {
-    for (std::size_t i = count; i-- > 0;)
-      if (names_labels(fields[i])) label = i;
-    name = fields[label];
-    more = lines.next(&line);
+CsvText load_csv(const std::string& path, const CsvForm& form) {
+  std::optional<MappedFile> file;
+  std::string read;
+  std::string_view text;
+  if (path == "-") {
+    read = standard_input();
+    text = read;
+  } else {
+    file.emplace(kind, path);
+    text = {reinterpret_cast<const char*>(file->data()), static_cast<std::size_t>(file->size())};
   }
-  for (; more; more = lines.next(&line)) {
-    fields = fields_in(line);
-    if (fields.size() != count)
-      fail_file(kind, path, "line ", lines.line_number(), " has ", fields.size(), " columns, the first has ", count);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (has_labels && i == label) {
-        if (!name.empty() && fields[i] == name) fail_either(path);
-        if (labels == CsvLabels::wanted && fields[i].empty())
-          fail_file(kind, path, "line ", lines.line_number(), ", column ", i + 1, " is empty, a label is wanted");
-        table.labels.push_back(label_of(fields[i]));
-        continue;
-      }
-      const std::optional<float> value = number(fields[i]);
-      if (!value)
-        fail_file(kind, path, "line ", lines.line_number(), ", column ", i + 1, " is ", in_quotes(fields[i]),
-                  ", a number is wanted");
-      table.numbers.push_back(*value);
+  CsvText csv;
+  csv.path_ = path;
+  csv.checksum_ = crc32c(text);
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
+  const char end = text.find('\n') == std::string_view::npos ? '\r' : '\n';
+  check_text(path, text, end);
+
+  struct Parser {
+    csv_parser state{};
+    Parser() {
+      if (csv_init(&state, CSV_STRICT | CSV_STRICT_FINI) != 0) throw std::bad_alloc();
+    }
+    Parser(const Parser&) = delete;
+    Parser& operator=(const Parser&) = delete;
+    ~Parser() { csv_free(&state); }
+  } parser;
+  Filler filler{path, csv.text_, csv.ends_, csv.lines_};
+  bool any = false;
+  while (!text.empty() && !filler.fault) {
+    const std::size_t length = std::min(text.find(end), text.size() - 1) + 1;
+    const std::string_view line = text.substr(0, length);
+    text.remove_prefix(length);
+    ++filler.line;
+    const bool between = parser.state.pstate == 0;  // libcsv's ROW_NOT_BEGUN
+    if (between && (is_blank(line) || (form.comment != 0 && line.front() == form.comment))) continue;
+    if (between) filler.row_line = filler.line;
+    if (!any) csv_set_delim(&parser.state, static_cast<unsigned char>(separator_in(line)));
+    any = true;
+    if (csv_parse(&parser.state, line.data(), line.size(), take_field, take_row, &filler) != line.size()) {
+      if (csv_error(&parser.state) == CSV_ENOMEM) throw std::bad_alloc();
+      filler.fault = joined("line ", filler.line,
+                            " has a quote inside of a field, where it is written twice and the "
+                            "field stands in quotes");
     }
   }
-  if (table.numbers.empty()) fail_file(kind, path, "has a header and no rows");
-  return table;
+  if (!filler.fault && csv_fini(&parser.state, take_field, take_row, &filler) != 0)
+    filler.fault = joined("line ", filler.row_line, " has a quote that does not end");
+  if (filler.fault) fail_file(kind, path, *filler.fault);
+  if (csv.lines_.empty()) fail_file(kind, path, "is empty");
+  csv.columns_ = filler.columns;
+  return csv;
+}
+
+bool csv_number(std::string_view text, double* number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  double value = 0;
+  auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range && rest == end) {
+    // What a double has no exponent for may be too small as well as too large.
+    long double wide = 0;
+    error = std::from_chars(text.data(), end, wide).ec;
+    value = static_cast<double>(wide);
+  }
+  if (error != std::errc() || rest != end || !std::isfinite(static_cast<float>(value))) return false;
+  *number = value;
+  return true;
+}
+
+bool csv_is_missing(std::string_view text) {
+  std::string word = lower(text);
+  if (word.starts_with('-') || word.starts_with('+')) word.erase(0, 1);
+  constexpr std::string_view words[] = {"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
+  return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",;\t\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string field = "\"";
+  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
+  return field + "\"";
 }
 
 }  // namespace bie::formats

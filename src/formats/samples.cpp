@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "bie/formats/array.h"
 #include "bie/formats/csv.h"
@@ -23,6 +24,7 @@ namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "file";
+constexpr std::string_view png = "\x89PNG\r\n", npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
 
 std::string first_bytes(const std::string& path) {
   std::error_code ignored;
@@ -75,10 +77,25 @@ void check_sizes(const std::string& path, const std::vector<std::int64_t>& sizes
     fail_file(kind, path, "holds values of sizes ", listed(sizes), ", the model takes images of ", listed(image));
 }
 
-/// The values of a file, and whether they are bytes.
-std::vector<float> raw_samples(const std::string& path, const std::vector<std::int64_t>& image, bool* bytes) {
-  const std::string start = first_bytes(path);
-  constexpr std::string_view png = "\x89PNG\r\n", npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
+std::int64_t product(const std::vector<std::int64_t>& sizes) {
+  std::int64_t all = 1;
+  for (const std::int64_t size : sizes) all *= size;
+  return all;
+}
+
+Samples table_samples(const std::string& path, const SampleForm& form) {
+  constexpr std::int64_t most_columns = 1 << 16;
+  const std::int64_t features = product(form.image);
+  if (!form.table && features > most_columns)
+    fail_file("CSV file", path, "the model takes ", features, " numbers, a table has at most ", most_columns);
+  const TableForm table = form.table ? *form.table : plain_form(features);
+  TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.left_out);
+  return {rows.count, std::move(rows.values), true, table.id, std::move(rows.ids), std::move(rows.labels)};
+}
+
+/// The values of an array, and whether they are bytes.
+std::vector<float> array_samples(const std::string& path, const std::string& start,
+                                 const std::vector<std::int64_t>& image, bool* bytes) {
   const auto from_array = [&](const Array& array) {
     check_sizes(path, array.sizes, image);
     *bytes = array.element == Element::u8;
@@ -90,18 +107,21 @@ std::vector<float> raw_samples(const std::string& path, const std::vector<std::i
       fail_file("PNG file", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", listed(image));
     return from_array(load_png(path, image[0]));
   }
-  if (start.starts_with(npy)) return from_array(load_npy(path));
-  if (start.starts_with(gzip) || start.starts_with(idx)) return from_array(load_idx(path));
-  return load_csv(path, CsvLabels::leftover, image[0] * image[1] * image[2]).numbers;
+  return from_array(start.starts_with(npy) ? load_npy(path) : load_idx(path));
 }
 
 }  // namespace
 
 Samples load_samples(const std::string& path, const SampleForm& form) {
+  const std::string start = path == "-" ? "" : first_bytes(path);
+  const auto starts = [&](std::string_view magic) { return start.starts_with(magic); };
   bool bytes = false;
   Samples samples;
-  samples.values = raw_samples(path, form.image, &bytes);
-  samples.count = static_cast<std::int64_t>(samples.values.size()) / (form.image[0] * form.image[1] * form.image[2]);
+  if (starts(png) || starts(npy) || starts(gzip) || starts(idx))
+    samples.values = array_samples(path, start, form.image, &bytes);
+  else
+    samples = table_samples(path, form);
+  samples.count = static_cast<std::int64_t>(samples.values.size()) / product(form.image);
   if (samples.count == 0) fail_file(kind, path, "holds no images");
   const auto by = static_cast<float>(form.white.value_or(255));
   if (form.white || (bytes && form.unit_range))

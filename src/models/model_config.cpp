@@ -1,6 +1,7 @@
 // A model's configuration as JSON text.
 #include "bie/models/model_config.h"
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bie/formats/error.h"
 #include "bie/models/architecture.h"
 #include "bie/models/net_description.h"
 #include "formats/json_text.h"
@@ -22,8 +24,8 @@ namespace {
 using Json = nlohmann::json;
 
 // 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise; 4: without
-// width and channel_scales, and depth is that of an mlp alone.
-constexpr int format_version = 5;
+// width and channel_scales, and depth is that of an mlp alone; 5: no regressions.
+constexpr int format_version = 6;
 
 // Each of these takes a value of the field's type, or says what is wanted in its place.
 
@@ -108,6 +110,17 @@ ModelConfig config_of(const Json& json) {
   c.class_names = field(json, "class_names", c.class_names, true);
   TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes,
                     c.class_names.size(), " class_names and ", c.classes, " classes");
+  if (const auto table = json.find("table"); table != json.end()) {
+    try {
+      c.table = formats::parse_table(table->dump());
+    } catch (const formats::Error& error) {
+      TORCH_CHECK_VALUE(false, error.what());
+    }
+    TORCH_CHECK_VALUE(c.image[0] == 1 && c.image[1] == 1 && c.image[2] == c.table->features(),
+                      "table: ", c.table->features(), " features, the model takes ", at::IntArrayRef(c.image));
+    TORCH_CHECK_VALUE(!c.table->regression || c.classes == 1, "table: a regression has one output, classes is ",
+                      c.classes);
+  }
   c.weights = weight_form_of(field(json, "weights", std::string(name(c.weights)), version < 2));
   return c;
 }
@@ -116,9 +129,10 @@ ModelConfig config_of(const Json& json) {
 
 std::string config_json(const ModelConfig& c) {
   // The oldest version that describes the model, so that older builds read what they can run.
-  const int version = (!is_all_linear(c) && !has_own_sizes(c)) || c.channel_scales ? 5
-                      : !c.bits_of.empty() || c.normalise || !c.layers.empty()     ? 4
-                                                                                   : 3;
+  const int version = c.is_regression()                                              ? 6
+                      : (!is_all_linear(c) && !has_own_sizes(c)) || c.channel_scales ? 5
+                      : !c.bits_of.empty() || c.normalise || !c.layers.empty()       ? 4
+                                                                                     : 3;
   Json json = {{"format_version", version},
                {"arch", c.arch},
                {"bits", c.bits},
@@ -133,7 +147,9 @@ std::string config_json(const ModelConfig& c) {
   if (!c.layers.empty()) json["layers"] = Json::parse(layers_json(c.layers));
   if (version >= 4) json.update({{"bits_of", c.bits_of}, {"normalise", c.normalise}});
   if (version >= 5) json.update({{"width", width_of(c)}, {"channel_scales", c.channel_scales}});
-  if (!c.class_names.empty()) json["class_names"] = c.class_names;  // older builds pass over it
+  // Older builds pass over these.
+  if (!c.class_names.empty()) json["class_names"] = c.class_names;
+  if (c.table) json["table"] = Json::parse(formats::table_json(*c.table));
   try {
     return json.dump();
   } catch (const Json::type_error&) {

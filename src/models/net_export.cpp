@@ -137,7 +137,14 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();
   NetBuilder net;
-  const Symbol logits = model.trace(net);
+  Symbol logits = model.trace(net);
+  if (c.is_regression()) {  // answers in the table's unit
+    runtime::TailNumbers unit;
+    unit.scale = {static_cast<float>(c.table->scale)};
+    unit.shift = {static_cast<float>(c.table->mean)};
+    logits = net.tail(logits, unit);
+  }
+  if (c.table) net.set_metadata("table", formats::table_json(*c.table));
   net.set_metadata("arch", c.arch);
   net.set_metadata("bits", std::to_string(c.bits));
   net.set_metadata("classes", listed(c.class_names, '\n'));

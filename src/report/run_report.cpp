@@ -35,33 +35,39 @@ void draw_results(Markup& page, const std::vector<Fact>& results) {
   page.close();
 }
 
-/// "best 98.33 % after epoch 12"; the first of equals.
-std::string best_accuracy(const std::vector<Epoch>& epochs) {
-  const Epoch* best = nullptr;
-  for (const Epoch& epoch : epochs)
-    if (drawable(epoch.test_accuracy) && (!best || epoch.test_accuracy > best->test_accuracy)) best = &epoch;
-  if (!best) return "";
-  return "best " + with_unit(best->test_accuracy, Unit::percent) + " after epoch " + std::to_string(best->number);
+/// "accuracy" as the title of a chart.
+std::string capital(std::string name) {
+  if (!name.empty() && name[0] >= 'a' && name[0] <= 'z') name[0] = static_cast<char>(name[0] - 'a' + 'A');
+  return name;
 }
 
-void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs) {
+/// "best 98.33 % after epoch 12"; the first of equals.
+std::string best_score(const std::vector<Epoch>& epochs, Unit unit) {
+  const Epoch* best = nullptr;
+  for (const Epoch& epoch : epochs)
+    if (drawable(epoch.test_score) && (!best || epoch.test_score > best->test_score)) best = &epoch;
+  if (!best) return "";
+  return "best " + with_unit(best->test_score, unit) + " after epoch " + std::to_string(best->number);
+}
+
+void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs, const Metric& metric) {
   const std::size_t stride = (epochs.size() + most_rows - 1) / most_rows;
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < epochs.size(); ++i) {
     const Epoch& e = epochs[i];
     if ((i + 1) % stride != 0 && i != 0 && i + 1 != epochs.size()) continue;
-    rows.push_back({std::to_string(e.number), with_unit(e.loss, Unit::number),
-                    with_unit(e.train_accuracy, Unit::percent), with_unit(e.test_accuracy, Unit::percent),
-                    with_unit(e.rate, Unit::number), with_unit(e.integer_rate, Unit::number),
-                    with_unit(e.flipped, Unit::percent), with_unit(e.seconds, Unit::seconds)});
+    rows.push_back({std::to_string(e.number), with_unit(e.loss, Unit::number), with_unit(e.train_score, metric.unit),
+                    with_unit(e.test_score, metric.unit), with_unit(e.rate, Unit::number),
+                    with_unit(e.integer_rate, Unit::number), with_unit(e.flipped, Unit::percent),
+                    with_unit(e.seconds, Unit::seconds)});
   }
   page.open("details").element(
       "summary", {}, stride == 1 ? "Every epoch in numbers" : "One epoch of " + std::to_string(stride) + " in numbers");
   draw_table(page,
              {{"epoch", true},
               {"loss", true},
-              {"training accuracy", true},
-              {"test accuracy", true},
+              {"training " + metric.name, true},
+              {"test " + metric.name, true},
               {"rate", true},
               {"rate of integers", true},
               {"flipped", true},
@@ -86,17 +92,17 @@ std::vector<Curve> flips(const RunReport& report) {
 }
 
 void draw_training(Markup& page, const RunReport& report, const std::vector<double>& epochs) {
-  constexpr Series shown[] = {&Epoch::loss,         &Epoch::train_accuracy, &Epoch::test_accuracy, &Epoch::rate,
-                              &Epoch::integer_rate, &Epoch::seconds,        &Epoch::flipped};
+  constexpr Series shown[] = {&Epoch::loss,         &Epoch::train_score, &Epoch::test_score, &Epoch::rate,
+                              &Epoch::integer_rate, &Epoch::seconds,     &Epoch::flipped};
   const auto is_known = [&](Series series) { return known(report.epochs, series); };
   if (std::none_of(std::begin(shown), std::end(shown), is_known)) return;
   const auto of = [&](Series series) { return values(report.epochs, series); };
   page.open("section", {{"class", "card"}}).element("h2", {}, "Training").open("div", {{"class", "charts"}});
-  draw(page, {.title = "Accuracy",
-              .unit = Unit::percent,
+  draw(page, {.title = capital(report.metric.name),
+              .unit = report.metric.unit,
               .epochs = epochs,
-              .curves = {{"test", of(&Epoch::test_accuracy)}, {"training", of(&Epoch::train_accuracy)}},
-              .remark = best_accuracy(report.epochs)});
+              .curves = {{"test", of(&Epoch::test_score)}, {"training", of(&Epoch::train_score)}},
+              .remark = best_score(report.epochs, report.metric.unit)});
   draw(page, {.title = "Loss",
               .epochs = epochs,
               .curves = {{"training", of(&Epoch::loss)}},
@@ -121,7 +127,7 @@ void draw_training(Markup& page, const RunReport& report, const std::vector<doub
               .curves = {{"", of(&Epoch::seconds)}},
               .from_zero = true});
   page.close();
-  draw_epoch_table(page, report.epochs);
+  draw_epoch_table(page, report.epochs, report.metric);
   page.close();
 }
 
@@ -151,6 +157,7 @@ std::string html(const RunReport& report) {
   draw_training(page, report, epochs);
   draw(page, report.layers, epochs);
   draw(page, report.confusion);
+  draw(page, report.answers);
   draw_mistakes(page, report.mistakes);
   draw_circumstances(page, report.configuration, report.machine);
   return end_page(page);

@@ -5,17 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "report/answers_chart.h"
 #include "report/facts.h"
+#include "report/number_text.h"
 
 namespace bie::report {
 
-/// Shares and accuracies are between 0 and 1.
+/// The score that the epochs have. Shares and accuracies are between 0 and 1.
+struct Metric {
+  std::string name = "accuracy";
+  Unit unit = Unit::percent;
+};
+
 struct Epoch {
   std::int64_t number = 0;  ///< from 1 on; ascending, with gaps where an epoch was not recorded
   double loss = unknown;    ///< mean over the training images
-  double train_accuracy = unknown, test_accuracy = unknown;
-  double rate = unknown;          ///< of the float parameters, at the end of the epoch
-  double integer_rate = unknown;  ///< of the int8 weights, likewise
+  double train_score = unknown, test_score = unknown;  ///< RunReport::metric
+  double rate = unknown;                               ///< of the float parameters, at the end of the epoch
+  double integer_rate = unknown;                       ///< of the int8 weights, likewise
   double seconds = unknown;
   double flipped = unknown;  ///< share of binary weights whose sign differs from the start's
 };
@@ -48,9 +55,11 @@ struct RunReport {
   std::string command;             ///< the command line that repeats the run
   std::vector<std::string> notes;  ///< sentences: resumed, stopped early, stopped by the user
   std::vector<Fact> results;       ///< shown large, the most important first: {"test accuracy", "98.33 %"}
+  Metric metric;
   std::vector<Epoch> epochs;
   std::vector<Layer> layers;
   Confusion confusion;
+  Answers answers;
   std::vector<Mistake> mistakes;  ///< the worst first
   std::vector<Fact> configuration;
   std::vector<Fact> machine;

@@ -77,7 +77,7 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
     TORCH_CHECK_VALUE(images.size(0) >= least && count == images.size(0), data.name, ": ", images.size(0), " ", part,
                       " images and ", count, " labels; as many of both, at least ", least, ", are wanted");
   };
-  TORCH_CHECK_VALUE(!data.tabular || o.augment == Augmentation::none, data.name, " is a table, augment is ",
+  TORCH_CHECK_VALUE(!data.table || o.augment == Augmentation::none, data.name, " is a table, augment is ",
                     name(o.augment), ": columns of numbers are no pixels to move");
   check_part("training", data.train_images, data.train_labels, 2);
   check_part("test", data.test_images, data.test_labels, 1);

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import zlib
 
+import numpy as np
 import pytest
 
 TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
@@ -229,10 +230,10 @@ def test_pipes_are_refused_and_not_waited_for(program, tmp_path, model, small_mn
 
 
 def test_names_cannot_speak_to_the_terminal(program, tmp_path):
-    table, path, asked = tmp_path / "t.csv", tmp_path / "model", tmp_path / "asked.csv"
+    table, path, asked = tmp_path / "t.csv", tmp_path / "model", tmp_path / "asked.npy"
     names = ["\x1b[2J\x1b]0;owned\x07red", "gr\xfcn \x9b31m"]
     table.write_text("".join(f"{i % 2},{i},{names[i % 2]}\n" for i in range(20)))
-    asked.write_text("0,1\n1,2\n")
+    np.save(asked, np.array([[0, 1], [1, 2]], np.float32))
     program.accuracy(program.run("train", "--data", f"csv:{table}", *TINY[:4], "--epochs", "20", "-o", path))
     process = program.run("predict", path, asked)
     assert process.returncode == 0

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <png.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -52,129 +53,79 @@ std::string as_bytes(const at::Tensor& tensor) {
 const std::vector<std::int64_t> grey = {1, 2, 3}, table = {1, 1, 3};
 
 at::Tensor samples(const std::string& path, const std::vector<std::int64_t>& image = grey) {
-  return load_samples(path, {image});
+  return load_samples(path, {image}).images;
 }
 
 TEST(Csv, NumbersAndLabels) {
   const Scratch scratch;
   std::string text = "a,b,label\r\n";
-  for (int i = 0; i < 10; ++i) text += std::to_string(i) + ", -1.5e1," + std::to_string(i % 2) + "\r\n";
+  for (int i = 0; i < 10; ++i) text += std::to_string(i) + ", -1.5e1," + std::to_string(i % 2 + 1) + "\r\n";
   write_file(scratch.path("t.csv"), text);
   const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
-  EXPECT_TRUE(data.tabular);
+  ASSERT_TRUE(data.table.has_value());
   EXPECT_EQ(data.classes, 2);
   EXPECT_EQ(data.name, "t");
-  EXPECT_TRUE(data.class_names.empty());
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"1", "2"}));
   EXPECT_EQ(data.train_images.sizes(), (std::vector<std::int64_t>{8, 1, 1, 2}));
   // Of each class the fifth row: 8 and 9.
   EXPECT_TRUE(data.test_images.equal(at::tensor({8.0f, -15.0f, 9.0f, -15.0f}).view({2, 1, 1, 2})));
   EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
 }
 
-TEST(Csv, LabelsMayBeNamesAndStandAnywhere) {
+TEST(Csv, ATableOfItsOwnIsTestedWith) {
   const Scratch scratch;
-  std::string text = "Class;x;y2\n";
-  for (int i = 0; i < 6; ++i) text += "\"dog\";1;2\ncat;+3;4\n\n";
-  write_file(scratch.path("t.csv"), text);
-  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
-  EXPECT_EQ(data.class_names, (std::vector<std::string>{"cat", "dog"}));
-  EXPECT_TRUE(data.train_labels.slice(0, 0, 2).equal(at::tensor({1, 0}, at::kLong)));
-  EXPECT_TRUE(data.train_images[1].flatten().equal(at::tensor({3.0f, 4.0f})));
+  const std::string train = scratch.path("train.csv"), test = scratch.path("test.csv");
+  write_file(train, "x,z,kind\n1,2,a\n3,4,b\n5,6,a\n");
+  write_file(test, "kind,z,x\nb,20,10\n");
+  DataOptions options;
+  options.test_file = test;
+  const Dataset data = load_dataset("csv:" + train, options);
+  EXPECT_EQ(data.train_images.size(0), 3);
+  EXPECT_TRUE(data.test_images.flatten().equal(at::tensor({10.0f, 20.0f}))) << "by their names";
+  EXPECT_TRUE(data.test_labels.equal(at::tensor({1}, at::kLong)));
 }
 
-TEST(Csv, WithoutAHeaderTheLastColumnIsTheLabel) {
+TEST(Csv, AModelIsAskedAboutAllRowsOfAnotherTable) {
   const Scratch scratch;
-  write_file(scratch.path("t.csv"), "1,2,a\n1,2,b\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n");
-  EXPECT_EQ(load_dataset("csv:" + scratch.path("t.csv")).class_names, (std::vector<std::string>{"a", "b"}));
+  const std::string own = scratch.path("own.csv"), other = scratch.path("other.csv");
+  std::string rows;
+  for (int i = 0; i < 10; ++i) rows += std::to_string(i) + "," + std::to_string(i % 2 + 1) + "\n";
+  write_file(own, "x,label\n" + rows);
+  write_file(other, "x,label\n" + rows + "7,2.0\n");
+  const Dataset trained = load_dataset("csv:" + own);
+  DataOptions options;
+  options.form = trained.table;
+  options.classes = trained.class_names;
+  const Dataset again = load_dataset("csv:" + own, options), whole = load_dataset("csv:" + other, options);
+  EXPECT_TRUE(again.test_images.equal(trained.test_images));
+  EXPECT_EQ(whole.test_images.size(0), 11);
+  EXPECT_EQ(whole.test_labels[10].item<std::int64_t>(), 1) << "2.0 is 2";
+  write_file(other, "x,label\n1,3\n");
+  expect_sentence(refusal([&] { load_dataset("csv:" + other, options); }), other,
+                  "row 1 has the label \"3\", which is not among the 2 classes");
 }
 
-TEST(Csv, TheFirstLineIsNotLost) {
-  const Scratch scratch;
-  const std::string path = scratch.path("t.csv"), rows = "1,2,a\n1,2,b\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n";
-  const auto rows_with = [&](const std::string& first) {
-    write_file(path, first + "\n" + rows);
-    const Dataset data = load_dataset("csv:" + path);
-    return data.train_images.size(0) + data.test_images.size(0);
-  };
-  for (const char* first : {"1e-50,2,a", "1e-400,2,b", "-0.00,+1E+2,a", "3,4,a"})
-    EXPECT_EQ(rows_with(first), 7) << first;
-  for (const char* first : {"x,z,kind", "x,,kind", ",x,kind", "\"\",\"x\",\"kind\"", "0,1,label", "2019,2020,class",
-                            "id,2019,target", "NA,?,y"})
-    EXPECT_EQ(rows_with(first), 6) << first;
-  const auto refused = [&](const std::string& first, const char* part) {
-    expect_sentence(refusal([&] { rows_with(first); }), path, part);
-  };
-  refused(",2,a", "line 1, column 1 is \"\"");
-  refused("1,,a", "line 1, column 2 is \"\"");
-  for (const char* missing : {"NA", "na", "N/A", "nan", "-inf", "?", "null", "None", "1e400"})
-    refused(std::string("1,") + missing + ",a", "line 1, column 2 is ");
-  refused("NA,NA,a", "line 1, column 1 is \"NA\"");
-  refused("1,apple,a", "line 1, column 2 is \"apple\"");
-  refused("a,1,2", "line 1, column 1 is \"a\"");
-  refused("1.5,2,y", "line 1 may be names or a row of numbers and its label");
-  write_file(path, "1,2,y\n1,2,n\n1,2,y\n" + rows);
-  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "line 1 may be names or a row");
-}
-
-TEST(Csv, QuotesHoldSeparatorsAndQuotes) {
+TEST(Csv, ARegressionLearnsItsUnit) {
   const Scratch scratch;
   const std::string path = scratch.path("t.csv");
-  std::string text = "\"x, in cm\"; z ;\"class\"\n";
-  for (int i = 0; i < 6; ++i) text += "\"1\"; 2 ; \"a;b\"\n3;4;\"say \"\"c\"\"\" \n";
+  std::string text = "x,price\n";
+  for (int i = 0; i < 10; ++i) text += std::to_string(i) + "," + std::to_string(100 + 10 * i) + "\n";
   write_file(path, text);
-  const Dataset data = load_dataset("csv:" + path);
-  EXPECT_EQ(data.class_names, (std::vector<std::string>{"a;b", "say \"c\""}));
-  EXPECT_TRUE(data.train_images[1].flatten().equal(at::tensor({3.0f, 4.0f})));
-  for (const char* open : {"1;2;\"a", "1;\"2;a", "1;2;\"a\"\""}) {
-    write_file(path, text + open + "\n1;2;\"a;b\"\n");
-    expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "line 14 has a quote that does not end on it");
-  }
+  DataOptions options;
+  options.table.regression = true;
+  const Dataset data = load_dataset("csv:" + path, options);
+  EXPECT_EQ(data.classes, 1);
+  EXPECT_TRUE(data.class_names.empty());
+  EXPECT_EQ(data.table->mean, 145);
+  EXPECT_NEAR(data.table->scale, 10 * std::sqrt(8.25), 1e-12);
+  EXPECT_TRUE(data.test_labels.allclose(
+      at::tensor({-0.5 / std::sqrt(8.25), 4.5 / std::sqrt(8.25)}).view({2, 1}).to(at::kFloat)));
 }
 
-TEST(Csv, LinesMayEndInCarriageReturnsAlone) {
-  const Scratch scratch;
-  write_file(scratch.path("t.csv"), "x,label\r1,0\r2,1\r3,0\r\r4,0\r5,0\r6,0");
-  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
-  EXPECT_EQ(data.train_images.size(0) + data.test_images.size(0), 6);
-  write_file(scratch.path("u.csv"), "x,label\r1,0\rapple,1\r");
-  expect_sentence(refusal([&] { load_dataset("csv:" + scratch.path("u.csv")); }), "u.csv", "line 3, column 1");
-}
-
-TEST(Csv, LabelsAreText) {
-  const Scratch scratch;
-  const std::string path = scratch.path("t.csv");
-  write_file(path, "1,2,gr\xfcn\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n1,2,a\n");
-  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, "is not UTF-8");
-  std::string many;
-  for (int i = 0; i < 20000; ++i) many += "1,name" + std::to_string(i) + "\n";
-  write_file(path, many);
-  expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path,
-                  "has 20000 different labels, at most 10000 are wanted");
-}
-
-TEST(Csv, WhatIsNoTableIsRefused) {
-  const Scratch scratch;
-  const std::string path = scratch.path("t.csv");
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "is empty"},
-      {"\n \r\n", "is empty"},
-      {std::string(200000, ',') + "\n", "has 200001 columns, at most 65536 numbers a row are wanted"},
-      {"a,b,label\n", "has a header and no rows"},
-      {"1,2,0\n1,apple,0\n", "line 2, column 2 is \"apple\", a number is wanted"},
-      {"a,label\n1,0\n\nnan,0\n", "line 4, column 1 is \"nan\""},
-      {"1,2,0\n1,2\n", "line 2 has 2 columns, the first has 3"},
-      {"1\n2\n", "1 columns, numbers and a label are wanted"},
-      {"1,-1\n2,0\n", "has the label -1"},
-      {"1,10000\n2,0\n", "has the label 10000"},
-      {std::string("1,0\n\0,1\n", 8), "zero byte"},
-      {"1,0\n2,1\n", "no class has five"},
-  };
-  for (const auto& [text, part] : cases) {
-    write_file(path, text);
-    expect_sentence(refusal([&] { load_dataset("csv:" + path); }), path, part);
-  }
-  expect_sentence(refusal([&] { load_dataset("csv:" + scratch.path("none")); }), scratch.path("none"),
-                  "cannot be opened");
+TEST(Csv, OptionsOfTablesAreForTables) {
+  DataOptions options;
+  options.table.label = "x";
+  expect_sentence(refusal([&] { load_dataset("digits", options); }), "digits", "is no table");
 }
 
 TEST(ImageFolder, ClassesAreFolders) {
@@ -191,7 +142,7 @@ TEST(ImageFolder, ClassesAreFolders) {
   EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
   const at::Tensor fifth = bytes({2, 3, 1}, 4).permute({2, 0, 1}).to(at::kFloat).div(255);
   EXPECT_TRUE(data.test_images[1].equal(fifth));
-  EXPECT_FALSE(data.tabular);
+  EXPECT_FALSE(data.table.has_value());
 }
 
 TEST(ImageFolder, OneColouredImageMakesAllOfThemColoured) {
@@ -232,7 +183,7 @@ TEST(ImageFolder, WhatIsNoneIsRefused) {
   write_png(dir + "/b/1.png", bytes({3, 2, 1}));
   expect(dir + "/b/1.png", "is 3x2, ");
   write_png(dir + "/b/1.png", bytes({2, 3, 1}));
-  expect(dir, "no class has five");
+  expect(dir, "no class has enough rows");
   write_png(dir + "/b/2.png", bytes({40, 40, 1}));
   const std::string whole = read_file(dir + "/b/2.png");
   for (int i = 1; i <= 5; ++i) write_png(dir + "/a/" + std::to_string(i) + ".png", bytes({40, 40, 1}));
@@ -269,11 +220,11 @@ TEST(Samples, WhiteIsWhatValuesAreDividedBy) {
   const std::string path = scratch.path("f");
   write_file(path, "0,4,8,12,16,0\n");
   expect_sentence(refusal([&] { samples(path); }), path, "holds the value 16, the model takes 0 to 1");
-  EXPECT_EQ(load_samples(path, {grey, true, 16}).max().item<float>(), 1);
-  EXPECT_EQ(load_samples(path, {grey, false}).max().item<float>(), 16) << "a model of any numbers";
+  EXPECT_EQ(load_samples(path, {grey, true, 16}).images.max().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, false}).images.max().item<float>(), 16) << "a model of any numbers";
   write_file(path, npy("|u1", "(2, 3)", as_bytes(at::full({6}, 16, at::kByte))));
-  EXPECT_EQ(load_samples(path, {grey, true, 16}).min().item<float>(), 1);
-  EXPECT_EQ(load_samples(path, {grey, false}).min().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, true, 16}).images.min().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, false}).images.min().item<float>(), 16);
 }
 
 TEST(Samples, WhatDoesNotFitIsRefused) {

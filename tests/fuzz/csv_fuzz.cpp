@@ -1,21 +1,30 @@
-// Any bytes as a table: one sentence or rows of numbers.
+// Any bytes as a table: one sentence or rows of finite numbers, as many as the form says.
 #include <cmath>
 
 #include "bie/formats/csv.h"
+#include "bie/formats/error.h"
+#include "bie/formats/table.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
 
 using namespace bie::formats;
 
-void read(const std::string& path, CsvLabels labels, std::int64_t columns) {
+void check(const TableRows& rows, const TableForm& form) {
+  fuzz::require(rows.count > 0);
+  fuzz::require(static_cast<std::int64_t>(rows.values.size()) == rows.count * form.features());
+  fuzz::require(rows.labels.empty() || static_cast<std::int64_t>(rows.labels.size()) == rows.count);
+  for (const float value : rows.values) fuzz::require(std::isfinite(value));
+}
+
+void learn(const CsvText& csv, Missing missing, bool regression) {
   try {
-    const CsvTable table = load_csv(path, labels, columns);
-    fuzz::require(!table.numbers.empty() && table.columns > 0);
-    const auto numbers = static_cast<std::int64_t>(table.numbers.size()), rows = numbers / table.columns;
-    fuzz::require(rows * table.columns == numbers);
-    fuzz::require(table.labels.empty() || static_cast<std::int64_t>(table.labels.size()) == rows);
-    for (const float value : table.numbers) fuzz::require(std::isfinite(value));
+    TableOptions options;
+    options.missing = missing;
+    options.regression = regression;
+    const LearntTable learnt = learn_table(csv, options);
+    fuzz::require(table_json(parse_table(table_json(learnt.form))) == table_json(learnt.form));
+    check(read_table(csv, learnt.form, Labels::wanted), learnt.form);
   } catch (const bie::formats::Error&) {
   }
 }
@@ -24,7 +33,14 @@ void read(const std::string& path, CsvLabels labels, std::int64_t columns) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string& path = fuzz::file_of(data, size);
-  read(path, CsvLabels::wanted, 0);
-  read(path, CsvLabels::leftover, 2);
+  try {
+    const CsvText csv = load_csv(path, {'#'});
+    fuzz::require(csv.rows() > 0 && csv.columns() > 0);
+    for (const Missing missing : {Missing::refuse, Missing::mean, Missing::drop})
+      for (const bool regression : {false, true}) learn(csv, missing, regression);
+    const TableForm plain = plain_form(2);
+    check(read_table(csv, plain, Labels::optional), plain);
+  } catch (const bie::formats::Error&) {
+  }
   return 0;
 }

@@ -4,8 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "bie/formats/table.h"
 
 namespace bie::data {
 
@@ -16,7 +19,21 @@ struct Dataset {
   std::int64_t classes;  ///< every label is in [0, classes)
   std::string name;
   std::vector<std::string> class_names = {};  ///< empty where the classes are numbers
-  bool tabular = false;                       ///< rows of any numbers, [n, 1, 1, columns], instead of pixels in [0, 1]
+  /// Rows of any numbers, [n, 1, 1, features], instead of pixels in [0, 1]; of a regression with targets float32 [n,
+  /// 1].
+  std::optional<formats::TableForm> table = {};
+  std::vector<std::string> notes = {};  ///< sentences about what was found out of the data
+};
+
+/// How tables are read.
+struct DataOptions {
+  formats::CsvForm csv = {};
+  formats::TableOptions table = {};
+  std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
+  /// Of the model that is asked: its table's form and its classes. A table that is not the one it was trained with is
+  /// then for testing as a whole, and its rows are training and test rows.
+  std::optional<formats::TableForm> form = {};
+  std::vector<std::string> classes = {};
 };
 
 /// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test),
@@ -24,11 +41,12 @@ struct Dataset {
 ///              train-images.idx3-ubyte and so on,
 ///              "cifar10:DIR": the binary files data_batch_1.bin ... data_batch_5.bin and test_batch.bin in DIR, each
 ///              any number of records of a label and 3 x 32 x 32 bytes,
-///              "csv:FILE": a table of numbers and labels, every fifth row of a class for testing, or
+///              "csv:FILE": a table of inputs and a label (formats/table.h), of which every fifth row of a class is for
+///              testing unless the options say otherwise; "csv:-" is standard input, or
 ///              "images:DIR": DIR/CLASS/*.png, every fifth image of a class for testing, or DIR/train/CLASS/*.png and
 ///              DIR/test/CLASS/*.png.
 /// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
-Dataset load_dataset(const std::string& spec);
+Dataset load_dataset(const std::string& spec, const DataOptions& options = {});
 
 /// Whether load_dataset(spec) reads the file, under whatever name it stands; false for a file that is not there.
 /// @throws c10::ValueError where an images:DIR is no such folder.

@@ -9,8 +9,12 @@
 
 namespace bie::data {
 
-/// What formats::load_samples reads, float32 [n, channels, height, width].
-/// @throws c10::ValueError, one sentence naming the file.
-at::Tensor load_samples(const std::string& path, const formats::SampleForm& form);
+struct Samples {
+  at::Tensor images;       ///< float32 [n, channels, height, width]
+  formats::Samples facts;  ///< without the values
+};
+
+/// What formats::load_samples reads. @throws c10::ValueError, one sentence naming the file.
+Samples load_samples(const std::string& path, const formats::SampleForm& form);
 
 }  // namespace bie::data

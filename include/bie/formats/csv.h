@@ -1,27 +1,51 @@
-// Tables of numbers as text.
+// Tables as text, by RFC 4180.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bie::formats {
 
-struct CsvTable {
-  std::int64_t columns = 0;         ///< of numbers: the label's is not among them
-  std::vector<float> numbers;       ///< [rows, columns]
-  std::vector<std::string> labels;  ///< one a row; none where there is no column of labels
+struct CsvForm {
+  char comment = 0;  ///< lines that begin with it are left out; 0: none are
 };
 
-enum class CsvLabels {
-  wanted,    ///< a column of the header named label, class, target or y, else the last one
-  leftover,  ///< the same column, but only where the table has one more than `columns` says
+/// The fields of a file, in rows of one length. Quotes around fields and spaces outside of them are taken off.
+class CsvText {
+ public:
+  std::int64_t rows() const { return static_cast<std::int64_t>(lines_.size()); }
+  std::int64_t columns() const { return columns_; }
+  std::string_view at(std::int64_t row, std::int64_t column) const;
+  /// Where a row begins in the file, from 1 on.
+  std::int64_t line(std::int64_t row) const { return lines_[static_cast<std::size_t>(row)]; }
+  const std::string& path() const { return path_; }
+  std::uint32_t checksum() const { return checksum_; }  ///< CRC-32C of the file's bytes
+
+ private:
+  friend CsvText load_csv(const std::string& path, const CsvForm& form);
+  std::string path_, text_;
+  std::vector<std::uint64_t> ends_;  // in text_, of each field
+  std::vector<std::int64_t> lines_;
+  std::int64_t columns_ = 0;
+  std::uint32_t checksum_ = 0;
 };
 
-/// Fields are separated by commas, semicolons or tabs, whichever comes first in the file; a first line of names
-/// is a header, one where a number is missing is a row. Fields may stand in double quotes, without a separator inside.
-/// @param columns  how many columns of numbers are wanted; 0: any.
-/// @throws Error, one sentence naming the file, the line and the column.
-CsvTable load_csv(const std::string& path, CsvLabels labels, std::int64_t columns = 0);
+/// Fields are separated by commas, semicolons or tabs, whichever comes first in the file. A field in double quotes may
+/// hold separators, line breaks, and a quote where it is written twice. Lines end in LF, CRLF, or CR in a file without
+/// LF; blank ones are left out, as is a byte order mark.
+/// @param path  "-" is standard input.
+/// @throws Error, one sentence naming the file and the line: for text that is not UTF-8, a quote that has no end or
+/// stands inside of a field, rows of different lengths, more than 65,537 columns.
+CsvText load_csv(const std::string& path, const CsvForm& form = {});
+
+/// A decimal number as a float; nothing for other text, and for what a float cannot hold.
+bool csv_number(std::string_view text, double* number);
+/// What stands in the place of a value that is not known: nothing, ?, NA, n/a, nan, null, none, nil, infinity.
+bool csv_is_missing(std::string_view text);
+
+/// A text as a field: in quotes where it holds a separator, a quote or a line break.
+std::string csv_field(std::string_view text);
 
 }  // namespace bie::formats

@@ -6,25 +6,36 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/table.h"
+
 namespace bie::formats {
 
 struct SampleForm {
-  std::vector<std::int64_t> image;   ///< channels, height, width of the model's images
-  bool unit_range = true;            ///< the model takes values in [0, 1]; any numbers if not
-  std::optional<double> white = {};  ///< values are divided by it; where not given, bytes by 255 and no others
+  std::vector<std::int64_t> image;         ///< channels, height, width of the model's images
+  bool unit_range = true;                  ///< the model takes values in [0, 1]; any numbers if not
+  std::optional<double> white = {};        ///< values are divided by it; where not given, bytes by 255 and no others
+  std::optional<TableForm> table = {};     ///< of the table that the model was trained with; rows of numbers if none
+  std::vector<std::string> left_out = {};  ///< columns of tables that the model does not know
+  CsvForm csv = {};
 };
 
 /// [count, channels, height, width].
 struct Samples {
   std::int64_t count = 0;
   std::vector<float> values;
+  bool is_table = false;
+  std::string id_name;              ///< of the column that the ids are from
+  std::vector<std::string> ids;     ///< of a table that has such a column, one a row
+  std::vector<std::string> labels;  ///< of a table that has them, one a row
 };
 
 /// Every image of a file. The first bytes tell what the file is:
 ///   PNG   one image; grey or coloured as the model wants it
 ///   IDX   (.gz too) [n, height, width], bytes
 ///   NPY   [height, width], [channels, height, width], [n, ...] of either, or flat rows [n, channels * height * width]
-///   CSV   a row an image, its numbers in the order channel, row, column; a column of labels is left out
+///   CSV   a table as the model was trained with; of a model of images a row an image, its numbers in the order
+///   channel,
+///         row, column, and labels where there is one more. "-" is a table from standard input
 /// @throws Error, one sentence naming the file: also where its images are of another size, and where values are outside
 /// [0, 1] for a model that takes these.
 Samples load_samples(const std::string& path, const SampleForm& form);

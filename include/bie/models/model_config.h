@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/table.h"
+
 namespace bie::models {
 
 /// How the weights of the quantised layers are held in training.
@@ -55,6 +57,14 @@ struct ModelConfig {
   std::optional<std::int64_t> width = {};
   /// 8- and 4-bit layers without a BatchNorm behind them have a scale for each output channel.
   bool channel_scales = false;
+  std::optional<formats::TableForm> table = {};  ///< of the table it was trained with
+
+  /// Whether the one output is a number, (output * table->scale + table->mean) in the table's unit.
+  bool is_regression() const { return table && table->regression; }
+  /// Of a class, its number where it has none.
+  std::string class_name(std::int64_t index) const {
+    return class_names.empty() ? std::to_string(index) : class_names[static_cast<std::size_t>(index)];
+  }
 };
 
 /// The names of the linears and convolutions, first to last: "conv1", "block3.conv2", "head". A ValueError as

@@ -24,6 +24,13 @@ double mean_score(models::Classifier& model, const Task& task, const at::Tensor&
 /// That of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
+/// Of a regression, in the unit of its table (ModelConfig::table).
+struct RegressionErrors {
+  double mae;   ///< mean of |answer - target|
+  double rmse;  ///< root of the mean of (answer - target)^2
+};
+RegressionErrors regression_errors(models::Classifier& model, const at::Tensor& images, const at::Tensor& targets);
+
 /// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the
 /// device of the model, until it is done there.
 double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "bie/data/dataset.h"
@@ -26,8 +27,9 @@ class Task {
 /// Cross-entropy of logits [n, classes] and labels, int64 [n]; a score is 1 where the largest logit is the label's.
 const Task& classification();
 
-/// Mean squared error of outputs [n, k] and targets, float32 [n, k]. The mean score is R2, the share of the training
-/// targets' variance that the outputs explain: a sample scores 1 - |output - target|^2 / sum of the variances of the k.
+/// Mean squared error of outputs [n, k] and targets, float32 [n, k]. The mean score of the test samples is R2, the
+/// share of their targets' variance that the outputs explain: a sample scores 1 - |output - target|^2 / sum of the
+/// variances of the k test targets (of the training targets where those of the test are all equal).
 class Regression : public Task {
  public:
   /// @throws c10::ValueError where the training targets are not float32 [n, k], hold NaN or infinity, or are all equal.
@@ -40,5 +42,8 @@ class Regression : public Task {
  private:
   double variance_;
 };
+
+/// What a data set is for: a regression where its table says so, else classification().
+std::shared_ptr<const Task> task_of(const data::Dataset& data);
 
 }  // namespace bie::train

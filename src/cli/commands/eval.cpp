@@ -20,36 +20,43 @@ namespace bie::cli {
 void add_eval(CLI::App& app, const Global& global) {
   struct Arguments {
     std::string model, data = "digits", logits, device = "cpu";
+    data::DataOptions table;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("eval", "Test accuracy of a saved model");
+  CLI::App* command = app.add_subcommand("eval", "Test accuracy of a saved model, or the errors of a regression");
   command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
   add_data(*command, arguments->data);
   add_device(*command, arguments->device);
+  add_asked_table_options(*command, arguments->table);
   takes_file(command->add_option("--logits", arguments->logits, "where to save the test images' logits (safetensors)"));
   command->footer(
       "Examples:\n"
       "  bie eval mnist4.safetensors --data mnist:data/mnist\n"
+      "  bie eval flowers8.safetensors --data csv:held_out.csv\n"
       "  bie eval mnist4.safetensors --data mnist:data/mnist --json | jq .test_accuracy");
   command->callback([arguments, &global] {
-    const Arguments& a = *arguments;
+    Arguments& a = *arguments;
     if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
     if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
     const c10::Device device = train::device_of(a.device);
     const auto model = models::load_classifier(a.model);
-    const data::Dataset data = data::load_dataset(a.data);
+    use_form(a.table, model->config());
+    const data::Dataset data = data::load_dataset(a.data, a.table);
+    tell_notes(data);
     check_fit(*model, a.model, data);
     use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));
     model->to(device);
-    const double accuracy = train::accuracy(*model, data.test_images, data.test_labels);
+    const auto task = train::task_of(data);
+    const double score = train::mean_score(*model, *task, data.test_images, data.test_labels);
     if (!a.logits.empty()) save_logits(*model, data.test_images, a.logits);
-    if (global.json)
-      print_json("eval", {{"model", a.model},
-                          {"data", data.name},
-                          {"test_accuracy", accuracy},
-                          {"test_images", data.test_images.size(0)}});
-    else
-      std::printf("test accuracy %.2f %%\n", 100 * accuracy);
+    if (!global.json) {
+      std::printf("test %s\n", scores_text(*model, *task, score, data).c_str());
+      return;
+    }
+    Json json = {{"model", a.model}, {"data", data.name}};
+    json.update(score_json(*model, score, data));
+    json["test_images"] = data.test_images.size(0);
+    print_json("eval", json);
   });
 }
 

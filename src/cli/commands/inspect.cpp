@@ -104,7 +104,9 @@ Json model_json(const Arguments& a, const Metadata& metadata) {
   const auto model = models::load_classifier(a.file);
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
-    const data::Dataset data = data::load_dataset(a.data);
+    data::DataOptions options;
+    use_form(options, model->config());
+    const data::Dataset data = data::load_dataset(a.data, options);
     check_fit(*model, a.file, data);
     saturated = train::saturated_shares(*model, data.test_images);
   } else {

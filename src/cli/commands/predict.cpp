@@ -30,56 +30,73 @@ struct Arguments {
   std::vector<std::string> files;
   int top = 3;
   std::optional<double> white;
+  std::string out;
+  data::DataOptions table;
 };
 
-std::string class_name(const models::ModelConfig& config, std::int64_t index) {
-  return config.class_names.empty() ? std::to_string(index) : config.class_names[static_cast<std::size_t>(index)];
-}
-
-std::vector<Prediction> predictions(models::Classifier& model, const std::string& file, const Arguments& a) {
+void add_predictions(models::Classifier& model, const std::string& file, const Arguments& a, Predictions* found) {
   const models::ModelConfig& c = model.config();
-  const at::Tensor images = data::load_samples(file, {{c.image.begin(), c.image.end()}, !c.normalise, a.white});
-  const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = images.size(0);
+  const data::Samples samples = data::load_samples(
+      file, {{c.image.begin(), c.image.end()}, !c.normalise, a.white, a.table.form, a.table.table.drop, a.table.csv});
+  const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = samples.facts.count;
+  found->tables = found->tables && samples.facts.is_table;
+  found->id_name = samples.facts.id_name;
   use_threads_for(c, std::min(count, train::evaluation_batch));
-  const auto [shares, classes] = at::topk(at::softmax(train::logits(model, images), 1), top);
-  std::vector<Prediction> found;
-  for (std::int64_t i = 0; i < count; ++i) {
-    Prediction prediction{file, i, count, {}};
-    for (std::int64_t j = 0; j < top; ++j)
-      prediction.guesses.push_back({class_name(c, classes[i][j].item<std::int64_t>()), shares[i][j].item<double>()});
-    found.push_back(std::move(prediction));
+  const at::Tensor outputs = train::logits(model, samples.images);
+  if (c.is_regression()) {
+    const at::Tensor values = outputs * static_cast<float>(c.table->scale) + static_cast<float>(c.table->mean);
+    for (std::int64_t i = 0; i < count; ++i) {
+      Prediction prediction = prediction_of(file, samples.facts, i);
+      prediction.value = values[i][0].item<double>();
+      found->all.push_back(std::move(prediction));
+    }
+    return;
   }
-  return found;
+  const auto [shares, classes] = at::topk(at::softmax(outputs, 1), top);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Prediction prediction = prediction_of(file, samples.facts, i);
+    for (std::int64_t j = 0; j < top; ++j)
+      prediction.guesses.push_back({c.class_name(classes[i][j].item<std::int64_t>()), shares[i][j].item<double>()});
+    found->all.push_back(std::move(prediction));
+  }
 }
 
-void predict(const Arguments& a, const Global& global) {
-  if (is_net(a.model)) return predict_with_net(a.model, a.files, a.top, a.white, global);
+void predict(Arguments& a, const Global& global) {
+  check_predictions_file(a.out, a.model, a.files);
+  const AskedFiles asked{a.files, a.white, a.table.table.drop, a.table.csv};
+  if (is_net(a.model)) return predict_with_net(a.model, asked, a.top, a.out, global);
   const c10::Device device = train::device_of(a.device);
   const auto model = models::load_classifier(a.model);
   model->to(device);
-  std::vector<Prediction> all;  // everything is read before anything is said
-  for (const std::string& file : a.files)
-    for (Prediction& prediction : predictions(*model, file, a)) all.push_back(std::move(prediction));
-  print_predictions(a.model, all, global);
+  use_form(a.table, model->config());
+  Predictions found{.model = a.model, .regression = model->config().is_regression()};
+  for (const std::string& file : a.files) add_predictions(*model, file, a, &found);  // all before anything is said
+  print_predictions(found, a.out, global);
 }
 
 }  // namespace
 
 void add_predict(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("predict", "The likeliest classes of images in files");
+  CLI::App* command = app.add_subcommand("predict", "What a model says of images, or of a table's rows");
   command->add_option("model", arguments->model, "file written by bie train, bie quantize or bie export")->required();
-  command->add_option("files", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
+  command
+      ->add_option("files", arguments->files,
+                   "PNG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+      ->required();
+  takes_file(command->add_option("-o,--out", arguments->out, "where to write the answers (CSV)"));
   command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
   command
       ->add_option("--white", arguments->white,
                    "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
   add_device(*command, arguments->device);
+  add_asked_table_options(*command, arguments->table);
   command->footer(
       "Examples:\n"
       "  bie predict mnist4.safetensors three.png seven.png\n"
       "  bie predict mnist4.safetensors t10k-images-idx3-ubyte.gz --top 1\n"
+      "  bie predict iris8.safetensors flowers.csv -o answers.csv\n"
       "  bie predict iris8.safetensors flowers.csv --json | jq '.predictions[].guesses'");
   command->callback([arguments, &global] { predict(*arguments, global); });
 }

@@ -95,22 +95,24 @@ Json result_json(const TrainArguments& a, const Session& session, const data::Da
   const train::TrainResult& r = session.result;
   Json epochs = Json::array();
   for (const train::Epoch& epoch : r.history) epochs.push_back(Json::parse(train::epoch_json(epoch)));
-  return {{"data", data.name},
-          {"test_accuracy", r.test_score},
-          {"flipped", r.flipped},
-          {"seconds", r.seconds},
-          {"end", name_of(r.end)},
-          {"steps", r.steps},
-          {"weights", session.model->weight_count()},
-          {"quantised_weights", session.model->quantised_count()},
-          {"optimizer_bytes", r.optimizer_bytes},
-          {"saved", saved},
-          {"run", a.run.empty() ? Json() : Json(a.run)},
-          {"epochs", epochs}};
+  Json json = {{"data", data.name}};
+  json.update(score_json(*session.model, r.test_score, data));
+  json.update(Json{{"flipped", r.flipped},
+                   {"seconds", r.seconds},
+                   {"end", name_of(r.end)},
+                   {"steps", r.steps},
+                   {"weights", session.model->weight_count()},
+                   {"quantised_weights", session.model->quantised_count()},
+                   {"optimizer_bytes", r.optimizer_bytes},
+                   {"saved", saved},
+                   {"run", a.run.empty() ? Json() : Json(a.run)},
+                   {"epochs", epochs}});
+  return json;
 }
 
-void print_text(const train::TrainResult& r) {
-  std::printf("test accuracy %.2f %%", 100 * r.test_score);
+void print_text(const Session& session, const data::Dataset& data) {
+  const train::TrainResult& r = session.result;
+  std::printf("test %s", scores_text(*session.model, *session.task, r.test_score, data).c_str());
   if (!std::isnan(r.flipped)) std::printf(", binary weights flipped %.1f %%", 100 * r.flipped);
   std::printf(", %.1f s\n", r.seconds);
 }
@@ -120,9 +122,10 @@ void train_and_save(TrainArguments& a, const Global& global) {
   std::optional<train::RunFolder> run;
   if (!a.run.empty()) run.emplace(a.run);
   if (run) a.options.checkpoints = run->checkpoints();
-  const data::Dataset data = data::load_dataset(a.data);
-  log::info(
-      c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0), " test images"));
+  const data::Dataset data = data::load_dataset(a.data, a.table);
+  tell_notes(data);
+  log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
+                     data.table ? " test rows" : " test images"));
   a.config = fitted(a.config, data);
   set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
 
@@ -149,7 +152,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   std::vector<std::string> notes;
   if (result.end == train::End::patience) {
     notes.emplace_back(
-        "Stopped early: the test accuracy got no better. The test images chose the moment, so the accuracy flatters.");
+        "Stopped early: the test score got no better. The test samples chose the moment, so the score flatters.");
     log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
                        result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
   }
@@ -167,7 +170,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   if (global.json)
     print_json("train", result_json(a, session, data, saved));
   else
-    print_text(result);
+    print_text(session, data);
 }
 
 }  // namespace

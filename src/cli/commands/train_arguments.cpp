@@ -209,6 +209,7 @@ void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>&
 void add_options(CLI::App& command, TrainArguments& a) {
   add_data(command, a.data);
   add_device(command, a.device);
+  add_table_options(command, a.table);
   add_model_options(command, a);
   add_recipe_options(command, a);
   add_output_options(command, a);

@@ -15,6 +15,7 @@ namespace bie::cli {
 
 struct TrainArguments {
   std::string data = "digits", out, logits, device = "cpu", run, net;
+  data::DataOptions table;
   models::ModelConfig config;
   train::TrainOptions options;
   layers::StepSizeGuard guard;

@@ -17,6 +17,7 @@
 #include "cli/support/cpu_facts.h"
 #include "cli/support/help_text.h"
 #include "cli/support/log.h"
+#include "cli/support/predictions.h"
 #include "cli/support/result.h"
 #include "cli/support/streams.h"
 
@@ -32,20 +33,26 @@ void need_net(const std::string& path) {
 
 void add_predict_of_nets(CLI::App& app, const Global& global) {
   struct Arguments {
-    std::string model;
-    std::vector<std::string> files;
+    std::string model, out;
+    AskedFiles asked;
     int top = 3;
-    std::optional<double> white;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("predict", "The likeliest classes of images in files");
+  CLI::App* command = app.add_subcommand("predict", "What a net says of images, or of a table's rows");
   command->add_option("model", a->model, "file written by bie export")->required();
-  command->add_option("files", a->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
+  command
+      ->add_option("files", a->asked.files, "PNG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+      ->required();
+  command->add_option("-o,--out", a->out, "where to write the answers (CSV)");
+  command->add_option("--drop", a->asked.drop, "a column of a table to leave out; may be repeated")
+      ->type_size(1)
+      ->allow_extra_args(false);
   command->add_option("--top", a->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
-  command->add_option("--white", a->white, "what values are divided by to lie in 0 to 1")->check(bad_white);
+  command->add_option("--white", a->asked.white, "what values are divided by to lie in 0 to 1")->check(bad_white);
   command->callback([a, &global] {
     need_net(a->model);
-    predict_with_net(a->model, a->files, a->top, a->white, global);
+    check_predictions_file(a->out, a->model, a->asked.files);
+    predict_with_net(a->model, a->asked, a->top, a->out, global);
   });
 }
 

@@ -58,7 +58,7 @@ std::string NetInfo::class_name(std::int64_t index) const {
 
 NetInfo load_net(const std::string& path) {
   return with_file_errors(path, [&] {
-    NetInfo info{path, runtime::SharedNet(path), {}, {}, true};
+    NetInfo info{.path = path, .net = runtime::SharedNet(path), .image = {}, .classes = {}, .unit_range = true};
     const bie_tensor input = info.net.input();
     for (const std::string& size : parts_of(info.net.metadata("image"), ',')) {
       std::int64_t number = 0;
@@ -73,12 +73,22 @@ NetInfo load_net(const std::string& path) {
     if (!fits && input.rank == 1) info.image = {1, 1, input.elements};
     info.classes = parts_of(info.net.metadata("classes"), '\n');
     info.unit_range = info.net.metadata("input") != "raw";
+    if (const std::string table = info.net.metadata("table"); !table.empty()) {
+      try {
+        info.table = formats::parse_table(table);
+      } catch (const formats::Error& error) {
+        formats::fail_file("net file", path, error.what());
+      }
+      if (info.table->features() != input.elements)
+        formats::fail_file("net file", path, "table: ", info.table->features(), " features, the net takes ",
+                           input.elements);
+    }
     return info;
   });
 }
 
-formats::Samples load_samples(const NetInfo& net, const std::string& path, std::optional<double> white) {
-  return formats::load_samples(path, {net.image, net.unit_range, white});
+formats::Samples load_samples(const NetInfo& net, const std::string& path, const AskedFiles& asked) {
+  return formats::load_samples(path, {net.image, net.unit_range, asked.white, net.table, asked.drop, asked.csv});
 }
 
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads) {

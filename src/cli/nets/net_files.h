@@ -18,25 +18,35 @@ bool is_net(const std::string& path);
 struct NetInfo {
   std::string path;
   runtime::SharedNet net;
-  std::vector<std::int64_t> image;   ///< channels, height, width
-  std::vector<std::string> classes;  ///< empty where they are numbers
-  bool unit_range;                   ///< takes values in 0 to 1
+  std::vector<std::int64_t> image;               ///< channels, height, width
+  std::vector<std::string> classes;              ///< empty where they are numbers
+  bool unit_range;                               ///< takes values in 0 to 1
+  std::optional<formats::TableForm> table = {};  ///< of the table that it was trained with
 
+  bool is_regression() const { return table && table->regression; }
   std::string class_name(std::int64_t index) const;
+};
+
+/// Files that a net is asked about.
+struct AskedFiles {
+  std::vector<std::string> files;
+  std::optional<double> white;
+  std::vector<std::string> drop = {};  ///< columns of tables that the net does not know
+  formats::CsvForm csv = {};
 };
 
 /// @throws formats::Error, here and below.
 NetInfo load_net(const std::string& path);
 
 /// Every image of a file, as the net takes them.
-formats::Samples load_samples(const NetInfo& net, const std::string& path, std::optional<double> white);
+formats::Samples load_samples(const NetInfo& net, const std::string& path, const AskedFiles& asked);
 
 /// [count, outputs]. `threads` as Global has them, 0: one.
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads);
 
 /// In place of the commands of the same names, for an exported net.
-void predict_with_net(const std::string& model, const std::vector<std::string>& files, int top,
-                      std::optional<double> white, const Global& global);
+void predict_with_net(const std::string& model, const AskedFiles& asked, int top, const std::string& out,
+                      const Global& global);
 void inspect_net(const std::string& path, const Global& global);
 void bench_nets(const std::vector<std::string>& nets, const std::vector<std::int64_t>& batches, int repeats,
                 const Global& global);

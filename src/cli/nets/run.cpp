@@ -17,23 +17,37 @@ namespace {
 
 struct Arguments {
   std::string net;
-  std::vector<std::string> files;
-  std::optional<double> white;
+  AskedFiles asked;
 };
 
 std::int64_t largest(const float* row, std::int64_t count) { return std::max_element(row, row + count) - row; }
+
+std::vector<Guess> likeliest(const NetInfo& net, const float* row, std::int64_t outputs, std::int64_t wanted) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(outputs));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
+  double sum = 0;
+  for (std::int64_t j = 0; j < outputs; ++j) sum += std::exp(static_cast<double>(row[j]) - row[order[0]]);
+  std::vector<Guess> guesses;
+  for (std::int64_t j = 0; j < wanted; ++j) {
+    const std::int64_t guess = order[static_cast<std::size_t>(j)];
+    guesses.push_back({net.class_name(guess), std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum});
+  }
+  return guesses;
+}
 
 void run(const Arguments& a, const Global& global) {
   const NetInfo net = load_net(a.net);
   const std::int64_t outputs = net.net.output().elements;
   Json classes = Json::array(), logits = Json::array();
   std::string text;
-  for (const std::string& file : a.files) {
-    const formats::Samples samples = load_samples(net, file, a.white);
+  for (const std::string& file : a.asked.files) {
+    const formats::Samples samples = load_samples(net, file, a.asked);
     const std::vector<float> values = run_net(net, samples, global.threads);
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
-      const std::string name = net.class_name(largest(row, outputs));
+      const std::string name =
+          net.is_regression() ? format("%.6g", static_cast<double>(row[0])) : net.class_name(largest(row, outputs));
       classes.push_back(name);
       Json numbers = Json::array();
       std::string line = place_of(file, i, samples.count) + ": " + name + " ";
@@ -55,40 +69,36 @@ void run(const Arguments& a, const Global& global) {
 
 }  // namespace
 
-void predict_with_net(const std::string& model, const std::vector<std::string>& files, int top,
-                      std::optional<double> white, const Global& global) {
+void predict_with_net(const std::string& model, const AskedFiles& asked, int top, const std::string& out,
+                      const Global& global) {
   const NetInfo net = load_net(model);
   const std::int64_t outputs = net.net.output().elements, wanted = std::min<std::int64_t>(top, outputs);
-  std::vector<Prediction> predictions;  // everything is read before anything is said
-  for (const std::string& file : files) {
-    const formats::Samples samples = load_samples(net, file, white);
+  Predictions found{.model = model, .regression = net.is_regression()};
+  for (const std::string& file : asked.files) {  // all before anything is said
+    const formats::Samples samples = load_samples(net, file, asked);
     const std::vector<float> values = run_net(net, samples, global.threads);
+    found.tables = found.tables && samples.is_table;
+    found.id_name = samples.id_name;
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
-      std::vector<std::int64_t> order(static_cast<std::size_t>(outputs));
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
-      double sum = 0;
-      for (std::int64_t j = 0; j < outputs; ++j) sum += std::exp(static_cast<double>(row[j]) - row[order[0]]);
-      Prediction prediction{file, i, samples.count, {}};
-      for (std::int64_t j = 0; j < wanted; ++j) {
-        const std::int64_t guess = order[static_cast<std::size_t>(j)];
-        prediction.guesses.push_back(
-            {net.class_name(guess), std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum});
-      }
-      predictions.push_back(std::move(prediction));
+      Prediction prediction = prediction_of(file, samples, i);
+      if (found.regression)
+        prediction.value = static_cast<double>(row[0]);
+      else
+        prediction.guesses = likeliest(net, row, outputs, wanted);
+      found.all.push_back(std::move(prediction));
     }
   }
-  print_predictions(model, predictions, global);
+  print_predictions(found, out, global);
 }
 
 void add_run(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "What an exported net answers to files of images");
   command->add_option("net", arguments->net, "file written by bie export")->required();
-  command->add_option("--input", arguments->files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
+  command->add_option("--input", arguments->asked.files, "PNG, IDX (.gz or not), NPY or CSV files")->required();
   command
-      ->add_option("--white", arguments->white,
+      ->add_option("--white", arguments->asked.white,
                    "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
   command->footer(

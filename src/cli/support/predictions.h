@@ -1,10 +1,12 @@
-// What commands say of images: the likeliest classes of each.
+// What commands say of images and rows: the likeliest classes of each, or a number.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bie/formats/samples.h"
 #include "cli/commands/commands.h"
 
 namespace bie::cli {
@@ -16,14 +18,32 @@ struct Guess {
 
 struct Prediction {
   std::string file;
-  std::int64_t index, count;   ///< of the file's images
-  std::vector<Guess> guesses;  ///< the likeliest first
+  std::int64_t index = 0, count = 1;               ///< of the file's images
+  std::vector<Guess> guesses = {};                 ///< the likeliest first; none of a regression
+  double value = 0;                                ///< of a regression, in the table's unit
+  std::optional<std::string> id = {}, label = {};  ///< that a table has of it
 };
+
+struct Predictions {
+  std::string model;
+  bool regression = false;
+  std::string id_name = {};  ///< of the tables' ids
+  bool tables = true;        ///< all that was read are tables
+  std::vector<Prediction> all = {};
+};
+
+/// The prediction of row `index` of a file, without an answer.
+Prediction prediction_of(const std::string& file, const formats::Samples& samples, std::int64_t index);
 
 /// "digits.npy[3]"; the number of the image where a file holds several.
 std::string place_of(const std::string& file, std::int64_t index, std::int64_t count);
 
-/// The result of `bie predict`.
-void print_predictions(const std::string& model, const std::vector<Prediction>& predictions, const Global& global);
+/// An Error where `out` cannot be written or is among the files that are read. To be called before the work.
+void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& files);
+
+/// The result of `bie predict`: a line an image; of tables, where no terminal reads it, a CSV file with the rows' ids
+/// (their numbers from 1 on where there are none), the answer, its probability, and the labels that stood in the table.
+/// Where `out` is not empty the CSV file goes there. What the labels make of the answers goes to the log.
+void print_predictions(const Predictions& predictions, const std::string& out, const Global& global);
 
 }  // namespace bie::cli

@@ -31,10 +31,6 @@ std::vector<report::Fact> facts_of(const Json& object) {
   return facts;
 }
 
-std::string class_name(const models::ModelConfig& c, std::int64_t index) {
-  return c.class_names.empty() ? std::to_string(index) : c.class_names[static_cast<std::size_t>(index)];
-}
-
 /// The weight's values in 32 bins.
 report::Histogram histogram_of(const models::ProductLayer& product) {
   const at::Tensor* weight = product.layer->named_parameters(/*recurse=*/false).find("weight");
@@ -100,26 +96,43 @@ void add_predictions(models::Classifier& model, const data::Dataset& data, repor
   const auto* truth = data.test_labels.const_data_ptr<std::int64_t>();
   if (classes <= most_classes) {
     report.confusion.counts.assign(static_cast<std::size_t>(classes * classes), 0);
-    for (std::int64_t i = 0; i < classes; ++i) report.confusion.classes.push_back(class_name(c, i));
+    for (std::int64_t i = 0; i < classes; ++i) report.confusion.classes.push_back(c.class_name(i));
     for (std::int64_t i = 0; i < count; ++i)
       ++report.confusion.counts[static_cast<std::size_t>(truth[i] * classes + guess[i])];
   }
   const at::Tensor order = std::get<1>(confidence.sort(0, /*descending=*/true));
-  const bool pictures = !data.tabular && (c.image[0] == 1 || c.image[0] == 3);
+  const bool pictures = !data.table && (c.image[0] == 1 || c.image[0] == 3);
   for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(report.mistakes.size()) < most_mistakes; ++i) {
     const std::int64_t row = order[i].item<std::int64_t>();
     if (!pictures || guess[row] == truth[row]) continue;
-    report.mistakes.push_back({picture_of(data.test_images[row]), class_name(c, truth[row]), class_name(c, guess[row]),
+    report.mistakes.push_back({picture_of(data.test_images[row]), c.class_name(truth[row]), c.class_name(guess[row]),
                                confidence[row].item<double>()});
   }
 }
 
+/// The errors in the table's unit, and what was predicted beside what is.
+void add_answers(models::Classifier& model, const data::Dataset& data, report::RunReport& report) {
+  const formats::TableForm& table = *model.config().table;
+  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+  report.results.insert(report.results.begin() + 1,
+                        {{"mean error", format("%.4g", mae)}, {"root mean square error", format("%.4g", rmse)}});
+  const auto in_unit = [&](const at::Tensor& x) {
+    const at::Tensor values = (x.to(at::kDouble) * table.scale + table.mean).contiguous();
+    const auto* first = values.const_data_ptr<double>();
+    return std::vector<double>(first, first + values.numel());
+  };
+  report.answers = {in_unit(data.test_labels), in_unit(train::logits(model, data.test_images)), table.label};
+}
+
 void add_results(const train::TrainResult& result, const models::Classifier& model, report::RunReport& report) {
+  const bool regression = model.config().is_regression();
+  const std::string score = regression ? "test R2" : "test accuracy";
+  const auto text = [&](double value) { return regression ? format("%.4f", value) : format("%.2f %%", 100 * value); };
   if (result.end != train::End::interrupted)
-    report.results.push_back({"test accuracy", format("%.2f %%", 100 * result.test_score)});
+    report.results.push_back({score, text(result.test_score)});
   else if (!result.history.empty())
-    report.results.push_back({c10::str("test accuracy after epoch ", result.history.back().epoch),
-                              format("%.2f %%", 100 * result.history.back().test_score)});
+    report.results.push_back(
+        {c10::str(score, " after epoch ", result.history.back().epoch), text(result.history.back().test_score)});
   if (!std::isnan(result.flipped))
     report.results.push_back({"binary weights flipped", format("%.1f %%", 100 * result.flipped)});
   report.results.push_back(
@@ -163,8 +176,8 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     report::Epoch epoch;
     epoch.number = e.epoch;
     epoch.loss = e.loss;
-    epoch.train_accuracy = e.train_score;
-    epoch.test_accuracy = e.test_score;
+    epoch.train_score = e.train_score;
+    epoch.test_score = e.test_score;
     epoch.rate = e.rate;
     epoch.integer_rate = e.integer_rate;
     epoch.flipped = flipped_of(e, products);
@@ -175,7 +188,12 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     report.layers.push_back(layer_of(product));
     add_epochs(session.result.history, &report.layers.back());
   }
-  if (session.result.end != train::End::interrupted) add_predictions(model, data, report);
+  if (model.config().is_regression()) {
+    report.metric = {"R2", report::Unit::number};
+    if (session.result.end != train::End::interrupted) add_answers(model, data, report);
+  } else if (session.result.end != train::End::interrupted) {
+    add_predictions(model, data, report);
+  }
   std::set<std::string> told{"format_version"};  // and the classes, which data and model both have
   for (const char* part : {"data", "model", "recipe"})
     for (report::Fact& fact : facts_of(config[part]))

@@ -4,8 +4,11 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <cctype>
 #include <charconv>
 
+#include "bie/train/evaluation.h"
 #include "bie/train/recipe.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
@@ -24,9 +27,9 @@ std::string progress_note(const train::Progress& p, const std::string& accuracy)
                 accuracy.c_str(), duration(left).c_str());
 }
 
-std::string epoch_line(const train::Epoch& e, std::int64_t epochs) {
-  return format("epoch %lld/%lld: loss %.4f, test accuracy %.2f %%, rate %.2e, %.1f s", LongLong{e.epoch},
-                LongLong{epochs}, e.loss, 100 * e.test_score, e.rate, e.seconds);
+std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::Task& task) {
+  return format("epoch %lld/%lld: loss %.4f, test %s, rate %.2e, %.1f s", LongLong{e.epoch}, LongLong{epochs}, e.loss,
+                score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
 }  // namespace
@@ -36,14 +39,34 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
   config.image = {image[0], image[1], image[2]};
   config.classes = data.classes;
   config.class_names = data.class_names;
-  config.normalise = data.tabular;
+  config.normalise = data.table.has_value();
+  config.table = data.table;
   return config;
+}
+
+std::string score_text(const train::Task& task, double score) {
+  return task.metric() == "accuracy" ? format("accuracy %.2f %%", 100 * score)
+                                     : format("%s %.4f", task.metric().c_str(), score);
+}
+
+std::string scores_text(models::Classifier& model, const train::Task& task, double score, const data::Dataset& data) {
+  std::string text = score_text(task, score);
+  if (!model.config().is_regression()) return text;
+  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+  text += format(", mean error %.4g, root mean square %.4g", mae, rmse);
+  return data.table->label.empty() ? text : text + " (" + printable(data.table->label) + ")";
+}
+
+Json score_json(models::Classifier& model, double score, const data::Dataset& data) {
+  if (!model.config().is_regression()) return {{"test_accuracy", score}};
+  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+  return {{"label", data.table->label}, {"r2", score}, {"mae", mae}, {"rmse", rmse}};
 }
 
 Session train_with_bar(const std::string& label, const models::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
-  Session session{models::make_model(fitted(config, data)), {}};
+  Session session{models::make_model(fitted(config, data)), train::task_of(data), {}};
   use_threads_for(session.model->config(), options.batch.value_or(train::default_batch(data.train_images.size(0))));
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
@@ -64,14 +87,16 @@ Session train_with_bar(const std::string& label, const models::ModelConfig& conf
   if (hooks.epoch) {
     listener.epoch = [&](const train::Epoch& e) {
       bar.clear();
-      log::info(epoch_line(e, options.epochs));
-      accuracy = format("%.2f %%  ", 100 * e.test_score);
+      log::info(epoch_line(e, options.epochs, *session.task));
+      const train::Task& task = *session.task;
+      accuracy = task.metric() == "accuracy" ? format("%.2f %%  ", 100 * e.test_score)
+                                             : format("%s %.4f  ", task.metric().c_str(), e.test_score);
       hooks.epoch(e);
     };
   }
   listener.stop = was_interrupted;
   const InterruptWatch watch;
-  session.result = train::fit(*session.model, data, options, listener);
+  session.result = train::fit(*session.model, data, options, listener, *session.task);
   return session;
 }
 
@@ -105,6 +130,91 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
+namespace {
+
+void add_comment(CLI::App& command, data::DataOptions& options, const std::string& group) {
+  command
+      .add_option_function<std::string>(
+          "--comment", [&options](const std::string& text) { options.csv.comment = text.front(); },
+          "a character: lines that begin with it are left out")
+      ->type_name("CHAR")
+      ->check([](const std::string& text) {
+        return text.size() == 1 && std::ispunct(static_cast<unsigned char>(text[0])) && text[0] != '"'
+                   ? std::string()
+                   : text + " is no mark like # or %";
+      })
+      ->group(group);
+}
+
+/// CLI11 has no use for a character of its own.
+CLI::Option* add_drop(CLI::App& command, data::DataOptions& options, const std::string& group) {
+  return command.add_option("--drop", options.table.drop, "a column to leave out; may be repeated")
+      ->type_name("NAME|N")
+      ->type_size(1)
+      ->allow_extra_args(false)
+      ->group(group);
+}
+
+}  // namespace
+
+void add_table_options(CLI::App& command, data::DataOptions& options) {
+  const std::string group = "Tables (--data csv:FILE)";
+  formats::TableOptions& table = options.table;
+  command
+      .add_option("--label", table.label,
+                  "the column to predict, by its name or its place from 1 on (default: label, class, target or y, else "
+                  "the last)")
+      ->type_name("NAME|N")
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--task", [&table](const std::string& task) { table.regression = task == "regression"; },
+          "classification, or regression: the label is a number")
+      ->check(CLI::IsMember({"classification", "regression"}))
+      ->default_str("classification")
+      ->group(group);
+  takes_file(command.add_option("--test-data", options.test_file, "rows to test with, in place of a share of the file"))
+      ->group(group);
+  command.add_option("--test-share", table.test_share, "share of the rows to test with")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  add_drop(command, options, group);
+  command.add_option("--id", table.id, "a column that names rows: left out, and shown by bie predict")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--missing",
+          [&table](const std::string& word) {
+            for (const formats::Missing m : {formats::Missing::refuse, formats::Missing::mean, formats::Missing::drop})
+              if (word == formats::name(m)) table.missing = m;
+          },
+          "what a missing value is: refused; replaced by the column's mean, with a column more that marks it; or its "
+          "row dropped")
+      ->check(CLI::IsMember({"refuse", "mean", "drop"}))
+      ->default_str("refuse")
+      ->group(group);
+  add_comment(command, options, group);
+}
+
+void add_asked_table_options(CLI::App& command, data::DataOptions& options) {
+  const std::string group = "Tables";
+  add_drop(command, options, group);
+  add_comment(command, options, group);
+}
+
+void use_form(data::DataOptions& options, const models::ModelConfig& c) {
+  if (!c.normalise || c.image[0] != 1 || c.image[1] != 1) return;
+  options.form = c.table ? *c.table : formats::plain_form(c.image[2]);
+  options.classes.clear();
+  for (std::int64_t i = 0; i < c.classes && !c.is_regression(); ++i) options.classes.push_back(c.class_name(i));
+}
+
+void tell_notes(const data::Dataset& data) {
+  for (const std::string& note : data.notes) log::info(note);
+}
+
 void add_device(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
 }
@@ -116,6 +226,8 @@ void check_fit(const models::Classifier& model, const std::string& path, const d
                     at::IntArrayRef(c.image));
   TORCH_CHECK_VALUE(data.classes <= c.classes, data.name, ": has ", data.classes, " classes, ", path, " has ",
                     c.classes);
+  TORCH_CHECK_VALUE(c.is_regression() == (data.table && data.table->regression), data.name,
+                    ": its labels are not what ", path, " predicts");
   TORCH_CHECK_VALUE(c.class_names.empty() || data.class_names.empty() || c.class_names == data.class_names, data.name,
                     ": its classes are not those of ", path);
 }

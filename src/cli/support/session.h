@@ -10,11 +10,13 @@
 #include "bie/data/dataset.h"
 #include "bie/models/classifier.h"
 #include "bie/train/trainer.h"
+#include "cli/support/result.h"
 
 namespace bie::cli {
 
 struct Session {
   std::shared_ptr<models::Classifier> model;
+  std::shared_ptr<const train::Task> task;
   train::TrainResult result;
 };
 
@@ -28,6 +30,15 @@ struct SessionHooks {
 
 /// The configuration with the image sizes and the classes of the data.
 models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data);
+
+/// "accuracy 98.33 %", "R2 0.8312".
+std::string score_text(const train::Task& task, double score);
+
+/// The same of the test samples, and of a regression its errors in the table's unit: "R2 0.8312, mean error 2.1, root
+/// mean square 3.0 (price)".
+std::string scores_text(models::Classifier& model, const train::Task& task, double score, const data::Dataset& data);
+/// "test_accuracy", or "r2", "mae" and "rmse" with the "label" that they are of.
+Json score_json(models::Classifier& model, double score, const data::Dataset& data);
 
 /// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
 /// train::fit does for an interrupted run.
@@ -44,6 +55,15 @@ CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
 /// --data of the commands that read a data set, --device of those that run a model.
 CLI::Option* add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
+
+/// The options of a command that trains on tables, and of one that asks a model about them.
+void add_table_options(CLI::App& command, data::DataOptions& options);
+void add_asked_table_options(CLI::App& command, data::DataOptions& options);
+/// What is to be known of a model to read a table for it.
+void use_form(data::DataOptions& options, const models::ModelConfig& config);
+
+/// What the data set's notes say, in the log.
+void tell_notes(const data::Dataset& data);
 
 /// A ValueError unless images of the data are what the model takes, and their classes its classes.
 void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data);

@@ -8,6 +8,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "bie/layers/integer_layer.h"
@@ -40,6 +42,13 @@ double accuracy(models::Classifier& model, const at::Tensor& images, const at::T
   TORCH_CHECK_VALUE(labels.sizes() == images.sizes().slice(0, 1), "accuracy: ", images.size(0), " images and ",
                     labels.numel(), " labels");
   return mean_score(model, classification(), images, labels);
+}
+
+RegressionErrors regression_errors(models::Classifier& model, const at::Tensor& images, const at::Tensor& targets) {
+  const std::optional<formats::TableForm>& table = model.config().table;
+  TORCH_CHECK_VALUE(table && table->regression, "regression_errors: the model is no regression of a table");
+  const at::Tensor error = (logits(model, images).to(at::kDouble) - targets).mul_(table->scale);
+  return {error.abs().mean().item<double>(), std::sqrt(error.square().mean().item<double>())};
 }
 
 double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats) {

@@ -48,8 +48,13 @@ const Task& classification() {
 
 Regression::Regression(const data::Dataset& data) {
   check_targets(data);
-  variance_ = data.train_labels.to(at::kDouble).var(0, /*unbiased=*/false).sum().item<double>();
-  TORCH_CHECK_VALUE(variance_ > 0, data.name, ": all training targets are equal, there is nothing to explain");
+  const auto variance = [](const at::Tensor& targets) {
+    return targets.to(at::kDouble).var(0, /*unbiased=*/false).sum().item<double>();
+  };
+  TORCH_CHECK_VALUE(variance(data.train_labels) > 0, data.name,
+                    ": all training targets are equal, there is nothing to explain");
+  variance_ = variance(data.test_labels);
+  if (variance_ == 0) variance_ = variance(data.train_labels);
 }
 
 void Regression::check(const data::Dataset& data, std::int64_t outputs) const {
@@ -65,6 +70,11 @@ at::Tensor Regression::loss(const at::Tensor& outputs, const at::Tensor& targets
 
 at::Tensor Regression::scores(const at::Tensor& outputs, const at::Tensor& targets) const {
   return (outputs.to(at::kDouble) - targets).square().sum(1).div_(-variance_).add_(1);
+}
+
+std::shared_ptr<const Task> task_of(const data::Dataset& data) {
+  if (data.table && data.table->regression) return std::make_shared<const Regression>(data);
+  return {std::shared_ptr<void>(), &classification()};
 }
 
 }  // namespace bie::train

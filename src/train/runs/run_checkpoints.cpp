@@ -29,7 +29,9 @@ std::string run_json(const models::Classifier& model, const data::Dataset& data,
     text << *layer << ", step floor " << layer->step_size_guard().floor;
     layers.push_back(text.str());
   }
-  nlohmann::json json = {{"model", nlohmann::json::parse(models::config_json(model.config()))},
+  models::ModelConfig config = model.config();
+  config.table.reset();  // a part of the data, whose sum is below
+  nlohmann::json json = {{"model", nlohmann::json::parse(models::config_json(config))},
                          {"layers", layers},
                          {"data", c10::str(data.name, " ", data.train_images.sizes(), ", labels of CRC-32 ",
                                            data::checksum({{"labels", data.train_labels}}, ""))},

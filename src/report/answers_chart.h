@@ -1,0 +1,20 @@
+// What a regression predicted beside what is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/markup.h"
+
+namespace bie::report {
+
+/// Of a regression's test rows, in the unit of the data.
+struct Answers {
+  std::vector<double> truth, predicted;
+  std::string what;  ///< "price"
+};
+
+/// A section with a dot a row and the line where both are equal; nothing where no row has both numbers.
+void draw(Markup& page, const Answers& answers);
+
+}  // namespace bie::report
