@@ -30,6 +30,7 @@ if(TARGET bie_ops)
   install(EXPORT bieTorchTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/TorchWheel.cmake ${PROJECT_SOURCE_DIR}/cmake/FindLibcsv.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindTurboJPEG.cmake
     DESTINATION ${bie_package_dir})
 endif()
 if(TARGET bie)

@@ -124,7 +124,7 @@ Dataset load(const std::string& spec, const DataOptions& options) {
   if (const std::string dir = behind(spec, "mnist:"); !dir.empty()) return load_mnist(dir);
   if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) return load_cifar10(dir);
   if (const std::string file = behind(spec, "csv:"); !file.empty()) return load_csv_dataset(file, options);
-  if (const std::string dir = behind(spec, "images:"); !dir.empty()) return load_image_folder(dir);
+  if (const std::string dir = behind(spec, "images:"); !dir.empty()) return load_image_folder(dir, options.pictures);
   TORCH_CHECK_VALUE(false, "data set \"", spec,
                     "\" is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
 }
@@ -145,7 +145,7 @@ bool reads_file(const std::string& spec, const std::string& path) {
   if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) read = cifar10_names(dir);
   if (const std::string file = behind(spec, "csv:"); !file.empty()) read = {file};
   if (const std::string dir = behind(spec, "images:"); !dir.empty())
-    read = with_value_errors([&] { return image_names(dir); });
+    read = with_value_errors([&] { return image_names(dir, /*nested=*/true); });
   return std::any_of(read.begin(), read.end(), [&](const std::string& file) {
     std::error_code ignored;
     return std::filesystem::equivalent(path, file, ignored);
@@ -159,6 +159,9 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options) {
                           table.test_share != formats::TableOptions().test_share || options.csv.comment != 0;
   TORCH_CHECK_VALUE(!for_tables || spec.starts_with("csv:"), "data set \"", spec,
                     "\" is no table: labels, columns, missing values, tasks and shares of rows are for csv:FILE");
+  const PictureOptions& pictures = options.pictures;
+  TORCH_CHECK_VALUE((!pictures.size && !pictures.fit && !pictures.nested) || spec.starts_with("images:"), "data set \"",
+                    spec, "\" is no folder of pictures: sizes and folders within folders are for images:DIR");
   return with_value_errors([&] { return load(spec, options); });
 }
 

@@ -1,4 +1,4 @@
-// A folder of PNG files as a data set.
+// A folder of pictures as a data set.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace bie::data {
 
-/// DIR/CLASS/*.png, every fifth image of a class for testing; or DIR/train/CLASS/*.png and DIR/test/CLASS/*.png. The
-/// classes are the folders in the order of their names. All images have one size; they are grey unless one is coloured.
-/// @throws c10::ValueError, one sentence naming the folder or file.
-Dataset load_image_folder(const std::string& dir);
+/// load_dataset's images:DIR. The classes are the folders in the order of their names; pictures are grey unless one is
+/// coloured. Files that are no pictures are left out, and a note counts them.
+/// @throws formats::Error, one sentence naming the folder or file.
+Dataset load_image_folder(const std::string& dir, const PictureOptions& options);
 
-/// The files that it reads, with its refusals of folders and names.
-std::vector<std::string> image_names(const std::string& dir);
+/// The pictures that it reads, with its refusals of folders and names.
+std::vector<std::string> image_names(const std::string& dir, bool nested);
 
 }  // namespace bie::data

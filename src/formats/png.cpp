@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "formats/pixels.h"
 #include "formats/regular_file.h"
 
 namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "PNG file";
-constexpr std::int64_t max_side = 1 << 12;
 
 struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -29,14 +29,13 @@ class Reader {
     if (!file_) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
     image_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_stdio(&image_, file_.get()) == 0) fail();
-    if (image_.width > max_side || image_.height > max_side)
-      fail_file(kind, path, "is ", image_.height, "x", image_.width, ", at most ", max_side, "x", max_side, " is read");
+    check_pixels(kind, path, image_.height, image_.width);
   }
   ~Reader() { png_image_free(&image_); }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
-  PngFacts facts() const { return {image_.height, image_.width, (image_.format & PNG_FORMAT_FLAG_COLOR) != 0}; }
+  PictureFacts facts() const { return {image_.height, image_.width, (image_.format & PNG_FORMAT_FLAG_COLOR) != 0}; }
 
   /// [height, width, channels].
   std::vector<std::uint8_t> pixels(std::int64_t channels) {
@@ -61,18 +60,12 @@ class Reader {
 
 }  // namespace
 
-PngFacts png_facts(const std::string& path) { return Reader(path).facts(); }
+PictureFacts png_facts(const std::string& path) { return Reader(path).facts(); }
 
 Array load_png(const std::string& path, std::int64_t channels) {
   Reader reader(path);
-  const PngFacts facts = reader.facts();
-  const std::vector<std::uint8_t> pixels = reader.pixels(channels);
-  const std::int64_t plane = facts.height * facts.width;
-  std::vector<std::uint8_t> planes(pixels.size());
-  for (std::int64_t c = 0; c < channels; ++c)
-    for (std::int64_t p = 0; p < plane; ++p)
-      planes[static_cast<std::size_t>(c * plane + p)] = pixels[static_cast<std::size_t>(p * channels + c)];
-  return array_of(Element::u8, {channels, facts.height, facts.width}, std::move(planes));
+  const PictureFacts facts = reader.facts();
+  return array_of(Element::u8, {facts.height, facts.width, channels}, reader.pixels(channels));
 }
 
 }  // namespace bie::formats

@@ -16,7 +16,7 @@
 #include "bie/formats/error.h"
 #include "bie/formats/idx.h"
 #include "bie/formats/npy.h"
-#include "bie/formats/png.h"
+#include "bie/formats/picture.h"
 #include "formats/half.h"
 #include "formats/regular_file.h"
 
@@ -24,7 +24,7 @@ namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "file";
-constexpr std::string_view png = "\x89PNG\r\n", npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
+constexpr std::string_view npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
 
 std::string first_bytes(const std::string& path) {
   std::error_code ignored;
@@ -95,17 +95,18 @@ Samples table_samples(const std::string& path, const SampleForm& form) {
 
 /// The values of an array, and whether they are bytes.
 std::vector<float> array_samples(const std::string& path, const std::string& start,
-                                 const std::vector<std::int64_t>& image, bool* bytes) {
+                                 const std::vector<std::int64_t>& image, std::optional<Fit> fit, bool* bytes) {
   const auto from_array = [&](const Array& array) {
     check_sizes(path, array.sizes, image);
     *bytes = array.element == Element::u8;
     return floats_of(array);
   };
-  if (start.starts_with(png)) {
-    const PngFacts facts = png_facts(path);
-    if (facts.height != image[1] || facts.width != image[2] || (image[0] != 1 && image[0] != 3))
-      fail_file("PNG file", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", listed(image));
-    return from_array(load_png(path, image[0]));
+  if (is_picture(path)) {
+    const PictureFacts facts = picture_facts(path);
+    const bool has_size = facts.height == image[1] && facts.width == image[2];
+    if ((!has_size && !fit) || (image[0] != 1 && image[0] != 3))
+      fail_file("picture", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", listed(image));
+    return from_array(load_picture(path, image[0], PictureForm{image[1], image[2], fit.value_or(Fit::crop)}));
   }
   return from_array(start.starts_with(npy) ? load_npy(path) : load_idx(path));
 }
@@ -117,8 +118,8 @@ Samples load_samples(const std::string& path, const SampleForm& form) {
   const auto starts = [&](std::string_view magic) { return start.starts_with(magic); };
   bool bytes = false;
   Samples samples;
-  if (starts(png) || starts(npy) || starts(gzip) || starts(idx))
-    samples.values = array_samples(path, start, form.image, &bytes);
+  if (is_picture(path) || starts(npy) || starts(gzip) || starts(idx))
+    samples.values = array_samples(path, start, form.image, form.fit, &bytes);
   else
     samples = table_samples(path, form);
   samples.count = static_cast<std::int64_t>(samples.values.size()) / product(form.image);

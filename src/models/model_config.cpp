@@ -110,6 +110,11 @@ ModelConfig config_of(const Json& json) {
   c.class_names = field(json, "class_names", c.class_names, true);
   TORCH_CHECK_VALUE(c.class_names.empty() || static_cast<std::int64_t>(c.class_names.size()) == c.classes,
                     c.class_names.size(), " class_names and ", c.classes, " classes");
+  if (json.contains("fit")) {
+    const std::string fit = field(json, "fit", std::string(), false);
+    c.fit = formats::fit_of(fit);
+    TORCH_CHECK_VALUE(c.fit, "fit is ", formats::in_quotes(fit), ", crop, pad or stretch is wanted");
+  }
   if (const auto table = json.find("table"); table != json.end()) {
     try {
       c.table = formats::parse_table(table->dump());
@@ -149,6 +154,7 @@ std::string config_json(const ModelConfig& c) {
   if (version >= 5) json.update({{"width", width_of(c)}, {"channel_scales", c.channel_scales}});
   // Older builds pass over these.
   if (!c.class_names.empty()) json["class_names"] = c.class_names;
+  if (c.fit) json["fit"] = formats::name(*c.fit);
   if (c.table) json["table"] = Json::parse(formats::table_json(*c.table));
   try {
     return json.dump();

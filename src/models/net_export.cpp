@@ -144,6 +144,7 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
     unit.shift = {static_cast<float>(c.table->mean)};
     logits = net.tail(logits, unit);
   }
+  if (c.fit) net.set_metadata("fit", formats::name(*c.fit));
   if (c.table) net.set_metadata("table", formats::table_json(*c.table));
   net.set_metadata("arch", c.arch);
   net.set_metadata("bits", std::to_string(c.bits));

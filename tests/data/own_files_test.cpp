@@ -177,11 +177,9 @@ TEST(ImageFolder, WhatIsNoneIsRefused) {
   write_png(dir + "/a/1.png", bytes({2, 3, 1}));
   expect(dir, "holds 1 class folders, at least 2");
   std::filesystem::create_directories(dir + "/b");
-  expect(dir + "/b", "holds no .png file");
+  expect(dir + "/b", "holds no .png, .jpg or .jpeg file");
   write_file(dir + "/b/1.png", "this is text, not an image");
   expect(dir + "/b/1.png", "cannot be read: ");
-  write_png(dir + "/b/1.png", bytes({3, 2, 1}));
-  expect(dir + "/b/1.png", "is 3x2, ");
   write_png(dir + "/b/1.png", bytes({2, 3, 1}));
   expect(dir, "no class has enough rows");
   write_png(dir + "/b/2.png", bytes({40, 40, 1}));

@@ -117,6 +117,8 @@ def give(arguments: list[str], folder: Path) -> None:
     for word in arguments:
         if word in NETS and not (folder / word).exists() and arguments[arguments.index(word) - 1] != "-o":
             run_bie(small(["train", *NETS[word], "-o", word], folder), folder)
+        if word.removeprefix("csv:") in ("iris.csv", "flowers.csv") and not (folder / "iris.csv").exists():
+            stand_ins.tables(folder)
         if re.fullmatch(r"\w+\.png", word) and not (folder / word).exists():
             stand_ins.digit(folder / word)
 

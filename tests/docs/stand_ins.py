@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from user_files import striped, write_idx, write_png
+from user_files import SPECIES, flower, striped, write_idx, write_png
 
 
 def rows(label: int, i: int, side: int) -> bytes:
@@ -33,6 +33,14 @@ def images(folder: Path) -> None:
     for i in range(20):
         write_png(folder / "cat" / f"{i}.png", striped(i, upright=False))
         write_png(folder / "dog" / f"{i}.png", striped(i, upright=True))
+
+
+def tables(folder: Path) -> None:
+    """iris.csv with labels, flowers.csv without."""
+    rows = [f"{','.join(map(str, flower(i)))},{SPECIES[i % 3]}" for i in range(60)]
+    (folder / "iris.csv").write_text("\n".join(["length,width,hue,species", *rows]) + "\n")
+    asked = [",".join(map(str, flower(i))) for i in range(2)]
+    (folder / "flowers.csv").write_text("\n".join(["length,width,hue", *asked]) + "\n")
 
 
 def digit(path: Path) -> None:

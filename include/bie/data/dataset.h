@@ -3,11 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bie/formats/picture.h"
 #include "bie/formats/table.h"
 
 namespace bie::data {
@@ -22,11 +24,20 @@ struct Dataset {
   /// Rows of any numbers, [n, 1, 1, features], instead of pixels in [0, 1]; of a regression with targets float32 [n,
   /// 1].
   std::optional<formats::TableForm> table = {};
-  std::vector<std::string> notes = {};  ///< sentences about what was found out of the data
+  std::optional<formats::Fit> fit = {};  ///< pictures were brought to one size so
+  std::vector<std::string> notes = {};   ///< sentences about what was found out of the data
 };
 
-/// How tables are read.
+/// How folders of pictures are read.
+struct PictureOptions {
+  std::optional<std::array<std::int64_t, 2>> size = {};  ///< height, width; where not given: see load_dataset
+  std::optional<formats::Fit> fit = {};                  ///< crop
+  bool nested = false;                                   ///< folders below those of the classes are read too
+};
+
+/// How tables and folders of pictures are read.
 struct DataOptions {
+  PictureOptions pictures = {};
   formats::CsvForm csv = {};
   formats::TableOptions table = {};
   std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
@@ -43,8 +54,9 @@ struct DataOptions {
 ///              any number of records of a label and 3 x 32 x 32 bytes,
 ///              "csv:FILE": a table of inputs and a label (formats/table.h), of which every fifth row of a class is for
 ///              testing unless the options say otherwise; "csv:-" is standard input, or
-///              "images:DIR": DIR/CLASS/*.png, every fifth image of a class for testing, or DIR/train/CLASS/*.png and
-///              DIR/test/CLASS/*.png.
+///              "images:DIR": PNG and JPEG files DIR/CLASS/*, every fifth of a class for testing, or DIR/train/CLASS/*
+///              and DIR/test/CLASS/*. Pictures of several sizes, or with a side above 128, are brought to 64x64 unless
+///              the options name a size.
 /// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
 Dataset load_dataset(const std::string& spec, const DataOptions& options = {});
 

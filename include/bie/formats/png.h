@@ -8,15 +8,15 @@
 
 namespace bie::formats {
 
-struct PngFacts {
+struct PictureFacts {
   std::int64_t height, width;
   bool colour;
 };
 
 /// Reads the header alone. @throws Error, here and below, one sentence naming the file.
-PngFacts png_facts(const std::string& path);
+PictureFacts png_facts(const std::string& path);
 
-/// uint8 [channels, height, width]: 1 channel (grey, the luminance of a coloured image) or 3 (red, green, blue). 16-bit
+/// uint8 [height, width, channels]: 1 channel (grey, the luminance of a coloured image) or 3 (red, green, blue). 16-bit
 /// samples are rounded, and what is transparent shows black.
 Array load_png(const std::string& path, std::int64_t channels);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/picture.h"
 #include "bie/formats/table.h"
 
 namespace bie::formats {
@@ -17,6 +18,7 @@ struct SampleForm {
   std::optional<TableForm> table = {};     ///< of the table that the model was trained with; rows of numbers if none
   std::vector<std::string> left_out = {};  ///< columns of tables that the model does not know
   CsvForm csv = {};
+  std::optional<Fit> fit = {};  ///< how pictures of other sizes are brought to the model's; refused if not
 };
 
 /// [count, channels, height, width].
@@ -30,7 +32,7 @@ struct Samples {
 };
 
 /// Every image of a file. The first bytes tell what the file is:
-///   PNG   one image; grey or coloured as the model wants it
+///   PNG, JPEG   one image; grey or coloured as the model wants it
 ///   IDX   (.gz too) [n, height, width], bytes
 ///   NPY   [height, width], [channels, height, width], [n, ...] of either, or flat rows [n, channels * height * width]
 ///   CSV   a table as the model was trained with; of a model of images a row an image, its numbers in the order

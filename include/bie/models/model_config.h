@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/picture.h"
 #include "bie/formats/table.h"
 
 namespace bie::models {
@@ -58,6 +59,8 @@ struct ModelConfig {
   /// 8- and 4-bit layers without a BatchNorm behind them have a scale for each output channel.
   bool channel_scales = false;
   std::optional<formats::TableForm> table = {};  ///< of the table it was trained with
+
+  std::optional<formats::Fit> fit = {};  ///< how pictures of other sizes than `image` are brought to it
 
   /// Whether the one output is a number, (output * table->scale + table->mean) in the table's unit.
   bool is_regression() const { return table && table->regression; }

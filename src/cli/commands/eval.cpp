@@ -40,7 +40,7 @@ void add_eval(CLI::App& app, const Global& global) {
     if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
     const c10::Device device = train::device_of(a.device);
     const auto model = models::load_classifier(a.model);
-    use_form(a.table, model->config());
+    use_form(a.table, a.data, model->config());
     const data::Dataset data = data::load_dataset(a.data, a.table);
     tell_notes(data);
     check_fit(*model, a.model, data);

@@ -105,7 +105,7 @@ Json model_json(const Arguments& a, const Metadata& metadata) {
   std::map<std::string, double> saturated;
   if (!a.data.empty()) {
     data::DataOptions options;
-    use_form(options, model->config());
+    use_form(options, a.data, model->config());
     const data::Dataset data = data::load_dataset(a.data, options);
     check_fit(*model, a.file, data);
     saturated = train::saturated_shares(*model, data.test_images);

@@ -37,7 +37,8 @@ struct Arguments {
 void add_predictions(models::Classifier& model, const std::string& file, const Arguments& a, Predictions* found) {
   const models::ModelConfig& c = model.config();
   const data::Samples samples = data::load_samples(
-      file, {{c.image.begin(), c.image.end()}, !c.normalise, a.white, a.table.form, a.table.table.drop, a.table.csv});
+      file,
+      {{c.image.begin(), c.image.end()}, !c.normalise, a.white, a.table.form, a.table.table.drop, a.table.csv, c.fit});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = samples.facts.count;
   found->tables = found->tables && samples.facts.is_table;
   found->id_name = samples.facts.id_name;
@@ -68,7 +69,7 @@ void predict(Arguments& a, const Global& global) {
   const c10::Device device = train::device_of(a.device);
   const auto model = models::load_classifier(a.model);
   model->to(device);
-  use_form(a.table, model->config());
+  use_form(a.table, "", model->config());
   Predictions found{.model = a.model, .regression = model->config().is_regression()};
   for (const std::string& file : a.files) add_predictions(*model, file, a, &found);  // all before anything is said
   print_predictions(found, a.out, global);
@@ -82,7 +83,7 @@ void add_predict(CLI::App& app, const Global& global) {
   command->add_option("model", arguments->model, "file written by bie train, bie quantize or bie export")->required();
   command
       ->add_option("files", arguments->files,
-                   "PNG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+                   "PNG, JPEG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
       ->required();
   takes_file(command->add_option("-o,--out", arguments->out, "where to write the answers (CSV)"));
   command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();

@@ -69,13 +69,18 @@ void quantize(Arguments& a, const Global& global) {
   named.quantise_first = false;
   set_layer_bits(named, a.bits_of, a.first, a.last);
   a.options.bits_of = named.bits_of;
-  const data::Dataset data = data::load_dataset(a.calibration);
+  data::DataOptions options;
+  use_form(options, a.calibration, model->config());
+  const data::Dataset data = data::load_dataset(a.calibration, options);
+  tell_notes(data);
   check_fit(*model, a.model, data);
   const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
-  const double before = train::accuracy(*model, data.test_images, data.test_labels);
-  const double after = train::accuracy(*result.model, data.test_images, data.test_labels);
+  const auto task = train::task_of(data);
+  const double before = train::mean_score(*model, *task, data.test_images, data.test_labels);
+  const double after = train::mean_score(*result.model, *task, data.test_images, data.test_labels);
   if (!a.out.empty()) models::save_model(*result.model, a.out);
   const Json bytes_before = bytes_of(a.model), bytes = a.out.empty() ? Json() : bytes_of(a.out);
+  const std::string score_name = model->config().is_regression() ? "r2" : "test_accuracy";
   if (global.json) {
     print_json("quantize", {{"model", a.model},
                             {"data", data.name},
@@ -83,8 +88,8 @@ void quantize(Arguments& a, const Global& global) {
                             {"rule", train::name(a.options.rule)},
                             {"per_channel", a.options.per_channel},
                             {"fold", a.options.fold},
-                            {"test_accuracy_before", before},
-                            {"test_accuracy", after},
+                            {score_name + "_before", before},
+                            {score_name, after},
                             {"file_bytes_before", bytes_before},
                             {"file_bytes", bytes},
                             {"saved", a.out.empty() ? Json() : Json(a.out)},
@@ -92,7 +97,9 @@ void quantize(Arguments& a, const Global& global) {
     return;
   }
   print_layers(result.layers);
-  std::printf("test accuracy %.2f %% before, %.2f %% after\n", 100 * before, 100 * after);
+  const std::string value = score_text(*task, after);
+  std::printf("test %s before, %s after\n", score_text(*task, before).c_str(),
+              value.substr(value.find(' ') + 1).c_str());
   if (!bytes.is_null())
     std::printf("%s: %ju bytes instead of %ju\n", printable(a.out).c_str(), bytes.get<std::uintmax_t>(),
                 bytes_before.get<std::uintmax_t>());

@@ -210,6 +210,7 @@ void add_options(CLI::App& command, TrainArguments& a) {
   add_data(command, a.data);
   add_device(command, a.device);
   add_table_options(command, a.table);
+  add_picture_options(command, a.table);
   add_model_options(command, a);
   add_recipe_options(command, a);
   add_output_options(command, a);

@@ -41,7 +41,8 @@ void add_predict_of_nets(CLI::App& app, const Global& global) {
   CLI::App* command = app.add_subcommand("predict", "What a net says of images, or of a table's rows");
   command->add_option("model", a->model, "file written by bie export")->required();
   command
-      ->add_option("files", a->asked.files, "PNG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+      ->add_option("files", a->asked.files,
+                   "PNG, JPEG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
       ->required();
   command->add_option("-o,--out", a->out, "where to write the answers (CSV)");
   command->add_option("--drop", a->asked.drop, "a column of a table to leave out; may be repeated")

@@ -73,6 +73,7 @@ NetInfo load_net(const std::string& path) {
     if (!fits && input.rank == 1) info.image = {1, 1, input.elements};
     info.classes = parts_of(info.net.metadata("classes"), '\n');
     info.unit_range = info.net.metadata("input") != "raw";
+    info.fit = formats::fit_of(info.net.metadata("fit"));
     if (const std::string table = info.net.metadata("table"); !table.empty()) {
       try {
         info.table = formats::parse_table(table);
@@ -88,7 +89,8 @@ NetInfo load_net(const std::string& path) {
 }
 
 formats::Samples load_samples(const NetInfo& net, const std::string& path, const AskedFiles& asked) {
-  return formats::load_samples(path, {net.image, net.unit_range, asked.white, net.table, asked.drop, asked.csv});
+  return formats::load_samples(path,
+                               {net.image, net.unit_range, asked.white, net.table, asked.drop, asked.csv, net.fit});
 }
 
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads) {

@@ -21,6 +21,7 @@ struct NetInfo {
   std::vector<std::int64_t> image;               ///< channels, height, width
   std::vector<std::string> classes;              ///< empty where they are numbers
   bool unit_range;                               ///< takes values in 0 to 1
+  std::optional<formats::Fit> fit = {};          ///< how pictures of other sizes are brought to its own
   std::optional<formats::TableForm> table = {};  ///< of the table that it was trained with
 
   bool is_regression() const { return table && table->regression; }

@@ -7,6 +7,8 @@
 #include <CLI/Validators.hpp>
 #include <cctype>
 #include <charconv>
+#include <cinttypes>
+#include <cstdio>
 
 #include "bie/train/evaluation.h"
 #include "bie/train/recipe.h"
@@ -41,6 +43,7 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
   config.class_names = data.class_names;
   config.normalise = data.table.has_value();
   config.table = data.table;
+  config.fit = data.fit;
   return config;
 }
 
@@ -125,7 +128,7 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
   return command
       .add_option("--data", data,
                   "digits (built in), mnist:DIR (IDX files, .gz or not), cifar10:DIR (binary files), csv:FILE or "
-                  "images:DIR (DIR/CLASS/*.png)")
+                  "images:DIR (DIR/CLASS/*.jpg, *.png)")
       ->type_name("DATA")
       ->capture_default_str();
 }
@@ -198,13 +201,47 @@ void add_table_options(CLI::App& command, data::DataOptions& options) {
   add_comment(command, options, group);
 }
 
+void add_picture_options(CLI::App& command, data::DataOptions& options) {
+  const std::string group = "Pictures (--data images:DIR)";
+  data::PictureOptions& pictures = options.pictures;
+  command
+      .add_option_function<std::string>(
+          "--size",
+          [&pictures](const std::string& text) {
+            pictures.size.emplace();
+            std::sscanf(text.c_str(), "%" SCNd64 "x%" SCNd64, &(*pictures.size)[0], &(*pictures.size)[1]);
+          },
+          "height and width that all are brought to (default: their own; 64x64 where they differ or are large)")
+      ->type_name("HxW")
+      ->check([](const std::string& text) {
+        int height = 0, width = 0, end = 0;
+        const bool good = std::sscanf(text.c_str(), "%4dx%4d%n", &height, &width, &end) == 2 &&
+                          static_cast<std::size_t>(end) == text.size() && height > 0 && width > 0 && height <= 4096 &&
+                          width <= 4096;
+        return good ? std::string() : text + " is no size like 64x48, at most 4096x4096";
+      })
+      ->group(group);
+  command
+      .add_option_function<std::string>(
+          "--fit", [&pictures](const std::string& text) { pictures.fit = formats::fit_of(text); },
+          "pictures of another shape: crop (their middle), pad (with black borders) or stretch")
+      ->check(CLI::IsMember({"crop", "pad", "stretch"}))
+      ->default_str("crop")
+      ->group(group);
+  command.add_flag("--nested", pictures.nested, "read folders below those of the classes too")->group(group);
+}
+
 void add_asked_table_options(CLI::App& command, data::DataOptions& options) {
   const std::string group = "Tables";
   add_drop(command, options, group);
   add_comment(command, options, group);
 }
 
-void use_form(data::DataOptions& options, const models::ModelConfig& c) {
+void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& c) {
+  if (c.fit && spec.starts_with("images:")) {
+    options.pictures.size = {c.image[1], c.image[2]};
+    options.pictures.fit = c.fit;
+  }
   if (!c.normalise || c.image[0] != 1 || c.image[1] != 1) return;
   options.form = c.table ? *c.table : formats::plain_form(c.image[2]);
   options.classes.clear();

@@ -56,11 +56,12 @@ CLI::Option* add_seed(CLI::App& command, std::uint64_t& seed, const char* what);
 CLI::Option* add_data(CLI::App& command, std::string& data);
 void add_device(CLI::App& command, std::string& device);
 
-/// The options of a command that trains on tables, and of one that asks a model about them.
+/// The options of a command that trains on tables or pictures, and of one that asks a model about tables.
 void add_table_options(CLI::App& command, data::DataOptions& options);
+void add_picture_options(CLI::App& command, data::DataOptions& options);
 void add_asked_table_options(CLI::App& command, data::DataOptions& options);
-/// What is to be known of a model to read a table for it.
-void use_form(data::DataOptions& options, const models::ModelConfig& config);
+/// What is to be known of a model to read a table, or pictures, for it. `spec` is empty for single files.
+void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& config);
 
 /// What the data set's notes say, in the log.
 void tell_notes(const data::Dataset& data);

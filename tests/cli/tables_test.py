@@ -1,0 +1,160 @@
+"""Tables as people bring them: what is trained, asked, counted and refused."""
+
+import csv
+import io
+import json
+
+import pytest
+
+TINY = ["--epochs", "3", "--hidden", "16"]
+HOUSES = "id,area,rooms,town,price\n" + "".join(
+    f"h{i},{50 + 7 * i % 90},{1 + i % 5},{'Ulm' if i % 2 else 'Bonn'},{1000 * (50 + 7 * i % 90) + 500 * (i % 5)}\n"
+    for i in range(100)
+)
+
+
+@pytest.fixture
+def houses(tmp_path):
+    path = tmp_path / "houses.csv"
+    path.write_text(HOUSES)
+    return path
+
+
+def answers(process):
+    assert process.returncode == 0, process.stderr
+    return list(csv.DictReader(io.StringIO(process.stdout)))
+
+
+def test_a_regression_answers_in_the_unit_of_the_table(program, tmp_path, houses):
+    path, run = tmp_path / "price.safetensors", tmp_path / "run"
+    options = ["--data", f"csv:{houses}", "--task", "regression", "--id", "id", "--bits", "8", "--run", run, "-o", path]
+    found = program.json("train", *options)
+    assert found["label"] == "price" and found["r2"] > 0.9
+    assert found["mae"] <= found["rmse"] < 20000
+    assert "Predicted and true price" in (run / "report.html").read_text()
+    evaluated = program.json("eval", path, "--data", f"csv:{houses}")
+    assert (evaluated["r2"], evaluated["mae"]) == (found["r2"], found["mae"]), "the same test rows"
+    asked = tmp_path / "asked.csv"
+    asked.write_text("town,id,rooms,area\nUlm,a,2,60\nBonn,b,2,120\n")
+    rows = answers(program.run("predict", path, asked))
+    assert [row["id"] for row in rows] == ["a", "b"]
+    assert 40000 < float(rows[0]["prediction"]) < 80000 < float(rows[1]["prediction"]) < 160000
+    net = tmp_path / "price.net.bie"
+    program.json("export", path, "-o", net)
+    exported = answers(program.run("predict", net, asked))
+    assert [r["prediction"] for r in exported] == [r["prediction"] for r in rows]
+
+
+def test_answers_to_a_table_are_a_table(program, tmp_path, flowers):
+    path, out = tmp_path / "model", tmp_path / "answers.csv"
+    program.accuracy(program.run("train", "--data", f"csv:{flowers}", "-o", path))
+    piped = program.run("predict", path, flowers)
+    rows = answers(piped)
+    assert list(rows[0]) == ["row", "prediction", "probability", "label"] and len(rows) == 90
+    right = sum(row["prediction"] == row["label"] for row in rows)
+    assert f"accuracy {100 * right / 90:.2f} % of 90 rows with labels" in piped.stderr
+    assert program.run("predict", path, flowers, "-o", out).stdout == ""
+    assert out.read_text() == piped.stdout
+    assert program.json("predict", path, flowers)["accuracy"] == right / 90
+    program.refused(program.run("predict", path, flowers, "-o", flowers), "--out", "is a file that is read")
+    assert program.run("predict", path, "/dev/stdin", "--json").returncode == 3, "no regular file"
+
+
+def test_a_held_out_file_is_counted_as_a_whole(program, tmp_path, flowers):
+    path, held = tmp_path / "model", tmp_path / "held.csv"
+    trained = program.json("train", "--data", f"csv:{flowers}", "-o", path)
+    own = program.json("eval", path, "--data", f"csv:{flowers}")
+    assert (own["test_images"], own["test_accuracy"]) == (18, trained["test_accuracy"])
+    lines = flowers.read_text().splitlines()
+    held.write_text("\n".join(lines[:41]))
+    assert program.json("eval", path, "--data", f"csv:{held}")["test_images"] == 40
+    held.write_text("\n".join(",".join(reversed(line.split(","))) for line in lines[:41]))
+    reversed_columns = program.json("eval", path, "--data", f"csv:{held}")
+    held.write_text("\n".join(lines[:41]))
+    assert reversed_columns["test_accuracy"] == program.json("eval", path, "--data", f"csv:{held}")["test_accuracy"]
+
+
+def test_rows_to_test_with_may_be_a_file_of_their_own(program, tmp_path, flowers):
+    lines = flowers.read_text().splitlines()
+    test = tmp_path / "test.csv"
+    test.write_text("\n".join([lines[0], *lines[61:]]))
+    flowers.write_text("\n".join(lines[:61]))
+    process = program.run("train", "--data", f"csv:{flowers}", "--test-data", test, *TINY)
+    assert "flowers: 60 training and 30 test rows" in process.stderr
+    process = program.run("train", "--data", f"csv:{flowers}", "--test-share", "0.5", *TINY)
+    assert "flowers: 30 training and 30 test rows" in process.stderr
+
+
+def test_what_was_found_out_is_said(program, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("id,x,kind\n" + "".join(f"{i},{i % 4},{'ab'[i % 2]}\n" for i in range(40)))
+    process = program.run("train", "--data", f"csv:{table}", *TINY)
+    assert process.returncode == 0
+    assert '"id" counts the rows and is left out' in process.stderr
+    assert 'the label is the column "kind", the last' in process.stderr
+
+
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+def test_missing_values(program, tmp_path, flowers, missing):
+    lines = flowers.read_text().splitlines()
+    lines[3] = "," + lines[3].split(",", 1)[1]
+    flowers.write_text("\n".join(lines))
+    train = ["train", "--data", f"csv:{flowers}", *TINY]
+    program.refused(program.run(*train), 'line 4, column 1 is ""', "--missing")
+    path = tmp_path / "model"
+    found = program.run(*train, "--missing", missing, "-o", path)
+    assert found.returncode == 0
+    assert ("1 rows with missing values are left out" in found.stderr) == (missing == "drop")
+    asked = program.run("predict", path, flowers)
+    if missing == "mean":
+        assert len(answers(asked)) == 90
+    else:
+        program.refused(asked, 'line 4, column 1 is ""')
+
+
+def test_standard_input_is_a_table_too(program, tmp_path, flowers):
+    import subprocess
+
+    path = tmp_path / "model"
+    text = flowers.read_text()
+    train = [program.path, "--threads", "1", "train", "--data", "csv:-", *TINY, "-o", path]
+    done = subprocess.run(train, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ask = [program.path, "predict", path, "-"]
+    done = subprocess.run(ask, input=text, capture_output=True, text=True, check=False)
+    assert done.stdout == program.run("predict", path, flowers).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence", "code"),
+    [
+        (["--label", "colour"], 'has no column "colour"; it has "length", "width", "hue", "label"', 3),
+        (["--drop", "colour"], 'has no column "colour"', 3),
+        (["--test-share", "0"], "between 0 and 1 is wanted", 3),
+        (["--test-share", "0.01"], "no class has enough rows", 3),
+        (["--test-share", "2"], "--test-share", 2),
+        (["--missing", "zero"], "--missing", 2),
+        (["--comment", "xy"], "xy is no mark", 2),
+        (["--task", "ranking"], "--task", 2),
+        (["--task", "regression"], "the number to be predicted is wanted", 3),
+        (["--id", "label"], "cannot be the label and be left out", 3),
+        (["--size", "8x8"], "is no folder of pictures", 3),
+        (["--test-data", "/nowhere.csv"], "cannot be opened", 3),
+    ],
+)
+def test_options_that_the_table_cannot_meet(program, flowers, options, sentence, code):
+    done = program.run("train", "--data", f"csv:{flowers}", *TINY, *options)
+    assert done.returncode == code and sentence in done.stderr, done.stderr
+    assert done.stdout == ""
+
+
+def test_options_of_tables_are_for_tables(program):
+    program.refused(program.run("train", "--label", "x", *TINY), '"digits" is no table')
+
+
+def test_a_broken_table_in_a_model_is_told(program, tmp_path, flowers):
+    path = tmp_path / "model"
+    program.accuracy(program.run("train", "--data", f"csv:{flowers}", *TINY, "-o", path))
+    metadata = program.json("inspect", path)["model"]
+    assert metadata["table"]["columns"][1]["name"] == "width"
+    assert json.dumps(metadata["table"]).count("width") == 1
