@@ -1,11 +1,12 @@
 """Trainings in several processes: accuracy, bytes on the wire, seconds, beside torch's own DistributedDataParallel.
 
 python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4] [--ranks 1,2,4]
-    [--methods ours,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N] [--backend gloo|nccl] [--markdown]
+    [--methods ours,majority,frozen,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N]
+    [--backend gloo|nccl] [--markdown]
 
 A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`;
-`frozen` leaves them as they are); the other methods train its float twin with AdamW. The batch is the group's: a rank
-takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts on the loopback of a network
+`majority`: 1-bit ones by votes; `frozen` leaves them as they are); the other methods train its float twin with AdamW.
+The batch is the group's: a rank takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts on the loopback of a network
 namespace of the run's own, a step, all ranks together, after the first 3 steps; where no namespace can be had they are
 left out. Milliseconds are the median step's on the slowest rank, the least of the seeds; CPU milliseconds are what all
 threads of the busiest rank computed, a step, whatever else the machine did.
@@ -36,6 +37,7 @@ from datasets import accuracy, load
 import bie
 
 WARM = 3
+OURS = ("ours", "majority", "frozen")
 LINEAR = {1: bie.nn.BinaryLinear, 4: bie.nn.Q4Linear, 8: bie.nn.Q8Linear}
 CONV = {1: bie.nn.BinaryConv2d, 4: bie.nn.Q4Conv2d, 8: bie.nn.Q8Conv2d}
 
@@ -62,7 +64,7 @@ def lenet(linear: Any, conv: Any, width: int) -> nn.Sequential:
 def build(net: str, method: str, width: int) -> nn.Sequential:
     architecture, _, bits = net.partition("-")
     make = {"mlp": mlp, "lenet": lenet}[architecture]
-    if method in ("ours", "frozen"):
+    if method in OURS:
         more = {} if bits == "1" else {"latent": False}
         return make(
             lambda *sizes: LINEAR[int(bits)](*sizes, **more),
@@ -79,7 +81,7 @@ def inner(model: nn.Sequential) -> list[nn.Module]:
 
 
 def optimizer_of(model: nn.Sequential, method: str) -> torch.optim.Optimizer:
-    if method not in ("ours", "frozen"):
+    if method not in OURS:
         return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
     signs = [m.weight for m in inner(model) if isinstance(m, bie.nn.BinaryLinear | bie.nn.BinaryConv2d)]
     others = [p for p in model.parameters() if all(p is not sign for sign in signs)]
@@ -122,6 +124,8 @@ def work(rank: int, world: int, job: dict[str, Any], store: str, answers: str) -
     # PowerSGD's collectives of several buckets overtake each other on Gloo.
     buckets = {"bucket_cap_mb": 1000} if job["method"] == "powersgd" else {}
     wrapped: nn.Module = DistributedDataParallel(model, broadcast_buffers=False, **buckets) if world > 1 else model
+    if world > 1 and job["method"] == "majority":
+        bie.distributed.reducer_of(wrapped).binary = "majority"
     if world > 1 and job["method"] == "bf16":
         wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     if world > 1 and job["method"] == "powersgd":
