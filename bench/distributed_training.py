@@ -6,10 +6,10 @@ python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-
 
 A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`;
 `majority`: 1-bit ones by votes; `frozen` leaves them as they are); the other methods train its float twin with AdamW.
-The batch is the group's: a rank takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts on the loopback of a network
-namespace of the run's own, a step, all ranks together, after the first 3 steps; where no namespace can be had they are
-left out. Milliseconds are the median step's on the slowest rank, the least of the seeds; CPU milliseconds are what all
-threads of the busiest rank computed, a step, whatever else the machine did.
+The batch is the group's: a rank takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts
+on the loopback of a network namespace of the run's own, a step, all ranks together, after the first 3 steps; where no
+namespace can be had they are left out. Milliseconds are the median step's on the slowest rank, the least of the seeds;
+CPU milliseconds are what all threads of the busiest rank computed, a step, whatever else the machine did.
 """
 
 from __future__ import annotations

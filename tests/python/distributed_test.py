@@ -253,6 +253,22 @@ def test_divergence_is_named(ranks):
     ranks(diverge)
 
 
+def other_models(rank, world):
+    """A layer is wider, missing or of another width on one rank."""
+    for model in (
+        nn.Sequential(bie.nn.BinaryLinear(12, 5 + rank)),
+        nn.Sequential(bie.nn.BinaryLinear(12, 5), *([bie.nn.BinaryLinear(5, 3)] * rank)),
+        nn.Sequential(bie.nn.BinaryLinear(12, 5) if rank else bie.nn.Q8Linear(12, 5, latent=False)),
+    ):
+        for wrap in (DistributedDataParallel, IntegerReducer):
+            with pytest.raises(RanksDifferError, match=r"rank 0 has .* where rank 1 has"):
+                wrap(model)
+
+
+def test_ranks_with_other_models_are_told_so(ranks):
+    ranks(other_models)
+
+
 def two_models(rank, world):
     """One for both ranks, one for each by itself, and one in a group of its own."""
     torch.manual_seed(rank)

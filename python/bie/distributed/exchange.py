@@ -19,6 +19,21 @@ Group = dist.ProcessGroup
 _LOWEST = -(2**31)
 
 
+def own_group(group: Group) -> Group:
+    """Another group of the same ranks, which waits for them as long as the given one.
+
+    Its collectives and those of the given one may interleave differently on each rank.
+    """
+    options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
+    timeouts = [found for found in (getattr(option, "_timeout", None) for option in options) if found is not None]
+    return dist.new_group(
+        dist.get_process_group_ranks(group),
+        timeout=max(timeouts, default=None),  # None: torch's own
+        backend=dist.get_backend(group),
+        use_local_synchronization=True,
+    )
+
+
 def shard_size(elements: int, world: int) -> int:
     """Elements of a rank's shard: the shards hold all of them, and the last may be padded."""
     return -(-elements // world)

@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from bie.distributed import exchange
 from bie.distributed.agreement import Agreement
-from bie.distributed.checks import Checksums, RanksDifferError
+from bie.distributed.checks import Checksums, RanksDifferError, check_same_model
 from bie.distributed.entries import CodesEntry, Entry, FloatEntry, WideEntry, entries_of
 from bie.distributed.hooks import Weakly
 from bie.distributed.line import Line
@@ -52,7 +53,8 @@ class IntegerReducer:
             at a bit a weight on the wire. May be set later, before a forward pass, on all ranks.
 
     Raises:
-        RuntimeError (in the backward pass): the ranks' weights differ, or a rank is gone.
+        RanksDifferError: the ranks hold other models; in a backward pass: other weights.
+        RuntimeError (in the backward pass): a rank is gone, or does not come within the group's timeout.
 
     Source: docs/spec/distributed.md.
 
@@ -95,12 +97,11 @@ class IntegerReducer:
         floats: list[nn.Parameter],
     ) -> None:
         group = dist.group.WORLD if process_group is None else process_group
-        # A communicator of its own: its collectives and the wrapper's may interleave differently on each rank.
-        ranks = dist.get_process_group_ranks(group)
-        self._groups = [dist.new_group(ranks, backend=dist.get_backend(group), use_local_synchronization=True)]
+        self._groups = [exchange.own_group(group)]
         # A group that goes with the interpreter takes the process along: its threads hold tensors of Python's.
         weakref.finalize(self, self._groups.clear)
-        self.ranks, self.world = ranks, len(ranks)
+        self.ranks = dist.get_process_group_ranks(group)
+        self.world = len(self.ranks)
         self.bucket_elements, self.check_every = bucket_elements, check_every
         self._model = weakref.ref(model)
         self._floats, self._without_sync, self._binary = floats, False, _BINARY[0]
@@ -117,6 +118,7 @@ class IntegerReducer:
         self._sums = Checksums(model)
         self._handles: list[Any] = []
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        check_same_model(model, self.group, self._device)
         self._join(model)
 
     def _join(self, model: nn.Module) -> None:
