@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -292,6 +293,29 @@ def test_two_models_and_a_rank_by_itself(ranks):
     both, *others = zip(*answers, strict=True)
     assert_same(both)
     assert not any(same(other) for other in others)
+
+
+def train_in_threads(rank, world):
+    """A model a thread, each in a group of its own."""
+    torch.manual_seed(0)
+    groups = [torch.distributed.new_group() for _ in range(2)]
+    models = [DistributedDataParallel(mlp(), process_group=group) for group in groups]
+    optimizers = [DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99)) for model in models]
+
+    def train(model, optimizer):
+        for number in range(4):
+            step(model, optimizer, number, rank)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(train, *pair) for pair in zip(models, optimizers, strict=True)]:
+            done.result()
+    for model in models:
+        reducer_of(model).check()
+    return [model.module[3].weight.clone() for model in models]
+
+
+def test_models_in_threads(ranks):
+    assert_same(ranks(train_in_threads))
 
 
 def train_by_hand(rank, world):
