@@ -1,8 +1,8 @@
 """Trainings in several processes: accuracy, bytes on the wire, seconds, beside torch's own DistributedDataParallel.
 
-python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4] [--ranks 1,2,4]
+python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4,vgg-1] [--ranks 1,2,4]
     [--methods ours,majority,frozen,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N]
-    [--backend gloo|nccl] [--markdown]
+    [--untested] [--backend gloo|nccl] [--markdown]
 
 A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`;
 `majority`: 1-bit ones by votes; `frozen` leaves them as they are); the other methods train its float twin with AdamW.
@@ -35,6 +35,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "python")
 from datasets import accuracy, load
 
 import bie
+from bie.train import nets
+from bie.train.config import NetConfig
 
 WARM = 3
 OURS = ("ours", "majority", "frozen")
@@ -61,8 +63,16 @@ def lenet(linear: Any, conv: Any, width: int) -> nn.Sequential:
     )
 
 
-def build(net: str, method: str, width: int) -> nn.Sequential:
+def vgg(net: str, width: int, integers: bool) -> nn.Module:
+    bits = int(net) if integers else 32
+    weights = "int8" if integers else "usual"
+    return nets.build(NetConfig("vgg-small", bits, (1, 28, 28), width=width, weights=weights))
+
+
+def build(net: str, method: str, width: int) -> nn.Module:
     architecture, _, bits = net.partition("-")
+    if architecture == "vgg":
+        return vgg(bits, width, method in OURS)
     make = {"mlp": mlp, "lenet": lenet}[architecture]
     if method in OURS:
         more = {} if bits == "1" else {"latent": False}
@@ -74,13 +84,13 @@ def build(net: str, method: str, width: int) -> nn.Sequential:
     return make(nn.Linear, nn.Conv2d, width)
 
 
-def inner(model: nn.Sequential) -> list[nn.Module]:
+def inner(model: nn.Module) -> list[nn.Module]:
     """The layers between the first and the last that have a weight matrix."""
-    found = [m for m in model if isinstance(getattr(m, "weight", None), torch.Tensor) and m.weight.dim() > 1]
+    found = [m for m in model.modules() if isinstance(getattr(m, "weight", None), torch.Tensor) and m.weight.dim() > 1]
     return found[1:-1]
 
 
-def optimizer_of(model: nn.Sequential, method: str) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, method: str) -> torch.optim.Optimizer:
     if method not in OURS:
         return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
     signs = [m.weight for m in inner(model) if isinstance(m, bie.nn.BinaryLinear | bie.nn.BinaryConv2d)]
@@ -165,7 +175,7 @@ def work(rank: int, world: int, job: dict[str, Any], store: str, answers: str) -
             answer["bytes"] = (wire_bytes() - sent) / max(number - WARM, 1)
         if (reducer := bie.distributed.reducer_of(wrapped)) is not None:
             reducer.check()
-    if rank == 0:
+    if rank == 0 and job["test"]:
         answer["accuracy"] = 100 * accuracy(model.cpu(), test)
     Path(f"{answers}.{rank}").write_text(json.dumps(answer))
     torch.distributed.destroy_process_group()
@@ -202,6 +212,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="no more than so many steps of a training")
     parser.add_argument("--batch", type=int, default=256, help="of the whole group")
     parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--untested", dest="test", action="store_false", help="leave the accuracy out")
     parser.add_argument("--backend", default="gloo", choices=["gloo", "nccl"])
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
@@ -209,7 +220,9 @@ def main() -> None:
         own_network()
     if arguments.markdown:
         print("| net | method | ranks | accuracy, % | bytes a step | ms a step | CPU ms |\n" + "| --- " * 7 + "|")
-    common = {name: getattr(arguments, name) for name in ("data", "epochs", "steps", "batch", "width", "backend")}
+    common = {
+        name: getattr(arguments, name) for name in ("data", "epochs", "steps", "batch", "width", "backend", "test")
+    }
     for net in arguments.nets.split(","):
         for method in arguments.methods.split(","):
             for world in map(int, arguments.ranks.split(",")):
@@ -218,7 +231,7 @@ def main() -> None:
                     "net": net,
                     "method": method,
                     "ranks": world,
-                    "accuracy": [round(answer["accuracy"], 2) for answer in found],
+                    "accuracy": [round(answer["accuracy"], 2) for answer in found if "accuracy" in answer],
                     "bytes": found[0].get("bytes"),
                     "ms": 1e3 * min(answer["seconds"] for answer in found),
                     "cpu ms": 1e3 * min(answer["busy"] for answer in found),
