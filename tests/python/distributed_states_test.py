@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from rank_trainings import assert_same, differences, mlp, state_of, step
+from rank_trainings import assert_same, batch, differences, mlp, state_of, step
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -121,3 +121,57 @@ def test_sharded_floats_beside_integers(ranks):
     sharded, whole = answers[0]
     assert torch.equal(sharded["1.weight"], whole["1.weight"])
     torch.testing.assert_close(sharded, whole)
+
+
+# Sharded moments.
+
+
+def integer_and_float_optimizers(model):
+    """torch's ZeroRedundancyOptimizer around DiodeMix for the integer weights, AdamW for the floats."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    integers = list(bie.optim.integer_parameters(model))
+    known = {id(weight) for weight in integers}
+    floats = [weight for weight in model.parameters() if id(weight) not in known]
+    options = {"lr": 1e-2, "betas": (0.9, 0.99), "seed": 5}
+    sharded = ZeroRedundancyOptimizer(integers, optimizer_class=DiodeMix, **options)
+    return sharded, torch.optim.AdamW(floats, lr=1e-2)
+
+
+def train_with_sharded_moments(rank, world, folder, load):
+    """Trains 3 steps and saves, or loads; then trains 2 more."""
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(mlp())
+    optimizers = integer_and_float_optimizers(model)
+
+    def train(numbers):
+        for number in numbers:
+            x, y = batch(number, rank)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    if load:
+        saved = torch.load(f"{folder}/state.pt", weights_only=True)
+        model.module.load_state_dict(saved["model"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+    else:
+        train(range(3))
+        optimizers[0].consolidate_state_dict(to=0)
+        if rank == 0:
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            torch.save({"model": model.module.state_dict(), "optimizers": states}, f"{folder}/state.pt")
+    train(range(3, 5))
+    bie.distributed.reducer_of(model).check()
+    return model.module.state_dict(), len(optimizers[0].optim.state)
+
+
+def test_a_rank_holds_the_moments_of_its_weights(ranks, tmp_path):
+    whole = ranks(train_with_sharded_moments, str(tmp_path), False)
+    assert [held for _, held in whole] == [1, 1]  # of two weights
+    assert differences(whole[0][0], whole[1][0]) == []
+    loaded = ranks(train_with_sharded_moments, str(tmp_path), True)
+    assert differences(loaded, whole) == []
