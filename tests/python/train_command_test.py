@@ -126,6 +126,8 @@ def test_a_run_ends_when_patience_does(tmp_path, train):
         (["--freeze-binary", "--bits", "4"], "--freeze-binary wants 1-bit weights"),
         (["--integer-memory", "0.2", "--bits", "1", "--freeze-binary"], "--integer-memory wants 1-bit int8 weights"),
         (["--gradients", "reference", "--bits", "1"], "wants layers of 8 and 4 bits"),
+        (["--gradients", "exact", "--compat", "bie-0.2.6"], "computes the reference's gradients"),
+        (["--compat", "bie-0.2.6"], "wants quantised layers, the model has none"),
     ],
 )
 def test_wrong_options_are_told_in_a_sentence(refused, arguments, sentence):

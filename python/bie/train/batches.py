@@ -22,8 +22,7 @@ class Batches:
         self.per_epoch = len(data.labels) // batch
         self._crop_flip, self._epoch = crop_flip, -1
         if crop_flip:
-            padded = nn.functional.pad(data.images, (_BORDER,) * 4)
-            self._images = padded.permute(0, 2, 3, 1).contiguous()
+            self._images = nn.functional.pad(data.images, (_BORDER,) * 4)
 
     def _start(self, epoch: int) -> None:
         self._epoch = epoch
@@ -45,10 +44,10 @@ class Batches:
         return images, self._labels[chosen]
 
     def _cropped(self, chosen: Tensor, places: Tensor) -> Tensor:
-        height, width = (side - 2 * _BORDER for side in self._images.shape[1:3])
+        channels, (height, width) = self._images.size(1), (side - 2 * _BORDER for side in self._images.shape[2:])
         top, left = self._corners[:, places]
         rows = top[:, None] + torch.arange(height, device=top.device)
         columns = torch.arange(width, device=top.device).expand(len(places), width)
         columns = left[:, None] + torch.where(self._mirrored[places, None], width - 1 - columns, columns)
-        images = self._images[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
-        return images.permute(0, 3, 1, 2).contiguous()
+        plane = torch.arange(channels, device=top.device)[:, None, None]
+        return self._images[chosen[:, None, None, None], plane, rows[:, None, :, None], columns[:, None, None, :]]

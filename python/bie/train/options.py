@@ -30,7 +30,8 @@ def _model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-norm", action="store_true", help="no BatchNorm, output biases instead")
     parser.add_argument("--quantise-first", action="store_true", help="quantise the first layer too")
     parser.add_argument("--weights", default="usual", choices=["usual", "int8", "float"])
-    parser.add_argument("--gradients", default="exact", choices=["exact", "reference"])
+    parser.add_argument("--gradients", choices=["exact", "reference"], help="reference is the default with --compat")
+    parser.add_argument("--compat", default="none", choices=["none", "bie-0.2.6"], help="BITorch Engine's values")
 
 
 def _recipe(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +88,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("resume", "checkpoint_every"):
         if getattr(options, name) and options.run is None:
             raise ValueError(f"--{name.replace('_', '-')} wants --run, the folder to go on in")
+    if options.compat != "none" and options.gradients == "exact":
+        raise ValueError(f"--gradients exact: --compat {options.compat} computes the reference's gradients")
     if options.no_norm and ARCHITECTURES[options.arch].deep:
         raise ValueError(f"{options.arch} does not train without BatchNorm")
     if options.arch == "mlp" and options.hidden and options.width:
@@ -169,6 +172,7 @@ def check_use(options: argparse.Namespace, net: Net) -> None:
         ("--wide-gradients", options.wide_gradients, "int8 weights that are trained", signs or codes),
         ("--integer-memory", options.integer_memory is not None, "1-bit int8 weights that are trained", signs),
         ("--renew-scale-every", options.renew_scale_every > 0, "4-bit weights or int8 weights", 4 in bits or codes),
+        (f"--compat {options.compat}", options.compat != "none", "quantised layers", layers),
         ("--gradients reference", options.gradients == "reference", "layers of 8 and 4 bits", bits - {1}),
     ]
     for option, given, what, has in wanted:

@@ -37,6 +37,7 @@ def _device(asked: str | None) -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     torch.cuda.set_device(device)
+    torch.backends.cudnn.deterministic = True
     return device
 
 
@@ -112,10 +113,13 @@ class Run:
         self.layers = {n: p for n, p in self.net.products().items() if isinstance(p, QuantLayer)}
         for layer in self.layers.values():
             layer.step_size_floor = options.step_floor
-            layer.grad_mode = options.gradients
+            layer.compat = options.compat
+            if options.compat == "none":
+                layer.grad_mode = options.gradients or "exact"
             if layer._bits == 1 and options.freeze_binary:
                 layer.weight_trainable = False
         prepare(self.net)
+        self.norms = [m for m in self.net.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
         if options.wide_gradients:
             wide_gradients(self.net)
         signs = {name: layer for name, layer in self.layers.items() if layer._bits == 1}
@@ -196,11 +200,12 @@ class Run:
     def accuracy(self) -> float:
         """Share of the test images that the net names rightly; a rank looks at its share of them.
 
-        The buffers are then rank 0's on all ranks: running statistics are each rank's own in training.
+        Running statistics, each rank's own in training, are then rank 0's on all ranks.
         """
         if self.ranks.several:
-            for buffer in self.net.buffers():
-                dist.broadcast(buffer, 0)
+            for norm in self.norms:
+                for buffer in norm.buffers():
+                    dist.broadcast(buffer, 0)
         self.net.eval()
         own = torch.arange(len(self.test.labels), device=self.device).tensor_split(self.ranks.world)[self.ranks.rank]
         right = 0
