@@ -53,13 +53,35 @@ def cifar(tmp_path_factory):
     return folder
 
 
+CUSTOM = [
+    {"type": "pool", "size": 2},
+    {"type": "conv", "out": 6, "kernel": 3, "padding": 1, "activation": "relu"},
+    {"type": "conv", "out": 8, "kernel": 3, "stride": 2, "bits": 8},
+    {"type": "pool", "size": 2},
+    {"type": "linear", "out": 24, "activation": "none"},
+]
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory):
+    path = tmp_path_factory.mktemp("net") / "net.json"
+    path.write_text(json.dumps({"format_version": 1, "layers": CUSTOM}))
+    return path
+
+
 NETS = [
     ["--arch", "mlp", "--hidden", "32", "--depth", "1", "--quantise-first"],
     ["--arch", "mlp", "--hidden", "32", "--no-norm"],
     ["--arch", "lenet", "--width", "4", "--hidden", "32"],
     ["--arch", "vgg-small", "--width", "8", "--linear-bits", "1", "--hidden", "32", "--first", "8", "--last", "8"],
     ["--arch", "resnet20", "--width", "8", "--depth", "1", "--weights", "int8"],
+    ["--net", "DESCRIBED"],
+    ["--net", "DESCRIBED", "--quantise-first", "--no-norm"],
 ]
+
+
+def options_of(net, cifar, described):
+    return ["--data", f"cifar10:{cifar}", *(str(described) if word == "DESCRIBED" else word for word in net)]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +89,8 @@ NETS = [
     [*((net, bits) for net in NETS for bits in (1, 4)), (NETS[0], 8), (NETS[3], 8), (NETS[1], 32), (NETS[2], 32)],
     ids=lambda value: str(value) if isinstance(value, int) else " ".join(value[1:]),
 )
-def test_the_command_reads_what_is_trained(answer, cifar, tmp_path, net, bits):
-    options = ["--data", f"cifar10:{cifar}", *net, "--bits", str(bits), "--epochs", "2", "--augment", "crop-flip"]
+def test_the_command_reads_what_is_trained(answer, cifar, described, tmp_path, net, bits):
+    options = [*options_of(net, cifar, described), "--bits", str(bits), "--epochs", "2", "--augment", "crop-flip"]
     run = Run(parse(options))
     run.train_all()
     ours = run.accuracy()
@@ -82,11 +104,11 @@ def test_the_command_reads_what_is_trained(answer, cifar, tmp_path, net, bits):
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda net: " ".join(net[1:]))
-def test_the_net_is_the_commands(answer, cifar, tmp_path, net):
+def test_the_net_is_the_commands(answer, cifar, described, tmp_path, net):
     """Names, shapes and dtypes of a file by the command, and its configuration."""
     from safetensors import safe_open
 
-    options = ["--data", f"cifar10:{cifar}", *net, "--bits", "1", "--epochs", "1"]
+    options = [*options_of(net, cifar, described), "--bits", "1", "--epochs", "1"]
     theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
     answer("train", *options, "-o", theirs)
     run = Run(parse(options))
@@ -143,6 +165,39 @@ def test_weights_keep_their_variance_without_norm():
     torch.manual_seed(0)
     weight = build(NetConfig(hidden=256, norm=False)).block1.product.weight
     assert float(weight.detach().abs().max()) == pytest.approx((6 / 1.0625 / 256) ** 0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "sentence"),
+    [
+        ([], "is no array of 1 to 1000 layers"),
+        ([3], r"layers\[0\] is 3, an object is wanted"),
+        ([{"type": "norm"}], r'layers\[0\]\.type is "norm", one of conv, linear, pool'),
+        ([{"type": "conv", "out": 3}], r"layers\[0\] has no kernel"),
+        ([{"type": "conv", "out": 3, "kernel": 0}], r"layers\[0\]\.kernel is 0, 1 to 64 is wanted"),
+        ([{"type": "linear", "out": True}], r"layers\[0\]\.out is true, 1 to"),
+        ([{"type": "linear", "out": 3, "bits": 2}], r"layers\[0\]\.bits is 2, one of"),
+        ([{"type": "linear", "out": 3, "size": 2}], r"layers\[0\]\.size is no entry"),
+        ([{"type": "linear", "out": 3}, {"type": "pool", "size": 2}], r"layers\[1\] is a pool behind a linear"),
+        ([{"type": "pool", "size": 9}], r"layers\[0\] takes squares of 9, what reaches it is 8x8"),
+        ([{"type": "pool", "size": 2}], "the net has no layers"),
+    ],
+)
+def test_bad_descriptions(tmp_path, layers, sentence):
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps({"format_version": 1, "layers": layers}))
+    with pytest.raises(ValueError, match=sentence):
+        Run(parse(["--net", str(path)]))
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"format_version": 2, "layers": []}', '{"format_version": 1, "x": 1}']
+)
+def test_other_files_describe_no_net(tmp_path, text):
+    path = tmp_path / "net.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"net description .*net\.json: "):
+        Run(parse(["--net", str(path)]))
 
 
 def split(count=10, side=6):

@@ -27,6 +27,7 @@ class NetConfig:
     linear_bits: int = 0
     bits_of: dict[str, int] = dataclasses.field(default_factory=dict)
     normalise: bool = False
+    layers: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of arch custom
     class_names: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -48,8 +49,9 @@ class NetConfig:
     def json(self) -> dict[str, Any]:
         """The object of a model file's entry ``bie``."""
         fields = dataclasses.asdict(self) | {"depth": max(self.own_depth, 1), "width": self.own_width}
-        if not self.class_names:
-            del fields["class_names"]
+        for name in ("layers", "class_names"):
+            if not fields[name]:
+                del fields[name]
         return {"format_version": 5, "channel_scales": False, **fields}
 
     def text(self) -> str:
@@ -132,10 +134,38 @@ def _resnet20(c: NetConfig, plan: Plan) -> int:
     return inputs
 
 
+def _custom(c: NetConfig, plan: Plan) -> int:
+    channels, height, width = c.image
+    flat = False
+    for i, spec in enumerate(c.layers):
+        kind, name, bits = spec["type"], f"layer{i}", spec.get("bits") or c.bits
+        if kind == "linear":
+            plan.append(PlannedLayer(name, channels * height * width, spec["out"], bits))
+            channels, height, width, flat = spec["out"], 1, 1, True
+            continue
+        if flat:
+            raise ValueError(f"layers[{i}] is a {kind} behind a linear, which leaves no image")
+        size, padding = spec["size" if kind == "pool" else "kernel"], spec.get("padding", 0)
+        high, wide = height + 2 * padding, width + 2 * padding
+        if size > min(high, wide):
+            reaches = f"what reaches it is {height}x{width} with a border of {padding}"
+            raise ValueError(f"layers[{i}] takes squares of {size}, {reaches}")
+        if kind == "pool":
+            height, width = height // size, width // size
+            continue
+        stride = spec["stride"]
+        plan.append(PlannedLayer(name, channels, spec["out"], bits, size, stride, padding))
+        channels, height, width = spec["out"], (high - size) // stride + 1, (wide - size) // stride + 1
+    if not plan:
+        raise ValueError("the net has no layers")
+    return channels * height * width
+
+
 ARCHITECTURES = {
     "mlp": Architecture(_mlp, depth=3),
     "lenet": Architecture(_lenet, width=32, inner="always"),
     "vgg-small": Architecture(_vgg_small, depth=2, width=128, inner="given", deep=True),
+    "custom": Architecture(_custom),
     "resnet20": Architecture(_resnet20, depth=3, width=16, inner="given", deep=True, narrow=True),
 }
 
@@ -159,7 +189,8 @@ def plan(c: NetConfig) -> Plan:
     if inner:
         layers.append(PlannedLayer("inner", features, c.hidden, inner))
         features = c.hidden
-    if not c.quantise_first:
+    own_bits = bool(c.layers and c.layers[0].get("bits"))
+    if not c.quantise_first and not own_bits:
         layers[0].bits = 32
     layers.append(PlannedLayer("head", features, c.classes, 32))
     by_name = {layer.name: layer for layer in layers}

@@ -56,10 +56,14 @@ class Net(nn.Module):
         affine = not own.deep and (config.quantise_first or first.bits < 32)
         self.input_norm: nn.Module = nn.Identity()
         if config.normalise or own.deep or affine:
-            norm = nn.BatchNorm2d if first.is_conv else nn.BatchNorm1d
-            self.input_norm = norm(first.inputs, affine=affine)
+            linear = self._begins_with_linear()
+            sizes = (nn.BatchNorm1d, first.inputs) if linear else (nn.BatchNorm2d, config.image[0])
+            self.input_norm = sizes[0](sizes[1], affine=affine)
         self._add_body(body)
         self.head = _product(config, head, bias=True)
+
+    def _begins_with_linear(self) -> bool:
+        return not self.plan[0].is_conv
 
     def _add_body(self, body: list[PlannedLayer]) -> None:
         raise NotImplementedError
@@ -168,7 +172,38 @@ class ResNet20(ConvNet):
         return x.mean((2, 3))
 
 
-_NETS: dict[str, type[Net]] = {"mlp": Mlp, "lenet": LeNet, "vgg-small": VggSmall, "resnet20": ResNet20}
+_ACTIVATIONS = {"none": nn.Identity, "relu": nn.ReLU, "prelu": nn.PReLU}
+
+
+class CustomNet(Net):
+    """The layers of a description, one after the other."""
+
+    def _begins_with_linear(self) -> bool:
+        return self.config.layers[0]["type"] == "linear"
+
+    def _add_body(self, body: list[PlannedLayer]) -> None:
+        for layer in body:
+            spec = self.config.layers[int(layer.name.removeprefix("layer"))]
+            self.add_module(layer.name, Block(self.config, layer, _ACTIVATIONS[spec["activation"]]))
+
+    def features(self, x: Tensor) -> Tensor:
+        specs = self.config.layers
+        x = self.input_norm(x.flatten(1) if self._begins_with_linear() else x)
+        for i, spec in enumerate(specs):
+            if spec["type"] == "pool":
+                x = nn.functional.max_pool2d(x, spec["size"])
+            else:
+                x = self.get_submodule(f"layer{i}")(x.flatten(1) if spec["type"] == "linear" else x)
+        return x.flatten(1)
+
+
+_NETS: dict[str, type[Net]] = {
+    "mlp": Mlp,
+    "lenet": LeNet,
+    "vgg-small": VggSmall,
+    "resnet20": ResNet20,
+    "custom": CustomNet,
+}
 
 
 def build(config: NetConfig) -> Net:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bie.nn.state.quant_layer import quant_layers
 from bie.train.config import ARCHITECTURES, BITS, NetConfig, plan
+from bie.train.description import load_description
 from bie.train.nets import Net
 from bie.train.recipe import Recipe
 
@@ -16,7 +17,8 @@ _DESCRIPTION = "Trains a classifier with one process or, under torchrun, with se
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", default="mlp", choices=list(ARCHITECTURES))
+    parser.add_argument("--arch", choices=[name for name in ARCHITECTURES if name != "custom"], help="mlp by default")
+    parser.add_argument("--net", type=Path, help="a file that describes the layers (JSON), in place of --arch")
     parser.add_argument("--bits", type=int, default=32, choices=BITS, help="of the inner layers")
     parser.add_argument("--first", type=int, choices=BITS, help="bits of the first layer")
     parser.add_argument("--last", type=int, choices=BITS, help="bits of the last layer")
@@ -90,6 +92,13 @@ def _check(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} wants --run, the folder to go on in")
     if options.compat != "none" and options.gradients == "exact":
         raise ValueError(f"--gradients exact: --compat {options.compat} computes the reference's gradients")
+    if options.net is not None:
+        if options.arch is not None:
+            raise ValueError("--net takes the place of --arch")
+        for name in ("hidden", "width", "depth", "linear_bits"):
+            if getattr(options, name):
+                raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: the net's description says it")
+    options.arch = "custom" if options.net is not None else options.arch or "mlp"
     if options.no_norm and ARCHITECTURES[options.arch].deep:
         raise ValueError(f"{options.arch} does not train without BatchNorm")
     if options.arch == "mlp" and options.hidden and options.width:
@@ -144,6 +153,7 @@ def net_config(options: argparse.Namespace, image: tuple[int, int, int], classes
         quantise_first=options.quantise_first,
         weights=options.weights,
         linear_bits=options.linear_bits,
+        layers=[] if options.net is None else load_description(options.net),
         class_names=names,
         **sizes,
     )

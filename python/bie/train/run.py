@@ -132,7 +132,8 @@ class Run:
     def _same(self) -> dict[str, Any]:
         """What has to be the same for a run to go on."""
         apart = {"run", "out", "resume", "checkpoint_every", "device", "training_form"}
-        return {name: value for name, value in vars(self.options).items() if name not in apart}
+        same = {name: value for name, value in vars(self.options).items() if name not in apart | {"net"}}
+        return same | {"layers": self.net.config.layers}
 
     def resume(self) -> None:
         """Goes on from the folder's checkpoint, where there is one."""
