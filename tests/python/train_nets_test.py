@@ -125,6 +125,33 @@ def test_the_net_is_the_commands(answer, cifar, described, tmp_path, net):
         assert found[0][1][key] == found[1][1][key]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--bits", "1", "--hidden", "64", "--seed", "3"],
+        ["--bits", "4", "--hidden", "64", "--weights", "int8"],
+        ["--bits", "8", "--hidden", "64", "--optimizer", "sgd", "--seed", "1"],
+        ["--bits", "32", "--hidden", "64", "--optimizer", "adam", "--no-norm", "--weight-decay", "0.1"],
+        ["--bits", "8", "--quantise-first", "--no-norm", "--hidden", "64", "--schedule", "linear", "--warmup", "0.2"],
+        ["--bits", "1", "--hidden", "64", "--freeze-binary", "--compat", "bie-0.2.6"],
+    ],
+    ids=" ".join,
+)
+def test_one_process_trains_as_the_command_does(answer, options):
+    """The same weights at the start, the same batches and rates: losses differ by what floats round and signs flip."""
+    options = [*options, "--epochs", "3"]
+    theirs = answer("train", *options)["epochs"]
+    run = Run(parse(options))
+    run.train_all()
+    for ours, other in zip(run.history, theirs, strict=True):
+        assert ours["loss"] == pytest.approx(other["loss"], rel=0.1)
+        assert ours["rate"] == pytest.approx(other["rate"])
+        assert ours["train_accuracy"] == pytest.approx(other["train_accuracy"], abs=0.02)
+        assert ours["step_sizes"].keys() == other["step_sizes"].keys()
+        assert ours["flipped"] == pytest.approx(other["flipped"], abs=0.05)
+    assert run.history[0]["loss"] == pytest.approx(theirs[0]["loss"], rel=0.02)
+
+
 RECIPES = [
     ["--bits", "1", "--hidden", "8"],
     ["--bits", "4", "--optimizer", "sgd", "--hidden", "8"],

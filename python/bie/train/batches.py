@@ -26,7 +26,8 @@ class Batches:
 
     def _start(self, epoch: int) -> None:
         self._epoch = epoch
-        drawn = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        # The command's order of the images.
+        drawn = torch.Generator().manual_seed((self._seed * 0x9E3779B97F4A7C15 + epoch) % 2**64)
         count, device = len(self._labels), self._labels.device
         self._order = torch.randperm(count, generator=drawn).to(device)
         if self._crop_flip:
