@@ -1,14 +1,15 @@
 """Trainings in several processes: accuracy, bytes on the wire, seconds, beside torch's own DistributedDataParallel.
 
-python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4] [--ranks 1,2,4]
-    [--methods ours,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N] [--backend gloo|nccl] [--markdown]
+python bench/distributed_training.py [--data FOLDER_OF_MNIST] [--nets mlp-1,mlp-8,lenet-4,vgg-1] [--ranks 1,2,4]
+    [--methods ours,majority,frozen,float32,bf16,powersgd] [--seeds N] [--epochs N] [--steps N]
+    [--untested] [--backend gloo|nccl] [--markdown]
 
 A net is an architecture and the width of its inner layers in bits, which DiodeMix trains as integers (method `ours`;
-`frozen` leaves them as they are); the other methods train its float twin with AdamW. The batch is the group's: a rank
-takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts on the loopback of a network
-namespace of the run's own, a step, all ranks together, after the first 3 steps; where no namespace can be had they are
-left out. Milliseconds are the median step's on the slowest rank, the least of the seeds; CPU milliseconds are what all
-threads of the busiest rank computed, a step, whatever else the machine did.
+`majority`: 1-bit ones by votes; `frozen` leaves them as they are); the other methods train its float twin with AdamW.
+The batch is the group's: a rank takes its share. Each process has one thread. Bytes are those that /proc/net/dev counts
+on the loopback of a network namespace of the run's own, a step, all ranks together, after the first 3 steps; where no
+namespace can be had they are left out. Milliseconds are the median step's on the slowest rank, the least of the seeds;
+CPU milliseconds are what all threads of the busiest rank computed, a step, whatever else the machine did.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "python")
 from datasets import accuracy, load
 
 import bie
+from bie.train import nets
+from bie.train.config import NetConfig
 
 WARM = 3
+OURS = ("ours", "majority", "frozen")
 LINEAR = {1: bie.nn.BinaryLinear, 4: bie.nn.Q4Linear, 8: bie.nn.Q8Linear}
 CONV = {1: bie.nn.BinaryConv2d, 4: bie.nn.Q4Conv2d, 8: bie.nn.Q8Conv2d}
 
@@ -59,10 +63,18 @@ def lenet(linear: Any, conv: Any, width: int) -> nn.Sequential:
     )
 
 
-def build(net: str, method: str, width: int) -> nn.Sequential:
+def vgg(net: str, width: int, integers: bool) -> nn.Module:
+    bits = int(net) if integers else 32
+    weights = "int8" if integers else "usual"
+    return nets.build(NetConfig("vgg-small", bits, (1, 28, 28), width=width, weights=weights))
+
+
+def build(net: str, method: str, width: int) -> nn.Module:
     architecture, _, bits = net.partition("-")
+    if architecture == "vgg":
+        return vgg(bits, width, method in OURS)
     make = {"mlp": mlp, "lenet": lenet}[architecture]
-    if method in ("ours", "frozen"):
+    if method in OURS:
         more = {} if bits == "1" else {"latent": False}
         return make(
             lambda *sizes: LINEAR[int(bits)](*sizes, **more),
@@ -72,14 +84,14 @@ def build(net: str, method: str, width: int) -> nn.Sequential:
     return make(nn.Linear, nn.Conv2d, width)
 
 
-def inner(model: nn.Sequential) -> list[nn.Module]:
+def inner(model: nn.Module) -> list[nn.Module]:
     """The layers between the first and the last that have a weight matrix."""
-    found = [m for m in model if isinstance(getattr(m, "weight", None), torch.Tensor) and m.weight.dim() > 1]
+    found = [m for m in model.modules() if isinstance(getattr(m, "weight", None), torch.Tensor) and m.weight.dim() > 1]
     return found[1:-1]
 
 
-def optimizer_of(model: nn.Sequential, method: str) -> torch.optim.Optimizer:
-    if method not in ("ours", "frozen"):
+def optimizer_of(model: nn.Module, method: str) -> torch.optim.Optimizer:
+    if method not in OURS:
         return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
     signs = [m.weight for m in inner(model) if isinstance(m, bie.nn.BinaryLinear | bie.nn.BinaryConv2d)]
     others = [p for p in model.parameters() if all(p is not sign for sign in signs)]
@@ -122,6 +134,8 @@ def work(rank: int, world: int, job: dict[str, Any], store: str, answers: str) -
     # PowerSGD's collectives of several buckets overtake each other on Gloo.
     buckets = {"bucket_cap_mb": 1000} if job["method"] == "powersgd" else {}
     wrapped: nn.Module = DistributedDataParallel(model, broadcast_buffers=False, **buckets) if world > 1 else model
+    if world > 1 and job["method"] == "majority":
+        bie.distributed.reducer_of(wrapped).binary = "majority"
     if world > 1 and job["method"] == "bf16":
         wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     if world > 1 and job["method"] == "powersgd":
@@ -161,7 +175,7 @@ def work(rank: int, world: int, job: dict[str, Any], store: str, answers: str) -
             answer["bytes"] = (wire_bytes() - sent) / max(number - WARM, 1)
         if (reducer := bie.distributed.reducer_of(wrapped)) is not None:
             reducer.check()
-    if rank == 0:
+    if rank == 0 and job["test"]:
         answer["accuracy"] = 100 * accuracy(model.cpu(), test)
     Path(f"{answers}.{rank}").write_text(json.dumps(answer))
     torch.distributed.destroy_process_group()
@@ -198,6 +212,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="no more than so many steps of a training")
     parser.add_argument("--batch", type=int, default=256, help="of the whole group")
     parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--untested", dest="test", action="store_false", help="leave the accuracy out")
     parser.add_argument("--backend", default="gloo", choices=["gloo", "nccl"])
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
@@ -205,7 +220,9 @@ def main() -> None:
         own_network()
     if arguments.markdown:
         print("| net | method | ranks | accuracy, % | bytes a step | ms a step | CPU ms |\n" + "| --- " * 7 + "|")
-    common = {name: getattr(arguments, name) for name in ("data", "epochs", "steps", "batch", "width", "backend")}
+    common = {
+        name: getattr(arguments, name) for name in ("data", "epochs", "steps", "batch", "width", "backend", "test")
+    }
     for net in arguments.nets.split(","):
         for method in arguments.methods.split(","):
             for world in map(int, arguments.ranks.split(",")):
@@ -214,7 +231,7 @@ def main() -> None:
                     "net": net,
                     "method": method,
                     "ranks": world,
-                    "accuracy": [round(answer["accuracy"], 2) for answer in found],
+                    "accuracy": [round(answer["accuracy"], 2) for answer in found if "accuracy" in answer],
                     "bytes": found[0].get("bytes"),
                     "ms": 1e3 * min(answer["seconds"] for answer in found),
                     "cpu ms": 1e3 * min(answer["busy"] for answer in found),

@@ -145,6 +145,25 @@ void draw_mistakes(Markup& page, const std::vector<Mistake>& mistakes) {
   page.close().close();
 }
 
+void draw_ranks(Markup& page, const std::vector<Rank>& ranks) {
+  if (ranks.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const Rank& rank : ranks)
+    rows.push_back({std::to_string(rank.number), rank.host, rank.device, std::to_string(rank.images),
+                    with_unit(rank.seconds, Unit::seconds),
+                    with_unit(static_cast<double>(rank.images) / rank.seconds, Unit::number)});
+  page.open("section", {{"class", "card"}}).element("h2", {}, "Ranks");
+  draw_table(page,
+             {{"rank", true},
+              {"host"},
+              {"device"},
+              {"images trained with", true},
+              {"time of its steps", true},
+              {"images a second", true}},
+             rows);
+  page.close();
+}
+
 }  // namespace
 
 std::string html(const RunReport& report) {
@@ -159,6 +178,7 @@ std::string html(const RunReport& report) {
   draw(page, report.confusion);
   draw(page, report.answers);
   draw_mistakes(page, report.mistakes);
+  draw_ranks(page, report.ranks);
   draw_circumstances(page, report.configuration, report.machine);
   return end_page(page);
 }

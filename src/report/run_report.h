@@ -48,6 +48,14 @@ struct Mistake {
   double confidence = unknown;  ///< probability given to `predicted`
 };
 
+/// One of the processes of a run that had several.
+struct Rank {
+  std::int64_t number = 0;
+  std::string host, device;
+  std::int64_t images = 0;   ///< that it trained with
+  double seconds = unknown;  ///< of its steps
+};
+
 /// Every part may be left empty: what is not there has no section.
 struct RunReport {
   std::string title;               ///< "4-bit LeNet on MNIST"
@@ -61,6 +69,7 @@ struct RunReport {
   Confusion confusion;
   Answers answers;
   std::vector<Mistake> mistakes;  ///< the worst first
+  std::vector<Rank> ranks;
   std::vector<Fact> configuration;
   std::vector<Fact> machine;
 };

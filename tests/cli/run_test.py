@@ -279,3 +279,60 @@ def test_tensorboard_reads_the_events(program, tmp_path):
         scalars = events.Scalars(tag)
         assert [scalar.step for scalar in scalars] == [epoch["step"] for epoch in epochs]
         assert [scalar.value for scalar in scalars] == pytest.approx([epoch[tag] for epoch in epochs])
+
+
+def test_the_page_of_a_folder_is_the_runs(program, tmp_path):
+    """`bie report` from the files alone; an 8-bit layer's histogram is of floats, which a packed model has not."""
+    run = tmp_path / "run"
+    program.json("train", *TINY, "--bits", "1", "--run", run)
+    before = (run / "report.html").read_text()
+    (run / "report.html").unlink()
+    document = program.json("report", run)
+    assert document["report"] == str(run / "report.html")
+    assert document["test_accuracy"] == log_of(run)[-1]["test_accuracy"]
+    after = (run / "report.html").read_text()
+    for part in ("1-bit mlp on digits", "Learning rate of the int8 weights", "Confusion", "binary weights flipped"):
+        assert part in before and part in after
+    assert "<h2>Ranks</h2>" not in after
+
+
+def test_the_page_of_several_processes(program, tmp_path):
+    run = tmp_path / "run"
+    program.json("train", *TINY, "--run", run)
+    ranks = [{"rank": i, "host": f"host{i}", "device": "cpu", "images": 640, "seconds": 2.0} for i in range(2)]
+    (run / "ranks.json").write_text(json.dumps({"schema": 1, "ranks": ranks}))
+    program.json("report", run)
+    page = (run / "report.html").read_text()
+    assert "<h2>Ranks</h2>" in page and "host1" in page and ">320<" in page
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "parts"),
+    [
+        ("config.json", "{", ["a text is wanted for its entry 'command'"]),
+        ("config.json", '{"command": "c", "started": "s", "data": 3}', ["an object is wanted for its entry 'data'"]),
+        (
+            "config.json",
+            '{"command": "c", "started": "s", "data": {}, "model": {}, "recipe": {}, "program": {}}',
+            ["does not say which data set", "--data"],
+        ),
+        ("log.jsonl", "{}\n{", ["log.jsonl", "no JSON"]),
+        ("log.jsonl", "{}\n", ["the history of a run cannot be read"]),
+        ("ranks.json", "[]", ["ranks.json", "a list is wanted for its entry 'ranks'"]),
+        ("ranks.json", '{"ranks": [{"rank": -1}]}', ["a whole number is wanted for its entry 'rank'"]),
+        ("ranks.json", '{"ranks": [3]}', ["a whole number is wanted for its entry 'rank'"]),
+        ("model.safetensors", "", ["model.safetensors"]),
+    ],
+)
+def test_bad_files_of_a_run(program, tmp_path, file, content, parts):
+    run = tmp_path / "run"
+    program.json("train", *TINY, "--run", run)
+    page = (run / "report.html").read_bytes()
+    (run / file).write_text(content)
+    program.refused(program.run("report", run), *parts)
+    assert (run / "report.html").read_bytes() == page
+
+
+def test_a_folder_without_a_run_has_no_page(program, tmp_path):
+    program.refused(program.run("report", tmp_path), "config.json")
+    program.refused(program.run("report", tmp_path / "none"), str(tmp_path / "none"))

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-COMMANDS = ["train", "eval", "predict", "quantize", "inspect", "bench", "demo", "doctor", "tune", "completion", "man"]
+COMMANDS = ["train", "eval", "predict", "quantize", "report", "inspect"]
+COMMANDS += ["bench", "demo", "doctor", "tune", "completion", "man"]
 
 
 def output(program, *arguments) -> str:

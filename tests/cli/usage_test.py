@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SUBCOMMANDS = [
-    *["train", "eval", "predict", "quantize", "inspect", "bench"],
+    *["train", "eval", "predict", "quantize", "report", "inspect", "bench"],
     *["demo", "doctor", "tune", "completion", "man"],
 ]
 

@@ -5,12 +5,14 @@ import copy
 import distributed_test as cases
 import pytest
 import torch
+from distributed_sums_test import majority
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import bie
 from bie.distributed import RanksDifferError, reducer_of, sum_codes
+from bie.distributed.exchange import majority_signs
 from bie.optim import DiodeMix, wide_gradients
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
@@ -50,6 +52,24 @@ def test_a_sum_is_the_laws(ranks, broken):
             continue
         coded = sum(torch.ops.bie.amax_quantize(row, part.abs().max())[0] for row in part)
         assert torch.equal(codes, torch.ops.bie.int8_grad(coded))
+
+
+def vote(rank, world, broken):
+    generator = torch.Generator().manual_seed(6)
+    parts = [torch.randn(world, size, generator=generator) for size in (5, 3001)]
+    mine = [part[rank].cuda() for part in parts]
+    if broken and rank == 1:
+        mine[1][7] = float("nan")
+    return parts, on_cpu(majority_signs(mine, [5, 3001], torch.distributed.group.WORLD, "cuda"))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_majority_is_the_laws(ranks, broken):
+    answers = ranks(vote, broken)
+    cases.assert_same([answer[1] for answer in answers])
+    for i, (part, codes) in enumerate(zip(*answers[0], strict=True)):
+        wanted = majority(part, None)
+        assert torch.equal(codes, torch.zeros_like(wanted) if i == 1 and broken else wanted)
 
 
 def step(model, optimizer, number, rank):

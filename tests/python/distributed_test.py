@@ -1,17 +1,19 @@
-"""Training in several processes: what is reduced, and that all ranks hold the same bits."""
+"""Training in several processes: all ranks hold the same bits, whatever users do between forward and step."""
 
 import contextlib
 import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from rank_trainings import assert_same, batch, mlp, same, state_of, step
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import bie
-from bie.distributed import IntegerReducer, RanksDifferError, reducer_of, sum_codes
+from bie.distributed import IntegerReducer, RanksDifferError, reducer_of
 from bie.distributed.checks import checksum
 from bie.optim import DiodeMix, wide_gradients
 
@@ -21,122 +23,6 @@ def ranks():
     two = Ranks(2)
     yield two
     two.close()
-
-
-def differences(first, other, place=""):
-    """Where what two ranks returned differs, to the bit."""
-    if isinstance(first, dict) and first.keys() == other.keys():
-        return [found for key in first for found in differences(first[key], other[key], f"{place}.{key}")]
-    if isinstance(first, list | tuple) and len(first) == len(other):
-        pairs = enumerate(zip(first, other, strict=True))
-        return [found for i, (one, two) in pairs for found in differences(one, two, f"{place}[{i}]")]
-    if isinstance(first, torch.Tensor):
-        equal = other.dtype == first.dtype and first.shape == other.shape and checksum(first) == checksum(other)
-    else:
-        equal = first == other
-    return [] if equal else [place]
-
-
-def same(answers):
-    return not any(differences(answers[0], answer) for answer in answers[1:])
-
-
-def assert_same(answers):
-    for answer in answers[1:]:
-        assert differences(answers[0], answer) == []
-
-
-def state_of(model, optimizer):
-    model = model.module if isinstance(model, DistributedDataParallel) else model
-    return {
-        "model": {name: tensor.clone() for name, tensor in model.state_dict().items()},
-        "optimizer": copy.deepcopy(optimizer.state_dict()),
-    }
-
-
-# The reduction alone.
-
-SPLITS = [[1, 0], [0, 1], [0.5, 0.5], [0.25, 0.75]]
-
-
-def reduce_parts(rank, world, split):
-    """Sums given integers, of which this rank has its share."""
-    generator = torch.Generator().manual_seed(3)
-    found = []
-    for size in (1, 7, 64, 1000):
-        whole = torch.randint(-126, 127, (size,), generator=generator)
-        first = (whole * split[0]).int() if split[0] < 1 else whole
-        found.append((whole, (first if rank == 0 else whole - first).to(torch.int8)))
-    wholes, parts = zip(*found, strict=True)
-    return list(wholes), sum_codes(parts, [part.numel() for part in parts], torch.distributed.group.WORLD)
-
-
-@pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_a_sum_does_not_depend_on_how_it_is_split(ranks, split):
-    answers = ranks(reduce_parts, split)
-    assert_same(answers)
-    for whole, codes in zip(*answers[0], strict=True):
-        assert torch.equal(codes, torch.ops.bie.int8_grad(whole.float()))
-
-
-def reduce_floats(rank, world, seed, broken):
-    generator = torch.Generator().manual_seed(seed)
-    parts = [
-        torch.randn(world, size, generator=generator) * 10.0**power for size, power in ((5, 0), (300, -30), (9, 3))
-    ]
-    for part in parts:
-        if broken is not None:
-            part[0, 0] = broken
-    group = torch.distributed.group.WORLD
-    return parts, sum_codes([part[rank].clone() for part in parts], [part.size(1) for part in parts], group)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_float_parts_are_coded_by_the_largest_magnitude_of_the_group(ranks, seed):
-    answers = ranks(reduce_floats, seed, None)
-    assert_same(answers)
-    for part, codes in zip(*answers[0], strict=True):
-        amax = part.abs().max()
-        coded = sum(torch.ops.bie.amax_quantize(row, amax)[0] for row in part)
-        assert torch.equal(codes, torch.ops.bie.int8_grad(coded))
-        exact = torch.ops.bie.int8_grad(part.sum(0)).float()
-        assert nn.functional.cosine_similarity(codes.float(), exact, dim=0) > 0.999
-
-
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_on_one_rank_is_no_step(ranks, broken):
-    answers = ranks(reduce_floats, 0, broken)
-    assert_same(answers)
-    assert not any(codes.any() for codes in answers[0][1])
-
-
-# Training.
-
-
-def mlp(kind="binary", **options):
-    if kind == "binary":
-        inner = [bie.nn.BinaryLinear(24, 20, **options), bie.nn.BinaryLinear(20, 16, **options)]
-    else:
-        layer = {"q8": bie.nn.Q8Linear, "q4": bie.nn.Q4Linear}[kind]
-        inner = [layer(24, 20, **options), layer(20, 16, **options)]
-    return nn.Sequential(
-        *(nn.Linear(12, 24), nn.BatchNorm1d(24, track_running_stats=False), nn.PReLU()),
-        *(inner[0], nn.BatchNorm1d(20, track_running_stats=False), nn.PReLU()),
-        *(inner[1], nn.BatchNorm1d(16, track_running_stats=False), nn.PReLU()),
-        nn.Linear(16, 5),
-    )
-
-
-def batch(number, rank, rows=16):
-    generator = torch.Generator().manual_seed(1000 * number + rank)
-    return torch.randn(rows, 12, generator=generator), torch.randint(0, 5, (rows,), generator=generator)
-
-
-def step(model, optimizer, number, rank):
-    x, y = batch(number, rank)
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
 
 
 def train(rank, world, kind, options, when, steps=6):
@@ -368,6 +254,22 @@ def test_divergence_is_named(ranks):
     ranks(diverge)
 
 
+def other_models(rank, world):
+    """A layer is wider, missing or of another width on one rank."""
+    for model in (
+        nn.Sequential(bie.nn.BinaryLinear(12, 5 + rank)),
+        nn.Sequential(bie.nn.BinaryLinear(12, 5), *([bie.nn.BinaryLinear(5, 3)] * rank)),
+        nn.Sequential(bie.nn.BinaryLinear(12, 5) if rank else bie.nn.Q8Linear(12, 5, latent=False)),
+    ):
+        for wrap in (DistributedDataParallel, IntegerReducer):
+            with pytest.raises(RanksDifferError, match=r"rank 0 has .* where rank 1 has"):
+                wrap(model)
+
+
+def test_ranks_with_other_models_are_told_so(ranks):
+    ranks(other_models)
+
+
 def two_models(rank, world):
     """One for both ranks, one for each by itself, and one in a group of its own."""
     torch.manual_seed(rank)
@@ -393,6 +295,29 @@ def test_two_models_and_a_rank_by_itself(ranks):
     assert not any(same(other) for other in others)
 
 
+def train_in_threads(rank, world):
+    """A model a thread, each in a group of its own."""
+    torch.manual_seed(0)
+    groups = [torch.distributed.new_group() for _ in range(2)]
+    models = [DistributedDataParallel(mlp(), process_group=group) for group in groups]
+    optimizers = [DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99)) for model in models]
+
+    def train(model, optimizer):
+        for number in range(4):
+            step(model, optimizer, number, rank)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(train, *pair) for pair in zip(models, optimizers, strict=True)]:
+            done.result()
+    for model in models:
+        reducer_of(model).check()
+    return [model.module[3].weight.clone() for model in models]
+
+
+def test_models_in_threads(ranks):
+    assert_same(ranks(train_in_threads))
+
+
 def train_by_hand(rank, world):
     """Without DistributedDataParallel: the reducer averages the floats too."""
     torch.manual_seed(rank)
@@ -411,6 +336,37 @@ def train_by_hand(rank, world):
 
 def test_a_reducer_made_by_hand(ranks):
     assert_same(ranks(train_by_hand))
+
+
+def train_by_majority(rank, world):
+    """With accumulated passes, and one pass by codes between the others."""
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(mlp(), broadcast_buffers=False)
+    reducer = reducer_of(model)
+    reducer.binary = "majority"
+    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99), seed=rank)
+    grads = []
+    for number in range(6):
+        reducer.binary = "codes" if number == 4 else "majority"
+        with model.no_sync():
+            nn.functional.cross_entropy(model(batch(100 + number, rank)[0]), batch(100 + number, rank)[1]).backward()
+        nn.functional.cross_entropy(model(batch(number, rank)[0]), batch(number, rank)[1]).backward()
+        grads.append(model.module[3].weight.grad.clone())
+        optimizer.step()
+        optimizer.zero_grad()
+    reducer.check()
+    with pytest.raises(ValueError, match="'codes' or 'majority' is wanted"):
+        reducer.binary = "votes"
+    return state_of(model, optimizer), grads
+
+
+def test_signs_by_majority(ranks):
+    answers = ranks(train_by_majority)
+    assert_same(answers)
+    *votes, codes, last = answers[0][1]
+    for grad in (*votes, last):
+        assert set(grad.unique().tolist()) == {-127, 127}
+    assert len(codes.unique()) > 10
 
 
 class Tables(nn.Module):
@@ -477,108 +433,3 @@ def copies(rank, world):
 
 def test_copies_are_in_no_group(ranks):
     ranks(copies)
-
-
-# Checkpoints.
-
-
-def save_and_go_on(rank, world, folder):
-    """Trains 3 steps, saves twice, trains 2 more; what was saved and what came of it."""
-    import torch.distributed.checkpoint as checkpoint
-
-    torch.manual_seed(rank)
-    model = DistributedDataParallel(mlp())
-    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99), seed=3)
-    for number in range(3):
-        step(model, optimizer, number, rank)
-    state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-    checkpoint.save(state, checkpoint_id=f"{folder}/shards")
-    if rank == 0:
-        torch.save(state, f"{folder}/whole.pt")
-    for number in range(3, 5):
-        step(model, optimizer, number, rank)
-    return state_of(model, optimizer)
-
-
-def load_and_go_on(rank, world, folder, kind):
-    import torch.distributed.checkpoint as checkpoint
-
-    torch.manual_seed(100 + rank)
-    model = mlp()
-    bie.prepare(model)
-    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99))
-    saved = torch.load(f"{folder}/whole.pt", weights_only=True)
-    if kind == "shards":
-        state = copy.deepcopy(saved)
-        for part in state["model"], *state["optimizer"]["state"].values():
-            for value in part.values():
-                value.zero_()
-        state["optimizer"]["param_groups"] = saved["optimizer"]["param_groups"]
-        checkpoint.load(state, checkpoint_id=f"{folder}/shards")
-        assert differences(state, saved) == []
-        saved = state
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    assert differences(state_of(model, optimizer), saved) == []
-    if world > 1:
-        model = DistributedDataParallel(model)
-    for number in range(3, 5):
-        step(model, optimizer, number, rank)
-    return state_of(model, optimizer)
-
-
-@pytest.mark.parametrize("kind", ["whole", "shards"])
-def test_a_checkpoint_goes_on_to_the_bit(ranks, tmp_path, kind):
-    went_on = ranks(save_and_go_on, str(tmp_path))
-    assert_same(ranks(load_and_go_on, str(tmp_path), kind))
-    loaded = ranks(load_and_go_on, str(tmp_path), kind)
-    assert differences(went_on[0], loaded[0]) == []
-
-
-def test_a_checkpoint_is_read_by_another_number_of_ranks(ranks, tmp_path):
-    """To the bit: the loaded state is compared in the function."""
-    ranks(save_and_go_on, str(tmp_path))
-    load_and_go_on(0, 1, str(tmp_path), "whole")
-
-
-# Sharded floats.
-
-
-def train_sharded(rank, world):
-    """fully_shard for the floats, the reducer for the rest; and the same training with everything replicated."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    def make():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(12, 24), bie.nn.BinaryLinear(24, 20), nn.Linear(20, 5))
-        bie.prepare(model)
-        return model
-
-    sharded, whole = make(), make()
-    mesh = init_device_mesh("cpu", (world,))
-    kept = {weight for weight in sharded.parameters() if weight.dim() == 0 or not weight.is_floating_point()}
-    reducer = IntegerReducer(sharded, floats=[weight for weight in kept if weight.requires_grad])
-    for layer in (sharded[1], sharded):
-        fully_shard(layer, mesh=mesh, ignored_params=kept)
-    reducers = [
-        reducer,
-        IntegerReducer(whole, floats=[weight for weight in whole.parameters() if weight.requires_grad]),
-    ]
-    optimizers = [DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99)) for model in (sharded, whole)]
-    for number in range(4):
-        for model, optimizer in zip((sharded, whole), optimizers, strict=True):
-            step(model, optimizer, number, rank)
-    for each in reducers:
-        each.check()
-    assert sharded[0].weight.to_local().size(0) == 24 // world and sharded[1].scale_a.dim() == 0
-    full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in sharded.state_dict().items()}
-    return full, whole.state_dict()
-
-
-def test_sharded_floats_beside_integers(ranks):
-    answers = ranks(train_sharded)
-    assert_same(answers)
-    sharded, whole = answers[0]
-    assert torch.equal(sharded["1.weight"], whole["1.weight"])
-    torch.testing.assert_close(sharded, whole)

@@ -11,9 +11,9 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "examples/python"
 
 
-def run(script, *arguments, cwd):
+def run(*arguments, cwd):
     done = subprocess.run(
-        [sys.executable, FOLDER / script, *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -29,14 +29,14 @@ def accuracies(output):
 
 
 def test_the_first_layer(tmp_path):
-    found = re.fullmatch(r"accuracy ([0-9.]+), (\d+) bytes of weight\n", run("first_layer.py", cwd=tmp_path))
+    found = re.fullmatch(r"accuracy ([0-9.]+), (\d+) bytes of weight\n", run(FOLDER / "first_layer.py", cwd=tmp_path))
     assert float(found[1]) > 0.95
     assert int(found[2]) == 300 * 63  # rows of ceil(500 / 8) bytes
 
 
 @pytest.mark.parametrize("bits", ["1", "4", "8"])
 def test_the_mlp(bits, tmp_path):
-    output = run("mnist_mlp.py", "--bits", bits, "--epochs", "5", "--width", "256", cwd=tmp_path)
+    output = run(FOLDER / "mnist_mlp.py", "--bits", bits, "--epochs", "5", "--width", "256", cwd=tmp_path)
     found = accuracies(output)
     assert len(found) == 6
     assert found[-2] > 94
@@ -45,19 +45,34 @@ def test_the_mlp(bits, tmp_path):
 
 
 def test_lenet(tmp_path):
-    assert accuracies(run("lenet_4bit.py", "--epochs", "4", cwd=tmp_path))[-1] > 94
+    assert accuracies(run(FOLDER / "lenet_4bit.py", "--epochs", "4", cwd=tmp_path))[-1] > 94
 
 
 def test_conversion(tmp_path):
-    output = run("convert_model.py", "--epochs", "4", cwd=tmp_path)
+    output = run(FOLDER / "convert_model.py", "--epochs", "4", cwd=tmp_path)
     start, eight, four = accuracies(output)
     assert start > 94
     assert min(eight, four) > start - 3
     assert output.count("3 swapped, 2 unchanged") == 2
 
 
+@pytest.mark.parametrize(
+    ("script", "package", "options"),
+    [
+        ("train_accelerate.py", "accelerate", ["--cpu"]),
+        ("train_fabric.py", "lightning_fabric", ["--accelerator", "cpu"]),
+    ],
+)
+def test_two_processes(script, package, options, tmp_path):
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    torchrun = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    output = run(*torchrun, "--nproc-per-node=2", FOLDER / script, *options, cwd=tmp_path)
+    assert "2 processes: " in output
+    assert accuracies(output)[-1] > 85  # four seeds: 93.9 to 97.5
+
+
 def test_weights_with_data(tmp_path):
-    output = run("quantize_weights.py", cwd=tmp_path)
+    output = run(FOLDER / "quantize_weights.py", cwd=tmp_path)
     start, nearest, gptq = accuracies(output)
     assert start > 94
     assert gptq > start - 3  # four seeds: -0.3 to +0.3, and -1.4 to +0.6 of round to nearest

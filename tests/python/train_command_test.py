@@ -1,6 +1,5 @@
 """``python -m bie.train``, alone and under torchrun: it learns, goes on where it stopped, refuses in a sentence."""
 
-import gzip
 import json
 import os
 import subprocess
@@ -9,86 +8,127 @@ import sys
 import pytest
 import torch
 
-from bie.train.__main__ import Run, _options
-from bie.train.data import load
+from bie.train.__main__ import main
+from bie.train.options import parse
+from bie.train.run import Run
 
 NET = ["--bits", "1", "--hidden", "64", "--depth", "1", "--epochs", "6", "--seed", "2"]
 
 
-def run(*arguments, ranks=1):
-    command = [sys.executable, "-m", "bie.train"]
-    if ranks > 1:
-        rendezvous = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--nproc-per-node={ranks}"]
-        command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "-m", "bie.train"]
+def torchrun(ranks, *arguments):
+    """What the command says, run by so many ranks."""
+    rendezvous = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--nproc-per-node={ranks}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "-m", "bie.train", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, check=False)
-
-
-def trained(*arguments, ranks=1):
-    done = run(*arguments, ranks=ranks)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
+@pytest.fixture
+def train(capsys):
+    """Runs the command in this process; what it says."""
+
+    def run(*arguments):
+        main(arguments)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """The sentence with which the command ends."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code not in (0, None)
+        return f"{ended.value.code} {capsys.readouterr().err}"
+
+    return run
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
 def test_two_ranks_learn_and_report(tmp_path):
-    said = trained(*NET, "--run-folder", str(tmp_path), ranks=2)
+    said = torchrun(2, *NET, "--run-folder", str(tmp_path))
     assert "the integer weights of 2 ranks are the same" in said
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert [rank["images"] for rank in report["ranks"]] == [32, 32]
-    assert report["epochs"][-1]["accuracy"] > 0.85
-    assert (tmp_path / "model.pt").exists()
+    ranks = json.loads((tmp_path / "ranks.json").read_text())["ranks"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    assert [rank["images"] for rank in ranks] == [6 * 22 * 32] * 2
+    epochs = log_of(tmp_path)
+    assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3, 4, 5, 6]
+    assert epochs[-1]["test_accuracy"] > 0.85 and epochs[-1]["train_accuracy"] > 0.85
+    assert 0 < epochs[-1]["flipped"]["block1"] < 1
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["data"]["spec"] == "digits" and config["recipe"]["batch"] == 64
+    assert (tmp_path / "model.safetensors").exists()
 
 
-def test_a_run_goes_on_to_the_bit(tmp_path):
+@pytest.mark.parametrize("optimizer", ["diodemix", "sgd"])
+def test_a_run_goes_on_to_the_bit(tmp_path, train, optimizer):
     whole, part = tmp_path / "whole", tmp_path / "part"
-    trained(*NET, "--run", str(whole))
-    part.mkdir()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as the processes
-    stopped = Run(_options([*NET, "--run", str(part)]))
-    for _ in range(7):  # in the middle of an epoch
-        stopped._step()
+    options = [*NET, "--epochs", "3", "--optimizer", optimizer]
+    train(*options, "--run", str(whole))
+    stopped = Run(parse([*options, "--run", str(part)]))
+    stopped.start()
+    for _ in range(30):  # in the middle of the second epoch
+        stopped.train_step()
+        if stopped.step == 22:
+            stopped._end_of_epoch(0.0)
     stopped.save()
-    torch.set_num_threads(threads)
-    assert "goes on after step 7" in trained(*NET, "--run", str(part), "--resume")
+    assert "goes on after step 30" in train(*options, "--run", str(part), "--resume")
     one, two = (torch.load(folder / "checkpoint.pt", weights_only=True)["model"] for folder in (whole, part))
     assert all(torch.equal(one[key], two[key]) for key in one)
+    logs = [log_of(folder) for folder in (whole, part)]
+    for key in ("epoch", "step", "test_accuracy", "flipped", "rate"):
+        assert [line[key] for line in logs[0]] == [line[key] for line in logs[1]]
+
+
+def test_another_run_is_not_gone_on_with_and_not_written_over(tmp_path, train, refused):
+    options = [*NET, "--epochs", "1", "--run", str(tmp_path)]
+    train(*options)
+    assert "is of a run; --resume goes on with that run" in refused(*options)
+    assert "is of a run with lr None, not 0.1" in refused(*options, "--lr", "0.1", "--resume")
+
+
+def test_a_run_ends_when_patience_does(tmp_path, train):
+    # A rate of nothing: what an epoch changes is BatchNorm's statistics.
+    options = ["--hidden", "16", "--depth", "1", "--lr", "1e-12", "--epochs", "30", "--patience", "2"]
+    said = train(*options, "--run", str(tmp_path))
+    epochs = log_of(tmp_path)
+    best = max(range(len(epochs)), key=lambda i: epochs[i]["test_accuracy"])
+    assert "stopped early" in said and len(epochs) < 30
+    assert sum(epoch["step"] > 50 for epoch in epochs[best + 1 :]) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--data", "mist:X"], "digits or mnist:DIR is wanted"),
+        (["--data", "mist:X"], "digits, mnist:DIR, cifar10:DIR or images:DIR is wanted"),
         (["--data", "mnist:/nowhere"], "No such file"),
-        (["--epochs", "0"], "a positive number is wanted"),
+        (["--epochs", "0"], "a number from 1 on is wanted"),
+        (["--lr", "nan"], "a positive number is wanted"),
+        (["--warmup", "1"], "a share in [0, 1) is wanted"),
         (["--resume"], "--resume wants --run"),
-        (["--batch", "5000"], "--batch is 5000, there are 1437 images"),
+        (["--arch", "lenet"], "lenet wants images of at least 16x16, these are 8x8"),
+        (["--arch", "lenet", "--depth", "2"], "but lenet has no depth"),
+        (["--arch", "vgg-small", "--no-norm"], "does not train without BatchNorm"),
+        (["--linear-bits", "4"], "all layers of an mlp are linear"),
+        (["--bits-of", "blok=4"], "there is no layer 'blok'; the layers are block0"),
+        (["--bits-of", "block1=5"], "NAME=BITS of 32, 8, 4 or 1 bits is wanted"),
+        (["--bits-of", "block0=4", "--first", "8"], "--first 8 speaks of layer block0 too"),
+        (["--hidden", "8", "--width", "8"], "one of them is wanted"),
+        (["--weights", "int8"], "has float weights alone"),
+        (["--freeze-binary", "--bits", "4"], "--freeze-binary wants 1-bit weights"),
+        (["--integer-memory", "0.2", "--bits", "1", "--freeze-binary"], "--integer-memory wants 1-bit int8 weights"),
+        (["--gradients", "reference", "--bits", "1"], "wants layers of 8 and 4 bits"),
+        (["--gradients", "exact", "--compat", "bie-0.2.6"], "computes the reference's gradients"),
+        (["--compat", "bie-0.2.6"], "wants quantised layers, the model has none"),
     ],
 )
-def test_wrong_options_are_told_in_a_sentence(arguments, sentence):
-    done = run(*arguments)
-    assert done.returncode != 0 and sentence in done.stderr and "Traceback" not in done.stderr
-
-
-def idx(kind, *shape, data):
-    return bytes([0, 0, kind, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + data
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("train-images-idx3-ubyte", b""),
-        ("train-images-idx3-ubyte", b"\x89PNG"),
-        ("train-images-idx3-ubyte", idx(8, 1 << 31, 1 << 31, 1 << 31, data=b"")),
-        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(17))),
-        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(19))),
-        ("train-images-idx3-ubyte", idx(13, 2, 3, 3, data=bytes(72))),
-        ("train-images-idx3-ubyte.gz", b"no gzip"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(18)))[:-9]),
-        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(1 << 26)))),
-    ],
-)
-def test_other_files_are_no_images(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match="is no IDX file of bytes"):
-        load(f"mnist:{tmp_path}")
+def test_wrong_options_are_told_in_a_sentence(refused, arguments, sentence):
+    assert sentence in refused(*arguments)

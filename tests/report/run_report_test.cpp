@@ -40,6 +40,7 @@ RunReport full(int epochs) {
   mistake.truth = "cat";
   mistake.predicted = "dog";
   mistake.confidence = 0.97;
+  report.ranks = {{0, "north", "cpu", 300, 2}, {1, "south", "cuda:0", 300, 1.5}};
   report.configuration = {{"epochs", std::to_string(epochs)}};
   report.machine = {{"CPU", "EPYC"}};
   return report;
@@ -48,13 +49,14 @@ RunReport full(int epochs) {
 TEST(RunReport, AFullPageHasEverySection) {
   const std::string page = html(full(12));
   EXPECT_TRUE(well_formed(page));
-  for (const char* heading : {"Training", "Layers", "Confusion", "Worst mistakes", "Configuration", "Machine"})
+  for (const char* heading : {"Training", "Layers", "Confusion", "Worst mistakes", "Ranks", "Configuration", "Machine"})
     EXPECT_EQ(count(page, std::string("<h2>") + heading + "</h2>"), 1) << heading;
   // Six charts of training; of each layer weights, step sizes and flips.
   EXPECT_EQ(count(page, "<svg "), 6 + 2 * 3);
   EXPECT_TRUE(holds(page, "best 95.00\u00a0% after epoch 12"));
   EXPECT_TRUE(holds(page, "<b>cat</b> taken for <b>dog</b>, 97.00\u00a0%"));
   EXPECT_TRUE(holds(page, "resumed after step 3"));
+  EXPECT_TRUE(holds(page, "south") && holds(page, ">200<"));
   EXPECT_EQ(html(full(12)), page);
 }
 

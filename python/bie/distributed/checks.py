@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
+from itertools import zip_longest
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,31 @@ def checksum(tensor: Tensor) -> Tensor:
         odd = torch.arange(begin, begin + piece.numel(), device=flat.device) * 2 + 1
         total += (piece * odd).sum()
     return total
+
+
+def _describe(model: nn.Module) -> list[str]:
+    """A line for each parameter and buffer."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return [f"{name} {list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for name, tensor in tensors]
+
+
+def check_same_model(model: nn.Module, group: exchange.Group, device: torch.device) -> None:
+    """Raises ``RanksDifferError`` on every rank where one has parameters or buffers that another has not."""
+    lines = _describe(model)
+    digest = int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=7).digest(), "big")
+    every = exchange.gathered(torch.tensor([digest], device=device), group)
+    if bool((every == every[0]).all()):
+        return
+    models: list[list[str]] = [[]] * group.size()
+    dist.all_gather_object(models, lines, group=group)
+    ranks = dist.get_process_group_ranks(group)
+    other = next(i for i, own in enumerate(models) if own != models[0])
+    both = zip_longest(models[0], models[other], fillvalue="nothing more")
+    first, second = next((one, two) for one, two in both if one != two)
+    raise RanksDifferError(
+        f"bie.distributed: the ranks hold other models: rank {ranks[0]} has {first} where rank {ranks[other]} has "
+        f"{second}"
+    )
 
 
 class Checksums:

@@ -12,7 +12,8 @@ from torch.distributed.algorithms.join import JoinHook
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from bie.distributed.reducer import IntegerReducer, _Weakly
+from bie.distributed.hooks import Weakly
+from bie.distributed.reducer import IntegerReducer
 from bie.nn.state.step_size import StepSizeOptions
 from bie.weights.parameters import QuantParameter
 
@@ -23,7 +24,7 @@ class WrappedReducer(IntegerReducer):
     def __init__(self, ddp: DistributedDataParallel, model: nn.Module) -> None:
         self._attach(model, ddp.process_group, 1 << 22, 100, [])
         self._syncs = lambda: getattr(ddp, "require_backward_grad_sync", True)
-        self._handles.append(ddp.register_forward_pre_hook(_Weakly(self._begin)))
+        self._handles.append(ddp.register_forward_pre_hook(Weakly(self._begin)))
         ddp.__dict__["_integer_reducer"] = self
         buffers = dict(self._own_buffers(model))
         self._broadcast(buffers.values())

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.distributed import exchange
-from bie.weights.parameters import AnchoredParameter, CodeRowsParameter, EmbeddingParameter, WeightOnlyParameter
+from bie.weights.parameters import (
+    AnchoredParameter,
+    CodeRowsParameter,
+    EmbeddingParameter,
+    SignsParameter,
+    WeightOnlyParameter,
+)
 
 
 class Entry:
@@ -120,6 +126,17 @@ class CodesEntry(_WithAnchor):
         return exchange.sum_codes([entry.part for entry in entries], sizes, group, device)
 
 
+class MajorityEntry(CodesEntry):
+    """An int8 weight of signs: what most ranks vote, at a bit a weight."""
+
+    kind = "majority"
+
+    @classmethod
+    def reduce(cls, entries: list[Entry], group: exchange.Group, device: torch.device) -> list[Tensor]:
+        sizes = [entry.size for entry in entries]
+        return exchange.majority_signs([entry.part for entry in entries], sizes, group, device)
+
+
 class WeightOnlyEntry(Entry):
     """Packed codes whose gradient is that of the weight as floats: the mean."""
 
@@ -203,8 +220,11 @@ def _set_anchor_grad(weight: AnchoredParameter, grad: Tensor) -> None:
         anchor.grad = grad
 
 
-def entries_of(model: nn.Module) -> Iterator[Entry]:
-    """An entry for each integer weight that training moves, once each, in the order of the model."""
+def entries_of(model: nn.Module, majority: bool = False) -> Iterator[Entry]:
+    """An entry for each integer weight that training moves, once each, in the order of the model.
+
+    ``majority``: whether the gradients of 1-bit weights are votes.
+    """
     seen: set[int] = set()
     for name, module in model.named_modules(remove_duplicate=True):
         weight = _weight_of(module)
@@ -220,6 +240,8 @@ def entries_of(model: nn.Module) -> Iterator[Entry]:
             yield RowsEntry(label, weight, (module.num_embeddings, module.embedding_dim))
         elif weight.grad_dtype is not None and weight.grad_dtype.is_floating_point:
             yield WideEntry(label, weight)
+        elif majority and isinstance(weight, SignsParameter):
+            yield MajorityEntry(label, weight)
         else:
             yield CodesEntry(label, weight)
 

@@ -19,6 +19,21 @@ Group = dist.ProcessGroup
 _LOWEST = -(2**31)
 
 
+def own_group(group: Group) -> Group:
+    """Another group of the same ranks, which waits for them as long as the given one.
+
+    Its collectives and those of the given one may interleave differently on each rank.
+    """
+    options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
+    timeouts = [found for found in (getattr(option, "_timeout", None) for option in options) if found is not None]
+    return dist.new_group(
+        dist.get_process_group_ranks(group),
+        timeout=max(timeouts, default=None),  # None: torch's own
+        backend=dist.get_backend(group),
+        use_local_synchronization=True,
+    )
+
+
 def shard_size(elements: int, world: int) -> int:
     """Elements of a rank's shard: the shards hold all of them, and the last may be padded."""
     return -(-elements // world)
@@ -140,6 +155,58 @@ def sum_codes(
     to_codes(parts, sizes, group_amax(floats, device, group), wire)
     codes = gathered(requantised(sum_of_shards(wire, group), sizes, group), group)
     return list(codes[: sum(sizes)].split(list(sizes)))
+
+
+_ABSENT, _THERE, _BROKEN = range(3)  # a rank's part: none, finite, not finite
+
+
+def _states(parts: Sequence[Tensor | None], device: torch.device, group: Group) -> Tensor:
+    """[world, parts] int8: what each rank has of each part."""
+    own = torch.full((len(parts),), _ABSENT, dtype=torch.int8, device=device)
+    for i, part in enumerate(parts):
+        if part is not None:
+            own[i] = torch.where(torch.isfinite(part).all(), _THERE, _BROKEN)
+    return gathered(own, group).view(group.size(), len(parts))
+
+
+def majority_signs(
+    parts: Sequence[Tensor | None], sizes: Sequence[int], group: Group, device: torch.device | str = "cpu"
+) -> list[Tensor]:
+    """What most ranks of a group vote, at a bit a weight: 127 or -127, the same bits on every rank.
+
+    A rank votes ``v = +1`` where its part is >= 0, else -1, and 0 with a part that is None. The result is
+    ``127 * (+1 where 2 * (sum of v) + v of rank (i mod world) >= 0, else -1)``, i the element's place in its part: the
+    extra vote parts a tie. A part that is not finite on one rank gives zeros.
+
+    Args:
+        parts: a rank's float32 parts, flat.
+        sizes: elements of each, the same on all ranks.
+
+    Returns:
+        int8, one of each size, views of one tensor.
+    """
+    device, world = torch.device(device), group.size()
+    shard = 8 * shard_size(sum(sizes), 8 * world)
+    flat = torch.zeros(world * shard, device=device)
+    for part, place in zip(parts, flat[: sum(sizes)].split(list(sizes)), strict=True):
+        if part is not None:
+            place.copy_(torch.nan_to_num(part, 0.0, 0.0, 0.0))
+    wire = ops.pack_signs(flat.view(world, shard))
+    states, received = _states(parts, device, group), torch.empty_like(wire)
+    dist.all_to_all_single(received, wire, group=group)
+    votes = ops.unpack_signs(received, shard)
+    begin, majority = group.rank() * shard, torch.zeros(shard, device=device)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    for i, where in _pieces(sizes, begin, begin + shard):
+        counted = votes[:, where] * (states[:, i] == _THERE).unsqueeze(1)
+        places = torch.arange(where.start, where.stop, device=device) + (begin - starts[i])
+        extra = counted.gather(0, (places % world).unsqueeze(0))[0]
+        majority[where] = 2.0 * counted.sum(0, dtype=torch.int32) + extra
+    signs = ops.unpack_signs(gathered(ops.pack_signs(majority), group).view(world, -1), shard).view(-1)
+    codes = list((127 * signs[: sum(sizes)]).split(list(sizes)))
+    for code, broken in zip(codes, (states == _BROKEN).any(0), strict=True):
+        code.masked_fill_(broken, 0)
+    return codes
 
 
 def sum_votes(votes: Tensor, group: Group) -> Tensor:

@@ -12,48 +12,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from bie._weak_sets import members
 from bie.distributed import exchange
-from bie.distributed.checks import Checksums, RanksDifferError
+from bie.distributed.agreement import Agreement
+from bie.distributed.checks import Checksums, RanksDifferError, check_same_model
 from bie.distributed.entries import CodesEntry, Entry, FloatEntry, WideEntry, entries_of
+from bie.distributed.hooks import Weakly
 from bie.distributed.line import Line
+from bie.distributed.plan import buckets_of, kinds_of
 from bie.nn.state.step_size import StepSizeOptions, step_size_layers
 from bie.weights.membership import Membership
-from bie.weights.parameters import QuantParameter, integer_optimizers
+from bie.weights.parameters import QuantParameter
 
-_NO_SEED = -(2**62)
+_BINARY = ("codes", "majority")
 
 
 def _nothing() -> None:
     return None
-
-
-def _kinds(model: nn.Module) -> tuple[Any, ...]:
-    """What a plan depends on."""
-    return tuple((id(p), p.dtype, p.grad_dtype, getattr(p, "trainable", True)) for p in model.parameters())
-
-
-class _Weakly:
-    """A hook that calls a method while its object lives, and that no copy of a module takes along."""
-
-    def __init__(self, method: Callable[..., Any] | None) -> None:
-        self._method = None if method is None else weakref.WeakMethod(method)
-
-    def __call__(self, *args: Any) -> None:
-        method = None if self._method is None else self._method()
-        if method is not None:
-            method(*args)
-
-    @property
-    def group(self) -> dist.ProcessGroup:
-        """The process group of the reductions, of the ranks of the one that was given."""
-        return self._groups[0]
-
-    def __deepcopy__(self, memo: dict) -> _Weakly:
-        return _Weakly(None)
-
-    def __reduce__(self) -> tuple:
-        return _Weakly, (None,)
 
 
 class IntegerReducer:
@@ -75,9 +49,12 @@ class IntegerReducer:
         bucket_elements: gradients are sent in buckets of at least so many elements, the last layers' first.
         check_every: passes between two comparisons of the ranks' weights; 0 for none.
         floats: parameters whose mean gradient nobody else makes.
+        binary: ``"codes"``, or ``"majority"``: the int8 gradient of a 1-bit weight is 127 or -127, as most ranks vote,
+            at a bit a weight on the wire. May be set later, before a forward pass, on all ranks.
 
     Raises:
-        RuntimeError (in the backward pass): the ranks' weights differ, or a rank is gone.
+        RanksDifferError: the ranks hold other models; in a backward pass: other weights.
+        RuntimeError (in the backward pass): a rank is gone, or does not come within the group's timeout.
 
     Source: docs/spec/distributed.md.
 
@@ -102,10 +79,12 @@ class IntegerReducer:
         bucket_elements: int = 1 << 22,
         check_every: int = 100,
         floats: Iterable[nn.Parameter] = (),
+        binary: str = "codes",
     ) -> None:
         self._attach(model, process_group, bucket_elements, check_every, list(floats))
+        self.binary = binary
         self._syncs: Callable[[], bool] = lambda: not self._without_sync
-        self._handles.append(model.register_forward_pre_hook(_Weakly(self._begin)))
+        self._handles.append(model.register_forward_pre_hook(Weakly(self._begin)))
         model.__dict__["_integer_reducer"] = self  # lives as long as the model
         self.broadcast()
 
@@ -118,42 +97,42 @@ class IntegerReducer:
         floats: list[nn.Parameter],
     ) -> None:
         group = dist.group.WORLD if process_group is None else process_group
-        # A communicator of its own: its collectives and the wrapper's may interleave differently on each rank.
-        ranks = dist.get_process_group_ranks(group)
-        self._groups = [dist.new_group(ranks, backend=dist.get_backend(group), use_local_synchronization=True)]
+        self._groups = [exchange.own_group(group)]
         # A group that goes with the interpreter takes the process along: its threads hold tensors of Python's.
         weakref.finalize(self, self._groups.clear)
-        self.ranks, self.world = ranks, len(ranks)
+        self.ranks = dist.get_process_group_ranks(group)
+        self.world = len(self.ranks)
         self.bucket_elements, self.check_every = bucket_elements, check_every
         self._model = weakref.ref(model)
-        self._floats, self._without_sync = floats, False
+        self._floats, self._without_sync, self._binary = floats, False, _BINARY[0]
         self._plan: list[list[Entry]] = []
         self._planned: tuple[Any, ...] = ()
         self._entries: dict[int, Entry] = {}
         self._state = "idle"  # "open": a pass whose gradients are reduced; "local": one whose are not
         self._queued = False
         self._sent = 0
-        self._passes, self._seeded = 0, False
+        self._passes = 0
         self._reduced: list[tuple[Entry, Tensor]] = []
-        self._fresh: dict[int, tuple[float, int]] = {}
         self._lock = threading.RLock()
         self._line = Line()
         self._sums = Checksums(model)
         self._handles: list[Any] = []
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        check_same_model(model, self.group, self._device)
         self._join(model)
 
     def _join(self, model: nn.Module) -> None:
         membership = Membership(self)
         for weight in model.parameters():
             if weight.requires_grad:
-                self._handles.append(weight.register_post_accumulate_grad_hook(_Weakly(self._touch)))
+                self._handles.append(weight.register_post_accumulate_grad_hook(Weakly(self._touch)))
         for module in model.modules():
             for name in ("weight", "qweight"):
                 weight = module._parameters.get(name)
                 if weight is not None and (isinstance(weight, QuantParameter) or not weight.is_floating_point()):
                     weight.reducer = membership
         self._layers = list(step_size_layers(model))
+        self._agreement = Agreement(model, self._layers)
         for layer in self._layers:
             layer._membership = membership
 
@@ -161,6 +140,17 @@ class IntegerReducer:
     def group(self) -> dist.ProcessGroup:
         """The process group of the reductions, of the ranks of the one that was given."""
         return self._groups[0]
+
+    @property
+    def binary(self) -> str:
+        """How int8 gradients of 1-bit weights travel; the same on all ranks."""
+        return self._binary
+
+    @binary.setter
+    def binary(self, value: str) -> None:
+        if value not in _BINARY:
+            raise ValueError(f"binary is {value!r}, {' or '.join(map(repr, _BINARY))} is wanted")
+        self._binary, self._planned = value, ()
 
     def __deepcopy__(self, memo: dict) -> None:
         """A copy of a model is in no group."""
@@ -210,9 +200,12 @@ class IntegerReducer:
         self._state = "open" if self._syncs() else "local"
 
     def _replan(self, model: nn.Module) -> None:
-        if _kinds(model) == self._planned:
+        if kinds_of(model) == self._planned:
             return
-        entries = [*entries_of(model), *(FloatEntry(f"floats[{i}]", p) for i, p in enumerate(self._floats))]
+        entries = [
+            *entries_of(model, self._binary == "majority"),
+            *(FloatEntry(f"floats[{i}]", p) for i, p in enumerate(self._floats)),
+        ]
         old = {id(entry.weight): entry for entry in self._entries.values()}
         kept: list[Entry] = []
         for entry in entries:
@@ -225,30 +218,13 @@ class IntegerReducer:
             if isinstance(entry.weight, QuantParameter):
                 entry.weight.reducer = Membership(self)
             elif i >= len(kept) - len(self._floats) and entry not in old.values():
-                entry.weight.register_post_accumulate_grad_hook(_Weakly(self._arrived))
+                entry.weight.register_post_accumulate_grad_hook(Weakly(self._arrived))
         self._entries = {id(entry.weight): entry for entry in kept}
-        self._plan = self._buckets(list(reversed(kept)))
-        self._planned = _kinds(model)
-
-    def _buckets(self, entries: list[Entry]) -> list[list[Entry]]:
-        """Entries in the order in which a backward pass usually reaches them, by kind, at least so many elements."""
-        buckets: list[list[Entry]] = []
-        filling: dict[str, list[Entry]] = {}
-        for entry in entries:
-            if not entry.together:
-                buckets.append([entry])
-                continue
-            bucket = filling.get(entry.kind)
-            if bucket is None:
-                bucket = filling[entry.kind] = []
-                buckets.append(bucket)
-            bucket.append(entry)
-            if sum(other.size for other in bucket) >= self.bucket_elements:
-                del filling[entry.kind]
-        return buckets
+        self._plan = buckets_of(kept, self.bucket_elements)
+        self._planned = kinds_of(model)
 
     def _watch(self, entry: WideEntry | CodesEntry) -> None:
-        arrived, reference = _Weakly(self._arrived), weakref.ref(entry.weight)
+        arrived, reference = Weakly(self._arrived), weakref.ref(entry.weight)
         entry.node.register_hook(lambda *_: arrived(reference()))
 
     def anchor(self, weight: nn.Parameter) -> Tensor | None:
@@ -264,12 +240,12 @@ class IntegerReducer:
 
     def watch_anchor(self, weight: nn.Parameter, anchor: Tensor) -> None:
         """The float leaf of a packed weight was made."""
-        arrived, reference = _Weakly(self._arrived), weakref.ref(weight)
+        arrived, reference = Weakly(self._arrived), weakref.ref(weight)
         anchor.register_post_accumulate_grad_hook(lambda _: arrived(reference()))
 
     def note_first_batch(self, scale: Tensor, x: Tensor) -> None:
         """A layer has set a step size from this rank's first batch."""
-        self._fresh[id(scale)] = (float(x.detach().abs().sum(dtype=torch.float64)), x.numel())
+        self._agreement.note_first_batch(scale, x)
 
     # A pass: backward.
 
@@ -331,7 +307,11 @@ class IntegerReducer:
             while self._sent < len(self._plan):
                 self._send()
         order = [entry for bucket in self._plan for entry in bucket]
-        words = [int(bool(self._fresh)), self._own_seed(), *(int(entry.part is not None) for entry in order)]
+        words = [
+            int(self._agreement.has_first_batch),
+            self._agreement.own_seed(self.group),
+            *(int(entry.part is not None) for entry in order),
+        ]
         header = torch.tensor(words, dtype=torch.int64, device=self._device)
         self._line.put(lambda: dist.all_reduce(header, dist.ReduceOp.MAX, group=self.group), self._device)
         self._line.wait(self._device)
@@ -349,50 +329,16 @@ class IntegerReducer:
 
     def take_state(self, is_last_joiner: bool) -> None:
         """Gives every rank the integer optimizers' state of the rank that joined last, which stepped to the end."""
-        last = torch.tensor([dist.get_rank() if is_last_joiner else -1], device=self._device)
-        dist.all_reduce(last, dist.ReduceOp.MAX, group=self.group)
-        source = int(last)
-        for optimizer in self._optimizers():
-            box = [optimizer.state_dict() if dist.get_rank() == source else None]
-            dist.broadcast_object_list(box, source, group=self.group, device=self._device)
-            if dist.get_rank() != source:
-                optimizer.load_state_dict(box[0])
-
-    # What ranks agree on besides.
-
-    def _optimizers(self) -> list[torch.optim.Optimizer]:
-        mine = {id(weight) for weight in self._model().parameters()}
-        found = [o for o in members(integer_optimizers) if hasattr(o, "seed")]
-        return [o for o in found if any(id(p) in mine for group in o.param_groups for p in group["params"])]
-
-    def _own_seed(self) -> int:
-        if dist.get_rank(self.group) != 0 or self._seeded:
-            return _NO_SEED
-        optimizers = self._optimizers()
-        self._seeded = bool(optimizers)
-        return int(optimizers[0].seed) if optimizers else _NO_SEED
+        self._agreement.share_state(is_last_joiner, self.group, self._device)
 
     def _settle(self, fresh: bool, seed: int) -> None:
         """First-batch step sizes, the random streams, and now and then a comparison of the weights."""
         if fresh:
-            self._settle_step_sizes()
-        if seed != _NO_SEED:
-            for optimizer in self._optimizers():
-                optimizer.seed = seed
+            self._agreement.settle_step_sizes(self.group, self._device)
+        self._agreement.take_seed(seed)
         self._passes += 1
         if self.check_every and self._passes % self.check_every == 0:
             self.check()
-
-    def _settle_step_sizes(self) -> None:
-        places = [(layer, name) for layer in self._layers for name in layer._step_sizes()]
-        sums = torch.zeros(len(places), 2, dtype=torch.float64)
-        for i, (layer, name) in enumerate(places):
-            sums[i, 0], sums[i, 1] = self._fresh.get(id(getattr(layer, name)), (0.0, 0))
-        means = exchange.means_of_first_batches(sums.to(self._device), self.group).tolist()
-        for (layer, name), mean in zip(places, means, strict=True):
-            if mean > 0:
-                layer._take_first_batch(name, mean)
-        self._fresh.clear()
 
     def check(self) -> None:
         """Compares the integer weights and the step sizes of all ranks.

@@ -1,7 +1,8 @@
-"""The data sets of ``python -m bie.train``: digits, and MNIST's four IDX files."""
+"""The data sets of ``python -m bie.train``, split as ``bie train`` splits them: include/bie/data/dataset.h."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import math
 import zlib
@@ -11,19 +12,36 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bie.train.image_folder import load_image_folder
+
 _MOST_BYTES = 1 << 30  # MNIST's images have 47 million
+_RECORD = 1 + 3 * 32 * 32  # of CIFAR-10: a label and three planes
 
 
 class Split(NamedTuple):
-    """Images [n, 1, h, w] in [0, 1] and their labels."""
+    """Images [n, channels, h, w] in [0, 1] and their labels."""
 
     images: Tensor
     labels: Tensor
 
+    def to(self, device: torch.device) -> Split:
+        return Split(self.images.to(device), self.labels.to(device))
+
+
+@dataclasses.dataclass
+class Dataset:
+    name: str
+    train: Split
+    test: Split
+    classes: int = 10
+    class_names: list[str] = dataclasses.field(default_factory=list)
+
 
 def _idx(folder: Path, name: str) -> Tensor:
     """An IDX file of bytes, .gz or not; ``ValueError`` for another file. Reads what the header says and no more."""
-    path = folder / name if (folder / name).exists() else folder / f"{name}.gz"
+    dotted = name.replace("-idx", ".idx")
+    names = (name, f"{name}.gz", dotted, f"{dotted}.gz")
+    path = next((folder / other for other in names if (folder / other).exists()), folder / name)
     refusal = ValueError(f"{path} is no IDX file of bytes")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -42,28 +60,69 @@ def _idx(folder: Path, name: str) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(shape)
 
 
-def _digits() -> tuple[Split, Split]:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError("--data digits wants scikit-learn; mnist:DIR does not") from None
-    found = load_digits()
-    images, labels = torch.from_numpy(found.images).float().unsqueeze(1) / 16, torch.from_numpy(found.target).long()
-    test = torch.arange(len(labels)) % 5 == 0
-    return Split(images[~test], labels[~test]), Split(images[test], labels[test])
+def _check_labels(path: Path, labels: Tensor) -> Tensor:
+    if int(labels.max()) > 9:
+        raise ValueError(f"{path} holds the label {int(labels.max())}, labels are below 10")
+    return labels.long()
 
 
-def load(name: str) -> tuple[Split, Split]:
-    """(train, test) of ``digits`` or ``mnist:DIR``; ``ValueError`` for another name."""
-    if name == "digits":
-        return _digits()
-    kind, _, folder = name.partition(":")
-    if kind != "mnist" or not folder:
-        raise ValueError(f"--data is {name}, digits or mnist:DIR is wanted")
+def _mnist(folder: Path) -> Dataset:
     parts = []
     for part in ("train", "t10k"):
-        images, labels = (_idx(Path(folder), f"{part}-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
-        if images.dim() != 3 or images.size(1) != images.size(2) or labels.shape != images.shape[:1]:
-            raise ValueError(f"--data {name}: {part} has images {list(images.shape)} and labels {list(labels.shape)}")
-        parts.append(Split(images.float().unsqueeze(1) / 255, labels.long()))
-    return parts[0], parts[1]
+        images, labels = (_idx(folder, f"{part}-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
+        if images.dim() != 3 or labels.shape != images.shape[:1]:
+            raise ValueError(f"mnist:{folder}: {part} has images {list(images.shape)} and labels {list(labels.shape)}")
+        parts.append(Split(images.float().unsqueeze(1) / 255, _check_labels(folder, labels)))
+    sizes = [list(part.images.shape[2:]) for part in parts]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"mnist:{folder} has train images of {sizes[0]} and test images of {sizes[1]}")
+    return Dataset("mnist", *parts)
+
+
+def _records(path: Path) -> Tensor:
+    """[n, 3073] uint8 of one of CIFAR-10's binary files."""
+    data = path.read_bytes()
+    if not data or len(data) % _RECORD:
+        raise ValueError(f"{path}: its {len(data)} bytes are not whole records of {_RECORD} bytes, as CIFAR-10's are")
+    records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, _RECORD)
+    _check_labels(path, records[:, 0])
+    return records
+
+
+def _cifar10(folder: Path) -> Dataset:
+    def split(names: list[str]) -> Split:
+        records = torch.cat([_records(folder / name) for name in names])
+        return Split(records[:, 1:].float().div_(255).view(-1, 3, 32, 32), records[:, 0].long())
+
+    return Dataset("cifar10", split([f"data_batch_{i}.bin" for i in range(1, 6)]), split(["test_batch.bin"]))
+
+
+def _digits() -> Dataset:
+    """The split of tools/make_digits.py, which the command has built in."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError:
+        raise ValueError("--data digits wants scikit-learn; files are read without it") from None
+    found = load_digits()
+    images, labels = torch.from_numpy(found.images).float().unsqueeze(1) / 16, torch.from_numpy(found.target).long()
+    places = range(len(labels))
+    train, test = train_test_split(places, test_size=0.2, random_state=0, stratify=found.target)
+    return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]))
+
+
+def _images(folder: Path) -> Dataset:
+    found = load_image_folder(folder)
+    train, test = Split(*found.train), Split(*found.test)
+    return Dataset(folder.resolve().name, train, test, len(found.classes), found.classes)
+
+
+def load(spec: str) -> Dataset:
+    """``digits``, ``mnist:DIR``, ``cifar10:DIR`` or ``images:DIR``; ``ValueError`` for another word or a bad file."""
+    if spec == "digits":
+        return _digits()
+    kind, _, folder = spec.partition(":")
+    read = {"mnist": _mnist, "cifar10": _cifar10, "images": _images}.get(kind)
+    if read is None or not folder:
+        raise ValueError(f"--data is {spec}; digits, mnist:DIR, cifar10:DIR or images:DIR is wanted")
+    return read(Path(folder))

@@ -41,6 +41,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
           {"started", utc_now()},
           {"data",
            {{"name", data.name},
+            {"spec", a.data},
             {"train_images", data.train_images.size(0)},
             {"test_images", data.test_images.size(0)},
             {"classes", data.classes}}},
@@ -71,7 +72,7 @@ std::string interrupted_sentence(const TrainArguments& a, const train::TrainResu
 
 void write_page(const train::RunFolder& run, const Session& session, const data::Dataset& data, const Json& config,
                 const std::vector<std::string>& notes) {
-  run.write_report(run_page(session, data, config, notes));
+  run.write_report(run_page(session, data, config, {.notes = notes}));
   log::info("the run's page is " + run.report());
 }
 

@@ -15,21 +15,12 @@
 #include "bie/train/evaluation.h"
 #include "cli/support/build_info.h"
 #include "cli/support/text.h"
-#include "report/run_report.h"
 
 namespace bie::cli {
 namespace {
 
 constexpr std::int64_t most_mistakes = 12;
 constexpr std::int64_t most_classes = 1000;  // of a table of counts, which is their square
-
-std::vector<report::Fact> facts_of(const Json& object) {
-  std::vector<report::Fact> facts;
-  for (const auto& [key, value] : object.items())
-    if (!value.is_structured() && !value.is_null())
-      facts.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
-  return facts;
-}
 
 /// The weight's values in 32 bins.
 report::Histogram histogram_of(const models::ProductLayer& product) {
@@ -141,7 +132,16 @@ void add_results(const train::TrainResult& result, const models::Classifier& mod
   report.results.push_back({"time", duration(result.seconds)});
 }
 
-/// Share of all binary weights whose sign is not the start's; unknown where there are none.
+}  // namespace
+
+std::vector<report::Fact> facts_of(const Json& object) {
+  std::vector<report::Fact> facts;
+  for (const auto& [key, value] : object.items())
+    if (!value.is_structured() && !value.is_null())
+      facts.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
+  return facts;
+}
+
 double flipped_of(const train::Epoch& epoch, const std::vector<models::ProductLayer>& products) {
   double flipped = 0, all = 0;
   for (const models::ProductLayer& product : products) {
@@ -154,22 +154,20 @@ double flipped_of(const train::Epoch& epoch, const std::vector<models::ProductLa
   return all > 0 ? flipped / all : report::unknown;
 }
 
-}  // namespace
-
 std::vector<report::Fact> machine_facts() {
   std::vector<report::Fact> facts = facts_of(build_info());
   facts.push_back({"threads", std::to_string(at::get_num_threads())});
   return facts;
 }
 
-std::string run_page(const Session& session, const data::Dataset& data, const Json& config,
-                     const std::vector<std::string>& notes) {
+std::string run_page(const Session& session, const data::Dataset& data, const Json& config, const PageParts& parts) {
   models::Classifier& model = *session.model;
   report::RunReport report;
   report.title = format("%d-bit %s on %s", model.config().bits, model.config().arch.c_str(), data.name.c_str());
   report.when = config["started"].get<std::string>();
   report.command = config["command"].get<std::string>();
-  report.notes = notes;
+  report.notes = parts.notes;
+  report.ranks = parts.ranks;
   add_results(session.result, model, report);
   const std::vector<models::ProductLayer> products = model.products();
   for (const train::Epoch& e : session.result.history) {
@@ -198,7 +196,7 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
   for (const char* part : {"data", "model", "recipe"})
     for (report::Fact& fact : facts_of(config[part]))
       if (told.insert(fact.name).second) report.configuration.push_back(std::move(fact));
-  report.machine = machine_facts();
+  report.machine = parts.machine;
   return report::html(report);
 }
 

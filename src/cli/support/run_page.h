@@ -7,17 +7,28 @@
 #include "bie/data/dataset.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
-#include "report/facts.h"
+#include "report/run_report.h"
 
 namespace bie::cli {
 
-/// An interrupted run has no confusion table and no mistakes: they would take another pass over the test images.
-/// @param config  what went into config.json.
-/// @param notes   sentences that stand at the top.
-std::string run_page(const Session& session, const data::Dataset& data, const Json& config,
-                     const std::vector<std::string>& notes);
-
 /// The program and the processor as lines of a report.
 std::vector<report::Fact> machine_facts();
+
+/// What a page has beside the run.
+struct PageParts {
+  std::vector<std::string> notes = {};  ///< sentences that stand at the top
+  std::vector<report::Rank> ranks = {};
+  std::vector<report::Fact> machine = machine_facts();
+};
+
+/// An interrupted run has no confusion table and no mistakes: they would take another pass over the test images.
+/// @param config  what went into config.json.
+std::string run_page(const Session& session, const data::Dataset& data, const Json& config, const PageParts& parts);
+
+/// Share of all binary weights whose sign is not the start's after an epoch; NaN where there are none.
+double flipped_of(const train::Epoch& epoch, const std::vector<models::ProductLayer>& products);
+
+/// The fields of an object that are no lists and no objects, as lines of a report.
+std::vector<report::Fact> facts_of(const Json& object);
 
 }  // namespace bie::cli

@@ -1,0 +1,136 @@
+"""The data sets of ``python -m bie.train``: what is read, how it is split, what is refused."""
+
+import gzip
+
+import pytest
+import torch
+
+from bie.train.data import load
+
+
+def idx(kind, *shape, data):
+    return bytes([0, 0, kind, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + data
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train-images-idx3-ubyte", b""),
+        ("train-images-idx3-ubyte", b"\x89PNG"),
+        ("train-images-idx3-ubyte", idx(8, 1 << 31, 1 << 31, 1 << 31, data=b"")),
+        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(17))),
+        ("train-images-idx3-ubyte", idx(8, 2, 3, 3, data=bytes(19))),
+        ("train-images-idx3-ubyte", idx(13, 2, 3, 3, data=bytes(72))),
+        ("train-images-idx3-ubyte.gz", b"no gzip"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(18)))[:-9]),
+        ("train-images-idx3-ubyte.gz", gzip.compress(idx(8, 2, 3, 3, data=bytes(1 << 26)))),
+    ],
+)
+def test_other_files_are_no_images(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="is no IDX file of bytes"):
+        load(f"mnist:{tmp_path}")
+
+
+@pytest.mark.parametrize("dot", ["-", "."])
+def test_mnist(tmp_path, dot):
+    for part, count in (("train", 3), ("t10k", 2)):
+        (tmp_path / f"{part}-images{dot}idx3-ubyte").write_bytes(idx(8, count, 2, 4, data=bytes(range(8 * count))))
+        packed = gzip.compress(idx(8, count, data=bytes(range(count))))
+        (tmp_path / f"{part}-labels{dot}idx1-ubyte.gz").write_bytes(packed)
+    found = load(f"mnist:{tmp_path}")
+    assert found.train.images.shape == (3, 1, 2, 4) and found.test.labels.tolist() == [0, 1]
+    assert torch.equal(found.test.images[1, 0], torch.arange(8.0, 16).view(2, 4) / 255)
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [(idx(8, 2, data=b"\1\12"), "holds the label 10"), (idx(8, 1, data=b"\1"), r"has images \[2, 2, 2\] and labels")],
+)
+def test_labels_are_looked_at(tmp_path, labels, sentence):
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(8, 2, 2, 2, data=bytes(8)))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    with pytest.raises(ValueError, match=sentence):
+        load(f"mnist:{tmp_path}")
+
+
+def record(label):
+    return bytes([label]) + bytes([255, 0] * 1536)
+
+
+def test_cifar10(tmp_path):
+    for i in range(1, 6):
+        (tmp_path / f"data_batch_{i}.bin").write_bytes(record(i) * 2)
+    (tmp_path / "test_batch.bin").write_bytes(record(9))
+    found = load(f"cifar10:{tmp_path}")
+    assert found.train.labels.tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert found.test.images.shape == (1, 3, 32, 32)
+    assert found.test.images[0, 0, 0, :3].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"", "are not whole records"), (bytes(3074), "are not whole records"), (record(10), "holds the label 10")],
+)
+def test_bad_records(tmp_path, content, sentence):
+    for name in ("test_batch", *(f"data_batch_{i}" for i in range(1, 6))):
+        (tmp_path / f"{name}.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        load(f"cifar10:{tmp_path}")
+
+
+def test_the_digits_are_split_by_class():
+    found = load("digits")
+    assert len(found.train.labels) == 1437 and len(found.test.labels) == 360
+    assert 34 <= int(found.test.labels.bincount().min()) <= int(found.test.labels.bincount().max()) <= 37
+
+
+def draw(path, size=(4, 3), mode="L", value=100):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.new(mode, size, value).save(path)
+
+
+def test_image_folders(tmp_path):
+    for name, count in (("cat", 6), ("dog", 5)):
+        for i in range(count):
+            draw(tmp_path / name / f"{i}.png", value=10 * i)
+    found = load(f"images:{tmp_path}")
+    assert found.class_names == ["cat", "dog"] and found.classes == 2 and found.name == tmp_path.name
+    assert found.train.labels.tolist() == [0] * 5 + [1] * 4 and found.test.labels.tolist() == [0, 1]
+    assert found.test.images.shape == (2, 1, 3, 4)
+    assert float(found.test.images[0, 0, 0, 0]) == pytest.approx(40 / 255)
+    draw(tmp_path / "cat" / "9.png", mode="RGB", value=(1, 2, 3))
+    assert load(f"images:{tmp_path}").train.images.shape == (10, 3, 3, 4)
+
+
+def test_image_folders_that_are_split(tmp_path):
+    for part, count in (("train", 2), ("test", 1)):
+        for name in ("a", "b"):
+            for i in range(count):
+                draw(tmp_path / part / name / f"{i}.png")
+    found = load(f"images:{tmp_path}")
+    assert found.train.labels.tolist() == [0, 0, 1, 1] and found.test.labels.tolist() == [0, 1]
+
+
+def test_bad_image_folders(tmp_path):
+    with pytest.raises(ValueError, match="holds 0 class folders"):
+        load(f"images:{tmp_path}")
+    draw(tmp_path / "a" / "0.png")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(ValueError, match=r"holds no \.png file"):
+        load(f"images:{tmp_path}")
+    draw(tmp_path / "b" / "0.png")
+    with pytest.raises(ValueError, match="no class has five"):
+        load(f"images:{tmp_path}")
+    for i in range(1, 5):
+        draw(tmp_path / "b" / f"{i}.png")
+    draw(tmp_path / "b" / "5.png", size=(3, 3))
+    with pytest.raises(ValueError, match=r"is 3x3, .*0\.png is 3x4"):
+        load(f"images:{tmp_path}")
+    draw(tmp_path / "b" / "5.png", mode="RGBA", value=(1, 2, 3, 4))
+    with pytest.raises(ValueError, match="is transparent or of 16 bits"):
+        load(f"images:{tmp_path}")
+    (tmp_path / "b" / "5.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(f"images:{tmp_path}")
