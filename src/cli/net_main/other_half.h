@@ -6,7 +6,7 @@
 
 namespace bie::cli {
 
-/// Whether this half, which starts in a few milliseconds, does what the command line asks for: `run`, and `predict`,
+/// Whether this half, which starts in a few milliseconds, does what the command line asks for: `run`, `import`, and `predict`,
 /// `inspect` and `bench` of exported nets.
 bool is_for_nets(const std::vector<std::string>& words);
 
