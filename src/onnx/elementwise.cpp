@@ -95,8 +95,7 @@ void dequantize_constant(const NodeView& n) {
 }  // namespace
 
 std::vector<float> along_channels(const NodeView& n, const Tensor& tensor, const Sizes& sizes) {
-  if (tensor.count() == 1)
-    return std::vector<float>(static_cast<std::size_t>(sizes[0]), tensor.floats[0]);
+  if (tensor.count() == 1) return std::vector<float>(static_cast<std::size_t>(sizes[0]), tensor.floats[0]);
   // From the right: behind the axis of the channels there are ones alone.
   const std::size_t rank = tensor.sizes.size(), axis = sizes.size();
   bool fits = rank >= axis && tensor.sizes[rank - axis] == sizes[0] && tensor.count() == sizes[0];

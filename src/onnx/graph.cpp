@@ -13,8 +13,8 @@
 namespace bie::onnx {
 namespace {
 
-using ::onnx::AttributeProto, ::onnx::TensorProto;
 using formats::in_quotes;
+using ::onnx::AttributeProto, ::onnx::TensorProto;
 
 constexpr const char* kind = "onnx file";
 constexpr std::int64_t most_elements = std::int64_t{1} << 28;
@@ -75,9 +75,8 @@ class Reader {
     std::size_t bytes = 0;  // of an element
     switch (proto.data_type()) {
       case TensorProto::FLOAT:
-        tensor.floats = proto.has_raw_data()
-                            ? raw_numbers<float>(raw)
-                            : std::vector<float>(proto.float_data().begin(), proto.float_data().end());
+        tensor.floats = proto.has_raw_data() ? raw_numbers<float>(raw)
+                                             : std::vector<float>(proto.float_data().begin(), proto.float_data().end());
         bytes = 4;
         break;
       case TensorProto::FLOAT16: tensor.floats = halves(proto), bytes = 2; break;
@@ -146,7 +145,8 @@ class Reader {
       to.text = from.s();
       to.has_tensor = from.has_t();
       // What nobody asks for may be of any kind.
-      if (from.has_t() && node.op == "Constant") to.tensor = tensor(from.t(), formats::joined("of node ", in_quotes(node.name)));
+      if (from.has_t() && node.op == "Constant")
+        to.tensor = tensor(from.t(), formats::joined("of node ", in_quotes(node.name)));
       node.attributes[from.name()] = std::move(to);
     }
     return node;

@@ -78,8 +78,10 @@ bool NodeView::is_constant(std::size_t input) const {
 const Value& NodeView::value(std::size_t input) const {
   wants(has(input), "has no input ", input);
   const auto found = lowering_.values_.find(node().inputs[input]);
-  wants(found != lowering_.values_.end(), "input ", input, " is a constant, a value that depends on the net's input is wanted");
-  wants(!found->second.is_codes || node().op == "DequantizeLinear", "reads codes, DequantizeLinear is wanted in between");
+  wants(found != lowering_.values_.end(), "input ", input,
+        " is a constant, a value that depends on the net's input is wanted");
+  wants(!found->second.is_codes || node().op == "DequantizeLinear",
+        "reads codes, DequantizeLinear is wanted in between");
   return found->second;
 }
 
@@ -216,7 +218,8 @@ formats::NetFile Lowering::run() {
   std::vector<Symbol> outputs;
   for (const std::string& output : graph_.outputs) {
     const auto found = values_.find(output);
-    if (found == values_.end()) fail("has an output ", formats::in_quotes(output), " that does not depend on its input");
+    if (found == values_.end())
+      fail("has an output ", formats::in_quotes(output), " that does not depend on its input");
     if (found->second.is_codes) fail("has an output ", formats::in_quotes(output), " of codes, floats are wanted");
     outputs.push_back(features(found->second));
   }

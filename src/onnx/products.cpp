@@ -26,7 +26,8 @@ Weight weight_of(const NodeView& n, std::size_t input, std::int64_t axis) {
   if (turned)
     for (std::int64_t i = 0; i < w.depth; ++i)
       for (std::int64_t j = 0; j < w.rows; ++j)
-        w.numbers[static_cast<std::size_t>(j * w.depth + i)] = constant.tensor.floats[static_cast<std::size_t>(i * w.rows + j)];
+        w.numbers[static_cast<std::size_t>(j * w.depth + i)] =
+            constant.tensor.floats[static_cast<std::size_t>(i * w.rows + j)];
   if (!constant.codes || (constant.steps.size() > 1 && constant.axis != axis)) return w;
   const int offset = constant.codes->type == Type::u8 ? 128 : 0;
   w.codes.resize(w.numbers.size());
@@ -76,7 +77,8 @@ bool is_coded(const Value& x, const Weight& w) {
   return !w.codes.empty() && x.steps && x.steps->hi - x.steps->lo == 255;
 }
 
-/// x = step * (code - zero) with codes of -128 to 127, so y = step * step_w * (sum of codes - zero * sum of the weight).
+/// x = step * (code - zero) with codes of -128 to 127, so y = step * step_w * (sum of codes - zero * sum of the
+/// weight).
 struct Coded {
   std::int64_t zero;
   runtime::CodedWeight weight;
@@ -105,7 +107,8 @@ struct Coded {
 
 void lower_linear(const NodeView& n, Weight w) {
   const Value& x = n.value(0);
-  n.wants(x.sizes.size() == 1, "reads a value of ", formats::listed(x.sizes), " a sample, a list of features is wanted");
+  n.wants(x.sizes.size() == 1, "reads a value of ", formats::listed(x.sizes),
+          " a sample, a list of features is wanted");
   n.wants(w.depth == x.sizes[0], "reads ", x.sizes[0], " features, its weight has ", w.depth);
   Lowering& to = n.lowering();
   runtime::NetBuilder& net = to.net();

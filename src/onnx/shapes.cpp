@@ -101,14 +101,15 @@ void lower_constant(const NodeView& n) {
     const auto found = attributes.find(name);
     if (found == attributes.end()) continue;
     const Attribute& a = found->second;
-    const bool is_float = std::string(name).find("float") != std::string::npos, is_list = std::string(name).back() == 's';
+    const bool is_float = std::string(name).find("float") != std::string::npos,
+               is_list = std::string(name).back() == 's';
     const auto count = static_cast<std::int64_t>(is_float ? a.floats.size() : a.ints.size());
     n.wants(is_list || count == 1, name, " is no number");
-    return n.lowering().set(n, Constant{{is_float ? Type::f32 : Type::integer, is_list ? Sizes{count} : Sizes{},
-                                         is_float ? a.floats : std::vector<float>{},
-                                         is_float ? std::vector<std::int64_t>{} : a.ints},
-                                        {},
-                                        {}});
+    return n.lowering().set(
+        n, Constant{{is_float ? Type::f32 : Type::integer, is_list ? Sizes{count} : Sizes{},
+                     is_float ? a.floats : std::vector<float>{}, is_float ? std::vector<std::int64_t>{} : a.ints},
+                    {},
+                    {}});
   }
   n.fail("is of no kind that a net has");
 }
@@ -233,8 +234,8 @@ void lower_concat(const NodeView& n) {
   n.wants(count >= 1 && count <= 64, "joins ", count, " values, 1 to 64 are wanted");
   Sizes sizes = n.value(0).sizes;
   Lowering& to = n.lowering();
-  n.wants(axis_of(n, n.integer("axis", 1), rank_of(n.value(0))) == 1,
-          "is along axis ", n.integer("axis", 1), ", the channels are wanted");
+  n.wants(axis_of(n, n.integer("axis", 1), rank_of(n.value(0))) == 1, "is along axis ", n.integer("axis", 1),
+          ", the channels are wanted");
   for (std::size_t i = 1; i < count; ++i) {
     Sizes others = n.value(i).sizes;
     sizes[0] += others[0];
@@ -263,9 +264,11 @@ void lower_shape(const NodeView& n) {
 void lower_gather(const NodeView& n) {
   const Tensor& from = n.constant(0).tensor;
   const Tensor& at = n.constant(1).tensor;
-  n.wants(n.integer("axis", 0) == 0 && from.sizes.size() == 1 && at.sizes.size() <= 1, "gathers from other than a list");
+  n.wants(n.integer("axis", 0) == 0 && from.sizes.size() == 1 && at.sizes.size() <= 1,
+          "gathers from other than a list");
   std::vector<std::int64_t> found;
-  for (const std::int64_t place : n.ints(1)) found.push_back(n.ints(0)[static_cast<std::size_t>(axis_of(n, place, from.sizes[0]))]);
+  for (const std::int64_t place : n.ints(1))
+    found.push_back(n.ints(0)[static_cast<std::size_t>(axis_of(n, place, from.sizes[0]))]);
   set_ints(n, std::move(found), Sizes(at.sizes));
 }
 

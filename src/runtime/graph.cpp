@@ -279,8 +279,7 @@ class Check {
       std::vector<std::int64_t> others = in(i).sizes;
       sizes[0] += others[0];
       others[0] = in().sizes[0];
-      if (others != in().sizes)
-        fail("joins ", formats::listed(in().sizes), " and ", formats::listed(in(i).sizes));
+      if (others != in().sizes) fail("joins ", formats::listed(in().sizes), " and ", formats::listed(in(i).sizes));
     }
     shaped(sizes);
   }

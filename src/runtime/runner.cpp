@@ -128,9 +128,7 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
   switch (op_of(node)) {
     case NetOp::softmax: kernels::softmax_rows(x, batch, each, y); break;
     case NetOp::max_pool: kernels::max_pool(pool_shape(node, in, batch), x, y, parallel_); break;
-    case NetOp::average_pool:
-      kernels::average_pool(pool_shape(node, in, batch), ints[8] != 0, x, y, parallel_);
-      break;
+    case NetOp::average_pool: kernels::average_pool(pool_shape(node, in, batch), ints[8] != 0, x, y, parallel_); break;
     case NetOp::clip: kernels::clip(x, all, floats[0], floats[1], y, parallel_); break;
     case NetOp::sigmoid: kernels::sigmoid(x, all, y, parallel_); break;
     case NetOp::multiply: {

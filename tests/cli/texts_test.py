@@ -6,7 +6,10 @@ import subprocess
 
 import pytest
 
-COMMANDS = ["train", "eval", "predict", "quantize", "inspect", "bench", "demo", "doctor", "tune", "completion", "man"]
+COMMANDS = [
+    *["train", "eval", "predict", "quantize", "import", "inspect", "bench"],
+    *["demo", "doctor", "tune", "completion", "man"],
+]
 
 
 def output(program, *arguments) -> str:

@@ -60,10 +60,11 @@ enum class NetOp : std::uint32_t {
 };
 inline constexpr auto last_net_op = NetOp::border;
 inline constexpr const char* net_op_names[] = {
-    "",     "linear",    "conv2d",      "float_linear",   "float_conv2d",
-    "tail", "threshold", "plane_means", "strided_planes", "softmax",
-    "max_pool", "average_pool", "clip", "sigmoid", "multiply", "concat",
-    "transpose", "reshape", "round_to_steps", "channel_prelu", "border",
+    "",         "linear",       "conv2d",      "float_linear",   "float_conv2d",
+    "tail",     "threshold",    "plane_means", "strided_planes", "softmax",
+    "max_pool", "average_pool", "clip",        "sigmoid",        "multiply",
+    "concat",   "transpose",    "reshape",     "round_to_steps", "channel_prelu",
+    "border",
 };
 
 enum class NetActivation : std::int64_t { none, relu, prelu };

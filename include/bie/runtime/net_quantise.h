@@ -8,8 +8,8 @@
 namespace bie::runtime {
 
 struct NetBits {
-  int inner = 8;               ///< of the products of floats, 8 or 4
-  int first = 32, last = 32;   ///< of the first and the last of them, 32, 8 or 4
+  int inner = 8;              ///< of the products of floats, 8 or 4
+  int first = 32, last = 32;  ///< of the first and the last of them, 32, 8 or 4
 };
 
 /// The net with its products of floats as products of codes, neither of them folded. The step of an activation is that

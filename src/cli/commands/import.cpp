@@ -6,7 +6,8 @@
 namespace bie::cli {
 
 void import_net(const ImportArguments&, const Global&) {
-  throw std::runtime_error("bie import needs the half of bie without torch: cmake --preset runtime, or cmake --install");
+  throw std::runtime_error(
+      "bie import needs the half of bie without torch: cmake --preset runtime, or cmake --install");
 }
 
 }  // namespace bie::cli

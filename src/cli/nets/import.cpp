@@ -17,9 +17,9 @@ std::string no_width(const std::string& text) {
 }
 
 void check_together(const ImportArguments& a) {
-  if (!a.bits && !a.calibration.empty())
-    throw CLI::ValidationError("--calib", "is for --bits, which is not given");
-  if (!a.bits && (a.first || a.last)) throw CLI::ValidationError("--first and --last", "are for --bits, which is not given");
+  if (!a.bits && !a.calibration.empty()) throw CLI::ValidationError("--calib", "is for --bits, which is not given");
+  if (!a.bits && (a.first || a.last))
+    throw CLI::ValidationError("--first and --last", "are for --bits, which is not given");
   if (a.bits && a.calibration.empty())
     throw CLI::ValidationError("--bits", "needs --calib, samples that the step sizes are taken from");
   if (a.calibration.empty() && a.white) throw CLI::ValidationError("--white", "is for --calib, which is not given");

@@ -25,10 +25,14 @@ class Maker:
 
     def node(self, op: str, *inputs: str, **attributes) -> str:
         name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=f"{op.lower()}{len(self.nodes)}", **attributes))
+        self.nodes.append(
+            helper.make_node(op, list(inputs), [name], name=f"{op.lower()}{len(self.nodes)}", **attributes)
+        )
         return name
 
-    def conv(self, x: str, cin: int, cout: int, kernel: int = 3, groups: int = 1, bias: bool = True, **attributes) -> str:
+    def conv(
+        self, x: str, cin: int, cout: int, kernel: int = 3, groups: int = 1, bias: bool = True, **attributes
+    ) -> str:
         size = (cin // groups * kernel * kernel) ** -0.5
         weight = self.random(cout, cin // groups, kernel, kernel, size=size)
         extra = [self.random(cout, size=0.1)] if bias else []
@@ -72,3 +76,35 @@ def small_net(classes: int = 5) -> ModelProto:
     x = m.node("Relu", m.conv(x, 8, 16, pads=[1] * 4, strides=[2, 2]))
     x = m.node("Flatten", m.node("GlobalAveragePool", x))
     return m.model(m.gemm(x, 16, classes))
+
+
+def seeds() -> dict[str, ModelProto]:
+    """Small models that together have every operator that `bie import` knows."""
+    m = Maker(2, 6, 6)
+    x = m.node("PRelu", m.norm(m.conv("x", 2, 4, pads=[1, 0, 1, 2], strides=[1, 2]), 4), m.random(4, 1, 1))
+    y = m.node("Sub", m.conv(x, 4, 4, 1, groups=2), m.node("Mul", x, m.random(4, 1, 1)))
+    x = m.node(
+        "Concat", m.node("Add", x, y), m.node("Clip", x, m.constant(np.float32(-1)), m.constant(np.float32(1))), axis=1
+    )
+    pooled = m.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, ceil_mode=1)
+    x = m.node("Mul", pooled, m.node("Sigmoid", m.node("GlobalAveragePool", pooled)))
+    x = m.node("Transpose", m.node("Div", m.node("LeakyRelu", x), m.constant(np.float32(3))), perm=[0, 2, 3, 1])
+    first = m.node("Gather", m.node("Shape", x), m.constant(np.array(0)))
+    sizes = m.node("Concat", m.node("Unsqueeze", first, m.constant(np.array([0]))), m.constant(np.array([-1])), axis=0)
+    convs = m.model(m.node("Softmax", m.gemm(m.node("Reshape", x, sizes), 64, 3)))
+
+    m = Maker(2, 5, 5)
+    x = m.round("x", 0.03, 3)
+    x = m.node("Relu", m.node("Conv", x, m.coded(3, 2, 3, 3), m.random(3), pads=[1] * 4, auto_pad="NOTSET"))
+    x = m.node("AveragePool", m.round(x, 0.02, 128, np.uint8), kernel_shape=[2, 2], count_include_pad=1)
+    x = m.node("Pad", x, m.constant(np.array([0, 0, 1, 0, 0, 0, 0, 1])))
+    x = m.node("Squeeze", m.node("GlobalMaxPool", m.node("Cast", x, to=1)), m.constant(np.array([2, 3])))
+    weight = m.node(
+        "Transpose", m.node("Constant", value=numpy_helper.from_array(np.ones((4, 3), np.float32))), perm=[1, 0]
+    )
+    x = m.node("Unsqueeze", m.node("MatMul", x, weight), m.constant(np.array([2, 3])))
+    codes = m.model(
+        m.node("Flatten", m.node("Identity", m.node("Dropout", x))),
+        m.node("ReduceMean", x, m.constant(np.array([2, 3]))),
+    )
+    return {"convolutions": convs, "codes": codes}
