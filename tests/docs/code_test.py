@@ -117,6 +117,10 @@ def give(arguments: list[str], folder: Path) -> None:
     for word in arguments:
         if word in NETS and not (folder / word).exists() and arguments[arguments.index(word) - 1] != "-o":
             run_bie(small(["train", *NETS[word], "-o", word], folder), folder)
+        if re.fullmatch(r"\w+\.onnx", word) and not (folder / word).exists():
+            stand_ins.onnx_net(folder / word)
+        if word == "samples.npy":
+            stand_ins.onnx_samples(folder / word)
         if re.fullmatch(r"\w+\.png", word) and not (folder / word).exists():
             stand_ins.digit(folder / word)
 

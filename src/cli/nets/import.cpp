@@ -52,7 +52,7 @@ void add_import(CLI::App& app, const Global& global) {
       "An operator that a net does not have is named, and nothing is written.\n"
       "Examples:\n"
       "  bie import resnet18.onnx -o resnet18.net.bie\n"
-      "  bie import resnet18.onnx -o resnet18.net.bie --bits 8 --calib images/");
+      "  bie import resnet18.onnx -o resnet18.net.bie --bits 8 --calib samples.npy");
   command->callback([arguments, &global] {
     check_together(*arguments);
     import_net(*arguments, global);
