@@ -130,8 +130,9 @@ def codes(x: np.ndarray, layer: nn.Module, bits: int) -> np.ndarray:
 
 
 def python_row(arch: str, bits: int, train: tuple, images: np.ndarray) -> list[str]:
-    import bie
     import bie_runtime
+
+    import bie
 
     torch.manual_seed(0)
     model = MODELS[arch](bits)
@@ -160,7 +161,11 @@ def python_row(arch: str, bits: int, train: tuple, images: np.ndarray) -> list[s
         assert np.array_equal(logits.view(np.uint32), mine[0].view(np.uint32))
         for layer, a, b in zip(layers, mine[1:], wanted[1:], strict=True):
             apart = np.abs(codes(a.reshape(b.shape), layer, bits).astype(int) - codes(b, layer, bits).astype(int))
-            all_codes, other_codes, most = all_codes + apart.size, other_codes + (apart > 0).sum(), max(most, apart.max())
+            all_codes, other_codes, most = (
+                all_codes + apart.size,
+                other_codes + (apart > 0).sum(),
+                max(most, apart.max()),
+            )
         other = logits.argmax(1) != to.argmax(1)
         top = np.sort(to, axis=1)
         other_classes += other.sum()
@@ -180,7 +185,9 @@ def main() -> None:
     torch.set_num_threads(1)
     images, _ = read(a.data / "test_batch.bin", a.images)
     train = read(a.data / "data_batch_1.bin", TRAINED)
-    print("| net | bits | C++: logits that differ | Python: codes that differ | steps | classes | of these close | logits |")
+    print(
+        "| net | bits | C++: logits that differ | Python: codes that differ | steps | classes | of these close | logits |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
