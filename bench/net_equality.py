@@ -185,9 +185,7 @@ def main() -> None:
     torch.set_num_threads(1)
     images, _ = read(a.data / "test_batch.bin", a.images)
     train = read(a.data / "data_batch_1.bin", TRAINED)
-    print(
-        "| net | bits | C++: logits that differ | Python: codes that differ | steps | classes | of these close | logits |"
-    )
+    print("| net | bits | C++: logits that differ | Python: codes that differ | steps | classes | of these close | by |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

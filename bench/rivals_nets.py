@@ -5,9 +5,10 @@ Usage: PYTHONPATH=python/bie-runtime:python rivals_nets.py --bie PROGRAM --runti
 
 FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...); ResNet-18 is made here: 8 and 4 bits
 by `bie import`, all layers, 1 bit by `bie.export` with BIE_OPS_LIBRARY. The rivals run the same layers with weights of
-their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated on random images),
-onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of its own.
-Prints a table in Markdown: microseconds an image, the median of five medians. --first prints another one instead, of
+their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated on random
+images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of
+its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on the core
+does not lengthen, the median of five medians. --first prints another one instead, of
 batch 1: milliseconds until the first answer of a process that has loaded the library, megabytes that the process takes
 for it, bytes of the library and of the model.
 """
@@ -148,11 +149,11 @@ def microseconds(run, x: np.ndarray, seconds: float = 0.3) -> float:
     medians = []
     for _ in range(5):
         run(x)
-        times, end = [], time.perf_counter() + seconds
-        while time.perf_counter() < end or len(times) < 3:
-            start = time.perf_counter()
+        times, end = [], time.process_time() + seconds
+        while time.process_time() < end or len(times) < 3:
+            start = time.process_time()
             run(x)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         medians.append(statistics.median(times))
     return 1e6 * statistics.median(medians) / len(x)
 
