@@ -1,11 +1,16 @@
-"""Whole nets beside other runtimes, one pinned core: LeNet, VGG-small and ResNet-20 on images of 3x32x32.
+"""Whole nets beside other runtimes, one pinned core: LeNet, VGG-small, ResNet-20 at 3x32x32, ResNet-18 at 3x224x224.
 
-Usage: rivals_nets.py --bie PROGRAM --nets FOLDER [--batches 1,32] [--core 0]
+Usage: PYTHONPATH=python/bie-runtime:python rivals_nets.py --bie PROGRAM --runtime LIBRARY --nets FOLDER
+       [--only NET,NET] [--batches 1,32] [--core 0] [--first]
 
-FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...). The rivals run the same layers with
-weights of their own, BatchNorms folded: onnxruntime in float32 and int8 (QDQ, per channel, calibrated on random
-images), OpenVINO on the same two files. Wants numpy, onnx, onnxruntime and openvino, in an environment of their own.
-Prints a table in Markdown, microseconds an image, the median of five medians.
+FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...); ResNet-18 is made here: 8 and 4 bits
+by `bie import`, all layers, 1 bit by `bie.export` with BIE_OPS_LIBRARY. The rivals run the same layers with weights of
+their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated on random
+images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of
+its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on the core
+does not lengthen, the median of five medians. --first prints another one instead, of
+batch 1: milliseconds until the first answer of a process that has loaded the library, megabytes that the process takes
+for it, bytes of the library and of the model.
 """
 
 from __future__ import annotations
@@ -13,173 +18,230 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from rivals.net_runtimes import RUNTIMES, library_bytes
 
 RNG = np.random.default_rng(1)
 
 
-class Graph:
-    """An ONNX graph of the layers that the three nets have."""
-
-    def __init__(self):
-        self.nodes, self.weights, self.count = [], [], 0
-
-    def weight(self, *shape: int) -> str:
-        self.count += 1
-        name = f"w{self.count}"
-        scale = 1 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else 0.1
-        values = (RNG.standard_normal(shape) * scale).astype(np.float32)
-        self.weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def node(self, op: str, *inputs: str, **attributes) -> str:
-        self.count += 1
-        name = f"v{self.count}"
-        self.nodes.append(helper.make_node(op, list(inputs), [name], **attributes))
-        return name
-
-    def conv(self, x: str, cin: int, cout: int, size: int, stride: int = 1, pad: int = 0) -> str:
-        attributes = {"kernel_shape": [size, size], "strides": [stride, stride], "pads": [pad] * 4}
-        return self.node("Conv", x, self.weight(cout, cin, size, size), self.weight(cout), **attributes)
-
-    def relu(self, x: str) -> str:
-        return self.node("Relu", x)
-
-    def pool(self, x: str) -> str:
-        return self.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-
-    def linear(self, x: str, cin: int, cout: int) -> str:
-        return self.node("Gemm", x, self.weight(cout, cin), self.weight(cout), transB=1)
-
-    def save(self, y: str, path: Path) -> None:
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32])
-        out = helper.make_tensor_value_info(y, TensorProto.FLOAT, ["n", 10])
-        graph = helper.make_graph(self.nodes, "net", [x], [out], self.weights)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+def images(count: int, size: int) -> np.ndarray:
+    return RNG.random((count, 3, size, size), dtype=np.float32)
 
 
-def lenet(g: Graph) -> str:
-    x = g.pool(g.relu(g.conv("x", 3, 32, 5)))
-    x = g.node("Flatten", g.pool(g.relu(g.conv(x, 32, 64, 5))), axis=1)
-    return g.linear(g.relu(g.linear(x, 1600, 1024)), 1024, 10)
+def silent(*words) -> None:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{words[0]}: {done.stderr[-2000:]}")
 
 
-def vgg_small(g: Graph) -> str:
-    x, cin = "x", 3
-    for width in (128, 256, 512):
-        for _ in range(2):
-            x, cin = g.relu(g.conv(x, cin, width, 3, pad=1)), width
-        x = g.pool(x)
-    return g.linear(g.node("Flatten", x, axis=1), 512 * 16, 10)
+class Files:
+    """A net in the form of each runtime. A form that cannot be made is told once and left out."""
+
+    def __init__(self, folder: Path, name: str, a: argparse.Namespace):
+        import torch
+        from rivals.nets import NETS
+
+        self.folder, self.name, self.a = folder, name, a
+        build, self.size = NETS[name]
+        torch.manual_seed(0)
+        self.module = build().eval()
+        self.onnx = folder / f"{name}.onnx"
+        torch.onnx.export(
+            *(self.module, (torch.rand(1, 3, self.size, self.size),), str(self.onnx)),
+            input_names=["x"], dynamic_axes={"x": {0: "n"}}, opset_version=17, dynamo=False,
+        )  # fmt: skip
+
+    def ours(self, bits: int) -> Path:
+        path = self.a.nets / f"{self.name}{bits}.net.bie"
+        if self.name != "resnet18":
+            return path
+        path = self.folder / path.name
+        if bits == 1:
+            self.export_signs(path)
+        else:
+            samples = self.folder / "samples.npy"
+            np.save(samples, images(8, self.size))
+            words = ["--bits", bits, "--first", bits, "--last", bits, "--calib", samples]
+            silent(self.a.bie, "import", self.onnx, "-o", path, *words)
+        return path
+
+    def export_signs(self, path: Path) -> None:
+        import torch
+        from rivals.nets import resnet18
+
+        import bie
+
+        def inner(cin: int, cout: int, size: int = 3, stride: int = 1):
+            return bie.nn.BinaryConv2d(cin, cout, size, stride=stride, padding=size // 2)
+
+        module = resnet18(inner)
+        example = torch.rand(2, 3, self.size, self.size)
+        module(example)
+        bie.export(module.eval(), example, path)
+
+    def onnx_codes(self) -> Path:
+        from onnxruntime import quantization
+
+        size = self.size
+
+        class Images(quantization.CalibrationDataReader):
+            def __init__(self):
+                self.left = [{"x": images(1, size)} for _ in range(8)]
+
+            def get_next(self):
+                return self.left.pop() if self.left else None
+
+        to = self.onnx.with_suffix(".int8.onnx")
+        quantization.quantize_static(
+            *(str(self.onnx), str(to), Images()),
+            quant_format=quantization.QuantFormat.QDQ, per_channel=True,
+            activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
+        )  # fmt: skip
+        return to
+
+    def litert_codes(self, batch: int) -> Path:
+        import litert_torch
+        import torch
+        from ai_edge_quantizer import quantizer, recipe
+
+        floats, to = self.folder / f"{self.name}.tflite", self.folder / f"{self.name}{batch}.int8.tflite"
+        module = litert_torch.to_channel_last_io(self.module, args=[0]).eval()
+        litert_torch.convert(module, (torch.rand(batch, self.size, self.size, 3),)).export(str(floats))
+        made = quantizer.Quantizer(str(floats), recipe.static_wi8_ai8())
+        samples = [{"args_0": images(batch, self.size).transpose(0, 2, 3, 1)} for _ in range(4)]
+        codes = made.quantize(made.calibrate({"serving_default": samples}))
+        codes.export_model(str(to), overwrite=True)
+        return to
+
+    def ncnn_floats(self) -> Path:
+        import torch
+
+        script = self.folder / f"{self.name}.pt"
+        example = torch.rand(1, 3, self.size, self.size)
+        torch.jit.trace(self.module, example).save(str(script))
+        program = Path(sys.executable).parent / "pnnx"
+        silent(program, script, f"inputshape=[1,3,{self.size},{self.size}]", "fp16=0")
+        return self.folder / f"{self.name}.ncnn.param"
 
 
-def resnet20(g: Graph) -> str:
-    x, cin = g.relu(g.conv("x", 3, 16, 3, pad=1)), 16
-    for width in (16, 32, 64):
-        for _ in range(3):
-            stride = 1 if width == cin else 2
-            y = g.conv(g.relu(g.conv(x, cin, width, 3, stride, 1)), width, width, 3, pad=1)
-            past = x if stride == 1 else g.conv(x, cin, width, 1, 2)
-            x, cin = g.relu(g.node("Add", y, past)), width
-    return g.linear(g.node("Flatten", g.node("GlobalAveragePool", x), axis=1), 64, 10)
+def columns(files: Files, batch: int) -> list[tuple[str, str, object]]:
+    """What is timed: a heading, a runtime and how to make its file."""
+    return [
+        *((f"bie {bits} bit", "bie", lambda bits=bits: files.ours(bits)) for bits in (1, 4, 8)),
+        ("onnxruntime int8", "onnxruntime", files.onnx_codes),
+        ("OpenVINO int8", "openvino", files.onnx_codes),
+        ("LiteRT int8", "litert", lambda: files.litert_codes(batch)),
+        ("onnxruntime float32", "onnxruntime", lambda: files.onnx),
+        ("OpenVINO float32", "openvino", lambda: files.onnx),
+        ("ncnn float32", "ncnn", files.ncnn_floats),
+    ]
 
 
-NETS = {"lenet": lenet, "vgg-small": vgg_small, "resnet20": resnet20}
-
-
-def quantised(path: Path) -> Path:
-    from onnxruntime import quantization
-
-    class Images(quantization.CalibrationDataReader):
-        def __init__(self):
-            self.left = [{"x": RNG.random((1, 3, 32, 32), dtype=np.float32)} for _ in range(16)]
-
-        def get_next(self):
-            return self.left.pop() if self.left else None
-
-    to = path.with_suffix(".int8.onnx")
-    quantization.quantize_static(
-        *(str(path), str(to), Images()),
-        quant_format=quantization.QuantFormat.QDQ, per_channel=True,
-        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
-    )  # fmt: skip
-    return to
-
-
-def by_onnxruntime(path: Path) -> Callable[[np.ndarray], object]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda x: session.run(None, {"x": x})
-
-
-def by_openvino(path: Path, batch: int) -> Callable[[np.ndarray], object]:
-    import openvino
-
-    core = openvino.Core()
-    model = core.read_model(str(path))
-    model.reshape([batch, 3, 32, 32])
-    hints = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    request = core.compile_model(model, "CPU", hints).create_infer_request()
-    return lambda x: request.infer({0: x})
-
-
-def microseconds(run: Callable[[np.ndarray], object], batch: int, seconds: float = 0.3) -> float:
-    x = RNG.random((batch, 3, 32, 32), dtype=np.float32)
+def microseconds(run, x: np.ndarray, seconds: float = 0.3) -> float:
     medians = []
     for _ in range(5):
         run(x)
-        times, end = [], time.perf_counter() + seconds
-        while time.perf_counter() < end or len(times) < 3:
-            start = time.perf_counter()
+        times, end = [], time.process_time() + seconds
+        while time.process_time() < end or len(times) < 3:
+            start = time.process_time()
             run(x)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         medians.append(statistics.median(times))
-    return 1e6 * statistics.median(medians) / batch
+    return 1e6 * statistics.median(medians) / len(x)
 
 
-def ours(bie: Path, nets: list[Path], batches: list[int]) -> dict[str, dict[int, float]]:
-    command = [bie, "bench", *nets, "--batch", ",".join(map(str, batches)), "--json"]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {
-        Path(net["model"]).name: {t["batch"]: 1e6 * t["seconds_an_image"] for t in net["times"]}
-        for net in said["models"]
-    }
+def torch_run(files: Files):
+    import torch
+
+    torch.set_num_threads(1)
+
+    def run(x: np.ndarray) -> None:
+        with torch.inference_mode():
+            files.module(torch.from_numpy(x))
+
+    return run
+
+
+def probe(runtime: str, path: str, size: int) -> None:
+    """Of this process: the first answer, and what it took."""
+    module = {"bie": "bie_runtime", "litert": "ai_edge_litert.interpreter"}.get(runtime, runtime)
+    __import__(module)
+    x = images(1, size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    RUNTIMES[runtime](Path(path), 1, size)(x)
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"ms": 1e3 * seconds, "mb": (after - before) / 1024}))
+
+
+def first_row(name: str, files: Files) -> list[str]:
+    cells = []
+    for _, runtime, make in columns(files, 1):
+        try:
+            path = make()
+            said = []
+            for _ in range(5):
+                words = [sys.executable, __file__, "--probe", runtime, str(path), str(files.size)]
+                done = subprocess.run(words, capture_output=True, text=True, check=True)
+                said.append(json.loads(done.stdout.splitlines()[-1]))
+            ms, mb = (statistics.median(one[key] for one in said) for key in ("ms", "mb"))
+            model = sum(p.stat().st_size for p in {path, path.with_suffix(".bin")} if p.exists())
+            cells.append(f"{ms:.1f}, {mb:.0f}, {model / 1e6:.2f}")
+        except Exception as reason:
+            print(f"{name}, {runtime}: {reason}", file=sys.stderr)
+            cells.append("none")
+    return cells
+
+
+def time_row(name: str, files: Files, batch: int) -> list[str]:
+    x, cells = images(batch, files.size), []
+    for _, runtime, make in columns(files, batch):
+        try:
+            cells.append(f"{microseconds(RUNTIMES[runtime](make(), batch, files.size), x):.0f}")
+        except Exception as reason:
+            print(f"{name}, {runtime}: {reason}", file=sys.stderr)
+            cells.append("none")
+    return [*cells, f"{microseconds(torch_run(files), x):.0f}"]
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--probe"]:
+        return probe(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bie", type=Path, required=True)
+    parser.add_argument("--runtime", type=Path, required=True)
     parser.add_argument("--nets", type=Path, required=True)
+    parser.add_argument("--only", default="lenet,vgg-small,resnet20,resnet18")
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--first", action="store_true")
     a = parser.parse_args()
+    os.environ["BIE_RUNTIME_LIBRARY"] = str(a.runtime)
     os.sched_setaffinity(0, {a.core})
-    batches = [int(batch) for batch in a.batches.split(",")]
-    print("| net | batch | bie 1 bit | 4 bits | 8 bits | onnxruntime int8 | float32 | OpenVINO int8 | float32 |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
-        for name, build in NETS.items():
-            path, graph = Path(folder) / f"{name}.onnx", Graph()
-            graph.save(build(graph), path)
-            codes = quantised(path)
-            mine = ours(a.bie, [a.nets / f"{name}{bits}.net.bie" for bits in (1, 4, 8)], batches)
-            for batch in batches:
-                cells = [mine[f"{name}{bits}.net.bie"][batch] for bits in (1, 4, 8)]
-                cells += [microseconds(by_onnxruntime(file), batch) for file in (codes, path)]
-                cells += [microseconds(by_openvino(file, batch), batch) for file in (codes, path)]
-                print(f"| {name} | {batch} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |", flush=True)
+        for number, name in enumerate(a.only.split(",")):
+            files = Files(Path(folder), name, a)
+            if number == 0:
+                heads = [head for head, _, _ in columns(files, 1)] + ([] if a.first else ["torch float32"])
+                print("| net | batch | " + " | ".join(heads) + " |")
+                print("| --- " * (2 + len(heads)) + "|")
+            if a.first:
+                print(f"| {name} | 1 | " + " | ".join(first_row(name, files)) + " |", flush=True)
+                continue
+            for batch in map(int, a.batches.split(",")):
+                print(f"| {name} | {batch} | " + " | ".join(time_row(name, files, batch)) + " |", flush=True)
+        if a.first:
+            sizes = ", ".join(f"{name} {library_bytes(name) / 1e6:.2f}" for name in RUNTIMES)
+            print(f"\nMegabytes of the libraries: {sizes}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 KERNELS, OPS, FORMATS, DATA = "kernels", "ops", "formats", "data"
 LAYERS, OPTIM, MODELS, TRAIN, CLI = "layers", "optim", "models", "train", "cli"
-REPORT, RUNTIME = "report", "runtime"
+REPORT, RUNTIME, ONNX = "report", "runtime", "onnx"
 
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
@@ -20,12 +20,13 @@ MAY_INCLUDE = {
     OPS: {KERNELS, OPS},
     FORMATS: {FORMATS},
     RUNTIME: {KERNELS, FORMATS, RUNTIME},
+    ONNX: {KERNELS, FORMATS, RUNTIME, ONNX},
     DATA: {FORMATS, DATA},
     LAYERS: {KERNELS, OPS, FORMATS, DATA, LAYERS},
     OPTIM: {KERNELS, OPS, LAYERS, OPTIM},
     MODELS: {KERNELS, OPS, FORMATS, DATA, LAYERS, RUNTIME, MODELS},
     TRAIN: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN},
-    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN, REPORT, CLI},
+    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN, ONNX, REPORT, CLI},
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.
@@ -34,6 +35,7 @@ TORCH_FREE = {
     FORMATS: "the formats know",
     REPORT: "the reports know",
     RUNTIME: "the runtime knows",
+    ONNX: "the import of ONNX files knows",
 }
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.

@@ -127,10 +127,11 @@ def _prelu(graph: _Graph, a: dict[str, Any]) -> _Value:
 
 def _max_pool2d(graph: _Graph, a: dict[str, Any]) -> _Value:
     size = _pair(a["kernel_size"])
-    plain = size[0] == size[1] and _pair(a["padding"]) == [0, 0] and _pair(a["dilation"]) == [1, 1]
-    same_stride = not a["stride"] or _pair(a["stride"]) == size
-    _wants(plain and same_stride and not a["ceil_mode"], "a max pool has squares that overlap or a border")
-    return graph.add("pool", a["self"], ints=[size[0]])
+    _wants(_pair(a["dilation"]) == [1, 1] and not a["ceil_mode"], "a max pool has a dilation or rounds its sizes up")
+    stride, border = _pair(a["stride"]) if a["stride"] else size, _pair(a["padding"])
+    if size[0] == size[1] and size[0] <= 16 and stride == size and border == [0, 0]:
+        return graph.add("pool", a["self"], ints=[size[0]])
+    return graph.add("max_pool", a["self"], ints=[*size, *stride, *border])
 
 
 def _mean(graph: _Graph, a: dict[str, Any]) -> _Value:
@@ -273,8 +274,8 @@ def export(
     ``libbie_runtime.so``. The module's forward goes through :func:`torch.export.export` with the example, a batch of
     float32 [batch, features] or [batch, channels, height, width]; the net takes batches of any size.
 
-    Our linear and convolution layers, ``nn.Linear``, ``nn.Conv2d``, BatchNorm, ReLU, LeakyReLU, PReLU, MaxPool2d of
-    squares, AdaptiveAvgPool2d(1), sums, Flatten, Softmax and Dropout have nodes; another one is a ValueError that names
+    Our linear and convolution layers, ``nn.Linear``, ``nn.Conv2d``, BatchNorm, ReLU, LeakyReLU, PReLU, MaxPool2d,
+    AdaptiveAvgPool2d(1), sums, Flatten, Softmax and Dropout have nodes; another one is a ValueError that names
     it, and nothing is written. Integers are those of the module; where torch rounds a BatchNorm or a sum otherwise, a
     code may differ by one step (docs/spec/nets.md).
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "bie/formats/error.h"
 #include "bie/train/device.h"
@@ -21,6 +22,7 @@
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/result.h"
+#include "cli/support/resumed_words.h"
 #include "cli/support/streams.h"
 #include "cli/support/threads.h"
 
@@ -66,7 +68,7 @@ int refuse_use(const CLI::App& app, const Global& global, const CLI::ParseError&
   return bie::cli::usage;
 }
 
-int run(CLI::App& app, Global& global, int argc, char** argv) {
+int run(CLI::App& app, Global& global) {
   bie::cli::use_help_text(app);
   app.set_version_flag("--version", bie::cli::version_text, "print the version and what it was built with");
   app.require_subcommand(1);
@@ -89,7 +91,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   bie::cli::add_completion(app);
   bie::cli::add_man(app);
   try {
-    app.parse(argc, argv);
+    global.words = bie::cli::resumed_words(global.words);
+    app.parse(std::vector<std::string>(global.words.rbegin(), global.words.rend()));
   } catch (const CLI::ParseError& error) {
     return refuse_use(app, global, error);
   }
@@ -127,7 +130,7 @@ int main(int argc, char** argv) {
   Global global;
   global.words.assign(argv + 1, argv + argc);
   try {
-    return run(app, global, argc, argv);
+    return run(app, global);
   } catch (const bie::cli::Interrupted& end) {
     return report(app, global, bie::cli::interrupted, end.what());
   } catch (const bie::train::MissingDevice& error) {

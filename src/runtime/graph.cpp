@@ -1,5 +1,6 @@
 #include "runtime/graph.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "bie/formats/error.h"
@@ -20,7 +21,7 @@ class Check {
   Check(const NetFile& net, std::size_t number) : net_(net), node_(net.nodes[number]), number_(number) {}
 
   void run() {
-    if (node_.op < 1 || node_.op > static_cast<std::uint32_t>(NetOp::softmax))
+    if (node_.op < 1 || node_.op > static_cast<std::uint32_t>(last_net_op))
       fail("is operation ", node_.op, ", which this build does not know");
     switch (op_of(node_)) {
       case NetOp::linear: return linear();
@@ -32,6 +33,17 @@ class Check {
       case NetOp::plane_means: return plane_means();
       case NetOp::strided_planes: return strided_planes();
       case NetOp::softmax: return softmax();
+      case NetOp::max_pool: return pool(8);
+      case NetOp::average_pool: return pool(9);
+      case NetOp::clip: return clip();
+      case NetOp::sigmoid: return sigmoid();
+      case NetOp::multiply: return multiply();
+      case NetOp::concat: return concat();
+      case NetOp::transpose: return transpose();
+      case NetOp::reshape: return reshape();
+      case NetOp::round_to_steps: return round_to_steps();
+      case NetOp::channel_prelu: return channel_prelu();
+      case NetOp::border: return border();
     }
   }
 
@@ -212,9 +224,109 @@ class Check {
 
   void softmax() const {
     lists(1, 0, 0, 0);
-    is("an input", in(), NetElement::f32);
-    is("an output", out(), NetElement::f32);
+    floats_alone();
     shaped({elements_of(in())});
+  }
+
+  void floats_alone() const {
+    for (std::size_t i = 0; i < node_.inputs.size(); ++i) is("an input", in(i), NetElement::f32);
+    is("an output", out(), NetElement::f32);
+  }
+
+  void pool(std::size_t ints) const {
+    lists(1, ints, 0, 0);
+    floats_alone();
+    image();
+    const std::int64_t* const n = node_.ints.data();
+    for (std::size_t i = 0; i < 4; ++i) in_range(i < 2 ? "a kernel of" : "a stride of", n[i], 1, 1 << 16);
+    for (std::size_t i = 0; i < 4; ++i) in_range("a border of", n[4 + i], 0, n[i % 2] - 1);
+    if (ints == 9) in_range("a border that counts:", n[8], 0, 1);
+    const kernels::PoolShape s = pool_shape(node_, in(), 1);
+    if (s.height + s.top + s.bottom < s.kernel_h || s.width + s.left + s.right < s.kernel_w)
+      fail("has windows larger than its image");
+    // Every window has a pixel of the image.
+    if ((s.out_height() - 1) * s.stride_h - s.top >= s.height || (s.out_width() - 1) * s.stride_w - s.left >= s.width)
+      fail("has windows beside its image");
+    shaped({channels_of(in()), s.out_height(), s.out_width()});
+  }
+
+  void clip() const {
+    lists(1, 0, 2, 0);
+    floats_alone();
+    if (!(node_.floats[0] <= node_.floats[1])) fail("has bounds that cannot be");
+    shaped(in().sizes);
+  }
+
+  void sigmoid() const {
+    lists(1, 0, 0, 0);
+    floats_alone();
+    shaped(in().sizes);
+  }
+
+  void multiply() const {
+    lists(2, 0, 0, 0);
+    floats_alone();
+    if (in(1).sizes != in().sizes && elements_of(in(1)) != channels_of(in()))
+      fail("multiplies ", formats::listed(in().sizes), " by ", formats::listed(in(1).sizes));
+    shaped(in().sizes);
+  }
+
+  void concat() const {
+    lists(std::max<std::size_t>(node_.inputs.size(), 1), 0, 0, 0);
+    floats_alone();
+    std::vector<std::int64_t> sizes = in().sizes;
+    for (std::size_t i = 1; i < node_.inputs.size(); ++i) {
+      std::vector<std::int64_t> others = in(i).sizes;
+      sizes[0] += others[0];
+      others[0] = in().sizes[0];
+      if (others != in().sizes) fail("joins ", formats::listed(in().sizes), " and ", formats::listed(in(i).sizes));
+    }
+    shaped(sizes);
+  }
+
+  void transpose() const {
+    lists(1, 3, 0, 0);
+    floats_alone();
+    image();
+    std::vector<std::int64_t> sizes, order = node_.ints;
+    std::sort(order.begin(), order.end());
+    if (order != std::vector<std::int64_t>{0, 1, 2}) fail("has no order of three axes");
+    for (const std::int64_t axis : node_.ints) sizes.push_back(in().sizes[static_cast<std::size_t>(axis)]);
+    shaped(sizes);
+  }
+
+  void reshape() const {
+    lists(1, 0, 0, 0);
+    floats_alone();
+    if (elements_of(in()) != elements_of(out()))
+      fail("makes ", formats::listed(out().sizes), " of ", formats::listed(in().sizes));
+  }
+
+  void round_to_steps() const {
+    lists(1, 3, 1, 0);
+    floats_alone();
+    const std::int64_t lo = node_.ints[1], hi = node_.ints[2];
+    in_range("a least code of", lo, -(1 << 16), 1 << 16);
+    in_range("a largest code of", hi, lo, 1 << 16);
+    in_range("a zero of", node_.ints[0], lo, hi);
+    number("step", node_.floats[0], true);
+    shaped(in().sizes);
+  }
+
+  void channel_prelu() const {
+    lists(1, 0, 0, 1);
+    floats_alone();
+    blob("slopes", 0, 4 * channels_of(in()), false);
+    shaped(in().sizes);
+  }
+
+  void border() const {
+    lists(1, 4, 1, 0);
+    floats_alone();
+    image();
+    for (const std::int64_t pixels : node_.ints) in_range("a border of", pixels, 0, 1 << 16);
+    const std::int64_t* const n = node_.ints.data();
+    shaped({channels_of(in()), in().sizes[1] + n[0] + n[2], in().sizes[2] + n[1] + n[3]});
   }
 
   const NetFile& net_;
@@ -252,6 +364,11 @@ kernels::Conv2dShape conv_shape(const NetNode& node, const NetValue& x, std::int
   shape.groups = n[9];
   if (coded) shape.pad_code = static_cast<int>(n[10]);
   return shape;
+}
+
+kernels::PoolShape pool_shape(const NetNode& node, const NetValue& x, std::int64_t batch) {
+  const std::int64_t* const n = node.ints.data();
+  return {batch * x.sizes[0], x.sizes[1], x.sizes[2], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
 }
 
 void check_graph(const NetFile& net) {

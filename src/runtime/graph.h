@@ -5,6 +5,7 @@
 
 #include "bie/formats/net_file.h"
 #include "bie/kernels/conv2d.h"
+#include "bie/kernels/planes.h"
 #include "bie/runtime/net_ops.h"
 
 namespace bie::runtime {
@@ -26,6 +27,9 @@ kernels::Dtype dtype_of(formats::NetElement element);
 
 /// Of a conv2d or float_conv2d of a checked net.
 kernels::Conv2dShape conv_shape(const formats::NetNode& node, const formats::NetValue& x, std::int64_t batch);
+
+/// Of a max_pool or average_pool.
+kernels::PoolShape pool_shape(const formats::NetNode& node, const formats::NetValue& x, std::int64_t batch);
 
 /// Codes of that many bits: 1, 4 or 8.
 kernels::Dtype code_of(std::int64_t bits);

@@ -14,6 +14,12 @@ std::vector<std::int64_t> window_ints(const WindowNumbers& w) {
           w.padding[0],   w.padding[1], w.dilation[0], w.dilation[1], w.groups};
 }
 
+std::vector<std::int64_t> pool_ints(const PoolNumbers& p) {
+  std::vector<std::int64_t> ints = {p.kernel[0], p.kernel[1], p.stride[0], p.stride[1]};
+  ints.insert(ints.end(), p.border.begin(), p.border.end());
+  return ints;
+}
+
 }  // namespace
 
 Symbol NetBuilder::input(std::vector<std::int64_t> sizes) {
@@ -94,6 +100,63 @@ Symbol NetBuilder::strided_planes(Symbol x, std::int64_t stride, std::int64_t ch
 }
 
 Symbol NetBuilder::softmax(Symbol x) { return add(NetOp::softmax, {x}, sizes(x), {}, {}, {}); }
+
+std::vector<std::int64_t> NetBuilder::pool_sizes(Symbol x, const std::vector<std::int64_t>& ints) const {
+  const NetNode node{static_cast<std::uint32_t>(NetOp::max_pool), {x}, x, ints, {}, {}};
+  if (sizes(x).size() != 3 || ints[2] < 1 || ints[3] < 1) return sizes(x);  // which the check refuses
+  const kernels::PoolShape shape = pool_shape(node, net_.values[x], 1);
+  return {sizes(x)[0], shape.out_height(), shape.out_width()};
+}
+
+Symbol NetBuilder::max_pool(Symbol x, const PoolNumbers& p) {
+  const std::vector<std::int64_t> ints = pool_ints(p);
+  return add(NetOp::max_pool, {x}, pool_sizes(x, ints), ints, {}, {});
+}
+
+Symbol NetBuilder::average_pool(Symbol x, const PoolNumbers& p, bool counts_border) {
+  std::vector<std::int64_t> ints = pool_ints(p);
+  const std::vector<std::int64_t> to = pool_sizes(x, ints);
+  ints.push_back(counts_border ? 1 : 0);
+  return add(NetOp::average_pool, {x}, to, ints, {}, {});
+}
+
+Symbol NetBuilder::clip(Symbol x, float lo, float hi) { return add(NetOp::clip, {x}, sizes(x), {}, {lo, hi}, {}); }
+
+Symbol NetBuilder::sigmoid(Symbol x) { return add(NetOp::sigmoid, {x}, sizes(x), {}, {}, {}); }
+
+Symbol NetBuilder::multiply(Symbol x, Symbol by) { return add(NetOp::multiply, {x, by}, sizes(x), {}, {}, {}); }
+
+Symbol NetBuilder::concat(const std::vector<Symbol>& parts) {
+  std::vector<std::int64_t> to = sizes(parts[0]);
+  for (std::size_t i = 1; i < parts.size(); ++i) to[0] += sizes(parts[i])[0];
+  return add(NetOp::concat, parts, std::move(to), {}, {}, {});
+}
+
+Symbol NetBuilder::transpose(Symbol x, const std::array<std::int64_t, 3>& order) {
+  const std::vector<std::int64_t>& from = sizes(x);
+  std::vector<std::int64_t> to = from;
+  for (std::size_t i = 0; i < 3 && from.size() == 3; ++i) to[i] = from[static_cast<std::size_t>(order[i]) % 3];
+  return add(NetOp::transpose, {x}, std::move(to), {order.begin(), order.end()}, {}, {});
+}
+
+Symbol NetBuilder::reshape(Symbol x, std::vector<std::int64_t> to) {
+  return add(NetOp::reshape, {x}, std::move(to), {}, {}, {});
+}
+
+Symbol NetBuilder::round_to_steps(Symbol x, float step, std::int64_t zero, std::int64_t lo, std::int64_t hi) {
+  return add(NetOp::round_to_steps, {x}, sizes(x), {zero, lo, hi}, {step}, {});
+}
+
+Symbol NetBuilder::channel_prelu(Symbol x, const std::vector<float>& slopes) {
+  const std::uint32_t blob = floats_blob(slopes);
+  return add(NetOp::channel_prelu, {x}, sizes(x), {}, {}, {blob});
+}
+
+Symbol NetBuilder::border(Symbol x, const std::array<std::int64_t, 4>& n, float value) {
+  std::vector<std::int64_t> to = sizes(x);
+  if (to.size() == 3) to = {to[0], to[1] + n[0] + n[2], to[2] + n[1] + n[3]};
+  return add(NetOp::border, {x}, std::move(to), {n.begin(), n.end()}, {value}, {});
+}
 
 Symbol NetBuilder::flatten(Symbol x) {
   bool is_read = false;

@@ -113,9 +113,56 @@ Status Runner::run_node(std::size_t i, std::int64_t batch) {
       kernels::strided_planes({batch, in.sizes[0], in.sizes[1], in.sizes[2], node.ints[0], node.ints[1]}, fx, fy,
                               parallel_);
       return Status::ok;
-    case NetOp::softmax: kernels::softmax_rows(fx, batch, elements_of(in), fy); return Status::ok;
+    default: return run_plain(node, batch);
   }
-  return Status::bad_shape;
+}
+
+Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
+  const NetFile& file = net_->file();
+  const NetValue &in = file.values[node.inputs[0]], &out = file.values[node.output];
+  const auto* const x = static_cast<const float*>(at(node.inputs[0]));
+  auto* const y = static_cast<float*>(at(node.output));
+  const std::int64_t each = elements_of(in), all = batch * each, pixels = height_of(in) * width_of(in);
+  const std::int64_t* const ints = node.ints.data();
+  const float* const floats = node.floats.data();
+  switch (op_of(node)) {
+    case NetOp::softmax: kernels::softmax_rows(x, batch, each, y); break;
+    case NetOp::max_pool: kernels::max_pool(pool_shape(node, in, batch), x, y, parallel_); break;
+    case NetOp::average_pool: kernels::average_pool(pool_shape(node, in, batch), ints[8] != 0, x, y, parallel_); break;
+    case NetOp::clip: kernels::clip(x, all, floats[0], floats[1], y, parallel_); break;
+    case NetOp::sigmoid: kernels::sigmoid(x, all, y, parallel_); break;
+    case NetOp::multiply: {
+      const bool whole = file.values[node.inputs[1]].sizes == in.sizes;
+      kernels::multiply_planes(x, static_cast<const float*>(at(node.inputs[1])), whole ? all : batch * channels_of(in),
+                               whole ? 1 : pixels, y, parallel_);
+      break;
+    }
+    case NetOp::concat: {
+      char* to = static_cast<char*>(at(node.output));
+      for (std::int64_t i = 0; i < batch; ++i)
+        for (const std::uint32_t input : node.inputs) {
+          const NetValue& part = file.values[input];
+          std::memcpy(to, sample(at(input), i, part), static_cast<std::size_t>(bytes_of(part)));
+          to += bytes_of(part);
+        }
+      break;
+    }
+    case NetOp::transpose: kernels::transpose_planes(batch, in.sizes.data(), ints, x, y, parallel_); break;
+    case NetOp::reshape: std::memcpy(y, x, static_cast<std::size_t>(batch * bytes_of(out))); break;
+    case NetOp::round_to_steps:
+      kernels::round_to_steps(x, all, floats[0], static_cast<int>(ints[0]), static_cast<int>(ints[1]),
+                              static_cast<int>(ints[2]), y, parallel_);
+      break;
+    case NetOp::channel_prelu:
+      kernels::prelu_planes(x, batch, channels_of(in), pixels, blob_of<float>(file, node, 0), y, parallel_);
+      break;
+    case NetOp::border:
+      kernels::border_planes({batch * channels_of(in), in.sizes[1], in.sizes[2], ints[0], ints[1], ints[2], ints[3]},
+                             floats[0], x, y, parallel_);
+      break;
+    default: return Status::bad_shape;
+  }
+  return Status::ok;
 }
 
 }  // namespace bie::runtime

@@ -34,6 +34,8 @@ class Runner {
  private:
   RunResult pass(std::int64_t batch);
   kernels::Status run_node(std::size_t i, std::int64_t batch);
+  /// A node that is floats to floats, and one plain loop.
+  kernels::Status run_plain(const formats::NetNode& node, std::int64_t batch);
   void* at(std::uint32_t value) const { return places_[value]; }
 
   std::shared_ptr<const Net> net_;

@@ -336,3 +336,24 @@ def test_bad_files_of_a_run(program, tmp_path, file, content, parts):
 def test_a_folder_without_a_run_has_no_page(program, tmp_path):
     program.refused(program.run("report", tmp_path), "config.json")
     program.refused(program.run("report", tmp_path / "none"), str(tmp_path / "none"))
+
+
+def test_a_folder_knows_its_command(program, tmp_path):
+    run = tmp_path / "run"
+    whole = ["train", "--hidden", "32", "--depth", "1", "--bits=4", "--run", run]
+    program.accuracy(program.run(*whole, "--epochs", "2"))
+    moved = run.rename(tmp_path / "moved")
+    again = program.run("train", "--run", moved, "--resume")
+    program.accuracy(again)
+    longer = program.json("train", f"--run={moved}", "--resume", "--epochs", "3")
+    assert [epoch["epoch"] for epoch in longer["epochs"]] == [1, 2, 3]
+    config = json.loads((moved / "config.json").read_text())
+    assert config["recipe"]["epochs"] == 3 and config["model"]["bits"] == 4
+    process = program.run("train", "--run", moved, "--resume", "--epochs", "2")
+    program.refused(process, "a checkpoint of another run", "epochs is 2, the checkpoint's is 3")
+    config.pop("words")
+    (moved / "config.json").write_text(json.dumps(config))
+    program.refused(program.run("train", "--run", moved, "--resume"), "does not say the words of its command")
+    (moved / "config.json").write_text("[")
+    program.refused(program.run("train", "--run", moved, "--resume"), "does not say the words of its command")
+    program.refused(program.run("train", "--run", tmp_path / "none", "--resume"), "cannot be opened")

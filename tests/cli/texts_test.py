@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-COMMANDS = ["train", "eval", "predict", "quantize", "report", "inspect"]
-COMMANDS += ["bench", "demo", "doctor", "tune", "completion", "man"]
+COMMANDS = ["train", "eval", "predict", "quantize", "import", "report", "inspect", "bench"]
+COMMANDS += ["demo", "doctor", "tune", "completion", "man"]
 
 
 def output(program, *arguments) -> str:

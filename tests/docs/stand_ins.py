@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from user_files import SPECIES, flower, striped, write_idx, write_png
 
 
@@ -45,3 +46,13 @@ def tables(folder: Path) -> None:
 
 def digit(path: Path) -> None:
     write_png(path, [list(rows(7, 1, 28)[28 * y : 28 * y + 28]) for y in range(28)])
+
+
+def onnx_net(path: Path) -> None:
+    from onnx_models import small_net
+
+    path.write_bytes(small_net().SerializeToString())
+
+
+def onnx_samples(path: Path) -> None:
+    np.save(path, np.random.default_rng(1).standard_normal((8, 3, 12, 12)).astype(np.float32))

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from net_writer import coded_net, float_net
+from net_writer import coded_net, float_net, plain_net
+from onnx_models import seeds
 
 FOLDER = Path(sys.argv[1])
 
@@ -101,6 +102,9 @@ write("gguf_fuzz", "older_q2_0", gguf([], [("a", 42, [1024, 2], 544), ("b", 42, 
 aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
 
+write("net_file_fuzz", "plain", plain_net().bytes())
+for name, model in seeds().items():
+    write("onnx_fuzz", name, model.SerializeToString())
 write("net_file_fuzz", "floats", float_net([[1, 2], [3, 4], [5, 6]], [0, 0, 1], image="1,1,2").bytes())
 for width in (1, 4, 8):
     write("net_file_fuzz", f"codes_{width}", coded_net(width).bytes())

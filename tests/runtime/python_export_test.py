@@ -81,6 +81,13 @@ def test_nothing_but_integers_is_equal_to_the_bit(bie_package, bie_runtime):
             assert np.array_equal(net.run(x.numpy()), model(x).numpy())
 
 
+@pytest.mark.parametrize("numbers", [(3, 2, 1), (2, 1), ((3, 2), (1, 2)), (20,)])
+def test_max_pools_of_any_window(bie_package, bie_runtime, numbers):
+    pool, x = nn.MaxPool2d(*numbers), torch.randn(3, 4, 22, 21)
+    net = bie_runtime.Net(bie_package.export(pool.eval(), x))
+    assert np.array_equal(net.run(x.numpy()).reshape(pool(x).shape), pool(x).numpy())
+
+
 def test_the_passes_between_layers_are_few(bie_package, bie_runtime, trained):
     lines = bie_runtime.Net(bie_package.export(trained, torch.randn(1, 2, 18, 18))).summary.splitlines()
     assert len(lines) <= 14
@@ -92,7 +99,7 @@ def test_the_passes_between_layers_are_few(bie_package, bie_runtime, trained):
     ("make", "example", "says"),
     [
         (lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.randn(1, 4), "gelu"),
-        (lambda: nn.MaxPool2d(3, 2), torch.randn(1, 1, 8, 8), "squares that overlap"),
+        (lambda: nn.MaxPool2d(3, 2, ceil_mode=True), torch.randn(1, 1, 8, 8), "rounds its sizes up"),
         (lambda: nn.PReLU(3), torch.randn(1, 3, 4, 4), "one slope"),
         (lambda: nn.Linear(4, 4).train(), torch.randn(1, 4), "eval"),
         (lambda: nn.Linear(4, 4), torch.randn(4), "float32"),

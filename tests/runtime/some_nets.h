@@ -70,6 +70,21 @@ inline TwoNets conv_nets(int bits, ReplayableRng& rng) {
   const std::vector<Symbol> outputs = {y, net.softmax(y)};
   return {net.finish(outputs), net.finish(outputs, /*folds=*/false)};
 }
+/// Every node that is one plain loop of floats.
+inline formats::NetFile plain_net(ReplayableRng& rng) {
+  NetBuilder net;
+  const Symbol x = net.input({3, 12, 11});
+  const Symbol largest = net.max_pool(x, {{3, 2}, {2, 3}, {1, 0, 2, 1}});
+  const Symbol means = net.average_pool(x, {{3, 2}, {2, 3}, {1, 0, 2, 1}}, true);
+  const Symbol inside = net.average_pool(x, {{3, 2}, {2, 3}, {1, 0, 2, 1}}, false);
+  const Symbol all = net.concat({net.clip(largest, -0.5f, 0.75f), means, net.multiply(means, inside)});
+  const Symbol gated = net.multiply(net.channel_prelu(all, floats(9, rng)), net.sigmoid(net.plane_means(all)));
+  Symbol y = net.border(net.round_to_steps(gated, 0.03f, 5, -128, 127), {1, 0, 2, 3}, 0.25f);
+  y = net.transpose(y, {1, 2, 0});
+  const std::vector<std::int64_t> sizes = net.sizes(y);
+  y = net.reshape(y, {sizes[0] * sizes[1] * sizes[2]});
+  return net.finish({net.float_linear(y, 5, floats(5 * net.sizes(y)[0], rng), {}), net.softmax(y)});
+}
 inline formats::NetFile conv_net(int bits, ReplayableRng& rng) { return conv_nets(bits, rng).folded; }
 
 inline std::vector<std::vector<float>> run(const SharedNet& net, const std::vector<float>& input, std::int64_t batch,

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 NONE = 0xFFFFFFFF
 F32, S8, S32, BITS = range(4)
 LINEAR, CONV2D, FLOAT_LINEAR, FLOAT_CONV2D, TAIL, THRESHOLD, PLANE_MEANS, STRIDED_PLANES, SOFTMAX = range(1, 10)
+MAX_POOL, AVERAGE_POOL, CLIP, SIGMOID, MULTIPLY, CONCAT, TRANSPOSE, RESHAPE, ROUND, CHANNEL_PRELU, BORDER = range(
+    10, 21
+)
 
 
 def crc32c(data: bytes) -> int:
@@ -104,4 +107,23 @@ def coded_net(bits: int) -> Net:
     net.node(LINEAR, [means], y, [bits, 3], [0.1, 0.01], [net.blob(bytes(range(3 * row))), NONE])
     net.node(SOFTMAX, [y], shares)
     net.inputs, net.outputs = [x], [shares]
+    return net
+
+
+def plain_net() -> Net:
+    """Images of 2 x 4 x 4 through every node that is one plain loop of floats."""
+    net = Net()
+    x = net.value(F32, 2, 4, 4)
+
+    def node(op, sizes, *inputs, ints=(), floats=(), blobs=()):
+        return net.node(op, list(inputs), net.value(F32, *sizes), ints, floats, blobs)
+
+    largest = node(MAX_POOL, (2, 2, 2), x, ints=[3, 3, 2, 2, 1, 1, 1, 1])
+    means = node(AVERAGE_POOL, (2, 2, 2), x, ints=[2, 2, 2, 2, 0, 0, 0, 0, 1])
+    both = node(CONCAT, (4, 2, 2), node(CLIP, (2, 2, 2), largest, floats=[-1, 1]), means)
+    gates = node(SIGMOID, (4,), node(PLANE_MEANS, (4,), both))
+    y = node(MULTIPLY, (4, 2, 2), node(CHANNEL_PRELU, (4, 2, 2), both, blobs=[net.floats(1, 0.5, -1, 0)]), gates)
+    y = node(TRANSPOSE, (3, 4, 4), node(BORDER, (4, 4, 3), y, ints=[1, 0, 1, 1], floats=[0.5]), ints=[2, 0, 1])
+    y = node(RESHAPE, (48,), node(ROUND, (3, 4, 4), y, ints=[3, -128, 127], floats=[0.1]))
+    net.inputs, net.outputs = [x], [y]
     return net

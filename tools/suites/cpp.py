@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 from pathlib import Path
@@ -66,6 +67,9 @@ def suite_runtime() -> None:
     TALLY.check("the runtime knows no torch", 0.0, not traces, "\n".join(traces))
     run_gtest(BUILD / "runtime/tests/runtime/bie_runtime_test", " runtime", torch_free_environment())
     run_pytest("pytest runtime", "tests/runtime", env=environment(BIE_BUILD_DIR="build/runtime"))
+    if platform.machine() == "x86_64" and build("runtime-avx2", torch_free=True):
+        small = environment(BIE_BUILD_DIR="build/runtime-avx2")
+        run_pytest("pytest runtime-avx2", "tests/runtime/library_test.py", env=small)
 
 
 def suite_asan() -> None:

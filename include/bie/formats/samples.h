@@ -24,11 +24,11 @@ struct SampleForm {
 /// [count, channels, height, width].
 struct Samples {
   std::int64_t count = 0;
-  std::vector<float> values;
+  std::vector<float> values = {};
   bool is_table = false;
-  std::string id_name;              ///< of the column that the ids are from
-  std::vector<std::string> ids;     ///< of a table that has such a column, one a row
-  std::vector<std::string> labels;  ///< of a table that has them, one a row
+  std::string id_name = {};              ///< of the column that the ids are from
+  std::vector<std::string> ids = {};     ///< of a table that has such a column, one a row
+  std::vector<std::string> labels = {};  ///< of a table that has them, one a row
 };
 
 /// Every image of a file. The first bytes tell what the file is:

@@ -23,4 +23,41 @@ void strided_planes(const StridedPlanes&, const float* x, float* y, const Parall
 /// y = exp(x - max) / sum in float32, rows of `count`.
 void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* y);
 
+/// Windows over planes of [height, width]. The pads are those of each side, each less than the kernel.
+struct PoolShape {
+  std::int64_t planes, height, width, kernel_h, kernel_w, stride_h, stride_w, top, left, bottom, right;
+  std::int64_t out_height() const { return (height + top + bottom - kernel_h) / stride_h + 1; }
+  std::int64_t out_width() const { return (width + left + right - kernel_w) / stride_w + 1; }
+};
+/// The largest pixel of the window that lies in the plane.
+void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
+/// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where
+/// counts_border.
+void average_pool(const PoolShape&, bool counts_border, const float* x, float* y, const Parallel&);
+
+/// Planes with `value` around them: [height + top + bottom, width + left + right].
+struct BorderShape {
+  std::int64_t planes, height, width, top, left, bottom, right;
+};
+void border_planes(const BorderShape&, float value, const float* x, float* y, const Parallel&);
+
+/// Axis i of y is axis order[i] of x, of `images` arrays of sizes[3].
+void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std::int64_t* order, const float* x,
+                      float* y, const Parallel&);
+
+/// lo where x < lo, hi where x > hi, else x.
+void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel&);
+/// fl(1 / (1 + exp(-x))), computed in double.
+void sigmoid(const float* x, std::int64_t count, float* y, const Parallel&);
+/// The code clamp(rint(fl(x / step)) + zero, lo, hi) as a number again: fl(float(code - zero) * step). The distances of
+/// lo and hi from zero are below 2^22.
+void round_to_steps(const float* x, std::int64_t count, float step, int zero, int lo, int hi, float* y,
+                    const Parallel&);
+/// x * slope[channel] where x < 0, of planes of `count` elements.
+void prelu_planes(const float* x, std::int64_t images, std::int64_t channels, std::int64_t count, const float* slope,
+                  float* y, const Parallel&);
+/// x * by[i / count]: count 1 is a product of two arrays, else each plane has its factor.
+void multiply_planes(const float* x, const float* by, std::int64_t planes, std::int64_t count, float* y,
+                     const Parallel&);
+
 }  // namespace bie::kernels

@@ -21,6 +21,12 @@ struct WindowNumbers {
   std::int64_t groups = 1;
 };
 
+/// Of a pool; `border` is top, left, bottom, right.
+struct PoolNumbers {
+  std::array<std::int64_t, 2> kernel, stride;
+  std::array<std::int64_t, 4> border{0, 0, 0, 0};
+};
+
 /// A weight of signs or codes in the checkpoint layout, and how its activation becomes codes.
 struct CodedWeight {
   int bits;
@@ -51,6 +57,17 @@ class NetBuilder {
   Symbol plane_means(Symbol x);
   Symbol strided_planes(Symbol x, std::int64_t stride, std::int64_t channels);
   Symbol softmax(Symbol x);
+  Symbol max_pool(Symbol x, const PoolNumbers& pool);
+  Symbol average_pool(Symbol x, const PoolNumbers& pool, bool counts_border);
+  Symbol clip(Symbol x, float lo, float hi);
+  Symbol sigmoid(Symbol x);
+  Symbol multiply(Symbol x, Symbol by);
+  Symbol concat(const std::vector<Symbol>& parts);
+  Symbol transpose(Symbol x, const std::array<std::int64_t, 3>& order);
+  Symbol reshape(Symbol x, std::vector<std::int64_t> sizes);
+  Symbol round_to_steps(Symbol x, float step, std::int64_t zero, std::int64_t lo, std::int64_t hi);
+  Symbol channel_prelu(Symbol x, const std::vector<float>& slopes);
+  Symbol border(Symbol x, const std::array<std::int64_t, 4>& sides, float value);
   /// The same elements in the same order as [features].
   Symbol flatten(Symbol x);
 
@@ -64,6 +81,7 @@ class NetBuilder {
   Symbol add(NetOp op, std::vector<Symbol> inputs, std::vector<std::int64_t> sizes, std::vector<std::int64_t> ints,
              std::vector<float> floats, std::vector<std::uint32_t> blobs);
   std::vector<std::int64_t> window_sizes(Symbol x, const WindowNumbers& window) const;
+  std::vector<std::int64_t> pool_sizes(Symbol x, const std::vector<std::int64_t>& ints) const;
   std::uint32_t floats_blob(const std::vector<float>& numbers);
 
   formats::NetFile net_;

@@ -34,12 +34,37 @@ enum class NetOp : std::uint32_t {
   plane_means = 7,
   /// f32. ints {stride, out_c}: kernels/planes.h.
   strided_planes = 8,
-  /// f32 [n]: kernels/planes.h.
+  /// f32 [n]: kernels/planes.h, as all below.
   softmax = 9,
+  /// f32 [c, h, w], here and in the next. ints {kernel_h, kernel_w, stride_h, stride_w, top, left, bottom, right}.
+  max_pool = 10,
+  /// ints as max_pool, then {counts_border}.
+  average_pool = 11,
+  /// f32 of any shape, here and below. floats {lo, hi}.
+  clip = 12,
+  sigmoid = 13,
+  /// x, then the factors: of its shape, or [c].
+  multiply = 14,
+  /// One behind the other along the first size; the other sizes are those of the first.
+  concat = 15,
+  /// [a, b, c]. ints {order of the axes}.
+  transpose = 16,
+  /// The same elements in the same order in any sizes.
+  reshape = 17,
+  /// ints {zero, lo, hi}; floats {step}.
+  round_to_steps = 18,
+  /// blobs {slope f32 c}.
+  channel_prelu = 19,
+  /// [c, h, w]. ints {top, left, bottom, right}; floats {value}.
+  border = 20,
 };
+inline constexpr auto last_net_op = NetOp::border;
 inline constexpr const char* net_op_names[] = {
-    "",     "linear",    "conv2d",      "float_linear",   "float_conv2d",
-    "tail", "threshold", "plane_means", "strided_planes", "softmax",
+    "",         "linear",       "conv2d",      "float_linear",   "float_conv2d",
+    "tail",     "threshold",    "plane_means", "strided_planes", "softmax",
+    "max_pool", "average_pool", "clip",        "sigmoid",        "multiply",
+    "concat",   "transpose",    "reshape",     "round_to_steps", "channel_prelu",
+    "border",
 };
 
 enum class NetActivation : std::int64_t { none, relu, prelu };

@@ -31,6 +31,14 @@ std::string command_line(const Global& global, bool resume) {
   return shell_line(words);
 }
 
+/// The same words, as --resume reads them.
+Json words_of(const Global& global) {
+  Json words = Json::array();
+  for (const std::string& word : global.words)
+    if (word != "--resume") words.push_back(word);
+  return words;
+}
+
 /// config.json of a run folder.
 Json run_config(const TrainArguments& a, const models::Classifier& model, const data::Dataset& data,
                 const Global& global) {
@@ -38,6 +46,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
   const train::Recipe recipe = train::recipe_of(model.config(), o);
   return {{"schema", 1},
           {"command", command_line(global, false)},
+          {"words", words_of(global)},
           {"started", utc_now()},
           {"data",
            {{"name", data.name},

@@ -135,6 +135,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   app.fallthrough();
   app.parse_complete_callback([&] { log::start(global.quiet); });
   add_run(app, global);
+  add_import(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);
   add_bench_of_nets(app, global);

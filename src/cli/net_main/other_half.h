@@ -6,8 +6,8 @@
 
 namespace bie::cli {
 
-/// Whether this half, which starts in a few milliseconds, does what the command line asks for: `run`, and `predict`,
-/// `inspect` and `bench` of exported nets.
+/// Whether this half, which starts in a few milliseconds, does what the command line asks for: `run`, `import`, and
+/// `predict`, `inspect` and `bench` of exported nets.
 bool is_for_nets(const std::vector<std::string>& words);
 
 /// Becomes the other half. Returns where there is none. @throws std::runtime_error where it cannot be started.

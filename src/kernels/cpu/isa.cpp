@@ -122,6 +122,9 @@ Status cap_isas(const char* text, IsaSet* isas, Architecture architecture) {
 const Host& host() {
   static const Host once = [] {
     Host h{isas_of(detect_cpu()), Status::ok};
+#if defined(BIE_LAST_ISA)
+    h.isas = h.isas & Isa::BIE_LAST_ISA;
+#endif
     h.status = cap_isas(std::getenv("BIE_MAX_ISA"), &h.isas);
     if (h.isas.has(Isa::amx) && !tiles_are_granted()) h.isas = h.isas & Isa::avx512;
     return h;

@@ -5,9 +5,47 @@
 #include <cstring>
 
 namespace bie::kernels {
+namespace {
+
+constexpr std::int64_t elements_a_task = 1 << 15;
+
+/// y[i] = f(x[i])
+template <class F>
+void each(const float* x, std::int64_t count, float* y, const Parallel& parallel, const F& f) {
+  parallel_for(parallel, count, elements_a_task, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
+  });
+}
+
+/// What a window of `kernel` pixels from `begin` on has within [0, size).
+struct Span {
+  std::int64_t begin, end;
+  Span(std::int64_t from, std::int64_t kernel, std::int64_t size)
+      : begin(std::max<std::int64_t>(from, 0)), end(std::min(from + kernel, size)) {}
+};
+
+/// y = f(plane, rows, columns) of every window.
+template <class F>
+void each_window(const PoolShape& s, const float* x, float* y, const Parallel& parallel, const F& f) {
+  const std::int64_t out_h = s.out_height(), out_w = s.out_width();
+  parallel_for(parallel, s.planes, 1 + elements_a_task / (s.height * s.width + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t p = begin; p < end; ++p) {
+                   const float* const plane = x + p * s.height * s.width;
+                   float* to = y + p * out_h * out_w;
+                   for (std::int64_t i = 0; i < out_h; ++i) {
+                     const Span rows(i * s.stride_h - s.top, s.kernel_h, s.height);
+                     for (std::int64_t j = 0; j < out_w; ++j)
+                       *to++ = f(plane, rows, Span(j * s.stride_w - s.left, s.kernel_w, s.width));
+                   }
+                 }
+               });
+}
+
+}  // namespace
 
 void plane_means(const float* x, std::int64_t planes, std::int64_t count, float* y, const Parallel& parallel) {
-  constexpr std::int64_t sums = 16, elements_a_task = 1 << 15;
+  constexpr std::int64_t sums = 16;
   const float by = 1 / static_cast<float>(count);
   parallel_for(parallel, planes, 1 + elements_a_task / (count + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) {
@@ -26,7 +64,7 @@ void plane_means(const float* x, std::int64_t planes, std::int64_t count, float*
 
 void strided_planes(const StridedPlanes& s, const float* x, float* y, const Parallel& parallel) {
   const std::int64_t out_h = s.out_height(), out_w = s.out_width();
-  parallel_for(parallel, s.images * s.out_channels, 1 + (1 << 15) / (out_h * out_w + 1),
+  parallel_for(parallel, s.images * s.out_channels, 1 + elements_a_task / (out_h * out_w + 1),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    const std::int64_t image = i / s.out_channels, c = i % s.out_channels;
@@ -50,6 +88,91 @@ void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* 
     for (std::int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
     for (std::int64_t i = 0; i < count; ++i) y[i] /= sum;
   }
+}
+
+void max_pool(const PoolShape& s, const float* x, float* y, const Parallel& parallel) {
+  each_window(s, x, y, parallel, [&](const float* plane, const Span& rows, const Span& columns) {
+    float largest = plane[rows.begin * s.width + columns.begin];
+    for (std::int64_t i = rows.begin; i < rows.end; ++i)
+      for (std::int64_t j = columns.begin; j < columns.end; ++j)
+        largest = plane[i * s.width + j] > largest ? plane[i * s.width + j] : largest;
+    return largest;
+  });
+}
+
+void average_pool(const PoolShape& s, bool counts_border, const float* x, float* y, const Parallel& parallel) {
+  each_window(s, x, y, parallel, [&](const float* plane, const Span& rows, const Span& columns) {
+    float sum = 0;
+    for (std::int64_t i = rows.begin; i < rows.end; ++i)
+      for (std::int64_t j = columns.begin; j < columns.end; ++j) sum += plane[i * s.width + j];
+    const std::int64_t inside = (rows.end - rows.begin) * (columns.end - columns.begin);
+    return sum / static_cast<float>(counts_border ? s.kernel_h * s.kernel_w : inside);
+  });
+}
+
+void border_planes(const BorderShape& s, float value, const float* x, float* y, const Parallel& parallel) {
+  const std::int64_t out_w = s.left + s.width + s.right, out = (s.top + s.height + s.bottom) * out_w;
+  parallel_for(parallel, s.planes, 1 + elements_a_task / (out + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      float* const to = y + p * out;
+      std::fill(to, to + out, value);
+      for (std::int64_t row = 0; row < s.height; ++row)
+        std::copy_n(x + (p * s.height + row) * s.width, s.width, to + (s.top + row) * out_w + s.left);
+    }
+  });
+}
+
+void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std::int64_t* order, const float* x,
+                      float* y, const Parallel& parallel) {
+  const std::int64_t steps[3] = {sizes[1] * sizes[2], sizes[2], 1}, all = sizes[0] * steps[0];
+  const std::int64_t outer = sizes[order[0]], middle = sizes[order[1]], inner = sizes[order[2]];
+  parallel_for(parallel, images * outer, 1 + elements_a_task / (middle * inner + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t o = begin; o < end; ++o) {
+                   const float* const from = x + o / outer * all + o % outer * steps[order[0]];
+                   float* to = y + o * middle * inner;
+                   for (std::int64_t i = 0; i < middle; ++i)
+                     for (std::int64_t j = 0; j < inner; ++j) *to++ = from[i * steps[order[1]] + j * steps[order[2]]];
+                 }
+               });
+}
+
+void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel& parallel) {
+  each(x, count, y, parallel, [&](float v) { return v < lo ? lo : v > hi ? hi : v; });
+}
+
+void sigmoid(const float* x, std::int64_t count, float* y, const Parallel& parallel) {
+  each(x, count, y, parallel, [](float v) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(v)))); });
+}
+
+void round_to_steps(const float* x, std::int64_t count, float step, int zero, int lo, int hi, float* y,
+                    const Parallel& parallel) {
+  const auto low = static_cast<float>(lo - zero), high = static_cast<float>(hi - zero);
+  constexpr float integers = 0x1.8p23f;  // added to a small number it leaves the nearest integer
+  each(x, count, y, parallel, [&](float v) {
+    const float q = v / step;
+    const float within = q < low ? low : q > high ? high : q;
+    return (within + integers - integers) * step;
+  });
+}
+
+void prelu_planes(const float* x, std::int64_t images, std::int64_t channels, std::int64_t count, const float* slope,
+                  float* y, const Parallel& parallel) {
+  parallel_for(parallel, images * channels, 1 + elements_a_task / (count + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t p = begin; p < end; ++p) {
+                   const float by = slope[p % channels];
+                   for (std::int64_t i = p * count; i < (p + 1) * count; ++i) y[i] = x[i] < 0 ? x[i] * by : x[i];
+                 }
+               });
+}
+
+void multiply_planes(const float* x, const float* by, std::int64_t planes, std::int64_t count, float* y,
+                     const Parallel& parallel) {
+  parallel_for(parallel, planes, 1 + elements_a_task / (count + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p)
+      for (std::int64_t i = p * count; i < (p + 1) * count; ++i) y[i] = x[i] * by[p];
+  });
 }
 
 }  // namespace bie::kernels

@@ -105,6 +105,11 @@ Symbol added(NetBuilder& net, const Given& g) {
     TORCH_CHECK_VALUE(tail.pool >= 1, "net_bytes: a pool of ", tail.pool);
     return net.tail(x(0), tail);
   }
+  if (g.op == "max_pool") {
+    g.wants(1, 6, 0, 0);
+    const std::int64_t* const n = g.ints.data();
+    return net.max_pool(x(0), {{n[0], n[1]}, {n[2], n[3]}, {n[4], n[5], n[4], n[5]}});
+  }
   if (g.op == "add") {
     g.wants(2, 0, 0, 0);
     return net.tail(x(0), tail, x(1));

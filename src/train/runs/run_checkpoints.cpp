@@ -117,6 +117,11 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
     theirs["model"] = nlohmann::json::parse(models::config_json(models::parse_config(theirs["model"].dump())));
   nlohmann::json ours = nlohmann::json::parse(json_);
   if (!theirs.contains(contents)) ours.erase(contents);
+  if (const std::int64_t before = theirs.value("epochs", std::int64_t{0}); before > 0 && before < options_.epochs) {
+    if (note)
+      note(c10::str("the run was of ", before, " epochs and goes on to ", options_.epochs, ", at the rates of such a run"));
+    theirs["epochs"] = options_.epochs;
+  }
   const std::string differs = run_difference(ours, theirs);
   TORCH_CHECK_VALUE(differs.empty(), options_.checkpoints, ": a checkpoint of another run: ", differs);
   layers::StateDict parts[3];

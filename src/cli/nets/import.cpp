@@ -1,0 +1,62 @@
+// bie import: what the command line of it is, in both halves.
+#include "cli/nets/import.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+
+#include "cli/nets/net_files.h"
+#include "cli/support/result.h"
+
+namespace bie::cli {
+namespace {
+
+std::string no_width(const std::string& text) {
+  return text == "32" || text == "8" || text == "4" ? "" : text + " is no number of bits, 32, 8 or 4 is wanted";
+}
+
+void check_together(const ImportArguments& a) {
+  if (!a.bits && !a.calibration.empty()) throw CLI::ValidationError("--calib", "is for --bits, which is not given");
+  if (!a.bits && (a.first || a.last))
+    throw CLI::ValidationError("--first and --last", "are for --bits, which is not given");
+  if (a.bits && a.calibration.empty())
+    throw CLI::ValidationError("--bits", "needs --calib, samples that the step sizes are taken from");
+  if (a.calibration.empty() && a.white) throw CLI::ValidationError("--white", "is for --calib, which is not given");
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, const Global& global) {
+  auto arguments = std::make_shared<ImportArguments>();
+  ImportArguments& a = *arguments;
+  CLI::App* command = app.add_subcommand("import", "An ONNX file as a net that runs without other frameworks");
+  command->add_option("model", a.model, "an ONNX file")->required();
+  command->add_option("-o,--out", a.out, "where to write the net (.net.bie)")
+      ->required()
+      ->type_name("FILE")
+      ->check([](const std::string& path) { return path.empty() ? "an empty name" : ""; });
+  command->add_option("--bits", a.bits, "8 or 4: quantise all products but the first and the last")
+      ->check(CLI::IsMember({8, 4}));
+  command->add_option("--first", a.first, "bits of the first product (default: 32)")->check(no_width);
+  command->add_option("--last", a.last, "bits of the last product (default: 32)")->check(no_width);
+  command->add_option("--calib", a.calibration, "samples: a PNG, IDX, NPY or CSV file, or a folder of such files");
+  command->add_option("--calib-samples", a.samples, "how many samples to look at")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--white", a.white,
+                   "what the samples' values are divided by (default: 255 for bytes, 1 for other numbers)")
+      ->check(bad_white);
+  command->footer(
+      "An operator that a net does not have is named, and nothing is written.\n"
+      "Examples:\n"
+      "  bie import resnet18.onnx -o resnet18.net.bie\n"
+      "  bie import resnet18.onnx -o resnet18.net.bie --bits 8 --calib samples.npy");
+  command->callback([arguments, &global] {
+    check_together(*arguments);
+    import_net(*arguments, global);
+  });
+}
+
+}  // namespace bie::cli

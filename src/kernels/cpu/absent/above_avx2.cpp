@@ -1,0 +1,33 @@
+// In place of the tiles that a build up to AVX2 leaves out (BIE_LAST_ISA). Their lines stay in the tables and are never
+// chosen: the host has no stronger set than the build.
+#include "kernels/cpu/mixed_gemm.h"
+#include "kernels/cpu/passes.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/cpu/weight_panels.h"
+
+namespace bie::kernels::cpu {
+
+namespace avxvnni {
+const Tile s8xs8_tile{}, s4xs4_tile{};
+}  // namespace avxvnni
+
+namespace avx512bw {
+const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
+const MixedTile mixed_tile{};
+const WeightOnlyTile weight_only_tile{};
+const FloatGemmPasses float_gemm_passes{};
+}  // namespace avx512bw
+
+namespace avx512 {
+const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
+const PixelTile b1xb1_pixel_tile{};
+bool encode(const EncodeArgs&) { return false; }
+void pack_int4(const std::int8_t*, std::int64_t, std::uint8_t*) {}
+}  // namespace avx512
+
+namespace amx {
+const Tile s8xs8_tile{}, s4xs4_tile{};
+const MixedTile mixed_tile{};
+}  // namespace amx
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,247 @@
+#include "onnx/lowering.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "bie/formats/mapped_file.h"
+#include "bie/onnx/onnx_import.h"
+
+namespace bie::onnx {
+namespace {
+
+constexpr const char* kind = "onnx file";
+
+constexpr std::pair<const char*, Lower> operators[] = {
+    {"Add", lower_add},
+    {"AveragePool", lower_average_pool},
+    {"BatchNormalization", lower_batch_norm},
+    {"Cast", lower_cast},
+    {"Clip", lower_clip},
+    {"Concat", lower_concat},
+    {"Constant", lower_constant},
+    {"Conv", lower_conv},
+    {"DequantizeLinear", lower_dequantize},
+    {"Div", lower_div},
+    {"Dropout", lower_same},
+    {"Flatten", lower_flatten},
+    {"Gather", lower_gather},
+    {"Gemm", lower_gemm},
+    {"GlobalAveragePool", lower_global_average_pool},
+    {"GlobalMaxPool", lower_global_max_pool},
+    {"Identity", lower_same},
+    {"LeakyRelu", lower_leaky_relu},
+    {"MatMul", lower_mat_mul},
+    {"MaxPool", lower_max_pool},
+    {"Mul", lower_mul},
+    {"PRelu", lower_prelu},
+    {"Pad", lower_pad},
+    {"QuantizeLinear", lower_quantize},
+    {"ReduceMean", lower_reduce_mean},
+    {"Relu", lower_relu},
+    {"Reshape", lower_reshape},
+    {"Shape", lower_shape},
+    {"Sigmoid", lower_sigmoid},
+    {"Softmax", lower_softmax},
+    {"Squeeze", lower_squeeze},
+    {"Sub", lower_sub},
+    {"Transpose", lower_transpose},
+    {"Unsqueeze", lower_unsqueeze},
+};
+
+}  // namespace
+
+Lower lowering_of(const std::string& op) {
+  for (const auto& [name, lower] : operators)
+    if (op == name) return lower;
+  return nullptr;
+}
+
+std::int64_t elements_of(const Sizes& sizes) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes) product *= size;
+  return product;
+}
+
+const Node& NodeView::node() const { return lowering_.graph_.nodes[number_]; }
+std::int64_t NodeView::opset() const { return lowering_.graph_.opset; }
+
+void NodeView::fail_with(const std::string& reason) const {
+  formats::fail_file(kind, lowering_.name_, name_of(lowering_.graph_, number_), ": ", reason);
+}
+
+bool NodeView::is_constant(std::size_t input) const {
+  return has(input) && lowering_.constants_.count(node().inputs[input]) > 0;
+}
+
+const Value& NodeView::value(std::size_t input) const {
+  wants(has(input), "has no input ", input);
+  const auto found = lowering_.values_.find(node().inputs[input]);
+  wants(found != lowering_.values_.end(), "input ", input,
+        " is a constant, a value that depends on the net's input is wanted");
+  wants(!found->second.is_codes || node().op == "DequantizeLinear",
+        "reads codes, DequantizeLinear is wanted in between");
+  return found->second;
+}
+
+const Constant& NodeView::constant(std::size_t input) const {
+  wants(has(input), "has no input ", input);
+  const auto found = lowering_.constants_.find(node().inputs[input]);
+  wants(found != lowering_.constants_.end(), "input ", input, " depends on the net's input, a constant is wanted");
+  return found->second;
+}
+
+const std::vector<float>& NodeView::floats(std::size_t input) const {
+  const Tensor& tensor = constant(input).tensor;
+  wants(tensor.type == Type::f32, "input ", input, " is of integers, floats are wanted");
+  for (const float number : tensor.floats) wants(std::isfinite(number), "input ", input, " holds NaN or infinity");
+  return tensor.floats;
+}
+
+const std::vector<std::int64_t>& NodeView::ints(std::size_t input) const {
+  const Tensor& tensor = constant(input).tensor;
+  wants(tensor.type != Type::f32, "input ", input, " is of floats, integers are wanted");
+  return tensor.ints;
+}
+
+float NodeView::number(const char* name, float otherwise) const {
+  const auto found = node().attributes.find(name);
+  if (found == node().attributes.end()) return otherwise;
+  wants(found->second.floats.size() == 1 && std::isfinite(found->second.floats[0]), name, " is no number");
+  return found->second.floats[0];
+}
+
+std::int64_t NodeView::integer(const char* name, std::int64_t otherwise) const {
+  const auto found = node().attributes.find(name);
+  if (found == node().attributes.end()) return otherwise;
+  wants(found->second.ints.size() == 1, name, " is no integer");
+  return found->second.ints[0];
+}
+
+Sizes NodeView::integers(const char* name, Sizes otherwise) const {
+  const auto found = node().attributes.find(name);
+  return found == node().attributes.end() ? std::move(otherwise) : found->second.ints;
+}
+
+std::string NodeView::text(const char* name, const std::string& otherwise) const {
+  const auto found = node().attributes.find(name);
+  return found == node().attributes.end() ? otherwise : found->second.text;
+}
+
+Symbol Lowering::source(const Value& value) {
+  if (net_.sizes(value.symbol) == value.sizes) return value.symbol;
+  if (value.sizes.size() == 1) return net_.flatten(value.symbol);
+  return net_.reshape(value.symbol, value.sizes);
+}
+
+Symbol Lowering::floats(const Value& value) {
+  if (!value.steps) return value.symbol;
+  const Steps& s = *value.steps;
+  const auto key = std::pair(value.symbol, formats::joined(s.step, " ", s.zero, " ", s.lo, " ", s.hi));
+  const auto found = rounded_.find(key);
+  if (found != rounded_.end()) return found->second;
+  return rounded_[key] = net_.round_to_steps(value.symbol, s.step, s.zero, s.lo, s.hi);
+}
+
+Symbol Lowering::shaped(const Value& value) { return source({floats(value), value.sizes, {}}); }
+
+Symbol Lowering::features(const Value& value) { return source({floats(value), {onnx::elements_of(value.sizes)}, {}}); }
+
+void Lowering::set(const NodeView& n, Value value) {
+  const auto& outputs = n.node().outputs;
+  n.wants(!outputs.empty() && !outputs[0].empty(), "has no output");
+  for (std::size_t i = 1; i < outputs.size(); ++i)
+    n.wants(outputs[i].empty() || n.node().op == "Dropout" || n.node().op == "BatchNormalization",
+            "has a second output, which no net has");
+  values_.insert_or_assign(outputs[0], std::move(value));
+}
+
+void Lowering::set(const NodeView& n, Constant constant) {
+  n.wants(!n.node().outputs.empty() && !n.node().outputs[0].empty(), "has no output");
+  constants_.insert_or_assign(n.node().outputs[0], std::move(constant));
+}
+
+std::optional<std::size_t> Lowering::only_reader(const NodeView& n) const {
+  const std::string& output = n.node().outputs[0];
+  if (std::find(graph_.outputs.begin(), graph_.outputs.end(), output) != graph_.outputs.end()) return {};
+  std::optional<std::size_t> reader;
+  for (std::size_t i = n.index() + 1; i < graph_.nodes.size(); ++i)
+    for (const std::string& input : graph_.nodes[i].inputs) {
+      if (input != output) continue;
+      if (reader) return {};
+      reader = i;
+    }
+  return reader;
+}
+
+/// Those that an output depends on.
+std::vector<bool> Lowering::needed_nodes() const {
+  std::set<std::string> wanted(graph_.outputs.begin(), graph_.outputs.end());
+  std::vector<bool> needed(graph_.nodes.size());
+  for (std::size_t i = graph_.nodes.size(); i-- > 0;) {
+    const Node& node = graph_.nodes[i];
+    for (const std::string& output : node.outputs) needed[i] = needed[i] || wanted.count(output) > 0;
+    if (needed[i]) wanted.insert(node.inputs.begin(), node.inputs.end());
+  }
+  return needed;
+}
+
+formats::NetFile Lowering::run() {
+  const auto fail = [&](const auto&... parts) { formats::fail_file(kind, name_, parts...); };
+  if (graph_.inputs.size() != 1) fail("has ", graph_.inputs.size(), " inputs, one is wanted");
+  const GraphInput& input = graph_.inputs[0];
+  const std::string in = "input " + formats::in_quotes(input.name);
+  if (!input.is_float) fail(in, " is not of floats");
+  Sizes sizes = input.sizes;
+  if (sizes.size() != 2 && sizes.size() != 4)
+    fail(in, " has ", sizes.size(), " sizes, [batch, features] or [batch, channels, height, width] is wanted");
+  batch_ = sizes[0] < 1 ? -1 : sizes[0];
+  sizes.erase(sizes.begin());
+  for (const std::int64_t size : sizes) {
+    if (size < 1) fail(in, " has a size that is not fixed, which only the batch may be");
+    if (size > 1 << 26) fail(in, " is of ", formats::listed(sizes));
+  }
+  if (sizes.size() == 3 && elements_of({sizes[0], sizes[1]}) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
+  if (elements_of(sizes) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
+  values_[input.name] = {net_.input(sizes), sizes, {}};
+  for (auto& [name, tensor] : graph_.constants) constants_[name] = {std::move(tensor), {}, {}};
+
+  const std::vector<bool> needed = needed_nodes();
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    if (!needed[i] || std::find(skipped_.begin(), skipped_.end(), i) != skipped_.end()) continue;
+    const NodeView view(*this, i);
+    const Lower lower = view.node().domain.empty() ? lowering_of(view.node().op) : nullptr;
+    view.wants(lower != nullptr, "a net has no such operator");
+    lower(view);
+  }
+  std::vector<Symbol> outputs;
+  for (const std::string& output : graph_.outputs) {
+    const auto found = values_.find(output);
+    if (found == values_.end())
+      fail("has an output ", formats::in_quotes(output), " that does not depend on its input");
+    if (found->second.is_codes) fail("has an output ", formats::in_quotes(output), " of codes, floats are wanted");
+    outputs.push_back(features(found->second));
+  }
+  const Sizes image = sizes.size() == 3 ? sizes : Sizes{1, 1, sizes[0]};
+  net_.set_metadata("arch", "onnx");
+  net_.set_metadata("image", formats::joined(image[0], ",", image[1], ",", image[2]));
+  net_.set_metadata("input", "raw");
+  try {
+    return net_.finish(outputs, /*folds=*/false);
+  } catch (const formats::Error& error) {
+    fail("does not fit a net: ", error.what());
+  }
+  return {};
+}
+
+formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size) {
+  return Lowering(name, read_graph(name, bytes, size)).run();
+}
+
+formats::NetFile import_onnx(const std::string& path) {
+  const formats::MappedFile file(kind, path);
+  return import_onnx(path, file.data(), file.size());
+}
+
+}  // namespace bie::onnx

@@ -1,0 +1,185 @@
+// From the operators of an ONNX graph to the nodes of a net.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bie/formats/error.h"
+#include "bie/runtime/net_builder.h"
+#include "onnx/graph.h"
+
+namespace bie::onnx {
+
+using runtime::Symbol;
+using Sizes = std::vector<std::int64_t>;
+
+/// What QuantizeLinear does to a value: clamp(rint(x / step) + zero, lo, hi).
+struct Steps {
+  float step;
+  std::int64_t zero, lo, hi;
+
+  bool operator==(const Steps& o) const { return step == o.step && zero == o.zero && lo == o.lo && hi == o.hi; }
+};
+
+/// A value of the graph that depends on its input.
+struct Value {
+  Symbol symbol;
+  Sizes sizes;                 ///< of one sample as ONNX has them, the batch left out
+  std::optional<Steps> steps;  ///< the value is that of the symbol, rounded to them
+  bool is_codes = false;       ///< between QuantizeLinear and DequantizeLinear
+};
+
+/// A constant of the graph, and the codes that it was dequantised of.
+struct Constant {
+  Tensor tensor;
+  std::optional<Tensor> codes;  ///< of type u8 or s8
+  std::vector<float> steps;     ///< one, or one a slice along the axis
+  std::int64_t axis = 0;
+};
+
+class Lowering;
+
+/// A node and how its parts are asked for. Whatever is not as asked is a sentence that names the node.
+class NodeView {
+ public:
+  NodeView(Lowering& lowering, std::size_t number) : lowering_(lowering), number_(number) {}
+
+  const Node& node() const;
+  bool has(std::size_t input) const { return input < node().inputs.size() && !node().inputs[input].empty(); }
+  bool is_constant(std::size_t input) const;
+  const Value& value(std::size_t input) const;
+  const Constant& constant(std::size_t input) const;
+  /// Floats of a constant.
+  const std::vector<float>& floats(std::size_t input) const;
+  const std::vector<std::int64_t>& ints(std::size_t input) const;
+
+  float number(const char* attribute, float otherwise) const;
+  std::int64_t integer(const char* attribute, std::int64_t otherwise) const;
+  Sizes integers(const char* attribute, Sizes otherwise) const;
+  std::string text(const char* attribute, const std::string& otherwise) const;
+  bool has_attribute(const char* name) const { return node().attributes.count(name) > 0; }
+  std::int64_t opset() const;
+
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    fail_with(formats::joined(parts...));
+  }
+  template <class... Parts>
+  void wants(bool holds, const Parts&... parts) const {
+    if (!holds) fail_with(formats::joined(parts...));
+  }
+
+  Lowering& lowering() const { return lowering_; }
+  std::size_t index() const { return number_; }
+
+ private:
+  [[noreturn]] void fail_with(const std::string& reason) const;
+
+  Lowering& lowering_;
+  std::size_t number_;
+};
+
+class Lowering {
+ public:
+  Lowering(std::string name, Graph graph) : name_(std::move(name)), graph_(std::move(graph)) {}
+
+  formats::NetFile run();
+
+  runtime::NetBuilder& net() { return net_; }
+  const Graph& graph() const { return graph_; }
+  const std::string& name() const { return name_; }
+  std::int64_t batch() const { return batch_; }  ///< -1: any
+
+  /// The floats of a value, rounded where it is.
+  Symbol floats(const Value& value);
+  /// The same as [features] or [channels, height, width]: the sizes of the value.
+  Symbol shaped(const Value& value);
+  /// As one list of features.
+  Symbol features(const Value& value);
+  /// The value's symbol as its sizes say, whether it is to be rounded or not.
+  Symbol source(const Value& value);
+
+  void set(const NodeView& n, Value value);
+  void set(const NodeView& n, Constant constant);
+  /// Under the output of another node.
+  void set(const std::string& output, Value value) { values_.insert_or_assign(output, std::move(value)); }
+  /// The one node that reads what this one writes, where there is one, and it is not an output of the net.
+  std::optional<std::size_t> only_reader(const NodeView& n) const;
+  void skip(std::size_t node) { skipped_.push_back(node); }
+
+ private:
+  friend class NodeView;
+
+  std::vector<bool> needed_nodes() const;
+
+  std::string name_;
+  Graph graph_;
+  runtime::NetBuilder net_;
+  std::map<std::string, Value> values_;
+  std::map<std::string, Constant> constants_;
+  std::map<std::pair<Symbol, std::string>, Symbol> rounded_;
+  std::vector<std::size_t> skipped_;
+  std::int64_t batch_ = -1;
+};
+
+/// The numbers that a constant has for the channels of a value of these sizes, along which it is broadcast.
+std::vector<float> along_channels(const NodeView& n, const Tensor& tensor, const Sizes& sizes);
+/// The number of elements, or channels.
+std::int64_t elements_of(const Sizes& sizes);
+
+using Lower = void (*)(const NodeView&);
+/// By the operators' names; null where there is none.
+Lower lowering_of(const std::string& op);
+
+// products.cpp
+void lower_conv(const NodeView&);
+void lower_gemm(const NodeView&);
+void lower_mat_mul(const NodeView&);
+// elementwise.cpp
+void lower_batch_norm(const NodeView&);
+void lower_relu(const NodeView&);
+void lower_leaky_relu(const NodeView&);
+void lower_prelu(const NodeView&);
+void lower_clip(const NodeView&);
+void lower_sigmoid(const NodeView&);
+void lower_softmax(const NodeView&);
+void lower_add(const NodeView&);
+void lower_sub(const NodeView&);
+void lower_mul(const NodeView&);
+void lower_div(const NodeView&);
+void lower_quantize(const NodeView&);
+void lower_dequantize(const NodeView&);
+// pools.cpp
+void lower_max_pool(const NodeView&);
+void lower_average_pool(const NodeView&);
+void lower_global_average_pool(const NodeView&);
+void lower_global_max_pool(const NodeView&);
+void lower_reduce_mean(const NodeView&);
+void lower_pad(const NodeView&);
+// shapes.cpp
+void lower_constant(const NodeView&);
+void lower_same(const NodeView&);
+void lower_flatten(const NodeView&);
+void lower_reshape(const NodeView&);
+void lower_squeeze(const NodeView&);
+void lower_unsqueeze(const NodeView&);
+void lower_transpose(const NodeView&);
+void lower_concat(const NodeView&);
+void lower_shape(const NodeView&);
+void lower_gather(const NodeView&);
+void lower_cast(const NodeView&);
+
+/// The scale and shift of a BatchNormalization, one a channel.
+void norm_of(const NodeView& n, std::int64_t channels, std::vector<float>* scale, std::vector<float>* shift);
+
+/// The pads of a window, top, left, bottom, right, from `pads` or `auto_pad`.
+std::array<std::int64_t, 4> pads_of(const NodeView& n, const Sizes& image, const std::array<std::int64_t, 2>& kernel,
+                                    const std::array<std::int64_t, 2>& stride,
+                                    const std::array<std::int64_t, 2>& dilation);
+/// Two numbers of an attribute, each in 1 to 65536.
+std::array<std::int64_t, 2> pair_of(const NodeView& n, const char* attribute, std::int64_t otherwise);
+
+}  // namespace bie::onnx
