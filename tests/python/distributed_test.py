@@ -295,6 +295,38 @@ def test_two_models_and_a_rank_by_itself(ranks):
     assert not any(same(other) for other in others)
 
 
+def wrap_twice(rank, world):
+    """The wrapper that was made last reduces; the one before says so."""
+    torch.manual_seed(rank)
+    model = mlp()
+    wrappers = [DistributedDataParallel(model, broadcast_buffers=False) for _ in range(2)]
+    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99))
+    for number in range(3):
+        step(wrappers[1], optimizer, number, rank)
+    with pytest.raises(RuntimeError, match="given to another reducer since"):
+        wrappers[0](batch(3, rank)[0])
+    return state_of(model, optimizer)
+
+
+def test_a_model_that_is_wrapped_again(ranks):
+    assert_same(ranks(wrap_twice))
+
+
+def wrap_around(rank, world):
+    """A wrapped model inside of another one."""
+    torch.manual_seed(rank)
+    inner = DistributedDataParallel(mlp(), broadcast_buffers=False)
+    model = DistributedDataParallel(nn.Sequential(inner, nn.Linear(5, 5)), broadcast_buffers=False)
+    optimizer = DiodeMix(model.parameters(), lr=1e-2, betas=(0.9, 0.99))
+    for number in range(3):
+        step(model, optimizer, number, rank)
+    return state_of(model, optimizer)
+
+
+def test_a_wrapper_around_a_wrapper(ranks):
+    assert_same(ranks(wrap_around))
+
+
 def train_in_threads(rank, world):
     """A model a thread, each in a group of its own."""
     torch.manual_seed(0)

@@ -194,6 +194,13 @@ class IntegerReducer:
         model = self._model()
         if not torch.is_grad_enabled() or model is None:
             return
+        others = {id(found): found for layer in self._layers if (found := layer._membership.reducer()) is not self}
+        if others:
+            if all(other is not None and other._state != "idle" for other in others.values()):
+                return  # of a wrapper around this one, in whose pass we are
+            raise RuntimeError(
+                "bie.distributed: the model has been given to another reducer since; run the wrapper that was made last"
+            )
         for layer in self._layers:
             layer._prepare_for_group()
         self._replan(model)
