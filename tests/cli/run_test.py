@@ -186,6 +186,9 @@ def test_early_stopping(program, tmp_path):
     counted = [epoch["epoch"] for epoch in document["epochs"] if epoch["step"] > 50]
     assert len([epoch for epoch in counted if epoch > accuracies.index(max(accuracies)) + 1]) == 2
     assert "Stopped early" in (run / "report.html").read_text()
+    (run / "report.html").unlink()
+    program.json("report", run)
+    assert "Stopped early" in (run / "report.html").read_text()
 
 
 def test_bits_of_single_layers(program, tmp_path):

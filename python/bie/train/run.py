@@ -264,7 +264,8 @@ class Run:
             reducer.check()
             self.say(f"the integer weights of {self.ranks.world} ranks are the same")
         if self.step < self.steps:
-            self.say(f"stopped early: the best of {len(self.history)} epochs is behind")
+            scores = [epoch["test_accuracy"] for epoch in self.history]
+            self.say(f"stopped early: the best of {len(scores)} epochs was epoch {scores.index(max(scores)) + 1}")
         own = {"rank": self.ranks.rank, "host": socket.gethostname(), "device": str(self.device)}
         ranks = self.ranks.gather(own | {"images": self.images, "seconds": round(self.seconds, 3)})
         self.say(f"test accuracy {100 * self.accuracy():.2f} %")

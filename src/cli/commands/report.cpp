@@ -88,6 +88,14 @@ std::vector<report::Rank> ranks_of(const std::string& path) {
   return ranks;
 }
 
+std::vector<std::string> notes_of(const Json& config, const std::vector<train::Epoch>& history) {
+  const auto epochs = config["recipe"].find("epochs");
+  const bool early = epochs != config["recipe"].end() && epochs->is_number_integer() && !history.empty() &&
+                     history.back().epoch < epochs->get<std::int64_t>();
+  if (!early) return {};
+  return {stopped_early};
+}
+
 void write_page_of(const std::string& path, std::string spec, const Global& global) {
   const train::RunFolder run(path);
   const formats::FolderLock lock =
@@ -108,8 +116,9 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
   result.test_score = train::mean_score(model, *session.task, data.test_images, data.test_labels);
   for (const train::Epoch& epoch : result.history) result.seconds += epoch.seconds;
   if (!result.history.empty()) result.flipped = flipped_of(result.history.back(), model.products());
-  const PageParts parts{
-      .notes = {}, .ranks = ranks_of(run.path() + "/ranks.json"), .machine = facts_of(config["program"])};
+  const PageParts parts{.notes = notes_of(config, result.history),
+                        .ranks = ranks_of(run.path() + "/ranks.json"),
+                        .machine = facts_of(config["program"])};
   run.write_report(run_page(session, data, config, parts));
   if (!global.json) {
     std::printf("%s\n", run.report().c_str());

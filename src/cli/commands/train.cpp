@@ -162,8 +162,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
     end_interrupted(interrupted_sentence(a, result, global), run, session, data, config);
   std::vector<std::string> notes;
   if (result.end == train::End::patience) {
-    notes.emplace_back(
-        "Stopped early: the test score got no better. The test samples chose the moment, so the score flatters.");
+    notes.emplace_back(stopped_early);
     log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
                        result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
   }

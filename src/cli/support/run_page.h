@@ -14,6 +14,10 @@ namespace bie::cli {
 /// The program and the processor as lines of a report.
 std::vector<report::Fact> machine_facts();
 
+/// The note on a run that ended by its patience.
+inline constexpr const char* stopped_early =
+    "Stopped early: the test score got no better. The test samples chose the moment, so the score flatters.";
+
 /// What a page has beside the run.
 struct PageParts {
   std::vector<std::string> notes = {};  ///< sentences that stand at the top
