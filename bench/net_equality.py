@@ -1,6 +1,7 @@
 """Exported nets beside the models they came from, on every test image of CIFAR-10.
 
 Usage: PYTHONPATH=python:python/bie-runtime net_equality.py --bie PROGRAM --runtime LIBRARY --data FOLDER [--images N]
+       [--only NET,NET] [--bits N,N]
 
 VGG-small and ResNet-20 of 8, 4 and 1 bits, trained for a few steps. Models of C++ (`bie train`): how many logits of the
 net differ in any bit from those of `bie eval`. Models of Python, with torch's BatchNorm and sums: how many codes before
@@ -180,18 +181,20 @@ def main() -> None:
     parser.add_argument("--runtime", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=10000)
+    parser.add_argument("--only", default=",".join(MODELS))
+    parser.add_argument("--bits", default="8,4,1")
     a = parser.parse_args()
     os.environ["BIE_RUNTIME_LIBRARY"] = str(a.runtime)
     torch.set_num_threads(1)
     images, _ = read(a.data / "test_batch.bin", a.images)
     train = read(a.data / "data_batch_1.bin", TRAINED)
-    print("| net | bits | C++: logits that differ | Python: codes that differ | steps | classes | of these close | by |")
+    print("| net | bits | C++ logits that differ | Python codes that differ | steps | classes | of these close | by |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         less_data(a.data, folder / "data", len(images))
-        for arch in MODELS:
-            for bits in (8, 4, 1):
+        for arch in a.only.split(","):
+            for bits in map(int, a.bits.split(",")):
                 cells = cpp_row(a, folder, arch, bits, images) + python_row(arch, bits, train, images)
                 print(f"| {arch} | {bits} | " + " | ".join(cells) + " |", flush=True)
 

@@ -9,8 +9,8 @@ their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, 
 images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of
 its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on the core
 does not lengthen, the median of five medians. --first prints another one instead, of
-batch 1: milliseconds until the first answer of a process that has loaded the library, megabytes that the process takes
-for it, bytes of the library and of the model.
+batch 1: milliseconds of its own until the first answer of a process that has loaded the library, megabytes that the
+process takes for it, bytes of the library and of the model.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Files:
     def ncnn_floats(self) -> Path:
         import torch
 
-        script = self.folder / f"{self.name}.pt"
+        script = self.folder / f"{self.name.replace('-', '_')}.pt"
         example = torch.rand(1, 3, self.size, self.size)
         torch.jit.trace(self.module, example).save(str(script))
         program = Path(sys.executable).parent / "pnnx"
         silent(program, script, f"inputshape=[1,3,{self.size},{self.size}]", "fp16=0")
-        return self.folder / f"{self.name}.ncnn.param"
+        return script.with_suffix(".ncnn.param")
 
 
 def columns(files: Files, batch: int) -> list[tuple[str, str, object]]:
@@ -176,9 +176,9 @@ def probe(runtime: str, path: str, size: int) -> None:
     __import__(module)
     x = images(1, size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    start = time.process_time()
     RUNTIMES[runtime](Path(path), 1, size)(x)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"ms": 1e3 * seconds, "mb": (after - before) / 1024}))
 

@@ -59,8 +59,8 @@ def ncnn(path: Path, batch: int, size: int) -> Run:
 
     net = ncnn.Net()
     net.opt.num_threads = 1
-    net.load_param(str(path))
-    net.load_model(str(path.with_suffix(".bin")))
+    if net.load_param(str(path)) != 0 or net.load_model(str(path.with_suffix(".bin"))) != 0:
+        raise RuntimeError(f"ncnn does not load {path}")
 
     def run(x: np.ndarray) -> None:
         for image in x:

@@ -29,7 +29,8 @@ struct PoolShape {
   std::int64_t out_height() const { return (height + top + bottom - kernel_h) / stride_h + 1; }
   std::int64_t out_width() const { return (width + left + right - kernel_w) / stride_w + 1; }
 };
-/// The largest pixel of the window that lies in the plane.
+/// The largest pixel of the window that lies in the plane: the largest of each column, then of these (of v > largest so
+/// far, from the first on).
 void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
 /// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where
 /// counts_border.

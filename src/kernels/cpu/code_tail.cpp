@@ -62,7 +62,15 @@ bool rows(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call
   return finite;
 }
 
-/// A plane. `lines` [3][width] is where a pool is taken.
+/// Rows of a pool's result that are made at once, so that the passes are long and what lies between them is in the
+/// first-level cache.
+std::int64_t rows_at_once(const CodeTailShape& s) {
+  constexpr std::int64_t elements = 2048;
+  return std::clamp<std::int64_t>(elements / std::max<std::int64_t>(1, s.pool * s.width), 1,
+                                  std::max<std::int64_t>(1, s.height / s.pool));
+}
+
+/// A plane. `lines` is where a pool is taken: rows_at_once() rows of the result and the rows they are made of.
 bool plane(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t i, float* lines) {
   const cpu::Bend act{call.slope, call.cuts};
   const Channel c = channel(call, i % s.channels);
@@ -78,18 +86,15 @@ bool plane(const Passes& passes, const CodeTailShape& s, const CodeTailCall& cal
     }
     return finite;
   }
-  float *const larger = lines, *const line = lines + s.width, *const pooled = line + s.width;
-  const std::int64_t read = out_w * s.pool;
-  for (std::int64_t row = 0; row < out_h; ++row) {
-    for (std::int64_t j = 0; j < s.pool; ++j) {
-      const std::int64_t at = i * size + (row * s.pool + j) * s.width;
-      passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, read, j == 0 ? larger : line);
-      if (j > 0) passes.tail.keep_larger(line, read, larger);
-    }
+  const std::int64_t most = rows_at_once(s);
+  float* const pooled = lines + most * s.pool * s.width;
+  for (std::int64_t row = 0; row < out_h; row += most) {
+    const std::int64_t count = std::min(most, out_h - row), at = i * size + row * s.pool * s.width;
+    passes.tail.channel(call.x + at, c.scale, c.shift, from(call.add, at), act, count * s.pool * s.width, lines);
     const std::int64_t to = (i * out_h + row) * out_w;
     float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : pooled;
-    passes.tail.pool_line(larger, s.pool, out_w, v);
-    if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, out_w, to) && finite;
+    passes.tail.pool_rows(lines, s.pool, s.width, count, out_w, v);
+    if (call.dtype == Dtype::s8) finite = put(passes, call, v, c, nullptr, count * out_w, to) && finite;
   }
   return finite;
 }
@@ -114,7 +119,7 @@ Status cpu::run_code_tail(const BlockTailPasses& tail, const CodeTailPasses& cod
   parallel_for(
       parallel, count, grain(one_pixel ? s.channels : s.height * s.width), [&](std::int64_t begin, std::int64_t end) {
         bool all = true;
-        const std::int64_t lines = s.pool == 1 ? 0 : 3 * s.width;
+        const std::int64_t lines = s.pool == 1 ? 0 : rows_at_once(s) * (s.pool * s.width + s.width / s.pool);
         auto* const memory =
             static_cast<float*>(cpu::workspace(static_cast<std::size_t>(lines) * sizeof(float), cpu::Buffer::tile));
         if (memory == nullptr && lines > 0) return enough.store(false, std::memory_order_relaxed);

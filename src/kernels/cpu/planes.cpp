@@ -91,13 +91,37 @@ void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* 
 }
 
 void max_pool(const PoolShape& s, const float* x, float* y, const Parallel& parallel) {
-  each_window(s, x, y, parallel, [&](const float* plane, const Span& rows, const Span& columns) {
-    float largest = plane[rows.begin * s.width + columns.begin];
-    for (std::int64_t i = rows.begin; i < rows.end; ++i)
-      for (std::int64_t j = columns.begin; j < columns.end; ++j)
-        largest = plane[i * s.width + j] > largest ? plane[i * s.width + j] : largest;
-    return largest;
-  });
+  const std::int64_t out_h = s.out_height(), out_w = s.out_width();
+  constexpr std::int64_t strip = 512;  // columns whose largest pixels are found at once
+  parallel_for(parallel, s.planes * out_h, 1 + elements_a_task / (s.width * s.kernel_h + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 float larger[strip];
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   const Span rows(line % out_h * s.stride_h - s.top, s.kernel_h, s.height);
+                   const float* const plane = x + line / out_h * s.height * s.width;
+                   float* const to = y + line * out_w;
+                   for (std::int64_t first = 0; first < s.width; first += strip) {
+                     const std::int64_t count = std::min(strip, s.width - first);
+                     std::copy_n(plane + rows.begin * s.width + first, count, larger);
+                     for (std::int64_t i = rows.begin + 1; i < rows.end; ++i) {
+                       const float* const row = plane + i * s.width + first;
+                       for (std::int64_t j = 0; j < count; ++j) larger[j] = row[j] > larger[j] ? row[j] : larger[j];
+                     }
+                     // Of each window the columns in this strip; those of earlier strips are in `to` already.
+                     const std::int64_t window = std::max<std::int64_t>(0, (first + s.left - s.kernel_w) / s.stride_w);
+                     for (std::int64_t j = window; j < out_w && j * s.stride_w - s.left < first + count; ++j) {
+                       const Span columns(j * s.stride_w - s.left, s.kernel_w, s.width);
+                       std::int64_t column = std::max(columns.begin, first);
+                       const std::int64_t last = std::min(columns.end, first + count);
+                       if (column >= last) continue;
+                       float largest = column == columns.begin ? larger[column - first] : to[j];
+                       for (; column < last; ++column)
+                         largest = larger[column - first] > largest ? larger[column - first] : largest;
+                       to[j] = largest;
+                     }
+                   }
+                 }
+               });
 }
 
 void average_pool(const PoolShape& s, bool counts_border, const float* x, float* y, const Parallel& parallel) {
