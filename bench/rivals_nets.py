@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -170,17 +169,22 @@ def torch_run(files: Files):
     return run
 
 
+def megabytes(key: str) -> float:
+    """Of memory that this process has, VmRSS, or had at most, VmHWM."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1]) / 1024
+
+
 def probe(runtime: str, path: str, size: int) -> None:
     """Of this process: the first answer, and what it took."""
     module = {"bie": "bie_runtime", "litert": "ai_edge_litert.interpreter"}.get(runtime, runtime)
     __import__(module)
     x = images(1, size)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = megabytes("VmRSS")
     start = time.process_time()
     RUNTIMES[runtime](Path(path), 1, size)(x)
     seconds = time.process_time() - start
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"ms": 1e3 * seconds, "mb": (after - before) / 1024}))
+    print(json.dumps({"ms": 1e3 * seconds, "mb": megabytes("VmHWM") - before}))
 
 
 def first_row(name: str, files: Files) -> list[str]:
