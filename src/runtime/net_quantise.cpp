@@ -190,7 +190,8 @@ NetFile quantised(const NetFile& given, const float* samples, std::int64_t count
   if (given.inputs.size() != 1) throw formats::Error("a net with one input is wanted for calibration");
   NetFile net = given;
   std::vector<Product> products = products_of(net, bits);
-  if (products.empty()) return net;
+  if (products.empty())
+    throw formats::Error("the net has no products but the first and the last, which are to stay floats");
   observe(net, samples, count, products);
   for (Product& p : products) make_nodes(net, p);
   correct_means(net, samples, count, products);

@@ -252,6 +252,16 @@ def test_calibrated_codes_come_near_the_floats(imported, tmp_path, bits, bound):
     assert 0 < inner < all_of_them < bound
 
 
+def test_a_net_without_inner_products_wants_to_know_what_to_quantise(command, imported, tmp_path):
+    model = mat_mul()
+    np.save(tmp_path / "samples.npy", samples(model, 40))
+    calib = ["--bits", 8, "--calib", tmp_path / "samples.npy"]
+    said = refusal(command, tmp_path, model, *calib)
+    assert "no products but the first and the last" in said
+    x = samples(model, 8)
+    assert_close(imported(model, *calib, "--first", 8, "--last", 8).run(x), wanted(model, x), 0.03)
+
+
 def test_folders_of_samples_calibrate(imported, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -384,6 +394,10 @@ def test_options_that_contradict_each_other(command, tmp_path):
     for calibration in ("empty", "other.npy", "absent.npy"):
         process = command("import", path, "-o", net, "--bits", 8, "--calib", tmp_path / calibration)
         assert process.returncode == 3 and calibration in process.stderr and not net.exists()
+    samples_file = tmp_path / "samples.npy"
+    process = command("import", path, "-o", samples_file, "--bits", 8, *calib)
+    assert process.returncode == 3 and "file of samples" in process.stderr
+    assert np.load(samples_file).shape == (4, 3, 12, 12)
     process = command("import", path, "-o", path)
     assert process.returncode == 3 and path.read_bytes() == model.SerializeToString()
 

@@ -17,7 +17,7 @@ struct NetBits {
 /// weight the same of each output's row; the output's mean error on the samples is taken off the shift of its channel
 /// (Nagel et al. 2019, "Data-Free Quantization", section 4.2). Other nodes stay as they are.
 /// @param samples  [count, elements of the net's one input]
-/// @throws formats::Error where the net has no such product, or a weight or a value on the samples is not finite.
+/// @throws formats::Error where no product is to have codes, or a weight or a value on the samples is not finite.
 formats::NetFile quantised(const formats::NetFile& net, const float* samples, std::int64_t count, const NetBits& bits);
 
 }  // namespace bie::runtime

@@ -60,6 +60,10 @@ void import_net(const ImportArguments& a, const Global& global) {
   std::error_code ignored;
   if (fs::equivalent(a.out, a.model, ignored))
     formats::fail_file("net file", a.out, "would take the place of the ONNX file");
+  if (a.bits)
+    for (const std::string& file : files_of(a.calibration))
+      if (fs::equivalent(a.out, file, ignored))
+        formats::fail_file("net file", a.out, "would take the place of a file of samples");
   formats::NetFile net = onnx::import_onnx(a.model);
   if (a.bits) {
     std::vector<std::int64_t> image = net.values[net.inputs[0]].sizes;
