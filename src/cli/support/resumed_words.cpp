@@ -73,7 +73,8 @@ std::vector<std::string> words_of(const std::string& path) {
     const bool good = config.is_object() && words != config.end() && words->is_array() &&
                       std::all_of(words->begin(), words->end(), [](const auto& word) { return word.is_string(); });
     if (!good)
-      formats::fail_file("run file", path, "does not say the words of its command; the whole command with --resume "
+      formats::fail_file("run file", path,
+                         "does not say the words of its command; the whole command with --resume "
                          "goes on");
     return words->template get<std::vector<std::string>>();
   });

@@ -70,8 +70,8 @@ struct BlockTailPasses {
               float* y);
   /// The larger one of each pair goes to y, NaN where either is.
   void (*keep_larger)(const float* x, std::int64_t count, float* y);
-  /// y [rows, count] is the largest of each pool x pool square of x [rows * pool, width], which is written over: first of
-  /// a column, then of neighbours; NaN where any is.
+  /// y [rows, count] is the largest of each pool x pool square of x [rows * pool, width], which is written over: first
+  /// of a column, then of neighbours; NaN where any is.
   void (*pool_rows)(float* x, std::int64_t pool, std::int64_t width, std::int64_t rows, std::int64_t count, float* y);
 };
 

@@ -119,7 +119,8 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   if (!theirs.contains(contents)) ours.erase(contents);
   if (const std::int64_t before = theirs.value("epochs", std::int64_t{0}); before > 0 && before < options_.epochs) {
     if (note)
-      note(c10::str("the run was of ", before, " epochs and goes on to ", options_.epochs, ", at the rates of such a run"));
+      note(c10::str("the run was of ", before, " epochs and goes on to ", options_.epochs,
+                    ", at the rates of such a run"));
     theirs["epochs"] = options_.epochs;
   }
   const std::string differs = run_difference(ours, theirs);
