@@ -58,6 +58,7 @@ void on_samples(const NetFile& file, const float* samples, std::int64_t count,
   Runner runner(net, 1, 1, nullptr);
   std::vector<std::vector<float>> values;
   std::vector<void*> places;
+  places.reserve(file.outputs.size());
   for (const std::uint32_t output : file.outputs)
     values.emplace_back(static_cast<std::size_t>(elements_of(file.values[output])));
   for (std::vector<float>& value : values) places.push_back(value.data());
