@@ -330,6 +330,16 @@ TEST_F(Resume, LeftoversOfAKilledSaveDoNoHarm) {
   EXPECT_FALSE(fs::exists(file(20) + ".tmp-2147483646")) << "its save was done again";
 }
 
+TEST_F(Resume, AFinishedRunGoesOnToMoreEpochs) {
+  const Part finished = run(way_, false);
+  Way longer = way_;
+  longer.options.epochs = way_.options.epochs + 1;
+  Part more = run(longer, true);
+  expect_notes(more.notes, {{"the run was of 3 epochs and goes on to 4"}, {"resumed after step"}});
+  EXPECT_EQ(more.result.steps, finished.result.steps / 3 * 4);
+  EXPECT_EQ(more.steps.size(), static_cast<std::size_t>(finished.result.steps / 3));
+}
+
 TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   Way ours = way_;
   ours.options.lr = 1e-3;
@@ -344,7 +354,7 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   };
   expect(": lr is 0.5, the checkpoint's is 0.001", [](Way& w, auto&) { w.options.lr = 0.5; });
   expect(": seed is 3, the checkpoint's is 0", [](Way& w, auto&) { w.options.seed = 3; });
-  expect(": epochs is 4, the checkpoint's is 3", [](Way& w, auto&) { w.options.epochs = 4; });
+  expect(": epochs is 2, the checkpoint's is 3", [](Way& w, auto&) { w.options.epochs = 2; });
   expect(": batch is 33", [](Way& w, auto&) { w.options.batch = 33; });
   expect(": augment is \"crop-flip\", the checkpoint's is \"none\"",
          [](Way& w, auto&) { w.options.augment = Augmentation::crop_flip; });
