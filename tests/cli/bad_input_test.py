@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from user_files import striped, write_png
 
 TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
 
@@ -57,12 +56,6 @@ def test_a_csv_with_text(program, tmp_path, flowers):
     lines[5] = "long,2,0.1,aster"
     flowers.write_text("\n".join(lines))
     refused_data(program, f"csv:{flowers}", str(flowers), "line 6, column 1", '"long"')
-
-
-def test_an_image_of_the_wrong_size(program, photos):
-    path = photos / "upright" / "7.png"
-    write_png(path, striped(7, upright=True)[:15])
-    refused_data(program, f"images:{photos}", str(path), "15x16", "16x16")
 
 
 def test_a_broken_image(program, photos):

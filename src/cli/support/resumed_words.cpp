@@ -86,11 +86,10 @@ std::vector<std::string> resumed_words(const std::vector<std::string>& words) {
   const std::optional<std::vector<Option>> options = options_of(words);
   if (!options || find(*options, "--resume") == nullptr || find(*options, "--run") == nullptr) return words;
   std::vector<std::string> whole = words_of(train::RunFolder(*find(*options, "--run")->value).config());
+  take_out(whole, "--threads");
+  for (const char* flag : without) std::erase(whole, flag);
   for (const Option& option : *options) {
-    if (option.value)
-      take_out(whole, option.name);
-    else
-      std::erase(whole, option.name);
+    if (option.value) take_out(whole, option.name);
     whole.push_back(option.name);
     if (option.value) whole.push_back(*option.value);
   }
