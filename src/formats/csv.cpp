@@ -74,7 +74,6 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") 
 
 /// What libcsv's callbacks fill in.
 struct Filler {
-  const std::string& path;
   std::string& text;
   std::vector<std::uint64_t>& ends;
   std::vector<std::int64_t>& lines;
@@ -138,7 +137,7 @@ CsvText load_csv(const std::string& path, const CsvForm& form) {
     Parser& operator=(const Parser&) = delete;
     ~Parser() { csv_free(&state); }
   } parser;
-  Filler filler{path, csv.text_, csv.ends_, csv.lines_};
+  Filler filler{csv.text_, csv.ends_, csv.lines_};
   bool any = false;
   while (!text.empty() && !filler.fault) {
     const std::size_t length = std::min(text.find(end), text.size() - 1) + 1;

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import subprocess
 
 import pytest
 
@@ -113,8 +114,6 @@ def test_missing_values(program, tmp_path, flowers, missing):
 
 
 def test_standard_input_is_a_table_too(program, tmp_path, flowers):
-    import subprocess
-
     path = tmp_path / "model"
     text = flowers.read_text()
     train = [program.path, "--threads", "1", "train", "--data", "csv:-", *TINY, "-o", path]

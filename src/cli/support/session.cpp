@@ -149,9 +149,8 @@ void add_comment(CLI::App& command, data::DataOptions& options, const std::strin
       ->group(group);
 }
 
-/// CLI11 has no use for a character of its own.
-CLI::Option* add_drop(CLI::App& command, data::DataOptions& options, const std::string& group) {
-  return command.add_option("--drop", options.table.drop, "a column to leave out; may be repeated")
+void add_drop(CLI::App& command, data::DataOptions& options, const std::string& group) {
+  command.add_option("--drop", options.table.drop, "a column to leave out; may be repeated")
       ->type_name("NAME|N")
       ->type_size(1)
       ->allow_extra_args(false)
