@@ -13,6 +13,7 @@
 #include "data/split.h"
 #include "data/tensors.h"
 #include "formats/json_text.h"
+#include "formats/lower.h"
 
 namespace bie::data {
 namespace {
@@ -49,8 +50,7 @@ Entries entries_of(const fs::path& dir) {
 
 /// Named as a picture: what it then is, its reader says.
 bool named_as_picture(const fs::path& path) {
-  std::string suffix = path.extension().string();
-  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string suffix = formats::lower(path.extension().string());
   return suffix == ".png" || suffix == ".jpg" || suffix == ".jpeg";
 }
 

@@ -14,18 +14,13 @@
 #include "bie/formats/mapped_file.h"
 #include "formats/crc32c.h"
 #include "formats/json_text.h"
+#include "formats/lower.h"
 
 namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "CSV file";
 constexpr std::int64_t most_columns = (1 << 16) + 1;  // as many features as a model takes, and a label
-
-std::string lower(std::string_view text) {
-  std::string found(text);
-  std::transform(found.begin(), found.end(), found.begin(), [](unsigned char c) { return std::tolower(c); });
-  return found;
-}
 
 std::string standard_input() {
   std::string text;
@@ -41,14 +36,14 @@ std::string standard_input() {
 
 /// The line of the first byte of a text that is not UTF-8; 0 where there is none.
 std::int64_t bad_line(std::string_view text, char end) {
-  if (is_utf8(std::string(text))) return 0;
-  std::int64_t number = 1;
-  while (true) {
-    const std::size_t length = text.find(end);
-    if (length == std::string_view::npos || !is_utf8(std::string(text.substr(0, length)))) return number;
-    text.remove_prefix(length + 1);
-    ++number;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::size_t length = std::min(text.find(end), text.size() - 1) + 1;
+    const std::string_view line = text.substr(0, length);
+    const auto is_high = [](char c) { return static_cast<unsigned char>(c) > 0x7f; };
+    if (std::any_of(line.begin(), line.end(), is_high) && !is_utf8(std::string(line))) return number;
+    text.remove_prefix(length);
   }
+  return 0;
 }
 
 void check_text(const std::string& path, std::string_view text, char end) {
@@ -181,7 +176,7 @@ bool csv_number(std::string_view text, double* number) {
 }
 
 bool csv_is_missing(std::string_view text) {
-  std::string word = lower(text);
+  std::string word = lower(std::string(text));
   if (word.starts_with('-') || word.starts_with('+')) word.erase(0, 1);
   constexpr std::string_view words[] = {"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
   return std::find(std::begin(words), std::end(words), word) != std::end(words);

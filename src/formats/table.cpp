@@ -8,6 +8,7 @@
 #include <set>
 
 #include "bie/formats/error.h"
+#include "formats/lower.h"
 
 namespace bie::formats {
 namespace {
@@ -15,19 +16,13 @@ namespace {
 constexpr const char* kind = "CSV file";
 constexpr std::int64_t most_texts = 100, most_classes = 10000, most_features = 1 << 16;
 
-std::string lower(std::string_view text) {
-  std::string found(text);
-  std::transform(found.begin(), found.end(), found.begin(), [](unsigned char c) { return std::tolower(c); });
-  return found;
-}
-
 bool is_number(std::string_view text) {
   double ignored = 0;
   return csv_number(text, &ignored);
 }
 
 bool names_labels(std::string_view text) {
-  const std::string word = lower(text);
+  const std::string word = lower(std::string(text));
   return word == "label" || word == "class" || word == "target" || word == "y";
 }
 
@@ -154,7 +149,7 @@ bool counts_rows(const CsvText& csv, std::int64_t column, std::int64_t first) {
 }
 
 bool names_rows(std::string_view text) {
-  const std::string word = lower(text);
+  const std::string word = lower(std::string(text));
   return word.empty() || word == "id" || word == "index" || word == "rownames" || word == "unnamed: 0";
 }
 
