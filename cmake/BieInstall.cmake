@@ -30,7 +30,8 @@ if(TARGET bie_ops)
   install(EXPORT bieTorchTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/TorchWheel.cmake ${PROJECT_SOURCE_DIR}/cmake/FindLibcsv.cmake
-    ${PROJECT_SOURCE_DIR}/cmake/FindTurboJPEG.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindTurboJPEG.cmake ${PROJECT_SOURCE_DIR}/cmake/FindLibwebp.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/FindLibexif.cmake
     DESTINATION ${bie_package_dir})
 endif()
 if(TARGET bie)

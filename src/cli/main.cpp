@@ -8,6 +8,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -24,6 +25,7 @@
 #include "cli/support/result.h"
 #include "cli/support/resumed_words.h"
 #include "cli/support/streams.h"
+#include "cli/support/suggestion.h"
 #include "cli/support/threads.h"
 
 BIE_PASSIVE_THREADS;
@@ -63,8 +65,10 @@ int refuse_use(const CLI::App& app, const Global& global, const CLI::ParseError&
     bie::cli::check_results_written();
     return bie::cli::ok;
   }
+  const std::string meant = bie::cli::suggestion(app, global.words);
+  if (!meant.empty()) std::fprintf(stderr, "%s\n", meant.c_str());
   if (std::find(global.words.begin(), global.words.end(), "--json") != global.words.end())
-    print_error(app, bie::cli::usage, error.what());
+    print_error(app, bie::cli::usage, error.what() + (meant.empty() ? meant : "; " + meant));
   return bie::cli::usage;
 }
 

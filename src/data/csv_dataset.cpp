@@ -65,7 +65,7 @@ Part part_of(const formats::CsvText& csv, const formats::TableForm& form, const 
 
 /// Rows for training and rows for testing.
 Dataset divided(const Part& all, const formats::TableForm& form, const std::string& path) {
-  return split_rows(all.images, all.labels, form.test_share, formats::joined(kind, " ", path));
+  return split_for_testing(all.images, all.labels, form.test_share, formats::joined(kind, " ", path));
 }
 
 Dataset whole(const Part& train, const Part& test) {

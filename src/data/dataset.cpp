@@ -13,6 +13,7 @@
 #include "data/csv_dataset.h"
 #include "data/digits.h"
 #include "data/image_folder.h"
+#include "data/split.h"
 #include "data/tensors.h"
 #include "data/value_errors.h"
 
@@ -131,6 +132,10 @@ Dataset load(const std::string& spec, const DataOptions& options) {
 
 }  // namespace
 
+at::Tensor pixels(const at::Tensor& images) {
+  return images.scalar_type() == at::kByte ? images.to(at::kFloat).div_(255) : images;
+}
+
 bool reads_file(const std::string& spec, const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return false;
@@ -162,7 +167,16 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options) {
   const PictureOptions& pictures = options.pictures;
   TORCH_CHECK_VALUE((!pictures.size && !pictures.fit && !pictures.nested) || spec.starts_with("images:"), "data set \"",
                     spec, "\" is no folder of pictures: sizes and folders within folders are for images:DIR");
-  return with_value_errors([&] { return load(spec, options); });
+  return with_value_errors([&] {
+    Dataset data = load(spec, options);
+    const bool has_part = data.validation_images.defined();
+    TORCH_CHECK_VALUE(!has_part || !options.validation_share, data.name, ": a share of ",
+                      options.validation_share.value_or(0),
+                      " for validation is asked for, and the folder has its own validation pictures");
+    if ((options.validation || options.validation_share) && !has_part)
+      set_aside_validation(data, options.validation_share.value_or(usual_validation_share));
+    return data;
+  });
 }
 
 }  // namespace bie::data

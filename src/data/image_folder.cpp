@@ -1,17 +1,21 @@
 #include "data/image_folder.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <initializer_list>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "bie/formats/error.h"
 #include "bie/formats/picture.h"
+#include "data/room_for_bytes.h"
 #include "data/split.h"
-#include "data/tensors.h"
+#include "data/workers.h"
 #include "formats/json_text.h"
 #include "formats/lower.h"
 
@@ -51,7 +55,7 @@ Entries entries_of(const fs::path& dir) {
 /// Named as a picture: what it then is, its reader says.
 bool named_as_picture(const fs::path& path) {
   const std::string suffix = formats::lower(path.extension().string());
-  return suffix == ".png" || suffix == ".jpg" || suffix == ".jpeg";
+  return suffix == ".png" || suffix == ".jpg" || suffix == ".jpeg" || suffix == ".webp";
 }
 
 void add_pictures(const fs::path& folder, std::int64_t label, bool nested, int depth, Files* files) {
@@ -89,7 +93,7 @@ Files files_in(const fs::path& dir, bool nested) {
     const std::size_t before = files.paths.size();
     add_pictures(folder, static_cast<std::int64_t>(label), nested, 0, &files);
     if (files.paths.size() == before)
-      formats::fail_file(kind, folder.string(), "holds no .png, .jpg or .jpeg file",
+      formats::fail_file(kind, folder.string(), "holds no .png, .jpg, .jpeg or .webp file",
                          nested ? "" : "; --nested looks into its folders");
   }
   return files;
@@ -112,20 +116,40 @@ Common common_of(const std::vector<std::string>& paths) {
   return common;
 }
 
-/// float32 [n, channels, height, width] in [0, 1].
+/// The pictures of a part, uint8 [n, channels, height, width], read by all threads.
 at::Tensor load_pictures(const std::vector<std::string>& paths, const Common& common) {
-  const std::int64_t channels = common.colour ? 3 : 1;
+  const std::int64_t channels = common.colour ? 3 : 1, count = std::ssize(paths);
   const auto& [height, width, fit] = common.form;
-  const at::Tensor images = at::empty({static_cast<std::int64_t>(paths.size()), channels, height, width}, at::kByte);
-  for (std::size_t i = 0; i < paths.size(); ++i)
-    images.select(0, static_cast<std::int64_t>(i))
-        .copy_(tensor_of(formats::load_picture(paths[i], channels, common.form)));
-  return images.to(at::kFloat).div_(255);
+  const at::Tensor images = room_for_bytes({count, channels, height, width});
+  auto* const first = images.mutable_data_ptr<std::uint8_t>();
+  const std::int64_t bytes = channels * height * width;
+  on_workers(count, at::get_num_threads(), [&](std::int64_t i) {
+    const formats::Array picture = formats::load_picture(paths[static_cast<std::size_t>(i)], channels, common.form);
+    std::memcpy(first + i * bytes, picture.data<std::uint8_t>(), static_cast<std::size_t>(bytes));
+  });
+  return images;
 }
 
-bool is_split(const fs::path& dir) {
-  std::error_code ignored;
-  return fs::is_directory(dir / "train", ignored) && fs::is_directory(dir / "test", ignored);
+/// The folders of a data set that is split already. Empty: the folder is one heap.
+struct Parts {
+  fs::path train, validation, test;
+  bool test_is_validation = false;  ///< there is no folder for testing
+};
+
+Parts parts_of(const fs::path& dir) {
+  const auto part = [&](std::initializer_list<const char*> names) {
+    std::error_code ignored;
+    for (const char* name : names)
+      if (fs::is_directory(dir / name, ignored)) return dir / name;
+    return fs::path();
+  };
+  Parts parts{part({"train"}), part({"validation", "val"}), part({"test"})};
+  if (parts.train.empty() || (parts.validation.empty() && parts.test.empty())) return {};
+  if (parts.test.empty()) {
+    parts.test = std::exchange(parts.validation, {});
+    parts.test_is_validation = true;
+  }
+  return parts;
 }
 
 /// The size that the options name, or that fits what there is.
@@ -148,48 +172,83 @@ void count_left_out(const std::string& dir, const std::vector<std::string>& left
                                           " left out that are no pictures, such as ", left_out.front()));
 }
 
+/// The files of each part, of the same classes.
+struct PartFiles {
+  Files train, validation, test;
+
+  std::vector<std::string> all(std::vector<std::string> Files::*member) const {
+    std::vector<std::string> all;
+    for (const Files* files : {&train, &validation, &test})
+      all.insert(all.end(), (files->*member).begin(), (files->*member).end());
+    return all;
+  }
+};
+
+PartFiles files_of(const std::string& dir, const Parts& parts, bool nested) {
+  PartFiles files{files_in(parts.train, nested), {}, files_in(parts.test, nested)};
+  if (!parts.validation.empty()) files.validation = files_in(parts.validation, nested);
+  const auto check = [&](const fs::path& part, const Files& own) {
+    if (own.classes != files.train.classes)
+      formats::fail_file(kind, dir, "has not the same classes in train and in ", part.filename().string());
+  };
+  check(parts.test, files.test);
+  if (!parts.validation.empty()) check(parts.validation, files.validation);
+  return files;
+}
+
+void load_parts(const std::string& dir, const Parts& parts, const PictureOptions& options, Dataset* data) {
+  const PartFiles files = files_of(dir, parts, options.nested);
+  Common common = common_of(files.all(&Files::paths));
+  choose_size(dir, options, &common, data);
+  count_left_out(dir, files.all(&Files::left_out), data);
+  if (parts.test_is_validation)
+    data->notes.push_back(formats::joined(dir, " has no folder test: ", parts.test.string(), " is tested with"));
+  const auto load = [&](const Files& part, at::Tensor* images, at::Tensor* labels) {
+    if (part.paths.empty()) return;
+    *images = load_pictures(part.paths, common);
+    *labels = at::tensor(part.labels);
+  };
+  load(files.train, &data->train_images, &data->train_labels);
+  load(files.validation, &data->validation_images, &data->validation_labels);
+  load(files.test, &data->test_images, &data->test_labels);
+  data->class_names = files.train.classes;
+}
+
+/// One heap: the files are split, so that no picture is in memory twice.
+void load_heap(const std::string& dir, const PictureOptions& options, Dataset* data) {
+  const Files files = files_in(dir, options.nested);
+  Common common = common_of(files.paths);
+  choose_size(dir, options, &common, data);
+  count_left_out(dir, files.left_out, data);
+  const at::Tensor labels = at::tensor(files.labels);
+  const Split rows = split_rows(labels, 0.2, formats::joined(kind, " ", dir), "testing");
+  const auto load = [&](const at::Tensor& chosen, at::Tensor* images, at::Tensor* their_labels) {
+    std::vector<std::string> paths;
+    for (std::int64_t i = 0; i < chosen.numel(); ++i)
+      paths.push_back(files.paths[static_cast<std::size_t>(chosen.const_data_ptr<std::int64_t>()[i])]);
+    *images = load_pictures(paths, common);
+    *their_labels = labels.index_select(0, chosen);
+  };
+  load(rows.train, &data->train_images, &data->train_labels);
+  load(rows.other, &data->test_images, &data->test_labels);
+  data->class_names = files.classes;
+}
+
 }  // namespace
 
 std::vector<std::string> image_names(const std::string& dir, bool nested) {
-  if (!is_split(dir)) return files_in(dir, nested).paths;
-  std::vector<std::string> all = files_in(fs::path(dir) / "train", nested).paths;
-  const std::vector<std::string> test = files_in(fs::path(dir) / "test", nested).paths;
-  all.insert(all.end(), test.begin(), test.end());
-  return all;
+  const Parts parts = parts_of(dir);
+  return parts.train.empty() ? files_in(dir, nested).paths : files_of(dir, parts, nested).all(&Files::paths);
 }
 
 Dataset load_image_folder(const std::string& dir, const PictureOptions& options) {
   Dataset data;
-  std::vector<std::string> classes;
-  if (is_split(dir)) {
-    const Files train = files_in(fs::path(dir) / "train", options.nested),
-                test = files_in(fs::path(dir) / "test", options.nested);
-    if (train.classes != test.classes) formats::fail_file(kind, dir, "has not the same classes in train and in test");
-    std::vector<std::string> all = train.paths, left_out = train.left_out;
-    all.insert(all.end(), test.paths.begin(), test.paths.end());
-    left_out.insert(left_out.end(), test.left_out.begin(), test.left_out.end());
-    Common common = common_of(all);
-    choose_size(dir, options, &common, &data);
-    count_left_out(dir, left_out, &data);
-    data.train_images = load_pictures(train.paths, common);
-    data.train_labels = at::tensor(train.labels);
-    data.test_images = load_pictures(test.paths, common);
-    data.test_labels = at::tensor(test.labels);
-    classes = train.classes;
-  } else {
-    const Files files = files_in(dir, options.nested);
-    Common common = common_of(files.paths);
-    Dataset found;
-    choose_size(dir, options, &common, &found);
-    count_left_out(dir, files.left_out, &found);
-    const at::Tensor images = load_pictures(files.paths, common);
-    data = split_rows(images, at::tensor(files.labels), 0.2, c10::str(kind, " ", dir));
-    data.fit = found.fit;
-    data.notes = std::move(found.notes);
-    classes = files.classes;
-  }
-  data.classes = static_cast<std::int64_t>(classes.size());
-  data.class_names = std::move(classes);
+  const Parts parts = parts_of(dir);
+  if (parts.train.empty())
+    load_heap(dir, options, &data);
+  else
+    load_parts(dir, parts, options, &data);
+  data.classes = std::ssize(data.class_names);
   data.name = fs::path(dir).lexically_normal().filename().string();
   if (data.name.empty()) data.name = "images";  // DIR ends in a slash
   return data;

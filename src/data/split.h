@@ -1,4 +1,4 @@
-// Training and test rows of data that come as one heap.
+// Rows of one heap, told apart for training and for another purpose.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,21 @@
 
 namespace bie::data {
 
-/// Of each class a share of the rows are test rows, evenly spaced and the same every time: of a fifth the fifth, the
-/// tenth and so on. Targets of a regression are one class.
-/// @param what  names the data in sentences. @throws c10::ValueError where no row is left for training or for testing.
-/// @return images and labels; the caller fills in the rest.
-Dataset split_rows(const at::Tensor& images, const at::Tensor& labels, double share, const std::string& what);
+/// Indices of rows, int64, each in the order of the heap.
+struct Split {
+  at::Tensor train, other;
+};
+
+/// Of the rows of each label (of all rows, where the labels are no classes), `share` at equal distances for the other
+/// purpose: with 0.2 every fifth one.
+/// @param purpose  "testing"
+/// @throws c10::ValueError that begins with `what` where one of the two would be empty.
+Split split_rows(const at::Tensor& labels, double share, const std::string& what, const char* purpose);
+
+/// A data set of the rows of one heap.
+Dataset split_for_testing(const at::Tensor& images, const at::Tensor& labels, double share, const std::string& what);
+
+/// Makes a share of the training rows the validation rows.
+void set_aside_validation(Dataset& data, double share);
 
 }  // namespace bie::data

@@ -8,6 +8,7 @@
 #include "bie/formats/mapped_file.h"
 #include "bie/formats/replacing_file.h"
 #include "formats/crc32c.h"
+#include "formats/foreign_file.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as files have them");
 
@@ -146,7 +147,10 @@ std::uint32_t checksum_of(const std::uint8_t* bytes, std::int64_t size) {
 }  // namespace
 
 NetFile read_net(const std::string& name, const std::uint8_t* bytes, std::int64_t size, NetChecksum checksum) {
-  if (size < header_bytes || std::memcmp(bytes, magic, sizeof(magic)) != 0) fail_file(kind, name, "is no net of bie");
+  if (size < header_bytes || std::memcmp(bytes, magic, sizeof(magic)) != 0) {
+    const std::string other = foreign_file(bytes, size);
+    fail_file(kind, name, other.empty() ? std::string("is no net of bie") : "is " + other + ", no net of bie");
+  }
   Reader header(name, bytes + sizeof(magic), header_bytes - static_cast<std::int64_t>(sizeof(magic)));
   const auto version = header.number<std::uint32_t>(), crc = header.number<std::uint32_t>();
   if (version == 0 || version > net_version)

@@ -1,6 +1,7 @@
 #include "bie/formats/picture.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <new>
@@ -10,6 +11,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/jpeg.h"
+#include "bie/formats/webp.h"
 
 #define STB_IMAGE_RESIZE_IMPLEMENTATION
 #define STB_IMAGE_RESIZE_STATIC
@@ -22,16 +24,17 @@ using Pixels = std::vector<std::uint8_t>;
 
 constexpr std::pair<Fit, const char*> fits[] = {{Fit::crop, "crop"}, {Fit::pad, "pad"}, {Fit::stretch, "stretch"}};
 
-enum class Kind { png, jpeg, other };
+enum class Kind { png, jpeg, webp, other };
 
 Kind kind_of(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return Kind::other;  // a pipe would be waited for
   std::ifstream file(path, std::ios::binary);
-  char bytes[8] = {};
+  char bytes[12] = {};
   file.read(bytes, sizeof bytes);
   const std::string_view start(bytes, static_cast<std::size_t>(file.gcount()));
   if (start.starts_with("\x89PNG\r\n")) return Kind::png;
+  if (start.starts_with("RIFF") && start.ends_with("WEBP")) return Kind::webp;
   return start.starts_with("\xff\xd8\xff") ? Kind::jpeg : Kind::other;
 }
 
@@ -81,6 +84,17 @@ Array fitted(const Array& picture, const PictureForm& form) {
   return array_of(Element::u8, {form.height, form.width, channels}, std::move(pixels));
 }
 
+/// [height, width, channels], of its own size or larger than what the form takes.
+Array whole_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form) {
+  std::optional<std::array<std::int64_t, 2>> at_least;
+  if (form) at_least = {form->height, form->width};
+  switch (kind_of(path)) {
+    case Kind::jpeg: return load_jpeg(path, channels, at_least);
+    case Kind::webp: return load_webp(path, channels);
+    default: return load_png(path, channels);
+  }
+}
+
 /// [height, width, channels] to [channels, height, width].
 Array planes_of(const Array& picture) {
   const std::int64_t channels = picture.sizes[2], plane = picture.sizes[0] * picture.sizes[1];
@@ -107,11 +121,15 @@ std::optional<Fit> fit_of(const std::string& name) {
 bool is_picture(const std::string& path) { return kind_of(path) != Kind::other; }
 
 PictureFacts picture_facts(const std::string& path) {
-  return kind_of(path) == Kind::jpeg ? jpeg_facts(path) : png_facts(path);
+  switch (kind_of(path)) {
+    case Kind::jpeg: return jpeg_facts(path);
+    case Kind::webp: return webp_facts(path);
+    default: return png_facts(path);
+  }
 }
 
 Array load_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form) {
-  const Array picture = kind_of(path) == Kind::jpeg ? load_jpeg(path, channels) : load_png(path, channels);
+  const Array picture = whole_picture(path, channels, form);
   const bool as_it_is = !form || (form->height == picture.sizes[0] && form->width == picture.sizes[1]);
   return planes_of(as_it_is ? picture : fitted(picture, *form));
 }

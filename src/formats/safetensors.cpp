@@ -10,6 +10,7 @@
 
 #include "bie/formats/mapped_file.h"
 #include "bie/formats/replacing_file.h"
+#include "formats/foreign_file.h"
 #include "formats/safetensors_header.h"
 
 namespace bie::formats {
@@ -18,6 +19,8 @@ namespace {
 constexpr std::int64_t alignment = 8;
 
 Header read_header(const std::string& path, const MappedFile& file, std::int64_t* data_start) {
+  if (const std::string other = foreign_file(file.data(), file.size()); !other.empty())
+    fail(path, "is ", other, ", no safetensors file");
   if (file.size() < 8) fail(path, "has ", file.size(), " bytes, a header length takes 8");
   std::uint64_t length = 0;
   for (std::size_t i = 8; i-- > 0;) length = length << 8 | file.data()[i];

@@ -12,6 +12,7 @@
 #include "bie/formats/mapped_file.h"
 #include "data/value_errors.h"
 #include "formats/json_text.h"
+#include "formats/nearest.h"
 #include "layers/named.h"
 
 namespace bie::models {
@@ -103,11 +104,14 @@ class Parser : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     key_ = name;
     if (level_ == Level::root) {
-      if (name != "layers" && name != "format_version") fail(line(), shortened(name), "is no entry of this");
+      if (name != "layers" && name != "format_version")
+        fail(line(), shortened(name), "is no entry of this", meant(name, {"layers", "format_version"}));
       if (name == "layers" ? has_layers_ : has_version_) fail(line(), name, "appears twice");
     } else {
       const bool known = std::find(std::begin(keys), std::end(keys), name) != std::end(keys);
-      if (!known) fail(line(), place() + "." + shortened(name), "is no entry of this");
+      if (!known)
+        fail(line(), place() + "." + shortened(name), "is no entry of this",
+             meant(name, {std::begin(keys), std::end(keys)}));
       if (fields_.count(name) > 0) fail(line(), place() + "." + name, "appears twice");
     }
     return true;
@@ -139,6 +143,11 @@ class Parser : public nlohmann::json_sax<Json> {
     C10_THROW_ERROR(ValueError, c10::str(start, place.empty() ? "" : place + " ", parts...));
   }
   [[noreturn]] void fail_list() { fail(line(), "layers", "is no array of 1 to ", most_layers, " layers"); }
+
+  static std::string meant(const std::string& name, const std::vector<std::string>& known) {
+    const std::string word = formats::nearest(name, known);
+    return word.empty() ? word : "; did you mean " + word + "?";
+  }
 
   static std::string shortened(const std::string& name) {
     const std::string quoted = formats::in_quotes(name);

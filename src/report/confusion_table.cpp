@@ -4,15 +4,17 @@
 #include <cmath>
 #include <numeric>
 
+#include "report/class_scores.h"
 #include "report/number_text.h"
 #include "report/table.h"
 
 namespace bie::report {
 namespace {
 
-constexpr std::size_t most_mapped = 40;  // classes
-constexpr std::size_t most_listed = 30;  // pairs
-constexpr double deep_from = 0.8;        // of the full colour: the count on it changes its own
+constexpr std::size_t most_mapped = 40;   // classes
+constexpr std::size_t most_listed = 30;   // pairs
+constexpr std::size_t most_scored = 100;  // classes
+constexpr double deep_from = 0.8;         // of the full colour: the count on it changes its own
 
 struct View {
   const Confusion& of;
@@ -87,6 +89,18 @@ void draw_pairs(Markup& page, const View& view) {
   draw_table(page, {{"true class"}, {"taken for"}, {"images", true}, {"of the class", true}}, rows);
 }
 
+void draw_scores(Markup& page, const Confusion& confusion) {
+  if (confusion.classes.size() > most_scored) return;
+  std::vector<std::vector<std::string>> rows;
+  const std::vector<ClassScore> scores = class_scores(confusion);
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    rows.push_back({confusion.classes[i], grouped(scores[i].samples), with_unit(scores[i].precision, Unit::percent),
+                    with_unit(scores[i].recall, Unit::percent), with_unit(scores[i].f1, Unit::percent)});
+  page.open("details").element("summary", {}, "Precision, recall and F1 of every class");
+  draw_table(page, {{"class"}, {"samples", true}, {"precision", true}, {"recall", true}, {"F1", true}}, rows);
+  page.close();
+}
+
 }  // namespace
 
 void draw(Markup& page, const Confusion& confusion) {
@@ -96,6 +110,7 @@ void draw(Markup& page, const Confusion& confusion) {
   if (std::all_of(counts.begin(), counts.end(), [](std::uint64_t count) { return count == 0; })) return;
   page.open("section", {{"class", "card"}}).element("h2", {}, "Confusion");
   view.classes <= most_mapped ? draw_map(page, view) : draw_pairs(page, view);
+  draw_scores(page, confusion);
   page.close();
 }
 

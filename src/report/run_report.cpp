@@ -50,29 +50,34 @@ std::string best_score(const std::vector<Epoch>& epochs, Unit unit) {
   return "best " + with_unit(best->test_score, unit) + " after epoch " + std::to_string(best->number);
 }
 
-void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs, const Metric& metric) {
-  const std::size_t stride = (epochs.size() + most_rows - 1) / most_rows;
+void draw_epoch_rows(Markup& page, const std::vector<Epoch>& epochs, const Metric& metric, std::size_t stride) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < epochs.size(); ++i) {
     const Epoch& e = epochs[i];
     if ((i + 1) % stride != 0 && i != 0 && i + 1 != epochs.size()) continue;
     rows.push_back({std::to_string(e.number), with_unit(e.loss, Unit::number), with_unit(e.train_score, metric.unit),
-                    with_unit(e.test_score, metric.unit), with_unit(e.rate, Unit::number),
-                    with_unit(e.integer_rate, Unit::number), with_unit(e.flipped, Unit::percent),
-                    with_unit(e.seconds, Unit::seconds)});
+                    with_unit(e.validation_score, metric.unit), with_unit(e.test_score, metric.unit),
+                    with_unit(e.rate, Unit::number), with_unit(e.integer_rate, Unit::number),
+                    with_unit(e.flipped, Unit::percent), with_unit(e.seconds, Unit::seconds)});
   }
-  page.open("details").element(
-      "summary", {}, stride == 1 ? "Every epoch in numbers" : "One epoch of " + std::to_string(stride) + " in numbers");
   draw_table(page,
              {{"epoch", true},
               {"loss", true},
               {"training " + metric.name, true},
+              {"validation " + metric.name, true},
               {"test " + metric.name, true},
               {"rate", true},
               {"rate of integers", true},
               {"flipped", true},
               {"time", true}},
              rows);
+}
+
+void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs, const Metric& metric) {
+  const std::size_t stride = (epochs.size() + most_rows - 1) / most_rows;
+  page.open("details").element(
+      "summary", {}, stride == 1 ? "Every epoch in numbers" : "One epoch of " + std::to_string(stride) + " in numbers");
+  draw_epoch_rows(page, epochs, metric, stride);
   page.close();
 }
 
@@ -91,17 +96,31 @@ std::vector<Curve> flips(const RunReport& report) {
   return curves;
 }
 
+std::vector<Curve> score_curves(const std::vector<Epoch>& epochs) {
+  std::vector<Curve> curves{{"test", values(epochs, &Epoch::test_score)},
+                            {"training", values(epochs, &Epoch::train_score)}};
+  if (known(epochs, &Epoch::validation_score))
+    curves.push_back({"validation", values(epochs, &Epoch::validation_score)});
+  return curves;
+}
+
 void draw_training(Markup& page, const RunReport& report, const std::vector<double>& epochs) {
   constexpr Series shown[] = {&Epoch::loss,         &Epoch::train_score, &Epoch::test_score, &Epoch::rate,
                               &Epoch::integer_rate, &Epoch::seconds,     &Epoch::flipped};
   const auto is_known = [&](Series series) { return known(report.epochs, series); };
   if (std::none_of(std::begin(shown), std::end(shown), is_known)) return;
   const auto of = [&](Series series) { return values(report.epochs, series); };
-  page.open("section", {{"class", "card"}}).element("h2", {}, "Training").open("div", {{"class", "charts"}});
+  page.open("section", {{"class", "card"}}).element("h2", {}, "Training");
+  if (epochs.size() == 1) {  // a curve of one point says less than its number
+    draw_epoch_rows(page, report.epochs, report.metric, 1);
+    page.close();
+    return;
+  }
+  page.open("div", {{"class", "charts"}});
   draw(page, {.title = capital(report.metric.name),
               .unit = report.metric.unit,
               .epochs = epochs,
-              .curves = {{"test", of(&Epoch::test_score)}, {"training", of(&Epoch::train_score)}},
+              .curves = score_curves(report.epochs),
               .remark = best_score(report.epochs, report.metric.unit)});
   draw(page, {.title = "Loss",
               .epochs = epochs,

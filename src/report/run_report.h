@@ -24,7 +24,8 @@ struct Epoch {
   double rate = unknown;                               ///< of the float parameters, at the end of the epoch
   double integer_rate = unknown;                       ///< of the int8 weights, likewise
   double seconds = unknown;
-  double flipped = unknown;  ///< share of binary weights whose sign differs from the start's
+  double flipped = unknown;           ///< share of binary weights whose sign differs from the start's
+  double validation_score = unknown;  ///< RunReport::metric, of the samples set aside to choose by
 };
 
 struct Layer {

@@ -77,10 +77,13 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
     TORCH_CHECK_VALUE(images.size(0) >= least && count == images.size(0), data.name, ": ", images.size(0), " ", part,
                       " images and ", count, " labels; as many of both, at least ", least, ", are wanted");
   };
-  TORCH_CHECK_VALUE(!data.table || o.augment == Augmentation::none, data.name, " is a table, augment is ",
-                    name(o.augment), ": columns of numbers are no pixels to move");
+  TORCH_CHECK_VALUE(!data.table || !o.augment.any(), data.name, " is a table, augment is ", name(o.augment),
+                    ": columns of numbers are no pixels to move");
   check_part("training", data.train_images, data.train_labels, 2);
   check_part("test", data.test_images, data.test_labels, 1);
+  if (data.validation_images.defined()) check_part("validation", data.validation_images, data.validation_labels, 1);
+  TORCH_CHECK_VALUE(!o.keep_best || data.validation_images.defined(), data.name,
+                    ": keep_best wants validation samples to choose by, no samples were set aside");
   task.check(data, model.config().classes);
   const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(batch, images);
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / per_epoch;

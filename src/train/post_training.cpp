@@ -15,12 +15,10 @@
 #include "bie/layers/nbit_layer.h"
 #include "bie/layers/state_dict.h"
 #include "models/model_plan.h"
+#include "train/common_tensors.h"
 
 namespace bie::train {
 namespace {
-
-// torch's default, which the nets leave as it is.
-constexpr double norm_eps = 1e-5;
 
 /// A BatchNorm's tensors.
 struct Norm {
@@ -51,12 +49,6 @@ at::Tensor along(const at::Tensor& channels, const at::Tensor& tensor, std::int6
   return channels.view(shape);
 }
 
-at::Tensor tensor_of(const torch::nn::Module& module, const char* key) {
-  const auto parameters = module.named_parameters(/*recurse=*/false);
-  const at::Tensor* found = parameters.find(key);
-  return found != nullptr ? *found : at::Tensor();
-}
-
 /// Mean of every channel of an output, [batch, out] or [batch, out, height, width].
 at::Tensor channel_means(const at::Tensor& y) { return y.dim() == 2 ? y.mean(0) : y.mean({0, 2, 3}); }
 
@@ -82,27 +74,6 @@ void check(const models::Classifier& model, const at::Tensor& calibration, const
   TORCH_CHECK_VALUE(
       calibration.dim() == 4 && calibration.size(0) > 0 && calibration.sizes().slice(1) == at::IntArrayRef(c.image),
       "the calibration images are ", calibration.sizes(), ", the model wants ", at::IntArrayRef(c.image), " each");
-}
-
-/// Gives the new net every tensor that the float one has under the same name.
-void copy_common(models::Classifier& from, models::Classifier& to) {
-  const layers::StateDict source = layers::state_dict(from, /*packed=*/false);
-  const auto copy = [&](const std::string& name, at::Tensor& tensor) {
-    if (const auto found = source.find(name); found != source.end() && found->second.sizes() == tensor.sizes())
-      tensor.copy_(found->second);
-  };
-  const auto quantised = layers::quant_layers(to);
-  const auto belongs = [&](const std::string& name) {
-    return quantised.count(name.substr(0, name.find_last_of('.'))) > 0;
-  };
-  for (auto& item : to.named_parameters())
-    if (!belongs(item.key())) copy(item.key(), item.value());
-  for (auto& item : to.named_buffers())
-    if (!belongs(item.key())) copy(item.key(), item.value());
-  // A quantised first layer has a norm in front, which is to do nothing.
-  if (source.count("input_norm.running_var") == 0)
-    for (auto& item : to.named_buffers())
-      if (item.key() == "input_norm.running_var") item.value().fill_(1 - norm_eps);
 }
 
 /// Quantises the layers of one net, one after the other, as the float net meets their inputs.

@@ -120,3 +120,105 @@ def test_a_model_of_pictures_of_one_size_takes_no_others(program, tmp_path, phot
     program.accuracy(program.run("train", "--data", f"images:{photos}", *TINY, "-o", path))
     photo(0, 1).save(other)
     program.refused(program.run("predict", path, other), "other.jpg", "the model takes images of [1, 16, 16]")
+
+
+def bright_side(left: bool, number: int) -> Image.Image:
+    """A picture that is bright on one side, and brighter above, so that each of its eight positions is another one."""
+    random = np.random.default_rng(number)
+    pixels = random.integers(0, 60, (40, 56, 3))
+    pixels[:, :28] += 120 if left else 0
+    pixels[:, 28:] += 0 if left else 120
+    pixels[:20] += 60
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+# What turns a picture that is shown into what is stored under an EXIF orientation.
+STORED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+
+def test_the_note_of_a_camera_turns_the_picture(program, tmp_path):
+    for left in (False, True):
+        (tmp_path / "set" / str(left)).mkdir(parents=True)
+        for number in range(20):
+            bright_side(left, number).save(tmp_path / "set" / str(left) / f"{number}.jpg", quality=95)
+    path = tmp_path / "model"
+    train = ["--data", f"images:{tmp_path / 'set'}", "--size", "10x14", "--epochs", "12", "-o", path]
+    assert float(program.accuracy(program.run("train", *train))) == 100
+    asked, wanted = [], []
+    for orientation, turn in STORED.items():
+        for left in (False, True):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            shown = bright_side(left, 100 + orientation)
+            assert shown.transpose(turn).transpose(
+                {Image.Transpose.ROTATE_90: Image.Transpose.ROTATE_270,
+                 Image.Transpose.ROTATE_270: Image.Transpose.ROTATE_90}.get(turn, turn)
+            ) == shown  # fmt: skip
+            asked.append(tmp_path / f"{orientation}{left}.jpg")
+            shown.transpose(turn).save(asked[-1], quality=95, exif=exif)
+            wanted.append(str(left))
+    said = program.json("predict", path, *asked, "--top", "1")["predictions"]
+    assert [p["guesses"][0]["class"] for p in said] == wanted
+
+
+def test_webp_is_read(program, tmp_path, camera):
+    for name in ("evening", "morning"):
+        for file in sorted((camera / name).iterdir())[:50]:
+            Image.open(file).save(file.with_suffix(".webp"), lossless=file.stem.endswith("1"))
+            file.unlink()
+    path = tmp_path / "model"
+    trained = program.run("train", "--data", f"images:{camera}", "--bits", "8", "-o", path, "--epochs", "4")
+    assert float(program.accuracy(trained)) > 95
+    moving = tmp_path / "moving.webp"
+    photo(0, 1).save(moving, save_all=True, append_images=[photo(1, 1)])
+    program.refused(program.run("predict", path, moving), "moving.webp", "moves, one picture is wanted")
+    cut = tmp_path / "cut.webp"
+    cut.write_bytes(next((camera / "evening").glob("*.webp")).read_bytes()[:300])
+    program.refused(program.run("predict", path, cut), "cut.webp", "damaged or cut off")
+
+
+def split_set(folder, parts):
+    for part, count in parts.items():
+        for i in range(count):
+            for name, upright in (("a", False), ("b", True)):
+                write_png(folder / part / name / f"{i}.png", striped(i, upright))
+    return f"images:{folder}"
+
+
+@pytest.mark.parametrize("name", ["validation", "val"])
+def test_a_folder_for_validation(program, tmp_path, name):
+    data = split_set(tmp_path / "set", {"train": 12, name: 4, "test": 6})
+    done = program.run("train", "--data", data, *TINY, "--best", "--run", tmp_path / "run")
+    assert "24 training, 8 validation and 12 test images" in done.stderr
+    assert "kept the weights of epoch" in done.stderr
+    log = [line for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert len(log) == 2 and all('"validation_accuracy":' in line for line in log)
+    refused = program.run("train", "--data", data, *TINY, "--best", "--validation-share", "0.2")
+    program.refused(refused, "the folder has its own validation pictures")
+
+
+def test_validation_stands_in_for_testing(program, tmp_path):
+    data = split_set(tmp_path / "set", {"train": 10, "val": 5})
+    done = program.run("train", "--data", data, *TINY)
+    assert "20 training and 10 test images" in done.stderr and "has no folder test" in done.stderr
+
+
+@pytest.mark.parametrize("augment", ["rotate", "colour", "crop-flip,rotate,colour"])
+def test_augmented_pictures_train(program, camera, augment):
+    train = ["train", "--data", f"images:{camera}", "--size", "16x16", "--bits", "8", "--epochs", "6"]
+    assert float(program.accuracy(program.run(*train, "--augment", augment))) > 90
+
+
+def test_tables_are_not_augmented(program, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("x,y,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(60)))
+    refused = program.run("train", "--data", f"csv:{table}", "--augment", "rotate")
+    program.refused(refused, "is a table, augment is rotate")

@@ -108,7 +108,7 @@ REFUSED = {
     "unknown architecture": (["train", "--arch", "tower", *TINY], ["tower"]),
     "unknown device": (["train", "--device", "nonsense", *TINY], ["'nonsense'", "cpu, cuda or cuda:N"]),
     "unknown device of eval": (["eval", "m", "--device", "cuda:x"], ["'cuda:x'", "cpu, cuda or cuda:N"]),
-    "unknown augmentation": (["train", "--augment", "blur", *TINY], ["'blur'", "none or crop-flip"]),
+    "unknown augmentation": (["train", "--augment", "blur", *TINY], ["'blur'", "none, crop-flip, rotate or colour"]),
     "linear bits of an mlp": (["train", "--linear-bits", "4", *TINY], ["linear_bits is 4", "mlp"]),
     "unknown linear bits": (["train", "--arch", "resnet20", "--linear-bits", "3"], ["linear_bits is 3"]),
     "a deep net without norm": (["train", "--arch", "resnet20", "--no-norm"], ["resnet20", "BatchNorm"]),

@@ -140,8 +140,9 @@ TEST(ImageFolder, ClassesAreFolders) {
   EXPECT_EQ(data.class_names, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(data.train_images.sizes(), (std::vector<std::int64_t>{8, 1, 2, 3}));
   EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
-  const at::Tensor fifth = bytes({2, 3, 1}, 4).permute({2, 0, 1}).to(at::kFloat).div(255);
+  const at::Tensor fifth = bytes({2, 3, 1}, 4).permute({2, 0, 1});
   EXPECT_TRUE(data.test_images[1].equal(fifth));
+  EXPECT_TRUE(pixels(data.test_images[1]).equal(fifth.to(at::kFloat).div(255)));
   EXPECT_FALSE(data.table.has_value());
 }
 
@@ -177,7 +178,7 @@ TEST(ImageFolder, WhatIsNoneIsRefused) {
   write_png(dir + "/a/1.png", bytes({2, 3, 1}));
   expect(dir, "holds 1 class folders, at least 2");
   std::filesystem::create_directories(dir + "/b");
-  expect(dir + "/b", "holds no .png, .jpg or .jpeg file");
+  expect(dir + "/b", "holds no .png, .jpg, .jpeg or .webp file");
   write_file(dir + "/b/1.png", "this is text, not an image");
   expect(dir + "/b/1.png", "cannot be read: ");
   write_png(dir + "/b/1.png", bytes({2, 3, 1}));

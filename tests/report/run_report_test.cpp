@@ -51,6 +51,7 @@ TEST(RunReport, AFullPageHasEverySection) {
   EXPECT_TRUE(well_formed(page));
   for (const char* heading : {"Training", "Layers", "Confusion", "Worst mistakes", "Ranks", "Configuration", "Machine"})
     EXPECT_EQ(count(page, std::string("<h2>") + heading + "</h2>"), 1) << heading;
+  EXPECT_TRUE(holds(page, "Precision, recall and F1 of every class"));
   // Six charts of training; of each layer weights, step sizes and flips.
   EXPECT_EQ(count(page, "<svg "), 6 + 2 * 3);
   EXPECT_TRUE(holds(page, "best 95.00\u00a0% after epoch 12"));

@@ -102,9 +102,10 @@ std::vector<Way> every_way() {
     w.config.image = {1, 16, 16};
     w.config.linear_bits = 1;
     w.options.epochs = 2;
-    w.options.augment = Augmentation::crop_flip;
+    w.options.augment = Augmentations{.crop_flip = true};
   });
-  add(way(OptimizerKind::diodemix, 1), "augmented", [](Way& w) { w.options.augment = Augmentation::crop_flip; });
+  add(way(OptimizerKind::diodemix, 1), "augmented",
+      [](Way& w) { w.options.augment = Augmentations{.crop_flip = true}; });
   add(way(OptimizerKind::diodemix, 1), "once_an_epoch", [](Way& w) { w.options.checkpoint_every = 0; });
   return ways;
 }
@@ -194,7 +195,7 @@ TEST_F(Resume, ADeepNetGoesOn) {
   w.options.epochs = 2;
   w.options.batch = 16;
   w.options.checkpoint_every = 3;
-  w.options.augment = Augmentation::crop_flip;
+  w.options.augment = Augmentations{.crop_flip = true};
   const data::Dataset data = few({8, 8});
   Part whole(w, data, "", false), interrupted(w, data, scratch_.folder(), false, 5);
   Part resumed(w, data, scratch_.folder(), true);
@@ -356,7 +357,7 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
   expect(": epochs is 2, the checkpoint's is 3", [](Way& w, auto&) { w.options.epochs = 2; });
   expect(": batch is 33", [](Way& w, auto&) { w.options.batch = 33; });
   expect(": augment is \"crop-flip\", the checkpoint's is \"none\"",
-         [](Way& w, auto&) { w.options.augment = Augmentation::crop_flip; });
+         [](Way& w, auto&) { w.options.augment = Augmentations{.crop_flip = true}; });
   expect(": weight_decay is 0.1", [](Way& w, auto&) { w.options.weight_decay = 0.1; });
   expect(": integer_lr is 0.5", [](Way& w, auto&) { w.options.integer_lr = 0.5; });
   expect(": integer_memory is 0.5", [](Way& w, auto&) { w.options.integer_memory = 0.5; });

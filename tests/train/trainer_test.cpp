@@ -364,16 +364,16 @@ TEST_F(Trainer, ABinaryLinearHasTheOptionsOfBinaryLayers) {
 }
 
 TEST_F(Trainer, AugmentationChangesTheRun) {
-  const auto trained = [&](Augmentation augment) {
+  const auto trained = [&](Augmentations augment) {
     const auto model = small_model(8);
     TrainOptions o = short_run(1);
     o.augment = augment;
     fit(*model, data_, o);
     return model;
   };
-  const auto first = trained(Augmentation::crop_flip);
-  EXPECT_TRUE(same(*first, *trained(Augmentation::crop_flip)));
-  EXPECT_FALSE(same(*first, *trained(Augmentation::none)));
+  const auto first = trained(Augmentations{.crop_flip = true});
+  EXPECT_TRUE(same(*first, *trained(Augmentations{.crop_flip = true})));
+  EXPECT_FALSE(same(*first, *trained(Augmentations{})));
 }
 
 TEST_F(Trainer, ARunStartsOnceNothingIsRefused) {

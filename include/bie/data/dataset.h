@@ -15,7 +15,8 @@
 namespace bie::data {
 
 struct Dataset {
-  /// float32 [n, channels, height, width] in [0, 1]; int64 [n], or float32 [n, k] to train a regression.
+  /// [n, channels, height, width], float32 in [0, 1], or uint8 that stand for them times 255 (of folders of pictures);
+  /// int64 [n], or float32 [n, k] to train a regression.
   at::Tensor train_images, train_labels;
   at::Tensor test_images, test_labels;
   std::int64_t classes;  ///< every label is in [0, classes)
@@ -25,7 +26,9 @@ struct Dataset {
   /// 1].
   std::optional<formats::TableForm> table = {};
   std::optional<formats::Fit> fit = {};  ///< pictures were brought to one size so
-  std::vector<std::string> notes = {};   ///< sentences about what was found out of the data
+  /// To choose by, neither to train nor to test with; undefined where none were set aside.
+  at::Tensor validation_images = {}, validation_labels = {};
+  std::vector<std::string> notes = {};  ///< sentences about what was found out of the data
 };
 
 /// How folders of pictures are read.
@@ -35,12 +38,18 @@ struct PictureOptions {
   bool nested = false;                                   ///< folders below those of the classes are read too
 };
 
+inline constexpr double usual_validation_share = 0.1;
+
 /// How tables and folders of pictures are read.
 struct DataOptions {
   PictureOptions pictures = {};
   formats::CsvForm csv = {};
   formats::TableOptions table = {};
   std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
+  /// Whether samples are to be set aside to choose by: those of DIR/validation of a folder of pictures that has it,
+  /// else a share of the training samples of each class, at equal distances.
+  bool validation = false;
+  std::optional<double> validation_share = {};  ///< usual_validation_share where not given
   /// Of the model that is asked: its table's form and its classes. A table that is not the one it was trained with is
   /// then for testing as a whole, and its rows are training and test rows.
   std::optional<formats::TableForm> form = {};
@@ -54,11 +63,15 @@ struct DataOptions {
 ///              any number of records of a label and 3 x 32 x 32 bytes,
 ///              "csv:FILE": a table of inputs and a label (formats/table.h), of which every fifth row of a class is for
 ///              testing unless the options say otherwise; "csv:-" is standard input, or
-///              "images:DIR": PNG and JPEG files DIR/CLASS/*, every fifth of a class for testing, or DIR/train/CLASS/*
-///              and DIR/test/CLASS/*. Pictures of several sizes, or with a side above 128, are brought to 64x64 unless
-///              the options name a size.
+///              "images:DIR": PNG, JPEG and WebP files DIR/CLASS/*, every fifth of a class for testing, or
+///              DIR/train/CLASS/*, DIR/test/CLASS/* and DIR/validation/CLASS/* (also called val), of which one beside
+///              train is enough. Pictures of several sizes, or with a side above 128, are brought to 64x64 unless the
+///              options name a size.
 /// @throws c10::ValueError, one sentence naming the file at fault, or the forms of a spec.
 Dataset load_dataset(const std::string& spec, const DataOptions& options = {});
+
+/// Images as float32: bytes divided by 255, floats as they are.
+at::Tensor pixels(const at::Tensor& images);
 
 /// Whether load_dataset(spec) reads the file, under whatever name it stands; false for a file that is not there.
 /// @throws c10::ValueError where an images:DIR is no such folder.

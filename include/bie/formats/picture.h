@@ -1,4 +1,4 @@
-// Pictures as users have them: PNG and JPEG files of any size.
+// Pictures as users have them: PNG, JPEG and WebP files of any size.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ bool is_picture(const std::string& path);
 PictureFacts picture_facts(const std::string& path);
 
 /// uint8 [channels, height, width], 1 channel (grey) or 3, of its own size or brought to one: by a triangle filter
-/// (linear interpolation that takes in every pixel where it makes smaller), on the stored values, in float32.
+/// (linear interpolation that takes in every pixel where it makes smaller), on the stored values, in float32. A JPEG
+/// file may be read at a fraction of its size first (load_jpeg).
 Array load_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form = {});
 
 }  // namespace bie::formats

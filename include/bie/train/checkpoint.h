@@ -12,11 +12,21 @@
 
 namespace bie::train {
 
+/// What was done of an epoch before a checkpoint inside it.
+struct EpochPart {
+  std::int64_t steps = 0;
+  double loss_sum = 0;   ///< over those steps
+  double score_sum = 0;  ///< over their samples
+  double seconds = 0;
+};
+
 struct Checkpoint {
   std::int64_t step = 0;  ///< steps done
   std::string run;        ///< JSON of what has to be the same to go on
   layers::StateDict tensors;
   std::vector<Epoch> history = {};
+  EpochPart part = {};
+  double seconds = 0;  ///< of all processes of the run so far
 };
 
 /// Writes DIR/step-<step>.safetensors whole or not at all (written beside, flushed, renamed), then removes all but the

@@ -13,10 +13,10 @@ namespace bie::train {
 struct Epoch {
   std::int64_t epoch;  ///< epochs done, this one included
   std::int64_t step;   ///< steps done
-  double loss;         ///< mean over the epoch's steps; where a run was resumed inside it, over those since
+  double loss;         ///< mean over the epoch's steps
   double test_score;   ///< Task::metric of the test samples; of classification the share that is right
   double rate;         ///< of the float parameters, in its last step
-  double seconds = 0;  ///< this process spent on it, the test included
+  double seconds = 0;  ///< spent on it by every process of the run, the test included
   std::map<std::string, double> step_sizes = {};  ///< of the activations at its end, by layer
   std::map<std::string, double> flipped = {};     ///< share of a layer's binary weights whose sign is not the start's
   /// Task::metric of the training samples as they were trained on, counted as the loss is; NaN in histories of builds
@@ -24,6 +24,8 @@ struct Epoch {
   double train_score = std::numeric_limits<double>::quiet_NaN();
   /// Of the int8 weights, in its last step; NaN where none are trained.
   double integer_rate = std::numeric_limits<double>::quiet_NaN();
+  /// Task::metric of the samples set aside to choose by; NaN without any.
+  double validation_score = std::numeric_limits<double>::quiet_NaN();
 };
 
 /// One epoch as a JSON object, NaN as null, and the history as an array of them.
@@ -32,7 +34,10 @@ std::string history_json(const std::vector<Epoch>& history);
 /// A ValueError for text that history_json has not written.
 std::vector<Epoch> parse_history(const std::string& json);
 
-/// The index of the epoch with the best test accuracy, the first of equals; -1 for an empty history.
+/// What an epoch is judged by: its validation score, or the test score where no samples were set aside.
+double judged_by(const Epoch& epoch);
+
+/// The index of the epoch that is judged best, the first of equals; -1 for an empty history.
 std::int64_t best_epoch(const std::vector<Epoch>& history);
 
 /// Whether `patience` epochs have passed since the best one; never for a patience of 0.

@@ -18,7 +18,7 @@ struct TrainOptions {
   std::int64_t epochs = 30;
   std::optional<std::int64_t> batch;  ///< images a step; where not given, default_batch of their count
   at::Device device = at::kCPU;       ///< of the training; model and training data move there once (see device_of)
-  Augmentation augment = Augmentation::none;
+  Augmentations augment = {};
   OptimizerKind optimizer = OptimizerKind::diodemix;
   std::optional<double> lr, weight_decay, integer_lr, integer_memory;  ///< where not given, default_recipe's
   std::optional<optim::ScheduleKind> schedule;
@@ -32,9 +32,10 @@ struct TrainOptions {
   std::string checkpoints;            ///< folder for training checkpoints; empty: none are written
   std::int64_t checkpoint_every = 0;  ///< steps; 0: once an epoch
   bool resume = false;                ///< go on from the newest good checkpoint there
+  bool keep_best = false;             ///< end with the weights of the epoch that the validation samples judge best
 
-  /// Epochs without a better test accuracy after which the run ends; 0: it never does. The first 50 steps do not count:
-  /// until then the running statistics of BatchNorm, and with them the accuracy, are still those of the start.
+  /// Epochs without a better score (judged_by) after which the run ends; 0: it never does. The first 50 steps do not
+  /// count: until then the running statistics of BatchNorm, and with them the accuracy, are still those of the start.
   std::int64_t patience = 0;
 };
 

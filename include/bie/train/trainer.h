@@ -44,7 +44,7 @@ enum class End {
 struct TrainResult {
   double test_score;  ///< NaN for an interrupted run
   double flipped;     ///< share of binary weights whose sign differs from the start's; NaN without binary weights
-  double seconds;     ///< of this process
+  double seconds;     ///< of all processes of the run
   std::int64_t optimizer_bytes;  ///< of all moments
   End end;
   std::int64_t steps;          ///< done, those before a resume included

@@ -25,6 +25,8 @@ void add_eval(CLI::App& app, const Global& global);
 void add_predict(CLI::App& app, const Global& global);
 void add_quantize(CLI::App& app, const Global& global);
 void add_report(CLI::App& app, const Global& global);
+void add_compare(CLI::App& app, const Global& global);
+void add_sweep(CLI::App& app, const Global& global);
 void add_inspect(CLI::App& app, const Global& global);
 void add_bench(CLI::App& app, const Global& global);
 void add_run(CLI::App& app, const Global& global);
@@ -36,8 +38,8 @@ void add_tune(CLI::App& app, const Global& global);
 
 /// In the order of the help text.
 inline constexpr void (*add_commands[])(CLI::App&, const Global&) = {
-    add_train,  add_eval,    add_predict, add_quantize, add_export, add_import, add_run,
-    add_report, add_inspect, add_bench,   add_demo,     add_doctor, add_tune,
+    add_train,   add_eval,  add_predict, add_quantize, add_export, add_import, add_run,  add_report,
+    add_compare, add_sweep, add_inspect, add_bench,    add_demo,   add_doctor, add_tune,
 };
 
 void add_completion(CLI::App& app);

@@ -1,5 +1,4 @@
 // bie quantize: a trained float net in 8 or 4 bits without training.
-#include <ATen/ops/linspace.h>
 #include <CLI/Config.hpp>
 #include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
@@ -14,6 +13,7 @@
 #include "bie/train/post_training.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_arguments.h"
+#include "cli/support/help_text.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
 #include "cli/support/session.h"
@@ -24,19 +24,12 @@ namespace {
 
 struct Arguments {
   std::string model, calibration = "digits", out, rule = "mse";
-  std::int64_t images = 512;
+  std::int64_t images = calibration_count;
   std::vector<std::string> bits_of;
   std::optional<int> first, last;
   train::PostTraining options;
   const CLI::Option* percentile = nullptr;
 };
-
-/// Evenly spaced training images: files may hold one class after the other.
-at::Tensor calibration_images(const data::Dataset& data, std::int64_t count) {
-  const std::int64_t all = data.train_images.size(0), wanted = std::min(count, all);
-  const at::Tensor rows = at::linspace(0, static_cast<double>(all - 1), wanted, at::kDouble).to(at::kLong);
-  return data.train_images.index_select(0, rows);
-}
 
 Json layers_json(const std::vector<train::LayerError>& layers) {
   Json json = Json::array();
@@ -128,7 +121,9 @@ void add_quantize(CLI::App& app, const Global& global) {
   command->add_option("--calib-images", a.images, "how many training images to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile")->capture_default_str();
+  takes_one_of(command->add_option("--method", a.rule, "how step sizes are chosen: mse or percentile"),
+               {"mse", "percentile"})
+      ->capture_default_str();
   a.percentile = command
                      ->add_option("--percentile", a.options.percentile,
                                   "share of the values that is not clipped, in per cent (--method percentile)")

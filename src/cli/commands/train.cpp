@@ -9,6 +9,7 @@
 
 #include "bie/models/layer_table.h"
 #include "bie/train/run_folder.h"
+#include "bie/train/warm_start.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/train_arguments.h"
 #include "cli/support/build_info.h"
@@ -17,6 +18,7 @@
 #include "cli/support/output.h"
 #include "cli/support/result.h"
 #include "cli/support/run_page.h"
+#include "cli/support/run_results.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
 
@@ -39,6 +41,23 @@ Json words_of(const Global& global) {
   return words;
 }
 
+/// How the data were read.
+Json options_json(const data::DataOptions& o) {
+  const formats::TableOptions& table = o.table;
+  const data::PictureOptions& pictures = o.pictures;
+  return {{"label", table.label},
+          {"task", table.regression ? "regression" : "classification"},
+          {"test_data", o.test_file},
+          {"test_share", table.test_share},
+          {"validation_share", o.validation_share ? Json(*o.validation_share) : Json()},
+          {"drop", table.drop},
+          {"id", table.id},
+          {"missing", formats::name(table.missing)},
+          {"size", pictures.size ? Json(*pictures.size) : Json()},
+          {"fit", formats::name(pictures.fit.value_or(formats::Fit::crop))},
+          {"nested", pictures.nested}};
+}
+
 /// config.json of a run folder.
 Json run_config(const TrainArguments& a, const models::Classifier& model, const data::Dataset& data,
                 const Global& global) {
@@ -53,12 +72,15 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
             {"spec", a.data},
             {"train_images", data.train_images.size(0)},
             {"test_images", data.test_images.size(0)},
-            {"classes", data.classes}}},
+            {"validation_images", data.validation_images.defined() ? data.validation_images.size(0) : 0},
+            {"classes", data.classes},
+            {"options", options_json(a.table)}}},
           {"model", Json::parse(models::config_json(model.config()))},
           {"recipe",
            {{"epochs", o.epochs},
             {"batch", o.batch.value_or(train::default_batch(data.train_images.size(0)))},
             {"patience", o.patience},
+            {"keep_best", o.keep_best},
             {"augment", train::name(o.augment)},
             {"optimizer", train::name(o.optimizer)},
             {"lr", recipe.lr},
@@ -67,6 +89,15 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
             {"integer_memory", recipe.integer_memory},
             {"schedule", optim::name(recipe.schedule.kind)},
             {"warmup", recipe.schedule.warmup},
+            {"renew_scale_every", o.renew_scale_every},
+            {"wide_gradients", o.wide_gradients},
+            {"freeze_binary", o.freeze_binary},
+            {"moments", o.moments == optim::MomentType::bfloat16 ? "bfloat16" : "float32"},
+            {"step_floor", a.guard.floor},
+            {"gradients", a.gradients == ops::GradMode::exact ? "exact" : "reference"},
+            {"compat", a.words.compat},
+            {"from", a.from.empty() ? Json() : Json(a.from)},
+            {"checkpoint_every", o.checkpoint_every},
             {"seed", o.seed}}},
           {"device", o.device.str()},
           {"program", build_info()}};
@@ -127,27 +158,97 @@ void print_text(const Session& session, const data::Dataset& data) {
   std::printf(", %.1f s\n", r.seconds);
 }
 
-void train_and_save(TrainArguments& a, const Global& global) {
-  resolve(a);
-  std::optional<train::RunFolder> run;
-  if (!a.run.empty()) run.emplace(a.run);
-  if (run) a.options.checkpoints = run->checkpoints();
-  const data::Dataset data = data::load_dataset(a.data, a.table);
+/// The data, with what is to be said of them, and the configuration that they complete.
+data::Dataset load_and_fit(TrainArguments& a) {
+  data::Dataset data = data::load_dataset(a.data, a.table);
   tell_notes(data);
-  log::info(c10::str(data.name, ": ", data.train_images.size(0), " training and ", data.test_images.size(0),
-                     data.table ? " test rows" : " test images"));
+  const char* const samples = data.table ? "rows" : "images";
+  const std::string validation =
+      data.validation_images.defined() ? c10::str(", ", data.validation_images.size(0), " validation") : std::string();
+  log::info(c10::str(data.name, ": ", data.train_images.size(0), " training", validation, " and ",
+                     data.test_images.size(0), " test ", samples));
   use_data(a, data);
   a.config = fitted(a.config, data);
   set_layer_bits(a.config, a.words.bits_of, a.words.first, a.words.last);
+  return data;
+}
 
-  SessionHooks hooks;
-  hooks.configure = [&](models::Classifier& model) {
-    check_use(a, model);
-    layers::set_grad_mode(model, a.gradients);
-    layers::set_compat(model, a.compat);
-    layers::set_step_size_guard(model, a.guard);
-  };
+/// What a run would be, with --dry-run.
+void print_plan(const TrainArguments& a, const data::Dataset& data, const Global& global) {
+  const std::int64_t images = data.train_images.size(0),
+                     batch = std::min(a.options.batch.value_or(train::default_batch(images)), images);
+  const std::shared_ptr<models::Classifier> model = models::make_model(a.config);
+  check_use(a, *model);
+  if (global.json) {
+    print_json("train", {{"dry_run", true},
+                         {"config", run_config(a, *model, data, global)},
+                         {"weights", model->weight_count()},
+                         {"quantised_weights", model->quantised_count()},
+                         {"steps", images / batch * a.options.epochs}});
+    return;
+  }
+  const auto& [channels, height, width] = a.config.image;
+  std::printf("inputs: %lld x %lld x %lld, outputs: %lld\n%s\n", static_cast<long long>(channels),
+              static_cast<long long>(height), static_cast<long long>(width), static_cast<long long>(a.config.classes),
+              models::layer_table(*model).c_str());
+  std::printf("%lld steps of %lld in %lld epochs\n", static_cast<long long>(images / batch * a.options.epochs),
+              static_cast<long long>(batch), static_cast<long long>(a.options.epochs));
+}
+
+/// Sets a new model up as the options say.
+void configure(const TrainArguments& a, const data::Dataset& data, models::Classifier& model) {
+  check_use(a, model);
+  layers::set_grad_mode(model, a.gradients);
+  layers::set_compat(model, a.compat);
+  layers::set_step_size_guard(model, a.guard);
+  if (!a.source) return;
+  const std::vector<std::string> fresh =
+      train::start_from(model, *a.source, calibration_images(data, calibration_count));
+  log::info("starts from " + a.from + (fresh.empty() ? "" : ", but for the last layer: it has other classes"));
+}
+
+/// What is to be said of the end, for log and page.
+std::vector<std::string> notes_on_end(const TrainArguments& a, const train::TrainResult& result) {
+  std::vector<std::string> notes;
+  const std::int64_t best = train::best_epoch(result.history);
+  const std::int64_t best_number = best < 0 ? 0 : result.history[static_cast<std::size_t>(best)].epoch;
+  if (result.end == train::End::patience) {
+    const bool by_validation = best >= 0 && !std::isnan(result.history.front().validation_score);
+    notes.emplace_back(by_validation ? stopped_by_validation : stopped_early);
+    log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ", best_number));
+  }
+  if (a.options.keep_best && best >= 0) {
+    notes.push_back(
+        c10::str("The weights are those of epoch ", best_number, ", which the validation samples judge best."));
+    log::info(c10::str("kept the weights of epoch ", best_number, ", the best by the validation samples"));
+  }
+  return notes;
+}
+
+/// The model, where the options want it; the paths.
+std::vector<std::string> save(const TrainArguments& a, const std::optional<train::RunFolder>& run,
+                              const Session& session) {
+  std::vector<std::string> saved;
+  if (run) saved.push_back(run->model());
+  if (!a.out.empty()) saved.push_back(a.out);
+  for (const std::string& path : saved) {
+    models::save_model(*session.model, path, a.form);
+    log::info("saved to " + path);
+  }
+  return saved;
+}
+
+void train_and_save(TrainArguments& a, const Global& global) {
+  resolve(a);
+  std::optional<train::RunFolder> run;
+  if (!a.run.empty() && !a.dry_run) run.emplace(a.run);
+  if (run) a.options.checkpoints = run->checkpoints();
+  const data::Dataset data = load_and_fit(a);
+  if (a.dry_run) return print_plan(a, data, global);
+
   Json config;
+  SessionHooks hooks;
+  hooks.configure = [&](models::Classifier& model) { configure(a, data, model); };
   hooks.started = [&](models::Classifier& model, const std::vector<train::Epoch>& past) {
     if (a.layers && !global.json) std::printf("%s\n", models::layer_table(model).c_str());
     config = run_config(a, model, data, global);
@@ -160,22 +261,14 @@ void train_and_save(TrainArguments& a, const Global& global) {
   const train::TrainResult& result = session.result;
   if (result.end == train::End::interrupted)
     end_interrupted(interrupted_sentence(a, result, global), run, session, data, config);
-  std::vector<std::string> notes;
-  if (result.end == train::End::patience) {
-    notes.emplace_back(stopped_early);
-    log::info(c10::str("stopped early: the best of ", result.history.size(), " epochs was epoch ",
-                       result.history[static_cast<std::size_t>(train::best_epoch(result.history))].epoch));
-  }
+  const std::vector<std::string> notes = notes_on_end(a, result);
   log::info(c10::str("the optimizer held ", result.optimizer_bytes, " bytes for ", session.model->weight_count(),
                      " weights"));
-  std::vector<std::string> saved;
-  if (run) saved.push_back(run->model());
-  if (!a.out.empty()) saved.push_back(a.out);
-  for (const std::string& path : saved) {
-    models::save_model(*session.model, path, a.form);
-    log::info("saved to " + path);
+  const std::vector<std::string> saved = save(a, run, session);
+  if (run) {
+    run->write_results(results_json(session, data, run->model()).dump(-1, ' ', false, Json::error_handler_t::replace));
+    write_page(*run, session, data, config, notes);
   }
-  if (run) write_page(*run, session, data, config, notes);
   if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
   if (global.json)
     print_json("train", result_json(a, session, data, saved));
@@ -195,7 +288,8 @@ void add_train(CLI::App& app, const Global& global) {
       "  bie train --data mnist:data/mnist --arch lenet --bits 4 --run runs/lenet4\n"
       "  bie train --data images:photos --arch vgg-small --width 32 --bits 8 \\\n"
       "      --first 8 --optimizer sgd --augment crop-flip --run runs/photos\n"
-      "  bie train --data csv:iris.csv --hidden 64 --bits 8 --patience 5 --json");
+      "  bie train --data csv:iris.csv --bits 8 --best --run runs/iris\n"
+      "  bie train --data mnist:data/mnist --from lenet32.safetensors --bits 4");
   command->callback([arguments, &global] { train_and_save(*arguments, global); });
 }
 

@@ -11,6 +11,8 @@
 #include "bie/models/net_description.h"
 #include "bie/train/device.h"
 #include "bie/train/run_folder.h"
+#include "bie/train/warm_start.h"
+#include "cli/support/help_text.h"
 #include "cli/support/output.h"
 #include "cli/support/session.h"
 #include "formats/folder_lock.h"
@@ -42,6 +44,13 @@ class Group {
   std::string title_;
 };
 
+std::vector<std::string> architecture_words() {
+  std::vector<std::string> words;
+  for (const models::Architecture* architecture : models::architectures())
+    if (!architecture->described) words.emplace_back(architecture->name);
+  return words;
+}
+
 /// "mlp 3 inner linears, vgg-small 2 convolutions a stage": the sizes of the architectures that have one.
 std::string own_sizes(std::int64_t models::Architecture::*size) {
   std::string all;
@@ -57,30 +66,41 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "Model");
   auto& c = a.config;
   auto& w = a.words;
-  CLI::Option* arch = group.add("--arch", c.arch, models::architecture_names());
-  takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
-      ->excludes(arch);
-  w.bits = group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers");
-  group.add_unset("--first", w.first, "bits of the first layer");
-  group.add_unset("--last", w.last, "bits of the last layer");
+  CLI::Option* arch = takes_one_of(group.add("--arch", c.arch, models::architecture_names()), architecture_words());
+  CLI::Option* const net =
+      takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
+          ->excludes(arch);
+  const std::vector<std::string> widths{"32", "8", "4", "1"};
+  w.bits = takes_one_of(
+      group.add("--bits", c.bits, "32 (float), 8, 4 or 1, weights and activations of the inner layers"), widths);
+  takes_one_of(group.add_unset("--first", w.first, "bits of the first layer"), widths);
+  takes_one_of(group.add_unset("--last", w.last, "bits of the last layer"), widths);
   group.add_unset("--bits-of", w.bits_of, "NAME=BITS of one layer; --layers shows the names; may be repeated")
       ->type_size(1)
       ->allow_extra_args(false);
   group.add("--linear-bits", c.linear_bits,
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
-  group.add_unset("--hidden", w.hidden, "outputs of the inner linears (default: 1024; of a table 64, or 256 at 1 bit)");
-  group.add_unset("--width", c.width,
-                  "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
-                      own_sizes(&models::Architecture::width) + "). Of an mlp the same as --hidden");
-  group.add_unset(
+  CLI::Option* const hidden = group.add_unset(
+      "--hidden", w.hidden, "outputs of the inner linears (default: 1024; of a table 64, or 256 at 1 bit)");
+  CLI::Option* const width =
+      group.add_unset("--width", c.width,
+                      "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
+                          own_sizes(&models::Architecture::width) + "). Of an mlp the same as --hidden");
+  CLI::Option* const depth = group.add_unset(
       "--depth", c.depth,
       "how many layers (default: " + own_sizes(&models::Architecture::depth) + "); 5 make resnet20 a ResNet-32");
-  group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
+  CLI::Option* const no_norm = group.flag("--no-norm", w.no_norm, "no BatchNorm, output biases instead");
+  CLI::Option* const from = takes_file(group.add_unset(
+      "--from", a.from, "a trained float model (--bits 32) whose net and weights this one starts with"));
+  for (CLI::Option* size : {arch, net, hidden, width, depth, no_norm}) from->excludes(size);
   group.flag("--quantise-first", c.quantise_first, "quantise the first layer too: all but the last one then");
-  group.add("--weights", w.weights, "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)");
+  takes_one_of(group.add("--weights", w.weights,
+                         "how quantised weights train: float, int8, or usual (int8 at 1 bit, else float)"),
+               {"usual", "float", "int8"});
   group.add_unset("--gradients", w.gradients, "exact, or reference (BITorch Engine's, the default with --compat)")
       ->check(CLI::IsMember({"exact", "reference"}));
-  group.add("--compat", w.compat, "none, or bie-0.2.6: values as BITorch Engine computes them");
+  takes_one_of(group.add("--compat", w.compat, "none, or bie-0.2.6: values as BITorch Engine computes them"),
+               {"none", "bie-0.2.6"});
   group.flag("--layers", a.layers, "print the layers, their widths and sizes first");
 }
 
@@ -90,15 +110,28 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
   auto& w = a.words;
   w.epochs = group.add("--epochs", o.epochs, "passes over the training images (of a table: by its rows)");
   group.add_unset("--batch", o.batch, "images a step (default: 64, fewer of a data set of less than 384)");
-  w.patience = group.add("--patience", o.patience, "end after so many epochs without a better test accuracy; 0: never");
-  group.add("--augment", w.augment, "none, or crop-flip: training images shifted by up to 4 pixels and mirrored");
-  group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd");
-  group.add_unset("--lr", o.lr, "rate of the float parameters");
+  w.patience = group.add("--patience", o.patience,
+                         "end after so many epochs without a better score of the validation samples, or of the test "
+                         "samples where none are set aside; 0: never");
+  group.flag("--best", o.keep_best, "end with the weights of the epoch that is best on samples set aside for that");
+  group
+      .add_unset("--validation-share", a.table.validation_share,
+                 "share of the training samples that is set aside to choose the best epoch and to stop by --patience "
+                 "(default: 0.1 with --best; a folder of pictures may have a folder validation)")
+      ->check(CLI::Range(0.0, 1.0));
+  group.add(
+      "--augment", w.augment,
+      "how training pictures change: none, or of crop-flip (shifted by up to 4 pixels and mirrored), rotate (by up "
+      "to 15 degrees) and colour (brightness, contrast, saturation) those wanted, with commas between");
+  takes_one_of(group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd"),
+               {"diodemix", "adam", "sgd"});
+  w.lr = group.add_unset("--lr", o.lr, "rate of the float parameters");
   group.add_unset("--weight-decay", o.weight_decay, "of the float weights");
   group.add_unset("--integer-lr", o.integer_lr, "rate of the int8 weights (DiodeMix)");
   group.add_unset("--integer-memory", o.integer_memory,
                   "share of the steps over which DiodeMix remembers the votes on a 1-bit weight");
-  group.add_unset("--schedule", w.schedule, "of all rates: cosine, linear or constant");
+  takes_one_of(group.add_unset("--schedule", w.schedule, "of all rates: cosine, linear or constant"),
+               {"cosine", "linear", "constant"});
   group.add_unset("--warmup", o.warmup, "share of the steps over which the rates rise");
   w.step_floor =
       group.add("--step-floor", a.guard.floor, "least step size of an activation, as a share of its first; 0: none");
@@ -120,6 +153,7 @@ void add_output_options(CLI::App& command, TrainArguments& a) {
   takes_file(group.add_unset("--logits", a.logits, "where to save the test images' logits (safetensors)"));
   takes_folder(group.add_unset("--checkpoints", o.checkpoints, "folder for training checkpoints alone"))->excludes(run);
   group.add("--checkpoint-every", o.checkpoint_every, "steps between them; 0: once an epoch");
+  group.flag("--dry-run", a.dry_run, "print the layers, their sizes and the steps, and end");
   group.flag("--resume", o.resume, "go on from the newest good checkpoint in the folder");
 }
 
@@ -166,6 +200,21 @@ void check_widths(const TrainArguments& a) {
             "is for layers without bits of their own, the net's description has none");
 }
 
+/// The net of --from, which is read before the data.
+void start_with(TrainArguments& a) {
+  a.source = models::load_classifier(a.from);
+  const models::ModelConfig& source = a.source->config();
+  TORCH_CHECK_VALUE(a.source->quant_layers().empty(), "--from ", a.from,
+                    ": the model is quantised, a float one is wanted (bie train --bits 32)");
+  a.config = train::with_net_of(a.config, source);
+  a.words.sized = true;
+  if (!source.fit) return;
+  data::PictureOptions& pictures = a.table.pictures;
+  if (!a.data.starts_with("images:")) return;
+  if (!pictures.size) pictures.size = {source.image[1], source.image[2]};
+  if (!pictures.fit) pictures.fit = source.fit;
+}
+
 /// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
 /// over.
 void check_outputs(const TrainArguments& a) {
@@ -173,6 +222,7 @@ void check_outputs(const TrainArguments& a) {
   for (const auto& [option, path] : {std::pair{"--out", a.out}, std::pair{"--logits", a.logits}}) {
     if (path.empty()) continue;
     check_output(option, path, a.net, "the net's description");
+    check_output(option, path, a.from, "the model that training starts from");
     check_output_against_data(option, path, a.data);
     if (a.run.empty()) continue;
     for (const std::string& file : train::RunFolder(a.run).files())
@@ -220,7 +270,7 @@ void resolve(TrainArguments& a) {
   const TrainArguments::Words& w = a.words;
   check_outputs(a);
   a.options.device = train::device_of(a.device);
-  a.options.augment = train::augmentation_of(w.augment);
+  a.options.augment = train::augmentations_of(w.augment);
   if (!a.net.empty()) a.config = models::load_net_description(a.net, a.config);
   check_widths(a);
   const models::Architecture* const architecture = models::find_architecture(a.config.arch);
@@ -229,6 +279,8 @@ void resolve(TrainArguments& a) {
   a.words.sized = w.hidden.has_value() || a.config.width.has_value();
   resolve_sizes(a.config, w.hidden);
   a.config.norm = !w.no_norm;
+  if (!a.from.empty()) start_with(a);
+  a.table.validation = a.options.keep_best;
   a.config.weights = models::weight_form_of(w.weights);
   a.options.optimizer = train::optimizer_of(w.optimizer);
   if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);

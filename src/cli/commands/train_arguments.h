@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace bie::cli {
 
 struct TrainArguments {
-  std::string data = "digits", out, logits, device = "cpu", run, net;
+  std::string data = "digits", out, logits, device = "cpu", run, net, from;
   data::DataOptions table;
   models::ModelConfig config;
   train::TrainOptions options;
@@ -22,7 +23,8 @@ struct TrainArguments {
   layers::Compat compat = layers::Compat::none;
   ops::GradMode gradients = ops::GradMode::exact;
   models::SavedForm form = models::SavedForm::packed;
-  bool layers = false;
+  bool layers = false, dry_run = false;
+  std::shared_ptr<models::Classifier> source;  ///< the model of --from
 
   // As they are given; `resolve` puts what they mean into the fields above.
   struct Words {
@@ -32,7 +34,7 @@ struct TrainArguments {
     std::optional<std::int64_t> hidden;
     bool sized = false;  // --hidden or --width of an mlp is given
     bool no_norm = false, bfloat16_moments = false, training_form = false;
-    const CLI::Option *bits = nullptr, *epochs = nullptr, *patience = nullptr, *step_floor = nullptr;
+    const CLI::Option *bits = nullptr, *epochs = nullptr, *lr = nullptr, *patience = nullptr, *step_floor = nullptr;
   } words;
 };
 

@@ -20,6 +20,7 @@
 #include "cli/support/predictions.h"
 #include "cli/support/result.h"
 #include "cli/support/streams.h"
+#include "cli/support/suggestion.h"
 
 namespace {
 
@@ -107,7 +108,7 @@ void add_doctor_of_nets(CLI::App& app, const Global& global) {
 
 /// Those of the other half say what to install.
 void add_absent(CLI::App& app) {
-  for (const char* name : {"train", "eval", "quantize", "export", "demo", "tune"}) {
+  for (const char* name : {"train", "eval", "quantize", "export", "report", "compare", "sweep", "demo", "tune"}) {
     CLI::App* command = app.add_subcommand(name, "needs the training half of bie, which has torch");
     command->allow_extras()->fallthrough(false)->group("In the training half");
     command->callback([name] {
@@ -145,6 +146,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool failed_use = app.exit(error) != 0;
+    if (const std::string meant = suggestion(app, global.words); failed_use && !meant.empty())
+      std::fprintf(stderr, "%s\n", meant.c_str());
     if (failed_use && std::find(global.words.begin(), global.words.end(), "--json") != global.words.end())
       print_json("", {{"error", error.what()}, {"exit_code", static_cast<int>(usage)}});
     return failed_use ? usage : ok;

@@ -43,6 +43,24 @@ std::string option_words(const CLI::App& app) {
   return words;
 }
 
+/// The words that an option takes, with a space between.
+std::string choice_words(const CLI::Option& option) {
+  std::string words;
+  for (const std::string& choice : choices_of(option)) words += (words.empty() ? "" : " ") + choice;
+  return words;
+}
+
+/// Cases of the word before: the options that take one of a few words.
+std::string choice_cases(const CLI::App& app) {
+  std::string cases;
+  for (const CLI::Option* option : options_of(app)) {
+    const std::string words = choice_words(*option);
+    for (const std::string& name : words.empty() ? std::vector<std::string>() : names_of(*option))
+      cases += "      " + app.get_name() + ":" + name + ") words='" + words + "' ;;\n";
+  }
+  return cases;
+}
+
 std::string command_words(const CLI::App& app) {
   std::string words;
   for (const CLI::App* command : commands_of(app)) words += (words.empty() ? "" : " ") + command->get_name();
@@ -67,8 +85,12 @@ std::string bash_script(const CLI::App& app) {
   text << "    *) words='" << command_words(app) << ' ' << option_words(app)
        << "' ;;\n"
           "  esac\n"
+          "  case $command:${COMP_WORDS[COMP_CWORD-1]} in\n";
+  for (const CLI::App* command : commands_of(app)) text << choice_cases(*command);
+  text << "      *) [[ $word == -* || -z $command ]] || words= ;;\n"
+          "  esac\n"
           "  COMPREPLY=()\n"
-          "  [[ $word == -* || -z $command ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+          "  [[ -n $words ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
           "}\n"
           "complete -o default -F _bie bie\n";
   return text.str();
@@ -94,7 +116,10 @@ std::string zsh_options(const CLI::App& app) {
     for (const std::string& name : names_of(*option)) {
       const bool takes_value = option->get_items_expected_max() > 0;
       lines += "        '" + name + "[" + quoted(option->get_description(), true) + "]" +
-               (takes_value ? ":value:_files" : "") + "' \\\n";
+               (!takes_value                  ? ""
+                : choices_of(*option).empty() ? ":value:_files"
+                                              : ":value:(" + choice_words(*option) + ")") +
+               "' \\\n";
     }
   return lines;
 }
@@ -126,6 +151,8 @@ std::string fish_script(const CLI::App& app) {
       text << "complete -c bie" << condition;
       for (const std::string& name : option->get_snames()) text << " -s " << name;
       for (const std::string& name : option->get_lnames()) text << " -l " << name;
+      const std::string choices = choice_words(*option);
+      if (!choices.empty()) text << " -f -a '" << choices << "'";
       text << (option->get_items_expected_max() > 0 ? " -r" : "") << " -d '" << quoted(option->get_description(), false)
            << "'\n";
     }

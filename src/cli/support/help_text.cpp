@@ -49,6 +49,23 @@ class HelpText : public CLI::Formatter {
 
 }  // namespace
 
+CLI::Option* takes_one_of(CLI::Option* option, const std::vector<std::string>& choices) {
+  std::string all;
+  for (const std::string& choice : choices) all += (all.empty() ? "" : "|") + choice;
+  return option->type_name(all);
+}
+
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string name = value_name(option);
+  std::vector<std::string> choices;
+  for (std::size_t begin = 0; name.find('|') != std::string::npos && begin <= name.size();) {
+    const std::size_t end = std::min(name.find('|', begin), name.size());
+    choices.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return choices;
+}
+
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   std::string name = option.get_type_name();

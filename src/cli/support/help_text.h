@@ -6,6 +6,12 @@
 
 namespace bie::cli {
 
+/// Names the words that an option takes, for help and completion: "mlp|lenet". What else is given is the command's to
+/// refuse.
+CLI::Option* takes_one_of(CLI::Option* option, const std::vector<std::string>& choices);
+/// The words of such an option; none of another one.
+std::vector<std::string> choices_of(const CLI::Option& option);
+
 /// What an option takes: "INT", "FILE", "TEXT ..." where there may be several; empty for a flag.
 std::string value_name(const CLI::Option& option);
 

@@ -14,13 +14,14 @@
 #include "bie/layers/nbit_layer.h"
 #include "bie/train/evaluation.h"
 #include "cli/support/build_info.h"
+#include "cli/support/run_results.h"
 #include "cli/support/text.h"
+#include "report/runs_report.h"
 
 namespace bie::cli {
 namespace {
 
 constexpr std::int64_t most_mistakes = 12;
-constexpr std::int64_t most_classes = 1000;  // of a table of counts, which is their square
 
 /// The weight's values in 32 bins.
 report::Histogram histogram_of(const models::ProductLayer& product) {
@@ -81,23 +82,19 @@ report::Picture picture_of(const at::Tensor& image) {
 /// The confusion table and the mistakes that the model is surest of.
 void add_predictions(models::Classifier& model, const data::Dataset& data, report::RunReport& report) {
   const models::ModelConfig& c = model.config();
-  const auto [confidence, predicted] = at::softmax(train::logits(model, data.test_images), 1).max(1);
-  const std::int64_t classes = c.classes, count = predicted.numel();
+  const at::Tensor logits = train::logits(model, data.test_images);
+  const auto [confidence, predicted] = at::softmax(logits, 1).max(1);
+  const std::int64_t count = predicted.numel();
   const auto* guess = predicted.const_data_ptr<std::int64_t>();
   const auto* truth = data.test_labels.const_data_ptr<std::int64_t>();
-  if (classes <= most_classes) {
-    report.confusion.counts.assign(static_cast<std::size_t>(classes * classes), 0);
-    for (std::int64_t i = 0; i < classes; ++i) report.confusion.classes.push_back(c.class_name(i));
-    for (std::int64_t i = 0; i < count; ++i)
-      ++report.confusion.counts[static_cast<std::size_t>(truth[i] * classes + guess[i])];
-  }
+  report.confusion = confusion_of(logits, data.test_labels, c);
   const at::Tensor order = std::get<1>(confidence.sort(0, /*descending=*/true));
   const bool pictures = !data.table && (c.image[0] == 1 || c.image[0] == 3);
   for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(report.mistakes.size()) < most_mistakes; ++i) {
     const std::int64_t row = order[i].item<std::int64_t>();
     if (!pictures || guess[row] == truth[row]) continue;
-    report.mistakes.push_back({picture_of(data.test_images[row]), c.class_name(truth[row]), c.class_name(guess[row]),
-                               confidence[row].item<double>()});
+    report.mistakes.push_back({picture_of(data::pixels(data.test_images[row])), c.class_name(truth[row]),
+                               c.class_name(guess[row]), confidence[row].item<double>()});
   }
 }
 
@@ -115,12 +112,13 @@ void add_answers(models::Classifier& model, const data::Dataset& data, report::R
   report.answers = {in_unit(data.test_labels), in_unit(train::logits(model, data.test_images)), table.label};
 }
 
-void add_results(const train::TrainResult& result, const models::Classifier& model, report::RunReport& report) {
-  const bool regression = model.config().is_regression();
-  const std::string score = regression ? "test R2" : "test accuracy";
-  const auto text = [&](double value) { return regression ? format("%.4f", value) : format("%.2f %%", 100 * value); };
+void add_results(const train::TrainResult& result, const models::Classifier& model, const data::Dataset& data,
+                 report::RunReport& report) {
+  const std::string score = "test " + report.metric.name;
+  const auto text = [&](double value) { return report::with_unit(value, report.metric.unit); };
   if (result.end != train::End::interrupted)
-    report.results.push_back({score, text(result.test_score)});
+    report.results.push_back(
+        {score, report::score_with_interval(result.test_score, data.test_images.size(0), report.metric)});
   else if (!result.history.empty())
     report.results.push_back(
         {c10::str(score, " after epoch ", result.history.back().epoch), text(result.history.back().test_score)});
@@ -168,7 +166,8 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
   report.command = config["command"].get<std::string>();
   report.notes = parts.notes;
   report.ranks = parts.ranks;
-  add_results(session.result, model, report);
+  if (model.config().is_regression()) report.metric = {"R2", report::Unit::number};
+  add_results(session.result, model, data, report);
   const std::vector<models::ProductLayer> products = model.products();
   for (const train::Epoch& e : session.result.history) {
     report::Epoch epoch;
@@ -176,6 +175,7 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     epoch.loss = e.loss;
     epoch.train_score = e.train_score;
     epoch.test_score = e.test_score;
+    epoch.validation_score = e.validation_score;
     epoch.rate = e.rate;
     epoch.integer_rate = e.integer_rate;
     epoch.flipped = flipped_of(e, products);
@@ -187,7 +187,6 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     add_epochs(session.result.history, &report.layers.back());
   }
   if (model.config().is_regression()) {
-    report.metric = {"R2", report::Unit::number};
     if (session.result.end != train::End::interrupted) add_answers(model, data, report);
   } else if (session.result.end != train::End::interrupted) {
     add_predictions(model, data, report);

@@ -18,6 +18,9 @@ std::vector<report::Fact> machine_facts();
 inline constexpr const char* stopped_early =
     "Stopped early: the test score got no better. The test samples chose the moment, so the score flatters.";
 
+inline constexpr const char* stopped_by_validation =
+    "Stopped early: the score of the validation samples got no better.";
+
 /// What a page has beside the run.
 struct PageParts {
   std::vector<std::string> notes = {};  ///< sentences that stand at the top

@@ -1,13 +1,16 @@
 #include "cli/support/session.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/linspace.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 
 #include "bie/train/evaluation.h"
@@ -29,9 +32,16 @@ std::string progress_note(const train::Progress& p, const std::string& accuracy)
                 accuracy.c_str(), duration(left).c_str());
 }
 
+/// "98.33 %", "R2 0.8312".
+std::string score_value(const train::Task& task, double score) {
+  return task.metric() == "accuracy" ? format("%.2f %%", 100 * score) : format("%s %.4f", task.metric().c_str(), score);
+}
+
 std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::Task& task) {
-  return format("epoch %lld/%lld: loss %.4f, test %s, rate %.2e, %.1f s", LongLong{e.epoch}, LongLong{epochs}, e.loss,
-                score_text(task, e.test_score).c_str(), e.rate, e.seconds);
+  const std::string validation =
+      std::isnan(e.validation_score) ? "" : "validation " + score_text(task, e.validation_score) + ", ";
+  return format("epoch %lld/%lld: loss %.4f, %stest %s, rate %.2e, %.1f s", LongLong{e.epoch}, LongLong{epochs}, e.loss,
+                validation.c_str(), score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
 }  // namespace
@@ -48,8 +58,7 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
 }
 
 std::string score_text(const train::Task& task, double score) {
-  return task.metric() == "accuracy" ? format("accuracy %.2f %%", 100 * score)
-                                     : format("%s %.4f", task.metric().c_str(), score);
+  return (task.metric() == "accuracy" ? "accuracy " : "") + score_value(task, score);
 }
 
 std::string scores_text(models::Classifier& model, const train::Task& task, double score, const data::Dataset& data) {
@@ -91,9 +100,7 @@ Session train_with_bar(const std::string& label, const models::ModelConfig& conf
     listener.epoch = [&](const train::Epoch& e) {
       bar.clear();
       log::info(epoch_line(e, options.epochs, *session.task));
-      const train::Task& task = *session.task;
-      accuracy = task.metric() == "accuracy" ? format("%.2f %%  ", 100 * e.test_score)
-                                             : format("%s %.4f  ", task.metric().c_str(), e.test_score);
+      accuracy = score_value(*session.task, e.test_score) + "  ";
       hooks.epoch(e);
     };
   }
@@ -172,6 +179,7 @@ void add_table_options(CLI::App& command, data::DataOptions& options) {
       .add_option_function<std::string>(
           "--task", [&table](const std::string& task) { table.regression = task == "regression"; },
           "classification, or regression: the label is a number")
+      ->type_name("classification|regression")
       ->check(CLI::IsMember({"classification", "regression"}))
       ->default_str("classification")
       ->group(group);
@@ -194,6 +202,7 @@ void add_table_options(CLI::App& command, data::DataOptions& options) {
           },
           "what a missing value is: refused; replaced by the column's mean, with a column more that marks it; or its "
           "row dropped")
+      ->type_name("refuse|mean|drop")
       ->check(CLI::IsMember({"refuse", "mean", "drop"}))
       ->default_str("refuse")
       ->group(group);
@@ -224,6 +233,7 @@ void add_picture_options(CLI::App& command, data::DataOptions& options) {
       .add_option_function<std::string>(
           "--fit", [&pictures](const std::string& text) { pictures.fit = formats::fit_of(text); },
           "pictures of another shape: crop (their middle), pad (with black borders) or stretch")
+      ->type_name("crop|pad|stretch")
       ->check(CLI::IsMember({"crop", "pad", "stretch"}))
       ->default_str("crop")
       ->group(group);
@@ -245,6 +255,12 @@ void use_form(data::DataOptions& options, const std::string& spec, const models:
   options.form = c.table ? *c.table : formats::plain_form(c.image[2]);
   options.classes.clear();
   for (std::int64_t i = 0; i < c.classes && !c.is_regression(); ++i) options.classes.push_back(c.class_name(i));
+}
+
+at::Tensor calibration_images(const data::Dataset& data, std::int64_t count) {
+  const std::int64_t all = data.train_images.size(0), wanted = std::min(count, all);
+  const at::Tensor rows = at::linspace(0, static_cast<double>(all - 1), wanted, at::kDouble).to(at::kLong);
+  return data::pixels(data.train_images.index_select(0, rows));
 }
 
 void tell_notes(const data::Dataset& data) {

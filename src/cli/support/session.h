@@ -63,6 +63,11 @@ void add_asked_table_options(CLI::App& command, data::DataOptions& options);
 /// What is to be known of a model to read a table, or pictures, for it. `spec` is empty for single files.
 void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& config);
 
+/// How many training images step sizes are taken from.
+inline constexpr std::int64_t calibration_count = 512;
+/// Evenly spaced training images, as floats: files may hold one class after the other.
+at::Tensor calibration_images(const data::Dataset& data, std::int64_t count);
+
 /// What the data set's notes say, in the log.
 void tell_notes(const data::Dataset& data);
 

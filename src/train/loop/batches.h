@@ -6,18 +6,18 @@
 #include <cstdint>
 
 #include "bie/data/dataset.h"
-#include "bie/train/augmentation.h"
+#include "train/loop/augmenter.h"
 
 namespace bie::train {
 
-/// Images where a model on that device wants them: channels last on a GPU.
+/// Images, float32 in [0, 1], where a model on that device wants them: channels last on a GPU.
 at::Tensor on_device(const at::Tensor& images, at::Device device);
 
 /// Each batch follows from the seed and the step alone, so that a resumed run has it without a generator's state.
 class Batches {
  public:
   /// @param batch  images a step; those that do not fill a step are left out of their epoch.
-  Batches(const data::Dataset& data, at::Device device, std::int64_t batch, Augmentation augmentation,
+  Batches(const data::Dataset& data, at::Device device, std::int64_t batch, const Augmentations& augmentations,
           std::uint64_t seed);
 
   struct Batch {
@@ -28,15 +28,15 @@ class Batches {
  private:
   void start_epoch(std::int64_t epoch);
 
-  at::Tensor images_;  ///< [n, height, width, channels], with a border of zeros where it is cropped away again
+  at::Tensor images_;  ///< as the data set has them; on the device, unless they are too many for it
   at::Tensor labels_;
-  std::int64_t count_, height_, width_, batch_;
-  Augmentation augmentation_;
+  at::Device device_;
+  std::int64_t count_, batch_;
+  bool augmented_;
   std::uint64_t seed_;
+  Augmenter augmenter_;
   std::int64_t epoch_ = -1;
-  at::Tensor order_;             ///< [n]: which images the epoch's steps take
-  at::Tensor top_, left_, way_;  ///< [n]: the crop's first row, its first column, and 1 or -1: to its right or left
-  at::Tensor rows_, columns_;    ///< 0, 1, ... of an image
+  at::Tensor order_;  ///< [n]: which images the epoch's steps take
 };
 
 }  // namespace bie::train

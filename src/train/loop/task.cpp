@@ -5,14 +5,22 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <vector>
 
 #include "layers/finite.h"
 
 namespace bie::train {
 namespace {
 
+/// The labels or targets of training, testing and, where samples were set aside, validation.
+std::vector<at::Tensor> parts_of(const data::Dataset& data) {
+  std::vector<at::Tensor> parts{data.train_labels, data.test_labels};
+  if (data.validation_images.defined()) parts.push_back(data.validation_labels);
+  return parts;
+}
+
 void check_targets(const data::Dataset& data) {
-  for (const at::Tensor& targets : {data.train_labels, data.test_labels}) {
+  for (const at::Tensor& targets : parts_of(data)) {
     TORCH_CHECK_VALUE(targets.defined() && targets.dim() == 2 && targets.scalar_type() == at::kFloat, data.name,
                       ": the targets are ", targets.sizes(), " of ", targets.scalar_type(),
                       ", float32 [n, k] is wanted");
@@ -24,7 +32,7 @@ class Classification : public Task {
   std::string metric() const override { return "accuracy"; }
 
   void check(const data::Dataset& data, std::int64_t outputs) const override {
-    for (const at::Tensor& labels : {data.train_labels, data.test_labels})
+    for (const at::Tensor& labels : parts_of(data))
       TORCH_CHECK_VALUE(labels.defined() && labels.dim() == 1 && labels.scalar_type() == at::kLong, data.name,
                         ": the labels are ", labels.sizes(), " of ", labels.scalar_type(), ", int64 [n] is wanted");
     TORCH_CHECK_VALUE(data.classes <= outputs, data.name, ": ", data.classes, " classes, the model has ", outputs);

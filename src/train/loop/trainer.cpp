@@ -1,11 +1,12 @@
 #include "bie/train/trainer.h"
 
 #include <ATen/Context.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -33,6 +34,43 @@ Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& o) {
   return recipe;
 }
 
+namespace {
+
+/// Sums over the steps of an epoch, on the device.
+class EpochSums {
+ public:
+  EpochSums(at::Device device, const EpochPart& part)
+      : loss_(at::full({}, part.loss_sum, at::TensorOptions(device).dtype(at::kDouble))),
+        score_(at::full({}, part.score_sum, at::TensorOptions(device).dtype(at::kDouble))),
+        steps_(part.steps),
+        seconds_(part.seconds) {}
+
+  void add_loss(const at::Tensor& loss) {
+    loss_.add_(loss.detach());
+    ++steps_;
+  }
+  void add_scores(const at::Tensor& scores) { score_.add_(scores.sum()); }
+  double mean_loss() const { return loss_.item<double>() / static_cast<double>(steps_); }
+  double mean_score(std::int64_t batch) const { return score_.item<double>() / static_cast<double>(steps_ * batch); }
+  double seconds() const { return seconds_ + seconds_since(start_); }
+  EpochPart part() const { return {steps_, loss_.item<double>(), score_.item<double>(), seconds()}; }
+
+ private:
+  at::Tensor loss_, score_;
+  std::int64_t steps_;
+  double seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
+/// A copy that later steps leave alone.
+layers::StateDict copy_of_state(models::Classifier& model) {
+  layers::StateDict copy = layers::state_dict(model, /*packed=*/false);
+  for (auto& [name, tensor] : copy) tensor = tensor.detach().cpu().clone();
+  return copy;
+}
+
+}  // namespace
+
 TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Listener& listener,
                 const Task& task) {
   check_run(model, data, o, task);
@@ -53,7 +91,10 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   const Signs signs(model);
   Optimizers optimizers(model, o, recipe, steps);
   const RunCheckpoints checkpoints(model, optimizers, data, o, recipe);
-  auto [first, history] = checkpoints.resume(listener.note);
+  RunCheckpoints::Past past = checkpoints.resume(listener.note);
+  std::vector<Epoch>& history = past.history;
+  const std::int64_t first = past.step;
+  const double earlier = past.seconds;
   model.to(o.device);
   if (listener.past) listener.past(history);
   if (listener.started) listener.started();
@@ -65,20 +106,14 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   Batches batches(data, o.device, batch, o.augment, o.seed);
   // A GPU's loss is looked at now and then: each look waits until the GPU has caught up.
   const std::int64_t look_every = o.device.is_cuda() ? 20 : 1;
-  const at::Tensor loss_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
-  const at::Tensor score_sum = at::zeros({}, at::TensorOptions(o.device).dtype(at::kDouble));
-  const bool watched = listener.epoch || o.patience > 0;
-  std::int64_t step = first, summed = 0;
+  const bool watched = listener.epoch || o.patience > 0 || o.keep_best;
+  std::int64_t& step = past.step;
   const Clock::time_point first_step = Clock::now();
-  Clock::time_point epoch_start = first_step;
+  EpochSums sums(o.device, past.part);
   bool interrupted = false;
   while (step < steps && !interrupted && !out_of_patience(history, o.patience)) {
     const std::int64_t epoch = step / per_epoch;
-    if (step % per_epoch == 0) {
-      loss_sum.zero_();
-      score_sum.zero_();
-      summed = 0;
-    }
+    if (step % per_epoch == 0) sums = EpochSums(o.device, {});
     const Batches::Batch chosen = batches.batch(step);
     optimizers.zero_grad();
     at::Tensor outputs;
@@ -89,12 +124,11 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
       throw;
     }
     const at::Tensor loss = task.loss(outputs, chosen.labels);
-    loss_sum.add_(loss.detach());
-    if (watched) score_sum.add_(task.scores(outputs.detach(), chosen.labels).sum());
-    ++summed;
+    sums.add_loss(loss);
+    if (watched) sums.add_scores(task.scores(outputs.detach(), chosen.labels));
     ++step;
     const bool epoch_ends = step % per_epoch == 0, look = epoch_ends || step % look_every == 0;
-    const double mean_loss = look ? loss_sum.item<double>() / static_cast<double>(summed) : 0;
+    const double mean_loss = look ? sums.mean_loss() : 0;
     TORCH_CHECK(std::isfinite(mean_loss), "training diverged in epoch ", epoch + 1, ": the loss is not finite");
     loss.backward();
     const double factor = recipe.schedule.factor(step - 1, steps);
@@ -106,25 +140,36 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
     if (epoch_ends && watched) {
       Epoch ended{epoch + 1, step, mean_loss, mean_score(model, task, data.test_images, data.test_labels),
                   recipe.lr * factor};
+      if (data.validation_images.defined())
+        ended.validation_score = mean_score(model, task, data.validation_images, data.validation_labels);
       model.train();
       ended.step_sizes = step_sizes(model);
       ended.flipped = signs.flipped(model);
-      ended.train_score = score_sum.item<double>() / static_cast<double>(summed * batch);
+      ended.train_score = sums.mean_score(batch);
       if (optimizers.moves_integers()) ended.integer_rate = recipe.integer_lr * factor;
-      ended.seconds = seconds_since(epoch_start);
+      ended.seconds = sums.seconds();
       history.push_back(std::move(ended));
+      if (o.keep_best && best_epoch(history) + 1 == std::ssize(history)) past.best = copy_of_state(model);
       if (listener.epoch) listener.epoch(history.back());
-      epoch_start = Clock::now();
     }
     interrupted = step < steps && listener.stop && listener.stop();
     const bool due = o.checkpoint_every > 0 ? step % o.checkpoint_every == 0 : epoch_ends;
-    if (!o.checkpoints.empty() && (due || interrupted)) checkpoints.save(step, epoch, history);
+    if (!o.checkpoints.empty() && (due || interrupted)) {
+      past.part = epoch_ends ? EpochPart() : sums.part();
+      past.seconds = earlier + seconds_since(start);
+      checkpoints.save(past, epoch);
+    }
   }
   optimizers.zero_grad();
   check_finite(layers::state_dict(model, /*packed=*/false), o.epochs - 1);
+  if (!interrupted && !past.best.empty()) {
+    model.to(c10::kCPU);
+    layers::load_state_dict(model, past.best);
+    model.to(o.device);
+  }
   TrainResult result{std::numeric_limits<double>::quiet_NaN(),
                      signs.flipped_share(model),
-                     seconds_since(start),
+                     earlier + seconds_since(start),
                      optimizers.state_bytes(),
                      interrupted ? End::interrupted : End::finished,
                      step,

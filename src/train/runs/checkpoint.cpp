@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,23 @@ std::map<std::int64_t, fs::path, std::greater<>> checkpoints(const std::string& 
   return found;
 }
 
+/// A number that is not negative; 0 where there is none.
+double number_of(const nlohmann::json& object, const char* name, const std::string& path) {
+  const auto found = object.find(name);
+  if (found == object.end()) return 0;
+  TORCH_CHECK_VALUE(found->is_number(), path, ": ", name, " is ", formats::shown(*found), ", a number is wanted");
+  return found->get<double>();
+}
+
+EpochPart part_of(const nlohmann::json& part, const std::string& path) {
+  if (part.is_null()) return {};
+  const nlohmann::json steps = part.is_object() ? part.value("steps", nlohmann::json()) : nlohmann::json();
+  TORCH_CHECK_VALUE(formats::is_whole(steps, 0, std::numeric_limits<std::int64_t>::max()), path,
+                    ": the part of an epoch has ", formats::shown(steps), " steps, a whole number is wanted");
+  return {steps.get<std::int64_t>(), number_of(part, "loss_sum", path), number_of(part, "score_sum", path),
+          number_of(part, "seconds", path)};
+}
+
 Checkpoint read(const std::string& path, std::int64_t step) {
   data::SafetensorsFile file = data::load_safetensors(path);
   const auto entry = [&](const char* name) {
@@ -57,9 +75,13 @@ Checkpoint read(const std::string& path, std::int64_t step) {
                     ": this is no training checkpoint of format version ", format_version);
   TORCH_CHECK_VALUE(field("step") == step, path, ": its step is ", formats::shown(field("step")), ", its name says ",
                     step);
-  // Checkpoints of the first builds have no history.
-  return {step, run.dump(), std::move(file.tensors),
-          parse_history(json.value("history", nlohmann::json::array()).dump())};
+  // Checkpoints of earlier builds have no part of an epoch, those of the first no history.
+  return {step,
+          run.dump(),
+          std::move(file.tensors),
+          parse_history(json.value("history", nlohmann::json::array()).dump()),
+          part_of(field("part"), path),
+          number_of(json, "seconds", path)};
 }
 
 }  // namespace
@@ -73,7 +95,13 @@ void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int k
                                {"kind", "training"},
                                {"step", checkpoint.step},
                                {"run", nlohmann::json::parse(checkpoint.run)},
-                               {"history", nlohmann::json::parse(history_json(checkpoint.history))}};
+                               {"history", nlohmann::json::parse(history_json(checkpoint.history))},
+                               {"seconds", checkpoint.seconds},
+                               {"part",
+                                {{"steps", checkpoint.part.steps},
+                                 {"loss_sum", checkpoint.part.loss_sum},
+                                 {"score_sum", checkpoint.part.score_sum},
+                                 {"seconds", checkpoint.part.seconds}}}};
   const std::string text = json.dump();
   const std::string crc = std::to_string(data::checksum(checkpoint.tensors, text));
   data::save_safetensors((fs::path(dir) / file_name(checkpoint.step)).string(), checkpoint.tensors,

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ static void to_json(nlohmann::json& json, const Epoch& e) {
           {"loss", e.loss},
           {"train_accuracy", e.train_score},
           {"test_accuracy", e.test_score},
+          {"validation_accuracy", e.validation_score},
           {"rate", e.rate},
           {"integer_rate", e.integer_rate},
           {"seconds", e.seconds},
@@ -46,6 +48,7 @@ static void from_json(const nlohmann::json& json, Epoch& e) {
   read("flipped", e.flipped);
   read_known("train_accuracy", e.train_score);
   read_known("integer_rate", e.integer_rate);
+  read_known("validation_accuracy", e.validation_score);
 }
 
 std::string epoch_json(const Epoch& epoch) { return nlohmann::json(epoch).dump(); }
@@ -60,10 +63,14 @@ std::vector<Epoch> parse_history(const std::string& json) {
   }
 }
 
+double judged_by(const Epoch& epoch) {
+  return std::isnan(epoch.validation_score) ? epoch.test_score : epoch.validation_score;
+}
+
 std::int64_t best_epoch(const std::vector<Epoch>& history) {
   std::int64_t best = -1;
   for (std::size_t i = 0; i < history.size(); ++i)
-    if (best < 0 || history[i].test_score > history[static_cast<std::size_t>(best)].test_score)
+    if (best < 0 || judged_by(history[i]) > judged_by(history[static_cast<std::size_t>(best)]))
       best = static_cast<std::int64_t>(i);
   return best;
 }

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -50,6 +51,10 @@ std::string run_json(const models::Classifier& model, const data::Dataset& data,
                          {"renew_scale_every", o.renew_scale_every},
                          {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
                          {"seed", o.seed}};
+  if (o.keep_best) json["keep_best"] = true;
+  if (data.validation_images.defined())
+    json["validation"] = c10::str(data.validation_images.sizes(), ", labels of CRC-32 ",
+                                  data::checksum({{"labels", data.validation_labels}}, ""));
   if (!o.checkpoints.empty())  // nobody else reads it, and a large data set takes a while
     json[contents] = data::checksum(
         {{"test_images", data.test_images}, {"test_labels", data.test_labels}, {"train_images", data.train_images}},
@@ -88,10 +93,11 @@ RunCheckpoints::RunCheckpoints(models::Classifier& model, Optimizers& optimizers
                                const TrainOptions& options, const Recipe& recipe)
     : model_(model), optimizers_(optimizers), options_(options), json_(run_json(model, data, options, recipe)) {}
 
-void RunCheckpoints::save(std::int64_t step, std::int64_t epoch, const std::vector<Epoch>& history) const {
-  Checkpoint checkpoint{step, json_, {}, history};
+void RunCheckpoints::save(const Past& past, std::int64_t epoch) const {
+  Checkpoint checkpoint{past.step, json_, {}, past.history, past.part, past.seconds};
   for (const auto& [name, tensor] : layers::state_dict(model_, /*packed=*/false))
     checkpoint.tensors["model." + name] = tensor;
+  for (const auto& [name, tensor] : past.best) checkpoint.tensors["best." + name] = tensor;
   for (const auto& [name, tensor] : optimizers_.state()) checkpoint.tensors["optimizer." + name] = tensor;
   for (const auto& [name, layer] : layers::layers_of<layers::ActivationQuantizer>(model_))
     checkpoint.tensors["guard." + name] = at::full({}, layer->guarded_scale());
@@ -100,7 +106,7 @@ void RunCheckpoints::save(std::int64_t step, std::int64_t epoch, const std::vect
   save_checkpoint(options_.checkpoints, checkpoint);
 }
 
-RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const std::string&)>& note) const {
+RunCheckpoints::Past RunCheckpoints::resume(const std::function<void(const std::string&)>& note) const {
   if (!options_.resume) {
     TORCH_CHECK_VALUE(options_.checkpoints.empty() || !has_checkpoints(options_.checkpoints), options_.checkpoints,
                       " holds the checkpoints of a run; go on from them with resume, or name another folder");
@@ -125,10 +131,10 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
   }
   const std::string differs = run_difference(ours, theirs);
   TORCH_CHECK_VALUE(differs.empty(), options_.checkpoints, ": a checkpoint of another run: ", differs);
-  layers::StateDict parts[3];
-  const char* const prefixes[] = {"model.", "optimizer.", "guard."};
+  const char* const prefixes[] = {"model.", "optimizer.", "guard.", "best."};
+  layers::StateDict parts[std::size(prefixes)];
   for (const auto& [name, tensor] : checkpoint->tensors)
-    for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t i = 0; i < std::size(prefixes); ++i)
       if (name.starts_with(prefixes[i])) parts[i][name.substr(std::strlen(prefixes[i]))] = tensor;
   layers::load_state_dict(model_, parts[0]);
   model_.to(options_.device);  // the optimizer's moments follow
@@ -137,7 +143,7 @@ RunCheckpoints::Resumed RunCheckpoints::resume(const std::function<void(const st
     if (const auto found = parts[2].find(name); found != parts[2].end())
       layer->set_guarded_scale(found->second.item<float>());
   if (note) note(c10::str("resumed after step ", checkpoint->step));
-  return {checkpoint->step, checkpoint->history};
+  return {checkpoint->step, checkpoint->history, checkpoint->part, checkpoint->seconds, std::move(parts[3])};
 }
 
 }  // namespace bie::train

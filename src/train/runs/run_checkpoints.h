@@ -8,6 +8,7 @@
 
 #include "bie/data/dataset.h"
 #include "bie/models/classifier.h"
+#include "bie/train/checkpoint.h"
 #include "bie/train/history.h"
 #include "bie/train/trainer.h"
 #include "train/loop/optimizers.h"
@@ -19,13 +20,17 @@ class RunCheckpoints {
   RunCheckpoints(models::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
                  const TrainOptions& options, const Recipe& recipe);
 
-  void save(std::int64_t step, std::int64_t epoch, const std::vector<Epoch>& history) const;
-
-  struct Resumed {
+  /// What a run has behind it.
+  struct Past {
     std::int64_t step = 0;  ///< steps done; 0 where the run starts from the beginning
-    std::vector<Epoch> history;
+    std::vector<Epoch> history = {};
+    EpochPart part = {};          ///< of the epoch that it is in
+    double seconds = 0;           ///< of all its processes
+    layers::StateDict best = {};  ///< of the model after the best epoch, with TrainOptions::keep_best
   };
-  Resumed resume(const std::function<void(const std::string&)>& note) const;
+
+  void save(const Past& past, std::int64_t epoch) const;
+  Past resume(const std::function<void(const std::string&)>& note) const;
 
  private:
   models::Classifier& model_;

@@ -79,6 +79,8 @@ void RunFolder::add(const Epoch& epoch) {
   data::with_value_errors([&] { events.flush(); });
 }
 
+void RunFolder::write_results(const std::string& json) const { write_whole("run file", results(), json + "\n"); }
+
 void RunFolder::write_report(const std::string& html) const { write_whole("report", report(), html); }
 
 }  // namespace bie::train

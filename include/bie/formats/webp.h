@@ -1,0 +1,18 @@
+// WebP images, read with libwebp.
+#pragma once
+
+#include <string>
+
+#include "bie/formats/png.h"
+
+namespace bie::formats {
+
+/// Reads the header alone; a WebP image is coloured. @throws Error, here and below, one sentence naming the file: also
+/// for one that moves.
+PictureFacts webp_facts(const std::string& path);
+
+/// uint8 [height, width, channels]: 1 channel (grey, the luminance) or 3 (red, green, blue). What is transparent shows
+/// black.
+Array load_webp(const std::string& path, std::int64_t channels);
+
+}  // namespace bie::formats

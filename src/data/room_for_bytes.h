@@ -1,0 +1,17 @@
+// Room for many pictures.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace bie::data {
+
+/// uint8 of these sizes, not filled. What would take more than a quarter of the machine's memory lies in a file without
+/// a name in $TMPDIR (else /var/tmp), which the system keeps in memory as far as there is room, and which goes away
+/// with the tensor.
+/// @throws c10::ValueError, one sentence, where the folder has no room for it.
+at::Tensor room_for_bytes(at::IntArrayRef sizes);
+
+/// The same with a limit of one's own, in bytes.
+at::Tensor room_for_bytes(at::IntArrayRef sizes, std::int64_t most_in_memory);
+
+}  // namespace bie::data

@@ -1,0 +1,174 @@
+"""Runs beside each other: where they start, what is kept of them, how they are compared."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+SMALL = ["--hidden", "32", "--depth", "1", "--epochs", "3"]
+
+
+@pytest.fixture
+def finished(program, tmp_path):
+    """Two runs of one grid."""
+    folders = []
+    for bits in ("8", "4"):
+        folders.append(tmp_path / f"bits{bits}")
+        done = program.run("train", *SMALL, "--bits", bits, "--run", folders[-1])
+        assert done.returncode == 0, done.stderr
+    return folders
+
+
+def wilson(right: float, count: int) -> tuple[float, float]:
+    """The ends of Wilson's interval: the shares p whose distance from `right` is 1.96 of their own deviations."""
+    ends = []
+    for sign in (-1, 1):
+        low, high = (0.0, right) if sign < 0 else (right, 1.0)
+        for _ in range(100):
+            middle = (low + high) / 2
+            inside = abs(middle - right) <= 1.959964 * (middle * (1 - middle) / count) ** 0.5
+            if (sign > 0) == inside:
+                low = middle
+            else:
+                high = middle
+        ends.append((low + high) / 2)
+    return ends[0], ends[1]
+
+
+def test_runs_are_compared(program, tmp_path, finished):
+    page = tmp_path / "page.html"
+    said = program.json("compare", *finished, "--report", page)
+    assert [run["run"] for run in said["runs"]] == ["bits8", "bits4"]
+    assert said["differences"] == {"--bits": ["8", "4"]}
+    for run, folder in zip(said["runs"], finished, strict=True):
+        results = json.loads((folder / "results.json").read_text())
+        assert run["test_accuracy"] == results["test_score"] and run["test_samples"] == 360
+        assert (run["low"], run["high"]) == pytest.approx(wilson(run["test_accuracy"], 360), abs=1e-6)
+        assert run["model_bytes"] == (folder / "model.safetensors").stat().st_size
+        right = sum(results["confusion"][i][i] for i in range(10))
+        assert right == round(360 * results["test_score"]) and sum(map(sum, results["confusion"])) == 360
+    text = page.read_text()
+    for part in ("What differs", "F1 by class", "Training loss", "bits8", "--bits"):
+        assert part in text
+    lines = program.run("compare", *finished).stdout
+    assert re.search(r"bits8 +\d+\.\d\d\s% \(\d+\.\d to \d+\.\d\)", lines) and "--bits:  8  4" in lines
+
+
+def test_only_finished_runs_are_compared(program, tmp_path, finished):
+    (finished[0] / "results.json").unlink()
+    program.refused(program.run("compare", *finished), str(finished[0]), "holds no finished run")
+    (finished[1] / "results.json").write_text('{"metric": "accuracy", "test_score": "high"}')
+    program.refused(program.run("compare", finished[1]), "results.json", "a number is wanted", "test_score")
+    assert program.run("report", finished[0]).returncode == 0
+    assert program.json("compare", finished[0])["runs"][0]["epochs"] == 3
+    program.refused(program.run("compare", tmp_path / "nothing"), "nothing", "No such file")
+
+
+def test_a_regression_and_a_classification_have_no_common_score(program, tmp_path, finished):
+    table = tmp_path / "t.csv"
+    table.write_text("x,y\n" + "".join(f"{i % 17},{3 * (i % 17) + i % 2}\n" for i in range(80)))
+    train = ["train", "--data", f"csv:{table}", "--task", "regression", "--epochs", "3", "--run", tmp_path / "r"]
+    assert program.run(*train).returncode == 0
+    program.refused(program.run("compare", finished[0], tmp_path / "r"), "cannot be compared")
+    assert "test_r2" in program.json("compare", tmp_path / "r")["runs"][0]
+
+
+def test_a_sweep_trains_every_point_once(program, tmp_path):
+    sweep = ["sweep", "--run", tmp_path / "s", "--grid", "bits=8,4", "--grid", "seed=0,1"]
+    done = program.run(*sweep, "--json", "--", *SMALL)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    names = [f"bits-{bits},seed-{seed}" for bits in (8, 4) for seed in (0, 1)]
+    assert [run["run"] for run in said["runs"]] == names
+    assert (tmp_path / "s" / "sweep.html").exists()
+    before = {name: (tmp_path / "s" / name / "results.json").stat().st_mtime_ns for name in names}
+    (tmp_path / "s" / names[1] / "results.json").unlink()
+    again = program.run(*sweep, "--", *SMALL)
+    assert again.returncode == 0 and again.stderr.count("finished already") == 3
+    assert "--resume" not in again.stderr and "resumed after step" in again.stderr
+    after = {name: (tmp_path / "s" / name / "results.json").stat().st_mtime_ns for name in names}
+    assert [name for name in names if before[name] != after[name]] == [names[1]]
+
+
+@pytest.mark.parametrize(
+    ("grid", "sentence"),
+    [
+        (["bits"], "OPTION=VALUE,VALUE,... is wanted"),
+        (["bits=8,"], "OPTION=VALUE,VALUE,... is wanted"),
+        (["=8"], "OPTION=VALUE,VALUE,... is wanted"),
+        (["run=a,b"], "a folder of its own"),
+        (["bits=8", "bits=4"], "is in the grid already"),
+        (["seed=" + ",".join(map(str, range(17))), "lr=" + ",".join(f"0.{i}" for i in range(1, 17))], "more than 256"),
+    ],
+)
+def test_a_grid_that_is_none(program, tmp_path, grid, sentence):
+    words = [word for axis in grid for word in ("--grid", axis)]
+    done = program.run("sweep", "--run", tmp_path / "s", *words, "--", *SMALL)
+    assert done.returncode == 2 and sentence in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_sweep_names_the_run_that_failed(program, tmp_path):
+    done = program.run("sweep", "--run", tmp_path / "s", "--grid", "bits=8,3", "--", *SMALL)
+    assert done.returncode == 1 and "run 2 of 2, bits-3 ended with exit code 3" in done.stderr
+
+
+def test_an_interrupted_sweep_goes_on(program, tmp_path):
+    sweep = ["sweep", "--run", str(tmp_path / "s"), "--grid", "bits=8,4", "--", *SMALL[:4], "--epochs", "2000"]
+    process = subprocess.Popen([program.path, "--threads", "1", *sweep], stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "s" / "bits-8" / "log.jsonl"
+    end = time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size > 0):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command goes on" in said
+    assert not (tmp_path / "s" / "bits-8" / "results.json").exists()
+    assert any((tmp_path / "s" / "bits-8" / "checkpoints").iterdir())
+
+
+def test_training_starts_from_float_weights(program, tmp_path):
+    source, path = tmp_path / "float", tmp_path / "four"
+    trained = program.run("train", "--bits", "32", "--hidden", "48", "--depth", "2", "--epochs", "8", "-o", source)
+    done = program.run("train", "--from", source, "--bits", "4", "--epochs", "1", "-o", path)
+    assert float(program.accuracy(done)) > float(program.accuracy(trained)) - 5
+    scratch = program.run("train", "--bits", "4", "--hidden", "48", "--depth", "2", "--epochs", "1")
+    assert float(program.accuracy(done)) > float(program.accuracy(scratch))
+    model = program.json("inspect", path)["model"]
+    assert (model["hidden"], model["depth"], model["bits"]) == (48, 2, 4)
+    for option in (["--hidden", "9"], ["--arch", "lenet"], ["--no-norm"]):
+        assert program.run("train", "--from", source, *option).returncode == 2
+    program.refused(program.run("train", "--from", path), "the model is quantised, a float one is wanted")
+    program.refused(program.run("train", "--from", source, "-o", source), "the model that training starts from")
+
+
+def test_a_dry_run_trains_nothing(program, tmp_path):
+    words = ["train", "--bits", "4", *SMALL, "--run", tmp_path / "r", "-o", tmp_path / "m", "--dry-run"]
+    said = program.json(*words)
+    assert said["steps"] == 1437 // 64 * 3 and said["config"]["model"]["hidden"] == 32
+    assert "66 steps of 64 in 3 epochs" in program.run(*words).stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_are_checked_before_the_data_are_read(program):
+    done = program.run("train", "--data", "csv:nowhere.csv", "--schedule", "sudden")
+    program.refused(done, "sudden")
+
+
+def test_a_run_of_one_epoch_is_numbers(program, tmp_path):
+    done = program.run("train", *SMALL[:4], "--epochs", "1", "--run", tmp_path / "r")
+    assert done.returncode == 0
+    page = (tmp_path / "r" / "report.html").read_text()
+    training = page[page.index("<h2>Training</h2>") : page.index("<h2>Layers</h2>")]
+    assert "<svg" not in training and "<table" in training and "<details" not in training
+
+
+def test_the_time_of_all_parts_counts(program, tmp_path):
+    run = ["train", *SMALL, "--run", tmp_path / "r"]
+    first = program.json(*run)
+    longer = program.json("train", "--run", tmp_path / "r", "--resume", "--epochs", "4")
+    assert longer["seconds"] > first["seconds"]
