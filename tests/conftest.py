@@ -59,7 +59,7 @@ def build() -> Path:
     return BUILD
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def bie() -> Path:
     """The command line program."""
     return BUILD / "src/cli/bie"

@@ -42,7 +42,7 @@ void draw_widths(Markup& page, const std::vector<Width>& widths) {
                     time_text(width.seconds_1, widths[0].seconds_1),
                     time_text(width.seconds_256, widths[0].seconds_256)});
   }
-  draw_table(page,
+  draw_table(page, "bit widths",
              {{"bits"},
               {"quantised", true},
               {"test accuracy", true},

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t most_mapped = 40;   // classes
 constexpr std::size_t most_listed = 30;   // pairs
 constexpr std::size_t most_scored = 100;  // classes
-constexpr double deep_from = 0.8;         // of the full colour: the count on it changes its own
+constexpr double deepest = 0.72;          // of the full colour: a count on it can be read
 
 struct View {
   const Confusion& of;
@@ -40,7 +40,8 @@ void draw_map(Markup& page, const View& view) {
       "p", {{"class", "remark"}},
       "A row is a true class, a column what it was taken for. Blue: right, by share of the row. Orange: wrong, "
       "by count.");
-  page.open("div", {{"class", "scroll"}}).open("table", {{"class", "heat"}}).open("thead").open("tr");
+  open_scrolling(page, "which class was taken for which");
+  page.open("table", {{"class", "heat"}}).open("thead").open("tr");
   page.element("td");
   for (const std::string& name : view.of.classes) page.element("th", {{"scope", "col"}}, name);
   page.element("th", {{"scope", "col"}, {"class", "number"}}, "right").close().close().open("tbody");
@@ -53,11 +54,10 @@ void draw_map(Markup& page, const View& view) {
       const double depth = count == 0 ? 0
                            : i == j   ? count / static_cast<double>(row)
                                       : std::sqrt(count / static_cast<double>(most_wrong));
-      const std::string kind =
-          count == 0 ? "none" : std::string(i == j ? "right" : "wrong") + (depth > deep_from ? " deep" : "");
+      const std::string kind = count == 0 ? "none" : i == j ? "right" : "wrong";
       page.element("td",
                    {{"class", kind},
-                    {"style", "--depth:" + fixed(depth, 3)},
+                    {"style", "--depth:" + fixed(deepest * depth, 3)},
                     {"title", view.of.classes[i] + " taken for " + view.of.classes[j] + ": " + grouped(view.at(i, j))}},
                    count == 0 ? "\u00b7" : grouped(view.at(i, j)));
     }
@@ -86,7 +86,8 @@ void draw_pairs(Markup& page, const View& view) {
   for (const auto& [truth, predicted] : pairs)
     rows.push_back({view.of.classes[truth], view.of.classes[predicted], grouped(view.at(truth, predicted)),
                     share_text(view.at(truth, predicted), view.row(truth))});
-  draw_table(page, {{"true class"}, {"taken for"}, {"images", true}, {"of the class", true}}, rows);
+  draw_table(page, "classes that were confused",
+             {{"true class"}, {"taken for"}, {"images", true}, {"of the class", true}}, rows);
 }
 
 void draw_scores(Markup& page, const Confusion& confusion) {
@@ -97,7 +98,8 @@ void draw_scores(Markup& page, const Confusion& confusion) {
     rows.push_back({confusion.classes[i], grouped(scores[i].samples), with_unit(scores[i].precision, Unit::percent),
                     with_unit(scores[i].recall, Unit::percent), with_unit(scores[i].f1, Unit::percent)});
   page.open("details").element("summary", {}, "Precision, recall and F1 of every class");
-  draw_table(page, {{"class"}, {"samples", true}, {"precision", true}, {"recall", true}, {"F1", true}}, rows);
+  draw_table(page, "scores of the classes",
+             {{"class"}, {"samples", true}, {"precision", true}, {"recall", true}, {"F1", true}}, rows);
   page.close();
 }
 

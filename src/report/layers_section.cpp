@@ -23,7 +23,7 @@ void draw_all(Markup& page, const std::vector<Layer>& layers) {
     rows.push_back({layer.name, layer.kind, bits_text(layer.weight_bits), bits_text(layer.activation_bits),
                     shape_text(layer.shape), layer.bytes == 0 ? no_value : grouped(layer.bytes)});
   draw_table(
-      page,
+      page, "layers",
       {{"layer"}, {"kind"}, {"weight bits", true}, {"activation bits", true}, {"shape", true}, {"bytes saved", true}},
       rows);
 }

@@ -13,7 +13,10 @@ void begin_page(Markup& page, const std::string& title, const std::string& when,
   page.element("title", {}, shown).element("style", {}, style_sheet).close();
   page.open("body").open("main").open("header").element("h1", {}, shown);
   if (!when.empty()) page.element("p", {{"class", "remark"}}, when);
-  if (!command.empty()) page.element("pre", {{"class", "scroll"}}, command);
+  if (!command.empty())
+    page.element("pre", {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", "command"}},
+                 command);
+  page.element("p", {{"class", "remark scrolls"}}, "Tables that are wider than the screen scroll sideways.");
   page.close();
 }
 

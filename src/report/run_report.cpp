@@ -60,7 +60,7 @@ void draw_epoch_rows(Markup& page, const std::vector<Epoch>& epochs, const Metri
                     with_unit(e.rate, Unit::number), with_unit(e.integer_rate, Unit::number),
                     with_unit(e.flipped, Unit::percent), with_unit(e.seconds, Unit::seconds)});
   }
-  draw_table(page,
+  draw_table(page, "epochs",
              {{"epoch", true},
               {"loss", true},
               {"training " + metric.name, true},
@@ -172,7 +172,7 @@ void draw_ranks(Markup& page, const std::vector<Rank>& ranks) {
                     with_unit(rank.seconds, Unit::seconds),
                     with_unit(static_cast<double>(rank.images) / rank.seconds, Unit::number)});
   page.open("section", {{"class", "card"}}).element("h2", {}, "Ranks");
-  draw_table(page,
+  draw_table(page, "ranks",
              {{"rank", true},
               {"host"},
               {"device"},

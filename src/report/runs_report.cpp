@@ -27,7 +27,7 @@ void draw_runs(Markup& page, const RunsReport& report) {
   if (report.metric.unit == Unit::percent)
     page.element("p", {{"class", "remark"}},
                  "In brackets Wilson's interval of 95 %: what the test samples cannot tell apart.");
-  draw_table(page,
+  draw_table(page, "runs",
              {{"run"},
               {"test " + report.metric.name, true},
               {"test loss", true},
@@ -50,7 +50,7 @@ void draw_differences(Markup& page, const RunsReport& report) {
     rows.back().insert(rows.back().end(), difference.values.begin(), difference.values.end());
   }
   page.open("section", {{"class", "card"}}).element("h2", {}, "What differs");
-  draw_table(page, columns, rows);
+  draw_table(page, "options that differ", columns, rows);
   page.close();
 }
 
@@ -112,7 +112,7 @@ void draw_classes(Markup& page, const RunsReport& report) {
   }
   page.open("section", {{"class", "card"}}).element("h2", {}, "F1 by class");
   page.element("p", {{"class", "remark"}}, "The harmonic mean of precision and recall.");
-  draw_table(page, columns, rows);
+  draw_table(page, "F1 by class", columns, rows);
   page.close();
 }
 

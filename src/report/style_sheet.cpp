@@ -8,13 +8,13 @@ const char style_sheet[] = R"css(
 :root {
   --page: #f5f6f8; --card: #ffffff; --ink: #1b2026; --quiet: #57616c; --line: #dfe3e8; --frame: #a3adb8;
   --c0: #0069a8; --c1: #b84a00; --c2: #00795a; --c3: #a14a7c; --c4: #8a6100; --c5: #4d5965;
-  --right: 0, 105, 168; --wrong: 184, 74, 0; --deep-ink: #ffffff; --hover: rgba(27, 32, 38, 0.07);
+  --right: 0, 105, 168; --wrong: 184, 74, 0; --hover: rgba(27, 32, 38, 0.07);
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
     --page: #0f1216; --card: #181c22; --ink: #e6e9ed; --quiet: #9ea8b3; --line: #2c333c; --frame: #5b6673;
     --c0: #5cb6f2; --c1: #f59a57; --c2: #3fc79f; --c3: #e29ac3; --c4: #e2b33c; --c5: #aeb8c2;
-    --deep-ink: #ffffff; --hover: rgba(230, 233, 237, 0.1);
+    --hover: rgba(230, 233, 237, 0.1);
   }
 }
 * { box-sizing: border-box; }
@@ -72,6 +72,7 @@ svg text { font-size: 12px; font-variant-numeric: tabular-nums; }
 .curve, .dots, .range { stroke: var(--c); }
 .name, .dot { fill: var(--c); }
 .scroll { overflow-x: auto; }
+.scrolls { display: none; }
 table { border-collapse: collapse; font-size: 14px; width: 100%; }
 th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; vertical-align: top; }
 th { font-weight: 600; color: var(--quiet); font-size: 13px; }
@@ -87,7 +88,6 @@ th:last-child, td:last-child { padding-right: 0; }
 .heat .none { color: var(--frame); }
 .heat .right { background: rgba(var(--right), var(--depth)); }
 .heat .wrong { background: rgba(var(--wrong), var(--depth)); }
-.heat .deep { color: var(--deep-ink); }
 .mistakes { display: grid; grid-template-columns: repeat(auto-fill, minmax(100px, 1fr)); gap: 16px 12px; }
 .mistakes img { display: block; width: 96px; height: 96px; object-fit: contain; image-rendering: pixelated; background: var(--line); border-radius: 6px; }
 .mistakes figcaption { font-size: 13px; line-height: 1.4; margin-top: 6px; overflow-wrap: anywhere; }
@@ -100,6 +100,7 @@ summary { cursor: pointer; color: var(--quiet); font-size: 13px; margin-bottom: 
   .results { grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 8px; }
   .results dd { font-size: 19px; }
   svg text { font-size: 16px; }
+  .scrolls { display: block; }
   .heat { font-size: 12px; border-spacing: 1px; }
   .heat th, .heat td { padding: 4px 2px; }
   .heat tbody td { min-width: 30px; }
