@@ -51,6 +51,7 @@ const char* Step::kernel_name() const {
 
 Net::Net(formats::NetFile file) : file_(std::move(file)) {
   check_graph(file_);
+  plan_ = plan_of(file_);
   steps_.reserve(file_.nodes.size());
   for (const NetNode& node : file_.nodes) steps_.push_back(step_of(node));
   summarise();

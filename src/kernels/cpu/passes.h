@@ -13,6 +13,7 @@
 #include "bie/kernels/weight_format.h"
 #include "kernels/arithmetic/amax_factor.h"
 #include "kernels/arithmetic/estimator.h"
+#include "kernels/cpu/tile.h"
 
 namespace bie::kernels::cpu {
 
@@ -90,6 +91,8 @@ struct CodeTailPasses {
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] is the larger one of each pair of neighbours.
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+  /// As Tile::tail.
+  bool (*tail_rows)(const TailArgs& args);
 };
 
 /// Of products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
