@@ -17,6 +17,9 @@ constexpr std::size_t none = static_cast<std::size_t>(-1);
 /// A convolution of codes, whose kernel reads and writes channels last.
 bool is_code_conv(const NetNode& node) { return op_of(node) == NetOp::conv2d && node.ints[0] > 1; }
 
+/// One whose kernel can compute the tail behind it.
+bool takes_tail(const NetNode& node) { return is_code_conv(node) || op_of(node) == NetOp::float_conv2d; }
+
 /// Whether every code of a convolution's tail comes of a finite number, whatever the sums are.
 bool surely_finite(const NetFile& net, const NetNode& conv, const NetNode& tail) {
   const double code = conv.ints[0] == 4 ? 8 : 128;
@@ -38,7 +41,11 @@ bool surely_finite(const NetFile& net, const NetNode& conv, const NetNode& tail)
 class Planning {
  public:
   explicit Planning(const NetFile& net)
-      : net_(net), readers_(net.values.size()), writers_(net.values.size(), none), conv_of_(net.nodes.size(), none), held_(net.nodes.size(), false) {
+      : net_(net),
+        readers_(net.values.size()),
+        writers_(net.values.size(), none),
+        conv_of_(net.nodes.size(), none),
+        held_(net.nodes.size(), false) {
     plan_.values = net.values;
     plan_.last.assign(net.values.size(), false);
   }
@@ -67,17 +74,21 @@ class Planning {
     const NetNode& node = net_.nodes[i];
     const NetValue& y = net_.values[node.output];
     if (is_output(node.output) || y.sizes.size() != 3) return;
-    if (op_of(node) == NetOp::strided_planes) plan_.last[node.output] = true;
+    if (moves_pixels(node)) plan_.last[node.output] = true;
     if (op_of(node) != NetOp::tail) return;
     const std::uint32_t x = node.inputs[0];
     if (readers_[x].size() != 1 || is_output(x) || (node.inputs.size() == 2 && node.inputs[1] == x)) return;
     const std::size_t writer = writers_[x];
-    if (writer == none || !is_code_conv(net_.nodes[writer]) || net_.values[x].element != NetElement::f32) return;
+    if (writer == none || !takes_tail(net_.nodes[writer]) || net_.values[x].element != NetElement::f32) return;
     const bool pools = node.ints[1] != 1;
     if (pools && (y.element != NetElement::s8 || node.inputs.size() == 2)) return;
-    if (pools && !surely_finite(net_, net_.nodes[writer], node)) return;
     conv_of_[i] = writer;
     plan_.last[node.output] = true;
+  }
+
+  /// Reads and writes channels in the same order, of either.
+  static bool moves_pixels(const NetNode& node) {
+    return op_of(node) == NetOp::strided_planes || op_of(node) == NetOp::max_pool;
   }
 
   bool reads_last(std::size_t reader, std::uint32_t value) const {
@@ -85,7 +96,8 @@ class Planning {
     switch (op_of(node)) {
       case NetOp::conv2d: return is_code_conv(node);
       case NetOp::plane_means: return true;
-      case NetOp::strided_planes: return plan_.last[node.output];
+      case NetOp::strided_planes:
+      case NetOp::max_pool: return plan_.last[node.output];
       case NetOp::tail: return conv_of_[reader] != none && node.inputs[0] != value;
       default: return false;
     }
@@ -98,7 +110,7 @@ class Planning {
       if (!plan_.last[node.output]) continue;
       bool fits = true;
       for (const std::size_t reader : readers_[node.output]) fits = fits && reads_last(reader, node.output);
-      if (op_of(node) == NetOp::strided_planes) fits = fits && plan_.last[node.inputs[0]];
+      if (moves_pixels(node)) fits = fits && plan_.last[node.inputs[0]];
       if (op_of(node) == NetOp::tail && node.inputs.size() == 2) fits = fits && plan_.last[node.inputs[1]];
       if (fits) continue;
       plan_.last[node.output] = false;
@@ -136,7 +148,11 @@ class Planning {
     Work work{Work::Kind::tailed, conv_of_[i], i, {codes_read(conv_of_[i])}, {}, no_value, no_value, nullptr, 1, 0};
     if (tail.inputs.size() == 2) work.reads.push_back(tail.inputs[1]);
     const bool pools = tail.ints[1] != 1;
-    if (y.element == NetElement::s8) {
+    // The largest code is that of the largest number, but for numbers that have none.
+    const bool late = pools && !(is_code_conv(conv) && surely_finite(net_, conv, tail));
+    if (late) {
+      work.floats = new_value(NetElement::f32, net_.values[conv.output].sizes);
+    } else if (y.element == NetElement::s8) {
       work.codes = pools ? new_value(NetElement::s8, net_.values[conv.output].sizes) : tail.output;
       work.bias = blob_of<float>(net_, tail, 2);
       work.step = tail.floats[1];
@@ -146,10 +162,10 @@ class Planning {
     }
     for (const std::uint32_t value : {work.floats, work.codes})
       if (value != no_value) work.writes.push_back(value);
-    const std::uint32_t codes = work.codes;
+    const std::uint32_t unpooled = late ? work.floats : work.codes;
     plan_.works.push_back(std::move(work));
     if (pools)
-      plan_.works.push_back({Work::Kind::pooled, i, 0, {codes}, {tail.output}, no_value, no_value, nullptr, 1, 0});
+      plan_.works.push_back({Work::Kind::pooled, i, 0, {unpooled}, {tail.output}, no_value, no_value, nullptr, 1, 0});
   }
 
   /// Floats that convolutions read become their codes where they are written. Those of one quantiser share them.
@@ -159,10 +175,9 @@ class Planning {
       const NetNode& node = net_.nodes[reader];
       const float* const bias = is_code_conv(node) ? blob_of<float>(net_, node, 1) : nullptr;
       const auto bytes = static_cast<std::size_t>(channels_of(net_.values[value])) * sizeof(float);
-      const bool alike = work.codes == no_value ||
-                         (work.bits == node.ints[0] && work.step == node.floats[0] &&
-                          (work.bias == bias || (work.bias != nullptr && bias != nullptr &&
-                                                 std::memcmp(work.bias, bias, bytes) == 0)));
+      const bool alike = work.codes == no_value || (work.bits == node.ints[0] && work.step == node.floats[0] &&
+                                                    (work.bias == bias || (work.bias != nullptr && bias != nullptr &&
+                                                                           std::memcmp(work.bias, bias, bytes) == 0)));
       if (!is_code_conv(node) || !alike) {
         floats = true;
         continue;
@@ -193,6 +208,11 @@ class Planning {
 };
 
 }  // namespace
+
+bool Plan::takes_tail(std::size_t node) const {
+  return std::any_of(works.begin(), works.end(),
+                     [node](const Work& work) { return work.kind == Work::Kind::tailed && work.node == node; });
+}
 
 Plan plan_of(const NetFile& net) { return Planning(net).run(); }
 

@@ -44,6 +44,9 @@ struct PoolShape {
 /// The largest pixel of the window that lies in the plane: the largest of each column, then of these (of v > largest so
 /// far, from the first on).
 void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
+/// The same of images [height, width, channels]; the number of planes is not read.
+void max_pool_pixels(const PoolShape&, std::int64_t images, std::int64_t channels, const float* x, float* y,
+                     const Parallel&);
 /// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where
 /// counts_border.
 void average_pool(const PoolShape&, bool counts_border, const float* x, float* y, const Parallel&);

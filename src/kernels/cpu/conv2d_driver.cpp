@@ -33,6 +33,13 @@ void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels
   }
 }
 
+/// Codes as they are to bytes that stand for them. True: all are finite.
+bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = static_cast<char>(static_cast<unsigned char>(from[i]) + static_cast<unsigned>(zero));
+  return true;
+}
+
 /// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
 /// groups one after another.
 struct Image {
@@ -61,8 +68,10 @@ struct RowEncoder {
     const char* from = static_cast<const char*>(x.data) + row * s.in_w * s.groups * bytes;
     const bool alike = x.dtype == Dtype::s8 || x.bias == nullptr;  // no channel has a bias of its own
     if (alike && tile.code != Code::bits && s.groups * code_size(tile.code, channels) == image.pixel_bytes)
-      return tile.encode({from, x.dtype, s.in_w * s.in_c, nullptr, 1, x.step, width.lo, width.hi, tile.code, out,
-                          s.in_w * image.pixel_bytes});
+      return x.dtype == Dtype::s8 && code_size(tile.code, 1) == 1
+                 ? shift_codes(from, s.in_w * s.in_c, zero_code(tile.code), out)
+                 : tile.encode({from, x.dtype, s.in_w * s.in_c, nullptr, 1, x.step, width.lo, width.hi, tile.code, out,
+                                s.in_w * image.pixel_bytes});
     bool finite = true;
     for (std::int64_t g = 0; g < s.groups; ++g)
       finite &=
@@ -224,19 +233,26 @@ struct Windows {
   void find(const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes, std::int64_t first,
             std::int64_t pixels, int mr, bool take_back) {
     const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes, out_h = s.out_h();
-    std::int64_t line = first / width, x = first % width;
+    const std::int64_t line_bytes = s.stride_h * image.row_bytes(), image_bytes = image.height * image.row_bytes();
+    std::int64_t x = first % width, y = first / width % out_h;
+    const char* line = codes + first / width / out_h * image_bytes + y * line_bytes;
     outside.clear();
     if (lines.even) std::fill(std::begin(kept), std::end(kept), 0u);
-    for (std::int64_t p = 0; p < pixels; ++line, x = 0) {
-      const std::int64_t y = line % out_h, end = std::min(pixels, p + width - x);
-      const char* window = codes + (line / out_h * image.height + y * s.stride_h) * image.row_bytes() + x * step;
-      for (std::int64_t i = p; i < end; ++i, window += step) rows[static_cast<std::size_t>(i)] = window;
+    const void** const to = rows.data();
+    for (std::int64_t p = 0; p < pixels; x = 0) {
+      const std::int64_t end = std::min(pixels, p + width - x);
+      const char* window = line + x * step;
+      for (std::int64_t i = p; i < end; ++i, window += step) to[i] = window;
       for (std::int64_t i = p; i < end && (lines.even || take_back); ++i) {
         const std::int64_t column = x + i - p;
         if (lines.even) kept[i / mr] |= std::uint32_t{column < lines.out_w} << i % mr;
         if (take_back) find_outside(s, y * s.stride_h - s.pad_h, column * s.stride_w - s.pad_w, i);
       }
       p = end;
+      line += line_bytes;
+      if (++y < out_h) continue;
+      line += image_bytes - out_h * line_bytes;
+      y = 0;
     }
   }
 

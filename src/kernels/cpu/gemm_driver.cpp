@@ -12,7 +12,7 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr std::int64_t no_offset = 0;  // of the one tap
+constexpr std::int64_t no_offset = 0;          // of the one tap
 constexpr std::int64_t block_tiles = 16;       // tiles of rows that meet one panel after the other,
 constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more than a core's second cache holds well
 

@@ -91,6 +91,8 @@ struct CodeTailPasses {
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] is the larger one of each pair of neighbours.
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+  /// The same of floats: x where x > y.
+  void (*keep_above)(const float* x, std::int64_t count, float* y);
   /// As Tile::tail.
   bool (*tail_rows)(const TailArgs& args);
 };
@@ -103,6 +105,10 @@ struct FloatGemmPasses {
   /// The same of 16 neighbours for each k, which begin at from + offsets[k].
   void (*scattered)(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
                     std::int64_t k, float (*y)[16]);
+  /// y[p * y_stride + j] = sum over i of from[offsets[i] + p * step] * panel[i][j], p < pixels. What up to three pixels
+  /// more would read can be read, and their results may be written.
+  void (*pixels)(const float* from, std::int64_t step, const std::int64_t* offsets, std::int64_t pixels,
+                 const float* panel, std::int64_t k, float* y, std::int64_t y_stride);
 };
 
 /// What surrounds a tile of weight-only products.

@@ -161,6 +161,52 @@ void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* 
   }
 }
 
+void max_pool_pixels(const PoolShape& s, std::int64_t images, std::int64_t channels, const float* x, float* y,
+                     const Parallel& parallel) {
+  constexpr std::int64_t strip = 4096;  // floats of columns whose largest pixels are found at once
+  const auto& passes = best_passes();
+  const std::int64_t out_h = s.out_height(), out_w = s.out_width(), row = s.width * channels;
+  // Windows whose columns lie in a strip; of one window at least, then of some of its channels.
+  const std::int64_t most = std::min(channels, std::max<std::int64_t>(1, strip / s.kernel_w));
+  const std::int64_t windows =
+      most < channels ? 1 : std::max<std::int64_t>(1, (strip / channels - s.kernel_w) / s.stride_w + 1);
+  parallel_for(parallel, images * out_h, 1 + elements_a_task / (row * s.kernel_h + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 float largest[strip];
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   const Span rows(line % out_h * s.stride_h - s.top, s.kernel_h, s.height);
+                   const float* const image = x + line / out_h * s.height * row;
+                   for (std::int64_t first = 0; first < out_w; first += windows) {
+                     const std::int64_t last = std::min(out_w, first + windows);
+                     const std::int64_t from = Span(first * s.stride_w - s.left, s.kernel_w, s.width).begin;
+                     const std::int64_t to = Span((last - 1) * s.stride_w - s.left, s.kernel_w, s.width).end;
+                     for (std::int64_t c = 0; c < channels; c += most) {
+                       const std::int64_t here = std::min(most, channels - c), pixels = to - from;
+                       // Of all channels the columns lie side by side, else there is one window's.
+                       const std::int64_t runs = here == channels ? 1 : pixels,
+                                          each = here == channels ? pixels * here : here;
+                       for (std::int64_t i = rows.begin; i < rows.end; ++i)
+                         for (std::int64_t run = 0; run < runs; ++run) {
+                           const float* const pixel = image + i * row + (from + run) * channels + c;
+                           if (i == rows.begin)
+                             std::copy(pixel, pixel + each, largest + run * here);
+                           else
+                             passes.keep_above(pixel, each, largest + run * here);
+                         }
+                       for (std::int64_t ox = first; ox < last; ++ox) {
+                         const Span columns(ox * s.stride_w - s.left, s.kernel_w, s.width);
+                         float* const out = y + (line * out_w + ox) * channels + c;
+                         const float* const column = largest + (columns.begin - from) * here;
+                         std::copy(column, column + here, out);
+                         for (std::int64_t k = 1; k < columns.end - columns.begin; ++k)
+                           passes.keep_above(column + k * here, here, out);
+                       }
+                     }
+                   }
+                 }
+               });
+}
+
 void max_pool(const PoolShape& s, const float* x, float* y, const Parallel& parallel) {
   const std::int64_t out_h = s.out_height(), out_w = s.out_width();
   constexpr std::int64_t strip = 512;  // columns whose largest pixels are found at once

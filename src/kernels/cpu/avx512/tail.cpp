@@ -9,6 +9,35 @@
 namespace bie::kernels::cpu::avx512 {
 namespace {
 
+/// The codes of quantiser.h in fewer steps: bytes saturate at the bounds of 8 bits.
+struct TailQuantiser {
+  Quantiser exact;
+  __m512i lo, hi;
+  bool divides;  ///< the reciprocal is no number
+
+  explicit TailQuantiser(const TailArgs& a)
+      : exact(a),
+        lo(_mm512_set1_epi8(static_cast<char>(a.signs ? -1 : a.lo))),
+        hi(_mm512_set1_epi8(static_cast<char>(a.signs ? 1 : a.hi))),
+        divides(!(a.step > 0x1p-100f && a.step < 0x1p100f)) {}
+
+  [[gnu::always_inline]] void codes(const __m512 (&x)[4], __m512i (&q)[4]) const {
+    __m512 off[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      // Integers of int32 that saturate: what is below its range becomes its least one.
+      const __m512 quotient = _mm512_min_ps(_mm512_mul_ps(x[v], exact.reciprocal), _mm512_set1_ps(0x1p30f));
+      q[v] = _mm512_cvtps_epi32(quotient);
+      off[v] = _mm512_sub_ps(quotient, _mm512_cvtepi32_ps(q[v]));
+    }
+    constexpr int largest_magnitude = 0xb;
+    const __m512 most = _mm512_range_ps(_mm512_range_ps(off[0], off[1], largest_magnitude),
+                                        _mm512_range_ps(off[2], off[3], largest_magnitude), largest_magnitude);
+    if (divides || _mm512_cmp_ps_mask(most, _mm512_set1_ps(0.5f - 0x1p-14f), _CMP_NLT_UQ) != 0) exact.codes(x, q);
+  }
+  __m512i clamped(__m512i bytes) const { return _mm512_min_epi8(_mm512_max_epi8(bytes, lo), hi); }
+};
+
 __m512 numbers(const float* from, __mmask16 mask, float otherwise) {
   return from == nullptr ? _mm512_set1_ps(otherwise) : _mm512_maskz_loadu_ps(mask, from);
 }
@@ -19,12 +48,17 @@ struct Tail {
   static constexpr int together = 4 / V;
 
   const TailArgs& a;
-  Quantiser quantiser;
+  const TailQuantiser quantiser;
+  const bool bends;
   __mmask16 masks[V];
   __m512 y_scale, slope, scale[V], shift[V], bias[V], sum_bias[V];
 
   explicit Tail(const TailArgs& args)
-      : a(args), quantiser(args), y_scale(_mm512_set1_ps(args.y_scale)), slope(_mm512_set1_ps(args.slope)) {
+      : a(args),
+        quantiser(args),
+        bends(args.cuts || args.slope != 1.0f),
+        y_scale(_mm512_set1_ps(args.y_scale)),
+        slope(_mm512_set1_ps(args.slope)) {
     for (int v = 0; v < V; ++v) {
       masks[v] = v + 1 < V ? __mmask16(0xffff) : static_cast<__mmask16>(0xffff >> (16 * V - a.columns));
       const auto at = [&](const float* from, float otherwise) {
@@ -43,8 +77,10 @@ struct Tail {
                                  : _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(a.acc + at)), y_scale);
     y = _mm512_add_ps(_mm512_mul_ps(y, scale[v]), shift[v]);
     if (a.add != nullptr) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(masks[v], a.add + to));
-    const __mmask16 low = _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ);
-    y = a.cuts ? _mm512_mask_mov_ps(y, low, _mm512_setzero_ps()) : _mm512_mask_mul_ps(y, low, y, slope);
+    if (a.cuts)
+      y = _mm512_max_ps(_mm512_setzero_ps(), y);  // the second one where none is larger: NaN and -0 stay
+    else if (bends)
+      y = _mm512_mask_mul_ps(y, _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ), y, slope);
     if (a.v != nullptr) _mm512_mask_storeu_ps(a.v + to, masks[v], y);
     return _mm512_maskz_add_ps(masks[v], y, bias[v]);
   }
@@ -92,7 +128,7 @@ struct Tail {
       } else {
         quantiser.codes(x, q);
       }
-      store(bytes_of(q, 0), row, rows);
+      store(quantiser.clamped(bytes_of(q, 0)), row, rows);
     }
     return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
   }

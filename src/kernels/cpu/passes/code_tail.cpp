@@ -64,6 +64,10 @@ void pool_pairs(const std::int8_t* x, std::int64_t count, std::int8_t* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[2 * i] > x[2 * i + 1] ? x[2 * i] : x[2 * i + 1];
 }
 
+void keep_above(const float* x, std::int64_t count, float* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] > y[i] ? x[i] : y[i];
+}
+
 bool tail_rows(const TailArgs& a) {
   constexpr int most = 64;
   float ones[most], nothing[most], v[most];
@@ -92,6 +96,6 @@ bool tail_rows(const TailArgs& a) {
 }  // namespace
 
 const CodeTailPasses BIE_PASS_SET::code_tail_passes = {codes,       signs,      plane_signs, row_signs,
-                                                       keep_larger, pool_pairs, tail_rows};
+                                                       keep_larger, pool_pairs, keep_above,  tail_rows};
 
 }  // namespace bie::kernels::cpu
