@@ -1,6 +1,7 @@
 // Nets that run: folded and not, in passes of any size, on any threads, side by side, without allocating.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +78,29 @@ TEST(Runtime, FoldedNetsGiveTheSameBits) {
       EXPECT_NE(folded.net.summary(), plain.net.summary());
       const std::vector<float> input = floats(6 * 3 * 12 * 11, rng, 2);
       EXPECT_EQ(run(folded.net, input, 6, options(4, 1)), run(plain.net, input, 6, options(4, 1))) << bits << " bits";
+    }
+}
+
+TEST(Runtime, PlansGiveTheBitsOfNodesOneByOne) {
+  for (const int bits : {4, 8})
+    for (int times = 0; times < 10; ++times) {
+      ReplayableRng rng;
+      for (const formats::NetFile& file : {code_net(bits, rng), conv_net(bits, rng)}) {
+        const Plan plan = plan_of(file), apart = plan_of(node_by_node(file));
+        const auto joined = [](const Plan& p) {
+          return std::count_if(p.works.begin(), p.works.end(),
+                               [](const Work& work) { return work.kind == Work::Kind::tailed; });
+        };
+        EXPECT_GT(joined(plan), 1);
+        EXPECT_EQ(joined(apart), 0);
+        const Bytes whole(file), nodes(node_by_node(file));
+        const std::vector<float> input = floats(5 * whole.net.input().elements, rng, 2);
+        const auto wanted = run(nodes.net, input, 5, options(2, 1));
+        for (const int threads : {1, 3, 8})
+          for (const std::int64_t batch : {1, 2, 5})
+            ASSERT_EQ(run(whole.net, input, 5, options(batch, threads))[0], wanted[0])
+                << bits << " bits, " << threads << " threads, passes of " << batch;
+      }
     }
 }
 

@@ -85,7 +85,7 @@ bool pooled_pixels(const Passes& passes, const CodeTailShape& s, const CodeTailC
         const std::int64_t to = (line * out_w + first) * s.channels + c;
         const std::int64_t at = (row * s.width + first * s.pool) * s.channels + c, below = s.width * s.channels;
         float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : largest;
-        if (bare && pixels * s.pool * count <= chunk) {
+        if (bare && count == s.channels && pixels * s.pool * count <= chunk) {
           const std::int64_t all = pixels * s.pool * count;
           std::copy(call.x + at, call.x + at + all, column);
           for (std::int64_t i = 1; i < s.pool; ++i) passes.tail.keep_larger(call.x + at + i * below, all, column);
