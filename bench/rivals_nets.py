@@ -239,7 +239,9 @@ def main() -> None:
         for number, name in enumerate(a.only.split(",")):
             files = Files(Path(folder), name, a)
             if number == 0:
-                heads = [head for head, _, _ in columns(files, 1)] + (["torch float32"] if "torch" in a.columns and not a.first else [])
+                heads = [head for head, _, _ in columns(files, 1)] + (
+                    ["torch float32"] if "torch" in a.columns and not a.first else []
+                )
                 print("| net | batch | " + " | ".join(heads) + " |")
                 print("| --- " * (2 + len(heads)) + "|")
             if a.first:

@@ -203,6 +203,8 @@ bool code_planes_as(const CodePlanesArgs& a) {
         const int channels = static_cast<int>(first >= a.channels      ? 0
                                               : a.channels - first < 4 ? a.channels - first
                                                                        : 4);
+        unit[u] = _mm512_setzero_si512();
+        if (channels == 0) continue;
         __m512 x[4];
         for (int i = 0; i < 4; ++i) {
           x[i] = _mm512_setzero_ps();
@@ -218,7 +220,6 @@ bool code_planes_as(const CodePlanesArgs& a) {
         } else {
           quantiser.codes(x, q);
         }
-        unit[u] = _mm512_setzero_si512();
         for (int i = 0; i < channels; ++i) {
           const __m512i code =
               _mm512_and_si512(_mm512_add_epi32(q[i], _mm512_set1_epi32(offset)), _mm512_set1_epi32(255));
