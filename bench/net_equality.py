@@ -4,10 +4,11 @@ Usage: PYTHONPATH=python:python/bie-runtime net_equality.py --bie PROGRAM --runt
        [--only NET,NET] [--bits N,N] [--train N] [--epochs N] [--width N] [--threads N]
 
 VGG-small and ResNet-20 of 8, 4 and 1 bits, trained on the first images, VGG-small of Python with `width` channels in
-its first layers. Models of C++ (`bie train`): how many logits of the
-net differ in any bit from those of `bie eval`. Models of Python, with torch's BatchNorm and sums: how many codes before
-the inner layers differ and by how many steps at most, how many classes differ, and of these how many have two logits
-within 1e-4; images whose class differs are named on standard error. FOLDER holds the binary version. Wants what the Python package wants. Prints a table in Markdown.
+its first layers. Models of C++ (`bie train`): how many logits of the net differ in any bit from those of `bie eval`.
+Models of Python, with torch's BatchNorm and sums: how many codes before the inner layers differ and by how many steps
+at most, how many classes differ, and of these how many have two logits within 1e-4; images whose class differs are
+named on standard error. FOLDER holds the binary version. Wants what the Python package wants. Prints a table in
+Markdown.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ Usage: PYTHONPATH=python/bie-runtime:python rivals_nets.py --bie PROGRAM --runti
        [--only NET,NET] [--batches 1,32] [--core 0] [--columns bie,openvino] [--first]
 
 FOLDER holds NAME1.net.bie of `bie export` (lenet1, vgg-small1, resnet201). The others are made here: 8 and 4 bits by
-`bie import` of the file that the rivals read, all layers, ResNet-18 of 1 bit by `bie.export` with BIE_OPS_LIBRARY. The rivals run the same layers with weights of
-their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated on random
-images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of
-its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on the core
-does not lengthen, the median of five medians. --first prints another one instead, of
-batch 1: milliseconds of its own until the first answer of a process that has loaded the library, megabytes that the
-process takes for it, bytes of the library and of the model.
+`bie import` of the file that the rivals read, all layers, ResNet-18 of 1 bit by `bie.export` with BIE_OPS_LIBRARY. The
+rivals run the same layers, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated
+on random images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an
+environment of its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on
+the core does not lengthen, the median of five medians; of some runtimes with --columns. --first prints another one
+instead, of batch 1: milliseconds of its own until the first answer of a process that has loaded the library, megabytes
+that the process takes for it, bytes of the library and of the model.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ namespace {
 constexpr Conv2dWidth widths[] = {{"s8xs8", Dtype::s8, -128, 127, max_k_s8, s8xs8_conv2d_table},
                                   {"s4xs4", Dtype::s4, -8, 7, max_k_s4, s4xs4_conv2d_table},
                                   {"b1xb1", Dtype::bits, 0, 1, max_k_b1, b1xb1_conv2d_table, 0},
-                                  {"b1xb1 with -1 around", Dtype::bits, 0, 1, max_k_b1, b1xb1_conv2d_table, -1}};
+                                  {"b1xb1_pads_signs", Dtype::bits, 0, 1, max_k_b1, b1xb1_conv2d_table, -1}};
 
 /// Numbers of a tail of `channels` over NHWC images of `count` elements.
 struct TailCase {
@@ -84,6 +84,15 @@ struct TailCase {
   }
 };
 
+/// check(parallel) on several threads for the first forms, else on one.
+template <class Check>
+void on_pools(int form, const Check& check) {
+  if (form < 2)
+    for_every_pool(check);
+  else
+    check(serial());
+}
+
 std::vector<Conv2dShape> shapes() {
   std::vector<Conv2dShape> all = {{1, 16, 9, 13, 16, 3, 3, 1, 1, 1, 1}, {2, 5, 7, 7, 33, 3, 3, 2, 2, 1, 1},
                                   {5, 12, 3, 5, 70, 2, 3, 1, 2, 0, 1},  {3, 64, 6, 4, 9, 1, 1},
@@ -96,44 +105,44 @@ std::vector<Conv2dShape> shapes() {
   return all;
 }
 
-TEST(Conv2dTail, EveryFormOfEveryShapeOfEveryWidth) {
+TEST_P(Conv2dTails, EveryFormOfEveryShape) {
   ReplayableRng rng;
-  for (const Conv2dWidth& width : widths)
-    for (const Conv2dShape& shape : shapes())
-      for (int form = 0; form < 7; ++form) {
-        Conv2dCase c;
-        c.shape = shape;
-        c.in = form % 2 == 0 ? Dtype::s8 : Dtype::f32;
-        c.in_layout = form % 4 < 2 ? ImageLayout::nhwc : ImageLayout::nchw;
-        c.with_bias = form > 3;
-        Conv2dProblem p = random_conv2d(width, c, rng);
-        p.scale = rng.one_of({0.37f, -1e-3f});
-        const Conv2dShape& s = p.c.shape;
-        const std::vector<std::int32_t> sums = expected_sums(p);
-        const std::int64_t plane = p.out_h() * p.out_w();
-        std::vector<float> y(sums.size());
-        for (std::size_t i = 0; i < y.size(); ++i) {
-          const auto at = static_cast<std::int64_t>(i), pixel = at / s.out_c;
-          const std::int64_t from = (pixel / plane * s.out_c + at % s.out_c) * plane + pixel % plane;
-          y[i] = static_cast<float>(sums[static_cast<std::size_t>(from)]) * p.scale;
-        }
-        TailCase of(form, s.out_c, static_cast<std::int64_t>(y.size()), rng);
-        for_every_pool([&](const Parallel& parallel) {
-          for_every_kernel(width.table(), [&](const Conv2dKernel& kernel) {
-            SCOPED_TRACE(testing::Message() << p.c << ", form " << form);
-            const PackedMemory packed(kernel.packed_bytes(s));
-            kernel.prepack(p.weight.data(), s, packed.get(), parallel);
-            of.expect(y, s.out_c, [&](const Conv2dTail& tail) {
-              return kernel.run(s, p.input(), packed.get(), {nullptr, Dtype::f32, ImageLayout::nhwc, p.scale, &tail},
-                                parallel);
-            });
+  const Conv2dWidth& width = GetParam();
+  for (const Conv2dShape& shape : shapes())
+    for (int form = 0; form < 7; ++form) {
+      Conv2dCase c;
+      c.shape = shape;
+      c.in = form % 2 == 0 ? Dtype::s8 : Dtype::f32;
+      c.in_layout = form % 4 < 2 ? ImageLayout::nhwc : ImageLayout::nchw;
+      c.with_bias = form > 3;
+      Conv2dProblem p = random_conv2d(width, c, rng);
+      p.scale = rng.one_of({0.37f, -1e-3f});
+      const Conv2dShape& s = p.c.shape;
+      const std::vector<std::int32_t> sums = expected_sums(p);
+      const std::int64_t plane = p.out_h() * p.out_w();
+      std::vector<float> y(sums.size());
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i), pixel = at / s.out_c;
+        const std::int64_t from = (pixel / plane * s.out_c + at % s.out_c) * plane + pixel % plane;
+        y[i] = static_cast<float>(sums[static_cast<std::size_t>(from)]) * p.scale;
+      }
+      TailCase of(form, s.out_c, static_cast<std::int64_t>(y.size()), rng);
+      on_pools(form, [&](const Parallel& parallel) {
+        for_every_kernel(width.table(), [&](const Conv2dKernel& kernel) {
+          SCOPED_TRACE(testing::Message() << p.c << ", form " << form);
+          const PackedMemory packed(kernel.packed_bytes(s));
+          kernel.prepack(p.weight.data(), s, packed.get(), parallel);
+          of.expect(y, s.out_c, [&](const Conv2dTail& tail) {
+            return kernel.run(s, p.input(), packed.get(), {nullptr, Dtype::f32, ImageLayout::nhwc, p.scale, &tail},
+                              parallel);
           });
         });
-        if (HasFatalFailure()) return;
-      }
+      });
+      if (HasFatalFailure()) return;
+    }
 }
 
-TEST(Conv2dTail, OfFloatsAsOfTheConvolutionsOwn) {
+TEST(FloatConv2d, TailsOfWhatItGives) {
   ReplayableRng rng;
   for (const Conv2dShape& s : shapes())
     for (int form = 0; form < 7; ++form) {
@@ -143,7 +152,7 @@ TEST(Conv2dTail, OfFloatsAsOfTheConvolutionsOwn) {
       const float* const own = form == 1 ? nullptr : bias.floats();
       const std::int64_t plane = s.out_h() * s.out_w(), count = s.batch * s.out_c * plane;
       std::vector<float> planes(static_cast<std::size_t>(count)), y(planes.size());
-      const FloatConv2dKernel& reference = *(float_conv2d_table().end() - 1);
+      const FloatConv2dKernel& reference = float_conv2d_table().back();
       ASSERT_EQ(reference.run(s, x.floats(), w.floats(), own, planes.data(), serial()), Status::ok);
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t pixel = i / s.out_c;
@@ -151,7 +160,7 @@ TEST(Conv2dTail, OfFloatsAsOfTheConvolutionsOwn) {
         y[static_cast<std::size_t>(i)] = planes[static_cast<std::size_t>(from)];
       }
       TailCase of(form, s.out_c, count, rng);
-      for_every_pool([&](const Parallel& parallel) {
+      on_pools(form, [&](const Parallel& parallel) {
         for_every_kernel(float_conv2d_table(), [&](const FloatConv2dKernel& kernel) {
           const PackedMemory packed(kernel.packed_bytes(s));
           kernel.prepack(w.floats(), s, static_cast<float*>(packed.get()));
@@ -164,43 +173,45 @@ TEST(Conv2dTail, OfFloatsAsOfTheConvolutionsOwn) {
     }
 }
 
-TEST(Conv2dTail, WhatItRefuses) {
+TEST_P(Conv2dTails, WhatTheyRefuse) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   ReplayableRng rng;
   Conv2dCase c;
   c.shape = {1, 4, 5, 5, 6, 3, 3};
-  for (const Conv2dWidth& width : widths) {
-    const Conv2dProblem p = random_conv2d(width, c, rng);
-    const Conv2dShape& s = p.c.shape;
-    for_every_kernel(width.table(), [&](const Conv2dKernel& kernel) {
-      const PackedMemory packed(kernel.packed_bytes(s));
-      kernel.prepack(p.weight.data(), s, packed.get(), serial());
-      std::vector<std::int8_t> codes(static_cast<std::size_t>(p.out_elements()));
-      std::vector<float> shift(6, 1.0f);
-      Conv2dTail tail{};
-      tail.shift = shift.data();
-      tail.codes = codes.data();
-      tail.step = 1;
-      tail.lo = -8;
-      tail.hi = 7;
-      const auto run = [&](Dtype dtype, ImageLayout layout) {
-        return kernel.run(s, p.input(), packed.get(), {nullptr, dtype, layout, p.scale, &tail}, serial());
-      };
-      EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::ok);
-      EXPECT_EQ(run(Dtype::f32, ImageLayout::nchw), Status::bad_dtype);
-      EXPECT_EQ(run(Dtype::s32, ImageLayout::nhwc), Status::bad_dtype);
-      for (const float step : {0.0f, -1.0f, infinity}) {
-        tail.step = step;
-        EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::bad_scale);
-      }
-      tail.step = 1;
-      shift[5] = infinity;
-      EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::not_finite);
-      shift[5] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::not_finite);
-    });
-  }
+  const Conv2dWidth& width = GetParam();
+  const Conv2dProblem p = random_conv2d(width, c, rng);
+  const Conv2dShape& s = p.c.shape;
+  for_every_kernel(width.table(), [&](const Conv2dKernel& kernel) {
+    const PackedMemory packed(kernel.packed_bytes(s));
+    kernel.prepack(p.weight.data(), s, packed.get(), serial());
+    std::vector<std::int8_t> codes(static_cast<std::size_t>(p.out_elements()));
+    std::vector<float> shift(6, 1.0f);
+    Conv2dTail tail{};
+    tail.shift = shift.data();
+    tail.codes = codes.data();
+    tail.step = 1;
+    tail.lo = -8;
+    tail.hi = 7;
+    const auto run = [&](Dtype dtype, ImageLayout layout) {
+      return kernel.run(s, p.input(), packed.get(), {nullptr, dtype, layout, p.scale, &tail}, serial());
+    };
+    EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::ok);
+    EXPECT_EQ(run(Dtype::f32, ImageLayout::nchw), Status::bad_dtype);
+    EXPECT_EQ(run(Dtype::s32, ImageLayout::nhwc), Status::bad_dtype);
+    for (const float step : {0.0f, -1.0f, infinity}) {
+      tail.step = step;
+      EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::bad_scale);
+    }
+    tail.step = 1;
+    shift[5] = infinity;
+    EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::not_finite);
+    shift[5] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(run(Dtype::f32, ImageLayout::nhwc), Status::not_finite);
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(EveryWidth, Conv2dTails, testing::ValuesIn(widths),
+                         [](const auto& width) { return name_of(width); });
 
 }  // namespace
 }  // namespace bie::kernels::test

@@ -141,8 +141,8 @@ struct Conv2d {
     if (t.v != nullptr) t.v[at] = v;
     if (t.codes == nullptr) return true;
     const float xs = v + of(t.bias, 0.0f);
-    const int code = t.signs ? (xs >= 0 ? 1 : -1)
-                             : quantize(xs, t.step, static_cast<float>(t.lo), static_cast<float>(t.hi));
+    const int code =
+        t.signs ? (xs >= 0 ? 1 : -1) : quantize(xs, t.step, static_cast<float>(t.lo), static_cast<float>(t.hi));
     t.codes[at] = static_cast<std::int8_t>(code);
     return std::isfinite(xs);
   }
