@@ -1,16 +1,16 @@
 """Whole nets beside other runtimes, one pinned core: LeNet, VGG-small, ResNet-20 at 3x32x32, ResNet-18 at 3x224x224.
 
 Usage: PYTHONPATH=python/bie-runtime:python rivals_nets.py --bie PROGRAM --runtime LIBRARY --nets FOLDER
-       [--only NET,NET] [--batches 1,32] [--core 0] [--first]
+       [--only NET,NET] [--batches 1,32] [--core 0] [--columns bie,openvino] [--first]
 
-FOLDER holds NAMEBITS.net.bie of `bie export` (lenet1, vgg-small4, resnet208 ...); ResNet-18 is made here: 8 and 4 bits
-by `bie import`, all layers, 1 bit by `bie.export` with BIE_OPS_LIBRARY. The rivals run the same layers with weights of
-their own, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated on random
-images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an environment of
-its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on the core
-does not lengthen, the median of five medians. --first prints another one instead, of
-batch 1: milliseconds of its own until the first answer of a process that has loaded the library, megabytes that the
-process takes for it, bytes of the library and of the model.
+FOLDER holds NAME1.net.bie of `bie export` (lenet1, vgg-small1, resnet201). The others are made here: 8 and 4 bits by
+`bie import` of the file that the rivals read, all layers, ResNet-18 of 1 bit by `bie.export` with BIE_OPS_LIBRARY. The
+rivals run the same layers, BatchNorms folded: onnxruntime, OpenVINO and LiteRT in int8 (static, per channel, calibrated
+on random images), onnxruntime, OpenVINO, ncnn and torch in float32. Wants torch and bench/rivals/nets.txt in an
+environment of its own. Prints a table in Markdown: microseconds an image of the process's own time, which other work on
+the core does not lengthen, the median of five medians; of some runtimes with --columns. --first prints another one
+instead, of batch 1: milliseconds of its own until the first answer of a process that has loaded the library, megabytes
+that the process takes for it, bytes of the library and of the model.
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ class Files:
 
     def ours(self, bits: int) -> Path:
         path = self.a.nets / f"{self.name}{bits}.net.bie"
-        if self.name != "resnet18":
+        if self.name != "resnet18" and bits == 1:
             return path
         path = self.folder / path.name
+        if path.exists():
+            return path
         if bits == 1:
             self.export_signs(path)
         else:
@@ -133,7 +135,7 @@ class Files:
 
 def columns(files: Files, batch: int) -> list[tuple[str, str, object]]:
     """What is timed: a heading, a runtime and how to make its file."""
-    return [
+    made = [
         *((f"bie {bits} bit", "bie", lambda bits=bits: files.ours(bits)) for bits in (1, 4, 8)),
         ("onnxruntime int8", "onnxruntime", files.onnx_codes),
         ("OpenVINO int8", "openvino", files.onnx_codes),
@@ -142,6 +144,7 @@ def columns(files: Files, batch: int) -> list[tuple[str, str, object]]:
         ("OpenVINO float32", "openvino", lambda: files.onnx),
         ("ncnn float32", "ncnn", files.ncnn_floats),
     ]
+    return [column for column in made if column[1] in files.a.columns]
 
 
 def microseconds(run, x: np.ndarray, seconds: float = 0.3) -> float:
@@ -214,7 +217,7 @@ def time_row(name: str, files: Files, batch: int) -> list[str]:
         except Exception as reason:
             print(f"{name}, {runtime}: {reason}", file=sys.stderr)
             cells.append("none")
-    return [*cells, f"{microseconds(torch_run(files), x):.0f}"]
+    return [*cells, *(f"{microseconds(torch_run(files), x):.0f}" for _ in range("torch" in files.a.columns))]
 
 
 def main() -> None:
@@ -227,6 +230,7 @@ def main() -> None:
     parser.add_argument("--only", default="lenet,vgg-small,resnet20,resnet18")
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--columns", type=lambda words: words.split(","), default=[*RUNTIMES, "torch"])
     parser.add_argument("--first", action="store_true")
     a = parser.parse_args()
     os.environ["BIE_RUNTIME_LIBRARY"] = str(a.runtime)
@@ -235,7 +239,9 @@ def main() -> None:
         for number, name in enumerate(a.only.split(",")):
             files = Files(Path(folder), name, a)
             if number == 0:
-                heads = [head for head, _, _ in columns(files, 1)] + ([] if a.first else ["torch float32"])
+                heads = [head for head, _, _ in columns(files, 1)] + (
+                    ["torch float32"] if "torch" in a.columns and not a.first else []
+                )
                 print("| net | batch | " + " | ".join(heads) + " |")
                 print("| --- " * (2 + len(heads)) + "|")
             if a.first:

@@ -41,7 +41,10 @@ inline Status check_conv2d(const Conv2dShape& s, const Conv2dInput& x, const Con
   if (!is_float(x.dtype) && x.dtype != Dtype::s8) return Status::bad_dtype;
   if (!is_float(y.dtype) && y.dtype != Dtype::s32) return Status::bad_dtype;
   if (code != Dtype::bits && is_float(x.dtype) && !(std::isfinite(x.step) && x.step > 0)) return Status::bad_scale;
-  return Status::ok;
+  if (y.tail == nullptr) return Status::ok;
+  if (y.dtype != Dtype::f32 || y.layout != ImageLayout::nhwc) return Status::bad_dtype;
+  const bool steps = y.tail->codes != nullptr && !y.tail->signs;
+  return steps && !(std::isfinite(y.tail->step) && y.tail->step > 0) ? Status::bad_scale : Status::ok;
 }
 
 }  // namespace bie::kernels

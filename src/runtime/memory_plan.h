@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bie/formats/net_file.h"
+#include "runtime/plan.h"
 
 namespace bie::runtime {
 
@@ -15,6 +15,6 @@ struct MemoryPlan {
 
 /// Of passes of `batch` samples. Values that are needed at the same time do not overlap. @throws formats::Error where
 /// no machine has so much.
-MemoryPlan plan_memory(const formats::NetFile& net, std::int64_t batch);
+MemoryPlan plan_memory(const Plan& plan, const std::vector<std::uint32_t>& outputs, std::int64_t batch);
 
 }  // namespace bie::runtime

@@ -51,6 +51,7 @@ const char* Step::kernel_name() const {
 
 Net::Net(formats::NetFile file) : file_(std::move(file)) {
   check_graph(file_);
+  plan_ = plan_of(file_);
   steps_.reserve(file_.nodes.size());
   for (const NetNode& node : file_.nodes) steps_.push_back(step_of(node));
   summarise();
@@ -87,7 +88,14 @@ Step Net::step_of(const NetNode& node) {
       step.float_gemm->prepack(static_cast<const float*>(weight), n, k, reinterpret_cast<float*>(step.panels.get()));
       break;
     }
-    case NetOp::float_conv2d: step.float_conv2d = best(kernels::float_conv2d_table(), conv_shape(node, x, 1)); break;
+    case NetOp::float_conv2d: {
+      const kernels::Conv2dShape shape = conv_shape(node, x, 1);
+      step.float_conv2d = best(kernels::float_conv2d_table(), shape);
+      if (!plan_.takes_tail(static_cast<std::size_t>(&node - file_.nodes.data()))) break;
+      arrange(step, step.float_conv2d->packed_bytes(shape));
+      step.float_conv2d->prepack(static_cast<const float*>(weight), shape, reinterpret_cast<float*>(step.panels.get()));
+      break;
+    }
     case NetOp::tail: step.tail = best(kernels::code_tail_table(), kernels::CodeTailShape{}); break;
     case NetOp::threshold: step.threshold = best(kernels::sign_threshold_table(), kernels::SignThresholdShape{}); break;
     default: break;

@@ -11,6 +11,7 @@
 #include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gemm.h"
 #include "bie/kernels/sign_threshold.h"
+#include "runtime/plan.h"
 
 namespace bie::runtime {
 
@@ -42,6 +43,7 @@ class Net {
 
   const formats::NetFile& file() const { return file_; }
   const std::vector<Step>& steps() const { return steps_; }  ///< one a node
+  const Plan& plan() const { return plan_; }
   const std::string& summary() const { return summary_; }
   std::int64_t weight_bytes() const { return weight_bytes_; }
 
@@ -51,6 +53,7 @@ class Net {
   void summarise();
 
   formats::NetFile file_;
+  Plan plan_;
   std::vector<Step> steps_;
   std::string summary_;
   std::int64_t weight_bytes_ = 0;

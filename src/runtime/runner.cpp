@@ -1,6 +1,9 @@
 #include "runtime/runner.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "bie/kernels/planes.h"
@@ -17,10 +20,14 @@ char* sample(const void* first, std::int64_t index, const NetValue& value) {
   return const_cast<char*>(static_cast<const char*>(first)) + index * bytes_of(value);
 }
 
+/// Codes of `bits`.
+int lowest(std::int64_t bits) { return bits == 4 ? -8 : -128; }
+int highest(std::int64_t bits) { return bits == 4 ? 7 : 127; }
+
 /// As many samples as have room in the second-level caches of the threads: what one node writes the next one reads.
-std::int64_t samples_a_pass(const NetFile& file, std::int64_t most, int threads) {
+std::int64_t samples_a_pass(const Net& net, std::int64_t most, int threads) {
   constexpr std::int64_t cache_bytes = 1 << 20;
-  const std::int64_t bytes = std::max<std::int64_t>(1, plan_memory(file, 1).bytes);
+  const std::int64_t bytes = std::max<std::int64_t>(1, plan_memory(net.plan(), net.file().outputs, 1).bytes);
   return std::clamp<std::int64_t>(threads * cache_bytes / bytes, 1, most);
 }
 
@@ -28,10 +35,10 @@ std::int64_t samples_a_pass(const NetFile& file, std::int64_t most, int threads)
 
 Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
     : net_(std::move(net)),
-      pass_batch_(samples_a_pass(net_->file(), max_batch, threads)),
-      plan_(plan_memory(net_->file(), pass_batch_)),
+      pass_batch_(samples_a_pass(*net_, max_batch, threads)),
+      plan_(plan_memory(net_->plan(), net_->file().outputs, pass_batch_)),
       memory_(memory_of(plan_.bytes)),
-      places_(net_->file().values.size()) {
+      places_(net_->plan().values.size()) {
   if (given == nullptr && threads > 1) pool_ = std::make_unique<kernels::ThreadPool>(threads);
   parallel_ = given != nullptr ? *given : pool_ != nullptr ? pool_->parallel() : kernels::serial();
   for (std::size_t value = 0; value < places_.size(); ++value)
@@ -60,9 +67,101 @@ RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const
 }
 
 RunResult Runner::pass(std::int64_t batch) {
-  for (std::size_t i = 0; i < net_->steps().size(); ++i)
-    if (const Status status = run_node(i, batch); status != Status::ok) return {status, i};
+  static double best[512];
+  static long passes = 0;  // BIEPROF
+  std::size_t w = 0;
+  for (const Work& work : net_->plan().works) {
+    const auto t = std::chrono::steady_clock::now();
+    if (const Status status = run_work(work, batch); status != Status::ok) return {status, work.node};
+    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - t).count() / batch;
+    if (passes == 0 || us < best[w]) best[w] = us;
+    ++w;
+  }
+  if (++passes % 400 == 0 && getenv("BIEPROF")) {
+    double sum = 0;
+    w = 0;
+    for (const Work& work : net_->plan().works) {
+      sum += best[w];
+      printf("%2zu %s%s %.1f\n", work.node, net_op_names[net_->file().nodes[work.node].op],
+             work.kind == Work::Kind::tailed   ? "+tail"
+             : work.kind == Work::Kind::pooled ? " pool"
+                                               : "",
+             best[w]);
+      ++w;
+    }
+    printf("sum %.1f\n", sum);
+  }
   return {};
+}
+
+Status Runner::run_work(const Work& work, std::int64_t batch) {
+  const NetFile& file = net_->file();
+  const NetNode& node = file.nodes[work.node];
+  if (work.kind == Work::Kind::pooled) return run_pool(work, batch);
+  if (op_of(node) == NetOp::conv2d) return run_conv2d(work, batch);
+  if (work.kind == Work::Kind::node) return run_node(work.node, batch);
+  const Step& step = net_->steps()[work.node];
+  return step.float_conv2d->run_tailed(
+      conv_shape(node, file.values[node.inputs[0]], batch), static_cast<const float*>(at(node.inputs[0])),
+      reinterpret_cast<const float*>(step.panels.get()), blob_of<float>(file, node, 1), tail_of(work), parallel_);
+}
+
+/// What a tail leaves to do where its convolution's kernel did the rest.
+Status Runner::run_pool(const Work& work, std::int64_t batch) {
+  const NetFile& file = net_->file();
+  const NetNode& node = file.nodes[work.node];
+  const NetValue& x = net_->plan().values[work.reads[0]];
+  const void* const from = at(work.reads[0]);
+  void* const to = at(node.output);
+  if (x.element == NetElement::s8) {
+    kernels::pool_codes({batch, x.sizes[0], x.sizes[1], x.sizes[2], node.ints[1]},
+                        static_cast<const std::int8_t*>(from), static_cast<std::int8_t*>(to), parallel_);
+    return Status::ok;
+  }
+  const std::int64_t bits = node.ints[2];
+  return net_->steps()[work.node].tail->run(
+      {batch, x.sizes[0], x.sizes[1], x.sizes[2], node.ints[1], true},
+      {static_cast<const float*>(from), nullptr, nullptr, nullptr, 1.0f, false, to,
+       dtype_of(file.values[node.output].element), blob_of<float>(file, node, 2), node.floats[1], lowest(bits),
+       highest(bits), bits == 1},
+      parallel_);
+}
+
+kernels::Conv2dTail Runner::tail_of(const Work& work) const {
+  const NetFile& file = net_->file();
+  const NetNode& tail = file.nodes[work.tail];
+  const auto act = static_cast<NetActivation>(tail.ints[0]);
+  const auto place = [this](std::uint32_t value) { return value == no_value ? nullptr : at(value); };
+  return {blob_of<float>(file, tail, 0),
+          blob_of<float>(file, tail, 1),
+          tail.inputs.size() == 2 ? static_cast<const float*>(at(tail.inputs[1])) : nullptr,
+          act == NetActivation::prelu ? tail.floats[0] : 1.0f,
+          act == NetActivation::relu,
+          static_cast<float*>(place(work.floats)),
+          static_cast<std::int8_t*>(place(work.codes)),
+          work.bias,
+          work.step,
+          lowest(work.bits),
+          highest(work.bits),
+          work.bits == 1};
+}
+
+/// A convolution, with its tail where the work has one.
+Status Runner::run_conv2d(const Work& work, std::int64_t batch) {
+  const NetFile& file = net_->file();
+  const NetNode& node = file.nodes[work.node];
+  const Step& step = net_->steps()[work.node];
+  const std::uint32_t from = work.reads[0];
+  const NetValue &in = net_->plan().values[from], &out = file.values[node.output];
+  const kernels::Conv2dShape shape = conv_shape(node, file.values[node.inputs[0]], batch);
+  const float* const own_bias = in.element == NetElement::s8 ? nullptr : blob_of<float>(file, node, 1);
+  const kernels::Conv2dInput x{at(from), dtype_of(in.element), layout(from), own_bias, node.floats[0]};
+  if (work.kind == Work::Kind::node)
+    return step.conv2d->run(shape, x, step.panels.get(),
+                            {at(node.output), dtype_of(out.element), layout(node.output), node.floats[1]}, parallel_);
+  const kernels::Conv2dTail after = tail_of(work);
+  return step.conv2d->run(shape, x, step.panels.get(),
+                          {nullptr, Dtype::f32, kernels::ImageLayout::nhwc, node.floats[1], &after}, parallel_);
 }
 
 Status Runner::run_node(std::size_t i, std::int64_t batch) {
@@ -82,10 +181,6 @@ Status Runner::run_node(std::size_t i, std::int64_t batch) {
       return step.gemm->run({batch, n, k}, {x, from, kernels::row_bytes(from, k), floats(1), node.floats[0]},
                             step.panels.get(), {y, to, kernels::row_bytes(to, n), node.floats[1]}, parallel_);
     }
-    case NetOp::conv2d:
-      return step.conv2d->run(
-          conv_shape(node, in, batch), {x, dtype_of(in.element), kernels::ImageLayout::nchw, floats(1), node.floats[0]},
-          step.panels.get(), {y, dtype_of(out.element), kernels::ImageLayout::nchw, node.floats[1]}, parallel_);
     case NetOp::float_linear:
       return step.float_gemm->run({batch, node.ints[0], elements_of(in)}, fx, panels, floats(1), fy, parallel_);
     case NetOp::float_conv2d:
@@ -93,12 +188,11 @@ Status Runner::run_node(std::size_t i, std::int64_t batch) {
     case NetOp::tail: {
       const auto act = static_cast<NetActivation>(node.ints[0]);
       const std::int64_t bits = node.ints[2];
-      const int lo = bits == 4 ? -8 : -128, hi = bits == 4 ? 7 : 127;
       return step.tail->run(
           {batch, channels_of(in), height_of(in), width_of(in), node.ints[1]},
           {fx, node.inputs.size() == 2 ? static_cast<const float*>(at(node.inputs[1])) : nullptr, floats(0), floats(1),
            act == NetActivation::prelu ? node.floats[0] : 1.0f, act == NetActivation::relu, y, dtype_of(out.element),
-           floats(2), node.floats[1], lo, hi, bits == 1},
+           floats(2), node.floats[1], lowest(bits), highest(bits), bits == 1},
           parallel_);
     }
     case NetOp::threshold:
@@ -107,11 +201,14 @@ Status Runner::run_node(std::size_t i, std::int64_t batch) {
                                   blob_of<std::uint8_t>(file, node, 1), y, dtype_of(out.element)},
                                  parallel_);
     case NetOp::plane_means:
-      kernels::plane_means(fx, batch * channels_of(in), height_of(in) * width_of(in), fy, parallel_);
+      if (last(node.inputs[0]))
+        kernels::channel_means(fx, batch, height_of(in) * width_of(in), channels_of(in), fy, parallel_);
+      else
+        kernels::plane_means(fx, batch * channels_of(in), height_of(in) * width_of(in), fy, parallel_);
       return Status::ok;
     case NetOp::strided_planes:
-      kernels::strided_planes({batch, in.sizes[0], in.sizes[1], in.sizes[2], node.ints[0], node.ints[1]}, fx, fy,
-                              parallel_);
+      (last(node.output) ? kernels::strided_pixels : kernels::strided_planes)(
+          {batch, in.sizes[0], in.sizes[1], in.sizes[2], node.ints[0], node.ints[1]}, fx, fy, parallel_);
       return Status::ok;
     default: return run_plain(node, batch);
   }
@@ -127,7 +224,12 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
   const float* const floats = node.floats.data();
   switch (op_of(node)) {
     case NetOp::softmax: kernels::softmax_rows(x, batch, each, y); break;
-    case NetOp::max_pool: kernels::max_pool(pool_shape(node, in, batch), x, y, parallel_); break;
+    case NetOp::max_pool:
+      if (last(node.output))
+        kernels::max_pool_pixels(pool_shape(node, in, batch), batch, channels_of(in), x, y, parallel_);
+      else
+        kernels::max_pool(pool_shape(node, in, batch), x, y, parallel_);
+      break;
     case NetOp::average_pool: kernels::average_pool(pool_shape(node, in, batch), ints[8] != 0, x, y, parallel_); break;
     case NetOp::clip: kernels::clip(x, all, floats[0], floats[1], y, parallel_); break;
     case NetOp::sigmoid: kernels::sigmoid(x, all, y, parallel_); break;

@@ -33,7 +33,16 @@ class Runner {
 
  private:
   RunResult pass(std::int64_t batch);
+  kernels::Status run_work(const Work& work, std::int64_t batch);
   kernels::Status run_node(std::size_t i, std::int64_t batch);
+  kernels::Status run_conv2d(const Work& work, std::int64_t batch);
+  kernels::Status run_pool(const Work& work, std::int64_t batch);
+  kernels::Conv2dTail tail_of(const Work& work) const;
+  /// Whether the channels of a value lie last.
+  bool last(std::uint32_t value) const { return net_->plan().last[value]; }
+  kernels::ImageLayout layout(std::uint32_t value) const {
+    return last(value) ? kernels::ImageLayout::nhwc : kernels::ImageLayout::nchw;
+  }
   /// A node that is floats to floats, and one plain loop.
   kernels::Status run_plain(const formats::NetNode& node, std::int64_t batch);
   void* at(std::uint32_t value) const { return places_[value]; }

@@ -24,10 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       static_cast<void>(sink);
     }
     bie::runtime::check_graph(net);
-    const auto plan = bie::runtime::plan_memory(net, 3);
-    for (std::size_t value = 0; value < net.values.size(); ++value)
-      if (plan.offsets[value] >= 0)
-        fuzz::require(plan.offsets[value] + 3 * bie::runtime::bytes_of(net.values[value]) <= plan.bytes);
+    const bie::runtime::Plan plan = bie::runtime::plan_of(net);
+    const auto memory = bie::runtime::plan_memory(plan, net.outputs, 3);
+    for (std::size_t value = 0; value < plan.values.size(); ++value)
+      if (memory.offsets[value] >= 0)
+        fuzz::require(memory.offsets[value] + 3 * bie::runtime::bytes_of(plan.values[value]) <= memory.bytes);
   } catch (const Error&) {
   }
   return 0;

@@ -56,6 +56,8 @@ INSTANTIATE_TEST_SUITE_P(AmxEmulated, GemmRows, testing::ValuesIn(gemm_widths),
                          [](const auto& width) { return name_of(width); });
 INSTANTIATE_TEST_SUITE_P(AmxEmulated, Conv2dRows, testing::ValuesIn(conv2d_widths),
                          [](const auto& width) { return name_of(width); });
+INSTANTIATE_TEST_SUITE_P(AmxEmulated, Conv2dTails, testing::ValuesIn(conv2d_widths),
+                         [](const auto& width) { return name_of(width); });
 
 }  // namespace
 }  // namespace bie::kernels::test

@@ -65,6 +65,7 @@ class Conv2dRows : public testing::TestWithParam<Conv2dWidth> {
   void expect_in_every_layout(const Conv2dShape& shape, ReplayableRng& rng) const;
 };
 class Conv2dRefusals : public Conv2dRows {};
+class Conv2dTails : public Conv2dRows {};
 
 inline std::ostream& operator<<(std::ostream& out, const Conv2dWidth& width) { return out << width.name; }
 inline std::string name_of(const testing::TestParamInfo<Conv2dWidth>& info) { return info.param.name; }

@@ -1,6 +1,7 @@
 // Nets that run: folded and not, in passes of any size, on any threads, side by side, without allocating.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +78,29 @@ TEST(Runtime, FoldedNetsGiveTheSameBits) {
       EXPECT_NE(folded.net.summary(), plain.net.summary());
       const std::vector<float> input = floats(6 * 3 * 12 * 11, rng, 2);
       EXPECT_EQ(run(folded.net, input, 6, options(4, 1)), run(plain.net, input, 6, options(4, 1))) << bits << " bits";
+    }
+}
+
+TEST(Runtime, PlansGiveTheBitsOfNodesOneByOne) {
+  for (const int bits : {4, 8})
+    for (int times = 0; times < 10; ++times) {
+      ReplayableRng rng;
+      for (const formats::NetFile& file : {code_net(bits, rng), conv_net(bits, rng)}) {
+        const Plan plan = plan_of(file), apart = plan_of(node_by_node(file));
+        const auto joined = [](const Plan& p) {
+          return std::count_if(p.works.begin(), p.works.end(),
+                               [](const Work& work) { return work.kind == Work::Kind::tailed; });
+        };
+        EXPECT_GT(joined(plan), 1);
+        EXPECT_EQ(joined(apart), 0);
+        const Bytes whole(file), nodes(node_by_node(file));
+        const std::vector<float> input = floats(5 * whole.net.input().elements, rng, 2);
+        const auto wanted = run(nodes.net, input, 5, options(2, 1));
+        for (const int threads : {1, 3, 8})
+          for (const std::int64_t batch : {1, 2, 5})
+            ASSERT_EQ(run(whole.net, input, 5, options(batch, threads))[0], wanted[0])
+                << bits << " bits, " << threads << " threads, passes of " << batch;
+      }
     }
 }
 
@@ -187,32 +211,36 @@ TEST(Runtime, ValuesThatLiveTogetherDoNotOverlap) {
   for (const int bits : widths) {
     ReplayableRng rng;
     const formats::NetFile net = conv_net(bits, rng);
-    const MemoryPlan plan = plan_memory(net, 5);
+    const Plan plan = plan_of(net);
+    const MemoryPlan memory = plan_memory(plan, net.outputs, 5);
     std::int64_t all = 0;
-    for (std::size_t node = 0; node < net.nodes.size(); ++node) {
-      // Whether a value is written at this node or before it, and read at it or later.
+    for (std::size_t at = 0; at < plan.works.size(); ++at) {
+      // Whether a value is written by this work or before it, and read by it or later.
       const auto lives = [&](std::uint32_t value) {
         bool written = false, needed = false;
-        for (std::size_t i = 0; i < net.nodes.size(); ++i) {
-          written = written || (net.nodes[i].output == value && i <= node);
-          for (const std::uint32_t input : net.nodes[i].inputs) needed = needed || (input == value && i >= node);
-          needed = needed || (net.nodes[i].output == value && i == node);
+        for (std::size_t i = 0; i < plan.works.size(); ++i) {
+          for (const std::uint32_t output : plan.works[i].writes) {
+            written = written || (output == value && i <= at);
+            needed = needed || (output == value && i == at);
+          }
+          for (const std::uint32_t input : plan.works[i].reads) needed = needed || (input == value && i >= at);
         }
-        return written && needed && plan.offsets[value] >= 0;
+        return written && needed && memory.offsets[value] >= 0;
       };
-      for (std::uint32_t a = 0; a < net.values.size(); ++a) {
+      for (std::uint32_t a = 0; a < plan.values.size(); ++a) {
         if (!lives(a)) continue;
-        const std::int64_t end = plan.offsets[a] + 5 * bytes_of(net.values[a]);
-        ASSERT_LE(end, plan.bytes);
-        for (std::uint32_t b = a + 1; b < net.values.size(); ++b)
+        const std::int64_t end = memory.offsets[a] + 5 * bytes_of(plan.values[a]);
+        ASSERT_LE(end, memory.bytes);
+        for (std::uint32_t b = a + 1; b < plan.values.size(); ++b)
           if (lives(b)) {
-            ASSERT_TRUE(end <= plan.offsets[b] || plan.offsets[b] + 5 * bytes_of(net.values[b]) <= plan.offsets[a])
-                << a << " and " << b << " at node " << node;
+            ASSERT_TRUE(end <= memory.offsets[b] ||
+                        memory.offsets[b] + 5 * bytes_of(plan.values[b]) <= memory.offsets[a])
+                << a << " and " << b << " at work " << at;
           }
       }
     }
     for (const formats::NetValue& value : net.values) all += 5 * bytes_of(value);
-    EXPECT_LT(plan.bytes, 2 * all / 3);
+    EXPECT_LT(memory.bytes, 2 * all / 3);
   }
 }
 

@@ -70,6 +70,48 @@ inline TwoNets conv_nets(int bits, ReplayableRng& rng) {
   const std::vector<Symbol> outputs = {y, net.softmax(y)};
   return {net.finish(outputs), net.finish(outputs, /*folds=*/false)};
 }
+/// Convolutions of codes whose values others read too: a stem with pools, shortcuts with a convolution of their own,
+/// values that are read as floats and codes, by quantisers that are alike and not.
+inline formats::NetFile code_net(int bits, ReplayableRng& rng) {
+  NetBuilder net;
+  const WindowNumbers same{.out_channels = 16, .kernel = {3, 3}, .padding = {1, 1}};
+  WindowNumbers half = same, past = same;
+  half.out_channels = past.out_channels = 34;
+  half.stride = past.stride = {2, 2};
+  past.kernel = {1, 1};
+  past.padding = {0, 0};
+  Symbol x = net.input({3, 26, 23});
+  Symbol y =
+      net.tail(net.float_conv2d(x, same, floats(16 * 27, rng), floats(16, rng)), norm(16, NetActivation::relu, 2, rng));
+  y = net.tail(net.conv2d(y, same, weight(bits, 16, 144, 16, rng), 0), norm(16, NetActivation::relu, 1, rng));
+  y = net.max_pool(y, {{3, 3}, {1, 1}, {1, 1, 1, 1}});
+  const CodedWeight first = weight(bits, 16, 144, 16, rng);
+  x = net.tail(net.conv2d(y, same, first, 0), norm(16, NetActivation::prelu, 1, rng), y);
+  CodedWeight second = weight(bits, 34, 144, 16, rng), third = weight(bits, 34, 16, 16, rng);
+  third.bias = second.bias;
+  const Symbol shortcut = net.tail(net.conv2d(x, past, third, 0), norm(34, NetActivation::none, 1, rng));
+  y = net.tail(net.conv2d(x, half, second, 0), norm(34, NetActivation::relu, 1, rng));
+  WindowNumbers inner = same;
+  inner.out_channels = 34;
+  y = net.tail(net.conv2d(y, inner, weight(bits, 34, 34 * 9, 34, rng), 0), norm(34, NetActivation::prelu, 1, rng),
+               shortcut);
+  const Symbol a =
+      net.tail(net.conv2d(y, inner, weight(bits, 34, 34 * 9, 34, rng), 0), norm(34, NetActivation::relu, 1, rng));
+  const Symbol b =
+      net.tail(net.conv2d(y, inner, weight(bits, 34, 34 * 9, 34, rng), 0), norm(34, NetActivation::relu, 2, rng));
+  const Symbol c =
+      net.tail(net.conv2d(b, inner, weight(bits, 34, 34 * 9, 34, rng), 0), norm(34, NetActivation::relu, 1, rng));
+  const Symbol means = net.concat({net.plane_means(a), net.plane_means(c)});
+  return net.finish({net.float_linear(means, 5, floats(5 * 68, rng), floats(5, rng))});
+}
+/// The same net with the floats of its convolutions as outputs too, so that nodes run one by one.
+inline formats::NetFile node_by_node(formats::NetFile net) {
+  for (const formats::NetNode& node : net.nodes)
+    if (op_of(node) == NetOp::conv2d || op_of(node) == NetOp::float_conv2d)
+      if (net.values[node.output].element == formats::NetElement::f32) net.outputs.push_back(node.output);
+  return net;
+}
+
 /// Every node that is one plain loop of floats.
 inline formats::NetFile plain_net(ReplayableRng& rng) {
   NetBuilder net;

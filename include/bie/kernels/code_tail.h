@@ -12,10 +12,12 @@
 
 namespace bie::kernels {
 
-/// [images, channels, height, width], NCHW; a matrix is images of one pixel.
+/// [images, channels, height, width], or [images, height, width, channels] where channels lie last; a matrix is images
+/// of one pixel.
 struct CodeTailShape {
   std::int64_t images, channels, height, width;
   std::int64_t pool;  ///< the largest of each pool x pool square is kept, the rest at the edges left out; 1: all
+  bool channels_last = false;
 };
 
 /// v = pool(act(x * scale + shift + add)), with act of block_tail.h; y is v, or the code of v + bias:

@@ -48,11 +48,28 @@ struct Conv2dInput {
   float step;          ///< > 0; ignored by the binary convolution
 };
 
+/// What follows a convolution up to the next one's codes, by the arithmetic of code_tail.h without its pool:
+/// v = act(out * scale + shift + add), in float32, and the codes of v + bias. All images are NHWC, of the output's
+/// shape.
+struct Conv2dTail {
+  const float *scale, *shift;  ///< [out_c] each, or null: 1, and -0, which changes nothing
+  const float* add;            ///< null: nothing is added
+  float slope;
+  bool cuts;
+  float* v;            ///< null: nobody wants it
+  std::int8_t* codes;  ///< null: nobody wants them
+  const float* bias;   ///< [out_c] or null, of codes
+  float step;
+  int lo, hi;
+  bool signs;
+};
+
 struct Conv2dOutput {
   void* data;   ///< dense, in `layout`
   Dtype dtype;  ///< f32, bf16, f16 or s32
   ImageLayout layout;
   float scale;
+  const Conv2dTail* tail = nullptr;  ///< of nhwc and f32: what it wants is written in place of data
 };
 
 /// One implementation; the rules of GemmKernel hold.
@@ -62,6 +79,8 @@ struct Conv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   std::size_t (*packed_bytes)(const Conv2dShape&);
   void (*prepack)(const void* weight, const Conv2dShape&, void* packed, const Parallel&);
+  /// With a tail bad_scale too for codes of a step that is no positive number, and not_finite where v + bias of a code
+  /// is not.
   Status (*run)(const Conv2dShape&, const Conv2dInput&, const void* packed, const Conv2dOutput&, const Parallel&);
 };
 

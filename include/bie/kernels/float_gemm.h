@@ -30,6 +30,13 @@ struct FloatConv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   /// x and y NCHW; w [out_c, in_c / groups, kernel_h, kernel_w] as it is; pad_code is not read.
   Status (*run)(const Conv2dShape&, const float* x, const float* w, const float* bias, float* y, const Parallel&);
+  // With a tail of what `run` gives: x NCHW, what the tail reads and writes NHWC. w is arranged once; `packed` is
+  // aligned to 64 bytes. bad_scale for codes of a step that is no positive number, not_finite where v + bias of a code
+  // is not.
+  std::size_t (*packed_bytes)(const Conv2dShape&);
+  void (*prepack)(const float* w, const Conv2dShape&, float* packed);
+  Status (*run_tailed)(const Conv2dShape&, const float* x, const float* packed, const float* bias, const Conv2dTail&,
+                       const Parallel&);
 };
 Table<FloatConv2dKernel> float_conv2d_table();
 

@@ -1,4 +1,4 @@
-// Passes over the planes of NCHW images that no product belongs to.
+// Passes over images that no product belongs to: planes, NCHW, where nothing else is said.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@ namespace bie::kernels {
 /// The mean of each of `planes` planes of `count` elements: 16 sums side by side, element i into sum i % 16, which are
 /// then added in halves (sum j and j + 8, j + 4, ...), times fl(1 / count).
 void plane_means(const float* x, std::int64_t planes, std::int64_t count, float* y, const Parallel&);
+/// The same of [images, count, channels], whose channels lie last, to [images, channels].
+void channel_means(const float* x, std::int64_t images, std::int64_t count, std::int64_t channels, float* y,
+                   const Parallel&);
 
 /// Every `stride`th pixel of every `stride`th row of [images, channels, height, width], then planes of zeros up to
 /// out_channels: the shortcut without weights (He et al. 2016, option A).
@@ -19,6 +22,15 @@ struct StridedPlanes {
   std::int64_t out_width() const { return (width + stride - 1) / stride; }
 };
 void strided_planes(const StridedPlanes&, const float* x, float* y, const Parallel&);
+/// The same of images whose channels lie last.
+void strided_pixels(const StridedPlanes&, const float* x, float* y, const Parallel&);
+
+/// The largest of each pool x pool square of codes [images, height, width, channels]; what is left at the edges is left
+/// out.
+struct CodePoolShape {
+  std::int64_t images, channels, height, width, pool;
+};
+void pool_codes(const CodePoolShape&, const std::int8_t* x, std::int8_t* y, const Parallel&);
 
 /// y = exp(x - max) / sum in float32, rows of `count`.
 void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* y);
@@ -32,6 +44,9 @@ struct PoolShape {
 /// The largest pixel of the window that lies in the plane: the largest of each column, then of these (of v > largest so
 /// far, from the first on).
 void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
+/// The same of images [height, width, channels]; the number of planes is not read.
+void max_pool_pixels(const PoolShape&, std::int64_t images, std::int64_t channels, const float* x, float* y,
+                     const Parallel&);
 /// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where
 /// counts_border.
 void average_pool(const PoolShape&, bool counts_border, const float* x, float* y, const Parallel&);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from functools import cache
 from pathlib import Path
@@ -66,6 +67,10 @@ def _check(status: int) -> None:
         raise NetError(_library().bie_last_error().decode(errors="replace"))
 
 
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
 class Net:
     """A net file, or its bytes. One thread at a time may run it.
 
@@ -83,6 +88,10 @@ class Net:
             _check(_library().bie_net_load(os.fsencode(source), ctypes.byref(self._net)))
         options = _Options(max_batch=max_batch, threads=threads)
         _check(_library().bie_context_create(self._net, ctypes.byref(options), ctypes.byref(self._context)))
+        # What every run asks for. A call of a small net takes no longer than such questions.
+        self._run, self._input = _library().bie_run, self._shape("input", 0)
+        self._elements = math.prod(self._input)
+        self._outputs = [self._shape("output", i) for i in range(_library().bie_net_outputs(self._net))]
 
     def __del__(self):
         if getattr(self, "_context", None):
@@ -98,11 +107,11 @@ class Net:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of one sample: (features,) or (channels, height, width)."""
-        return self._shape("input", 0)
+        return self._input
 
     @property
     def output_shapes(self) -> list[tuple[int, ...]]:
-        return [self._shape("output", i) for i in range(_library().bie_net_outputs(self._net))]
+        return list(self._outputs)
 
     def metadata(self, key: str) -> str | None:
         value = _library().bie_net_metadata(self._net, key.encode())
@@ -123,10 +132,9 @@ class Net:
         """The output [batch, ...] of samples [batch, ...], of whose elements only the number has to fit; a list of them
         where the net has several outputs."""
         x = np.ascontiguousarray(x, dtype=np.float32)
-        elements = int(np.prod(self.input_shape))
-        if x.ndim < 2 or x.size != x.shape[0] * elements:
+        if x.ndim < 2 or x.size != x.shape[0] * self._elements:
             raise NetError(f"x is {list(x.shape)}, [batch, {', '.join(map(str, self.input_shape))}] is wanted")
-        outputs = [np.empty((x.shape[0], *shape), np.float32) for shape in self.output_shapes]
-        places = (_POINTER * len(outputs))(*(output.ctypes.data for output in outputs))
-        _check(_library().bie_run(self._context, x.shape[0], (_POINTER * 1)(x.ctypes.data), places))
+        outputs = [np.empty((x.shape[0], *shape), np.float32) for shape in self._outputs]
+        places = (_POINTER * len(outputs))(*map(_address, outputs))
+        _check(self._run(self._context, x.shape[0], (_POINTER * 1)(_address(x)), places))
         return outputs[0] if len(outputs) == 1 else outputs

@@ -62,6 +62,58 @@ bool rows(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call
   return finite;
 }
 
+/// The largest of each square of pixels whose channels lie last: of a column first, then of neighbours. Lines of the
+/// result from `begin` on.
+bool pooled_pixels(const Passes& passes, const CodeTailShape& s, const CodeTailCall& call, std::int64_t begin,
+                   std::int64_t end) {
+  const cpu::Bend act{call.slope, call.cuts};
+  float column[chunk], value[chunk], largest[chunk], ones[chunk], nothing[chunk];
+  std::fill(ones, ones + chunk, 1.0f);
+  std::fill(nothing, nothing + chunk, -0.0f);
+  const std::int64_t out_h = s.height / s.pool, out_w = s.width / s.pool;
+  const bool bare = call.scale == nullptr && call.shift == nullptr && call.add == nullptr && !call.cuts &&
+                    call.slope == 1;  // nothing before the pool
+  // As many pixels as have room, where no bias tells their channels apart.
+  const std::int64_t together =
+      bare && call.bias == nullptr ? std::max<std::int64_t>(1, chunk / (s.channels * s.pool)) : 1;
+  bool finite = true;
+  for (std::int64_t line = begin; line < end; ++line)
+    for (std::int64_t first = 0; first < out_w; first += together)
+      for (std::int64_t c = 0; c < s.channels; c += chunk) {
+        const std::int64_t pixels = std::min(together, out_w - first), count = std::min(chunk, s.channels - c);
+        const std::int64_t row = line / out_h * s.height + line % out_h * s.pool;
+        const std::int64_t to = (line * out_w + first) * s.channels + c;
+        const std::int64_t at = (row * s.width + first * s.pool) * s.channels + c, below = s.width * s.channels;
+        float* const v = call.dtype == Dtype::f32 ? static_cast<float*>(call.y) + to : largest;
+        if (bare && count == s.channels && pixels * s.pool * count <= chunk) {
+          const std::int64_t all = pixels * s.pool * count;
+          std::copy(call.x + at, call.x + at + all, column);
+          for (std::int64_t i = 1; i < s.pool; ++i) passes.tail.keep_larger(call.x + at + i * below, all, column);
+          for (std::int64_t p = 0; p < pixels; ++p) {
+            const float* const from_column = column + p * s.pool * count;
+            std::copy(from_column, from_column + count, v + p * count);
+            for (std::int64_t j = 1; j < s.pool; ++j)
+              passes.tail.keep_larger(from_column + j * count, count, v + p * count);
+          }
+        } else {
+          for (std::int64_t j = 0; j < s.pool; ++j) {
+            float* const of_column = j == 0 ? v : column;
+            for (std::int64_t i = 0; i < s.pool; ++i) {
+              const std::int64_t here = at + i * below + j * s.channels;
+              passes.tail.row(call.x + here, call.scale == nullptr ? ones : call.scale + c,
+                              call.shift == nullptr ? nothing : call.shift + c, from(call.add, here), act, count,
+                              i == 0 ? of_column : value);
+              if (i > 0) passes.tail.keep_larger(value, count, of_column);
+            }
+            if (j > 0) passes.tail.keep_larger(column, count, v);
+          }
+        }
+        if (call.dtype == Dtype::s8)
+          finite = put(passes, call, v, {1, 0, 0}, from(call.bias, c), pixels * count, to) && finite;
+      }
+  return finite;
+}
+
 /// Rows of a pool's result that are made at once, so that the passes are long and what lies between them is in the
 /// first-level cache.
 std::int64_t rows_at_once(const CodeTailShape& s) {
@@ -113,22 +165,29 @@ Status cpu::run_code_tail(const BlockTailPasses& tail, const CodeTailPasses& cod
   if (call.dtype != Dtype::f32 && call.dtype != Dtype::s8) return Status::bad_dtype;
   if (call.dtype == Dtype::s8 && !call.signs && !(std::isfinite(call.step) && call.step > 0)) return Status::bad_scale;
   const Passes passes{tail, codes};
-  std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const bool one_pixel = s.height == 1 && s.width == 1 && s.pool == 1;
-  const std::int64_t count = one_pixel ? s.images : s.images * s.channels;
-  parallel_for(
-      parallel, count, grain(one_pixel ? s.channels : s.height * s.width), [&](std::int64_t begin, std::int64_t end) {
-        bool all = true;
-        const std::int64_t lines = s.pool == 1 ? 0 : rows_at_once(s) * (s.pool * s.width + s.width / s.pool);
-        auto* const memory =
-            static_cast<float*>(cpu::workspace(static_cast<std::size_t>(lines) * sizeof(float), cpu::Buffer::tile));
-        if (memory == nullptr && lines > 0) return enough.store(false, std::memory_order_relaxed);
-        if (one_pixel)
-          all = rows(passes, s, call, begin, end);
-        else
-          for (std::int64_t i = begin; i < end; ++i) all = plane(passes, s, call, i, memory) && all;
-        if (!all) finite.store(false, std::memory_order_relaxed);
-      });
+  std::atomic<bool> finite{true}, enough{true};                   // enough memory
+  if (s.channels_last && s.pool == 1 && s.height * s.width != 1)  // every pixel an image
+    return run_code_tail(tail, codes, {s.images * s.height * s.width, s.channels, 1, 1, 1}, call, parallel);
+  const bool one_pixel = s.height == 1 && s.width == 1 && s.pool == 1, pixels = s.channels_last && !one_pixel;
+  const std::int64_t count = one_pixel ? s.images : s.images * (pixels ? s.height / s.pool : s.channels);
+  parallel_for(parallel, count,
+               grain(one_pixel ? s.channels
+                     : pixels  ? s.pool * s.width * s.channels
+                               : s.height * s.width),
+               [&](std::int64_t begin, std::int64_t end) {
+                 bool all = true;
+                 const std::int64_t lines = s.pool == 1 ? 0 : rows_at_once(s) * (s.pool * s.width + s.width / s.pool);
+                 auto* const memory = static_cast<float*>(
+                     cpu::workspace(static_cast<std::size_t>(lines) * sizeof(float), cpu::Buffer::tile));
+                 if (memory == nullptr && lines > 0) return enough.store(false, std::memory_order_relaxed);
+                 if (one_pixel)
+                   all = rows(passes, s, call, begin, end);
+                 else if (pixels)
+                   all = pooled_pixels(passes, s, call, begin, end);
+                 else
+                   for (std::int64_t i = begin; i < end; ++i) all = plane(passes, s, call, i, memory) && all;
+                 if (!all) finite.store(false, std::memory_order_relaxed);
+               });
   if (!enough.load()) return Status::out_of_memory;
   return finite.load() ? Status::ok : Status::not_finite;
 }

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cpu/passes.h"
 
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int tiles_a_block = 8;
+constexpr int tiles_a_block = 8;             // about so many
 constexpr std::int64_t run_pixels = 64;      // pixels quantised at once from an NCHW plane
 constexpr double most_image_bytes = 0x1p46;  // sizes and places below it do not overflow
 
@@ -30,6 +31,13 @@ void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels
       std::memcpy(unit, codes, 4);
     }
   }
+}
+
+/// Codes as they are to bytes that stand for them. True: all are finite.
+bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = static_cast<char>(static_cast<unsigned char>(from[i]) + static_cast<unsigned>(zero));
+  return true;
 }
 
 /// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
@@ -58,6 +66,12 @@ struct RowEncoder {
   bool nhwc(std::int64_t row, char* out) const {
     const std::int64_t channels = s.group_in(), bytes = row_bytes(x.dtype, channels);
     const char* from = static_cast<const char*>(x.data) + row * s.in_w * s.groups * bytes;
+    const bool alike = x.dtype == Dtype::s8 || x.bias == nullptr;  // no channel has a bias of its own
+    if (alike && tile.code != Code::bits && s.groups * code_size(tile.code, channels) == image.pixel_bytes)
+      return x.dtype == Dtype::s8 && code_size(tile.code, 1) == 1
+                 ? shift_codes(from, s.in_w * s.in_c, zero_code(tile.code), out)
+                 : tile.encode({from, x.dtype, s.in_w * s.in_c, nullptr, 1, x.step, width.lo, width.hi, tile.code, out,
+                                s.in_w * image.pixel_bytes});
     bool finite = true;
     for (std::int64_t g = 0; g < s.groups; ++g)
       finite &=
@@ -164,19 +178,24 @@ bool encode_image(const RowEncoder& encoder, std::int64_t begin, std::int64_t en
 }
 
 /// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
-/// line goes on across it to the next one: its last windows have no output.
+/// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an
+/// image to the next one.
 struct Lines {
   bool even;                  ///< whether all windows are evenly spaced
   std::int64_t out_w, width;  ///< windows with an output, all windows
-  std::int64_t count;         ///< windows of a batch
+  std::int64_t segments;      ///< parts of the batch that no block crosses
+  std::int64_t count;         ///< windows of a segment
 
-  Lines(const Tile& tile, const Conv2dShape& s, const Image& image)
+  Lines(const Tile& tile, const Conv2dShape& s, const Image& image, bool nhwc)
       : even(tile.strides && s.stride_h == 1 && s.stride_w == 1 && 3 * (image.width - s.out_w()) <= s.out_w()),
         out_w(s.out_w()),
         width(even ? image.width : out_w),
-        count((s.out_h() - 1) * width + out_w) {}
+        segments(nhwc && !even ? 1 : s.batch),
+        count(((segments == 1 ? s.batch : 1) * s.out_h() - 1) * width + out_w) {}
   /// Outputs of the windows before `window`.
-  std::int64_t outputs(std::int64_t window) const { return window / width * out_w + std::min(window % width, out_w); }
+  std::int64_t outputs(std::int64_t window) const {
+    return even ? window / width * out_w + std::min(window % width, out_w) : window;
+  }
 };
 
 /// A tap of a pixel's window that lies outside the image.
@@ -184,13 +203,13 @@ struct Outside {
   std::int64_t pixel, tap;
 };
 
-/// Some windows of `lines`: rows[tile][tap][r] is where window first + tile * mr + r finds the codes of a group at tap.
-/// Where the image has whole rows a tap is a row of the window.
+/// Some windows of `lines`: rows[p] is where window first + p finds the codes of a group at the first tap. Where the
+/// image has whole rows a tap is a row of the window.
 struct Windows {
   std::vector<std::int64_t> tap_offsets;
   std::vector<const void*> rows;
-  std::vector<Outside> outside;       ///< by pixel, and only where signs have to be taken back
-  std::uint32_t kept[tiles_a_block];  ///< bit r of a tile: its row r has an output
+  std::vector<Outside> outside;           ///< by pixel, and only where signs have to be taken back
+  std::uint32_t kept[2 * tiles_a_block];  ///< bit r of a tile: its row r has an output
 
   /// Room for windows of another convolution, in the memory of those before it.
   void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
@@ -198,7 +217,7 @@ struct Windows {
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
       for (std::int64_t j = 0; j < (image.whole_rows(s) ? 1 : s.kernel_w); ++j)
         tap_offsets.push_back(i * s.dil_h * image.row_bytes() + j * s.dil_w * image.pixel_bytes);
-    rows.resize(static_cast<std::size_t>(pixels) * tap_offsets.size());
+    rows.resize(static_cast<std::size_t>(pixels));
   }
   std::int64_t taps() const { return static_cast<std::int64_t>(tap_offsets.size()); }
   std::vector<Outside>::const_iterator first_outside(std::int64_t pixel) const {
@@ -210,28 +229,30 @@ struct Windows {
     return at == outside.end() || at->pixel >= to;
   }
 
-  /// `codes` are those of the group in the batch.
+  /// `codes` are those of the group in the segment.
   void find(const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes, std::int64_t first,
             std::int64_t pixels, int mr, bool take_back) {
-    const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes;
-    std::int64_t y = first / width, x = first % width;
-    const char* window = codes + y * s.stride_h * image.row_bytes() + x * step;
+    const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes, out_h = s.out_h();
+    const std::int64_t line_bytes = s.stride_h * image.row_bytes(), image_bytes = image.height * image.row_bytes();
+    std::int64_t x = first % width, y = first / width % out_h;
+    const char* line = codes + first / width / out_h * image_bytes + y * line_bytes;
     outside.clear();
-    std::fill(std::begin(kept), std::end(kept), 0u);
-    for (std::int64_t p = 0; p < pixels; ++p) {
-      const std::int64_t tile = p / mr, at = p % mr;
-      kept[tile] |= std::uint32_t{x < lines.out_w} << at;
-      const void** row = rows.data() + tile * taps() * mr + at;
-      for (const std::int64_t offset : tap_offsets) {
-        *row = window + offset;
-        row += mr;
+    if (lines.even) std::fill(std::begin(kept), std::end(kept), 0u);
+    const void** const to = rows.data();
+    for (std::int64_t p = 0; p < pixels; x = 0) {
+      const std::int64_t end = std::min(pixels, p + width - x);
+      const char* window = line + x * step;
+      for (std::int64_t i = p; i < end; ++i, window += step) to[i] = window;
+      for (std::int64_t i = p; i < end && (lines.even || take_back); ++i) {
+        const std::int64_t column = x + i - p;
+        if (lines.even) kept[i / mr] |= std::uint32_t{column < lines.out_w} << i % mr;
+        if (take_back) find_outside(s, y * s.stride_h - s.pad_h, column * s.stride_w - s.pad_w, i);
       }
-      if (take_back) find_outside(s, y * s.stride_h - s.pad_h, x * s.stride_w - s.pad_w, p);
-      window += step;
-      if (++x == width) {
-        x = 0;
-        window = codes + ++y * s.stride_h * image.row_bytes();
-      }
+      p = end;
+      line += line_bytes;
+      if (++y < out_h) continue;
+      line += image_bytes - out_h * line_bytes;
+      y = 0;
     }
   }
 
@@ -253,6 +274,51 @@ void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, in
                   std::int32_t* acc) {
   for (auto at = windows.first_outside(from); at != windows.outside.end() && at->pixel < to; ++at)
     for (int c = 0; c < nr; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
+}
+
+/// Windows of a block of `count`: about tiles_a_block tiles, and a multiple of what tiles take at most at once.
+std::int64_t block_of(std::int64_t count, const Tile& tile) {
+  const std::int64_t unit = (tile.strides ? 1 : 2) * tile.mr, most = tile.mr * tiles_a_block;
+  const std::int64_t blocks = std::max<std::int64_t>(1, (count + most / 2) / most);
+  const std::int64_t each = (count + blocks - 1) / blocks;
+  return tile.strides ? most : (each + unit - 1) / unit * unit;
+}
+
+/// Those of the weakest set that has tiles.
+const CodeTailPasses& least_passes() {
+#if defined(BIE_X86)
+  return avx2::code_tail_passes;
+#else
+  return plain::code_tail_passes;
+#endif
+}
+
+/// Where the tail of a block begins: at an output and channel.
+bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::int32_t* acc, std::int64_t outputs,
+              int columns, std::int64_t stride, std::int64_t output, std::int64_t channel) {
+  const auto of_channel = [channel](const float* all) { return all == nullptr ? nullptr : all + channel; };
+  const std::int64_t at = output * stride + channel;
+  const TailArgs args = {acc,
+                         nullptr,
+                         nullptr,
+                         tile.nr,
+                         outputs,
+                         columns,
+                         y_scale,
+                         of_channel(t.scale),
+                         of_channel(t.shift),
+                         t.add == nullptr ? nullptr : t.add + at,
+                         t.slope,
+                         t.cuts,
+                         t.v == nullptr ? nullptr : t.v + at,
+                         t.codes == nullptr ? nullptr : t.codes + at,
+                         stride,
+                         of_channel(t.bias),
+                         t.step,
+                         t.lo,
+                         t.hi,
+                         t.signs};
+  return tile.tail != nullptr ? tile.tail(args) : least_passes().tail_rows(args);
 }
 
 }  // namespace
@@ -298,29 +364,32 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   });
   if (!finite.load()) return Status::not_finite;
 
-  const Lines lines(tile, s, image);
-  const std::int64_t block_pixels = std::int64_t{tile.mr} * tiles_a_block;
-  const std::int64_t blocks = (lines.count + block_pixels - 1) / block_pixels;
+  const bool nhwc = y.layout == ImageLayout::nhwc;
+  const Lines lines(tile, s, image, nhwc);
+  const std::int64_t block_pixels = block_of(lines.count, tile),
+                     blocks = (lines.count + block_pixels - 1) / block_pixels;
+  const std::int64_t acc_rows = (block_pixels + 15) / 16 * 16;  // planes are made of 16 at a time
   const std::int64_t group_panels = s.groups * layout.panels;
   const std::int64_t item_work = std::min(plane, block_pixels) * tile.nr * std::max<std::int64_t>(1, s.depth());
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1), row_step = s.stride_w * image.pixel_bytes;
-  const bool take_back = layout.sums_offset != 0, nhwc = y.layout == ImageLayout::nhwc;
+  const bool take_back = layout.sums_offset != 0, tailed = y.tail != nullptr;
   const std::int64_t output_bytes = s.batch * plane * s.out_c * element;
-  const bool streamed = tile.strides && nhwc && output_bytes >= huge_output;
-  const bool fetch_output = !streamed && output_bytes >= large_output;
-  const WorkOrder order(s.batch * blocks, group_panels, parallel.threads);
+  const bool streamed = tile.strides && nhwc && !tailed && output_bytes >= huge_output;
+  const bool fetch_output = !streamed && !tailed && output_bytes >= large_output;
+  const bool at_once = !tile.strides && !take_back && !fetch_output;  // all tiles of a block
+  const WorkOrder order(lines.segments * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     // Accumulators of the block's pixels, and of one of its columns.
     auto* const acc = static_cast<std::int32_t*>(
-        workspace(static_cast<std::size_t>(block_pixels * (tile.nr + 1)) * sizeof(std::int32_t), Buffer::tile));
+        workspace(static_cast<std::size_t>(acc_rows * (tile.nr + 1)) * sizeof(std::int32_t), Buffer::tile));
     const OpenedPanel opened(tile, layout.units * s.taps());
     if (acc == nullptr || !opened.enough()) {
       enough.store(false, std::memory_order_relaxed);
       return;
     }
     const TileState state(tile);
-    std::int32_t* const column_run = acc + block_pixels * tile.nr;
+    std::int32_t* const column_run = acc + acc_rows * tile.nr;
     thread_local Windows windows;
     windows.fit(s, image, block_pixels);
     const std::int64_t taps = windows.taps(), units = layout.units * s.taps() / taps;
@@ -328,11 +397,11 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
     for (std::int64_t item = begin; item < end; ++item) {
       const auto [block, panel_number] = order.item(item);
       const std::int64_t group = panel_number / layout.panels;
-      const std::int64_t batch = block / blocks, first = block % blocks * block_pixels;
+      const std::int64_t segment = block / blocks, first = block % blocks * block_pixels;
       const std::int64_t pixels = std::min(block_pixels, lines.count - first);
       const std::int64_t first_output = lines.outputs(first), outputs = lines.outputs(first + pixels) - first_output;
       if (block * s.groups + group != known)
-        windows.find(s, image, lines, codes + batch * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
+        windows.find(s, image, lines, codes + segment * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
                      take_back);
       known = block * s.groups + group;
       const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
@@ -342,13 +411,14 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
       char* out = static_cast<char*>(y.data);
       if (nhwc)
-        out += ((batch * plane + first_output) * s.out_c + channel) * element;
+        out += ((segment * plane + first_output) * s.out_c + channel) * element;
       else
-        out += ((batch * s.out_c + channel) * plane + first_output) * element;
+        out += ((segment * s.out_c + channel) * plane + first_output) * element;
       std::int64_t line_left = lines.width - first % lines.width;  // windows of the line that a tile begins in
       std::int64_t stored = 0;                                     // outputs of the block
-      for (std::int64_t done = 0; done < pixels; done += tile.mr) {
-        const int rows_here = static_cast<int>(std::min<std::int64_t>(tile.mr, pixels - done));
+      const std::int64_t most_rows = at_once ? pixels : tile.mr;
+      for (std::int64_t done = 0; done < pixels; done += most_rows) {
+        const int rows_here = static_cast<int>(std::min(most_rows, pixels - done));
         const std::int64_t end_here = lines.outputs(first + done + rows_here) - first_output;
         if (fetch_output && nhwc) {
           prefetch_output(out + stored * s.out_c * element, end_here - stored, s.out_c * element, columns * element);
@@ -357,8 +427,9 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
           prefetch_output(out + c * plane * element, next - c, plane * element, outputs * element);
         }
         const bool inside = windows.all_inside(done, done + rows_here);
-        const bool direct = y.dtype == Dtype::f32 && nhwc && inside;  // written by the tile itself
-        TileArgs args = {windows.rows.data() + done * taps,
+        const bool direct = y.dtype == Dtype::f32 && nhwc && inside && !tailed;  // written by the tile itself
+        TileArgs args = {windows.rows.data() + done,
+                         windows.tap_offsets.data(),
                          lines.even || rows_here <= line_left ? row_step : 0,
                          taps,
                          units,
@@ -370,15 +441,18 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
                          direct ? reinterpret_cast<float*>(out) + stored * s.out_c : nullptr,
                          s.out_c,
                          y.scale};
-        args.kept = windows.kept[done / tile.mr];
+        if (lines.even) args.kept = windows.kept[done / tile.mr];
         args.streamed = streamed;
         tile.run(args);
         for (line_left -= rows_here; line_left <= 0;) line_left += lines.width;
         if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
+        if (!nhwc || direct || tailed) stored = end_here;
         for (; stored < end_here; ++stored)
-          if (nhwc && !direct)
-            tile.store({acc + stored * tile.nr, columns, y.scale, y.dtype, out + stored * s.out_c * element});
+          tile.store({acc + stored * tile.nr, columns, y.scale, y.dtype, out + stored * s.out_c * element});
       }
+      if (tailed &&
+          !run_tail(tile, *y.tail, y.scale, acc, outputs, columns, s.out_c, segment * plane + first_output, channel))
+        finite.store(false, std::memory_order_relaxed);
       if (nhwc) continue;
       if (tile.store_planes != nullptr) {
         tile.store_planes({acc, tile.nr, outputs, columns, y.scale, y.dtype, out, plane});
@@ -390,7 +464,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       }
     }
   });
-  return enough.load() ? Status::ok : Status::out_of_memory;
+  if (!enough.load()) return Status::out_of_memory;
+  return finite.load() ? Status::ok : Status::not_finite;
 }
 
 }  // namespace bie::kernels::cpu

@@ -12,6 +12,7 @@
 namespace bie::kernels::cpu {
 namespace {
 
+constexpr std::int64_t no_offset = 0;          // of the one tap
 constexpr std::int64_t block_tiles = 16;       // tiles of rows that meet one panel after the other,
 constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more than a core's second cache holds well
 
@@ -171,7 +172,7 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
         char* out = static_cast<char*>(y.data) + row * y.row_stride + row_bytes(y.dtype, column);
         if (fetch_output) prefetch_output(out, rows, y.row_stride, row_bytes(y.dtype, columns));
         float* at_once = direct ? reinterpret_cast<float*>(out) : coded ? memory.results : nullptr;
-        tile.run({memory.rows, code_stride, 1, layout.units, rows, columns,
+        tile.run({memory.rows, &no_offset, code_stride, 1, layout.units, rows, columns,
                   reinterpret_cast<const std::int32_t*>(panel), weights, memory.acc, at_once,
                   coded ? tile.nr : y.row_stride / 4, y.scale, signs ? memory.signs : nullptr,
                   y.bias == nullptr ? nullptr : y.bias + column, run, layout.panel_bytes, ~0u, streamed});

@@ -13,6 +13,7 @@
 #include "bie/kernels/weight_format.h"
 #include "kernels/arithmetic/amax_factor.h"
 #include "kernels/arithmetic/estimator.h"
+#include "kernels/cpu/tile.h"
 
 namespace bie::kernels::cpu {
 
@@ -90,6 +91,10 @@ struct CodeTailPasses {
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] is the larger one of each pair of neighbours.
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
+  /// The same of floats: x where x > y.
+  void (*keep_above)(const float* x, std::int64_t count, float* y);
+  /// As Tile::tail.
+  bool (*tail_rows)(const TailArgs& args);
 };
 
 /// Of products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
@@ -100,6 +105,10 @@ struct FloatGemmPasses {
   /// The same of 16 neighbours for each k, which begin at from + offsets[k].
   void (*scattered)(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
                     std::int64_t k, float (*y)[16]);
+  /// y[p * y_stride + j] = sum over i of from[offsets[i] + p * step] * panel[i][j], p < pixels. What up to three pixels
+  /// more would read can be read, and their results may be written.
+  void (*pixels)(const float* from, std::int64_t step, const std::int64_t* offsets, std::int64_t pixels,
+                 const float* panel, std::int64_t k, float* y, std::int64_t y_stride);
 };
 
 /// What surrounds a tile of weight-only products.

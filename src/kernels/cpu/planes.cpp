@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "bie/kernels/isa.h"
+#include "kernels/cpu/passes.h"
+
 namespace bie::kernels {
 namespace {
 
@@ -15,6 +18,14 @@ void each(const float* x, std::int64_t count, float* y, const Parallel& parallel
   parallel_for(parallel, count, elements_a_task, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
   });
+}
+
+/// Of this CPU.
+const cpu::CodeTailPasses& best_passes() {
+#if defined(BIE_X86)
+  if (host().isas.has(Isa::avx2)) return cpu::avx2::code_tail_passes;
+#endif
+  return cpu::plain::code_tail_passes;
 }
 
 /// What a window of `kernel` pixels from `begin` on has within [0, size).
@@ -62,6 +73,66 @@ void plane_means(const float* x, std::int64_t planes, std::int64_t count, float*
   });
 }
 
+void channel_means(const float* x, std::int64_t images, std::int64_t count, std::int64_t channels, float* y,
+                   const Parallel& parallel) {
+  constexpr std::int64_t sums = 16, most = 16;  // channels at a time
+  const float by = 1 / static_cast<float>(count);
+  parallel_for(parallel, images, 1 + elements_a_task / (count * channels + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t n = begin; n < end; ++n)
+                   for (std::int64_t first = 0; first < channels; first += most) {
+                     const std::int64_t here = std::min(most, channels - first);
+                     float sum[sums][most] = {};
+                     for (std::int64_t i = 0; i < count; ++i) {
+                       const float* const from = x + (n * count + i) * channels + first;
+                       float* const to = sum[i % sums];
+                       for (std::int64_t c = 0; c < here; ++c) to[c] += from[c];
+                     }
+                     for (std::int64_t half = sums / 2; half > 0; half /= 2)
+                       for (std::int64_t j = 0; j < half; ++j)
+                         for (std::int64_t c = 0; c < most; ++c) sum[j][c] += sum[j + half][c];
+                     for (std::int64_t c = 0; c < here; ++c) y[n * channels + first + c] = sum[0][c] * by;
+                   }
+               });
+}
+
+void strided_pixels(const StridedPlanes& s, const float* x, float* y, const Parallel& parallel) {
+  const std::int64_t out_h = s.out_height(), out_w = s.out_width(), copied = std::min(s.channels, s.out_channels);
+  parallel_for(parallel, s.images * out_h, 1 + elements_a_task / (out_w * s.out_channels + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   const std::int64_t row = line / out_h * s.height + line % out_h * s.stride;
+                   float* to = y + line * out_w * s.out_channels;
+                   for (std::int64_t column = 0; column < out_w; ++column, to += s.out_channels) {
+                     const float* const from = x + (row * s.width + column * s.stride) * s.channels;
+                     std::fill(std::copy(from, from + copied, to), to + s.out_channels, 0.0f);
+                   }
+                 }
+               });
+}
+
+void pool_codes(const CodePoolShape& s, const std::int8_t* x, std::int8_t* y, const Parallel& parallel) {
+  const auto& passes = best_passes();
+  const std::int64_t out_h = s.height / s.pool, out_w = s.width / s.pool, row = s.width * s.channels;
+  parallel_for(parallel, s.images * out_h, 1 + elements_a_task / (s.pool * row + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   const std::int8_t* const rows = x + (line / out_h * s.height + line % out_h * s.pool) * row;
+                   for (std::int64_t column = 0; column < out_w; ++column) {
+                     std::int8_t* const to = y + (line * out_w + column) * s.channels;
+                     for (std::int64_t i = 0; i < s.pool; ++i)
+                       for (std::int64_t j = 0; j < s.pool; ++j) {
+                         const std::int8_t* const from = rows + i * row + (column * s.pool + j) * s.channels;
+                         if (i == 0 && j == 0)
+                           std::copy(from, from + s.channels, to);
+                         else
+                           passes.keep_larger(from, s.channels, to);
+                       }
+                   }
+                 }
+               });
+}
+
 void strided_planes(const StridedPlanes& s, const float* x, float* y, const Parallel& parallel) {
   const std::int64_t out_h = s.out_height(), out_w = s.out_width();
   parallel_for(parallel, s.images * s.out_channels, 1 + elements_a_task / (out_h * out_w + 1),
@@ -88,6 +159,52 @@ void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* 
     for (std::int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
     for (std::int64_t i = 0; i < count; ++i) y[i] /= sum;
   }
+}
+
+void max_pool_pixels(const PoolShape& s, std::int64_t images, std::int64_t channels, const float* x, float* y,
+                     const Parallel& parallel) {
+  constexpr std::int64_t strip = 4096;  // floats of columns whose largest pixels are found at once
+  const auto& passes = best_passes();
+  const std::int64_t out_h = s.out_height(), out_w = s.out_width(), row = s.width * channels;
+  // Windows whose columns lie in a strip; of one window at least, then of some of its channels.
+  const std::int64_t most = std::min(channels, std::max<std::int64_t>(1, strip / s.kernel_w));
+  const std::int64_t windows =
+      most < channels ? 1 : std::max<std::int64_t>(1, (strip / channels - s.kernel_w) / s.stride_w + 1);
+  parallel_for(parallel, images * out_h, 1 + elements_a_task / (row * s.kernel_h + 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 float largest[strip];
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   const Span rows(line % out_h * s.stride_h - s.top, s.kernel_h, s.height);
+                   const float* const image = x + line / out_h * s.height * row;
+                   for (std::int64_t first = 0; first < out_w; first += windows) {
+                     const std::int64_t last = std::min(out_w, first + windows);
+                     const std::int64_t from = Span(first * s.stride_w - s.left, s.kernel_w, s.width).begin;
+                     const std::int64_t to = Span((last - 1) * s.stride_w - s.left, s.kernel_w, s.width).end;
+                     for (std::int64_t c = 0; c < channels; c += most) {
+                       const std::int64_t here = std::min(most, channels - c), pixels = to - from;
+                       // Of all channels the columns lie side by side, else there is one window's.
+                       const std::int64_t runs = here == channels ? 1 : pixels,
+                                          each = here == channels ? pixels * here : here;
+                       for (std::int64_t i = rows.begin; i < rows.end; ++i)
+                         for (std::int64_t run = 0; run < runs; ++run) {
+                           const float* const pixel = image + i * row + (from + run) * channels + c;
+                           if (i == rows.begin)
+                             std::copy(pixel, pixel + each, largest + run * here);
+                           else
+                             passes.keep_above(pixel, each, largest + run * here);
+                         }
+                       for (std::int64_t ox = first; ox < last; ++ox) {
+                         const Span columns(ox * s.stride_w - s.left, s.kernel_w, s.width);
+                         float* const out = y + (line * out_w + ox) * channels + c;
+                         const float* const column = largest + (columns.begin - from) * here;
+                         std::copy(column, column + here, out);
+                         for (std::int64_t k = 1; k < columns.end - columns.begin; ++k)
+                           passes.keep_above(column + k * here, here, out);
+                       }
+                     }
+                   }
+                 }
+               });
 }
 
 void max_pool(const PoolShape& s, const float* x, float* y, const Parallel& parallel) {

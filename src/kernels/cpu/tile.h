@@ -62,19 +62,20 @@ struct CodePlanesArgs {
   std::int64_t column, width, gap;
 };
 
-/// acc[r][c] = sum over taps t and units u of codes(rows[t * mr + r])[u] . panel(t, u, c), exact.
+/// acc[r][c] = sum over taps t and units u of codes(rows[r] + tap_offsets[t])[u] . panel(t, u, c), exact.
 struct TileArgs {
-  const void* const* rows;  ///< [taps][mr] pointers to activation codes
+  const void* const* rows;          ///< [row_count] pointers to activation codes
+  const std::int64_t* tap_offsets;  ///< [taps] bytes
   /// Bytes from each row's codes to the next row's, the same at every tap, for tiles that load rows by stride; 0 where
   /// they are not evenly spaced.
   std::int64_t row_stride;
   std::int64_t taps;
   std::int64_t units;         ///< units a tap
-  int row_count;              ///< 1 .. mr
+  int row_count;              ///< 1 .. mr, or any number where the tile does not load rows by stride
   int col_count;              ///< 1 .. nr: columns beyond it may be left uncomputed
   const std::int32_t* init;   ///< [nr] start values that undo the code's offset
   const void* panel;          ///< [taps][units][nr] weight units, 64-byte aligned; opened where the tile opens them
-  std::int32_t* acc;          ///< [mr][nr], 64-byte aligned; undefined afterwards where y or signs is not null
+  std::int32_t* acc;          ///< [row_count][nr], 64-byte aligned; undefined afterwards where y or signs is not null
   float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
   std::int64_t y_stride = 0;  ///< elements
   float scale = 0;
@@ -111,6 +112,28 @@ struct StorePlanesArgs {
   std::int64_t plane;  ///< elements
 };
 
+/// What follows the sums of some rows, as kernels/conv2d.h has it, with y = float(acc[r * acc_stride + c]) * y_scale,
+/// or y = sums[r * acc_stride + c] + sum_bias[c] where sums is not null. Pointers are those of the first row and
+/// column.
+struct TailArgs {
+  const std::int32_t* acc;
+  const float *sums, *sum_bias;  ///< sum_bias: null or [columns]
+  std::int64_t acc_stride, rows;
+  int columns;  ///< up to 64
+  float y_scale;
+  const float *scale, *shift;  ///< [columns] or null
+  const float* add;
+  float slope;
+  bool cuts;
+  float* v;
+  std::int8_t* codes;
+  std::int64_t stride;  ///< elements from one row of add, v and codes to the next
+  const float* bias;
+  float step;
+  int lo, hi;
+  bool signs;
+};
+
 struct Tile {
   Code code;
   int mr, nr;                                  ///< rows and outputs at most; nr up to 64, whose signs are one word
@@ -131,6 +154,7 @@ struct Tile {
   void (*open)(const void* units_of_panel, std::int64_t units, void* opened) = nullptr;
   int opened_unit_bytes = 0;
   bool strides = false;  ///< whether rows are loaded by stride: fast where they are evenly spaced, up to 32 of them
+  bool (*tail)(const TailArgs&) = nullptr;  ///< false: a code had no number. Null: that of passes/
 };
 
 /// Outputs that a pixel tile computes at most, pixels and filters.
@@ -201,6 +225,7 @@ extern const PixelTile b1xb1_pixel_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 bool code_planes(const CodePlanesArgs& args);
+bool tail(const TailArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 void store(const StoreArgs& args);
 void store_planes(const StorePlanesArgs& args);

@@ -106,6 +106,7 @@ struct Conv2d {
     if (checked != Status::ok) return checked;
     if (s.out_c > 0 && s.out_h() * s.out_w() > 0 && !all_finite(s, x)) return Status::not_finite;
     const std::int64_t weight_row = row_bytes(Code::dtype, s.depth());
+    bool finite = true;
     for (std::int64_t n = 0; n < s.batch; ++n)
       for (std::int64_t o = 0; o < s.out_c; ++o)
         for (std::int64_t oy = 0; oy < s.out_h(); ++oy)
@@ -122,9 +123,28 @@ struct Conv2d {
                   const bool inside = iy >= 0 && iy < s.in_h && ix >= 0 && ix < s.in_w;
                   acc += (inside ? pixel(s, x, n, c, iy, ix) : s.pad_code) * Code::at(weight, i);
                 }
-            store_scaled(acc, y.scale, y.data, y.dtype, out_index(s, y.layout, n, o, oy, ox));
+            const std::int64_t at = out_index(s, y.layout, n, o, oy, ox);
+            if (y.tail == nullptr)
+              store_scaled(acc, y.scale, y.data, y.dtype, at);
+            else
+              finite = store_tail(static_cast<float>(acc) * y.scale, *y.tail, o, at) && finite;
           }
-    return Status::ok;
+    return finite ? Status::ok : Status::not_finite;
+  }
+
+  /// False where what becomes a code is not finite.
+  static bool store_tail(float y, const Conv2dTail& t, std::int64_t o, std::int64_t at) {
+    const auto of = [o](const float* all, float otherwise) { return all == nullptr ? otherwise : all[o]; };
+    float v = y * of(t.scale, 1.0f) + of(t.shift, -0.0f);
+    if (t.add != nullptr) v = v + t.add[at];
+    if (v < 0) v = t.cuts ? 0.0f : v * t.slope;
+    if (t.v != nullptr) t.v[at] = v;
+    if (t.codes == nullptr) return true;
+    const float xs = v + of(t.bias, 0.0f);
+    const int code =
+        t.signs ? (xs >= 0 ? 1 : -1) : quantize(xs, t.step, static_cast<float>(t.lo), static_cast<float>(t.hi));
+    t.codes[at] = static_cast<std::int8_t>(code);
+    return std::isfinite(xs);
   }
 
   static std::size_t packed_bytes(const Conv2dShape& s) {

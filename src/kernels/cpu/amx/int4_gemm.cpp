@@ -43,6 +43,7 @@ const Tile s4xs4_tile = {
     open,
     8,
     true,
+    avx512::tail,
 };
 
 }  // namespace bie::kernels::cpu::BIE_AMX_SET

@@ -28,6 +28,7 @@ const Tile s8xs8_tile = {
     nullptr,
     0,
     true,
+    avx512::tail,
 };
 
 }  // namespace bie::kernels::cpu::BIE_AMX_SET

@@ -20,8 +20,8 @@ constexpr std::int64_t panel_stride = 4 * tile_cols;  // bytes of a unit of all 
 class ActivationRows {
  public:
   /// stride: bytes from row to row, 0 where they may be unevenly spaced.
-  ActivationRows(const void* const* rows, int count, std::int64_t stride)
-      : rows_(rows), count_(count), even_(stride != 0 && count == 16), stride_(stride) {
+  ActivationRows(const void* const* rows, std::int64_t offset, int count, std::int64_t stride)
+      : rows_(rows), offset_(offset), count_(count), even_(stride != 0 && count == 16), stride_(stride) {
     if (stride != 0 || count < 16) return;
     stride = at(1) - at(0);
     for (int r = 2; r < 16; ++r)
@@ -41,9 +41,10 @@ class ActivationRows {
   }
 
  private:
-  const char* at(int r) const { return static_cast<const char*>(rows_[r]); }
+  const char* at(int r) const { return static_cast<const char*>(rows_[r]) + offset_; }
 
   const void* const* rows_;
+  std::int64_t offset_;
   int count_;
   bool even_;
   std::int64_t stride_;
@@ -60,8 +61,8 @@ void multiply(const TileArgs& a, std::int64_t units, const char* panel, std::int
   if constexpr (R > 1 && C > 1) zero_tile<3>();
   const std::int64_t whole = units / step_units * step_units;
   for (std::int64_t t = 0; t < a.taps; ++t, panel += units * panel_stride) {
-    const ActivationRows upper(a.rows + t * tile_rows, counts[0], a.row_stride);
-    const ActivationRows lower(a.rows + t * tile_rows + (R > 1 ? 16 : 0), counts[R - 1], a.row_stride);
+    const ActivationRows upper(a.rows, a.tap_offsets[t], counts[0], a.row_stride);
+    const ActivationRows lower(a.rows + (R > 1 ? 16 : 0), a.tap_offsets[t], counts[R - 1], a.row_stride);
     const auto step = [&](std::int64_t u, const char* weights, std::int64_t stride, std::int64_t next)
         __attribute__((always_inline)) {
       load_tile<6>(weights, stride);

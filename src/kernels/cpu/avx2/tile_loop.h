@@ -51,7 +51,7 @@ template <class Product, int R, int V>
   for (std::int64_t t = 0; t < a.taps; ++t) {
     const char* row[R];
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) row[r] = static_cast<const char*>(a.rows[t * Product::rows + r]);
+    for (int r = 0; r < R; ++r) row[r] = static_cast<const char*>(a.rows[r]) + a.tap_offsets[t];
     const auto multiply = [&](Vector(&sums)[R][V], std::int64_t u, const char* at) {
 #pragma GCC unroll 2
       for (int part = 0; part < Product::parts; ++part) {
@@ -116,7 +116,7 @@ void tile_of_rows(const TileArgs& a) {
 }
 
 template <class Product>
-void run_tile(const TileArgs& a) {
+void some_rows(const TileArgs& a) {
   switch (a.row_count) {
     case 1: return tile_of_rows<Product, 1>(a);
     case 2: return tile_of_rows<Product, 2>(a);
@@ -127,6 +127,21 @@ void run_tile(const TileArgs& a) {
   if constexpr (Product::rows > 4) {
     if (a.row_count == 5) return tile_of_rows<Product, 5>(a);
     return tile_of_rows<Product, 6>(a);
+  }
+}
+
+template <class Product>
+void run_tile(const TileArgs& given) {
+  TileArgs a = given;
+  for (int left = given.row_count;;) {
+    a.row_count = left < Product::rows ? left : Product::rows;
+    some_rows<Product>(a);
+    left -= a.row_count;
+    if (left == 0) return;
+    a.rows += a.row_count;
+    a.acc += a.row_count * 2 * Product::lanes;
+    if (a.y != nullptr) a.y += a.row_count * a.y_stride;
+    if (a.signs != nullptr) a.signs += a.row_count;
   }
 }
 

@@ -13,7 +13,8 @@ struct Product {
 
 }  // namespace
 
-const Tile s8xs8_tile = {Code::u8_s8, tile_rows,         tile_cols, 4,           4,           encode,
-                         nullptr,     run_tile<Product>, store,     code_planes, store_planes};
+const Tile s8xs8_tile = {Code::u8_s8, tile_rows,   tile_cols,    4,       4,       encode,  nullptr, run_tile<Product>,
+                         store,       code_planes, store_planes, nullptr, nullptr, nullptr, 0,       false,
+                         tail};
 
 }  // namespace bie::kernels::cpu::avx512

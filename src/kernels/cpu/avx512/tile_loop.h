@@ -10,21 +10,23 @@ namespace bie::kernels::cpu::avx512 {
 namespace {
 
 constexpr int tile_rows = 6, tile_cols = 64;
+constexpr int narrow_rows = 12;  // of 32 outputs or fewer
 
 /// Product: `parts` broadcasts a weight unit feeds; weights(address, part), add(sum, x, w), finish(sum, init).
 /// R * V sums, V weights and one broadcast fit the 32 registers.
 template <class Product, int R, int V>
 [[gnu::always_inline]] inline void tile(const TileArgs& a) {
   __m512i sum[R][V];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = _mm512_setzero_si512();
   const char* panel = static_cast<const char*>(a.panel);
   for (std::int64_t t = 0; t < a.taps; ++t) {
     const std::int32_t* row[R];
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) row[r] = static_cast<const std::int32_t*>(a.rows[t * tile_rows + r]);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r)
+      row[r] = reinterpret_cast<const std::int32_t*>(static_cast<const char*>(a.rows[r]) + a.tap_offsets[t]);
     for (std::int64_t u = 0; u < a.units; ++u, panel += tile_cols * 4) {
 #pragma GCC unroll 2
       for (int part = 0; part < Product::parts; ++part) {
@@ -32,7 +34,7 @@ template <class Product, int R, int V>
         __m512i w[V];
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) w[v] = Product::weights(panel + v * 64, part);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
         for (int r = 0; r < R; ++r) {
           const __m512i x = _mm512_set1_epi32(row[r][u * Product::parts + part]);
 #pragma GCC unroll 4
@@ -41,14 +43,14 @@ template <class Product, int R, int V>
       }
     }
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = Product::finish(sum[r][v], _mm512_load_si512(a.init + v * 16));
   const __m512 scale = _mm512_set1_ps(a.scale);
   const __mmask16 last = static_cast<__mmask16>(0xffff >> (16 * V - a.col_count));
   if (a.signs != nullptr) {
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       std::uint64_t bits = 0;
 #pragma GCC unroll 4
@@ -63,13 +65,13 @@ template <class Product, int R, int V>
     return;
   }
   if (a.y == nullptr) {
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) _mm512_store_si512(a.acc + r * tile_cols + v * 16, sum[r][v]);
     return;
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
@@ -99,15 +101,33 @@ void tile_of_rows(const TileArgs& a) {
   }
 }
 
+/// Up to 6 rows, or 12 of few outputs.
 template <class Product>
-void run_tile(const TileArgs& a) {
+void some_rows(const TileArgs& a) {
   switch (a.row_count) {
     case 1: return tile_of_rows<Product, 1>(a);
     case 2: return tile_of_rows<Product, 2>(a);
     case 3: return tile_of_rows<Product, 3>(a);
     case 4: return tile_of_rows<Product, 4>(a);
     case 5: return tile_of_rows<Product, 5>(a);
-    default: return tile_of_rows<Product, 6>(a);
+    case 6: return tile_of_rows<Product, 6>(a);
+    default: return a.col_count <= 16 ? tiles<Product, narrow_rows, 1>(a) : tiles<Product, narrow_rows, 2>(a);
+  }
+}
+
+template <class Product>
+void run_tile(const TileArgs& given) {
+  TileArgs a = given;
+  for (int left = given.row_count;;) {
+    const bool narrow = a.col_count <= 32 && left >= narrow_rows;
+    a.row_count = narrow ? narrow_rows : left < tile_rows ? left : tile_rows;
+    some_rows<Product>(a);
+    left -= a.row_count;
+    if (left == 0) return;
+    a.rows += a.row_count;
+    a.acc += a.row_count * tile_cols;
+    if (a.y != nullptr) a.y += a.row_count * a.y_stride;
+    if (a.signs != nullptr) a.signs += a.row_count;
   }
 }
 

@@ -40,8 +40,29 @@ void scattered(const float* a, std::int64_t lda, int rows, const float* from, co
   of_rows(a, lda, rows, Scattered{from, offsets}, k, y);
 }
 
+template <int count>
+void some_pixels(const float* from, std::int64_t step, const std::int64_t* offsets, const float* panel, std::int64_t k,
+                 float* y, std::int64_t y_stride) {
+  float acc[count][16] = {};
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float* const at = from + offsets[i];
+    for (int p = 0; p < count; ++p) {
+      const float x = at[p * step];
+      for (int j = 0; j < 16; ++j) acc[p][j] = __builtin_fmaf(x, panel[i * 16 + j], acc[p][j]);
+    }
+  }
+  for (int p = 0; p < count; ++p)
+    for (int j = 0; j < 16; ++j) y[p * y_stride + j] = acc[p][j];
+}
+
+void pixels(const float* from, std::int64_t step, const std::int64_t* offsets, std::int64_t count, const float* panel,
+            std::int64_t k, float* y, std::int64_t y_stride) {
+  for (std::int64_t p = 0; p < count; p += 4)
+    some_pixels<4>(from + p * step, step, offsets, panel, k, y + p * y_stride, y_stride);
+}
+
 }  // namespace
 
-const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile, scattered};
+const FloatGemmPasses BIE_PASS_SET::float_gemm_passes = {6, tile, scattered, pixels};
 
 }  // namespace bie::kernels::cpu
