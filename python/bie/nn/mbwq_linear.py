@@ -138,8 +138,8 @@ class MBWQLinear(WeightOnlyLinear):
         self._panels.forget()
 
     def _tell_weight(self) -> None:
-        self._row_options = None
         weight = self.qweight
+        self._row_options, self._words = None, weight.detach()
         weight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))
