@@ -11,6 +11,7 @@ from bie import _library
 
 _library.load()
 
+from bie import _flops as _flops  # noqa: E402  registers with torch
 from bie import formats, nn, optim  # noqa: E402  their modules read the operators
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
