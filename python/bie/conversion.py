@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bie._places import children, join, reason_to_skip, shared_parameters, walk
+from bie._tables import html_table, text_table
 from bie.errors import ShapeError
 from bie.nn import (
     BinaryConv1d,
@@ -261,28 +261,21 @@ class ConversionReport:
     swapped: list[Converted] = field(default_factory=list)
     skipped: list[Converted] = field(default_factory=list)
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, ...]]:
         rows = [("layer", "was", "weight", "is")]
         for entry in self.swapped + self.skipped:
             outcome = entry.target or f"unchanged: {entry.reason}"
             rows.append((entry.name or "(the model)", entry.source, "x".join(map(str, entry.shape)), outcome))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]])
-            for row in rows
-        ]
-        return "\n".join([*lines, f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"])
+        return rows
+
+    def _counts(self) -> str:
+        return f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"
+
+    def __str__(self) -> str:
+        return text_table(self._rows(), self._counts())
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
-        rows = []
-        for entry in self.swapped + self.skipped:
-            outcome = entry.target or f"unchanged: {entry.reason}"
-            cells = (entry.name or "(the model)", entry.source, "x".join(map(str, entry.shape)), outcome)
-            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-        head = "<tr><th>layer</th><th>was</th><th>weight</th><th>is</th></tr>"
-        caption = f"<caption>{len(self.swapped)} swapped, {len(self.skipped)} unchanged</caption>"
-        return f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+        return html_table(self._rows(), self._counts())
 
 
 def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:

@@ -150,6 +150,16 @@ class WeightOnlyLinear(WeightOnlyState):
         self._check_sizes()
 
     @property
+    def in_features(self) -> int:
+        """``in_channels`` under torch's name."""
+        return self.in_channels
+
+    @property
+    def out_features(self) -> int:
+        """``out_channels`` under torch's name."""
+        return self.out_channels
+
+    @property
     def privileged_grad(self) -> Tensor | None:
         """The gradient of the weight as floats, [k, n] float32, or None."""
         return self.qweight.privileged_grad
