@@ -54,6 +54,28 @@ class Q8Conv1d(Conv1dLayer, Q8Conv2d):
         torch.Size([2, 8, 9])
     """
 
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] = 0,
+        dilation: int | tuple[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        *,
+        latent: bool = True,
+        grad_mode: str = "exact",
+        compat: str = "none",
+        channel_scale: bool = False,
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
+        super().__init__(*sizes, bias, device, dtype, **options)
+
 
 class Q4Conv1d(Conv1dLayer, Q4Conv2d):
     """Convolution along one axis with 4-bit weights and activations: :class:`Q4Conv2d` with a window of height 1.
@@ -67,6 +89,28 @@ class Q4Conv1d(Conv1dLayer, Q4Conv2d):
         torch.Size([2, 8, 9])
     """
 
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] = 0,
+        dilation: int | tuple[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        *,
+        latent: bool = True,
+        grad_mode: str = "exact",
+        compat: str = "none",
+        channel_scale: bool = False,
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
+        super().__init__(*sizes, bias, device, dtype, **options)
+
 
 class BinaryConv1d(Conv1dLayer, BinaryConv2d):
     """Convolution along one axis with 1-bit weights and activations: :class:`BinaryConv2d` with a window of height 1.
@@ -79,3 +123,25 @@ class BinaryConv1d(Conv1dLayer, BinaryConv2d):
         >>> layer(torch.randn(2, 3, 9)).shape
         torch.Size([2, 8, 9])
     """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] = 0,
+        dilation: int | tuple[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        *,
+        padding_value: int = -1,
+        symmetric: bool = True,
+        latent: bool = False,
+        compat: str = "none",
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        options = {"padding_value": padding_value, "symmetric": symmetric, "latent": latent, "compat": compat}
+        super().__init__(*sizes, bias, device, dtype, **options)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from bie._operators import ANCHOR, FROZEN, ops
 from bie.errors import ShapeError
@@ -81,7 +82,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     * ``compat="bie-0.2.6"``: BITorch Engine's values where these differ on purpose (docs/migration.md).
 
     Integer weights train outside ``torch.compile`` graphs, float ones inside once the layer has seen its first batch.
-    ``DataParallel``, ``FullyShardedDataParallel`` and ``torch.func`` transforms are refused. In several processes: docs/distributed.md.
+    ``DataParallel``, ``FullyShardedDataParallel`` and ``torch.func`` transforms are refused. In several processes:
+    docs/distributed.md.
     """
 
     _feature_axis: ClassVar[int] = -1
@@ -212,11 +214,25 @@ class QuantLayer(StepSizeOptions, LayerState):
     # The forward pass.
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or type(x) is Proxy:
+            self._refuse_proxy(x)
             if not self.training:
                 return self._trace(x)
             return self._trace_training(x) if self._trains_in_graphs() else self._train_outside_the_graph(x)
         return self._train(x) if self.training else self._evaluate(x)
+
+    def _refuse_proxy(self, x: Any) -> None:
+        if type(x) is Proxy:
+            raise TypeError(
+                f"{type(self).__name__}: torch.fx.symbolic_trace cannot follow it; take torch.export.export, or a "
+                "torch.fx.Tracer whose is_leaf_module says True for bie.nn.QuantLayer"
+            )
+
+    def __prepare_scriptable__(self) -> None:
+        raise RuntimeError(
+            f"{type(self).__name__}: torch.jit.script is refused; torch.export.export takes it, or bie.export "
+            "for a net that runs without torch"
+        )
 
     def _evaluate(self, x: Tensor) -> Tensor:
         # A small layer takes as long to get here as to compute: bench/python_overhead.py measures every line of this.
@@ -302,7 +318,10 @@ class QuantLayer(StepSizeOptions, LayerState):
 
     def _refuse_parametrized(self) -> None:
         if "weight" not in self._parameters:
-            raise RuntimeError(f"{type(self).__name__}: its weight is parametrized, which quantised layers refuse")
+            raise RuntimeError(
+                f"{type(self).__name__}: its weight is parametrized or pruned, which quantised layers refuse: change "
+                "the float layer and convert it then (bie.convert), or write into the weight (set_weight_data)"
+            )
 
     def _prepare_evaluation(self) -> None:
         """What a graph cannot find out, where evaluation is next: whether the step size is set, and the panels of a
