@@ -19,6 +19,7 @@ from bie.conversion import convert  # noqa: E402
 from bie.distillation import distillation_loss  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
 from bie.net_export import export  # noqa: E402
+from bie.onnx_export import export_onnx  # noqa: E402
 from bie.post_training import fold_batch_norms, post_training, prepare_qat  # noqa: E402
 
 from bie import distributed, quantization  # noqa: E402  isort: skip
@@ -30,6 +31,7 @@ __all__ = [
     "distillation_loss",
     "distributed",
     "export",
+    "export_onnx",
     "fold_batch_norms",
     "formats",
     "load_checkpoint",
