@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.ao.quantization.fx import _decomposed as _decomposed  # registers torch.ops.quantized_decomposed
 
 from bie._operators import ops
 from bie._places import walk
@@ -126,15 +125,29 @@ class _WeightsAlone(nn.Module):
         zeros = layer.zeros.detach()
         if layer.asym:
             zeros = (ops.unpack_words(zeros, bits, n, 1) + 1) * scales
-        self.register_buffer("codes", ops.unpack_words(layer.qweight.detach(), bits, k, 0).to(torch.uint8))
-        self.register_buffer("groups", layer.g_idx.detach().long())
+        codes, groups = (
+            ops.unpack_words(layer.qweight.detach(), bits, k, 0).to(torch.uint8),
+            layer.g_idx.detach().long(),
+        )
+        # Groups of one size after another, padded to whole ones: a table of scales for each row would be floats of the
+        # weight's size in the file.
+        self.rows, self.size = k, -(-k // scales.size(0))
+        self.regular = torch.equal(groups, torch.arange(k, device=groups.device) // self.size)
+        if self.regular:
+            codes = nn.functional.pad(codes, (0, 0, 0, scales.size(0) * self.size - k)).view(-1, self.size, n)
+        self.register_buffer("codes", codes)
+        self.register_buffer("groups", groups)
         self.register_buffer("scales", scales)
         self.register_buffer("zeros", zeros.float())
         bias = None if layer.disable_bias else layer.bias.detach().float()
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.codes.float() * self.scales[self.groups] - self.zeros[self.groups]
+        if self.regular:
+            opened = self.codes.float() * self.scales.unsqueeze(1) - self.zeros.unsqueeze(1)
+            weight = opened.flatten(0, 1)[: self.rows]
+        else:
+            weight = self.codes.float() * self.scales[self.groups] - self.zeros[self.groups]
         y = x.float() @ weight
         return (y if self.bias is None else y + self.bias).to(x.dtype)
 
@@ -181,6 +194,8 @@ def plain_twin(model: nn.Module) -> nn.Module:
     Raises:
         ValueError: a layer without a step size, or of a kind that has no such form.
     """
+    from torch.ao.quantization.fx import _decomposed as _decomposed  # registers torch.ops.quantized_decomposed, slowly
+
     model = copy.deepcopy(model).eval()
     pack(model)
     made: dict[int, nn.Module] = {}

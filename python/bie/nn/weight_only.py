@@ -318,7 +318,8 @@ class WeightOnlyLinear(WeightOnlyState):
 
     def _look_at_rows(self) -> None:
         """What an export must know of the weight, where the weight is there."""
-        if self._prepared and not self.qweight.is_meta:
+        # transformers puts plain parameters into the places of ours while it reads a file (bie.hf).
+        if self._prepared and not self.qweight.is_meta and isinstance(self.qweight, self._parameter):
             with contextlib.suppress(ValueError):  # of a table that is not filled yet: said when it is needed
                 self._coded()
 
