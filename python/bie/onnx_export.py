@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -246,4 +247,6 @@ def export_onnx(
         raise ValueError("export_onnx: the model is in training, call eval() first")
     arguments = (args,) if isinstance(args, Tensor) else tuple(args)
     options = {"dynamo": True, "verbose": False} | options
-    return torch.onnx.export(plain_twin(model), arguments, file, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's own, of its copies
+        return torch.onnx.export(plain_twin(model), arguments, file, **options)
