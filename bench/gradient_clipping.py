@@ -4,6 +4,7 @@ python bench/gradient_clipping.py [--width 2048] [--layers 6] [--batch 64] [--st
 """
 
 import argparse
+import itertools
 import statistics
 import time
 
@@ -34,7 +35,7 @@ def measure(width: int, layers: int, batch: int, steps: int, wide: bool) -> tupl
         ):
             phase()
             marks.append(time.perf_counter())
-        times.append([1e3 * (b - a) for a, b in zip(marks, marks[1:], strict=False)])
+        times.append([1e3 * (b - a) for a, b in itertools.pairwise(marks)])
     grads = [weight.grad for weight in bie.optim.integer_parameters(model)]
     size = sum(grad.numel() * grad.element_size() for grad in grads)
     return size, [statistics.median(phase) for phase in zip(*times[2:], strict=True)]
