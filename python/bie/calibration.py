@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bie import conversion
 from bie._operators import ops
 from bie._tables import html_table, text_table
-from bie.conversion import Converted
 from bie.nn.conv1d import Conv1dLayer
 from bie.nn.matmul import CodesMatMul
 from bie.nn.state.codes_layer import CodesLayer
@@ -50,7 +50,7 @@ class CalibrationReport:
 
     model: nn.Module
     layers: list[CalibratedLayer] = field(default_factory=list)
-    skipped: list[Converted] = field(default_factory=list)
+    skipped: list[conversion.Converted] = field(default_factory=list)
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [("layer", "is", "scale_a", "scale_w", "clipped", "error")]
@@ -312,7 +312,7 @@ def calibrate(
         for module, record in records.items():
             name = names[module]
             if not record.kept:
-                entry = Converted(name, type(module).__name__, (), reason="no batch reaches it")
+                entry = conversion.Converted(name, type(module).__name__, (), reason="no batch reaches it")
                 report.skipped.append(entry)
             elif isinstance(module, CodesMatMul):
                 report.layers.append(_finish_matmul(module, name, record, method, percentile))
