@@ -1,6 +1,6 @@
 """Test accuracy of converted models on scikit-learn's digits: a ResNet, a vision transformer, a BERT of tokens.
 
-python bench/conversions.py [--epochs 12]
+python bench/conversions.py [--epochs 40]
 """
 
 import argparse
@@ -59,7 +59,7 @@ def inner(name: str, module: nn.Module) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=40)
     epochs = parser.parse_args().epochs
     data = load_digits()
     x, y = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(data.target)
@@ -82,11 +82,8 @@ def main() -> None:
         with torch.no_grad():
             return f"{100 * float((model.eval()(x[test]).argmax(1) == y[test]).float().mean()):.1f} %"
 
-    print(
-        "| net | float32 | weights alone, 4 bits | 8 bits | 4 bits | 4 bits, two epochs more |\n| --- "
-        + "| --- " * 5
-        + "|"
-    )
+    columns = ("net", "float32", "weights alone, 4 bits", "8 bits", "4 bits", "4 bits, two epochs more")
+    print(f"| {' | '.join(columns)} |\n{'| --- ' * len(columns)}|")
     loader = x[train].split(100)
     nets = {"ResNet": resnet, "ViT": lambda: Transformer(False), "BERT, a token a pixel": lambda: Transformer(True)}
     for name, make in nets.items():
