@@ -11,26 +11,37 @@ from bie import _library
 
 _library.load()
 
+from bie import _flops as _flops  # noqa: E402  registers with torch
 from bie import formats, nn, optim  # noqa: E402  their modules read the operators
+from bie.calibration import calibrate  # noqa: E402
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
+from bie.distillation import distillation_loss  # noqa: E402
 from bie.errors import ShapeError  # noqa: E402
 from bie.net_export import export  # noqa: E402
+from bie.onnx_export import export_onnx  # noqa: E402
+from bie.post_training import fold_batch_norms, post_training, prepare_qat  # noqa: E402
 
 from bie import distributed, quantization  # noqa: E402  isort: skip
 
 __all__ = [
     "ShapeError",
+    "calibrate",
     "convert",
+    "distillation_loss",
     "distributed",
     "export",
+    "export_onnx",
+    "fold_batch_norms",
     "formats",
     "load_checkpoint",
     "nn",
     "optim",
     "pack",
     "packed_state_dict",
+    "post_training",
     "prepare",
+    "prepare_qat",
     "quantization",
     "save_checkpoint",
 ]

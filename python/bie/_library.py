@@ -8,6 +8,7 @@ built with: it fits that minor version and no other.
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -28,6 +29,23 @@ def load() -> None:
         torch.ops.load_library(library)
     except OSError as error:
         raise ImportError(f"{library} could not be loaded: {error}") from error
+    warn_of_gpu()
+
+
+def has_cuda() -> bool:
+    """Whether the operators have CUDA kernels; what a build without them registers there has no signature."""
+    lines = torch._C._dispatch_dump("bie::pack_signs").splitlines()
+    return any(line.startswith("CUDA:") and "(none)" not in line for line in lines)
+
+
+def warn_of_gpu() -> None:
+    """A warning where a GPU is present and the operators have no kernels for it."""
+    if torch.cuda.is_available() and not has_cuda():
+        warnings.warn(
+            "a GPU is here and this build of bie has no CUDA kernels: its layers run on the CPU alone; build it where "
+            "nvcc is, with -DBIE_CUDA=ON (docs/gpu.md)",
+            stacklevel=3,
+        )
 
 
 def _find() -> Path:

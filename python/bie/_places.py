@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from torch import nn
 
-# In evaluation these read the weights of their children themselves, past the children's forward.
-_READ_PAST_FORWARD = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+# These read the weights of their children themselves, past the children's forward.
+_READ_PAST_FORWARD = (nn.MultiheadAttention,)
 
 
 def join(parent: str, name: str) -> str:
@@ -53,7 +53,7 @@ def reason_to_skip(
         return f"its parent {type(parent).__name__} reads the weight itself"
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return "it has hooks"
-    for parameter in (module.weight, getattr(module, "bias", None)):
+    for parameter in module.parameters():
         if parameter is not None and id(parameter) in shared:
             return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
     return ""

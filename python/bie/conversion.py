@@ -1,4 +1,4 @@
-"""Swaps nn.Linear and nn.Conv2d of a model for layers of this package; docs/spec/helpers.md#conversion."""
+"""Swaps torch's layers in a model for layers of this package; docs/spec/helpers.md#conversion."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bie._places import children, join, reason_to_skip, shared_parameters, walk
+from bie._tables import html_table, text_table
 from bie.errors import ShapeError
 from bie.nn import (
+    BinaryConv1d,
     BinaryConv2d,
     BinaryLinear,
     MPQLinear,
+    MultiheadAttention,
     PlainBinaryLinear,
+    Q4Conv1d,
     Q4Conv2d,
     Q4Linear,
+    Q8Conv1d,
     Q8Conv2d,
     Q8Linear,
     WeightOnlyEmbedding,
     WeightOnlyLinear,
 )
 from bie.nn.binary_conv2d import SignsConv2d
+from bie.nn.conv1d import Conv1dLayer
+from bie.nn.embedding import _Embedding
 from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.linear_layer import LinearLayer
+from bie.nn.state.quant_layer import QuantLayer
 from bie.nn.state.registration import check_parent
+
+_OURS = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding, _Embedding)
 
 Filter = Callable[[str, nn.Module], bool]
 
@@ -35,13 +45,18 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 #: What the targets that have a name are.
 NAMED: dict[str, dict[type, type]] = {
-    "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2d},
-    "q4": {nn.Linear: Q4Linear, nn.Conv2d: Q4Conv2d},
-    "q8": {nn.Linear: Q8Linear, nn.Conv2d: Q8Conv2d},
+    "binary": {nn.Linear: BinaryLinear, nn.Conv2d: BinaryConv2d, nn.Conv1d: BinaryConv1d},
+    "q4": {nn.Linear: Q4Linear, nn.Conv2d: Q4Conv2d, nn.Conv1d: Q4Conv1d},
+    "q8": {nn.Linear: Q8Linear, nn.Conv2d: Q8Conv2d, nn.Conv1d: Q8Conv1d},
 }
 #: Weights alone, by round to nearest in groups of 32; activations stay floats.
 WEIGHTS_ALONE = {f"w{bits}": {"bits": bits, "group_size": 32} for bits in (1, 2, 3, 4, 5, 6, 8)}
 NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for name in WEIGHTS_ALONE}
+for _layers in NAMED.values():  # the class of its projections
+    _layers[nn.MultiheadAttention] = _layers[nn.Linear]
+
+#: Grouped convolutions with fewer input channels a group are slower than in floats (docs/measured/cpu-conv2d.md).
+FEWEST_CHANNELS_OF_A_GROUP = 16
 
 
 def collect_layers(
@@ -113,14 +128,17 @@ def replace_layers(
 
 
 def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
-    """A new layer of class ``target`` with the weight, bias, device, dtype and mode of an nn.Linear or nn.Conv2d.
+    """A new layer of class ``target`` with the weight, bias, device, dtype and mode of a layer of torch.
 
-    ``options`` are further arguments of ``target``. Raises what the class does, and ``ShapeError`` for a convolution
-    that our layers do not have (padding other than zeros or by name). A binary convolution pads with
-    zeros as its source did, unless ``padding_value`` says otherwise.
+    ``options`` are further arguments of ``target``. Raises what the class does, and ``ShapeError`` for what our layers
+    do not have (padding other than zeros, or more on one side than on the other). A binary convolution pads with
+    zeros as its source did, unless ``padding_value`` says otherwise. For an nn.MultiheadAttention ``target`` is the
+    class of the projections.
     """
     if isinstance(source, nn.Embedding):
         return _carry_embedding(source, target, **options)
+    if isinstance(source, nn.MultiheadAttention):
+        return _carry_attention(source, target, **options)
     if issubclass(target, WeightOnlyLinear):
         return _carry_weight_only(source, target, **options)
     weight, bias = source.weight.detach(), source.bias
@@ -129,7 +147,7 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
     place: dict[str, Any] = {"device": weight.device, "bias": bias is not None, **options}
     if not issubclass(target, PlainBinaryLinear):  # whose output is float32 whatever comes in
         place["dtype"] = weight.dtype
-    if isinstance(source, nn.Conv2d):
+    if isinstance(source, (nn.Conv1d, nn.Conv2d)):
         usual: dict[str, Any] = {"groups": source.groups}
         if issubclass(target, SignsConv2d):
             usual["padding_value"] = 0
@@ -140,14 +158,14 @@ def carry(source: nn.Module, target: type, **options: Any) -> nn.Module:
             source.out_channels,
             _number(source.kernel_size),
             _number(source.stride),
-            (0 if source.padding == "valid" else _number(source.padding)),
+            _number(_padding(source)),
             _number(source.dilation),
             **place,
         )
     else:
         layer = target(source.in_features, source.out_features, **place)
     layer.weight_trainable = source.weight.requires_grad
-    layer.set_weight_data(weight.to(layer.dtype))
+    layer.set_weight_data(weight.to(layer.dtype).reshape(layer.weight.shape))
     if bias is not None:
         with torch.no_grad():
             layer.bias.copy_(bias)
@@ -179,15 +197,49 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
     return layer.train(source.training)
 
 
-def _number(pair: tuple[int, int]) -> int | tuple[int, int]:
-    return pair[0] if pair[0] == pair[1] else tuple(pair)
+def _carry_attention(source: nn.MultiheadAttention, target: type, **options: Any) -> nn.Module:
+    if source.bias_k is not None or source.add_zero_attn:
+        raise ShapeError("it appends keys and values of its own (add_bias_kv, add_zero_attn)")
+    new = MultiheadAttention.__new__(MultiheadAttention)
+    nn.Module.__init__(new)
+    new.embed_dim, new.num_heads, new.head_dim = source.embed_dim, source.num_heads, source.head_dim
+    new.dropout, new.batch_first, new.kdim, new.vdim = source.dropout, source.batch_first, source.kdim, source.vdim
+    weights = [source.q_proj_weight, source.k_proj_weight, source.v_proj_weight]
+    if source.in_proj_weight is not None:
+        weights = list(source.in_proj_weight.chunk(3))
+    biases = [None] * 3 if source.in_proj_bias is None else list(source.in_proj_bias.chunk(3))
+    for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
+        linear = nn.Linear(1, 1, bias=bias is not None, device="meta")
+        linear.out_features, linear.in_features = weight.shape
+        linear.weight = nn.Parameter(weight.detach(), requires_grad=_trains(source.in_proj_weight, weight))
+        if bias is not None:
+            linear.bias = nn.Parameter(bias.detach(), requires_grad=source.in_proj_bias.requires_grad)
+        setattr(new, name, carry(linear.train(source.training), target, **options))
+    new.out_proj = carry(source.out_proj, target, **options)
+    return new.train(source.training)
 
 
-def _check_conv(conv: nn.Conv2d) -> None:
+def _trains(whole: Tensor | None, part: Tensor) -> bool:
+    return part.requires_grad if whole is None else whole.requires_grad
+
+
+def _number(sizes: tuple[int, ...]) -> int | tuple[int, ...]:
+    return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
+
+
+def _padding(conv: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
+    """In numbers, which "same" is where both sides get the same."""
+    if not isinstance(conv.padding, str):
+        return conv.padding
+    both = [0 if conv.padding == "valid" else d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+    if any(size % 2 for size in both):
+        raise ShapeError(f"padding is 'same' for a window of {conv.kernel_size}, more on one side than on the other")
+    return tuple(size // 2 for size in both)
+
+
+def _check_conv(conv: nn.Conv1d | nn.Conv2d) -> None:
     if conv.padding_mode != "zeros":
         raise ShapeError(f"padding_mode is {conv.padding_mode!r}, 'zeros' is wanted")
-    if isinstance(conv.padding, str) and conv.padding != "valid":
-        raise ShapeError(f"padding is {conv.padding!r}, numbers are wanted")
 
 
 @dataclass(frozen=True)
@@ -209,33 +261,41 @@ class ConversionReport:
     swapped: list[Converted] = field(default_factory=list)
     skipped: list[Converted] = field(default_factory=list)
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, ...]]:
         rows = [("layer", "was", "weight", "is")]
         for entry in self.swapped + self.skipped:
             outcome = entry.target or f"unchanged: {entry.reason}"
             rows.append((entry.name or "(the model)", entry.source, "x".join(map(str, entry.shape)), outcome))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]])
-            for row in rows
-        ]
-        return "\n".join([*lines, f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"])
+        return rows
+
+    def _counts(self) -> str:
+        return f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"
+
+    def __str__(self) -> str:
+        return text_table(self._rows(), self._counts())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows(), self._counts())
 
 
 def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
-    """{nn.Linear, nn.Conv2d or nn.Embedding: the class that takes its place}."""
+    """{a layer of torch: the class that takes its place, of an nn.MultiheadAttention that of its projections}."""
     if isinstance(target, str):
         if target not in NAMED:
             raise ValueError(f"convert: target is {target!r}, {', '.join(NAMED)} or a class is wanted")
         return NAMED[target]
     kinds = {
         nn.Linear: (LinearLayer, WeightOnlyLinear),
+        nn.Conv1d: (Conv1dLayer,),
         nn.Conv2d: (ConvLayer,),
         nn.Embedding: (WeightOnlyEmbedding,),
     }
     pairs = target if isinstance(target, Mapping) else {}
     if not isinstance(target, Mapping):
         pairs = {source: target for source, base in kinds.items() if issubclass(target, base)}
+        if nn.Conv1d in pairs:
+            del pairs[nn.Conv2d]
+    kinds[nn.MultiheadAttention] = kinds[nn.Linear]
     for source, cls in pairs.items():
         if source not in kinds or not issubclass(cls, kinds[source]):
             raise TypeError(f"convert: {source.__name__} cannot become a {cls.__name__}")
@@ -251,26 +311,30 @@ def convert(
     filter: Filter | None = None,
     inplace: bool = True,
     batch: Any = None,
+    small_groups: bool = False,
     **options: Any,
 ) -> ConversionReport:
-    """Swaps nn.Linear, nn.Conv2d and nn.Embedding layers of a model for layers of this package.
+    """Swaps nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention and nn.Embedding for layers of this package.
 
     Weights, biases, device, dtype and train or eval mode go with them. A module under several names is swapped under
     all of them. All new layers are made before the first is put in place, so an error leaves the model as it was. A
     model that is itself the layer cannot change in place: take ``report.model``, which is always the converted model.
 
-    Layers stay, with the reason in the report, where ``filter`` says so, where the class is not exactly nn.Linear or
-    nn.Conv2d, where another module shares their parameter or reads it past ``forward``, and where the new layer cannot
-    hold them (a dtype, groups, padding), or where it has hooks.
+    Layers stay, with the reason in the report, where ``filter`` says so, where the class is not exactly one of those,
+    where another module shares their parameter or reads it past ``forward``, where the new layer cannot hold them (a
+    dtype, padding), where they have hooks, or where they would be slower.
 
     Args:
-        target: a class of a layer; ``{nn.Linear: class, nn.Conv2d: class}``; "binary", "q4" or "q8"; or "w1" to
-            "w6" or "w8", weights alone in groups of 32, which takes nn.Linear and nn.Embedding.
+        target: "binary", "q4" or "q8"; "w1" to "w6" or "w8", weights alone in groups of 32, which takes nn.Linear,
+            nn.MultiheadAttention and nn.Embedding; a class of a layer; or ``{nn.Linear: class, nn.Conv2d: class}``,
+            where that of nn.MultiheadAttention is the class of its projections.
         filter: ``(name, module) -> bool``, whether to swap; the root's name is "". All by default.
         inplace: change ``model``, or a deep copy of it.
         batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in
             training then, and take the step sizes of their activations from it. Without it the first batch that they
             meet does that.
+        small_groups: swap convolutions of fewer than 16 channels a group too, depthwise ones among them, which are
+            slower than in floats.
         options: further arguments of the new layers' constructors.
 
     Raises:
@@ -295,15 +359,24 @@ def convert(
     made: dict[int, nn.Module] = {}
     places: list[tuple[nn.Module, str, nn.Module]] = []
     asked: set[int] = set()
+    gone: set[int] = set()  # what a new layer took over
     for name, parent, leaf, module in walk(model):
+        if id(module) in gone:
+            continue
         if not isinstance(module, tuple(targets)):
+            if id(module) not in asked and (weight := _own_weight(module)) is not None:
+                asked.add(id(module))
+                reason = f"there is no such layer for {type(module).__name__}"
+                report.skipped.append(Converted(name, type(module).__name__, tuple(weight.shape), reason=reason))
             continue
         if id(module) not in asked:
             asked.add(id(module))
-            entry = Converted(name, type(module).__name__, tuple(module.weight.shape))
+            entry = Converted(name, type(module).__name__, tuple(_weight(module).shape))
             reason = reason_to_skip(module, parent, targets, shared)
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
+            if not reason and not small_groups:
+                reason = _slower(module)
             new = None
             if not reason:
                 try:
@@ -314,7 +387,8 @@ def convert(
                 report.skipped.append(Converted(entry.name, entry.source, entry.shape, reason=reason))
             else:
                 made[id(module)] = new
-                report.swapped.append(Converted(entry.name, entry.source, entry.shape, target=type(new).__name__))
+                gone.update(id(child) for child in module.children())
+                report.swapped.append(Converted(entry.name, entry.source, entry.shape, target=_class_of(new)))
         if id(module) in made and parent is not None:
             places.append((parent, leaf, module))
     for parent, leaf, module in places:
@@ -325,10 +399,40 @@ def convert(
     return report
 
 
+def _weight(module: nn.Module) -> Tensor:
+    """The largest of a layer of torch."""
+    if isinstance(module, nn.MultiheadAttention):
+        return module.q_proj_weight if module.in_proj_weight is None else module.in_proj_weight
+    return module.weight
+
+
+def _own_weight(module: nn.Module) -> Tensor | None:
+    """The weight of a layer that nothing takes the place of, if it has one of two axes or more."""
+    if isinstance(module, _OURS):
+        return None
+    weights = [value for name, value in module._parameters.items() if name.startswith(("weight", "in_proj_weight"))]
+    return next((weight for weight in weights if weight is not None and weight.dim() > 1), None)
+
+
+def _slower(module: nn.Module) -> str:
+    """Why a layer is better left in floats, or ""."""
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)) or module.groups == 1:
+        return ""
+    channels = module.in_channels // module.groups
+    if channels >= FEWEST_CHANNELS_OF_A_GROUP:
+        return ""
+    return f"{channels} channels a group are slower in codes than in floats (small_groups=True swaps it)"
+
+
+def _class_of(layer: nn.Module) -> str:
+    name = type(layer).__name__
+    return f"{name} of {type(layer.out_proj).__name__}" if isinstance(layer, MultiheadAttention) else name
+
+
 def _take_step_sizes(model: nn.Module, layers: list[nn.Module], batch: Any) -> None:
     modes = [layer.training for layer in layers]
     try:
-        for layer in layers:
+        for layer in layers:  # whose children have no other modes
             layer.train()
         with torch.no_grad():
             model(*batch) if isinstance(batch, tuple) else model(batch)

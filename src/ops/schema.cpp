@@ -91,6 +91,9 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "amax_quantize(Tensor x, Tensor? amax=None, int num_bits=8, bool unsigned=False, bool narrow_range=True) -> "
       "(Tensor q, Tensor scale)");
+  // One for each slice along the first axis: of the least mean square error, or of the largest code at a percentile of
+  // the magnitudes.
+  m.def("step_sizes(Tensor values, int bits, str rule=\"mse\", float percentile=99.9) -> Tensor");
   m.def("int8_grad(Tensor g) -> Tensor");
   m.def("binary_init(Tensor weight) -> (Tensor q, Tensor scale_w)");
   m.def("init_scale_(Tensor(a!) scale_a, Tensor x, float c) -> ()");

@@ -13,9 +13,11 @@ import bie
 
 def test_our_package_does_not_import_the_other():
     code = (
-        "import importlib, pkgutil, sys, bie\n"
+        "import importlib.util, pkgutil, sys, bie\n"
         "for module in pkgutil.walk_packages(bie.__path__, 'bie.'):\n"
-        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "    if module.name.endswith('__main__'): continue\n"
+        "    if module.name == 'bie.hf' and importlib.util.find_spec('transformers') is None: continue\n"
+        "    importlib.import_module(module.name)\n"
         "print([name for name in sys.modules if name.partition('.')[0] == 'bitorch_engine'], len(sys.modules) > 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

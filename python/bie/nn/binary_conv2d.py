@@ -139,10 +139,16 @@ class PlainBinaryConv2d(PackedSignsConv2d):
         groups: int = 1,
         bias: bool = False,
         device: torch.device | str | None = None,
-        **options: Any,
+        dtype: torch.dtype = torch.float,
+        *,
+        padding_value: int = -1,
+        symmetric: bool = True,
+        latent: bool = True,
+        compat: str = "none",
     ) -> None:
         sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        super().__init__(*sizes, bias, device, **{"latent": True} | options)
+        options = {"padding_value": padding_value, "symmetric": symmetric, "latent": latent, "compat": compat}
+        super().__init__(*sizes, bias, device, dtype, **options)
 
     def prepare_params(self) -> None:
         """Does nothing: the weight trains as a float."""

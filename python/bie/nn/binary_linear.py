@@ -164,9 +164,14 @@ class PlainBinaryLinear(PackedSignsLinear):
         out_features: int,
         bias: bool = False,
         device: torch.device | str | None = None,
-        **options: Any,
+        dtype: torch.dtype = torch.float,
+        *,
+        symmetric: bool = True,
+        latent: bool = True,
+        compat: str = "none",
     ) -> None:
-        super().__init__(in_features, out_features, bias, device, **{"latent": True} | options)
+        options = {"symmetric": symmetric, "latent": latent, "compat": compat}
+        super().__init__(in_features, out_features, bias, device, dtype, **options)
 
     def prepare_params(self) -> None:
         """Does nothing: the weight trains as a float."""

@@ -67,7 +67,8 @@ class MatMulLayer(StepSizeOptions, nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             return self._run(x, y)
-        return self._train_outside_the_graph(x, y) if self.training else self._trace(x, y)
+        in_graph = not self.training or len(self._first) == len(_CLIPS)  # the first batch sets the clips outside of it
+        return self._trace(x, y) if in_graph else self._train_outside_the_graph(x, y)
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         if len(self._first) < len(_CLIPS):
@@ -79,7 +80,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
             self._check_forward(x, y)
             raise
 
-    @torch.compiler.disable(reason="quantised layers train outside the graph")
+    @torch.compiler.disable(reason="the first batch sets step sizes outside the graph")
     def _train_outside_the_graph(self, x: Tensor, y: Tensor) -> Tensor:
         return self._run(x, y)
 

@@ -16,7 +16,6 @@ from bie.weights.gptq import MIXED_WIDTHS, Coded, gptq_style_unpacking, make_gro
 from bie.weights.parameters import WeightOnlyParameter
 
 _WIDTHS = (2, 4)
-_OPTIONS = {"disable_bias", "train_bias", "requires_grad", "master", "activation"}
 
 
 class MBWQLinear(WeightOnlyLinear):
@@ -58,12 +57,16 @@ class MBWQLinear(WeightOnlyLinear):
         use_mbw: bool = True,
         groups: int = 64,
         rows_packed: int = 64,
+        disable_bias: bool = True,
+        train_bias: bool = False,
+        requires_grad: bool = True,
+        master: bool = False,
+        activation: str = "exact",
         device: torch.device | str | None = None,
-        **options: Any,
     ) -> None:
         self._set_rows(use_mbw, groups, rows_packed)
-        if unknown := options.keys() - _OPTIONS:
-            raise TypeError(f"{type(self).__name__} has no argument {sorted(unknown)[0]!r}")
+        options = {"disable_bias": disable_bias, "train_bias": train_bias, "requires_grad": requires_grad}
+        options |= {"master": master, "activation": activation}
         sizes = {"w_bit": w_bit, "dtype": dtype, "group_size": group_size}
         super().__init__(in_channels, out_channels, **sizes, device=device, **options)
 
@@ -138,8 +141,8 @@ class MBWQLinear(WeightOnlyLinear):
         self._panels.forget()
 
     def _tell_weight(self) -> None:
-        self._row_options = None
         weight = self.qweight
+        self._row_options, self._words = None, weight.detach()
         weight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))

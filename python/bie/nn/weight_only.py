@@ -5,6 +5,7 @@ Source: docs/spec/weight-only.md.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar
 
 import torch
@@ -115,6 +116,7 @@ class WeightOnlyLinear(WeightOnlyState):
         self._prepared = False
         self._panels = Panels()
         self._row_options: dict[str, Any] | None = None
+        self._words: Tensor | None = None  # qweight's memory as a plain tensor: AOTInductor takes no other class
         self._check_sizes()
         self.maxq = 2**self.w_bit - 1
         self.initialize()
@@ -148,6 +150,16 @@ class WeightOnlyLinear(WeightOnlyState):
         self._check_sizes()
 
     @property
+    def in_features(self) -> int:
+        """``in_channels`` under torch's name."""
+        return self.in_channels
+
+    @property
+    def out_features(self) -> int:
+        """``out_channels`` under torch's name."""
+        return self.out_channels
+
+    @property
     def privileged_grad(self) -> Tensor | None:
         """The gradient of the weight as floats, [k, n] float32, or None."""
         return self.qweight.privileged_grad
@@ -164,6 +176,7 @@ class WeightOnlyLinear(WeightOnlyState):
             wanted = f"{list(self.qweight.shape)} of torch.int32 is wanted"
             raise ShapeError(f"{type(self).__name__}: qweight is {list(data.shape)} of {data.dtype}, {wanted}")
         self.qweight.data = data.detach().to(self.qweight.device)
+        self._words = self.qweight.detach()
 
     def set_weight_data(self, weight: Tensor) -> None:
         """Codes of a float weight [n, k], as ``nn.Linear`` has it, by round to nearest; the layer is prepared then.
@@ -235,7 +248,7 @@ class WeightOnlyLinear(WeightOnlyState):
         return {name: tensor.detach() for name, tensor in self.state_dict(keep_vars=True).items()}
 
     def _tell_weight(self) -> None:
-        self._row_options = None
+        self._row_options, self._words = None, self.qweight.detach()
         self.qweight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "g_idx", "w_bit", "asym", "group_size"):
             setattr(self.qweight, name, getattr(self, name))
@@ -249,6 +262,13 @@ class WeightOnlyLinear(WeightOnlyState):
             self._row_options = coded(type(self).__name__, self.qweight).options
         return Coded(self.qweight.detach(), self.scales, self.zeros, self._row_options, self.in_channels)
 
+    def _exported(self) -> Coded:
+        """The weight as constants of an exported program, in whose trace parameters have no attributes."""
+        if self._words is None or self._row_options is None:
+            raise RuntimeError(f"{type(self).__name__}: call eval() before the export")
+        options = {name: self._buffers.get(name, value) for name, value in self._row_options.items()}
+        return Coded(self._words, self.scales, self.zeros, options, self.in_channels)
+
     # The forward pass.
 
     def forward(self, x: Tensor) -> Tensor:
@@ -258,15 +278,23 @@ class WeightOnlyLinear(WeightOnlyState):
             raise TypeError(f"{type(self).__name__}: x is a {type(x).__name__}, a tensor is wanted")
         if x.dim() < 1 or x.shape[-1] != self.in_channels:
             raise ShapeError(f"{type(self).__name__}: x is {list(x.shape)}, the layer has {self.in_channels} features")
-        weight, bias = self._coded(), getattr(self, "bias", None)
+        if self.training and self.qweight.trainable and torch.is_grad_enabled():
+            return self._train(x)
+        exporting = getattr(torch.compiler, "_is_exporting_flag", False)
+        weight, bias = self._exported() if exporting else self._coded(), getattr(self, "bias", None)
         options = weight.options | self._input_options()
-        if self.training:
-            if self.qweight.trainable and torch.is_grad_enabled():
-                self.qweight.awaits_gradient = True
-                options["anchor"] = self.qweight.anchor((self.in_channels, self.out_channels))
-        else:
+        if not self.training:
             options["panels"] = self._current_panels(weight)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
+
+    @torch.compiler.disable(reason="the gradient of packed codes comes to a leaf of its own, which no graph holds")
+    def _train(self, x: Tensor) -> Tensor:
+        weight, bias = self._coded(), getattr(self, "bias", None)
+        self.qweight.awaits_gradient = True
+        anchor = self.qweight.anchor((self.in_channels, self.out_channels))
+        return ops.weight_only_linear(
+            x, *weight.tensors, bias, **weight.options, **self._input_options(), anchor=anchor
+        )
 
     def _input_options(self) -> dict[str, Any]:
         """What the product does to x first."""
@@ -285,14 +313,24 @@ class WeightOnlyLinear(WeightOnlyState):
 
     def train(self, mode: bool = True) -> WeightOnlyLinear:
         self._panels.forget()
+        self._look_at_rows()
         return super().train(mode)
 
+    def _look_at_rows(self) -> None:
+        """What an export must know of the weight, where the weight is there."""
+        # transformers puts plain parameters into the places of ours while it reads a file (bie.hf).
+        if self._prepared and not self.qweight.is_meta and isinstance(self.qweight, self._parameter):
+            with contextlib.suppress(ValueError):  # of a table that is not filled yet: said when it is needed
+                self._coded()
+
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_row_options": None}
+        return self.__dict__ | {"_row_options": None, "_words": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         older = {"master": False, "train_bias": False, "_row_options": None}
-        super().__setstate__(older | state | {"_panels": Panels()})
+        super().__setstate__(older | state | {"_panels": Panels(), "_words": None})
+        self._words = self.qweight.detach()
+        self._look_at_rows()
 
     def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyLinear:
         weight = self.qweight
@@ -303,6 +341,7 @@ class WeightOnlyLinear(WeightOnlyState):
             if "zeros" not in self._buffers:  # GPTQ's zeros are the buffer qzeros under another name
                 self.zeros = self.qzeros
             self._tell_weight()
+            self._look_at_rows()
         return self
 
     def extra_repr(self) -> str:

@@ -108,6 +108,7 @@ class WeightOnlyEmbedding(nn.Module):
         for name, value in (("scales", self.scales), ("zeros", self.zeros), ("w_bit", self.bits)):
             setattr(self.qweight, name, value)
         self.qweight.group_size = self.group_size
+        self._words = self.qweight.detach()
 
     @property
     def _trains(self) -> bool:
@@ -126,11 +127,14 @@ class WeightOnlyEmbedding(nn.Module):
         self._tell_weight()
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_words": None}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"sparse": True} | state)
         if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
             self.qweight = CodeRowsParameter(self.qweight.detach(), False)
-            self._tell_weight()
+        self._tell_weight()
 
     def set_weight_data(self, weight: Tensor) -> None:
         """Codes of a float table [N, D] by round to nearest, docs/spec/weight-only.md#round-to-nearest.
@@ -155,10 +159,14 @@ class WeightOnlyEmbedding(nn.Module):
             raise TypeError(f"{type(self).__name__}: the input is a {type(input).__name__}, a tensor is wanted")
         return self._train(input) if self._trains else self._look_up(input)
 
+    def _plain_words(self) -> Tensor:
+        """The codes as a plain tensor, in an export a constant: AOTInductor takes no parameters of other classes."""
+        return self._words if getattr(torch.compiler, "_is_exporting_flag", False) else self.qweight.detach()
+
     def _look_up(self, input: Tensor, anchor: Tensor | None = None) -> Tensor:
         return ops.weight_only_embedding(
             input,
-            self.qweight.detach(),
+            self._plain_words(),
             self.scales,
             self.zeros,
             bits=self.bits,
@@ -231,7 +239,7 @@ class TiedHead(nn.Module):
         if not isinstance(x, Tensor) or x.dim() < 1 or x.shape[-1] != table.embedding_dim:
             shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ShapeError(f"TiedHead: x is {shape}, the table has {table.embedding_dim} features")
-        tensors = (table.qweight.detach().t(), table.scales.t(), table.zeros.t())
+        tensors = (table._plain_words().t(), table.scales.t(), table.zeros.t())
         options: dict[str, Any] = {"bits": table.bits, "group_size": table.group_size}
 
         def make() -> Tensor:

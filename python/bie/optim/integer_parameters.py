@@ -36,8 +36,8 @@ def integer_parameters(model: nn.Module) -> Iterator[QuantParameter]:
 def wide_gradients(model: nn.Module, dtype: torch.dtype | None = torch.float32) -> None:
     """Gradients of the integer weights in a float dtype instead of int8; ``None`` goes back to int8.
 
-    The gradient is then the unquantised sum: micro-batches add up without rounding, and ``clip_grad_norm_`` and
-    ``GradScaler``, which refuse int8 gradients, work. ``DiodeMix`` takes both. Present gradients are forgotten.
+    The gradient is then the unquantised sum: micro-batches add up without rounding, and ``clip_grad_norm_`` counts and
+    clips it, which leaves int8 gradients alone. ``DiodeMix`` takes both. Present gradients are forgotten.
 
     Example::
 

@@ -12,6 +12,7 @@ from torch._guards import TracingContext
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._weak_sets import members
+from bie.weights.integer_gradient import IntegerGradient
 from bie.weights.membership import NOBODY, Membership
 from bie.weights.update_rules import CODE_ROWS, CODES, EMBEDDING, SIGNS, WEIGHT_ONLY, Rule, update
 
@@ -46,7 +47,7 @@ class QuantParameter(nn.Parameter):
 
     Integer data never requires grad, whatever is asked for: the layers' operators write ``.grad`` themselves. It is
     int8 by default; with ``param.grad_dtype = torch.float32`` it is the unquantised gradient, which adds up over
-    micro-batches without rounding and which ``clip_grad_norm_`` and ``GradScaler`` can work on.
+    micro-batches without rounding and which counts in the norm of ``clip_grad_norm_``.
 
     Setting ``requires_grad`` of integer data sets ``trainable`` instead: whether training makes that gradient.
     """
@@ -97,13 +98,33 @@ class QuantParameter(nn.Parameter):
         return torch.int8 if self.dtype == torch.int8 and self.grad_dtype is None else self.grad_dtype
 
 
-class SignsParameter(QuantParameter):
+class _IntegerWeight(QuantParameter):
+    """Base of weights whose gradient is int8: torch's tools get it as an :class:`IntegerGradient`."""
+
+    @property
+    def grad(self) -> Tensor | None:
+        grad = torch.Tensor.grad.__get__(self)
+        if type(grad) is not Tensor or grad.dtype != torch.int8 or TracingContext.try_get() is not None:
+            return grad
+        torch.Tensor.grad.__set__(self, grad.as_subclass(IntegerGradient))  # the same object the next time
+        return torch.Tensor.grad.__get__(self)
+
+    @grad.setter
+    def grad(self, grad: Tensor | None) -> None:
+        torch.Tensor.grad.__set__(self, grad)
+
+    @grad.deleter
+    def grad(self) -> None:
+        torch.Tensor.grad.__set__(self, None)
+
+
+class SignsParameter(_IntegerWeight):
     """The weight of a 1-bit layer: int8, its sign is the weight. ``DiodeMix`` flips signs."""
 
     rule = SIGNS
 
 
-class CodesParameter(QuantParameter):
+class CodesParameter(_IntegerWeight):
     """The weight of an 8- or 4-bit layer: float, or int8 codes whose weight is ``code * scale_w``."""
 
     rule = CODES

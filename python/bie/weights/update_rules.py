@@ -12,6 +12,7 @@ from torch import Tensor
 from bie._operators import ops
 from bie.errors import ShapeError
 from bie.weights.gptq import coded
+from bie.weights.integer_gradient import plain
 
 _ZEROS_EVERY = 5
 
@@ -67,7 +68,8 @@ def moment_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def gradient_of(param: Tensor) -> Tensor | None:
     """A parameter's gradient; that of a weight-only weight has another shape and place."""
-    return param.grad if param.grad is not None else getattr(param, "privileged_grad", None)
+    grad = plain(param.grad)
+    return grad if grad is not None else getattr(param, "privileged_grad", None)
 
 
 def is_left_out(param: Tensor, grad: Tensor) -> bool:

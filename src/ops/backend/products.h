@@ -70,9 +70,9 @@ class Products {
                                   std::int64_t k, std::int64_t kernel_id) const = 0;
   virtual at::Tensor prepack_conv2d(const char* op, kernels::Dtype code, const at::Tensor& weight,
                                     const kernels::Conv2dShape& shape) const = 0;
-  /// The panels that came with a packed weight, undefined where the weight was written to since they were made: a
-  /// compiled graph goes on handing them over. Not told for panels on CUDA, which have no header, nor where the weight
-  /// is there for its shape alone (strides of 0).
+  /// The panels that came with a packed weight, undefined where the weight was written to since they were made, as a
+  /// compiled graph goes on handing them over, or where this machine lacks their kernel. Not told for panels on CUDA,
+  /// which have no header, nor where the weight is there for its shape alone (strides of 0).
   virtual at::Tensor panels_of(const at::Tensor& weight, const at::Tensor& panels) const = 0;
 
   /// What a product wants of a weight [n, ...] whose signs count: packed on the CPU; CUDA packs while it arranges.

@@ -29,3 +29,11 @@ def bit_width(layer: nn.Module, name: str, value: int) -> int:
             f"{type(layer).__name__}: {name} is {value!r}, an int is wanted; a bias is asked for by its name, bias=True"
         )
     return int(value)
+
+
+def single(name: str, value: int | tuple[int]) -> int:
+    """A size along one axis, from an integer or a tuple of one; ``ValueError`` for anything else."""
+    number = value[0] if isinstance(value, tuple | list) and len(value) == 1 else value
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"{name} is {value}, an integer is wanted")
+    return number

@@ -31,6 +31,7 @@ class CodesLayer(QuantLayer):
         return read[1]
 
     def _unprepare(self) -> None:
+        super()._unprepare()
         if self._bits == 4 and self.scale_w is not None:
             with torch.inference_mode(self.scale_w.is_inference()), torch.no_grad():
                 self.scale_w.fill_(1)

@@ -73,7 +73,7 @@ class LayerState(IntegerWeight, nn.Module):
                 raise ValueError(f"{type(self).__name__}: dtype is {wanted}, float32, float16 or bfloat16 is wanted")
         self._dtype, self._weight_dtype, self._weight_shape = dtype, weight_dtype, torch.Size(weight_shape)
         self._packed_from: _Sources | None = None  # what qweight is the packed form of
-        self._scale_ready, self._guarded_scale = False, 0.0
+        self._scale_ready, self._guarded_scale, self._trained = False, 0.0, False
         self.register_parameter("weight", nn.Parameter(torch.empty(weight_shape, device=device, dtype=weight_dtype)))
         self.scale_w = None  # a parameter or a buffer of the kinds that have one
         for name in ("qweight", "bias_a", "scale_a", "bias"):
@@ -147,7 +147,7 @@ class LayerState(IntegerWeight, nn.Module):
             for name, value in (("scale_a", 0.0), ("scale_w", 1.0), ("eps", 1e-5), ("channel_scale", 1.0)):
                 if getattr(self, name, None) is not None:
                     getattr(self, name).fill_(value)
-        self._scale_ready, self._guarded_scale = False, 0.0
+        self._scale_ready, self._guarded_scale, self._trained = False, 0.0, False
         self._forget()
 
     def set_weight_data(self, x: Tensor) -> None:
@@ -227,6 +227,7 @@ class LayerState(IntegerWeight, nn.Module):
 
     def _unprepare(self) -> None:
         """Takes note that scale_w does not belong to the float weight that was put in place."""
+        self._trained = False
 
     @property
     def weight_trainable(self) -> bool:
@@ -334,7 +335,7 @@ class LayerState(IntegerWeight, nn.Module):
             if weight is not None:
                 weight.scale_w = self.scale_w
         elif name == "scale_a":
-            self._scale_ready, self._guarded_scale = False, 0.0
+            self._scale_ready, self._guarded_scale, self._trained = False, 0.0, False
         if name in ("weight", "scale_w"):
             self._know_own()
 
@@ -383,9 +384,8 @@ class LayerState(IntegerWeight, nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        state.update(_ready=None, _packed_panels=None, _versions=None, _own=None, _packed_from=self._sources_seen())
-        return state
+        derived = ("_ready", "_packed_panels", "_packed_plain", "_versions", "_own")
+        return self.__dict__ | dict.fromkeys(derived) | {"_packed_from": self._sources_seen()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -23,8 +23,7 @@ class Panels:
         In a graph those of the last call outside of one: the operator looks whether they are current.
         """
         if torch.compiler.is_compiling():
-            exporting = getattr(torch.compiler, "_is_exporting_flag", True)
-            return None if exporting else self._panels
+            return self._panels
         if sources[0].is_meta:
             return None
         if self._panels is None or not self._are_of(sources):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from bie._operators import ANCHOR, FROZEN, ops
 from bie.errors import ShapeError
@@ -80,13 +81,15 @@ class QuantLayer(StepSizeOptions, LayerState):
       ``channel_scale[o] * scale_w * code`` (8- and 4-bit layers). ``set_weight_data`` chooses it.
     * ``compat="bie-0.2.6"``: BITorch Engine's values where these differ on purpose (docs/migration.md).
 
-    Training runs outside ``torch.compile`` graphs; ``DataParallel``, ``FullyShardedDataParallel`` and ``torch.func``
-    transforms are refused. In several processes: docs/distributed.md.
+    Integer weights train outside ``torch.compile`` graphs, float ones inside once the layer has seen its first batch.
+    ``DataParallel``, ``FullyShardedDataParallel`` and ``torch.func`` transforms are refused. In several processes:
+    docs/distributed.md.
     """
 
     _feature_axis: ClassVar[int] = -1
     _versions: tuple[int | None, ...] | None = None  # of weight, scale_a and bias_a in the last training batch
     _warned_of_gradient = False
+    _trained = False  # whether a float weight ran in training since its step sizes were last taken away
     _generation = 0  # how many times the derived forms were forgotten
 
     def __init__(
@@ -155,7 +158,10 @@ class QuantLayer(StepSizeOptions, LayerState):
     def _forget(self) -> None:
         self._generation += 1
         self._ready: _Ready | None = None
-        self._packed_panels: Tensor | None = None  # of a layer that has qweight alone; what a compiled graph reads
+        # Of a layer that has qweight alone, what graphs read: the kernel's panels, and qweight's memory as a plain
+        # tensor, because AOTInductor takes no parameters of other classes.
+        self._packed_panels: Tensor | None = None
+        self._packed_plain: Tensor | None = None
 
     # The activation.
 
@@ -208,9 +214,25 @@ class QuantLayer(StepSizeOptions, LayerState):
     # The forward pass.
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return self._train_outside_the_graph(x) if self.training else self._trace(x)
+        if torch.compiler.is_compiling() or type(x) is Proxy:
+            self._refuse_proxy(x)
+            if not self.training:
+                return self._trace(x)
+            return self._trace_training(x) if self._trains_in_graphs() else self._train_outside_the_graph(x)
         return self._train(x) if self.training else self._evaluate(x)
+
+    def _refuse_proxy(self, x: Any) -> None:
+        if type(x) is Proxy:
+            raise TypeError(
+                f"{type(self).__name__}: torch.fx.symbolic_trace cannot follow it; take torch.export.export, or a "
+                "torch.fx.Tracer whose is_leaf_module says True for bie.nn.QuantLayer"
+            )
+
+    def __prepare_scriptable__(self) -> None:
+        raise RuntimeError(
+            f"{type(self).__name__}: torch.jit.script is refused; torch.export.export takes it, or bie.export "
+            "for a net that runs without torch"
+        )
 
     def _evaluate(self, x: Tensor) -> Tensor:
         # A small layer takes as long to get here as to compute: bench/python_overhead.py measures every line of this.
@@ -296,12 +318,20 @@ class QuantLayer(StepSizeOptions, LayerState):
 
     def _refuse_parametrized(self) -> None:
         if "weight" not in self._parameters:
-            raise RuntimeError(f"{type(self).__name__}: its weight is parametrized, which quantised layers refuse")
+            raise RuntimeError(
+                f"{type(self).__name__}: its weight is parametrized or pruned, which quantised layers refuse: change "
+                "the float layer and convert it then (bie.convert), or write into the weight (set_weight_data)"
+            )
 
     def _prepare_evaluation(self) -> None:
-        """The panels of a weight that cannot change any more, where evaluation is next: a compiled graph makes none."""
+        """What a graph cannot find out, where evaluation is next: whether the step size is set, and the panels of a
+        weight that cannot change any more."""
+        scale = self._parameters.get("scale_a")
+        if not self.training and not self._scale_ready and scale is not None and not scale.is_meta:
+            self._scale_ready = float(scale.detach()) != 0
         if self.weight is None and self.qweight is not None and not self.training and not self.qweight.is_meta:
-            self._packed_panels = self._make_ready(self.qweight, self.scale_w).options["panels"]
+            panels = self._make_ready(self.qweight, self.scale_w).options["panels"]
+            self._packed_panels, self._packed_plain = panels, self._from_file(self.qweight).detach()
 
     def _train(self, x: Tensor) -> Tensor:
         if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -320,6 +350,7 @@ class QuantLayer(StepSizeOptions, LayerState):
                 raise RuntimeError(f"{type(self).__name__} has neither a weight nor a packed one")
             return self._call(x, self._from_file(self.qweight), self.scale_w, self._options())
         if weight.is_floating_point():
+            self._trained = True
             return self._call(x, weight, self._training_scale(), self._options())
         if not self.weight_trainable or not torch.is_grad_enabled():
             return self._call(x, weight, self.scale_w, self._options(anchor=FROZEN))
@@ -351,6 +382,16 @@ class QuantLayer(StepSizeOptions, LayerState):
                 stacklevel=6,
             )
 
+    def _trains_in_graphs(self) -> bool:
+        """Whether a graph may hold the training: of a float weight, once a batch has set what the first one sets."""
+        weight = self._parameters.get("weight")
+        return self._trained and weight is not None and weight.is_floating_point() and self._latent
+
+    def _trace_training(self, x: Tensor) -> Tensor:
+        """As ``_train``; the floor of the step size is kept behind the optimizer's step."""
+        self._check_forward(x)
+        return self._call(x, self.weight, self._training_scale(), self._options())
+
     @torch.compiler.disable(reason="quantised layers train outside the graph, where no integer gradient is lost")
     def _train_outside_the_graph(self, x: Tensor) -> Tensor:
         return self._train(x)
@@ -363,11 +404,13 @@ class QuantLayer(StepSizeOptions, LayerState):
                 ops.init_scale_(self.scale_a.detach(), x.detach(), self._first_batch_factor())
         if self.weight is not None:
             return self._call(x, *self._pack(), self._options())
-        # Panels fit one machine and are never saved. is_exporting() is true in every graph that dynamo makes.
-        exporting = getattr(torch.compiler, "_is_exporting_flag", True)
-        packed = self._from_file(self.qweight)
-        # The operator tells by the weight whether its panels are stale: not by one that the graph makes in each call.
-        panels = None if exporting or packed is not self.qweight else self._packed_panels
+        # is_exporting() is true in every graph that dynamo makes.
+        if getattr(torch.compiler, "_is_exporting_flag", False) and self._packed_plain is not None:
+            packed, panels = self._packed_plain, self._packed_panels  # constants of the exported program
+        else:
+            packed = self._from_file(self.qweight)
+            # The operator tells by the weight whether its panels are stale: not by one that a graph makes in each call.
+            panels = self._packed_panels if packed is self.qweight else None
         return self._call(x, packed, self.scale_w, self._options(panels=panels))
 
     def extra_repr(self) -> str:

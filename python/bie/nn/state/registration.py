@@ -7,6 +7,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim import swa_utils
 
 from bie.nn.state.quant_layer import QuantLayer, quant_layers
+from bie.nn.state.weight_only_state import WeightOnlyState
 
 
 def _has_integers(layer: QuantLayer) -> bool:
@@ -16,7 +17,7 @@ def _has_integers(layer: QuantLayer) -> bool:
 
 def check_parent(parent: nn.Module, name: str, child: nn.Module) -> None:
     """``TypeError`` where a parent would never call the child."""
-    if isinstance(parent, nn.MultiheadAttention) and isinstance(child, QuantLayer):
+    if isinstance(parent, nn.MultiheadAttention) and isinstance(child, (QuantLayer, WeightOnlyState)):
         raise TypeError(
             f"nn.MultiheadAttention never calls its {name}, it reads the weight itself: a {type(child).__name__} would "
             "run as a float layer; bie.nn.BinaryAttention is one of quantised layers"
@@ -25,7 +26,7 @@ def check_parent(parent: nn.Module, name: str, child: nn.Module) -> None:
 
 def _put(parent: nn.Module, name: str, child: nn.Module) -> None:
     check_parent(parent, name, child)
-    if isinstance(parent, nn.TransformerEncoderLayer) and isinstance(child, QuantLayer):
+    if isinstance(parent, nn.TransformerEncoderLayer) and isinstance(child, (QuantLayer, WeightOnlyState)):
         # Its own switch of the path that reads the weights of its linears in evaluation.
         parent.activation_relu_or_gelu = 0
     if isinstance(parent, swa_utils.AveragedModel) and not getattr(parent, "averages_integers", False):

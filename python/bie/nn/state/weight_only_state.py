@@ -52,6 +52,10 @@ class WeightOnlyState(nn.Module):
     _parameter: ClassVar[type[WeightOnlyParameter]] = WeightOnlyParameter
     _layer_type: ClassVar[int] = 1  # what its parameter says of it
 
+    def _look_at_rows(self) -> None:
+        """Finds out what an export must know of the weight."""
+        raise NotImplementedError
+
     def _tell_weight(self) -> None:
         """Tells ``qweight`` what it is read with."""
         raise NotImplementedError
@@ -265,6 +269,7 @@ class WeightOnlyState(nn.Module):
         if prepared:
             self._become_prepared(self.scales, self.qzeros if self.asym else self.zeros)
         self._panels.forget()
+        self._look_at_rows()
 
     def _unprepare(self) -> None:
         """The buffers of the form of files, the weight as it is."""

@@ -125,6 +125,6 @@ def take_state(layer: LayerState, staged: StagedState, assign: bool) -> None:
         if name in values:
             take_entry(layer, name, values[name], assign)
     if "scale_a" in values:
-        layer._scale_ready, layer._guarded_scale = False, 0.0
+        layer._scale_ready, layer._guarded_scale, layer._trained = False, 0.0, False
     layer.repack()
     layer._prepare_evaluation()

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bie/kernels/huge_pages.h"
+#include "bie/kernels/registry.h"
 
 namespace bie::ops::cpu {
 namespace {
@@ -15,7 +16,21 @@ std::uint32_t version_of(const at::Tensor& weight) {
   return weight.is_inference() ? 0 : static_cast<std::uint32_t>(weight._version());
 }
 
+/// Whether this machine runs the kernel of that name; true for a name that no table has.
+bool runs_here(const char* name) {
+  const kernels::IsaSet isas = kernels::host().isas;
+  for (const kernels::Products& products : kernels::all_products()) {
+    if (const auto* gemm = kernels::find(products.gemm, name)) return isas.has(gemm->isa);
+    if (const auto* conv = kernels::find(products.conv2d, name)) return isas.has(conv->isa);
+  }
+  return true;
+}
+
 }  // namespace
+
+bool is_aligned(const at::Tensor& panels) {
+  return reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 64 == 0;
+}
 
 PanelHeader header_of(std::int64_t n, std::int64_t k) { return {{'b', 'i', 'e', '1'}, 1, n, k, 1, 0, {}, 0}; }
 PanelHeader header_of(const kernels::Conv2dShape& s) {
@@ -54,8 +69,7 @@ void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& h
   TORCH_CHECK_VALUE(header.holds(weight), op, ": panels hold a weight of ", header.n, " outputs and depth ", header.k,
                     " (", header.groups, " groups, padding ", header.pad_code, "), the weight has ", weight.n, " and ",
                     weight.k, " (", weight.groups, " groups, padding ", weight.pad_code, ")");
-  TORCH_CHECK_VALUE(reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 64 == 0, op,
-                    ": panels are not aligned to 64 bytes");
+  TORCH_CHECK_VALUE(is_aligned(panels), op, ": panels are not aligned to 64 bytes");
 }
 
 void check_panel_size(const char* op, const at::Tensor& panels, std::size_t bytes) {
@@ -75,7 +89,10 @@ at::Tensor panels_of(const at::Tensor& weight, const at::Tensor& given) {
     return given;
   PanelHeader header;
   std::memcpy(&header, given.const_data_ptr(), sizeof header);
-  return header.version == version_of(weight) ? given : at::Tensor();
+  header.kernel[sizeof header.kernel - 1] = '\0';
+  // A weight that counts fewer writes is a copy, as a program that was saved with its panels holds it.
+  if (header.version < version_of(weight) || !runs_here(header.kernel)) return {};
+  return is_aligned(given) ? given : given.clone();  // a file's bytes, as torch.export.load hands them over
 }
 
 }  // namespace bie::ops::cpu

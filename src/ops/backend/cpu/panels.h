@@ -43,6 +43,8 @@ PanelHeader header_in(const char* op, const at::Tensor& panels);
 /// A sentence unless panels of a kernel that this machine runs (or not) hold this weight.
 void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& header, const PanelHeader& weight,
                   bool row_runs);
+/// Whether panels begin where kernels can read them.
+bool is_aligned(const at::Tensor& panels);
 void check_panel_size(const char* op, const at::Tensor& panels, std::size_t bytes);
 const void* panel_data(const at::Tensor& panels);
 

@@ -76,10 +76,12 @@ class CpuWeightOnly final : public WeightOnly {
 
   bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
     const PanelHeader found = header_in(op, panels);
+    if (!is_aligned(panels)) return false;  // a file's bytes
     const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
-    check_panels(op, panels, found, header(w), kernel != nullptr && host_isas(op).has(kernel->isa));
+    check_panels(op, panels, found, header(w), kernel != nullptr);
     check_panel_size(op, panels, kernel->packed_bytes(packed_of(w)));
-    return found.version == w.version;
+    // A weight that counts fewer writes is a copy, as a program that was saved with its panels holds it.
+    return found.version >= w.version && host_isas(op).has(kernel->isa);
   }
 
   void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& given,

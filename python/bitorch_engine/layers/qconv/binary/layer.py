@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.nn.binary_conv2d import SignsConv2d
@@ -34,10 +32,16 @@ class BinaryConv2dBase(SignsConv2d):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float,
         symmetric: bool = True,
-        **options: Any,
+        *,
+        groups: int = 1,
+        bias: bool = False,
+        padding_value: int = -1,
+        latent: bool = False,
+        compat: str = "none",
     ) -> None:
-        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation)
-        super().__init__(*sizes, device=device, dtype=dtype, symmetric=symmetric, **options)
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        options = {"padding_value": padding_value, "symmetric": symmetric, "latent": latent, "compat": compat}
+        super().__init__(*sizes, device=device, dtype=dtype, **options)
 
     def set_bits_binary_word(self, num_bit: int) -> None:
         """Kept as an attribute; the packing is always by bytes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.nn.state.arguments import bit_width
@@ -37,10 +35,15 @@ class nBitConv2dBase(ConvLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float,
         *,
+        groups: int = 1,
+        bias: bool = False,
         latent: bool = True,
-        **options: Any,
+        grad_mode: str = "exact",
+        compat: str = "none",
+        channel_scale: bool = False,
     ) -> None:
+        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
         a_bit, w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
-        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation)
-        super().__init__(*sizes, device=device, dtype=dtype, latent=latent, **options)
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        super().__init__(*sizes, device=device, dtype=dtype, **options)
         self.a_bit, self.w_bit = a_bit, w_bit

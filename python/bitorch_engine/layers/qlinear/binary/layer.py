@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.nn.binary_linear import SignsLinear
@@ -30,9 +28,13 @@ class BinaryLinearBase(SignsLinear):
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float,
         symmetric: bool = True,
-        **options: Any,
+        *,
+        bias: bool = False,
+        latent: bool = False,
+        compat: str = "none",
     ) -> None:
-        super().__init__(input_features, out_features, device=device, dtype=dtype, symmetric=symmetric, **options)
+        options = {"symmetric": symmetric, "bias": bias, "latent": latent, "compat": compat}
+        super().__init__(input_features, out_features, device=device, dtype=dtype, **options)
 
     @property
     def input_features(self) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.nn import BinaryAttention
 from bie.nn.attention import LearnableBias
+from bie.nn.matmul import MatMulLayer
 from bitorch_engine.layers.qlinear.binary.cutlass.layer import BinaryLinearCutlass
 
 __all__ = ["BMHA", "LearnableBias"]
@@ -24,10 +23,15 @@ class BMHA(BinaryAttention):
         hidden_dim: int,
         num_heads: int,
         dtype: torch.dtype = torch.float,
-        *args: Any,
-        **kwargs: Any,
+        *,
+        dropout: float = 0.1,
+        device: torch.device | str | None = None,
+        scores_matmul: type[MatMulLayer] | None = None,
+        context_matmul: type[MatMulLayer] | None = None,
     ) -> None:
-        super().__init__(input_dim, num_heads, *args, hidden_dim=hidden_dim, dtype=dtype, **kwargs)
+        products = {"scores_matmul": scores_matmul, "context_matmul": context_matmul}
+        place = {"device": device, "dtype": dtype}
+        super().__init__(input_dim, num_heads, hidden_dim=hidden_dim, dropout=dropout, **place, **products)
 
     @property
     def input_dim(self) -> int:

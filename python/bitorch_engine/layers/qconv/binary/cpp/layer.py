@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from bie.bitorch import functions
 from bie.nn import PlainBinaryConv2d
@@ -25,5 +25,24 @@ class BinaryConv2dCPP(BinaryConv2dBase, PlainBinaryConv2d):
 
     _packed_flat = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        symmetric: bool = True,
+        *,
+        groups: int = 1,
+        bias: bool = False,
+        padding_value: int = -1,
+        latent: bool = True,
+        compat: str = "none",
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, device, dtype, symmetric)
+        options = {"groups": groups, "bias": bias, "padding_value": padding_value, "latent": latent, "compat": compat}
+        super().__init__(*sizes, **options)

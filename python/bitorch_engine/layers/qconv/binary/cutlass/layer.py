@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bie.bitorch import functions
 from bie.nn import BinaryConv2d
 from bitorch_engine.layers.qconv.binary.layer import BinaryConv2dBase
@@ -24,6 +22,3 @@ class BinaryConv2dCutlass(BinaryConv2dBase, BinaryConv2d):
     """:class:`bie.nn.BinaryConv2d` with the arguments of :class:`BinaryConv2dBase`; ``scale_w`` is a parameter."""
 
     _scale_w_is_parameter = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import bie
 from bie.bitorch import functions
 from bitorch_engine.layers.qconv.nbit.layer import nBitConv2dBase
@@ -22,12 +20,6 @@ class Q4Conv2dCutlassForward(functions.OperatorFunction):
 class Q4Conv2dCutlass(nBitConv2dBase, bie.nn.Q4Conv2d):
     """:class:`bie.nn.Q4Conv2d` with the arguments of :class:`nBitConv2dBase`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-
 
 class Q8Conv2d(nBitConv2dBase, bie.nn.Q8Conv2d):
     """:class:`bie.nn.Q8Conv2d` with the arguments of :class:`nBitConv2dBase`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)

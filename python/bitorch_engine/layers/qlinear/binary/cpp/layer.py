@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from bie.bitorch import functions, layouts
@@ -27,9 +25,19 @@ class BinaryLinearCPP(BinaryLinearBase, PlainBinaryLinear):
     """
 
     def __init__(
-        self, input_features: int, out_features: int, device: torch.device | str | None = None, **options: Any
+        self,
+        input_features: int,
+        out_features: int,
+        device: torch.device | str | None = None,
+        *,
+        dtype: torch.dtype = torch.float,
+        symmetric: bool = True,
+        bias: bool = False,
+        latent: bool = True,
+        compat: str = "none",
     ) -> None:
-        super().__init__(input_features, out_features, device, **options)
+        options = {"bias": bias, "latent": latent, "compat": compat}
+        super().__init__(input_features, out_features, device, dtype, symmetric, **options)
 
     def _stored_layout(self) -> str | None:
         return layouts.cpu_layout(self.in_features)

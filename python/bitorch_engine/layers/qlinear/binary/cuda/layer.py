@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch import Tensor
 
 from bie.bitorch import functions, layouts
@@ -32,8 +31,21 @@ class BinaryLinearCuda(BinaryLinearBase, BinaryLinear):
     else ``[n, ceil(k/8)]``. It runs on every device; ``bmm_type`` is a hint.
     """
 
-    def __init__(self, *args: Any, bmm_type: BMM = BMM.ADAPTIVE, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        input_features: int,
+        out_features: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        symmetric: bool = True,
+        *,
+        bmm_type: BMM = BMM.ADAPTIVE,
+        bias: bool = False,
+        latent: bool = False,
+        compat: str = "none",
+    ) -> None:
+        options = {"bias": bias, "latent": latent, "compat": compat}
+        super().__init__(input_features, out_features, device, dtype, symmetric, **options)
         self.bmm_type = BMM(bmm_type)
 
     @property

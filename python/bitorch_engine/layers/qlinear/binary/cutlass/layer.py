@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from bie.bitorch import functions
@@ -29,9 +27,6 @@ class BinaryLinearCutlass(BinaryLinearBase, BinaryLinear):
     #: 0 to 99: automatic; ids from 100 name kernels of this build (``select_gemm_kernel``).
     gemm_kernel_id = 3
     _scale_w_is_parameter = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
 
     def select_gemm_kernel(self, x: Tensor) -> None:
         """Times this machine's kernels on batches like x and keeps the fastest in ``gemm_kernel_id``.

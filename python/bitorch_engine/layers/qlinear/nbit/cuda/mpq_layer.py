@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bie import nn
 from bie.bitorch import functions
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase
@@ -21,6 +19,3 @@ class MPQLinearCudaFunction(functions.OperatorFunction):
 
 class MPQLinearCuda(nn.MPQLinear, MPQLinearBase):
     """:class:`bie.nn.MPQLinear`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bie.bitorch import functions
 from bie.nn import Q4Linear, Q4MatMul
 from bitorch_engine.layers.qlinear.nbit.layer import nBitLinearBase
@@ -23,9 +21,6 @@ class Q4LinearFunction(functions.OperatorFunction):
 
 class Q4LinearCutlass(nBitLinearBase, Q4Linear):
     """:class:`bie.nn.Q4Linear` with the arguments of :class:`nBitLinearBase`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
 
 
 class Q4MatMulFunction(functions.OperatorFunction):

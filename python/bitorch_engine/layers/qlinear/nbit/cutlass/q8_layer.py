@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bie.bitorch import functions
 from bie.nn import Q8Linear, Q8MatMul
 from bitorch_engine.layers.qlinear.nbit.layer import nBitLinearBase
@@ -23,9 +21,6 @@ class Q8LinearFunction(functions.OperatorFunction):
 
 class Q8LinearCutlass(nBitLinearBase, Q8Linear):
     """:class:`bie.nn.Q8Linear` with the arguments of :class:`nBitLinearBase`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
 
 
 class Q8MatMulFunction(functions.OperatorFunction):

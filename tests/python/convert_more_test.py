@@ -1,0 +1,176 @@
+"""convert() of attention, transformers and convolutions along one axis; padding by name; what it leaves alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import bie
+from bie import convert
+
+#: Largest relative error of a converted transformer's output, by target; random weights, one batch for step sizes.
+BOUNDS = {"q8": 0.06, "q4": 0.3, "w8": 0.01, "w4": 0.1}
+
+
+def error(ours, theirs):
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("target", BOUNDS)
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_encoder(target, batch_first):
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=batch_first, dropout=0.0)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(3, 7, 32)
+    report = convert(model, target, inplace=False, batch=x)
+    assert len(report.swapped) == 6 and not report.skipped
+    padded = torch.zeros(x.shape[:2] if batch_first else (7, 3), dtype=torch.bool)
+    padded[1, -2:] = True
+    with torch.no_grad():
+        assert error(report.model(x), model(x)) < BOUNDS[target]
+        ours, theirs = report.model(x, src_key_padding_mask=padded), model(x, src_key_padding_mask=padded)
+        assert (
+            error(ours[~padded] if batch_first else ours, theirs[~padded] if batch_first else theirs) < BOUNDS[target]
+        )
+
+
+def test_a_decoder():
+    model, x, memory = nn.TransformerDecoderLayer(32, 4, 64, dropout=0.0).eval(), torch.randn(5, 3, 32), None
+    memory = torch.randn(6, 3, 32)
+    report = convert(model, "q8", inplace=False, batch=(x, memory))
+    assert len(report.swapped) == 4 and not report.skipped
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    with torch.no_grad():
+        wanted = model(x, memory, tgt_mask=causal, tgt_is_causal=True)
+        assert error(report.model(x, memory, tgt_mask=causal, tgt_is_causal=True), wanted) < 0.06
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 12, "vdim": 20}, {"batch_first": True}])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_with_float_projections_is_torchs(options, need_weights):
+    """The arithmetic around the projections, with nn.Linear in their places."""
+    theirs = nn.MultiheadAttention(16, 4, **options).eval()
+    ours = convert(theirs, "w8", inplace=False).model
+    for name, weight in zip(("q_proj", "k_proj", "v_proj"), projections(theirs), strict=True):
+        setattr(ours, name, linear(weight, None))
+    if theirs.in_proj_bias is not None:
+        for layer, bias in zip((ours.q_proj, ours.k_proj, ours.v_proj), theirs.in_proj_bias.chunk(3), strict=True):
+            layer.bias = nn.Parameter(bias.detach())
+    ours.out_proj = theirs.out_proj
+    q, k, v = torch.randn(5, 3, 16), torch.randn(6, 3, ours.kdim), torch.randn(6, 3, ours.vdim)
+    length, s, b = (3, 3, 5) if ours.batch_first else (5, 6, 3)
+    k, v = (k[:5], v[:5]) if ours.batch_first else (k, v)
+    masks = [{}, {"attn_mask": torch.randn(length, s)}, {"attn_mask": torch.rand(4 * b, length, s) > 0.7}]
+    masks[2]["attn_mask"][..., 0] = False
+    padding = torch.zeros(b, s, dtype=torch.bool)
+    padding[0, -1] = True
+    masks.append({"key_padding_mask": padding})
+    for mask in masks:
+        for average in (True, False):
+            wanted, scores = theirs(q, k, v, need_weights=need_weights, average_attn_weights=average, **mask)
+            y, found = ours(q, k, v, need_weights=need_weights, average_attn_weights=average, **mask)
+            torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-5)
+            assert (found is None) == (scores is None)
+            if scores is not None:
+                torch.testing.assert_close(found, scores, rtol=1e-4, atol=1e-5)
+    if not ours.batch_first:
+        alone = ours(q[:, 0], k[:, 0], v[:, 0], need_weights=need_weights)[0]
+        torch.testing.assert_close(alone, theirs(q[:, 0], k[:, 0], v[:, 0])[0], rtol=1e-4, atol=1e-5)
+
+
+def projections(attention):
+    if attention.in_proj_weight is not None:
+        return attention.in_proj_weight.chunk(3)
+    return attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight
+
+
+def linear(weight, bias):
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight.detach())
+    return layer
+
+
+def test_attention_refuses_with_a_sentence():
+    attention = bie.nn.MultiheadAttention(16, 4, batch_first=True)
+    with pytest.raises(ValueError, match="embed_dim is 16, a multiple of num_heads = 3"):
+        bie.nn.MultiheadAttention(16, 3)
+    with pytest.raises(bie.ShapeError, match=r"query, key and value are \[2, 5, 16\], \[2, 5, 16\], \[2, 4, 16\]"):
+        attention(torch.ones(2, 5, 16), torch.ones(2, 5, 16), torch.ones(2, 4, 16))
+    with pytest.raises(ValueError, match="is_causal is a hint about attn_mask"):
+        attention(*[torch.ones(2, 5, 16)] * 3, is_causal=True)
+    report = convert(nn.Sequential(nn.MultiheadAttention(8, 2, add_bias_kv=True)), "q8")
+    assert "appends keys and values" in report.skipped[0].reason
+
+
+def test_frozen_projections_stay_frozen():
+    theirs = nn.MultiheadAttention(8, 2)
+    theirs.in_proj_weight.requires_grad_(False)
+    ours = convert(theirs, "q8", inplace=False).model
+    assert not ours.q_proj.weight.requires_grad and ours.out_proj.weight.requires_grad
+
+
+@pytest.mark.parametrize("target", ["q8", "q4", "binary"])
+@pytest.mark.parametrize("options", [{"padding": 2, "stride": 2}, {"padding": "same", "dilation": 2}, {"groups": 2}])
+def test_convolutions_along_one_axis_are_those_of_two(target, options):
+    conv, x = nn.Conv1d(32, 6, 5, **options), torch.randn(2, 32, 11)
+    flat = nn.Conv2d(32, 6, (1, 5), **{k: (0, v) if k == "padding" and v != "same" else v for k, v in options.items()})
+    flat.stride, flat.dilation = (1, conv.stride[0]), (1, conv.dilation[0])
+    flat.load_state_dict({"weight": conv.weight.detach().unsqueeze(2), "bias": conv.bias.detach()})
+    ours, theirs = convert(conv, target).model, convert(flat, target).model
+    assert isinstance(ours, bie.nn.Q8Conv1d | bie.nn.Q4Conv1d | bie.nn.BinaryConv1d)
+    for mode in (True, False):
+        ours.train(mode)
+        theirs.train(mode)
+        assert torch.equal(ours(x), theirs(x.unsqueeze(2)).squeeze(2))
+        assert ours(x).shape == conv(x).shape
+    bie.pack(ours)
+    assert torch.equal(copy.deepcopy(ours)(x), theirs(x.unsqueeze(2)).squeeze(2))
+    with pytest.raises(bie.ShapeError, match=r"\[batch, 32, length\] is wanted"):
+        ours(x[:, :3])
+
+
+def test_padding_by_name():
+    model = nn.Sequential(nn.Conv2d(3, 3, (3, 5), padding="same"), nn.Conv2d(3, 3, 2, padding="same"))
+    report = convert(model, "q8")
+    assert model[0]._geometry["padding"] == (1, 2)
+    assert "more on one side than on the other" in report.skipped[0].reason
+
+
+def test_convolutions_that_would_be_slower_are_left_unless_asked_for():
+    made = lambda: nn.Sequential(nn.Conv2d(32, 32, 3, groups=32), nn.Conv2d(32, 32, 3, groups=2), nn.Conv2d(1, 4, 3))  # noqa: E731
+    report = convert(made(), "q8")
+    assert [entry.name for entry in report.swapped] == ["1", "2"]
+    assert "1 channels a group are slower in codes" in report.skipped[0].reason
+    assert len(convert(made(), "q8", small_groups=True).swapped) == 3
+
+
+def test_everything_left_alone_is_in_the_report():
+    model = nn.Sequential(
+        nn.Embedding(5, 8),
+        nn.LSTM(8, 8),
+        nn.ConvTranspose2d(8, 8, 2),
+        nn.LayerNorm(8),
+        nn.Linear(8, 8),
+        nn.Bilinear(8, 8, 2),
+    )
+    report = convert(model, "q8")
+    assert {entry.name: entry.reason for entry in report.skipped} == {
+        "0": "there is no such layer for Embedding",
+        "1": "there is no such layer for LSTM",
+        "2": "there is no such layer for ConvTranspose2d",
+        "5": "there is no such layer for Bilinear",
+    }
+    again = convert(model, "q8")
+    assert not again.swapped and len(again.skipped) == 4
+
+
+def test_the_report_in_a_notebook():
+    report = convert(nn.ModuleDict({"a": nn.Linear(4, 2), "b": nn.Bilinear(2, 2, 2)}), "q8")
+    html = report._repr_html_()
+    assert "<td>a</td><td>Linear</td><td>2x4</td><td>Q8Linear</td>" in html
+    assert "unchanged: there is no such layer for Bilinear" in html and "1 swapped, 1 unchanged" in html

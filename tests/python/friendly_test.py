@@ -1,0 +1,108 @@
+"""Signatures that name their arguments; sentences where torch's tools do not fit; the warning at import."""
+
+import importlib
+import inspect
+import pkgutil
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize, prune
+
+import bie
+import bitorch_engine.layers
+from bie import _library
+
+#: Classes whose own arguments are followed by those of another class, which is an argument or a base.
+OPEN = {"Conv1dLayer", "MultiheadAttention", "BinaryEmbeddingCuda", "BinaryEmbeddingBag", "MPQLinearMlx"}
+
+
+def public_layers():
+    found = {}
+    for package in (bie.nn, bitorch_engine.layers):
+        for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for cls in vars(importlib.import_module(name)).values():
+                ours = inspect.isclass(cls) and cls.__module__ == name and issubclass(cls, nn.Module)
+                if ours and not cls.__name__.startswith("_") and ".state" not in name:
+                    found[f"{name}.{cls.__name__}"] = cls
+    return found
+
+
+@pytest.mark.parametrize("cls", public_layers().values(), ids=public_layers())
+def test_signatures_name_their_arguments(cls):
+    kinds = {parameter.kind for parameter in inspect.signature(cls).parameters.values()}
+    if cls.__name__ not in OPEN:
+        assert not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+class Same(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def trained(make):
+    layer = make(8, 4)
+    layer(torch.randn(3, 8))
+    return layer
+
+
+@pytest.mark.parametrize("make", [bie.nn.Q8Linear, bie.nn.BinaryLinear])
+@pytest.mark.parametrize("training", [True, False])
+def test_parametrized_and_pruned_weights_are_refused(make, training):
+    for change in (
+        lambda layer: parametrize.register_parametrization(layer, "weight", Same()),
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+    ):
+        layer = trained(make).train(training)
+        change(layer)
+        with pytest.raises(RuntimeError, match=r"parametrized or pruned.*convert it then"):
+            layer(torch.randn(3, 8))
+
+
+@pytest.mark.parametrize("make", [bie.nn.Q8Linear, bie.nn.BinaryLinear])
+def test_symbolic_trace_and_script_say_what_to_do(make):
+    for model in (trained(make).eval(), nn.Sequential(trained(make)).eval(), nn.Sequential(trained(make))):
+        with pytest.raises(TypeError, match=r"symbolic_trace cannot follow it; take torch\.export"):
+            torch.fx.symbolic_trace(model)
+        with pytest.raises(RuntimeError, match=r"jit\.script is refused; torch\.export\.export takes it"):
+            torch.jit.script(model)
+
+
+def test_layers_are_leaves_of_a_tracer():
+    """What the sentence says works."""
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, bie.nn.QuantLayer) or super().is_leaf_module(module, name)
+
+    model, x = nn.Sequential(trained(bie.nn.Q8Linear), nn.ReLU()).eval(), torch.randn(3, 8)
+    graph = torch.fx.GraphModule(model, Tracer().trace(model))
+    assert torch.equal(graph(x), model(x))
+
+
+def test_sizes_have_torchs_names():
+    layer = bie.nn.MPQLinear(64, 8)
+    assert (layer.in_features, layer.out_features) == (layer.in_channels, layer.out_channels) == (64, 8)
+
+
+def test_a_gpu_without_kernels_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for kernels in (True, False):
+        monkeypatch.setattr(_library, "has_cuda", lambda kernels=kernels: kernels)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            _library.warn_of_gpu()
+        assert ["no CUDA kernels" in str(warning.message) for warning in said] == ([] if kernels else [True])
+
+
+def test_the_dispatcher_tells_of_kernels():
+    """A CUDA tensor is refused by its operator exactly where the build has no kernels."""
+    try:
+        torch.ops.bie.pack_signs(torch.empty(1, 8, device="meta"))
+    except RuntimeError:
+        pytest.fail("meta tensors are taken by every build")
+    assert _library.has_cuda() in (True, False)
+    if torch.cuda.is_available() and not _library.has_cuda():
+        with pytest.raises(RuntimeError, match="no CUDA kernels"):
+            torch.ops.bie.pack_signs(torch.ones(1, 8, device="cuda"))

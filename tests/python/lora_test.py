@@ -1,0 +1,75 @@
+"""Low-rank adapters beside frozen quantised layers: gradients, what trains, what is saved, refusals."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import bie
+
+
+@pytest.mark.parametrize("target", ["w4", "w8", "q8", "q4", "binary"])
+def test_adapters_train_and_nothing_else(target):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
+    bie.convert(model, target)
+    x, y = torch.randn(64, 64), torch.randint(0, 4, (64,))
+    model(x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        wanted = model(x)
+    assert bie.nn.add_adapters(model, rank=4) == ["0", "2"]
+    assert torch.equal(model(x), wanted), "an adapter begins with zeros"
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-2)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+    after = model.state_dict()
+    assert all(torch.equal(after[name.replace(".", ".layer.", 1)], value) for name, value in before.items())
+    assert set(bie.nn.adapter_state(model)) == {"0.A", "0.B", "2.A", "2.B"}
+
+
+def test_an_adapter_is_its_formula():
+    torch.manual_seed(0)
+    layer = bie.convert(nn.Linear(64, 8), "w4").model.eval()
+    adapted, x = bie.nn.LoRA(copy.deepcopy(layer), rank=3, alpha=6), torch.randn(5, 64)
+    with torch.no_grad():
+        adapted.B.normal_()
+        wanted = layer(x) + 2.0 * x @ (adapted.B @ adapted.A).T
+        torch.testing.assert_close(adapted(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_adapters_of_a_file_go_to_another_copy():
+    torch.manual_seed(0)
+    base = bie.convert(nn.Sequential(nn.Linear(64, 8)), "w4").model.eval()
+    one, other, x = copy.deepcopy(base), copy.deepcopy(base), torch.randn(2, 64)
+    for model in (one, other):
+        bie.nn.add_adapters(model, rank=2)
+    nn.init.normal_(one[0].B)
+    missing = other.load_state_dict(bie.nn.adapter_state(one), strict=False)
+    assert not missing.unexpected_keys
+    assert torch.equal(one(x), other(x))
+
+
+def test_shared_layers_share_their_adapter():
+    model = nn.Module()
+    model.a = model.b = bie.nn.Q8Linear(8, 8)
+    bie.nn.add_adapters(model, filter=lambda name, module: True)
+    assert model.a is model.b and isinstance(model.a, bie.nn.LoRA)
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="the layer is a ReLU, a linear is wanted"):
+        bie.nn.LoRA(nn.ReLU())
+    with pytest.raises(ValueError, match="rank is 0"):
+        bie.nn.LoRA(nn.Linear(2, 2), rank=0)
+    with pytest.raises(ValueError, match="no linear to put an adapter beside"):
+        bie.nn.add_adapters(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(bie.ShapeError, match=r"x is \[3, 5\], the layer has 4 features"):
+        bie.nn.LoRA(nn.Linear(4, 2))(torch.ones(3, 5))
