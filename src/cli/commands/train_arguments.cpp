@@ -3,6 +3,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "bie/train/run_folder.h"
 #include "bie/train/warm_start.h"
 #include "cli/support/help_text.h"
+#include "cli/support/log.h"
 #include "cli/support/output.h"
 #include "cli/support/session.h"
 #include "formats/folder_lock.h"
@@ -67,6 +69,7 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   auto& c = a.config;
   auto& w = a.words;
   CLI::Option* arch = takes_one_of(group.add("--arch", c.arch, models::architecture_names()), architecture_words());
+  w.arch = arch;
   CLI::Option* const net =
       takes_file(group.add_unset("--net", a.net, "a file that describes the layers (JSON), in place of --arch"))
           ->excludes(arch);
@@ -119,7 +122,7 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
                  "share of the training samples that is set aside to choose the best epoch and to stop by --patience "
                  "(default: 0.1 with --best; a folder of pictures may have a folder validation)")
       ->check(CLI::Range(0.0, 1.0));
-  group.add(
+  w.augment_option = group.add(
       "--augment", w.augment,
       "how training pictures change: none, or of crop-flip (shifted by up to 4 pixels and mirrored), rotate (by up "
       "to 15 degrees) and colour (brightness, contrast, saturation) those wanted, with commas between");
@@ -296,6 +299,18 @@ void resolve(TrainArguments& a) {
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
 }
 
+namespace {
+
+/// A folder of pictures, large enough for a convolutional net, and nothing said of another one.
+bool wants_net_of_pictures(const TrainArguments& a, const data::Dataset& data) {
+  const std::int64_t height = data.train_images.size(2), width = data.train_images.size(3);
+  return a.data.starts_with("images:") && a.words.arch->count() == 0 && a.net.empty() && a.from.empty() &&
+         !a.words.sized && !a.config.depth && a.config.norm && a.config.linear_bits == 0 &&
+         std::min(height, width) >= 16;
+}
+
+}  // namespace
+
 void use_data(TrainArguments& a, const data::Dataset& data) {
   const TrainArguments::Words& w = a.words;
   models::ModelConfig& c = a.config;
@@ -305,6 +320,14 @@ void use_data(TrainArguments& a, const data::Dataset& data) {
     if (!w.sized) c.hidden = fit.hidden;
     if (!c.depth) c.depth = fit.depth;
     if (w.epochs->count() == 0) o.epochs = fit.epochs;
+  }
+  if (wants_net_of_pictures(a, data)) {
+    c.arch = "vgg-small";
+    c.width = 16;
+    const bool augments = w.augment_option->count() == 0;
+    if (augments) o.augment = {.crop_flip = true};
+    log::info(std::string("pictures: vgg-small of width 16") + (augments ? ", with --augment crop-flip" : "") +
+              "; --arch names another net");
   }
   if (w.patience->count() > 0 && o.patience >= o.epochs)
     useless("--patience " + std::to_string(o.patience),

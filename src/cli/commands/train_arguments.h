@@ -34,7 +34,8 @@ struct TrainArguments {
     std::optional<std::int64_t> hidden;
     bool sized = false;  // --hidden or --width of an mlp is given
     bool no_norm = false, bfloat16_moments = false, training_form = false;
-    const CLI::Option *bits = nullptr, *epochs = nullptr, *lr = nullptr, *patience = nullptr, *step_floor = nullptr;
+    const CLI::Option *arch = nullptr, *augment_option = nullptr, *bits = nullptr, *epochs = nullptr, *lr = nullptr,
+                      *patience = nullptr, *step_floor = nullptr;
   } words;
 };
 
