@@ -8,11 +8,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "formats/crc32c.h"
+#include "formats/foreign_file.h"
 #include "formats/json_text.h"
 #include "formats/lower.h"
 
@@ -49,6 +51,8 @@ std::int64_t bad_line(std::string_view text, char end) {
 void check_text(const std::string& path, std::string_view text, char end) {
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
     fail_file(kind, path, "is UTF-16; iconv -f UTF-16 -t UTF-8 makes a file of it that can be read");
+  const std::string other = foreign_file(reinterpret_cast<const std::uint8_t*>(text.data()), std::ssize(text));
+  if (!other.empty() && other != a_text) fail_file(kind, path, "is ", other, ", no table");
   if (text.find('\0') != std::string_view::npos) fail_file(kind, path, "holds a zero byte, it is no text");
   if (const std::int64_t line = bad_line(text, end); line > 0)
     fail_file(kind, path, "line ", line,
@@ -176,9 +180,10 @@ bool csv_number(std::string_view text, double* number) {
 }
 
 bool csv_is_missing(std::string_view text) {
+  if (is_blank(text)) return true;
   std::string word = lower(std::string(text));
   if (word.starts_with('-') || word.starts_with('+')) word.erase(0, 1);
-  constexpr std::string_view words[] = {"", "?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
+  constexpr std::string_view words[] = {"?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 

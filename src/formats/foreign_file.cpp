@@ -15,9 +15,24 @@ constexpr Start starts[] = {
     {"\x89PNG\r\n", "a PNG picture"},
     {"\xff\xd8\xff", "a JPEG picture"},
     {"GIF8", "a GIF picture"},
+    {std::string_view("BM", 2), "a BMP picture"},
+    {std::string_view("II*\0", 4), "a TIFF picture"},
+    {std::string_view("MM\0*", 4), "a TIFF picture"},
+    {std::string_view("\0\0\0\x18"
+                      "ftyp",
+                      8),
+     "a HEIF or AVIF picture, or a film"},
+    {std::string_view("\0\0\0\x1c"
+                      "ftyp",
+                      8),
+     "a HEIF or AVIF picture, or a film"},
+    {std::string_view("\0\0\0\x20"
+                      "ftyp",
+                      8),
+     "a HEIF or AVIF picture, or a film"},
     {"RIFF", "a RIFF file, as WebP pictures, sound and films are"},
     {"\x93NUMPY", "a NumPy array (.npy)"},
-    {"PK\x03\x04", "a zip archive, as torch.save and numpy.savez write"},
+    {"PK\x03\x04", "a zip archive, as torch.save, numpy.savez and spreadsheets (.xlsx) make"},
     {"\x1f\x8b", "a gzip file"},
     {"\xfd"
      "7zXZ",
@@ -50,7 +65,7 @@ std::string foreign_file(const std::uint8_t* bytes, std::int64_t size) {
     if (file.starts_with(start.bytes)) return start.name;
   const auto is_text = [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c != '\x7f'); };
   const std::string_view first = file.substr(0, 64);
-  return !first.empty() && std::all_of(first.begin(), first.end(), is_text) ? "a text" : "";
+  return !first.empty() && std::all_of(first.begin(), first.end(), is_text) ? a_text : "";
 }
 
 }  // namespace bie::formats

@@ -11,7 +11,9 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/jpeg.h"
+#include "bie/formats/mapped_file.h"
 #include "bie/formats/webp.h"
+#include "formats/foreign_file.h"
 
 #define STB_IMAGE_RESIZE_IMPLEMENTATION
 #define STB_IMAGE_RESIZE_STATIC
@@ -36,6 +38,16 @@ Kind kind_of(const std::string& path) {
   if (start.starts_with("\x89PNG\r\n")) return Kind::png;
   if (start.starts_with("RIFF") && start.ends_with("WEBP")) return Kind::webp;
   return start.starts_with("\xff\xd8\xff") ? Kind::jpeg : Kind::other;
+}
+
+[[noreturn]] void fail_foreign(const std::string& path) {
+  const MappedFile file("picture", path);  // says what it is that cannot be opened
+  const std::string what = foreign_file(file.data(), file.size());
+  fail_file("picture", path, "cannot be read: it is ",
+            file.size() == 0 ? "empty"
+            : what.empty()   ? "none"
+                             : what,
+            "; PNG, JPEG and WebP files are read");
 }
 
 struct Box {
@@ -91,8 +103,10 @@ Array whole_picture(const std::string& path, std::int64_t channels, const std::o
   switch (kind_of(path)) {
     case Kind::jpeg: return load_jpeg(path, channels, at_least);
     case Kind::webp: return load_webp(path, channels);
-    default: return load_png(path, channels);
+    case Kind::png: return load_png(path, channels);
+    case Kind::other: break;
   }
+  fail_foreign(path);
 }
 
 /// [height, width, channels] to [channels, height, width].
@@ -124,8 +138,10 @@ PictureFacts picture_facts(const std::string& path) {
   switch (kind_of(path)) {
     case Kind::jpeg: return jpeg_facts(path);
     case Kind::webp: return webp_facts(path);
-    default: return png_facts(path);
+    case Kind::png: return png_facts(path);
+    case Kind::other: break;
   }
+  fail_foreign(path);
 }
 
 Array load_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form) {

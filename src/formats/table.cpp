@@ -21,9 +21,34 @@ bool is_number(std::string_view text) {
   return csv_number(text, &ignored);
 }
 
-bool names_labels(std::string_view text) {
+constexpr std::string_view label_names[] = {"label", "class", "target", "y"};
+
+/// Where a name stands among those of labels, the surest first; their number where it is none.
+std::size_t label_rank(std::string_view text) {
   const std::string word = lower(std::string(text));
-  return word == "label" || word == "class" || word == "target" || word == "y";
+  return static_cast<std::size_t>(std::find(std::begin(label_names), std::end(label_names), word) -
+                                  std::begin(label_names));
+}
+
+bool names_labels(std::string_view text) { return label_rank(text) < std::size(label_names); }
+
+/// Whether people would read a text as a number that this reader does not: "0,5", "1,200", "12 %", "$3".
+bool is_written_as_a_number(std::string_view text) {
+  constexpr std::string_view signs[] = {"+", "-", "%", "$", " ", "\xe2\x82\xac", "\xc2\xa3"};  // euro, pound
+  bool marked = false;
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view sign : signs) {
+      const bool front = text.starts_with(sign), back = !front && text.ends_with(sign);
+      if (!front && !back) continue;
+      front ? text.remove_prefix(sign.size()) : text.remove_suffix(sign.size());
+      again = true;
+      marked |= sign != "+" && sign != "-";
+    }
+  }
+  marked |= text.find_first_of(",' ") != std::string_view::npos;
+  return marked && text.find_first_of("0123456789") != std::string_view::npos &&
+         text.find_first_not_of("0123456789.,' ") == std::string_view::npos;
 }
 
 enum class FirstLine { row, header, either };
@@ -156,7 +181,7 @@ bool names_rows(std::string_view text) {
 /// A column of inputs, and whether it holds what is missing.
 TableColumn learn_column(const CsvText& csv, std::int64_t column, std::int64_t first, Missing missing,
                          const std::string& name) {
-  std::int64_t numbers = 0, others = 0, blanks = 0;
+  std::int64_t numbers = 0, others = 0, blanks = 0, written = 0;
   double sum = 0;
   std::optional<std::int64_t> other, blank;
   std::set<std::string> texts;
@@ -170,6 +195,7 @@ TableColumn learn_column(const CsvText& csv, std::int64_t column, std::int64_t f
       if (++blanks == 1) blank = row;
     } else {
       if (++others == 1) other = row;
+      written += is_written_as_a_number(field);
     }
     if (!csv_is_missing(field) && static_cast<std::int64_t>(texts.size()) <= most_texts) texts.emplace(field);
   }
@@ -184,6 +210,10 @@ TableColumn learn_column(const CsvText& csv, std::int64_t column, std::int64_t f
     found.mean = sum / static_cast<double>(numbers);
     return found;
   }
+  if (written == others)
+    fail_file(kind, csv.path(), Place{csv, *other, column},
+              ": numbers have a decimal point, and no commas, blanks or signs such as %; --drop ",
+              name.empty() ? std::to_string(column + 1) : name, " leaves the column out");
   if (static_cast<std::int64_t>(texts.size()) > most_texts)
     fail_file(kind, csv.path(), Place{csv, *other, column}, ", and the column has more than ", most_texts,
               " different texts; --drop ", name.empty() ? std::to_string(column + 1) : name, " leaves it out, --id ",
@@ -372,7 +402,9 @@ LearntTable learn_table(const CsvText& csv, const TableOptions& options) {
   form.test_share = options.test_share;
   form.checksum = csv.checksum();
   const std::int64_t all = csv.columns(), first = form.named ? 1 : 0;
-  if (all < 2) fail_file(kind, csv.path(), "has ", all, " columns, inputs and a label are wanted");
+  if (all < 2)
+    fail_file(kind, csv.path(), "has ", all, " columns, inputs and a label are wanted",
+              all == 1 ? "; commas, semicolons or tabs stand between columns" : "");
   if (csv.rows() == first) fail_file(kind, csv.path(), "has a header and no rows");
   const std::vector<std::string> names = form.named ? names_of(csv) : std::vector<std::string>();
   const auto name_at = [&](std::int64_t i) { return form.named ? names[static_cast<std::size_t>(i)] : ""; };
@@ -389,13 +421,20 @@ LearntTable learn_table(const CsvText& csv, const TableOptions& options) {
     label = place_of(csv, names, options.label);
   } else {
     while (label > 0 && (left_out.count(label) > 0 || label == id)) --label;
-    bool said = false;
-    for (std::int64_t i = all; form.named && i-- > 0;)
-      if (names_labels(csv.at(0, i)) && left_out.count(i) == 0) {
-        label = i;
-        said = true;
-      }
-    if (!said)
+    std::size_t rank = std::size(label_names);
+    bool several = false;
+    for (std::int64_t i = 0; form.named && i < all; ++i) {
+      const std::size_t own = label_rank(csv.at(0, i));
+      if (own == std::size(label_names) || left_out.count(i) > 0) continue;
+      several |= rank < std::size(label_names);
+      if (own >= rank) continue;
+      label = i;
+      rank = own;
+    }
+    if (several)
+      learnt.notes.push_back(
+          joined("the label is the column ", in_quotes(name_at(label)), "; --label NAME takes another"));
+    if (rank == std::size(label_names))
       learnt.notes.push_back(form.named ? joined("the label is the column ", in_quotes(name_at(label)),
                                                  label == all - 1 ? ", the last; --label NAME takes another" : "")
                                         : joined("the label is column ", label + 1, "; --label N takes another"));

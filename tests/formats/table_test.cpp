@@ -57,6 +57,10 @@ TEST(Table, TheLabelStandsAnywhere) {
   EXPECT_EQ(table.form.label, "Class");
   EXPECT_EQ(table.rows.values, (std::vector<float>{1, 2, 3, 4}));
   EXPECT_TRUE(table.notes.empty());
+  const Table surest("y,target,label,class\n1,2,u,3\n4,5,v,6\n");
+  EXPECT_EQ(surest.form.label, "label") << "of several the surest name";
+  EXPECT_EQ(surest.notes.size(), 1u);
+  EXPECT_EQ(Table("x,y,class\n1,2,u\n4,5,v\n").form.label, "class");
   TableOptions options;
   for (const char* label : {"x", "2"}) {
     options.label = label;
@@ -176,7 +180,11 @@ TEST(Table, WhatCannotBeLearntIsRefusedInASentence) {
   }
   const Strange cases[] = {
       {"a,b,label\n", "has a header and no rows"},
-      {"1\n2\n", "has 1 columns, inputs and a label are wanted"},
+      {"1\n2\n", "has 1 columns, inputs and a label are wanted; commas, semicolons or tabs"},
+      {"x;label\n0,5;a\n1,5;b\n", "line 2, column 1 is \"0,5\": numbers have a decimal point"},
+      {"x,label\n12 %,a\n7 %,b\n", "line 2, column 1 is \"12 %\": numbers have a decimal point"},
+      {"x,label\n\"1,200\",a\n\"-3,400\",b\n", "is \"1,200\": numbers have a decimal point"},
+      {"x,label\n$3.50,a\n$4,b\n", "is \"$3.50\": numbers have a decimal point"},
       {"label\n1\n2\n", "has 1 columns"},
       {"1,2,0\n1,apple,0\n2,3,1\n", "line 2, column 2 is \"apple\", a number is wanted"},
       {"a,label\n1,0\n\nnan,0\n2,1\n", "line 4, column 1 is \"nan\""},
