@@ -191,6 +191,7 @@ def samples(operators):
         (o.weight_scale, (w, 8), {}),
         (o.prepare_weight, (w, 4, SW), {}),
         (o.pack_weight, (w, 4), {}),
+        (o.step_sizes, (w, 4, "mse", 99.9), {}),
         (o.pack_weight, (codes8, 1), {}),
         (o.read_packed_weight, (bits, (5, 17), 1, True, "qweight"), {}),
         (o.split_channels, (w,), {}),

@@ -72,7 +72,7 @@ def test_python_runs_files_and_bytes(bie_runtime, float_net):
 def test_python_says_what_is_wrong(bie_runtime, float_net, tmp_path):
     with pytest.raises(bie_runtime.NetError, match="no_such"):
         bie_runtime.Net(tmp_path / "no_such")
-    with pytest.raises(bie_runtime.NetError, match="is no net of bie"):
+    with pytest.raises(bie_runtime.NetError, match="no net of bie"):
         bie_runtime.Net(b"x" * 100)
     with pytest.raises(bie_runtime.NetError, match=r"x is \[2, 3\], \[batch, 4\] is wanted"):
         bie_runtime.Net(float_net).run(np.zeros((2, 3), np.float32))
