@@ -25,10 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     bie::runtime::check_graph(net);
     const bie::runtime::Plan plan = bie::runtime::plan_of(net);
-    const auto memory = bie::runtime::plan_memory(plan, net.outputs, 3);
+    const auto planned = bie::runtime::plan_memory(plan, net.outputs, 3);
     for (std::size_t value = 0; value < plan.values.size(); ++value)
-      if (memory.offsets[value] >= 0)
-        fuzz::require(memory.offsets[value] + 3 * bie::runtime::bytes_of(plan.values[value]) <= memory.bytes);
+      if (planned.offsets[value] >= 0)
+        fuzz::require(planned.offsets[value] + 3 * bie::runtime::bytes_of(plan.values[value]) <= planned.bytes);
   } catch (const Error&) {
   }
   return 0;

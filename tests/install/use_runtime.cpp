@@ -10,7 +10,7 @@ int main() {
     const bie::runtime::SharedNet net("no net", 6);
   } catch (const bie::runtime::NetError& error) {
     std::printf("%s\n", error.what());
-    return error.status == BIE_BAD_FILE && std::strstr(error.what(), "is no net of bie") != nullptr ? 0 : 1;
+    return error.status == BIE_BAD_FILE && std::strstr(error.what(), "no net of bie") != nullptr ? 0 : 1;
   }
   return 1;
 }
