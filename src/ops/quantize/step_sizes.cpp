@@ -1,4 +1,6 @@
 // step_sizes: the steps of codes that post-training quantisation chooses from values.
+#include "bie/ops/step_sizes.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -24,6 +26,8 @@ void check(const at::Tensor& values, std::int64_t bits, c10::string_view rule, d
                     ", a number above 0 and up to 100 is wanted");
 }
 
+}  // namespace
+
 at::Tensor step_sizes(const at::Tensor& all, std::int64_t bits, c10::string_view rule, double percentile) {
   check(all, bits, rule, percentile);
   at::Tensor steps = at::empty({all.size(0)}, at::kFloat);
@@ -37,6 +41,8 @@ at::Tensor step_sizes(const at::Tensor& all, std::int64_t bits, c10::string_view
     kernels::least_square_steps(rows, steps.mutable_data_ptr<float>());
   return steps.to(all.device());
 }
+
+namespace {
 
 at::Tensor step_sizes_meta(const at::Tensor& values, std::int64_t bits, c10::string_view rule, double percentile) {
   check(values, bits, rule, percentile);
