@@ -33,9 +33,14 @@ class WeightOnly {
   virtual at::Tensor prepack(const char* op, const CodedWeight& w) const = 0;
   /// Whether panels came from this weight as it is.
   virtual bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const = 0;
+  /// Whether `linear` of current panels reads the weight itself too.
+  virtual bool reads_weight(const Rows& x, const at::Tensor& factor) const = 0;
   /// y [m, n] of rows x, times `factor` [k] in float32 where that is defined; of current panels or undefined ones.
   virtual void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w,
                       const at::Tensor& panels, const at::Tensor& bias, const at::Tensor& y) const = 0;
+
+  /// In which dtype gradients of activations of that one multiply; sums are float32.
+  virtual at::ScalarType gradient_dtype(at::ScalarType x) const = 0;
 
   /// W [k, n].
   virtual at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const = 0;

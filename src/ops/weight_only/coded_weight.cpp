@@ -98,7 +98,7 @@ CodedWeight coded_weight(const char* op, const WeightArgs& a, std::int64_t k, bo
   if (!meta)
     check_one_device(op,
                      {a.qweight, a.scales, value_or_none(a.zeros), value_or_none(a.g_idx), value_or_none(a.q_perm)});
-  const bool needs_values = !meta && (looks || !a.qweight.is_cpu());
+  const bool needs_values = !meta && looks;
   // Where panels hold what there is to read, nothing is copied: the words of a tied head are a transposed table.
   const auto dense = [needs_values](const at::Tensor& t) { return needs_values ? t.contiguous() : t; };
   CodedWeight w;

@@ -1,6 +1,7 @@
 // The random numbers of kernels/arithmetic/random.h as tensors, by torch's operators: the same bits on every device.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/floor.h>

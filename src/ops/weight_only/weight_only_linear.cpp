@@ -100,11 +100,12 @@ at::Tensor forward(const LinearArgs& a) {
   check_one_device(op_name, {a.x, a.qweight, bias, factor, panels});
   const WeightOnly& backend = backend_of(op_name, a.x).weight_only;
   at::Tensor y = at::empty_symint(output_sizes(a.x, a.qweight), a.x.options());
-  CodedWeight w = coded_weight(op_name, a.weight(), k, /*looks=*/!panels.defined());
-  const bool current = panels.defined() && backend.are_current(op_name, panels, w);
-  if (panels.defined() && !current) w = coded_weight(op_name, a.weight(), k);
-  if (y.numel() == 0) return y;
   Rows rows = rows_of(a.x);
+  const bool reads = !panels.defined() || backend.reads_weight(rows, factor);
+  CodedWeight w = coded_weight(op_name, a.weight(), k, /*looks=*/reads);
+  const bool current = panels.defined() && backend.are_current(op_name, panels, w);
+  if (!reads && !current) w = coded_weight(op_name, a.weight(), k);
+  if (y.numel() == 0) return y;
   if (k == 0) rows.count = y.numel() / w.n;
   backend.linear(op_name, rows, factor, w, current ? panels : at::Tensor(), bias, y);
   return y;
@@ -134,19 +135,20 @@ TwoGrads backward(const BackwardArgs& a) {
   const std::int64_t m = n > 0 ? a.g.numel() / n : k > 0 ? a.x.numel() / k : 0;
   const at::Tensor factor = float_row(a.channel_scale);
   check_one_device(op_name, {a.g, a.x, a.qweight, factor});
-  const at::Tensor g = a.g.to(at::kFloat).reshape({m, n});
+  const WeightOnly& backend = backend_of(op_name, a.x).weight_only;
+  const at::ScalarType dtype = factor.defined() ? at::kFloat : backend.gradient_dtype(a.x.scalar_type());
+  const at::Tensor g = a.g.to(dtype).reshape({m, n});
   TwoGrads grads;
   if (a.want_x) {
     const CodedWeight w = coded_weight(op_name, a.weight(), k);
-    const at::Tensor values = backend_of(op_name, a.x).weight_only.open(op_name, w, at::kFloat);
-    at::Tensor up = at::mm(g, values.t());
+    at::Tensor up = at::mm(g, backend.open(op_name, w, dtype).t());
     if (factor.defined()) up.mul_(factor);
     std::get<0>(grads) = up.to(a.x.scalar_type()).view(a.x.sizes());
   }
   if (a.want_weight) {
-    at::Tensor x = a.x.to(at::kFloat).reshape({m, k});
+    at::Tensor x = a.x.to(dtype).reshape({m, k});
     if (factor.defined()) x = x * factor;
-    std::get<1>(grads) = at::mm(x.t(), g);
+    std::get<1>(grads) = dtype == at::kFloat ? at::mm(x.t(), g) : at::mm(x.t(), g, at::kFloat);
   }
   return grads;
 }

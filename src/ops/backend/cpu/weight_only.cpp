@@ -84,6 +84,10 @@ class CpuWeightOnly final : public WeightOnly {
     return found.version >= w.version && host_isas(op).has(kernel->isa);
   }
 
+  bool reads_weight(const Rows&, const at::Tensor&) const override { return false; }
+
+  at::ScalarType gradient_dtype(at::ScalarType) const override { return at::kFloat; }
+
   void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& given,
               const at::Tensor& bias, const at::Tensor& y) const override {
     const at::Tensor panels = given.defined() ? given : prepack(op, w);

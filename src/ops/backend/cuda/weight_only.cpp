@@ -1,6 +1,8 @@
-// Weights of packed codes by torch's operators: opened to float32, then multiplied.
+// Weights of packed codes. Few rows are multiplied with panels, many with the weight as floats; what DiodeMix does with
+// codes is done by torch's operators.
 #include "ops/backend/weight_only.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -11,7 +13,10 @@
 
 #include <vector>
 
+#include "bie/kernels/cuda/weight_only.h"
 #include "ops/backend/backend.h"
+#include "ops/backend/cuda/call.h"
+#include "ops/backend/cuda/products.h"
 #include "ops/optim/diode_mix_step.h"
 #include "ops/weight_only/random_tensors.h"
 #include "ops/weight_only/words.h"
@@ -94,26 +99,205 @@ at::Tensor random_of(const CodedWeight& w, std::uint64_t start) {
   return random_bits_of(start, at::arange(w.k * w.n, w.words.options().dtype(at::kLong))).view({w.k, w.n});
 }
 
+kernels::Dtype float_dtype(const at::Tensor& t) { return kernel_dtype("weight_only", "a tensor", t); }
+
+kernels::PackedWeight packed_of(const CodedWeight& w) {
+  const auto ints = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<std::int32_t>() : nullptr; };
+  return {w.k,
+          w.n,
+          w.groups,
+          static_cast<const std::uint32_t*>(w.words.const_data_ptr()),
+          w.runs.data(),
+          static_cast<int>(w.runs.size()),
+          ints(w.group_of),
+          ints(w.input_of),
+          w.scales.const_data_ptr(),
+          float_dtype(w.scales),
+          w.offset,
+          w.zeros.defined() ? w.zeros.const_data_ptr() : nullptr};
+}
+
+int most_bits(const CodedWeight& w) {
+  int most = 1;
+  for (const kernels::BitRun& run : w.runs)
+    if (run.rows > 0) most = std::max(most, run.bits);
+  return most;
+}
+
+using kernels::cuda::WeightOnlyPlan;
+
+// Panels have no header, which nobody could read without waiting: their shape tells the plan. They are [runs,
+// group_chunks, bytes] where slots are rows as they lie, else [1, runs, group_chunks, bytes].
+
+at::Tensor empty_panels_of(const WeightOnlyPlan& plan, const at::Tensor& like) {
+  const std::int64_t runs = kernels::cuda::weight_only_runs(plan),
+                     count = std::max<std::int64_t>(1, runs * plan.group_chunks);
+  const std::int64_t bytes = (kernels::cuda::weight_only_panel_bytes(plan) + count - 1) / count;
+  std::vector<std::int64_t> sizes = {runs, plan.group_chunks, bytes};
+  if (!plan.ordered) sizes.insert(sizes.begin(), 1);
+  return at::empty(sizes, like.options().dtype(at::kByte));
+}
+
+/// The plan of panels that came with a weight.
+WeightOnlyPlan plan_of(const char* op, const at::Tensor& panels, const CodedWeight& w) {
+  const bool ordered = panels.dim() == 3;
+  const auto refuse = [&] {
+    TORCH_CHECK_VALUE(false, op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(),
+                      ", what weight_only_prepack made of this weight on ", w.words.device(), " is wanted");
+  };
+  if (panels.scalar_type() != at::kByte || !panels.is_contiguous() || panels.device() != w.words.device() ||
+      (!ordered && (panels.dim() != 4 || panels.size(0) != 1)))
+    refuse();
+  const std::int64_t runs = panels.size(-3), group_chunks = panels.size(-2);
+  const kernels::Dtype scale = float_dtype(w.scales);
+  if (group_chunks < 1) refuse();
+  const WeightOnlyPlan plan =
+      ordered ? kernels::cuda::ordered_plan(w.k, w.n, group_chunks * kernels::cuda::chunk_slots, most_bits(w), w.offset,
+                                            scale)
+              : kernels::cuda::slot_plan(w.k, w.n, runs * group_chunks, group_chunks, most_bits(w), w.offset, scale);
+  if (kernels::cuda::weight_only_runs(plan) != runs || plan.group_chunks != group_chunks ||
+      plan.chunks * kernels::cuda::chunk_slots < w.k ||
+      static_cast<std::int64_t>(panels.nbytes()) < kernels::cuda::weight_only_panel_bytes(plan) ||
+      reinterpret_cast<std::uintptr_t>(panels.const_data_ptr()) % 16 != 0)
+    refuse();
+  return plan;
+}
+
+/// Groups in rising order, their rows in the order of the packed rows, each group padded to whole chunks.
+struct Slots {
+  std::vector<std::int32_t> row, group;
+};
+Slots slots_of(const std::int32_t* group_of, std::int64_t k, std::int64_t groups) {
+  std::vector<std::int64_t> next(static_cast<std::size_t>(groups), 0);
+  for (std::int64_t i = 0; i < k; ++i) ++next[static_cast<std::size_t>(group_of[i])];
+  Slots slots;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    std::int64_t& count = next[static_cast<std::size_t>(g)];
+    const std::int64_t chunks = (count + kernels::cuda::chunk_slots - 1) / kernels::cuda::chunk_slots;
+    count = static_cast<std::int64_t>(slots.row.size());
+    slots.group.insert(slots.group.end(), static_cast<std::size_t>(chunks), static_cast<std::int32_t>(g));
+    slots.row.resize(slots.row.size() + static_cast<std::size_t>(chunks * kernels::cuda::chunk_slots), -1);
+  }
+  for (std::int64_t i = 0; i < k; ++i)
+    slots.row[static_cast<std::size_t>(next[static_cast<std::size_t>(group_of[i])]++)] = static_cast<std::int32_t>(i);
+  return slots;
+}
+
+/// Rows of each group where groups are that many consecutive rows, the last one possibly fewer; else 0.
+std::int64_t even_size(const std::int32_t* group_of, std::int64_t k, std::int64_t groups) {
+  std::int64_t size = 0;
+  while (size < k && group_of[size] == 0) ++size;
+  if (size == 0 || (k + size - 1) / size != groups) return 0;
+  for (std::int64_t i = 0; i < k; ++i)
+    if (group_of[i] != i / size) return 0;
+  return size;
+}
+
+at::Tensor on_device(const std::vector<std::int32_t>& values, const at::Tensor& like) {
+  at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions(at::kInt));
+  std::copy(values.begin(), values.end(), host.mutable_data_ptr<std::int32_t>());
+  return host.to(like.device());
+}
+
+/// Rows of 16 bits that the panels' kernels take at once; more are faster with the weight as floats.
+constexpr std::int64_t few_rows = 64;
+
 class CudaWeightOnly final : public WeightOnly {
   void check_values(const char*, const CodedWeight&) const override {}
 
-  at::Tensor prepack(const char*, const CodedWeight& w) const override {
-    return at::empty({0}, w.words.options().dtype(at::kByte));
+  /// Waits for the device once, to read which rows are of which group.
+  at::Tensor prepack(const char* op, const CodedWeight& w) const override {
+    if (w.words.is_meta()) return at::empty({0}, w.words.options().dtype(at::kByte));
+    const CudaCall call(op, w.words.device());
+    const at::Tensor groups = w.group_of.cpu();
+    const std::int32_t* const group_of = groups.const_data_ptr<std::int32_t>();
+    for (std::int64_t i = 0; i < w.k; ++i)
+      TORCH_CHECK_VALUE(group_of[i] >= 0 && group_of[i] < w.groups, op, ": g_idx holds ", group_of[i], ", 0 ... ",
+                        w.groups - 1, " is wanted");
+    const kernels::Dtype scale = float_dtype(w.scales);
+    const std::int64_t size = even_size(group_of, w.k, w.groups);
+    const bool whole = size >= w.k || (size > 0 && size % kernels::cuda::chunk_slots == 0);
+    if (whole && !w.input_of.defined() && w.k > 0) {
+      const WeightOnlyPlan plan = kernels::cuda::ordered_plan(w.k, w.n, size, most_bits(w), w.offset, scale);
+      at::Tensor panels = empty_panels_of(plan, w.words);
+      call(kernels::cuda::weight_only_prepack, packed_of(w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
+           panels.mutable_data_ptr());
+      return panels;
+    }
+    Slots slots = slots_of(group_of, w.k, w.groups);
+    const auto chunks = static_cast<std::int64_t>(slots.group.size());
+    const WeightOnlyPlan plan = kernels::cuda::slot_plan(w.k, w.n, chunks, 1, most_bits(w), w.offset, scale);
+    at::Tensor panels = empty_panels_of(plan, w.words);
+    const at::Tensor row = on_device(slots.row, w.words), group = on_device(slots.group, w.words);
+    call(kernels::cuda::weight_only_prepack, packed_of(w), plan,
+         kernels::cuda::WeightOnlySlots{row.const_data_ptr<std::int32_t>(), group.const_data_ptr<std::int32_t>()},
+         panels.mutable_data_ptr());
+    return panels;
   }
 
-  bool are_current(const char*, const at::Tensor&, const CodedWeight&) const override { return true; }
+  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
+    plan_of(op, panels, w);
+    return true;
+  }
 
-  void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor&,
+  bool reads_weight(const Rows& x, const at::Tensor& factor) const override {
+    const bool by_parts = factor.defined() || x.data.scalar_type() == at::kFloat;
+    return (by_parts && x.count > few_rows / 3) || gpu_of("weight_only_linear", x.data.device().index()).sm < 80;
+  }
+
+  at::ScalarType gradient_dtype(at::ScalarType x) const override { return x; }
+
+  void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& panels,
               const at::Tensor& bias, const at::Tensor& y) const override {
-    at::Tensor wide = x.data.reshape({x.count, w.k}).to(at::kFloat);
-    if (factor.defined()) wide = wide * factor;
-    at::Tensor found = at::mm(wide, open(op, w, at::kFloat));
-    if (bias.defined()) found = found + bias;
-    y.view({x.count, w.n}).copy_(found);
+    const at::ScalarType dtype = x.data.scalar_type();
+    if (!panels.defined() || reads_weight(x, factor)) {
+      const bool wide = factor.defined() || dtype == at::kFloat;
+      at::Tensor rows = x.data.reshape({x.count, w.k}).to(wide ? at::kFloat : dtype);
+      if (factor.defined()) rows = rows * factor;
+      return multiply(rows, open(op, w, rows.scalar_type()), bias, y.view({x.count, w.n}));
+    }
+    const CudaCall call(op, y.device());
+    const WeightOnlyPlan plan = plan_of(op, panels, w);
+    const kernels::FloatRows rows = {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
+                                     factor.defined() ? factor.const_data_ptr<float>() : nullptr};
+    const auto bytes = y.options().dtype(at::kByte);
+    if (x.count <= few_rows) {
+      const at::Tensor workspace = at::empty({kernels::cuda::weight_only_workspace(plan, x.count, rows)}, bytes);
+      call(
+          kernels::cuda::weight_only_gemm, plan, x.count, rows, panels.const_data_ptr(),
+          kernels::FloatResults{y.mutable_data_ptr(), float_dtype(y), w.n * static_cast<std::int64_t>(y.element_size()),
+                                bias.defined() ? bias.const_data_ptr<float>() : nullptr},
+          workspace.mutable_data_ptr());
+      return;
+    }
+    const std::int64_t slots = plan.chunks * kernels::cuda::chunk_slots;
+    const at::Tensor values = at::empty({w.n, slots}, y.options());
+    call(kernels::cuda::weight_only_open_panels, plan, panels.const_data_ptr(), values.mutable_data_ptr(),
+         float_dtype(values));
+    at::Tensor in_slots = x.data.reshape({x.count, w.k});
+    if (!plan.ordered || slots != w.k) {
+      in_slots = at::empty({x.count, slots}, y.options());
+      call(kernels::cuda::weight_only_slot_rows, plan, x.count, rows, panels.const_data_ptr(),
+           in_slots.mutable_data_ptr(), float_dtype(in_slots));
+    }
+    multiply(in_slots, values.t(), bias, y.view({x.count, w.n}));
   }
 
-  at::Tensor open(const char*, const CodedWeight& w, at::ScalarType dtype) const override {
-    return input_order(w, values_of(w, codes_of(w))).to(dtype);
+  /// y = x . W + bias, rounded once.
+  static void multiply(const at::Tensor& x, const at::Tensor& values, const at::Tensor& bias, at::Tensor y) {
+    if (!bias.defined()) {
+      at::mm_out(y, x, values);
+    } else {
+      const at::Tensor wide = x.scalar_type() == at::kFloat ? at::mm(x, values) : at::mm(x, values, at::kFloat);
+      y.copy_(wide + bias);
+    }
+  }
+
+  at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
+    const CudaCall call(op, w.words.device());
+    at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
+    call(kernels::cuda::weight_only_open, packed_of(w), values.mutable_data_ptr(), float_dtype(values));
+    return values;
   }
 
   at::Tensor pack(const char*, const CodedWeight& w, const at::Tensor& values, bool at_random,

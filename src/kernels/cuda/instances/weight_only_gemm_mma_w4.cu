@@ -1,0 +1,7 @@
+#include "kernels/cuda/weight_only_tile.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+template Status run_width<4>(const Args&, bool, const Gpu&, const Queue&);
+
+}  // namespace bie::kernels::cuda::weight_only

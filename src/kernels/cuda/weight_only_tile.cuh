@@ -1,0 +1,570 @@
+// The product of few rows of 16-bit floats with panels of codes, on tensor cores (mma.sync, sm_80 and later). The
+// weight is the left operand: 16 outputs by 16 slots, opened in registers; rows of the activation are the eight columns
+// of the right one. Warps of a block stand side by side along the outputs and behind one another along the slots. Each
+// lane copies the codes that it opens through a ring of its own in shared memory. Up to eight rows of the activation
+// are copied there whole before the loop; of more, warps side by side fill a ring. The sums of warps behind one
+// another, and of the blocks of a cluster, meet in shared memory.
+#pragma once
+
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/weight_panels.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+constexpr int threads = 256, warps = threads / 32, most_splits = 8, most_shared = 220 * 1024;
+
+struct Args {
+  const uint4* codes;
+  const char* records;
+  const float* middles;
+  int tiles, steps, chunks, runs, group_chunks;
+  int splits, split_bits;  ///< blocks of a cluster, 2^split_bits
+  int record_bytes;        ///< of one run and tile
+  Offset offset;
+  bool wide_scales;  ///< float32; else of 16 bits
+  bool bf16_scales;
+  const char* x;  ///< [rows][32 * chunks] 16-bit floats
+  std::int64_t x_stride;
+  int m, parts;  ///< rows = m * parts: results of the parts are added
+  char* y;
+  Dtype y_dtype;
+  std::int64_t y_stride;
+  const float* bias;
+  int n;
+};
+
+/// Tiles of a warp, groups of eight rows, warps side by side along the outputs, and the blocks that a multiprocessor is
+/// to hold. With `whole` all of a block's slots of the activation are copied before the loop.
+template <int tiles_, int rows8_, int beside_, int blocks_, bool whole_>
+struct Shape {
+  static constexpr int tiles = tiles_, rows8 = rows8_, beside = beside_, behind = warps / beside, blocks = blocks_;
+  static constexpr bool whole = whole_;
+  static constexpr int behind_bits = behind == 8 ? 3 : behind == 4 ? 2 : 1;
+  static_assert(1 << behind_bits == behind);
+  static constexpr int outputs = tile_outputs * tiles * beside, rows = 8 * rows8;
+  static constexpr int stride = outputs + 4;  ///< of a row of sums in shared memory, so that no banks meet
+  static constexpr int sum_bytes = behind * rows * stride * 4;
+};
+
+/// The rings of a warp: a stage is one step.
+template <int width, class S>
+struct Ring {
+  static constexpr int stages = S::whole ? 8 : width == 1 && S::rows8 == 8 ? 2 : 4;
+  static constexpr int code_bytes = warps * stages * S::tiles * step_bytes;
+  static constexpr int row_bytes = 64 * step_chunks(width);
+  static constexpr int row_stride = 64 * (step_chunks(width) | 1);  ///< eight lanes of two rows meet no bank twice
+  static constexpr int rows_bytes = S::whole ? 0 : S::behind * stages * S::rows * row_stride;
+};
+/// Bytes between whole rows of so many steps, likewise.
+constexpr int whole_stride(int width, int steps) { return 64 * (step_chunks(width) * steps | 1); }
+
+template <class Float>
+__device__ void multiply(float (&acc)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<Float, __half>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
+template <class Float>
+struct Pair;
+template <>
+struct Pair<__half> {
+  using Type = __half2;
+  static constexpr unsigned magic = 0x64006400, one = 0x3c003c00;  ///< 1024 and 1 twice
+  static constexpr int mantissa = 10;
+  static __device__ Type of(float v) { return __float2half2_rn(v); }
+};
+template <>
+struct Pair<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+  static constexpr unsigned magic = 0x43004300, one = 0x3f803f80;  ///< 128 and 1 twice
+  static constexpr int mantissa = 7;
+  static __device__ Type of(float v) { return __float2bfloat162_rn(v); }
+};
+
+/// Codes become q - z in two steps: bits under an exponent are base + 2^s q, s the place of the code; that times 2^-s
+/// less base 2^-s + z is exact. Places 0, width, ... take a shift of their own where the mantissa ends.
+template <class Float, int width>
+struct Opener {
+  using Type = typename Pair<Float>::Type;
+  static constexpr bool bf16 = std::is_same_v<Float, __nv_bfloat16>;
+  static constexpr bool by_bytes = width == 8;
+  static constexpr int places = width == 8 ? 1 : bf16 ? (width == 4 ? 1 : width == 2 ? 3 : 4) : width == 4 ? 2 : 4;
+
+  Type minus[2][places];  ///< of the lower and the upper output
+
+  /// Zeros in the low and the high half of a word.
+  __device__ void set(unsigned zeros) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const unsigned zero = half == 0 ? zeros & 0xffff : zeros >> 16;
+      if constexpr (bf16 && by_bytes) {
+        minus[half][0] = Pair<Float>::of(128 - static_cast<float>(zero));
+      } else {
+        // base 2^-s + z has the exponent of base 2^-s, and its mantissa is z from bit s on.
+#pragma unroll
+        for (int p = 0; p < places; ++p) {
+          const int shift = width * p;
+          const unsigned bits =
+              (0x8000 | (Pair<Float>::magic & 0xffff)) - (shift << Pair<Float>::mantissa) + (zero << shift);
+          minus[half][p] = pair_of(bits * 0x10001);
+        }
+      }
+    }
+  }
+
+  static __device__ unsigned bits_of(Type pair) { return *reinterpret_cast<unsigned*>(&pair); }
+  static __device__ Type pair_of(unsigned bits) { return *reinterpret_cast<Type*>(&bits); }
+
+  /// Pair p = 0 ... 3 of an output's eight codes: bits & mask | magic, q - z.
+  __device__ unsigned pair(const unsigned (&w)[4], int c, int half, int p) const {
+    const CodePlace place = code_place(width, c, half, 2 * p);
+    const unsigned word = w[place.word];
+    if constexpr (by_bytes && bf16) {
+      const unsigned spaced = __byte_perm(word ^ 0x80808080, 0, place.bit == 0 ? 0x4140 : 0x4342);  // signed
+      const unsigned low = (spaced & 0x007f007f) | 0x43004300, high = (spaced & 0x00800080) | 0x43004300;
+      return bits_of(__hadd2(__hsub2(pair_of(low), pair_of(high)), minus[half][0]));
+    } else if constexpr (by_bytes) {
+      const unsigned biased = __byte_perm(word, Pair<Float>::magic, place.bit == 0 ? 0x5150 : 0x5352);
+      return bits_of(__hadd2(pair_of(biased), minus[half][0]));
+    } else {
+      constexpr unsigned mask = ((1u << width) - 1) * 0x00010001;
+      const int of_run = p % places, shift = place.bit - width * of_run;
+      unsigned biased;  // in one instruction
+      asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+          : "=r"(biased)
+          : "r"(word >> shift), "r"(mask << (width * of_run)), "r"(Pair<Float>::magic));
+      if (of_run == 0) return bits_of(__hadd2(pair_of(biased), minus[half][0]));
+      return bits_of(__hfma2(pair_of(biased), Pair<Float>::of(1.0f / (1 << (width * of_run))), minus[half][of_run]));
+    }
+  }
+
+  /// The left operands of both products of chunk c of a step.
+  __device__ void open(const uint4& step, int c, unsigned (&a)[2][4]) const {
+    const unsigned w[4] = {step.x, step.y, step.z, step.w};
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        a[i][half] = pair(w, c, half, 2 * i);
+        a[i][2 + half] = pair(w, c, half, 2 * i + 1);
+      }
+  }
+};
+
+/// Scales and zeros of a lane's two outputs in one group, as they lie.
+struct Record {
+  uint4 bits;
+
+  /// z of codes, in the halves of a word.
+  __device__ unsigned zeros(const Args& p) const { return p.wide_scales ? bits.z : bits.y; }
+  static __device__ float wide_of(unsigned short bits, bool bf16) {
+    return bf16 ? __bfloat162float(__ushort_as_bfloat16(bits)) : __half2float(__ushort_as_half(bits));
+  }
+  __device__ float scale(const Args& p, int half) const {
+    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.x : bits.y);
+    return wide_of(static_cast<unsigned short>(half == 0 ? bits.x : bits.x >> 16), p.bf16_scales);
+  }
+  /// z of Offset::value.
+  __device__ float value(const Args& p, int half) const {
+    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.z : bits.w);
+    return wide_of(static_cast<unsigned short>(half == 0 ? bits.y : bits.y >> 16), p.bf16_scales);
+  }
+};
+__device__ inline Record record_of(const Args& p, int run, int tile, int row) {
+  const char* const at = p.records + (tile * p.runs + run) * p.record_bytes + row * (p.record_bytes / 8);
+  if (p.wide_scales) return {__ldg(reinterpret_cast<const uint4*>(at))};
+  const uint2 bits = __ldg(reinterpret_cast<const uint2*>(at));
+  return {{bits.x, bits.y, 0, 0}};
+}
+
+/// What a warp adds up: of a group in `acc`, of all groups in `sum`.
+template <class Float, int width, class S, bool with_sums>
+struct Sums {
+  float sum[S::tiles][S::rows8][4], acc[S::tiles][S::rows8][4], x[with_sums ? S::rows8 : 1][4];
+  float scale[S::tiles][2], offset[S::tiles][2];
+  Record next[S::tiles];
+  Opener<Float, width> opener[S::tiles];
+  float next_middle;
+
+  /// Asks for what belongs to a group, before it is wanted.
+  __device__ void ask(const Args& p, int run, int tile, int row) {
+    if (run >= p.runs) return;
+    next_middle = with_sums ? __ldg(p.middles + run) : 0;
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t)
+      if (tile + t < p.tiles) next[t] = record_of(p, run, tile + t, row);
+  }
+  __device__ void begin(const Args& p) {
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) {
+      opener[t].set(with_sums ? (1u << (width - 1)) * 0x10001 : next[t].zeros(p));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale[t][half] = next[t].scale(p, half);
+        offset[t][half] = with_sums ? fmaf(next_middle, scale[t][half], -next[t].value(p, half)) : 0;
+      }
+    }
+    clear();
+  }
+  __device__ void clear() {
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (with_sums) x[j][i] = 0;
+#pragma unroll
+        for (int t = 0; t < S::tiles; ++t) acc[t][j][i] = 0;
+      }
+  }
+  __device__ void end() {
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < S::rows8; ++j) {
+          sum[t][j][i] = fmaf(acc[t][j][i], scale[t][i / 2], sum[t][j][i]);
+          if (with_sums) sum[t][j][i] = fmaf(x[j][i], offset[t][i / 2], sum[t][j][i]);
+        }
+  }
+  __device__ void chunk(const uint4 (&step)[S::tiles], int c, const uint4 (&rows)[S::rows8]) {
+    if constexpr (with_sums) {
+      const unsigned ones[4] = {Pair<Float>::one, Pair<Float>::one, Pair<Float>::one, Pair<Float>::one};
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j) {
+        multiply<Float>(x[j], ones, rows[j].x, rows[j].y);
+        multiply<Float>(x[j], ones, rows[j].z, rows[j].w);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) {
+      unsigned a[2][4];
+      opener[t].open(step[t], c, a);
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j) {
+        multiply<Float>(acc[t][j], a[0], rows[j].x, rows[j].y);
+        multiply<Float>(acc[t][j], a[1], rows[j].z, rows[j].w);
+      }
+    }
+  }
+};
+
+__device__ inline void put(const Args& p, int row, int column, float value) {
+  if (p.bias != nullptr) value += p.bias[column];
+  char* const to = p.y + row * p.y_stride;
+  if (p.y_dtype == Dtype::f32)
+    reinterpret_cast<float*>(to)[column] = value;
+  else if (p.y_dtype == Dtype::bf16)
+    reinterpret_cast<__nv_bfloat16*>(to)[column] = __float2bfloat16_rn(value);
+  else
+    reinterpret_cast<__half*>(to)[column] = __float2half_rn(value);
+}
+
+__device__ inline void copy_16(unsigned to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+#endif
+}
+__device__ inline void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int pending>
+__device__ void wait_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}
+__device__ inline uint4 load_chunk(unsigned from) {
+  uint4 chunk;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(chunk.x), "=r"(chunk.y), "=r"(chunk.z), "=r"(chunk.w)
+               : "r"(from));
+  return chunk;
+}
+/// A barrier of the warps side by side, numbered from 1.
+template <int count>
+__device__ void sync_beside(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(count) : "memory");
+}
+
+template <class Float, int width, class S, bool with_sums>
+__global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_constant__ Args p) {
+  extern __shared__ __align__(16) float shared[];
+  using R = Ring<width, S>;
+  constexpr int in_step = step_chunks(width), depth = R::stages;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, beside = warp % S::beside, behind = warp / S::beside;
+  const int split = blockIdx.x & (p.splits - 1), block = static_cast<int>(blockIdx.x) >> p.split_bits;
+  const int tile = (block * S::beside + beside) * S::tiles;
+  // Where the steps of a part begin; there are at most 2^26 of them and 64 parts.
+  const auto step_of = [&](int part) {
+    return static_cast<int>(static_cast<unsigned>(p.steps) * static_cast<unsigned>(part) >>
+                            (p.split_bits + S::behind_bits));
+  };
+  const int first = step_of(split * S::behind + behind), last = step_of(split * S::behind + behind + 1);
+  let_next_start();
+
+  const unsigned memory = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const unsigned own_codes = memory + (warp * depth * S::tiles * 32 + lane) * 16;
+  const uint4* codes[S::tiles];
+#pragma unroll
+  for (int t = 0; t < S::tiles; ++t)  // tiles beyond the last one repeat it
+    codes[t] = p.codes + (std::int64_t{min(tile + t, p.tiles - 1)} * p.steps + first) * 32 + lane;
+  const auto load_codes = [&](int stage) {  // of the next step
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) {
+      copy_16(own_codes + (stage * S::tiles + t) * step_bytes, codes[t]);
+      codes[t] += 32;
+    }
+  };
+
+  // The activation: whole rows of the block, or a ring for the warps side by side.
+  const int rows = p.m * p.parts, from = step_of(split * S::behind), steps = step_of((split + 1) * S::behind) - from;
+  const int row_stride = S::whole ? whole_stride(width, steps) : R::row_stride;
+  const unsigned rows_at = memory + R::code_bytes + (S::whole ? 0 : behind * depth * S::rows * R::row_stride);
+  constexpr int in_row = R::row_bytes / 16, crew = S::beside * 32, rows_at_once = crew / in_row;
+  static_assert(S::whole || crew % in_row == 0);
+  const int own_row = (beside * 32 + lane) / in_row, own_column = lane % in_row;
+  const char* own_x = p.x + own_row * p.x_stride + std::int64_t{first} * R::row_bytes + own_column * 16;
+  int columns_left = (p.chunks - first * in_step) * 4 - own_column;
+  const auto load_rows = [&](int stage) {
+#pragma unroll
+    for (int i = 0; i < (S::rows + rows_at_once - 1) / rows_at_once; ++i)
+      if (own_row + i * rows_at_once < rows && columns_left > 0)
+        copy_16(rows_at + (stage * S::rows + own_row + i * rows_at_once) * R::row_stride + own_column * 16,
+                own_x + i * rows_at_once * p.x_stride);
+    own_x += R::row_bytes;
+    columns_left -= in_row;
+  };
+
+  // The weight is under way before the activation is there.
+  Sums<Float, width, S, with_sums> sums;
+  const int first_chunk = first * in_step, end_chunk = min(last * in_step, p.chunks);
+  int run = first_chunk / p.group_chunks, left = p.group_chunks - (first_chunk - run * p.group_chunks);
+  if (first_chunk < end_chunk) {
+    sums.ask(p, run, tile, lane / 4);
+    const int bytes = ((end_chunk - 1) / p.group_chunks - run + 1) * p.record_bytes;
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t)
+      if (tile + t < p.tiles)
+        for (int i = lane * 128; i < bytes; i += 32 * 128)
+          prefetch(p.records + ((tile + t) * p.runs + run) * p.record_bytes + i);
+  }
+#pragma unroll
+  for (int d = 0; d < depth - 1; ++d) {
+    if (first + d < last) load_codes(d);
+    if (S::whole) commit_copies();
+  }
+  wait_for_previous_kernel();
+  if constexpr (S::whole) {
+    const int chunks16 = (min((from + steps) * in_step, p.chunks) - from * in_step) * 4;
+    for (int row = 0; row < rows; ++row)
+      for (int i = threadIdx.x; i < chunks16; i += threads)
+        copy_16(rows_at + row * row_stride + i * 16,
+                p.x + row * p.x_stride + std::int64_t{from} * R::row_bytes + i * 16);
+    commit_copies();
+  } else {
+#pragma unroll
+    for (int d = 0; d < depth - 1; ++d) {
+      if (first + d < last) load_rows(d);
+      commit_copies();
+    }
+  }
+
+#pragma unroll
+  for (int t = 0; t < S::tiles; ++t)
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums.sum[t][j][i] = 0;
+  if (first_chunk < end_chunk) {
+    sums.begin(p);
+    sums.ask(p, run + 1, tile, lane / 4);
+  }
+  if constexpr (S::whole) {
+    wait_copies<0>();
+    __syncthreads();
+  }
+  // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
+  unsigned floats_at = rows_at + lane % 4 * 16 + (S::whole ? min(lane / 4, rows - 1) : lane / 4) * row_stride;
+  if (S::whole) floats_at += (first - from) * R::row_bytes;
+  int stage = 0, chunk = first_chunk;
+#pragma unroll 1
+  for (int step = first; step < last; ++step) {
+    const int next = stage == 0 ? depth - 1 : stage - 1;
+    if (!S::whole || step > first) wait_copies<depth - 2>();
+    if constexpr (!S::whole && S::beside > 1)
+      sync_beside<S::beside * 32>(behind + 1);
+    else
+      __syncwarp();
+    if (step + depth - 1 < last) {
+      load_codes(next);
+      if constexpr (!S::whole) load_rows(next);
+    }
+    commit_copies();
+    uint4 opened[S::tiles];
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) opened[t] = load_chunk(own_codes + (stage * S::tiles + t) * step_bytes);
+    const unsigned at = S::whole ? floats_at : floats_at + stage * S::rows * R::row_stride;
+#pragma unroll
+    for (int c = 0; c < in_step; ++c, ++chunk) {
+      if (in_step > 1 && chunk >= end_chunk) break;
+      uint4 floats[S::rows8];
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j) floats[j] = load_chunk(at + 8 * j * R::row_stride + c * 64);
+      sums.chunk(opened, c, floats);
+      if (--left == 0) {
+        sums.end();
+        left = p.group_chunks;
+        ++run;
+        sums.begin(p);
+        sums.ask(p, run + 1, tile, lane / 4);
+      }
+    }
+    if (S::whole) floats_at += R::row_bytes;
+    stage = stage == depth - 1 ? 0 : stage + 1;
+  }
+  if (first_chunk < end_chunk) sums.end();
+  wait_copies<0>();
+  __syncthreads();  // the rings become room for sums
+
+  // A row of sums for every row of the activation and every warp behind another.
+  float* const own = shared + behind * S::rows * S::stride + beside * S::tiles * tile_outputs;
+#pragma unroll
+  for (int t = 0; t < S::tiles; ++t)
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        own[(8 * j + lane % 4 * 2 + i % 2) * S::stride + t * tile_outputs + i / 2 * 8 + lane / 4] = sums.sum[t][j][i];
+  __syncthreads();
+  const auto of_block = [](const float* from, int at) {
+    float sum = from[at];
+#pragma unroll
+    for (int b = 1; b < S::behind; ++b) sum += from[b * S::rows * S::stride + at];
+    return sum;
+  };
+  const auto write = [&](int i, const auto& value_at) {
+    const int column = i % S::outputs, row = i / S::outputs;
+    float value = value_at(row * S::stride + column);
+    for (int part_of_x = 1; part_of_x < p.parts; ++part_of_x)
+      value += value_at((row + part_of_x * p.m) * S::stride + column);
+    if (block * S::outputs + column < p.n) put(p, row, block * S::outputs + column, value);
+  };
+#if __CUDA_ARCH__ >= 900
+  if (p.splits > 1) {
+    const auto cluster = cooperative_groups::this_cluster();
+    for (int i = threadIdx.x; i < rows * S::outputs; i += threads) {
+      const int at = i / S::outputs * S::stride + i % S::outputs;
+      shared[at] = of_block(shared, at);
+    }
+    cluster.sync();
+    const int wanted = p.m * S::outputs;
+    for (int i = split * threads + threadIdx.x; i < wanted; i += p.splits * threads)
+      write(i, [&](int at) {
+        float sum = 0;
+        for (int s = 0; s < p.splits; ++s) sum += cluster.map_shared_rank(shared, s)[at];
+        return sum;
+      });
+    cluster.sync();
+    return;
+  }
+#endif
+  for (int i = threadIdx.x; i < p.m * S::outputs; i += threads) write(i, [&](int at) { return of_block(shared, at); });
+}
+
+template <class... P, class... A>
+Status launch_clusters(void (*kernel)(P...), std::int64_t blocks, int cluster, std::size_t shared, const Queue& queue,
+                       const A&... arguments) {
+  const Status ready = prepare(kernel, blocks, shared, queue);
+  if (ready != Status::ok) return ready;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = static_cast<cudaStream_t>(queue.stream);
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (error != cudaSuccess) cudaGetLastError();
+  return status_of(error);
+}
+
+template <class Float, int width, class S>
+Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
+  const std::int64_t blocks = over(p.n, S::outputs);
+  using R = Ring<width, S>;
+  const auto rows_bytes = [&](int splits) {
+    return S::whole ? p.m * p.parts * whole_stride(width, p.steps / splits + 1) : R::rows_bytes;
+  };
+  constexpr int at_once = S::rows8 <= 2 ? 2 : 1;  // blocks of a multiprocessor that read fastest
+  p.split_bits = 0;
+  p.splits = 1;
+  if (gpu.sm >= 90)
+    while (p.splits < most_splits && ((blocks * p.splits * 2 <= std::int64_t{gpu.multiprocessors} * at_once &&
+                                       p.steps >= p.splits * 4 * S::behind) ||
+                                      R::code_bytes + rows_bytes(p.splits) > most_shared / S::blocks))
+      p.splits = 1 << ++p.split_bits;
+  const auto kernel =
+      p.offset == Offset::value ? tile_kernel<Float, width, S, true> : tile_kernel<Float, width, S, false>;
+  const auto shared = static_cast<std::size_t>(std::max(S::sum_bytes, R::code_bytes + rows_bytes(p.splits)));
+  if (gpu.sm >= 90) return launch_clusters(kernel, blocks * p.splits, p.splits, shared, queue, p);
+  return launch(kernel, blocks, threads, shared, queue, p);
+}
+
+/// Rows of one launch. Before sm_90 there are no clusters, and less shared memory.
+inline int most_rows(const Gpu& gpu) { return gpu.sm >= 90 ? 64 : 16; }
+
+/// The tiles that docs/measured/gpu-weight-only.md found fastest.
+template <class Float, int width>
+Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
+  const int rows = p.m * p.parts;
+  const auto with = [&](auto shape) { return launch_tile<Float, width, decltype(shape)>(p, gpu, queue); };
+  // Whole rows are shared out among the blocks of a cluster: up to 64 thousand slots of eight rows.
+  const bool fits_whole = gpu.sm >= 90 && rows * p.chunks <= 8 * 2048;
+  if (rows <= 2 && fits_whole)
+    return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
+  if (rows <= 4 && fits_whole) return with(Shape<2, 1, 2, 3, true>{});
+  if (rows <= 8 && fits_whole)
+    return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
+  if (rows <= 16)
+    return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
+                                                                         : with(Shape<2, 2, 2, 2, false>{});
+  return rows <= 32 ? with(Shape<2, 4, 2, 1, false>{}) : with(Shape<2, 8, 4, 1, false>{});
+}
+
+template <int width>
+Status run_width(const Args& p, bool bf16, const Gpu& gpu, const Queue& queue) {
+  return bf16 ? launch_width<__nv_bfloat16, width>(p, gpu, queue) : launch_width<__half, width>(p, gpu, queue);
+}
+
+// One instance a file: instances/weight_only_gemm_mma_w*.cu.
+extern template Status run_width<1>(const Args&, bool, const Gpu&, const Queue&);
+extern template Status run_width<2>(const Args&, bool, const Gpu&, const Queue&);
+extern template Status run_width<4>(const Args&, bool, const Gpu&, const Queue&);
+extern template Status run_width<8>(const Args&, bool, const Gpu&, const Queue&);
+
+}  // namespace bie::kernels::cuda::weight_only

@@ -1,0 +1,254 @@
+// Weight-only products on CUDA against float64, within a float32 sum's rounding; opened weights against the CPU's bits.
+#include "bie/kernels/cuda/weight_only.h"
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bie/kernels/weight_values.h"
+#include "kernels/arithmetic/float_bits.h"
+#include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/weight_only_cases.h"
+
+namespace bie::kernels::test {
+namespace {
+
+using cuda::WeightOnlyPlan;
+
+/// A weight in the device's memory.
+struct DeviceWeight {
+  const WeightCase& host;
+  DeviceBytes words, scales, float_zeros, whole_zeros, group_of, input_of;
+
+  explicit DeviceWeight(const WeightCase& w)
+      : host(w),
+        words(w.words),
+        scales(w.scales.bytes),
+        float_zeros(w.float_zeros.bytes),
+        whole_zeros(w.whole_zeros),
+        group_of(w.group_of),
+        input_of(w.input_of) {}
+
+  PackedWeight packed() const {
+    PackedWeight p = host.packed();
+    p.words = words.as<std::uint32_t>();
+    p.scales = scales.get();
+    p.zeros = p.zeros == nullptr ? nullptr : host.offset == Offset::value ? float_zeros.get() : whole_zeros.get();
+    p.group_of = group_of.as<std::int32_t>();
+    p.input_of = host.input_of.empty() ? nullptr : input_of.as<std::int32_t>();
+    return p;
+  }
+};
+
+struct Arranged {
+  WeightOnlyPlan plan;
+  std::unique_ptr<DeviceBytes> panels;
+};
+
+int most_bits(const WeightCase& w) {
+  int most = 1;
+  for (const BitRun& run : w.runs) most = std::max(most, run.bits);
+  return most;
+}
+
+/// Panels of rows as they lie, of groups of `size` rows.
+Arranged ordered(const DeviceWeight& w, std::int64_t size) {
+  const WeightCase& c = w.host;
+  const WeightOnlyPlan plan = cuda::ordered_plan(c.k, c.n, size, most_bits(c), c.offset, c.scales.dtype);
+  Arranged made{plan, std::make_unique<DeviceBytes>(static_cast<std::size_t>(cuda::weight_only_panel_bytes(plan)))};
+  EXPECT_EQ(cuda::weight_only_prepack(w.packed(), plan, {nullptr, nullptr}, made.panels->get(), default_queue),
+            Status::ok);
+  EXPECT_TRUE(device_is_well());
+  return made;
+}
+
+/// Panels of rows in slots of their own, every chunk of 32 of one group.
+Arranged in_slots(const DeviceWeight& w) {
+  const WeightCase& c = w.host;
+  std::vector<std::int32_t> rows, groups;
+  for (std::int32_t g = 0; g < c.groups; ++g) {
+    for (std::int64_t i = 0; i < c.k; ++i)
+      if (c.group_of[static_cast<std::size_t>(i)] == g) {
+        if (rows.size() % 32 == 0) groups.push_back(g);
+        rows.push_back(static_cast<std::int32_t>(i));
+      }
+    while (rows.size() % 32 != 0) rows.push_back(-1);
+  }
+  const WeightOnlyPlan plan =
+      cuda::slot_plan(c.k, c.n, static_cast<std::int64_t>(groups.size()), 1, most_bits(c), c.offset, c.scales.dtype);
+  const DeviceBytes row(rows), group(groups);
+  Arranged made{plan, std::make_unique<DeviceBytes>(static_cast<std::size_t>(cuda::weight_only_panel_bytes(plan)))};
+  EXPECT_EQ(cuda::weight_only_prepack(w.packed(), plan, {row.as<std::int32_t>(), group.as<std::int32_t>()},
+                                      made.panels->get(), default_queue),
+            Status::ok);
+  EXPECT_TRUE(device_is_well());
+  return made;
+}
+
+void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t m, Dtype dtype, bool extras,
+                    ReplayableRng& rng) {
+  const Elements x = random_elements(dtype, m * w.k, 1, rng);
+  std::vector<float> factor, bias;
+  for (std::int64_t i = 0; extras && i < w.k; ++i) factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+  for (std::int64_t j = 0; extras && j < w.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+  const DeviceBytes floats(x.bytes), factors(factor), biases(bias);
+  const FloatRows rows = {floats.get(), dtype, row_bytes(dtype, w.k), extras ? factors.as<float>() : nullptr};
+  const DeviceBytes workspace(static_cast<std::size_t>(cuda::weight_only_workspace(arranged.plan, m, rows)));
+  GuardedBytes y(static_cast<std::size_t>(4 * m * w.n));
+  run_guarded(&y, static_cast<std::size_t>(4 * m * w.n), [&](unsigned char* to) {
+    ASSERT_EQ(cuda::weight_only_gemm(arranged.plan, m, rows, arranged.panels->get(),
+                                     {to, Dtype::f32, 4 * w.n, extras ? biases.as<float>() : nullptr}, workspace.get(),
+                                     default_queue),
+              Status::ok)
+        << cuda::last_error();
+  });
+  const std::vector<unsigned char> bytes = y.bytes();
+  for (std::int64_t r = 0; r < m; ++r)
+    for (std::int64_t j = 0; j < w.n; ++j) {
+      double sum = extras ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0, size = std::fabs(sum);
+      for (std::int64_t i = 0; i < w.k; ++i) {
+        const auto input = static_cast<std::size_t>(w.input(i));
+        float v = x.get(r * w.k + w.input(i));
+        if (extras) v *= factor[input];
+        const double s = static_cast<double>(w.scales.get(w.group_of[static_cast<std::size_t>(i)] * w.n + j));
+        sum += static_cast<double>(v) * w.value(i, j);
+        size += std::fabs(static_cast<double>(v)) * (std::fabs(w.value(i, j)) + std::fabs(s) * (1 << w.bits_of_row(i)));
+      }
+      // Sixteen products are cut where the largest of them ends.
+      const double found = static_cast<double>(read_float(bytes.data(), Dtype::f32, r * w.n + j));
+      ASSERT_NEAR(found, sum, size * 0x1p-20 + 1e-30)
+          << w.k << ", " << w.n << ", " << m << ": row " << r << ", output " << j;
+    }
+}
+
+/// Panels and words as floats: those the CPU's kernel makes.
+void expect_opened(const WeightCase& w, const DeviceWeight& device, const Arranged& arranged, const Arranged* slots) {
+  std::vector<float> wanted(static_cast<std::size_t>(w.k * w.n));
+  ASSERT_EQ(weight_values_table().back().open(w.packed(), wanted.data(), Dtype::f32, serial()), Status::ok);
+  const DeviceBytes opened(wanted.size() * 4);
+  ASSERT_EQ(cuda::weight_only_open(device.packed(), opened.get(), Dtype::f32, default_queue), Status::ok);
+  ASSERT_TRUE(device_is_well());
+  EXPECT_EQ(opened.values<float>(), wanted);
+  if (slots != nullptr) return;
+  const std::int64_t wide = arranged.plan.chunks * 32;
+  const DeviceBytes halves(static_cast<std::size_t>(2 * w.n * wide));
+  ASSERT_EQ(
+      cuda::weight_only_open_panels(arranged.plan, arranged.panels->get(), halves.get(), Dtype::f16, default_queue),
+      Status::ok);
+  ASSERT_TRUE(device_is_well());
+  const std::vector<std::uint16_t> got = halves.values<std::uint16_t>();
+  for (std::int64_t j = 0; j < w.n; ++j)
+    for (std::int64_t i = 0; i < wide; ++i) {
+      const float value = float_from_f16(got[static_cast<std::size_t>(j * wide + i)]);
+      const float exact = i < w.k ? wanted[static_cast<std::size_t>(i * w.n + j)] : 0;
+      const float size =
+          i < w.k ? std::fabs(exact) + std::fabs(w.scales.get(w.group_of[static_cast<std::size_t>(i)] * w.n + j)) : 0;
+      ASSERT_NEAR(value, exact, size * 0x1p-10f) << "output " << j << ", slot " << i;
+    }
+}
+
+constexpr Dtype float_dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+constexpr Offset offsets[] = {Offset::none, Offset::value, Offset::zero};
+constexpr std::int64_t row_counts[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 21, 22, 32, 33, 64, 65};
+
+#define BIE_NEEDS_WEIGHT_ONLY() \
+  BIE_NEEDS_GPU();              \
+  if (this_gpu().sm < 80) GTEST_SKIP() << "panels of packed codes want sm_80"
+
+TEST(CudaWeightOnly, SmallOddShapesOfEveryWidth) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8})
+    for (const Offset offset : offsets)
+      for (int round = 0; round < 4; ++round) {
+        const std::int64_t k = rng.one_of({1, 7, 31, 32, 33, 96, 257}), group = rng.one_of({32, 64, 128, 300});
+        const WeightCase w({{bits, k}}, rng.one_of({1, 15, 16, 17, 65, 130}), even_groups(k, group),
+                           rng.one_of(float_dtypes), offset, rng);
+        const DeviceWeight device(w);
+        const Arranged arranged = ordered(device, group);
+        expect_product(w, arranged, rng.one_of(row_counts), rng.one_of(float_dtypes), rng.coin(), rng);
+        expect_opened(w, device, arranged, nullptr);
+        if (HasFatalFailure() || HasNonfatalFailure()) return;
+      }
+}
+
+TEST(CudaWeightOnly, EveryNumberOfRowsAndTile) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 4, 8})
+    for (const std::int64_t m : row_counts) {
+      const std::int64_t k = rng.one_of({1024, 1056, 2080});
+      const WeightCase w({{bits, k}}, rng.one_of({72, 200}), even_groups(k, 96), Dtype::f16, rng.one_of(offsets), rng);
+      const DeviceWeight device(w);
+      expect_product(w, ordered(device, 96), m, rng.one_of(float_dtypes), false, rng);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(CudaWeightOnly, SmallOddGroupsInSlots) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 4, 8})
+    for (const std::int64_t k : {1, 40, 130}) {
+      WeightCase w({{bits, k}}, 70, mixed_groups(k, 5, rng), Dtype::f16, rng.one_of(offsets), rng);
+      if (rng.coin()) w.permute(rng);
+      const DeviceWeight device(w);
+      const Arranged arranged = in_slots(device);
+      expect_product(w, arranged, rng.between(1, 20), rng.one_of(float_dtypes), rng.coin(), rng);
+      expect_opened(w, device, arranged, &arranged);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(CudaWeightOnly, SmallOddRowsOfSeveralWidths) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  const std::vector<BitRun> runs = {{8, 9}, {6, 20}, {5, 7}, {4, 32}, {3, 33}, {2, 50}, {1, 11}};
+  std::vector<std::int32_t> group_of;
+  std::int32_t group = 0;
+  for (const BitRun& run : runs) {
+    for (std::int64_t i = 0; i < run.rows; ++i) group_of.push_back(group + static_cast<std::int32_t>(i / 16));
+    group += static_cast<std::int32_t>((run.rows + 15) / 16);
+  }
+  for (const Offset offset : {Offset::none, Offset::value})
+    for (const std::int64_t m : {1, 5, 40}) {
+      WeightCase w(runs, 90, group_of, Dtype::bf16, offset, rng);
+      w.permute(rng);
+      const DeviceWeight device(w);
+      const Arranged arranged = in_slots(device);
+      expect_product(w, arranged, m, Dtype::f16, m == 5, rng);
+      expect_opened(w, device, arranged, &arranged);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(CudaWeightOnly, WrongArguments) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  const WeightCase w({{4, 64}}, 16, even_groups(64, 32), Dtype::f16, Offset::none, rng);
+  const DeviceWeight device(w);
+  const Arranged arranged = ordered(device, 32);
+  const DeviceBytes x(std::vector<float>(64)), y(std::vector<float>(16));
+  const FloatRows rows = {x.get(), Dtype::f16, 128, nullptr};
+  const FloatResults results = {y.get(), Dtype::f32, 64, nullptr};
+  const auto run = [&](const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& from, const FloatResults& to) {
+    return cuda::weight_only_gemm(plan, m, from, arranged.panels->get(), to, nullptr, default_queue);
+  };
+  EXPECT_EQ(run(arranged.plan, -1, rows, results), Status::bad_shape);
+  EXPECT_EQ(run(arranged.plan, 0, rows, results), Status::ok);
+  WeightOnlyPlan wrong = arranged.plan;
+  wrong.group_chunks = 0;
+  EXPECT_EQ(run(wrong, 1, rows, results), Status::bad_shape);
+  EXPECT_EQ(run(arranged.plan, 1, {x.get(), Dtype::s8, 64, nullptr}, results), Status::bad_dtype);
+  EXPECT_EQ(run(arranged.plan, 1, rows, {y.get(), Dtype::s32, 64, nullptr}), Status::bad_dtype);
+  PackedWeight other = device.packed();
+  other.n = 15;
+  EXPECT_EQ(cuda::weight_only_prepack(other, arranged.plan, {nullptr, nullptr}, nullptr, default_queue),
+            Status::bad_shape);
+  EXPECT_EQ(cuda::weight_only_open_panels(arranged.plan, arranged.panels->get(), y.get(), Dtype::f32, default_queue),
+            Status::bad_dtype);
+}
+
+}  // namespace
+}  // namespace bie::kernels::test
