@@ -2,6 +2,7 @@
 #include "bie/kernels/int8_conv2d.h"
 
 #include "kernels/cpu/conv2d_driver.h"
+#include "kernels/cpu/grouped_conv2d_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
@@ -9,13 +10,15 @@ namespace bie::kernels {
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
     cpu::conv2d_kernel<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512", Isa::avx512);
+static constexpr Conv2dKernel amx_kernel =
+    cpu::deep_conv2d_kernel<cpu::amx::s8xs8_tile, avx512_kernel, cpu::int8_width>("s8xs8_conv2d_amx", Isa::amx);
 #endif
 
 Conv2dTable s8xs8_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::deep_conv2d_kernel<cpu::amx::s8xs8_tile, avx512_kernel, cpu::int8_width>("s8xs8_conv2d_amx", Isa::amx),
-    avx512_kernel,
+    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, amx_kernel>("s8xs8_conv2d_amx", Isa::amx),
+    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, avx512_kernel>("s8xs8_conv2d_avx512", Isa::avx512),
     cpu::conv2d_kernel<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avxvnni", Isa::avxvnni),
     cpu::conv2d_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512bw", Isa::avx512bw),
     cpu::conv2d_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx2", Isa::avx2),

@@ -105,6 +105,7 @@ int zero_code(Code code) {
   switch (code) {
     case Code::u8_s8: return 128;
     case Code::u8_s4: return 8;
+    case Code::u8_b1: return 1;
     default: return 0;
   }
 }
