@@ -10,15 +10,18 @@ namespace bie::kernels {
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
     cpu::sign_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512);
+static constexpr Conv2dKernel avx512bw_kernel =
+    cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw);
+static constexpr Conv2dKernel avx2_kernel =
+    cpu::conv2d_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2);
 #endif
 
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>("b1xb1_conv2d_avx512",
-                                                                                        Isa::avx512),
-    cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw),
-    cpu::conv2d_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2),
+    cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>(),
+    cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx512bw_kernel>(),
+    cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx2_kernel>(),
 #endif
     reference::b1xb1_conv2d,
   };

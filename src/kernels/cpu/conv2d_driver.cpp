@@ -11,7 +11,7 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int tiles_a_block = 8;             // about so many
+constexpr int tiles_a_block = 8;  // about so many
 
 /// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
 /// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an

@@ -51,9 +51,9 @@ struct Blocks {
 /// Groups that grouped_lanes neighbouring outputs belong to at most.
 std::int64_t groups_of_block(const Conv2dShape& s) {
   const std::int64_t outputs = s.group_out();
-  const std::int64_t most = outputs == 0                    ? 1
-                            : grouped_lanes % outputs == 0  ? grouped_lanes / outputs
-                                                            : (grouped_lanes - 2) / outputs + 2;
+  const std::int64_t most = outputs == 0                   ? 1
+                            : grouped_lanes % outputs == 0 ? grouped_lanes / outputs
+                                                           : (grouped_lanes - 2) / outputs + 2;
   return std::min(most, s.groups);
 }
 
@@ -73,8 +73,8 @@ void pack_output(const Units& units, const Conv2dShape& s, const std::uint8_t* r
       const int code = code_at(row, width.code, i);
       start -= static_cast<std::uint32_t>(zero * code);
       const std::int64_t column = tap % s.kernel_w;
-      const std::int64_t unit = tap / s.kernel_w * units.of_row(s) + column / units.pixels * units.of_pixel +
-                                c / units.held;
+      const std::int64_t unit =
+          tap / s.kernel_w * units.of_row(s) + column / units.pixels * units.of_pixel + c / units.held;
       const std::int64_t place = column % units.pixels * units.held + c % units.held;
       char* const at = block + (unit + 1) * line_bytes + lane * unit_bytes;
       if (units.codes == unit_bytes) {
@@ -98,23 +98,35 @@ bool find_lanes(const Units& units, const Conv2dShape& s, std::int64_t first, st
   return in_order;
 }
 
-/// Units of the lines of an image that windows read, for one block of outputs: line y lies at y % count.
+/// Units of the lines of an image that windows read, for one block of outputs: line y lies at place y % count.
 struct Ring {
   const GroupedTile& tile;
   const Units& units;
   const Image& image;
   std::int64_t count;
   char* memory;
-  std::int64_t next = 0;  ///< the first line that is not there
+  std::int64_t next = 0, place = 0;  ///< the first line that is not there, and where it will be
 
   std::int64_t bytes() const { return image.width * units.of_pixel * line_bytes; }
-  const char* line(std::int64_t y) const { return memory + y % count * bytes(); }
+  /// A line that is there.
+  const char* line(std::int64_t y) const {
+    const std::int64_t at = place - (next - y);
+    return memory + (at < 0 ? at + count : at) * bytes();
+  }
+  void empty() { next = place = 0; }
 
-  /// Lines `first` to `last` - 1 become the ones that are there.
+  /// Lines up to `last` - 1, of which those from `first` on are needed.
   void fill(const char* codes, std::int64_t step, const std::int32_t* lanes, std::int64_t first, std::int64_t last) {
-    for (next = std::max(next, first); next < last; ++next)
-      tile.spread({codes + next * image.row_bytes(), image.pixel_bytes, image.width, static_cast<int>(units.held),
-                   units.of_pixel, step, lanes, memory + next % count * bytes()});
+    if (next < first) {
+      next = first;
+      place = first % count;
+    }
+    for (; next < last; ++next) {
+      tile.spread({codes + next * image.row_bytes(), image.pixel_bytes, image.width,
+                   static_cast<int>(units.held * unit_bytes / units.codes), units.of_pixel, step, lanes,
+                   memory + place * bytes()});
+      place = place + 1 == count ? 0 : place + 1;
+    }
   }
 };
 
@@ -198,7 +210,11 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
   if (units.dense(s)) rows_of.groups = 1;
   const std::int64_t code_bytes = round_up(code_size(tile.rows.code, rows_of.group_in()), unit_bytes);
   const Image image(rows_of, code_bytes);
-  const std::int64_t ring_lines = (s.kernel_h - 1) * s.dil_h + 1;
+  // Two rows of outputs read some lines both, where each line of the second one's window is one of the first one's.
+  const std::int64_t shift = s.stride_h % s.dil_h == 0 ? s.stride_h / s.dil_h : s.kernel_h;
+  const bool pairs = shift < s.kernel_h && out_h > 1;
+  const std::int64_t window_lines = (s.kernel_h - 1) * s.dil_h + 1,
+                     ring_lines = window_lines + (pairs ? s.stride_h : 0);
   if (static_cast<double>(s.batch) * padded_plane(s) * static_cast<double>(image.pixel_bytes) > most_image_bytes ||
       static_cast<double>(ring_lines) * static_cast<double>(image.width * units.of_pixel) > most_image_bytes / 64)
     return Status::out_of_memory;
@@ -218,7 +234,7 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
   const std::int64_t wanted = (4 * parallel.threads + plane_blocks - 1) / plane_blocks;  // parts of a plane
   const std::int64_t parts =
       parallel.threads == 1 ? 1 : std::clamp<std::int64_t>(out_h / least_rows, 1, std::max<std::int64_t>(1, wanted));
-  const std::int64_t together = std::clamp<std::int64_t>(least_pixels / out_w, 1, out_h);  // rows
+  const std::int64_t together = std::clamp<std::int64_t>(least_pixels / out_w, 2, std::max<std::int64_t>(2, out_h));
   const std::int64_t grain =
       std::max<std::int64_t>(1, width.task_work / (1 + out_h / parts * out_w * blocks.taps * line_bytes));
   const bool direct = y.dtype == Dtype::f32 && y.layout == ImageLayout::nhwc && y.tail == nullptr;
@@ -234,7 +250,7 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
     }
     const Results results{tile.rows, s, y, acc + acc_pixels * grouped_lanes};
     thread_local std::vector<const void*> taps;  // kept, as a workspace is
-    taps.resize(static_cast<std::size_t>(blocks.taps));
+    taps.resize(static_cast<std::size_t>((s.kernel_h + shift) * units.of_row(s)));
     bool all_finite = true;
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t part = item % parts, block = item / parts % blocks.count, n = item / parts / blocks.count;
@@ -246,23 +262,24 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
           codes + n * image_bytes +
           first / s.group_out() * (units.dense(s) ? code_size(tile.rows.code, s.group_in()) : image.group_bytes);
       const char* const weights = static_cast<const char*>(packed) + block * blocks.bytes;
-      ring.next = 0;
+      ring.empty();
       const std::int64_t last_row = out_h * (part + 1) / parts;
       for (std::int64_t row = out_h * part / parts, count; row < last_row; row += count) {
         count = std::min(together, last_row - row);
-        for (std::int64_t r = 0; r < count; ++r) {
+        for (std::int64_t r = 0, here; r < count; r += here) {
+          here = pairs && count - r > 1 ? 2 : 1;
           const std::int64_t top = (row + r) * s.stride_h;
-          ring.fill(from, s.dil_w, in_order ? nullptr : lanes, top, top + ring_lines);
+          ring.fill(from, s.dil_w, in_order ? nullptr : lanes, top, top + window_lines + (here - 1) * s.stride_h);
           std::size_t t = 0;
-          for (std::int64_t i = 0; i < s.kernel_h; ++i) {
+          for (std::int64_t i = 0; i < s.kernel_h + (here - 1) * shift; ++i) {
             const char* const line = ring.line(top + i * s.dil_h);
             for (std::int64_t j = 0; j < s.kernel_w; j += units.pixels)
               for (std::int64_t u = 0; u < units.of_pixel; ++u)
                 taps[t++] = line + (j * s.dil_w * units.of_pixel + u) * line_bytes;
           }
-          tile.run({taps.data(), blocks.taps, s.stride_w * units.of_pixel * line_bytes, out_w,
-                    reinterpret_cast<const std::int32_t*>(weights), weights + line_bytes,
-                    acc + r * out_w * grouped_lanes,
+          tile.run({taps.data(), blocks.taps, static_cast<int>(here), shift * units.of_row(s),
+                    s.stride_w * units.of_pixel * line_bytes, out_w, reinterpret_cast<const std::int32_t*>(weights),
+                    weights + line_bytes, acc + r * out_w * grouped_lanes,
                     direct ? reinterpret_cast<float*>(results.place(n, (row + r) * out_w, first)) : nullptr, s.out_c,
                     columns, y.scale});
         }

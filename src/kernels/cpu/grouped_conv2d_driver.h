@@ -20,11 +20,11 @@ void prepack_grouped_conv2d(const GroupedTile& tile, const Width& width, const v
 Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                           const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 
-/// A kernel that computes with `tile` what suits it, and the rest as `others`.
+/// `others`, but for what suits `tile`, which it computes.
 template <const GroupedTile& tile, const Width& width, const Conv2dKernel& others>
-constexpr Conv2dKernel with_groups(const char* name, Isa isa) {
-  return {name,
-          isa,
+constexpr Conv2dKernel with_groups() {
+  return {others.name,
+          others.isa,
           nullptr,
           [](const Conv2dShape& s) {
             return suits_lanes(tile, s) ? grouped_conv2d_bytes(tile, s) : others.packed_bytes(s);

@@ -12,16 +12,22 @@ static constexpr Conv2dKernel avx512_kernel =
     cpu::conv2d_kernel<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel amx_kernel =
     cpu::deep_conv2d_kernel<cpu::amx::s8xs8_tile, avx512_kernel, cpu::int8_width>("s8xs8_conv2d_amx", Isa::amx);
+static constexpr Conv2dKernel avxvnni_kernel =
+    cpu::conv2d_kernel<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avxvnni", Isa::avxvnni);
+static constexpr Conv2dKernel avx512bw_kernel =
+    cpu::conv2d_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512bw", Isa::avx512bw);
+static constexpr Conv2dKernel avx2_kernel =
+    cpu::conv2d_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx2", Isa::avx2);
 #endif
 
 Conv2dTable s8xs8_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, amx_kernel>("s8xs8_conv2d_amx", Isa::amx),
-    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, avx512_kernel>("s8xs8_conv2d_avx512", Isa::avx512),
-    cpu::conv2d_kernel<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avxvnni", Isa::avxvnni),
-    cpu::conv2d_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512bw", Isa::avx512bw),
-    cpu::conv2d_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx2", Isa::avx2),
+    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, amx_kernel>(),
+    cpu::with_groups<cpu::avx512::s8xs8_grouped_tile, cpu::int8_width, avx512_kernel>(),
+    cpu::with_groups<cpu::avx2::s8xs8_grouped_tile, cpu::int8_width, avxvnni_kernel>(),
+    cpu::with_groups<cpu::avx2::s8xs8_grouped_tile, cpu::int8_width, avx512bw_kernel>(),
+    cpu::with_groups<cpu::avx2::s8xs8_grouped_tile, cpu::int8_width, avx2_kernel>(),
 #endif
     reference::s8xs8_conv2d,
   };

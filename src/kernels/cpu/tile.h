@@ -199,31 +199,34 @@ struct PixelTile {
 inline constexpr int grouped_lanes = 16;
 
 /// A line of pixels as units that meet grouped_lanes outputs side by side: of pixel p, unit u and output i,
-///     out[(p * units + u) * grouped_lanes + i] = the codes first(i, u) ... first(i, u) + held - 1 of pixel p, and where
-///     held codes do not fill a unit behind them those of pixels p + step, p + 2 * step, ..., 0 beyond the last pixel
-/// with first(i, u) = (lanes[i] + u) * held, counted from `codes`.
+///     out[(p * units + u) * grouped_lanes + i] = bytes first ... first + held - 1 of pixel p, first = (lanes[i] + u) *
+///     held,
+/// and where held bytes do not fill a unit behind them those of pixels p + step, p + 2 * step, ..., 0 beyond the last.
 struct SpreadArgs {
   const void* codes;  ///< 64 bytes behind the first code of a pixel may be read
   std::int64_t pixel_bytes, pixels;
-  int held;            ///< codes of one pixel in a unit
+  int held;            ///< bytes of one pixel in a unit: 1, 2 or 4
   std::int64_t units;  ///< of a pixel; 1 where pixels share one
   std::int64_t step;
   const std::int32_t* lanes;  ///< [grouped_lanes], lanes[i] + units <= 16; null: output i reads unit i
   void* out;                  ///< 64-byte aligned
 };
 
-/// acc[p][i] = init[i] + sum over taps t of units(taps[t] + p * step)[i] . panel(t, i), exact.
+/// acc[r][p][i] = init[i] + sum over taps t of units(taps[r * row_taps + t] + p * step)[i] . panel(t, i), exact.
 struct GroupedTileArgs {
-  const void* const* taps;  ///< [tap_count]: where the units of the first pixel lie, 64-byte aligned
+  const void* const* taps;  ///< where the units of the first pixel lie, 64-byte aligned
   std::int64_t tap_count;
-  std::int64_t step;          ///< bytes from a pixel's units to the next one's
-  std::int64_t count;         ///< of pixels
-  const std::int32_t* init;   ///< [grouped_lanes]
-  const void* panel;          ///< [tap_count][grouped_lanes] units, 64-byte aligned
-  std::int32_t* acc;          ///< [count][grouped_lanes], 64-byte aligned; undefined afterwards where y is not null
-  float* y;                   ///< null, or where y[p * y_stride + i] = float(acc[p][i]) * scale goes, i < columns
-  std::int64_t y_stride;      ///< elements
-  int columns;                ///< 1 .. grouped_lanes
+  int rows;                  ///< 1 or 2
+  std::int64_t row_taps;     ///< up to tap_count
+  std::int64_t step;         ///< bytes from a pixel's units to the next one's
+  std::int64_t count;        ///< of pixels of a row
+  const std::int32_t* init;  ///< [grouped_lanes]
+  const void* panel;         ///< [tap_count][grouped_lanes] units, 64-byte aligned
+  std::int32_t* acc;      ///< [rows][count][grouped_lanes], 64-byte aligned; undefined afterwards where y is not null
+  float* y;               ///< null, or where y[(r * count + p) * y_stride + i] = float(acc[r][p][i]) * scale goes,
+                          ///< i < columns
+  std::int64_t y_stride;  ///< elements
+  int columns;            ///< 1 .. grouped_lanes
   float scale;
 };
 
@@ -235,6 +238,7 @@ struct GroupedTile {
 };
 
 namespace avx2 {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);

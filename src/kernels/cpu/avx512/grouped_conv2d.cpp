@@ -9,7 +9,14 @@ namespace {
 
 constexpr int most_pixels = 8;
 
-/// Sixteen units of `held` codes at the lanes asked for, zeros behind them.
+template <bool v>
+struct Constant {
+  static constexpr bool value = v;
+};
+using Yes = Constant<true>;
+using No = Constant<false>;
+
+/// Sixteen units of `held` bytes at the lanes asked for, zeros behind them.
 template <int held, bool in_order>
 __m512i units_at(const char* at, __m512i lanes) {
   __m512i units;
@@ -55,50 +62,79 @@ void spread(const SpreadArgs& a) {
   }
 }
 
-template <int P>
+/// P pixels from `first` on of R rows. Taps that both rows read are loaded once.
+template <int P, int R>
 void pixels(const GroupedTileArgs& a, std::int64_t first) {
-  __m512i sum[P];
+  __m512i sum[R][P];
+  const __m512i init = _mm512_loadu_si512(a.init);
+#pragma GCC unroll 2
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-  for (int p = 0; p < P; ++p) sum[p] = _mm512_loadu_si512(a.init);
-  const std::int64_t step = a.step, begin = first * step;
-  const char* w = static_cast<const char*>(a.panel);
-  for (std::int64_t t = 0; t < a.tap_count; ++t, w += 64) {
-    const __m512i weights = _mm512_load_si512(w);
-    const char* x = static_cast<const char*>(a.taps[t]) + begin;
+    for (int p = 0; p < P; ++p) sum[r][p] = init;
+  const std::int64_t step = a.step, begin = first * step, apart = R == 1 ? 0 : a.row_taps;
+  const char* const panel = static_cast<const char*>(a.panel);
+  const auto multiply = [&](std::int64_t from, std::int64_t to, auto upper, auto lower) {
+    for (std::int64_t t = from; t < to; ++t) {
+      const char* x = static_cast<const char*>(a.taps[t]) + begin;
+      __m512i w0 = _mm512_setzero_si512(), w1 = w0;
+      if constexpr (upper.value) w0 = _mm512_load_si512(panel + t * 64);
+      if constexpr (lower.value) w1 = _mm512_load_si512(panel + (t - apart) * 64);
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) sum[p] = _mm512_dpbusd_epi32(sum[p], _mm512_load_si512(x + p * step), weights);
-  }
-  if (a.y == nullptr) {
-#pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) _mm512_store_si512(a.acc + (first + p) * grouped_lanes, sum[p]);
-    return;
+      for (int p = 0; p < P; ++p) {
+        const __m512i units = _mm512_load_si512(x + p * step);
+        if constexpr (upper.value) sum[0][p] = _mm512_dpbusd_epi32(sum[0][p], units, w0);
+        if constexpr (lower.value) sum[R - 1][p] = _mm512_dpbusd_epi32(sum[R - 1][p], units, w1);
+      }
+    }
+  };
+  if constexpr (R == 1) {
+    multiply(0, a.tap_count, Yes(), No());
+  } else {
+    multiply(0, apart, Yes(), No());
+    multiply(apart, a.tap_count, Yes(), Yes());
+    multiply(a.tap_count, a.tap_count + apart, No(), Yes());
   }
   const __m512 scale = _mm512_set1_ps(a.scale);
   const __mmask16 mask = static_cast<__mmask16>(0xffff >> (grouped_lanes - a.columns));
+#pragma GCC unroll 2
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-  for (int p = 0; p < P; ++p)
-    _mm512_mask_storeu_ps(a.y + (first + p) * a.y_stride, mask, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[p]), scale));
+    for (int p = 0; p < P; ++p) {
+      const std::int64_t at = r * a.count + first + p;
+      if (a.y == nullptr)
+        _mm512_store_si512(a.acc + at * grouped_lanes, sum[r][p]);
+      else
+        _mm512_mask_storeu_ps(a.y + at * a.y_stride, mask, _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][p]), scale));
+    }
 }
 
+template <int P>
+void some_pixels(const GroupedTileArgs& a, std::int64_t first) {
+  return a.rows == 1 ? pixels<P, 1>(a, first) : pixels<P, 2>(a, first);
+}
+
+/// Parts of nearly equal size.
 void run(const GroupedTileArgs& a) {
-  std::int64_t done = 0;
-  for (; done + most_pixels <= a.count; done += most_pixels) pixels<most_pixels>(a, done);
-  switch (a.count - done) {
-    case 1: return pixels<1>(a, done);
-    case 2: return pixels<2>(a, done);
-    case 3: return pixels<3>(a, done);
-    case 4: return pixels<4>(a, done);
-    case 5: return pixels<5>(a, done);
-    case 6: return pixels<6>(a, done);
-    case 7: return pixels<7>(a, done);
-    default: return;
+  const std::int64_t parts = (a.count + most_pixels - 1) / most_pixels;
+  for (std::int64_t part = 0, first = 0; part < parts; ++part) {
+    const std::int64_t end = a.count * (part + 1) / parts;
+    switch (end - first) {
+      case 1: some_pixels<1>(a, first); break;
+      case 2: some_pixels<2>(a, first); break;
+      case 3: some_pixels<3>(a, first); break;
+      case 4: some_pixels<4>(a, first); break;
+      case 5: some_pixels<5>(a, first); break;
+      case 6: some_pixels<6>(a, first); break;
+      case 7: some_pixels<7>(a, first); break;
+      default: some_pixels<8>(a, first); break;
+    }
+    first = end;
   }
 }
 
 constexpr Tile rows(Code code) {
-  return {code,  0,           grouped_lanes, 4,       4,       encode,  nullptr, nullptr,
-          store, code_planes, store_planes,  nullptr, nullptr, nullptr, 0,       false,
-          tail};
+  return {code,         0,       grouped_lanes, 4,       4, encode, nullptr, nullptr, store, code_planes,
+          store_planes, nullptr, nullptr,       nullptr, 0, false,  tail};
 }
 
 }  // namespace
