@@ -15,6 +15,8 @@ static constexpr Conv2dKernel avx512bw_kernel =
 static constexpr Conv2dKernel avx2_kernel =
     cpu::conv2d_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2);
 #endif
+static constexpr Conv2dKernel portable_kernel =
+    cpu::conv2d_kernel<cpu::portable::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_portable", Isa::portable);
 
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel best_first[] = {
@@ -23,6 +25,7 @@ Conv2dTable b1xb1_conv2d_table() {
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx512bw_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx2_kernel>(),
 #endif
+    cpu::with_groups<cpu::portable::b1xb1_grouped_tile, cpu::binary_width, portable_kernel>(),
     reference::b1xb1_conv2d,
   };
   return table_of(best_first);

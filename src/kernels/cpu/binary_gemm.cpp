@@ -13,6 +13,7 @@ GemmTable b1xb1_gemm_table() {
     cpu::gemm_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_avx2", Isa::avx2),
 #endif
+    cpu::gemm_kernel<cpu::portable::b1xb1_tile, cpu::binary_width>("b1xb1_gemm_portable", Isa::portable),
     reference::b1xb1_gemm,
   };
   return table_of(best_first);

@@ -192,7 +192,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const ImageRows rows{tile, width, s, x, image, zero_code(tile.code)};
+  const ImageRows rows{tile, width, s, x, image, outside_of(tile.code, 0)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);

@@ -79,6 +79,9 @@ void pack_output(const Units& units, const Conv2dShape& s, const std::uint8_t* r
       char* const at = block + (unit + 1) * line_bytes + lane * unit_bytes;
       if (units.codes == unit_bytes) {
         at[place] = static_cast<char>(code);
+      } else if (units.codes == 1) {
+        const auto wide = static_cast<float>(code);
+        std::memcpy(at, &wide, unit_bytes);
       } else {
         const auto wide = static_cast<std::int16_t>(code);
         std::memcpy(at + 2 * place, &wide, 2);
@@ -172,6 +175,7 @@ bool suits_lanes(const GroupedTile& tile, const Conv2dShape& s) {
   if (s.groups < 2 || s.in_c < s.groups || s.out_c < s.groups || s.in_c % s.groups != 0 || s.out_c % s.groups != 0)
     return false;
   const Units units(tile, s);
+  if (s.depth() > tile.max_depth) return false;
   return (s.group_out() < grouped_lanes || units.pixels > 1) && groups_of_block(s) * units.of_pixel <= grouped_lanes;
 }
 
@@ -223,7 +227,7 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const ImageRows rows{tile.rows, width, rows_of, x, image, zero_code(tile.rows.code) + s.pad_code};
+  const ImageRows rows{tile.rows, width, rows_of, x, image, outside_of(tile.rows.code, s.pad_code)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);

@@ -16,6 +16,7 @@ GemmTable s4xs4_gemm_table() {
     cpu::gemm_kernel<cpu::avx512bw::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_kernel<cpu::avx2::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_avx2", Isa::avx2),
 #endif
+    cpu::gemm_kernel<cpu::portable::s4xs4_tile, cpu::int4_width>("s4xs4_gemm_portable", Isa::portable),
     reference::s4xs4_gemm,
   };
   return table_of(best_first);

@@ -19,6 +19,8 @@ static constexpr Conv2dKernel avx512bw_kernel =
 static constexpr Conv2dKernel avx2_kernel =
     cpu::conv2d_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx2", Isa::avx2);
 #endif
+static constexpr Conv2dKernel portable_kernel =
+    cpu::conv2d_kernel<cpu::portable::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_portable", Isa::portable);
 
 Conv2dTable s8xs8_conv2d_table() {
   static const Conv2dKernel best_first[] = {
@@ -29,6 +31,7 @@ Conv2dTable s8xs8_conv2d_table() {
     cpu::with_groups<cpu::avx2::s8xs8_grouped_tile, cpu::int8_width, avx512bw_kernel>(),
     cpu::with_groups<cpu::avx2::s8xs8_grouped_tile, cpu::int8_width, avx2_kernel>(),
 #endif
+    cpu::with_groups<cpu::portable::s8xs8_grouped_tile, cpu::int8_width, portable_kernel>(),
     reference::s8xs8_conv2d,
   };
   return table_of(best_first);

@@ -16,6 +16,7 @@ GemmTable s8xs8_gemm_table() {
     cpu::gemm_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx2", Isa::avx2),
 #endif
+    cpu::gemm_kernel<cpu::portable::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_portable", Isa::portable),
     reference::s8xs8_gemm,
   };
   return table_of(best_first);

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/arithmetic/float_bits.h"
+
 namespace bie::kernels::cpu {
 namespace {
 
@@ -110,10 +112,17 @@ int zero_code(Code code) {
   }
 }
 
+std::uint32_t outside_of(Code code, int outside) {
+  if (code == Code::f32_b1) return bits_from_float(static_cast<float>(outside));
+  return static_cast<std::uint32_t>(zero_code(code) + (code == Code::bits ? 0 : outside)) * 0x01010101u;
+}
+
 std::int64_t code_size(Code code, std::int64_t count) {
   switch (code) {
     case Code::bits: return (count + 7) / 8;
     case Code::s16_s8: return 2 * count;
+    case Code::f32:
+    case Code::f32_b1: return 4 * count;
     default: return count;
   }
 }
@@ -153,7 +162,9 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
           for (std::int64_t column = 0; column < columns; ++column) {
             const std::int64_t last = std::min(layout.units, first + block);
             std::uint8_t* const unit = units + (tap * layout.units + first) * stride + column * tile.unit_bytes;
-            const auto& writer = tile.unit_bytes == 4 ? write_units<std::uint32_t> : write_units<std::uint16_t>;
+            const auto& writer = tile.unit_bytes == 4   ? write_units<std::uint32_t>
+                                 : tile.unit_bytes == 2 ? write_units<std::uint16_t>
+                                                        : write_units<std::uint8_t>;
             writer(codes.data() + column * padded + first * tile.unit_codes, width.code, tile.unit_codes, last - first,
                    stride, unit);
           }

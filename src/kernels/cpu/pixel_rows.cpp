@@ -113,8 +113,10 @@ struct RowEncoder : ImageRows {
                        x.step, width.lo, width.hi, tile.code, bytes + c * plane_bytes, count * code_width});
     if (code_width == 1)
       transpose_codes(reinterpret_cast<const std::uint8_t*>(bytes), channels, count, image.pixel_bytes, out);
-    else
+    else if (code_width == 2)
       transpose_codes(reinterpret_cast<const std::uint16_t*>(bytes), channels, count, image.pixel_bytes, out);
+    else
+      transpose_codes(reinterpret_cast<const std::uint32_t*>(bytes), channels, count, image.pixel_bytes, out);
     const std::int64_t written = (channels * code_width + 3) / 4 * 4;
     for (std::int64_t i = 0; i < count && written < image.group_bytes; ++i)
       std::memset(out + i * image.pixel_bytes + written, 0, static_cast<std::size_t>(image.group_bytes - written));
@@ -129,7 +131,11 @@ bool encode_image(const ImageRows& all, std::int64_t begin, std::int64_t end, ch
   const Conv2dShape& s = encoder.s;
   const Image& image = encoder.image;
   const auto fill = [&all](char* at, std::int64_t bytes) {
-    std::memset(at, all.outside, static_cast<std::size_t>(bytes));
+    const std::uint32_t byte = all.outside & 255;
+    if (all.outside == byte * 0x01010101u)
+      std::memset(at, static_cast<int>(byte), static_cast<std::size_t>(bytes));
+    else
+      for (std::int64_t i = 0; i < bytes; i += 4) std::memcpy(at + i, &all.outside, 4);
   };
   const std::int64_t left = s.pad_w * image.pixel_bytes;
   thread_local std::vector<std::uint32_t> scratch;  // kept, as a workspace is

@@ -38,7 +38,7 @@ struct ImageRows {
   const Conv2dShape& s;
   const Conv2dInput& x;
   const Image& image;
-  int outside;  ///< the byte of a code outside the image; of 16 bits that code is 0
+  std::uint32_t outside;  ///< four bytes of codes outside the image
 };
 
 /// Padded rows begin ... end - 1, which count batches and rows; false where NaN or infinity was seen.

@@ -15,7 +15,9 @@ enum class Code : std::uint8_t {
   s16_s8,  ///< q as int16, two codes a unit
   u8_s4,   ///< q + 8, four codes a unit
   s8,      ///< q itself, for callers that want codes and no product
-  u8_b1,   ///< 2 for signs, 0 where x + bias < 0, four codes a unit
+  u8_b1,   ///< of signs: 2 where x + bias >= 0, else 0, four codes a unit
+  f32,     ///< q as float32, one code a unit
+  f32_b1,  ///< of signs: 1 where x + bias >= 0, else -1, one code a unit
 };
 
 /// Codes of rows of activations: out[i] = code(float(x[i]) + bias[i]), and zeros from code `count` to byte `row_bytes`.
@@ -235,7 +237,15 @@ struct GroupedTile {
   Tile rows;  ///< what quantises and stores, of nr = grouped_lanes; it multiplies nothing
   void (*spread)(const SpreadArgs&);
   void (*run)(const GroupedTileArgs&);
+  std::int64_t max_depth = INT64_MAX;  ///< the longest contraction
 };
+
+namespace portable {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+bool encode(const EncodeArgs& args);
+void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
+}  // namespace portable
 
 namespace avx2 {
 extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;

@@ -132,8 +132,8 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
     case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
+    default: return false;  // of no tile of x86
   }
-  return false;
 }
 
 /// Eight pixels at a time. The sign bit of a sum is that of v >= 0 once no -0 is left in it, which adding +0 sees to.

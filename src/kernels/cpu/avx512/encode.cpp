@@ -152,8 +152,8 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
     case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
+    default: return false;  // of no tile of x86
   }
-  return false;
 }
 
 /// 64 pixels at a time, so that a channel is read in whole cache lines. The sign bit of a sum is that of v >= 0 once no
