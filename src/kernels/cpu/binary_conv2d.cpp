@@ -14,6 +14,11 @@ static constexpr Conv2dKernel avx512bw_kernel =
     cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw);
 static constexpr Conv2dKernel avx2_kernel =
     cpu::conv2d_kernel<cpu::avx2::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx2", Isa::avx2);
+#elif defined(BIE_ARM)
+static constexpr Conv2dKernel dotprod_kernel =
+    cpu::conv2d_kernel<cpu::neon::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_dotprod", Isa::dotprod);
+static constexpr Conv2dKernel neon_kernel =
+    cpu::conv2d_kernel<cpu::neon::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_neon", Isa::neon);
 #endif
 static constexpr Conv2dKernel portable_kernel =
     cpu::conv2d_kernel<cpu::portable::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_portable", Isa::portable);
@@ -24,6 +29,9 @@ Conv2dTable b1xb1_conv2d_table() {
     cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx512bw_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx2_kernel>(),
+#elif defined(BIE_ARM)
+    cpu::with_groups<cpu::dotprod::b1xb1_grouped_tile, cpu::binary_width, dotprod_kernel>(),
+    cpu::with_groups<cpu::portable::b1xb1_grouped_tile, cpu::binary_width, neon_kernel>(),
 #endif
     cpu::with_groups<cpu::portable::b1xb1_grouped_tile, cpu::binary_width, portable_kernel>(),
     reference::b1xb1_conv2d,

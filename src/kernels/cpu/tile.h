@@ -247,6 +247,20 @@ bool encode(const EncodeArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace portable
 
+/// What stands around the tiles of ARM is that of portable.
+namespace neon {
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+}  // namespace neon
+
+namespace dotprod {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
+extern const Tile s8xs8_tile, s4xs4_tile;
+}  // namespace dotprod
+
+namespace i8mm {
+extern const Tile s8xs8_tile, s4xs4_tile;
+}  // namespace i8mm
+
 namespace avx2 {
 extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;

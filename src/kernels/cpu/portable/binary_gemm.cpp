@@ -7,6 +7,7 @@ namespace {
 
 struct Product {
   using Vector = Words;
+  using Operand = Words;
   static constexpr int rows = many_registers ? 4 : 2, lanes = 4, vectors = many_registers ? 4 : 2, unit_bytes = 4;
   static constexpr int parts = 1;
   static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255

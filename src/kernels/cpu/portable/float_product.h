@@ -10,6 +10,7 @@ namespace {
 
 struct Product {
   using Vector = Floats;
+  using Operand = Floats;
   static constexpr int rows = many_registers ? 6 : 4, lanes = 4, vectors = many_registers ? 4 : 2, unit_bytes = 4;
   static constexpr int columns = lanes * vectors, parts = 1;
   static constexpr std::int64_t max_units = 1024;  // of 2^14 at most

@@ -12,10 +12,10 @@
 namespace bie::kernels::cpu {
 namespace {
 
-/// Product: Vector and zero(); `rows` of a full tile; `lanes` outputs of `vectors` vectors a row; `unit_bytes` of a
-/// weight unit; `max_units` a partial sum can hold; weights(address, part) for `parts` parts of a unit; broadcast(row,
-/// unit, part); add(partial, x, w); flush(partial, acc) adds the partial sums of `lanes` outputs to acc; finish(acc,
-/// init) ends one output.
+/// Product: Vector (of sums) and Operand with zero(); `rows` of a full tile; `lanes` outputs of `vectors` vectors a
+/// row; `unit_bytes` of a weight unit; `max_units` a partial sum can hold; weights(address, part) for `parts` parts of
+/// a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial, acc) adds the partial sums of `lanes` outputs
+/// to acc; finish(acc, init) ends one output.
 template <class Product, int R>
 [[gnu::always_inline]] inline void tile_of_rows(const TileArgs& a) {
   constexpr int vectors = Product::vectors, columns = vectors * Product::lanes;
@@ -48,14 +48,15 @@ template <class Product, int R>
       for (; u < end; ++u, panel += columns * Product::unit_bytes) {
 #pragma GCC unroll 2
         for (int part = 0; part < Product::parts; ++part) {
-          Vector x[R];
+          typename Product::Operand w[vectors];
 #pragma GCC unroll 8
-          for (int r = 0; r < R; ++r) x[r] = Product::broadcast(row[r], u, part);
+          for (int v = 0; v < vectors; ++v)
+            w[v] = Product::weights(panel + v * Product::lanes * Product::unit_bytes, part);
 #pragma GCC unroll 8
-          for (int v = 0; v < vectors; ++v) {
-            const Vector w = Product::weights(panel + v * Product::lanes * Product::unit_bytes, part);
+          for (int r = 0; r < R; ++r) {
+            const auto x = Product::broadcast(row[r], u, part);
 #pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) partial[r][v] = Product::add(partial[r][v], x[r], w);
+            for (int v = 0; v < vectors; ++v) partial[r][v] = Product::add(partial[r][v], x, w[v]);
           }
         }
       }
@@ -88,24 +89,28 @@ void some_rows(const TileArgs& a) {
   tile_of_rows<Product, 1>(a);
 }
 
-/// Neighbouring panels and rows, one tile after the other.
-template <class Product>
-void run_tile(const TileArgs& given) {
-  constexpr int columns = Product::vectors * Product::lanes;
+/// Neighbouring panels and rows, one tile of up to `rows` rows after the other.
+template <int rows, int columns>
+void for_tiles(const TileArgs& given, void (*tile)(const TileArgs&)) {
   for (std::int64_t p = 0; p < given.panels; ++p) {
     TileArgs a = given;
     a.panel = static_cast<const char*>(given.panel) + p * given.panel_bytes;
     a.init += p * given.panel_bytes / 4;
     if (a.y != nullptr) a.y += p * columns;
     for (int left = given.row_count; left > 0; left -= a.row_count) {
-      a.row_count = left < Product::rows ? left : Product::rows;
-      some_rows<Product>(a);
+      a.row_count = left < rows ? left : rows;
+      tile(a);
       a.rows += a.row_count;
       a.acc += a.row_count * columns;
       if (a.y != nullptr) a.y += a.row_count * a.y_stride;
       if (a.signs != nullptr) a.signs += a.row_count;
     }
   }
+}
+
+template <class Product>
+void run_tile(const TileArgs& args) {
+  for_tiles<Product::rows, Product::vectors * Product::lanes>(args, some_rows<Product>);
 }
 
 }  // namespace
