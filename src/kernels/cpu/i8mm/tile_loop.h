@@ -10,8 +10,8 @@ namespace {
 
 constexpr int tile_rows = 6, columns = 16, vectors = columns / 2;
 
-/// Weights: parts of a unit, each with eight codes of an output, and weights(address, part) of two outputs.
-template <class Weights, int P>
+/// P pairs of rows.
+template <int P>
 [[gnu::always_inline]] inline void tile_of_pairs(const TileArgs& a) {
   int32x4_t sum[P][vectors];
 #pragma GCC unroll 4
@@ -25,18 +25,14 @@ template <class Weights, int P>
     for (int r = 0; r < 2 * P; ++r)
       row[r] = static_cast<const std::int8_t*>(a.rows[r < a.row_count ? r : a.row_count - 1]) + a.tap_offsets[t];
     for (std::int64_t u = 0; u < a.units; ++u, panel += columns * 8) {
-#pragma GCC unroll 2
-      for (int part = 0; part < Weights::parts; ++part) {
-        const std::int64_t at = (u * Weights::parts + part) * 8;
-        int8x16_t x[P];
+      int8x16_t x[P];
 #pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) x[p] = vcombine_s8(vld1_s8(row[2 * p] + at), vld1_s8(row[2 * p + 1] + at));
+      for (int p = 0; p < P; ++p) x[p] = vcombine_s8(vld1_s8(row[2 * p] + 8 * u), vld1_s8(row[2 * p + 1] + 8 * u));
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) {
-          const int8x16_t w = Weights::weights(panel + 16 * v, part);
+      for (int v = 0; v < vectors; ++v) {
+        const int8x16_t w = vld1q_s8(panel + 16 * v);
 #pragma GCC unroll 4
-          for (int p = 0; p < P; ++p) sum[p][v] = vmmlaq_s32(sum[p][v], x[p], w);
-        }
+        for (int p = 0; p < P; ++p) sum[p][v] = vmmlaq_s32(sum[p][v], x[p], w);
       }
     }
   }
@@ -53,17 +49,13 @@ template <class Weights, int P>
   }
 }
 
-template <class Weights>
 void some_rows_of(const TileArgs& a) {
-  if (a.row_count > 4) return tile_of_pairs<Weights, 3>(a);
-  if (a.row_count > 2) return tile_of_pairs<Weights, 2>(a);
-  tile_of_pairs<Weights, 1>(a);
+  if (a.row_count > 4) return tile_of_pairs<3>(a);
+  if (a.row_count > 2) return tile_of_pairs<2>(a);
+  tile_of_pairs<1>(a);
 }
 
-template <class Weights>
-void run_pairs(const TileArgs& given) {
-  for_tiles<tile_rows, columns>(given, some_rows_of<Weights>);
-}
+void run_pairs(const TileArgs& args) { for_tiles<tile_rows, columns>(args, some_rows_of); }
 
 }  // namespace
 }  // namespace bie::kernels::cpu::i8mm
