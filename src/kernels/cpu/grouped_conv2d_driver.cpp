@@ -101,22 +101,30 @@ bool find_lanes(const Units& units, const Conv2dShape& s, std::int64_t first, st
   return in_order;
 }
 
-/// Units of the lines of an image that windows read, for one block of outputs: line y lies at place y % count.
+/// Units of the lines of an image that windows read, for one block of outputs: line y lies at place y % count. Lines
+/// above and below the image are one, which lies behind the others.
 struct Ring {
   const GroupedTile& tile;
   const Units& units;
   const Image& image;
+  std::int64_t above;  ///< the image, whose lines have the padding beside them alone
   std::int64_t count;
   char* memory;
   std::int64_t next = 0, place = 0;  ///< the first line that is not there, and where it will be
 
   std::int64_t bytes() const { return image.width * units.of_pixel * line_bytes; }
+  bool inside(std::int64_t y) const { return y >= above && y < above + image.height; }
   /// A line that is there.
   const char* line(std::int64_t y) const {
+    if (!inside(y)) return memory + count * bytes();
     const std::int64_t at = place - (next - y);
     return memory + (at < 0 ? at + count : at) * bytes();
   }
   void empty() { next = place = 0; }
+  void fill_outside(std::uint32_t unit) const {
+    char* const line = memory + count * bytes();
+    for (std::int64_t i = 0; i < bytes(); i += unit_bytes) std::memcpy(line + i, &unit, unit_bytes);
+  }
 
   /// Lines up to `last` - 1, of which those from `first` on are needed.
   void fill(const char* codes, std::int64_t step, const std::int32_t* lanes, std::int64_t first, std::int64_t last) {
@@ -125,9 +133,10 @@ struct Ring {
       place = first % count;
     }
     for (; next < last; ++next) {
-      tile.spread({codes + next * image.row_bytes(), image.pixel_bytes, image.width,
-                   static_cast<int>(units.held * unit_bytes / units.codes), units.of_pixel, step, lanes,
-                   memory + place * bytes()});
+      if (inside(next))
+        tile.spread({codes + (next - above) * image.row_bytes(), image.pixel_bytes, image.width,
+                     static_cast<int>(units.held * unit_bytes / units.codes), units.of_pixel, step, lanes,
+                     memory + place * bytes()});
       place = place + 1 == count ? 0 : place + 1;
     }
   }
@@ -212,6 +221,7 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
 
   Conv2dShape rows_of = s;  // groups without gaps are quantised as one
   if (units.dense(s)) rows_of.groups = 1;
+  rows_of.pad_h = 0;
   const std::int64_t code_bytes = round_up(code_size(tile.rows.code, rows_of.group_in()), unit_bytes);
   const Image image(rows_of, code_bytes);
   // Two rows of outputs read some lines both, where each line of the second one's window is one of the first one's.
@@ -244,14 +254,16 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
   const bool direct = y.dtype == Dtype::f32 && y.layout == ImageLayout::nhwc && y.tail == nullptr;
   parallel_for(parallel, plane_blocks * parts, grain, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t acc_pixels = round_up(together * out_w, 16);  // planes are made of 16 at a time
-    Ring ring = {tile, units, image, ring_lines, nullptr};
+    Ring ring = {tile, units, image, s.pad_h, ring_lines, nullptr};
     auto* const acc = static_cast<std::int32_t*>(
         workspace(static_cast<std::size_t>(acc_pixels * (grouped_lanes + 1)) * sizeof(std::int32_t), Buffer::tile));
-    ring.memory = static_cast<char*>(workspace(static_cast<std::size_t>(ring_lines * ring.bytes()), Buffer::opened));
+    ring.memory =
+        static_cast<char*>(workspace(static_cast<std::size_t>((ring_lines + 1) * ring.bytes()), Buffer::opened));
     if (acc == nullptr || ring.memory == nullptr) {
       enough.store(false, std::memory_order_relaxed);
       return;
     }
+    ring.fill_outside(rows.outside);
     const Results results{tile.rows, s, y, acc + acc_pixels * grouped_lanes};
     thread_local std::vector<const void*> taps;  // kept, as a workspace is
     taps.resize(static_cast<std::size_t>((s.kernel_h + shift) * units.of_row(s)));

@@ -7,7 +7,8 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr std::int64_t run_pixels = 64;  // pixels quantised at once from an NCHW plane
+constexpr std::int64_t run_pixels = 64;     // pixels quantised at once from an NCHW plane
+constexpr std::int64_t least_biases = 512;  // of pixels quantised at once from an NHWC row, about
 
 /// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
 /// channels beyond the last are read from `zeros`.
@@ -36,17 +37,35 @@ bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
 
 /// What the encoders share: pixels of image row `row`, which counts batches and rows, to `out`.
 struct RowEncoder : ImageRows {
-  explicit RowEncoder(const ImageRows& rows) : ImageRows(rows) {}
+  std::int64_t bias_pixels;          ///< whose biases stand side by side, so that short pixels are quantised together
+  const std::vector<float>& biases;  ///< [bias_pixels][in_c], where there are any
+
+  RowEncoder(const ImageRows& rows, std::vector<float>& memory)
+      : ImageRows(rows), bias_pixels(1 + least_biases / std::max<std::int64_t>(1, rows.s.in_c)), biases(memory) {
+    memory.clear();
+    if (x.bias == nullptr || x.layout != ImageLayout::nhwc) return;
+    for (std::int64_t p = 0; p < bias_pixels; ++p) memory.insert(memory.end(), x.bias, x.bias + s.in_c);
+  }
 
   bool nhwc(std::int64_t row, char* out) const {
     const std::int64_t channels = s.group_in(), bytes = row_bytes(x.dtype, channels);
     const char* from = static_cast<const char*>(x.data) + row * s.in_w * s.groups * bytes;
-    const bool alike = x.dtype == Dtype::s8 || x.bias == nullptr;  // no channel has a bias of its own
-    if (alike && tile.code != Code::bits && s.groups * code_size(tile.code, channels) == image.pixel_bytes)
-      return x.dtype == Dtype::s8 && code_size(tile.code, 1) == 1 && tile.code != Code::u8_b1
-                 ? shift_codes(from, s.in_w * s.in_c, zero_code(tile.code), out)
-                 : tile.encode({from, x.dtype, s.in_w * s.in_c, nullptr, 1, x.step, width.lo, width.hi, tile.code, out,
-                                s.in_w * image.pixel_bytes});
+    const std::int64_t pixel = s.in_c * row_bytes(x.dtype, 1);
+    const bool has_bias = x.dtype != Dtype::s8 && x.bias != nullptr;
+    if (tile.code != Code::bits && s.groups * code_size(tile.code, channels) == image.pixel_bytes) {
+      if (x.dtype == Dtype::s8 && code_size(tile.code, 1) == 1 && tile.code != Code::u8_b1)
+        return shift_codes(from, s.in_w * s.in_c, zero_code(tile.code), out);
+      const auto encode = [&](const char* codes_of, std::int64_t pixels, std::int64_t rows, char* to) {
+        return tile.encode({codes_of, x.dtype, pixels * s.in_c, has_bias ? biases.data() : nullptr, 1, x.step, width.lo,
+                            width.hi, tile.code, to, pixels * image.pixel_bytes, rows, pixels * pixel,
+                            pixels * image.pixel_bytes});
+      };
+      const std::int64_t at_once = has_bias ? std::min(bias_pixels, s.in_w) : s.in_w;
+      const std::int64_t runs = s.in_w / at_once, done = runs * at_once;
+      const bool whole = encode(from, at_once, runs, out);
+      if (done == s.in_w) return whole;
+      return encode(from + done * pixel, s.in_w - done, 1, out + done * image.pixel_bytes) && whole;
+    }
     bool finite = true;
     for (std::int64_t g = 0; g < s.groups; ++g)
       finite &=
@@ -127,7 +146,8 @@ struct RowEncoder : ImageRows {
 }  // namespace
 
 bool encode_image(const ImageRows& all, std::int64_t begin, std::int64_t end, char* codes) {
-  const RowEncoder encoder(all);
+  thread_local std::vector<float> biases;  // kept, as a workspace is
+  const RowEncoder encoder(all, biases);
   const Conv2dShape& s = encoder.s;
   const Image& image = encoder.image;
   const auto fill = [&all](char* at, std::int64_t bytes) {
