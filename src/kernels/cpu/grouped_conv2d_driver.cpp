@@ -48,6 +48,8 @@ struct Blocks {
         bytes((taps + 1) * line_bytes) {}
 };
 
+bool is_sign(Code code) { return code == Code::u8_b1 || code == Code::f32_b1; }
+
 /// Groups that grouped_lanes neighbouring outputs belong to at most.
 std::int64_t groups_of_block(const Conv2dShape& s) {
   const std::int64_t outputs = s.group_out();
@@ -185,7 +187,10 @@ bool suits_lanes(const GroupedTile& tile, const Conv2dShape& s) {
     return false;
   const Units units(tile, s);
   if (s.depth() > tile.max_depth) return false;
-  return (s.group_out() < grouped_lanes || units.pixels > 1) && groups_of_block(s) * units.of_pixel <= grouped_lanes;
+  // Bits have to take back what they read in a padding of zeros, which costs more than bytes do.
+  const bool zeros = is_sign(tile.rows.code) && s.pad_code == 0 && s.taps() > 1;
+  const std::int64_t most_outputs = units.pixels > 1 ? s.group_out() : zeros ? grouped_lanes : grouped_lanes - 1;
+  return s.group_out() <= most_outputs && groups_of_block(s) * units.of_pixel <= grouped_lanes;
 }
 
 std::size_t grouped_conv2d_bytes(const GroupedTile& tile, const Conv2dShape& s) {
