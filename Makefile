@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-build build test check test-cpus demo wheel bench docs format lint clean
+.PHONY: help setup setup-build build test check test-cpus test-arm demo wheel bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -27,6 +27,10 @@ check: setup  ## the part of the tests that finds most mistakes, in two minutes 
 
 test-cpus: setup  ## the tests under settings that stand for other CPUs, and the kernels under qemu where it is installed
 	@$(PYTHON) tools/run_tests.py --only cpus
+
+test-arm: setup  ## the kernels and the runtime of 64-bit ARM under qemu; installs compiler, emulator and googletest
+	@sh tools/setup.sh arm
+	@$(PYTHON) tools/run_tests.py --only aarch64
 
 wheel: setup  ## wheels of bitorch_engine and bie-cli in dist/, tried in empty environments
 	@sh tools/make_wheels.sh

@@ -1,4 +1,5 @@
-// The integer convolutions, every kernel, batch 1, float32 in and out (bias and quantising included), in both layouts.
+// The integer convolutions, in one group and in several, every kernel, batch 1, float32 in and out (bias and quantising
+// included), in both layouts.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
@@ -40,19 +41,26 @@ void run_kernel(const kernels::Conv2dKernel& kernel, const kernels::Conv2dShape&
 
 void bench_conv2d(const Settings& settings, nlohmann::json& results) {
   const at::NoGradGuard no_grad;
-  for (const auto& [s, source] : read_shapes("conv2d.txt", 7)) {
-    const std::int64_t c = s[0], o = s[3], side = s[4], stride = s[5], pad = s[6];
-    const std::string title = c10::str("conv2d ", side, "x", side, " ", c, " to ", o, " channels, image ", s[1], "x",
-                                       s[2], ", stride ", stride);
+  std::vector<Shape> shapes = read_shapes("conv2d.txt", 7);
+  for (Shape& shape : shapes) shape.sizes.push_back(1);
+  for (const Shape& shape : read_shapes("grouped_conv2d.txt", 8)) shapes.push_back(shape);
+  for (const auto& [s, source] : shapes) {
+    const std::int64_t c = s[0], o = s[3], side = s[4], stride = s[5], pad = s[6], groups = s[7];
+    const std::string kind = groups == 1 ? c10::str("conv2d ", side, "x", side)
+                                         : c10::str("convolution ", side, "x", side, " in ", groups, " groups");
+    const std::string title =
+        c10::str(kind, " ", c, " to ", o, " channels, image ", s[1], "x", s[2], ", stride ", stride);
     if (title.find(settings.filter) == std::string::npos) continue;
-    const kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, side, side, stride, stride, pad, pad};
-    const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}), w = at::randn({o, c, side, side});
-    const at::Tensor codes = at::randint(0, 256, {o, c, side, side}, at::kByte);
+    kernels::Conv2dShape padded_with_zero{1, c, s[1], s[2], o, side, side, stride, stride, pad, pad};
+    padded_with_zero.groups = groups;
+    const at::Tensor x = at::randn({1, c, s[1], s[2]}), bias = at::randn({c}),
+                     w = at::randn({o, c / groups, side, side});
+    const at::Tensor codes = at::randint(0, 256, {o, c / groups, side, side}, at::kByte);
     kernels::Conv2dShape padded_with_minus_one = padded_with_zero;  // as layers of signs do
     padded_with_minus_one.pad_code = -1;
     const at::Tensor y = at::empty({1, o, padded_with_zero.out_h(), padded_with_zero.out_w()});
-    std::vector<Contender> contenders{{"torch float32", [&] { at::conv2d(x, w, {}, stride, pad); }}};
-    add_conv2d_rivals(x, w, stride, pad, contenders);
+    std::vector<Contender> contenders{{"torch float32", [&] { at::conv2d(x, w, {}, stride, pad, 1, groups); }}};
+    add_conv2d_rivals(x, w, stride, pad, groups, contenders);
     struct Case {
       const kernels::Products& products;
       const kernels::Conv2dShape& shape;
@@ -84,8 +92,9 @@ void bench_conv2d(const Settings& settings, nlohmann::json& results) {
         }
       }
     }
-    const nlohmann::json sizes = {{"in_c", c},      {"height", s[1]},   {"width", s[2]}, {"out_c", o},
-                                  {"kernel", side}, {"stride", stride}, {"pad", pad},    {"source", source}};
+    const nlohmann::json sizes = {{"in_c", c},  {"height", s[1]},   {"width", s[2]},
+                                  {"out_c", o}, {"kernel", side},   {"stride", stride},
+                                  {"pad", pad}, {"groups", groups}, {"source", source}};
     results.push_back(report(sizes, title, contenders, race(contenders, settings.seconds)));
   }
 }

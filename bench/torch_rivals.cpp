@@ -58,19 +58,20 @@ void add_linear_rivals(const at::Tensor& x, const at::Tensor& w, std::vector<Con
 }
 
 void add_conv2d_rivals(const at::Tensor& x, const at::Tensor& w, std::int64_t stride, std::int64_t pad,
-                       std::vector<Contender>& contenders) {
+                       std::int64_t groups, std::vector<Contender>& contenders) {
   const auto last = at::MemoryFormat::ChannelsLast;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor lx = x.to(type).contiguous(last), lw = w.to(type).contiguous(last);
     add({type == at::kFloat ? "torch float32 channels_last" : "torch bfloat16 channels_last",
-         [=] { at::conv2d(lx, lw, {}, stride, pad); }},
+         [=] { at::conv2d(lx, lw, {}, stride, pad, 1, groups); }},
         contenders);
   }
   for_every_engine([&](const std::string& engine) {
     using List = c10::List<std::int64_t>;
     const at::Tensor codes = at::quantize_per_tensor(w, 0.02, 0, at::kQInt8);
-    const c10::IValue packed = call("quantized::conv2d_prepack", "",
-                                    {codes, c10::IValue(), List({stride, stride}), List({pad, pad}), List({1, 1}), 1});
+    const c10::IValue packed =
+        call("quantized::conv2d_prepack", "",
+             {codes, c10::IValue(), List({stride, stride}), List({pad, pad}), List({1, 1}), groups});
     const at::Tensor qx = at::quantize_per_tensor(x, 0.05, 128, at::kQUInt8).contiguous(last);
     add({"torch quantized conv2d " + engine,
          [=] {

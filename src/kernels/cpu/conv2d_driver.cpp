@@ -11,171 +11,7 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int tiles_a_block = 8;             // about so many
-constexpr std::int64_t run_pixels = 64;      // pixels quantised at once from an NCHW plane
-constexpr double most_image_bytes = 0x1p46;  // sizes and places below it do not overflow
-
-/// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
-/// channels beyond the last are read from `zeros`.
-template <class T>
-void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels, std::int64_t pixel_bytes, char* out) {
-  constexpr int together = 4 / sizeof(T);
-  static constexpr T zeros[run_pixels] = {};
-  for (std::int64_t c = 0; c < channels; c += together) {
-    const T* plane[together];
-    for (int i = 0; i < together; ++i) plane[i] = c + i < channels ? planes + (c + i) * run_pixels : zeros;
-    char* unit = out + c * static_cast<std::int64_t>(sizeof(T));
-    for (std::int64_t p = 0; p < pixels; ++p, unit += pixel_bytes) {
-      T codes[together];
-      for (int i = 0; i < together; ++i) codes[i] = plane[i][p];
-      std::memcpy(unit, codes, 4);
-    }
-  }
-}
-
-/// Codes as they are to bytes that stand for them. True: all are finite.
-bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
-  for (std::int64_t i = 0; i < count; ++i)
-    to[i] = static_cast<char>(static_cast<unsigned char>(from[i]) + static_cast<unsigned>(zero));
-  return true;
-}
-
-/// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
-/// groups one after another.
-struct Image {
-  std::int64_t height, width, group_bytes, pixel_bytes;
-
-  Image(const Conv2dShape& s, std::int64_t code_bytes)
-      : height(s.in_h + 2 * s.pad_h),
-        width(s.in_w + 2 * s.pad_w),
-        group_bytes(code_bytes),
-        pixel_bytes(s.groups * code_bytes) {}
-  std::int64_t row_bytes() const { return width * pixel_bytes; }
-  /// Pixels of taps that follow one another in a row of a window follow one another in memory.
-  bool whole_rows(const Conv2dShape& s) const { return s.groups == 1 && s.dil_w == 1; }
-};
-
-/// What the encoders share: pixels of image row `row`, which counts batches and rows, to `out`.
-struct RowEncoder {
-  const Tile& tile;
-  const Width& width;
-  const Conv2dShape& s;
-  const Conv2dInput& x;
-  const Image& image;
-
-  bool nhwc(std::int64_t row, char* out) const {
-    const std::int64_t channels = s.group_in(), bytes = row_bytes(x.dtype, channels);
-    const char* from = static_cast<const char*>(x.data) + row * s.in_w * s.groups * bytes;
-    const bool alike = x.dtype == Dtype::s8 || x.bias == nullptr;  // no channel has a bias of its own
-    if (alike && tile.code != Code::bits && s.groups * code_size(tile.code, channels) == image.pixel_bytes)
-      return x.dtype == Dtype::s8 && code_size(tile.code, 1) == 1
-                 ? shift_codes(from, s.in_w * s.in_c, zero_code(tile.code), out)
-                 : tile.encode({from, x.dtype, s.in_w * s.in_c, nullptr, 1, x.step, width.lo, width.hi, tile.code, out,
-                                s.in_w * image.pixel_bytes});
-    bool finite = true;
-    for (std::int64_t g = 0; g < s.groups; ++g)
-      finite &=
-          tile.encode({from + g * bytes, x.dtype, channels, group_bias(g), 1, x.step, width.lo, width.hi, tile.code,
-                       out + g * image.group_bytes, image.group_bytes, s.in_w, s.groups * bytes, image.pixel_bytes});
-    return finite;
-  }
-
-  /// Rows `first` to `last` - 1 of one image.
-  bool nchw(std::int64_t first, std::int64_t last, char* out, std::vector<std::uint32_t>& scratch) const {
-    const std::int64_t plane = s.in_h * s.in_w, channels = s.group_in();
-    const std::int64_t begin = first * s.in_w, end = last * s.in_w, gap = 2 * s.pad_w * image.pixel_bytes;
-    const std::int64_t code_width = code_size(tile.code, 1), plane_bytes = run_pixels * code_width;
-    scratch.resize(static_cast<std::size_t>(std::max(channels * plane_bytes / 4, 2 * run_pixels)));
-    bool finite = true;
-    for (std::int64_t p = begin; p < end;) {
-      const std::int64_t offset = p % plane, column = p % s.in_w;
-      // The encoder of planes skips the padding between rows, the others stop before it.
-      const std::int64_t count = tile.code_planes != nullptr ? end - p : std::min(run_pixels, s.in_w - column);
-      for (std::int64_t g = 0; g < s.groups; ++g) {
-        const std::int64_t from = row_bytes(x.dtype, (p / plane * s.in_c + g * channels) * plane + offset);
-        const char* planes = static_cast<const char*>(x.data) + from;
-        char* to = out + g * image.group_bytes;
-        if (tile.code_planes != nullptr)
-          finite &=
-              tile.code_planes({planes, x.dtype, channels, count, plane, group_bias(g), x.step, width.lo, width.hi,
-                                tile.code, to, image.pixel_bytes, image.group_bytes, column, s.in_w, gap});
-        else if (tile.code == Code::bits)
-          finite &= encode_signs(planes, group_bias(g), count, scratch, to);
-        else
-          finite &= encode_codes(planes, group_bias(g), count, scratch, to);
-      }
-      p += count;
-      out += count * image.pixel_bytes + (p % s.in_w == 0 ? gap : 0);
-    }
-    return finite;
-  }
-
- private:
-  const float* group_bias(std::int64_t group) const {
-    return x.bias == nullptr ? nullptr : x.bias + group * s.group_in();
-  }
-
-  bool encode_signs(const char* planes, const float* bias, std::int64_t count, std::vector<std::uint32_t>& words,
-                    char* out) const {
-    const std::int64_t channels = s.group_in();
-    const bool finite =
-        tile.sign_planes({planes, x.dtype, channels, count, s.in_h * s.in_w, bias, words.data(), run_pixels});
-    for (std::int64_t u = 0; u < (channels + 31) / 32; ++u)
-      for (std::int64_t p = 0; p < count; ++p)
-        std::memcpy(out + p * image.pixel_bytes + 4 * u, words.data() + u * run_pixels + p, 4);
-    return finite;
-  }
-
-  bool encode_codes(const char* planes, const float* bias, std::int64_t count, std::vector<std::uint32_t>& scratch,
-                    char* out) const {
-    const std::int64_t channels = s.group_in(), plane = s.in_h * s.in_w;
-    const std::int64_t code_width = code_size(tile.code, 1), plane_bytes = run_pixels * code_width;
-    char* bytes = reinterpret_cast<char*>(scratch.data());
-    bool finite = true;
-    for (std::int64_t c = 0; c < channels; ++c)
-      finite &=
-          tile.encode({planes + row_bytes(x.dtype, c * plane), x.dtype, count, bias == nullptr ? nullptr : bias + c, 0,
-                       x.step, width.lo, width.hi, tile.code, bytes + c * plane_bytes, count * code_width});
-    if (code_width == 1)
-      transpose_codes(reinterpret_cast<const std::uint8_t*>(bytes), channels, count, image.pixel_bytes, out);
-    else
-      transpose_codes(reinterpret_cast<const std::uint16_t*>(bytes), channels, count, image.pixel_bytes, out);
-    const std::int64_t written = (channels * code_width + 3) / 4 * 4;
-    for (std::int64_t i = 0; i < count && written < image.group_bytes; ++i)
-      std::memset(out + i * image.pixel_bytes + written, 0, static_cast<std::size_t>(image.group_bytes - written));
-    return finite;
-  }
-};
-
-/// Padded rows begin ... end - 1, which count batches and rows; false where NaN or infinity was seen.
-bool encode_image(const RowEncoder& encoder, std::int64_t begin, std::int64_t end, char* codes) {
-  const Conv2dShape& s = encoder.s;
-  const Image& image = encoder.image;
-  const int zero = zero_code(encoder.tile.code);  // of 16 bits it is 0
-  const auto fill = [zero](char* at, std::int64_t bytes) { std::memset(at, zero, static_cast<std::size_t>(bytes)); };
-  const std::int64_t left = s.pad_w * image.pixel_bytes;
-  thread_local std::vector<std::uint32_t> scratch;  // kept, as a workspace is
-  bool finite = true;
-  for (std::int64_t row = begin; row < end;) {
-    char* out = codes + row * image.row_bytes();
-    const std::int64_t y = row % image.height - s.pad_h;
-    if (y < 0 || y >= s.in_h) {
-      fill(out, image.row_bytes());
-      ++row;
-      continue;
-    }
-    const std::int64_t rows = encoder.x.layout == ImageLayout::nhwc ? 1 : std::min(end - row, s.in_h - y);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      fill(out + r * image.row_bytes(), left);
-      fill(out + (r + 1) * image.row_bytes() - left, left);
-    }
-    const std::int64_t from = row / image.height * s.in_h + y;
-    finite &= encoder.x.layout == ImageLayout::nhwc ? encoder.nhwc(from, out + left)
-                                                    : encoder.nchw(from, from + rows, out + left, scratch);
-    row += rows;
-  }
-  return finite;
-}
+constexpr int tiles_a_block = 8;  // about so many
 
 /// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
 /// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an
@@ -293,7 +129,8 @@ const CodeTailPasses& least_passes() {
 #endif
 }
 
-/// Where the tail of a block begins: at an output and channel.
+}  // namespace
+
 bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::int32_t* acc, std::int64_t outputs,
               int columns, std::int64_t stride, std::int64_t output, std::int64_t channel) {
   const auto of_channel = [channel](const float* all) { return all == nullptr ? nullptr : all + channel; };
@@ -320,8 +157,6 @@ bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::i
                          t.signs};
   return tile.tail != nullptr ? tile.tail(args) : least_passes().tail_rows(args);
 }
-
-}  // namespace
 
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& s) {
   return {tile, s.group_out(), s.group_in(), s.taps(), tile.code == Code::bits && s.pad_code == 0};
@@ -357,10 +192,10 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const RowEncoder encoder{tile, width, s, x, image};
+  const ImageRows rows{tile, width, s, x, image, outside_of(tile.code, 0)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
-    if (!encode_image(encoder, begin, end, codes)) finite.store(false, std::memory_order_relaxed);
+    if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 

@@ -3,16 +3,9 @@
 
 #include "bie/kernels/conv2d.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/cpu/pixel_rows.h"
 
 namespace bie::kernels::cpu {
-
-/// Pixels of an image and the padding around it; as a float, because paddings can be of any size.
-inline double padded_plane(const Conv2dShape& s) {
-  const auto padded = [](std::int64_t in, std::int64_t pad) {
-    return static_cast<double>(in) + 2 * static_cast<double>(pad);
-  };
-  return padded(s.in_h, s.pad_h) * padded(s.in_w, s.pad_w);
-}
 
 /// The panels of one group.
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& shape);
@@ -20,6 +13,11 @@ void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, co
                     const Parallel& parallel);
 Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const void* packed, const Conv2dOutput& y, const Parallel& parallel);
+
+/// The tail of sums [outputs][tile.nr] of some columns, from an output and channel on; `stride` are an output's
+/// channels. False where a code is not finite.
+bool run_tail(const Tile& tile, const Conv2dTail& tail, float y_scale, const std::int32_t* acc, std::int64_t outputs,
+              int columns, std::int64_t stride, std::int64_t output, std::int64_t channel);
 
 /// A kernel for a tile.
 template <const Tile& tile, const Width& width>

@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/arithmetic/float_bits.h"
 #include "kernels/check.h"
@@ -32,12 +33,12 @@ void copy_bits(const void* row, std::int64_t k, void* out, std::int64_t out_byte
   if (k % 8 != 0) static_cast<std::uint8_t*>(out)[bytes - 1] &= static_cast<std::uint8_t>((1 << (k % 8)) - 1);
 }
 
-/// Packed nibbles of a row to bytes q + 8. Codes beyond k meet zero weights; they are only kept defined.
-void expand_int4(const void* row, std::int64_t k, char* out, std::int64_t out_bytes) {
+/// Packed nibbles of a row to bytes q + `offset`. Codes beyond k meet zero weights; they are only kept defined.
+void expand_int4(const void* row, std::int64_t k, int offset, char* out, std::int64_t out_bytes) {
   const std::uint8_t* packed = static_cast<const std::uint8_t*>(row);
   for (std::int64_t i = 0; i < k; ++i) {
     const int nibble = i % 2 == 0 ? packed[i / 2] >> 4 : packed[i / 2] & 15;
-    out[i] = static_cast<char>(nibble ^ 8);
+    out[i] = static_cast<char>((nibble ^ 8) - 8 + offset);
   }
   std::memset(out + k, 0, static_cast<std::size_t>(out_bytes - k));
 }
@@ -104,11 +105,17 @@ bool encode_rows(const Tile& tile, const Width& width, std::int64_t k, const Gem
   if (is_float(x.dtype) || x.dtype == Dtype::s8)
     return tile.encode({from, x.dtype, k, x.bias, 1, x.step, width.lo, width.hi, tile.code, out, code_bytes,
                         end - begin, x.row_stride, code_stride});
+  thread_local std::vector<std::int8_t> bytes;  // kept, as a workspace is
   for (std::int64_t row = begin; row < end; ++row, from += x.row_stride, out += code_stride) {
-    if (x.dtype == Dtype::bits)
+    if (x.dtype == Dtype::bits) {
       copy_bits(from, k, out, code_bytes);
-    else
-      expand_int4(from, k, out, code_bytes);
+    } else if (code_size(tile.code, 1) == 1) {
+      expand_int4(from, k, zero_code(tile.code), out, code_bytes);
+    } else {
+      bytes.resize(static_cast<std::size_t>(k));
+      expand_int4(from, k, 0, reinterpret_cast<char*>(bytes.data()), k);
+      tile.encode({bytes.data(), Dtype::s8, k, nullptr, 1, x.step, width.lo, width.hi, tile.code, out, code_bytes});
+    }
   }
   return true;
 }

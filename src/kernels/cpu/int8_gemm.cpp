@@ -15,7 +15,12 @@ GemmTable s8xs8_gemm_table() {
     cpu::gemm_kernel<cpu::avxvnni::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avxvnni", Isa::avxvnni),
     cpu::gemm_kernel<cpu::avx512bw::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx512bw", Isa::avx512bw),
     cpu::gemm_kernel<cpu::avx2::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_avx2", Isa::avx2),
+#elif defined(BIE_ARM)
+    cpu::gemm_kernel<cpu::i8mm::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_i8mm", Isa::i8mm),
+    cpu::gemm_kernel<cpu::dotprod::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_dotprod", Isa::dotprod),
+    cpu::gemm_kernel<cpu::neon::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_neon", Isa::neon),
 #endif
+    cpu::gemm_kernel<cpu::portable::s8xs8_tile, cpu::int8_width>("s8xs8_gemm_portable", Isa::portable),
     reference::s8xs8_gemm,
   };
   return table_of(best_first);

@@ -11,7 +11,6 @@
 namespace bie::kernels {
 namespace {
 
-#if defined(BIE_X86)
 std::int64_t row_grain(std::int64_t k) { return 1 + 65536 / (k + 1); }
 
 template <bool (*encode)(const cpu::EncodeArgs&)>
@@ -44,7 +43,6 @@ Status pack_int4(const RowsShape& shape, const std::int8_t* codes, std::uint8_t*
   });
   return Status::ok;
 }
-#endif
 
 }  // namespace
 
@@ -54,6 +52,7 @@ Table<SignPackKernel> sign_pack_table() {
     {"sign_pack_avx512", Isa::avx512, nullptr, pack_signs<cpu::avx512::encode>},
     {"sign_pack_avx2", Isa::avx2, nullptr, pack_signs<cpu::avx2::encode>},
 #endif
+    {"sign_pack_portable", Isa::portable, nullptr, pack_signs<cpu::portable::encode>},
     reference::sign_pack,
   };
   return table_of(best_first);
@@ -65,6 +64,7 @@ Table<Int4PackKernel> int4_pack_table() {
     {"int4_pack_avx512", Isa::avx512, nullptr, pack_int4<cpu::avx512::pack_int4>},
     {"int4_pack_avx2", Isa::avx2, nullptr, pack_int4<cpu::avx2::pack_int4>},
 #endif
+    {"int4_pack_portable", Isa::portable, nullptr, pack_int4<cpu::portable::pack_int4>},
     reference::int4_pack,
   };
   return table_of(best_first);

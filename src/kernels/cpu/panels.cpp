@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/arithmetic/float_bits.h"
+
 namespace bie::kernels::cpu {
 namespace {
 
@@ -70,7 +72,7 @@ void write_units(const std::int8_t* codes, Dtype code, int unit_codes, std::int6
       std::memcpy(out, &unit, sizeof unit);
     }
   };
-  constexpr Unit low = static_cast<Unit>(0x0f0f0f0f);
+  constexpr Unit low = static_cast<Unit>(0x0f0f0f0f0f0f0f0f);
   if (code == Dtype::bits)
     write([](const std::int8_t* signs) {
       std::uint32_t word = 0;
@@ -85,6 +87,11 @@ void write_units(const std::int8_t* codes, Dtype code, int unit_codes, std::int6
     });
 }
 
+/// Units of a tap whose activation codes are whole words.
+std::int64_t units_of_word(const Tile& tile) {
+  return tile.code == Code::bits ? 1 : std::max<std::int64_t>(1, 4 / code_size(tile.code, tile.unit_codes));
+}
+
 int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
   // Unsigned wrap-around is meant: the sums are modulo 2^32 and the final one fits.
   if (code == Code::bits) return static_cast<int>(depth);
@@ -95,7 +102,7 @@ int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
 
 PanelLayout::PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps,
                          bool tap_sums)
-    : units((channels + tile.unit_codes - 1) / tile.unit_codes),
+    : units(round_up((channels + tile.unit_codes - 1) / tile.unit_codes, units_of_word(tile))),
       panels((outputs + tile.nr - 1) / tile.nr),
       panel_bytes(round_up(tile.nr * (4 + taps * (units * tile.unit_bytes + (tap_sums ? 4 : 0))), 64)),
       code_bytes(code_size(tile.code, units * tile.unit_codes)),
@@ -105,14 +112,22 @@ int zero_code(Code code) {
   switch (code) {
     case Code::u8_s8: return 128;
     case Code::u8_s4: return 8;
+    case Code::u8_b1: return 1;
     default: return 0;
   }
+}
+
+std::uint32_t outside_of(Code code, int outside) {
+  if (code == Code::f32_b1) return bits_from_float(static_cast<float>(outside));
+  return static_cast<std::uint32_t>(zero_code(code) + (code == Code::bits ? 0 : outside)) * 0x01010101u;
 }
 
 std::int64_t code_size(Code code, std::int64_t count) {
   switch (code) {
     case Code::bits: return (count + 7) / 8;
     case Code::s16_s8: return 2 * count;
+    case Code::f32:
+    case Code::f32_b1: return 4 * count;
     default: return count;
   }
 }
@@ -152,7 +167,10 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
           for (std::int64_t column = 0; column < columns; ++column) {
             const std::int64_t last = std::min(layout.units, first + block);
             std::uint8_t* const unit = units + (tap * layout.units + first) * stride + column * tile.unit_bytes;
-            const auto& writer = tile.unit_bytes == 4 ? write_units<std::uint32_t> : write_units<std::uint16_t>;
+            const auto& writer = tile.unit_bytes == 8   ? write_units<std::uint64_t>
+                                 : tile.unit_bytes == 4 ? write_units<std::uint32_t>
+                                 : tile.unit_bytes == 2 ? write_units<std::uint16_t>
+                                                        : write_units<std::uint8_t>;
             writer(codes.data() + column * padded + first * tile.unit_codes, width.code, tile.unit_codes, last - first,
                    stride, unit);
           }

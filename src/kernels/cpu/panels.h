@@ -71,6 +71,9 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
 /// The byte (or int16) that stands for the code 0 in an activation row of `code`.
 int zero_code(Code code);
 
+/// Four bytes of an activation row that stand for codes `code`, which are 0, or of signs 0 or -1.
+std::uint32_t outside_of(Code code, int outside);
+
 /// Bytes of `count` activation codes; bits count whole bytes.
 std::int64_t code_size(Code code, std::int64_t count);
 

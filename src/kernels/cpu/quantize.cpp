@@ -11,7 +11,6 @@
 namespace bie::kernels {
 namespace {
 
-#if defined(BIE_X86)
 template <bool (*encode)(const cpu::EncodeArgs&)>
 Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
                 float step, int lo, int hi, std::int8_t* q, const Parallel& parallel) {
@@ -26,7 +25,6 @@ Status quantize(const RowsShape& shape, const void* x, Dtype dtype, std::int64_t
   });
   return finite.load() ? Status::ok : Status::not_finite;
 }
-#endif
 
 }  // namespace
 
@@ -36,6 +34,7 @@ Table<QuantizeKernel> quantize_table() {
     {"quantize_avx512", Isa::avx512, nullptr, quantize<cpu::avx512::encode>},
     {"quantize_avx2", Isa::avx2, nullptr, quantize<cpu::avx2::encode>},
 #endif
+    {"quantize_portable", Isa::portable, nullptr, quantize<cpu::portable::encode>},
     reference::quantize_rows,
   };
   return table_of(best_first);

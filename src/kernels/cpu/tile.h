@@ -15,6 +15,9 @@ enum class Code : std::uint8_t {
   s16_s8,  ///< q as int16, two codes a unit
   u8_s4,   ///< q + 8, four codes a unit
   s8,      ///< q itself, for callers that want codes and no product
+  u8_b1,   ///< of signs: 2 where x + bias >= 0, else 0, four codes a unit
+  f32,     ///< q as float32, one code a unit
+  f32_b1,  ///< of signs: 1 where x + bias >= 0, else -1, one code a unit
 };
 
 /// Codes of rows of activations: out[i] = code(float(x[i]) + bias[i]), and zeros from code `count` to byte `row_bytes`.
@@ -55,7 +58,7 @@ struct CodePlanesArgs {
   const float* bias;   ///< [channels] or null
   float step;
   int lo, hi;
-  Code code;  ///< u8_s8 or u8_s4
+  Code code;  ///< of unsigned bytes
   void* out;
   std::int64_t pixel_bytes, row_bytes;  ///< row_bytes: a multiple of 4
   // Pixel p lies `gap` bytes further for each time that column + p passes a multiple of `width`.
@@ -194,7 +197,72 @@ struct PixelTile {
   void (*run)(const PixelTileArgs&);
 };
 
+/// Outputs of a grouped convolution that are multiplied side by side.
+inline constexpr int grouped_lanes = 16;
+
+/// A line of pixels as units that meet grouped_lanes outputs side by side: of pixel p, unit u and output i,
+///     out[(p * units + u) * grouped_lanes + i] = bytes first ... first + held - 1 of pixel p, first = (lanes[i] + u) *
+///     held,
+/// and where held bytes do not fill a unit behind them those of pixels p + step, p + 2 * step, ..., 0 beyond the last.
+struct SpreadArgs {
+  const void* codes;  ///< 64 bytes behind the first code of a pixel may be read
+  std::int64_t pixel_bytes, pixels;
+  int held;            ///< bytes of one pixel in a unit: 1, 2 or 4
+  std::int64_t units;  ///< of a pixel; 1 where pixels share one
+  std::int64_t step;
+  const std::int32_t* lanes;  ///< [grouped_lanes], lanes[i] + units <= 16; null: output i reads unit i
+  void* out;                  ///< 64-byte aligned
+};
+
+/// acc[r][p][i] = init[i] + sum over taps t of units(taps[r * row_taps + t] + p * step)[i] . panel(t, i), exact.
+struct GroupedTileArgs {
+  const void* const* taps;  ///< where the units of the first pixel lie, 64-byte aligned
+  std::int64_t tap_count;
+  int rows;                  ///< 1 or 2
+  std::int64_t row_taps;     ///< up to tap_count
+  std::int64_t step;         ///< bytes from a pixel's units to the next one's
+  std::int64_t count;        ///< of pixels of a row
+  const std::int32_t* init;  ///< [grouped_lanes]
+  const void* panel;         ///< [tap_count][grouped_lanes] units, 64-byte aligned
+  std::int32_t* acc;      ///< [rows][count][grouped_lanes], 64-byte aligned; undefined afterwards where y is not null
+  float* y;               ///< null, or where y[(r * count + p) * y_stride + i] = float(acc[r][p][i]) * scale goes,
+                          ///< i < columns
+  std::int64_t y_stride;  ///< elements
+  int columns;            ///< 1 .. grouped_lanes
+  float scale;
+};
+
+/// A convolution of few channels or outputs a group, with neighbouring outputs as lanes. A unit is four bytes.
+struct GroupedTile {
+  Tile rows;  ///< what quantises and stores, of nr = grouped_lanes; it multiplies nothing
+  void (*spread)(const SpreadArgs&);
+  void (*run)(const GroupedTileArgs&);
+  std::int64_t max_depth = INT64_MAX;  ///< the longest contraction
+};
+
+namespace portable {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+bool encode(const EncodeArgs& args);
+void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
+}  // namespace portable
+
+/// What stands around the tiles of ARM is that of portable.
+namespace neon {
+extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+}  // namespace neon
+
+namespace dotprod {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
+extern const Tile s8xs8_tile, s4xs4_tile;
+}  // namespace dotprod
+
+namespace i8mm {
+extern const Tile s8xs8_tile, s4xs4_tile;
+}  // namespace i8mm
+
 namespace avx2 {
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
@@ -222,6 +290,7 @@ extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 extern const PixelTile b1xb1_pixel_tile;
+extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 bool code_planes(const CodePlanesArgs& args);

@@ -40,7 +40,8 @@ void store8(__m256i q, char* out) {
     const __m128i words = narrow16(q);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), _mm_packs_epi16(words, words));
   } else {
-    const __m128i words = narrow16(_mm256_add_epi32(q, _mm256_set1_epi32(C == Code::u8_s8 ? 128 : 8)));
+    constexpr int offset = C == Code::u8_s8 ? 128 : C == Code::u8_s4 ? 8 : 1;
+    const __m128i words = narrow16(_mm256_add_epi32(q, _mm256_set1_epi32(offset)));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), _mm_packus_epi16(words, words));
   }
 }
@@ -62,6 +63,9 @@ bool encode8(const char* x, __m256 bias, const Rounding& rounding, char* out) {
   }
   if constexpr (C == Code::bits) {
     *out = static_cast<char>(_mm256_movemask_ps(_mm256_cmp_ps(xs, _mm256_setzero_ps(), _CMP_GE_OQ)));
+  } else if constexpr (C == Code::u8_b1) {
+    const __m256i at_least = _mm256_castps_si256(_mm256_cmp_ps(xs, _mm256_setzero_ps(), _CMP_GE_OQ));
+    store8<C>(_mm256_blendv_epi8(_mm256_set1_epi32(-1), _mm256_set1_epi32(1), at_least), out);
   } else if constexpr (D == Dtype::s8) {
     store8<C>(_mm256_cvtps_epi32(xs), out);
   } else {
@@ -127,8 +131,9 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::s16_s8: return encode_as<D, Code::s16_s8>(a);
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
+    case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
+    default: return false;  // of no tile of x86
   }
-  return false;
 }
 
 /// Eight pixels at a time. The sign bit of a sum is that of v >= 0 once no -0 is left in it, which adding +0 sees to.

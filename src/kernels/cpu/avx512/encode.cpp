@@ -24,7 +24,15 @@ __m512 load(const void* x, std::int64_t i, __mmask16 mask) {
   }
 }
 
-constexpr int offset_of(Code code) { return code == Code::u8_s8 ? 128 : code == Code::u8_s4 ? 8 : 0; }
+constexpr int offset_of(Code code) {
+  return code == Code::u8_s8 ? 128 : code == Code::u8_s4 ? 8 : code == Code::u8_b1 ? 1 : 0;
+}
+
+/// 1 where x >= 0, else -1.
+__m512i signs_of(__m512 x) {
+  return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ), _mm512_set1_epi32(-1),
+                                 _mm512_set1_epi32(1));
+}
 
 template <Code C>
 void store(__m512i q, std::int64_t i, __mmask16 mask, void* out) {
@@ -58,7 +66,7 @@ std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantise
   __m512 sums[4] = {odd, odd, odd, odd};
   std::int64_t i = 0;
   for (; i + 64 <= a.count; i += 64) {
-    if constexpr (D == Dtype::s8 && C != Code::bits) {  // bytes to bytes
+    if constexpr (D == Dtype::s8 && C != Code::bits && C != Code::u8_b1) {  // bytes to bytes
       const __m512i codes = _mm512_loadu_si512(static_cast<const char*>(a.x) + i);
       _mm512_storeu_si512(static_cast<char*>(a.out) + i,
                           _mm512_add_epi8(codes, _mm512_set1_epi8(static_cast<char>(offset_of(C)))));
@@ -72,12 +80,15 @@ std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantise
       x[v] = _mm512_add_ps(x[v], bias.at(i + 16 * v, all));
       sums[v] = _mm512_fmadd_ps(x[v], _mm512_setzero_ps(), sums[v]);
     }
-    if constexpr (C == Code::bits) {
+    if constexpr (C == Code::bits || C == Code::u8_b1) {
       std::uint64_t bits = 0;
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v)
         bits |= static_cast<std::uint64_t>(_mm512_cmp_ps_mask(x[v], _mm512_setzero_ps(), _CMP_GE_OQ)) << (16 * v);
-      __builtin_memcpy(static_cast<char*>(a.out) + i / 8, &bits, sizeof bits);
+      if constexpr (C == Code::bits)
+        __builtin_memcpy(static_cast<char*>(a.out) + i / 8, &bits, sizeof bits);
+      else
+        _mm512_storeu_si512(static_cast<char*>(a.out) + i, _mm512_maskz_mov_epi8(bits, _mm512_set1_epi8(2)));
     } else {
       __m512i q[4];
       quantiser.codes(x, q);
@@ -104,6 +115,8 @@ void encode_row(const EncodeArgs& a, const Bias& bias, const Quantiser& quantise
     }
     if constexpr (C == Code::bits) {
       halfwords[i / 16] = _mm512_mask_cmp_ps_mask(mask, x, _mm512_setzero_ps(), _CMP_GE_OQ);
+    } else if constexpr (C == Code::u8_b1) {
+      store<C>(signs_of(x), i, mask, a.out);
     } else if constexpr (D == Dtype::s8) {
       store<C>(_mm512_cvtps_epi32(x), i, mask, a.out);
     } else {
@@ -138,8 +151,9 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::s16_s8: return encode_as<D, Code::s16_s8>(a);
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
+    case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
+    default: return false;  // of no tile of x86
   }
-  return false;
 }
 
 /// 64 pixels at a time, so that a channel is read in whole cache lines. The sign bit of a sum is that of v >= 0 once no
@@ -188,6 +202,7 @@ bool code_planes_as(const CodePlanesArgs& a) {
   constexpr int together = 16;
   const Quantiser quantiser(a);
   const int offset = offset_of(a.code);
+  const bool signs = a.code == Code::u8_b1;
   __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
   char* out = static_cast<char*>(a.out);
   std::int64_t column = a.column;
@@ -215,7 +230,9 @@ bool code_planes_as(const CodePlanesArgs& a) {
           odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
         }
         __m512i q[4];
-        if constexpr (D == Dtype::s8) {
+        if (signs) {
+          for (int i = 0; i < 4; ++i) q[i] = signs_of(x[i]);
+        } else if constexpr (D == Dtype::s8) {
           for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(x[i]);
         } else {
           quantiser.codes(x, q);
