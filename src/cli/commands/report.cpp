@@ -47,7 +47,8 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
   train::TrainResult& result = session.result;
   result.history = history_of(run.log());
   result.end = train::End::finished;
-  result.test_score = train::mean_score(model, *session.task, data.test_images, data.test_labels);
+  result.test_outputs = train::logits(model, data.test_images);
+  result.test_score = train::mean_score(*session.task, result.test_outputs, data.test_labels);
   for (const train::Epoch& epoch : result.history) result.seconds += epoch.seconds;
   if (!result.history.empty()) result.flipped = flipped_of(result.history.back(), model.products());
   const PageParts parts{.notes = notes_of(config, result.history),
@@ -60,7 +61,7 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
     return;
   }
   Json json = {{"run", run.path()}, {"report", run.report()}};
-  json.update(score_json(model, result.test_score, data));
+  json.update(score_json(*session.task, result.test_outputs, data));
   print_json("report", json);
 }
 
