@@ -2,6 +2,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -27,7 +28,7 @@ std::vector<std::string> notes_of(const Json& config, const std::vector<train::E
   const bool early = epochs != config["recipe"].end() && epochs->is_number_integer() && !history.empty() &&
                      history.back().epoch < epochs->get<std::int64_t>();
   if (!early) return {};
-  return {stopped_early};
+  return {std::isnan(history.back().validation_score) ? stopped_early : stopped_by_validation};
 }
 
 void write_page_of(const std::string& path, std::string spec, const Global& global) {
