@@ -84,7 +84,8 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   group.add("--linear-bits", c.linear_bits,
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
   CLI::Option* const hidden = group.add_unset(
-      "--hidden", w.hidden, "outputs of the inner linears (default: 1024; of a table 64, or 256 at 1 bit)");
+      "--hidden", w.hidden,
+      "outputs of the inner linears (default: 1024; of a table 64, 128 at 1 bit, 256 of more than 3 classes)");
   CLI::Option* const width =
       group.add_unset("--width", c.width,
                       "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
@@ -316,7 +317,7 @@ void use_data(TrainArguments& a, const data::Dataset& data) {
   models::ModelConfig& c = a.config;
   train::TrainOptions& o = a.options;
   if (data.table && models::architecture_of(c).all_linear) {
-    const train::TableDefaults fit = train::table_defaults(data.train_images.size(0), c.bits);
+    const train::TableDefaults fit = train::table_defaults(data.train_images.size(0), data.classes, c.bits);
     if (!w.sized) c.hidden = fit.hidden;
     if (!c.depth) c.depth = fit.depth;
     if (w.epochs->count() == 0) o.epochs = fit.epochs;
