@@ -81,7 +81,6 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   const std::int64_t batch = std::min(o.batch.value_or(default_batch(images)), images);
   const std::int64_t per_epoch = images / batch, steps = per_epoch * o.epochs;
   const Recipe recipe = recipe_of(model.config(), o);
-  recipe.schedule.factor(0, steps);  // refuses a bad warm-up
   const c10::DeviceGuard device(o.device);
   model.to(c10::kCPU);  // prepared and resumed there, a run starts from the same bits wherever it trains
   model.train();
