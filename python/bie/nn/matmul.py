@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.step_size import (
     COMPATS,
@@ -80,7 +81,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
             self._check_forward(x, y)
             raise
 
-    @torch.compiler.disable(reason="the first batch sets step sizes outside the graph")
+    @outside_graphs("the first batch sets step sizes outside the graph")
     def _train_outside_the_graph(self, x: Tensor, y: Tensor) -> Tensor:
         return self._run(x, y)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.arguments import bit_width
 from bie.nn.state.panels import Panels
@@ -287,7 +288,7 @@ class WeightOnlyLinear(WeightOnlyState):
             options["panels"] = self._current_panels(weight)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
 
-    @torch.compiler.disable(reason="the gradient of packed codes comes to a leaf of its own, which no graph holds")
+    @outside_graphs("the gradient of packed codes comes to a leaf of its own, which no graph holds")
     def _train(self, x: Tensor) -> Tensor:
         weight, bias = self._coded(), getattr(self, "bias", None)
         self.qweight.awaits_gradient = True

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from bie._operators import ANCHOR, FROZEN, ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.layer_state import LayerState
 from bie.nn.state.saved_tensors import past_hooks
@@ -392,7 +393,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         self._check_forward(x)
         return self._call(x, self.weight, self._training_scale(), self._options())
 
-    @torch.compiler.disable(reason="quantised layers train outside the graph, where no integer gradient is lost")
+    @outside_graphs("quantised layers train outside the graph, where no integer gradient is lost")
     def _train_outside_the_graph(self, x: Tensor) -> Tensor:
         return self._train(x)
 
