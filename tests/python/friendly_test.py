@@ -106,3 +106,24 @@ def test_the_dispatcher_tells_of_kernels():
     if torch.cuda.is_available() and not _library.has_cuda():
         with pytest.raises(RuntimeError, match="no CUDA kernels"):
             torch.ops.bie.pack_signs(torch.ones(1, 8, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "kernel"),
+    [
+        (bie.nn.Q8Linear(24, 10), (3, 24), "s8xs8_gemm"),
+        (bie.nn.Q4Linear(24, 10), (3, 24), "s4xs4_gemm"),
+        (bie.nn.PlainBinaryLinear(24, 10), (3, 24), "b1xb1_gemm"),
+        (bie.nn.BinaryConv2d(4, 8, 3), (1, 4, 8, 8), "b1xb1_conv2d"),
+        (bie.nn.WeightOnlyLinear(64, 32), (3, 64), "weight_only_gemm"),
+    ],
+)
+def test_a_layer_names_the_kernel_that_it_ran(layer, shape, kernel):
+    assert "kernel=" not in repr(layer)
+    x = torch.randn(shape)
+    layer(x)  # the first batch sets step sizes
+    layer.eval()
+    with torch.no_grad():
+        layer(x)
+    assert f"kernel={kernel}_" in repr(layer)
+    assert "kernel=" not in repr(layer.train())

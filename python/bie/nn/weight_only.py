@@ -346,5 +346,8 @@ class WeightOnlyLinear(WeightOnlyState):
         return self
 
     def extra_repr(self) -> str:
-        kind = "GBA" if self.use_gba_quant else "GPTQ"
-        return f"{self.in_channels}, {self.out_channels}, w_bit={self.w_bit}, group_size={self.group_size}, {kind}"
+        parts = [self.in_channels, self.out_channels, f"w_bit={self.w_bit}", f"group_size={self.group_size}"]
+        parts.append("GBA" if self.use_gba_quant else "GPTQ")
+        if self._panels.kernel:
+            parts.append(f"kernel={self._panels.kernel}")
+        return ", ".join(map(str, parts))

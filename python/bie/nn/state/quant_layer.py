@@ -14,6 +14,7 @@ from bie._operators import ANCHOR, FROZEN, ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.layer_state import LayerState
+from bie.nn.state.panels import kernel_of
 from bie.nn.state.saved_tensors import past_hooks
 from bie.nn.state.seen import version_of
 from bie.nn.state.step_size import (
@@ -420,7 +421,14 @@ class QuantLayer(StepSizeOptions, LayerState):
             parts.append("bias")
         if self.channel_scale is not None:
             parts.append("scales of channels")
+        if kernel := self.kernel:
+            parts.append(f"kernel={kernel}")
         return ", ".join([*parts, *self._mode_of()])
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel that the last call in evaluation ran on a CPU; empty before, and in training."""
+        return "" if self._ready is None else kernel_of(self._ready.options.get("panels"))
 
     def _sizes(self) -> str:
         return ", ".join(str(size) for size in reversed(self._weight_shape))
