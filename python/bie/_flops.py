@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ _COUNTER = "torch.utils.flop_counter"
 
 
 def _register() -> None:
-    pass  # registers as it is imported
+    importlib.import_module("bie._flop_formulas")  # registers as it is imported
 
 
 class _Waiting(MetaPathFinder):
