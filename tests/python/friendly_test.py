@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import pkgutil
+import sys
+import typing
 import warnings
 
 import pytest
@@ -127,3 +129,17 @@ def test_a_layer_names_the_kernel_that_it_ran(layer, shape, kernel):
         layer(x)
     assert f"kernel={kernel}_" in repr(layer)
     assert "kernel=" not in repr(layer.train())
+
+
+def test_the_type_of_attentions_results_follows_need_weights():
+    """Editors and checkers read the overloads; here that they say what comes."""
+    if sys.version_info < (3, 11):
+        pytest.skip("typing.get_overloads is of Python 3.11")
+    layer, x = bie.nn.MultiheadAttention(8, 2), torch.randn(2, 3, 8)
+    with_weights, without = (
+        typing.get_type_hints(found)["return"] for found in typing.get_overloads(type(layer).forward)
+    )
+    assert typing.get_args(with_weights) == (torch.Tensor, torch.Tensor)
+    assert typing.get_args(without) == (torch.Tensor, None)
+    assert isinstance(layer(x, x, x)[1], torch.Tensor)
+    assert layer(x, x, x, need_weights=False)[1] is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,9 @@ class MatMulLayer(StepSizeOptions, nn.Module):
             return self._run(x, y)
         in_graph = not self.training or len(self._first) == len(_CLIPS)  # the first batch sets the clips outside of it
         return self._trace(x, y) if in_graph else self._train_outside_the_graph(x, y)
+
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
 
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         if len(self._first) < len(_CLIPS):

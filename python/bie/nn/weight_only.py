@@ -6,7 +6,7 @@ Source: docs/spec/weight-only.md.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -287,6 +287,9 @@ class WeightOnlyLinear(WeightOnlyState):
         if not self.training:
             options["panels"] = self._current_panels(weight)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
+
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
 
     @outside_graphs("the gradient of packed codes comes to a leaf of its own, which no graph holds")
     def _train(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -222,6 +222,9 @@ class QuantLayer(StepSizeOptions, LayerState):
                 return self._trace(x)
             return self._trace_training(x) if self._trains_in_graphs() else self._train_outside_the_graph(x)
         return self._train(x) if self.training else self._evaluate(x)
+
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
 
     def _refuse_proxy(self, x: Any) -> None:
         if type(x) is Proxy:
