@@ -1,7 +1,8 @@
 """Writes the table of docs/compatibility.md#tools: what torch's tools and others do with the layers.
 
 Usage: compatibility.py [--check]. Each row is what a probe finds with the packages that are installed; rows of packages
-that are not stay as they are. --check only compares and exits 1 where a row is not current.
+that are not stay as they are. A row keeps the versions for which it said the same. --check only compares and exits 1
+where a row is not current.
 """
 
 from __future__ import annotations
@@ -184,11 +185,28 @@ def written() -> dict[str, str]:
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines}
 
 
+def _columns(line: str) -> tuple[str, str, list[str], str]:
+    """Tool, package, versions and what was found."""
+    tool, told, result = (part.strip() for part in line.strip("| ").split(" | "))
+    package, _, versions = told.partition(" ")
+    return tool, package, versions.split(", "), result
+
+
+def with_versions_before(line: str, before: str | None) -> str:
+    """The line, with the versions too for which the page says the same."""
+    tool, package, versions, result = _columns(line)
+    if before is not None and _columns(before)[3] == result:
+        every = {*versions, *_columns(before)[2]}
+        versions = sorted(every, key=lambda version: [int(number) for number in version.split(".") if number.isdigit()])
+    return f"| {tool} | {package} {', '.join(versions)} | {result} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="only compare")
     arguments = parser.parse_args()
-    found, before = rows(), written()
+    before = written()
+    found = {tool: with_versions_before(line, before.get(tool)) for tool, line in rows().items()}
     if arguments.check:
         stale = [tool for tool, line in found.items() if before.get(tool) != line]
         print("\n".join(f"docs/compatibility.md: {tool} is not current" for tool in stale), file=sys.stderr)

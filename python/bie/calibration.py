@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from bie.nn.matmul import CodesMatMul
 from bie.nn.state.codes_layer import CodesLayer
 from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.quant_layer import quant_layers
+from bie.nn.state.signs_layer import TrainedSignsLayer
 from bie.nn.state.step_size import guarded
 
 METHODS = ("mse", "percentile", "minmax")
@@ -100,16 +102,20 @@ def _step(parts: Iterable[Tensor], bits: int, method: str, percentile: float) ->
     return float(_steps(values, bits, method, percentile))
 
 
-def _float_weight(layer: CodesLayer) -> Tensor:
-    """The weight that the layer's codes stand for, or that it makes codes of."""
+def _float_weight(layer: CodesLayer | TrainedSignsLayer) -> Tensor:
+    """The weight that the layer's codes or signs stand for, or that it makes them of."""
     weight = layer.weight
-    if weight is None:
+    if weight is None and layer._bits == 1:
+        rows = layer._from_file(layer.qweight).reshape(layer._weight_shape[0], -1)
+        signs = ops.unpack_signs(rows, layer._weight_shape[1:].numel())
+        weight = signs.reshape(layer._weight_shape) * layer.scale_w
+    elif weight is None:
         codes = layer._from_file(layer.qweight)
         inputs = layer._weight_shape[1:].numel()
         codes = codes if layer._bits == 8 else ops.unpack_int4(codes.reshape(codes.shape[0], -1), inputs)
         weight = codes.reshape(layer._weight_shape) * layer.scale_w
-    elif not weight.is_floating_point():
-        weight = weight * layer.scale_w
+    elif not weight.is_floating_point():  # of signs the sizes are how far they are from flipping
+        weight = (weight.sign() if layer._bits == 1 else weight) * layer.scale_w
     weight = weight.detach().float()
     if layer.channel_scale is not None:
         weight = weight * layer.channel_scale.view(-1, *[1] * (weight.dim() - 1))
@@ -203,6 +209,33 @@ def _take_codes(layer: CodesLayer, weight: Tensor, method: str, percentile: floa
 
 
 @torch.no_grad()
+def _finish_signs(layer: TrainedSignsLayer, name: str, record: _Record, weight: Tensor) -> CalibratedLayer:
+    """The ``scale_a`` that brings the outputs nearest to those of floats: what comes of signs is proportional to it."""
+    inputs = [part[0] for part in record.kept]
+    layer.scale_a.fill_(1.0)
+    layer._take_first_value("scale_a", 1.0)
+    layer.repack()
+    bias = 0 if layer.bias is None else layer.bias.float()
+    wanted = [_in_floats(layer, weight, x).float() for x in inputs]
+    found = [layer(x).float() for x in inputs]
+    shift = bias if layer.bias is None else _channels(bias, layer, found[0])
+    product = sum(float(((y - shift) * (w - shift)).sum()) for y, w in zip(found, wanted, strict=True))
+    square = sum(float((y - shift).square().sum()) for y in found)
+    scale = product / max(square, 1e-30)
+    if not math.isfinite(scale):
+        raise ValueError("calibrate: an activation is NaN or infinite")
+    if scale <= 0:  # the signs have nothing of the floats
+        scale = float(sum(_biased(layer, x).float().abs().mean() for x in inputs) / len(inputs))
+    layer.scale_a.fill_(scale)
+    layer._take_first_value("scale_a", scale)
+    layer.repack()
+    changed = sum(float(((y - shift) * scale + shift - w).square().sum()) for y, w in zip(found, wanted, strict=True))
+    size = sum(float(w.square().sum()) for w in wanted)
+    error = (changed / max(size, 1e-30)) ** 0.5
+    return CalibratedLayer(name, type(layer).__name__, scale, _size_of_weight(layer), 0.0, error)
+
+
+@torch.no_grad()
 def _finish(
     layer: CodesLayer, name: str, record: _Record, weight: Tensor, method: str, percentile: float, codes: bool
 ) -> CalibratedLayer:
@@ -232,9 +265,9 @@ def _finish(
     )
 
 
-def _size_of_weight(layer: CodesLayer) -> float:
+def _size_of_weight(layer: CodesLayer | TrainedSignsLayer) -> float:
     if layer.weight is not None and layer.weight.is_floating_point():
-        return float(layer._weight_scale())
+        return float(layer._training_scale() if layer._bits == 1 else layer._weight_scale())
     return float(layer.scale_w)
 
 
@@ -265,11 +298,11 @@ def calibrate(
     batches: int = 16,
     codes: bool = False,
 ) -> CalibrationReport:
-    """Step sizes of the 8- and 4-bit layers of a converted model from data, without training.
+    """Step sizes of a converted model's layers from data, without training.
 
     The model runs in evaluation, its quantised layers in floats, so that each layer sees what the float model sees. No
-    statistics of a BatchNorm move, no dropout drops, and modes are as before afterwards. 1-bit layers take the step
-    size of their first batch.
+    statistics of a BatchNorm move, no dropout drops, and modes are as before afterwards. 1-bit layers take the
+    scale that brings their outputs nearest to those of floats, whatever the method.
 
     Args:
         loader: batches: tensors, tuples or lists whose first item is the model's input, or dictionaries of its
@@ -295,7 +328,8 @@ def calibrate(
         [('0', 'Q8Linear', True)]
     """
     check_method(method, percentile)
-    layers = [layer for _, layer in quant_layers(model) if isinstance(layer, CodesLayer) and layer.scale_a is not None]
+    scaled = [layer for _, layer in quant_layers(model) if layer.scale_a is not None]
+    layers = [layer for layer in scaled if isinstance(layer, CodesLayer | TrainedSignsLayer)]
     products = [module for module in model.modules() if isinstance(module, CodesMatMul)]
     names = {module: name for name, module in model.named_modules()}
     records: dict[nn.Module, _Record] = {module: _Record(batches) for module in (*layers, *products)}
@@ -316,6 +350,8 @@ def calibrate(
                 report.skipped.append(entry)
             elif isinstance(module, CodesMatMul):
                 report.layers.append(_finish_matmul(module, name, record, method, percentile))
+            elif isinstance(module, TrainedSignsLayer):
+                report.layers.append(_finish_signs(module, name, record, weights[module]))
             else:
                 weight = weights[module]
                 report.layers.append(_finish(module, name, record, weight, method, percentile, codes))

@@ -29,6 +29,7 @@ from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.weight_only_embedding import TiedHead
 
 _QDQ = torch.ops.quantized_decomposed
+_NARROW = "narrow_codes"  # the buffers of codes that fit into 4 bits
 
 
 def _coded(x: Tensor, bits: int, step: float, scale: float) -> Tensor:
@@ -74,7 +75,8 @@ class _Product(nn.Module):
         else:
             unpack = ops.unpack_int4 if self.bits == 4 else ops.unpack_signs
             codes = unpack(rows.reshape(rows.shape[0], -1), inputs)
-        self.register_buffer("codes", codes.reshape(layer._weight_shape).to(torch.int8).contiguous())
+        self.key = "codes" if self.bits == 8 else _NARROW
+        self.register_buffer(self.key, codes.reshape(layer._weight_shape).to(torch.int8).contiguous())
         self.window = None
         if isinstance(layer, ConvLayer):
             self.window = {key: layer._geometry[key] for key in ("stride", "dilation")} | {"groups": layer.groups}
@@ -89,7 +91,7 @@ class _Product(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x.unsqueeze(2) if self.lines else x
         x = _coded(x if self.bias_a is None else x + self.bias_a, self.bits, self.step, self.scale_a)
-        weight = _opened(self.codes, self.scale_w)
+        weight = _opened(getattr(self, self.key), self.scale_w)
         if self.window is None:
             y = nn.functional.linear(x, weight)
         else:
@@ -136,7 +138,8 @@ class _WeightsAlone(nn.Module):
         self.regular = torch.equal(groups, torch.arange(k, device=groups.device) // self.size)
         if self.regular:
             codes = nn.functional.pad(codes, (0, 0, 0, scales.size(0) * self.size - k)).view(-1, self.size, n)
-        self.register_buffer("codes", codes)
+        self.key = "codes" if bits > 4 else _NARROW
+        self.register_buffer(self.key, codes)
         self.register_buffer("groups", groups)
         self.register_buffer("scales", scales)
         self.register_buffer("zeros", zeros.float())
@@ -144,11 +147,12 @@ class _WeightsAlone(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        codes = getattr(self, self.key).float()
         if self.regular:
-            opened = self.codes.float() * self.scales.unsqueeze(1) - self.zeros.unsqueeze(1)
+            opened = codes * self.scales.unsqueeze(1) - self.zeros.unsqueeze(1)
             weight = opened.flatten(0, 1)[: self.rows]
         else:
-            weight = self.codes.float() * self.scales[self.groups] - self.zeros[self.groups]
+            weight = codes * self.scales[self.groups] - self.zeros[self.groups]
         y = x.float() @ weight
         return (y if self.bias is None else y + self.bias).to(x.dtype)
 
@@ -216,18 +220,42 @@ def plain_twin(model: nn.Module) -> nn.Module:
     return made.get(id(model), model).eval()
 
 
+def _halve(program: Any) -> None:
+    """Turns the bytes of codes that fit into 4 bits into tensors of ONNX's types of 4 bits."""
+    import ml_dtypes
+    import onnx_ir
+
+    for name, value in program.model.graph.initializers.items():
+        if not name.endswith(_NARROW):
+            continue
+        array = value.const_value.numpy()
+        narrow = ml_dtypes.int4 if array.dtype == "int8" else ml_dtypes.uint4
+        value.const_value = onnx_ir.Tensor(array.astype(narrow), name=name)
+        value.dtype = value.const_value.dtype
+        for node, _ in value.uses():
+            if node.op_type == "DequantizeLinear":  # its zero point, which is 0, would have to be of the same type
+                node.resize_inputs(2)
+
+
 @torch.no_grad()
 def export_onnx(
-    model: nn.Module, args: tuple[Any, ...] | Tensor, file: str | os.PathLike | None = None, **options: Any
+    model: nn.Module,
+    args: tuple[Any, ...] | Tensor,
+    file: str | os.PathLike | None = None,
+    *,
+    int4: bool = False,
+    **options: Any,
 ) -> Any:
     """``torch.onnx.export(dynamo=True)`` of a model in evaluation, in ONNX's own operators.
 
     Activations and weights of 8 and 4 bits are QuantizeLinear and DequantizeLinear pairs, signs are -1 and 1 with a
-    DequantizeLinear, weights alone are bytes and the scales of their groups. Codes of 4 bits take a byte in the file.
+    DequantizeLinear, weights alone are bytes and the scales of their groups.
 
     Args:
         args: example arguments of the model, a tensor or a tuple.
         file: where the file goes; without it the program alone is returned.
+        int4: weights of up to 4 bits are tensors of INT4 and UINT4, half a byte a weight, which came with ONNX's opset
+            21; else they take a byte.
         options: of ``torch.onnx.export``, such as ``dynamic_shapes``.
 
     Returns: the ``torch.onnx.ONNXProgram``.
@@ -246,7 +274,12 @@ def export_onnx(
     if model.training:
         raise ValueError("export_onnx: the model is in training, call eval() first")
     arguments = (args,) if isinstance(args, Tensor) else tuple(args)
-    options = {"dynamo": True, "verbose": False} | options
+    options = {"dynamo": True, "verbose": False} | ({"opset_version": 21} if int4 else {}) | options
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's own, of its copies
-        return torch.onnx.export(plain_twin(model), arguments, file, **options)
+        program = torch.onnx.export(plain_twin(model), arguments, None if int4 else file, **options)
+    if int4:
+        _halve(program)
+        if file is not None:
+            program.save(file)
+    return program

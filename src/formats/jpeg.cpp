@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "bie/formats/error.h"
-#include "bie/formats/mapped_file.h"
 #include "formats/pixels.h"
 
 namespace bie::formats {
@@ -55,7 +54,7 @@ Orientation orientation_of(const MappedFile& file) {
 /// A JPEG file whose headers have been read.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(kind, path), handle_(tjInitDecompress()) {
+  Reader(const std::string& path, const MappedFile& file) : path_(path), file_(file), handle_(tjInitDecompress()) {
     if (!handle_) fail_file(kind, path, "there is not enough memory to read it");
     int subsampling = 0;
     if (tjDecompressHeader3(handle_.get(), file_.data(), size(), &width_, &height_, &subsampling, &colours_) != 0)
@@ -122,7 +121,7 @@ class Reader {
   }
 
   const std::string& path_;
-  MappedFile file_;
+  const MappedFile& file_;
   std::unique_ptr<void, Destroy> handle_;
   int width_ = 0, height_ = 0, colours_ = 0;  ///< as they are stored, or read
   Orientation orientation_;
@@ -130,11 +129,11 @@ class Reader {
 
 }  // namespace
 
-PictureFacts jpeg_facts(const std::string& path) { return Reader(path).facts(); }
+PictureFacts jpeg_facts(const std::string& path, const MappedFile& file) { return Reader(path, file).facts(); }
 
-Array load_jpeg(const std::string& path, std::int64_t channels,
+Array load_jpeg(const std::string& path, const MappedFile& file, std::int64_t channels,
                 const std::optional<std::array<std::int64_t, 2>>& at_least) {
-  return Reader(path).picture(channels, at_least);
+  return Reader(path, file).picture(channels, at_least);
 }
 
 }  // namespace bie::formats

@@ -26,14 +26,16 @@ inline std::size_t letters_apart(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// The first of the known words that is nearest to `word`; empty where each is more than a third of its letters away.
+/// The known word that is nearest to `word`: of several one that begins with it, else the first. Empty where each is
+/// more than a third of its letters away.
 inline std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   constexpr std::size_t most_letters = 64;
   std::string best;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
     if (word.size() > most_letters || candidate.size() > most_letters) continue;
-    if (const std::size_t apart = letters_apart(word, candidate); apart < least) {
+    const std::size_t apart = letters_apart(word, candidate);
+    if (apart < least || (apart == least && candidate.starts_with(word) && !best.empty() && !best.starts_with(word))) {
       least = apart;
       best = candidate;
     }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -11,7 +9,6 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/jpeg.h"
-#include "bie/formats/mapped_file.h"
 #include "bie/formats/webp.h"
 #include "formats/foreign_file.h"
 
@@ -24,26 +21,24 @@ namespace {
 
 using Pixels = std::vector<std::uint8_t>;
 
+constexpr const char* picture_kind = "picture";  // what sentences call it
+
 constexpr std::pair<Fit, const char*> fits[] = {{Fit::crop, "crop"}, {Fit::pad, "pad"}, {Fit::stretch, "stretch"}};
 
 enum class Kind { png, jpeg, webp, other };
 
-Kind kind_of(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return Kind::other;  // a pipe would be waited for
-  std::ifstream file(path, std::ios::binary);
-  char bytes[12] = {};
-  file.read(bytes, sizeof bytes);
-  const std::string_view start(bytes, static_cast<std::size_t>(file.gcount()));
+Kind kind_of(const MappedFile& file) {
+  constexpr std::int64_t most = 12;
+  const std::string_view start(reinterpret_cast<const char*>(file.data()),
+                               static_cast<std::size_t>(std::min(file.size(), most)));
   if (start.starts_with("\x89PNG\r\n")) return Kind::png;
   if (start.starts_with("RIFF") && start.ends_with("WEBP")) return Kind::webp;
   return start.starts_with("\xff\xd8\xff") ? Kind::jpeg : Kind::other;
 }
 
-[[noreturn]] void fail_foreign(const std::string& path) {
-  const MappedFile file("picture", path);  // says what it is that cannot be opened
+[[noreturn]] void fail_foreign(const std::string& path, const MappedFile& file) {
   const std::string what = foreign_file(file.data(), file.size());
-  fail_file("picture", path, "cannot be read: it is ",
+  fail_file(picture_kind, path, "cannot be read: it is ",
             file.size() == 0 ? "empty"
             : what.empty()   ? "none"
                              : what,
@@ -97,16 +92,17 @@ Array fitted(const Array& picture, const PictureForm& form) {
 }
 
 /// [height, width, channels], of its own size or larger than what the form takes.
-Array whole_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form) {
+Array whole_picture(const std::string& path, const MappedFile& file, std::int64_t channels,
+                    const std::optional<PictureForm>& form) {
   std::optional<std::array<std::int64_t, 2>> at_least;
   if (form) at_least = {form->height, form->width};
-  switch (kind_of(path)) {
-    case Kind::jpeg: return load_jpeg(path, channels, at_least);
-    case Kind::webp: return load_webp(path, channels);
-    case Kind::png: return load_png(path, channels);
+  switch (kind_of(file)) {
+    case Kind::jpeg: return load_jpeg(path, file, channels, at_least);
+    case Kind::webp: return load_webp(path, file, channels);
+    case Kind::png: return load_png(path, file, channels);
     case Kind::other: break;
   }
-  fail_foreign(path);
+  fail_foreign(path, file);
 }
 
 /// [height, width, channels] to [channels, height, width].
@@ -132,20 +128,27 @@ std::optional<Fit> fit_of(const std::string& name) {
   return {};
 }
 
-bool is_picture(const std::string& path) { return kind_of(path) != Kind::other; }
+bool is_picture(const MappedFile& file) { return kind_of(file) != Kind::other; }
 
-PictureFacts picture_facts(const std::string& path) {
-  switch (kind_of(path)) {
-    case Kind::jpeg: return jpeg_facts(path);
-    case Kind::webp: return webp_facts(path);
-    case Kind::png: return png_facts(path);
+PictureFacts picture_facts(const std::string& path) { return picture_facts(path, MappedFile(picture_kind, path)); }
+
+PictureFacts picture_facts(const std::string& path, const MappedFile& file) {
+  switch (kind_of(file)) {
+    case Kind::jpeg: return jpeg_facts(path, file);
+    case Kind::webp: return webp_facts(path, file);
+    case Kind::png: return png_facts(path, file);
     case Kind::other: break;
   }
-  fail_foreign(path);
+  fail_foreign(path, file);
 }
 
 Array load_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form) {
-  const Array picture = whole_picture(path, channels, form);
+  return load_picture(path, MappedFile(picture_kind, path), channels, form);
+}
+
+Array load_picture(const std::string& path, const MappedFile& file, std::int64_t channels,
+                   const std::optional<PictureForm>& form) {
+  const Array picture = whole_picture(path, file, channels, form);
   const bool as_it_is = !form || (form->height == picture.sizes[0] && form->width == picture.sizes[1]);
   return planes_of(as_it_is ? picture : fitted(picture, *form));
 }

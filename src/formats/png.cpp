@@ -2,33 +2,25 @@
 
 #include <png.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bie/formats/error.h"
 #include "formats/pixels.h"
-#include "formats/regular_file.h"
 
 namespace bie::formats {
 namespace {
 
 constexpr const char* kind = "PNG file";
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 /// An image whose header has been read; libpng's own memory goes with it.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), file_(::fdopen(open_regular(kind, path), "rb")) {
-    if (!file_) fail_file(kind, path, "cannot be opened: ", std::strerror(errno));
+  Reader(const std::string& path, const MappedFile& file) : path_(path) {
     image_.version = PNG_IMAGE_VERSION;
-    if (png_image_begin_read_from_stdio(&image_, file_.get()) == 0) fail();
+    if (png_image_begin_read_from_memory(&image_, file.data(), static_cast<std::size_t>(file.size())) == 0) fail();
     check_pixels(kind, path, image_.height, image_.width);
   }
   ~Reader() { png_image_free(&image_); }
@@ -54,16 +46,15 @@ class Reader {
   }
 
   const std::string& path_;
-  std::unique_ptr<std::FILE, Close> file_;
   png_image image_{};
 };
 
 }  // namespace
 
-PictureFacts png_facts(const std::string& path) { return Reader(path).facts(); }
+PictureFacts png_facts(const std::string& path, const MappedFile& file) { return Reader(path, file).facts(); }
 
-Array load_png(const std::string& path, std::int64_t channels) {
-  Reader reader(path);
+Array load_png(const std::string& path, const MappedFile& file, std::int64_t channels) {
+  Reader reader(path, file);
   const PictureFacts facts = reader.facts();
   return array_of(Element::u8, {facts.height, facts.width, channels}, reader.pixels(channels));
 }

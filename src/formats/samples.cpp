@@ -1,12 +1,7 @@
 #include "bie/formats/samples.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -15,10 +10,10 @@
 #include "bie/formats/csv.h"
 #include "bie/formats/error.h"
 #include "bie/formats/idx.h"
+#include "bie/formats/mapped_file.h"
 #include "bie/formats/npy.h"
 #include "bie/formats/picture.h"
 #include "formats/half.h"
-#include "formats/regular_file.h"
 
 namespace bie::formats {
 namespace {
@@ -26,16 +21,20 @@ namespace {
 constexpr const char* kind = "file";
 constexpr std::string_view npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
 
-std::string first_bytes(const std::string& path) {
+MappedFile opened(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail_file(kind, path, "is a folder");
-  const int file = open_regular(kind, path);
-  std::array<char, 8> bytes{};
-  const ssize_t count = ::read(file, bytes.data(), bytes.size());
-  const int reason = errno;
-  ::close(file);
-  if (count < 0) fail_file(kind, path, "cannot be read: ", std::strerror(reason));
-  return {bytes.data(), static_cast<std::size_t>(count)};
+  return {kind, path};
+}
+
+bool begins(const MappedFile& file, std::string_view magic) {
+  return std::string_view(reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size()))
+      .starts_with(magic);
+}
+
+/// A picture, NPY or IDX; a table if not.
+bool is_array(const MappedFile& file) {
+  return is_picture(file) || begins(file, npy) || begins(file, gzip) || begins(file, idx);
 }
 
 /// Readers give dense arrays.
@@ -94,34 +93,36 @@ Samples table_samples(const std::string& path, const SampleForm& form) {
 }
 
 /// The values of an array, and whether they are bytes.
-std::vector<float> array_samples(const std::string& path, const std::string& start,
-                                 const std::vector<std::int64_t>& image, std::optional<Fit> fit, bool* bytes) {
+std::vector<float> array_samples(const std::string& path, const MappedFile& file, const SampleForm& form, bool* bytes) {
+  const std::vector<std::int64_t>& image = form.image;
   const auto from_array = [&](const Array& array) {
     check_sizes(path, array.sizes, image);
     *bytes = array.element == Element::u8;
     return floats_of(array);
   };
-  if (is_picture(path)) {
-    const PictureFacts facts = picture_facts(path);
+  if (is_picture(file)) {
+    const PictureFacts facts = picture_facts(path, file);
     const bool has_size = facts.height == image[1] && facts.width == image[2];
-    if ((!has_size && !fit) || (image[0] != 1 && image[0] != 3))
+    if ((!has_size && !form.fit) || (image[0] != 1 && image[0] != 3))
       fail_file("picture", path, "is ", facts.height, "x", facts.width, ", the model takes images of ", listed(image));
-    return from_array(load_picture(path, image[0], PictureForm{image[1], image[2], fit.value_or(Fit::crop)}));
+    return from_array(
+        load_picture(path, file, image[0], PictureForm{image[1], image[2], form.fit.value_or(Fit::crop)}));
   }
-  return from_array(start.starts_with(npy) ? load_npy(path) : load_idx(path));
+  return from_array(begins(file, npy) ? load_npy(path) : load_idx(path));
 }
 
 }  // namespace
 
 Samples load_samples(const std::string& path, const SampleForm& form) {
-  const std::string start = path == "-" ? "" : first_bytes(path);
-  const auto starts = [&](std::string_view magic) { return start.starts_with(magic); };
   bool bytes = false;
   Samples samples;
-  if (is_picture(path) || starts(npy) || starts(gzip) || starts(idx))
-    samples.values = array_samples(path, start, form.image, form.fit, &bytes);
-  else
+  if (path == "-") {
     samples = table_samples(path, form);
+  } else if (const MappedFile file = opened(path); is_array(file)) {
+    samples.values = array_samples(path, file, form, &bytes);
+  } else {
+    samples = table_samples(path, form);
+  }
   samples.count = static_cast<std::int64_t>(samples.values.size()) / product(form.image);
   if (samples.count == 0) fail_file(kind, path, "holds no images");
   const auto by = static_cast<float>(form.white.value_or(255));

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bie/formats/error.h"
-#include "bie/formats/mapped_file.h"
 #include "formats/pixels.h"
 
 namespace bie::formats {
@@ -35,14 +34,12 @@ std::uint8_t luminance(const std::uint8_t* rgb) {
 
 }  // namespace
 
-PictureFacts webp_facts(const std::string& path) {
-  const MappedFile file(kind, path);
+PictureFacts webp_facts(const std::string& path, const MappedFile& file) {
   const WebPBitstreamFeatures features = features_of(path, file);
   return {features.height, features.width, true};
 }
 
-Array load_webp(const std::string& path, std::int64_t channels) {
-  const MappedFile file(kind, path);
+Array load_webp(const std::string& path, const MappedFile& file, std::int64_t channels) {
   const WebPBitstreamFeatures features = features_of(path, file);
   int width = 0, height = 0;
   const std::unique_ptr<std::uint8_t, Free> rgba(

@@ -48,10 +48,8 @@ void make_folder(const std::string& path) {
 
 }  // namespace
 
-void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Task& task) {
-  const std::int64_t batch =
-      o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
-  TORCH_CHECK_VALUE(o.epochs > 0 && batch > 1, "epochs is ", o.epochs, " and batch ", batch,
+void check_options(const models::Classifier& model, const TrainOptions& o) {
+  TORCH_CHECK_VALUE(o.epochs > 0 && o.batch.value_or(2) > 1, "epochs is ", o.epochs, " and batch ", o.batch.value_or(2),
                     "; at least 1 and 2 are wanted");
   const auto positive = [](const char* name, const std::optional<double>& value) {
     TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, " is ", value.value_or(0),
@@ -65,8 +63,15 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
   TORCH_CHECK_VALUE(o.checkpoint_every >= 0 && o.renew_scale_every >= 0, "checkpoint_every is ", o.checkpoint_every,
                     " and renew_scale_every ", o.renew_scale_every, "; numbers >= 0 are wanted");
   TORCH_CHECK_VALUE(o.patience >= 0, "patience is ", o.patience, ", a number of epochs is wanted");
-  TORCH_CHECK_VALUE(!o.resume || !o.checkpoints.empty(), "resume wants the folder of the checkpoints");
+  recipe_of(model.config(), o).schedule.factor(0, 1);  // refuses a bad warm-up
   check_use(model, o);
+}
+
+void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Task& task) {
+  check_options(model, o);
+  TORCH_CHECK_VALUE(!o.resume || !o.checkpoints.empty(), "resume wants the folder of the checkpoints");
+  const std::int64_t batch =
+      o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
   for (const auto& layer : model.quant_layers())
     TORCH_CHECK_VALUE(layer->weight.defined(), "the model is packed for evaluation, it has no weights to train");
   const at::IntArrayRef image(model.config().image);

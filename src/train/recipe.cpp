@@ -24,10 +24,11 @@ std::int64_t default_batch(std::int64_t images) {
   return batch;
 }
 
-TableDefaults table_defaults(std::int64_t rows, int bits) {
-  constexpr std::int64_t samples = 200000, least = 20, most = 100;
-  const std::int64_t epochs = std::clamp(samples / std::max<std::int64_t>(rows, 1), least, most);
-  return {bits == 1 ? 256 : 64, 1, epochs};
+TableDefaults table_defaults(std::int64_t rows, std::int64_t classes, int bits) {
+  constexpr std::int64_t samples = 200000, least = 20, few_classes = 3;
+  const bool many = classes > few_classes, soon = bits == 1 && !many;
+  const std::int64_t hidden = many ? 256 : bits == 1 ? 128 : 64, most = soon ? 50 : 100;
+  return {hidden, 1, std::clamp(samples / std::max<std::int64_t>(rows, 1), least, most)};
 }
 
 Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer) {

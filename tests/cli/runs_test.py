@@ -154,9 +154,26 @@ def test_a_dry_run_trains_nothing(program, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_options_are_checked_before_the_data_are_read(program):
-    done = program.run("train", "--data", "csv:nowhere.csv", "--schedule", "sudden")
-    program.refused(done, "sudden")
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--schedule sudden", "sudden"),
+        ("--bits 5", "is 5, 32, 8, 4 or 1 is wanted"),
+        ("--bits-of block9=4", "there is no layer 'block9'"),
+        ("--hidden 0", "a model size is 0"),
+        ("--depth 0", "depth is 0"),
+        ("--epochs 0", "epochs is 0"),
+        ("--batch 1", "batch 1"),
+        ("--lr -1", "lr is -1"),
+        ("--warmup 2", "warm"),
+        ("--bits 8 --step-floor 3", "floor is 3"),
+        ("--freeze-binary", "freeze_binary wants 1-bit weights"),
+        ("--compat bie-0.2.6", "--compat bie-0.2.6"),
+    ],
+)
+def test_options_are_checked_before_the_data_are_read(program, options, named):
+    done = program.run("train", "--data", "csv:nowhere.csv", *options.split())
+    assert done.returncode in (2, 3) and named in done.stderr and "nowhere.csv" not in done.stderr
 
 
 def test_a_run_of_one_epoch_is_numbers(program, tmp_path):

@@ -26,6 +26,25 @@ def answers(process):
     return list(csv.DictReader(io.StringIO(process.stdout)))
 
 
+def test_iris_is_learnt_in_spite_of_patience(program, tmp_path):
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
+    iris = datasets.load_iris(as_frame=True).frame
+    iris.to_csv(tmp_path / "iris.csv", index=False)
+    words = ["train", "--data", f"csv:{tmp_path / 'iris.csv'}", "--hidden", "64", "--bits", "8", "--patience", "5"]
+    for seed in range(3):
+        assert float(program.accuracy(program.run(*words, "--seed", seed))) > 85, f"seed {seed}, a third by chance"
+
+
+def test_numbers_that_name_classes_stay_as_they_are(program, tmp_path):
+    path, model = tmp_path / "cultivars.csv", tmp_path / "m.safetensors"
+    path.write_text("a,b,class\n" + "".join(f"{10 * (i % 3) + i % 4},{i % 5},{1 + i % 3}\n" for i in range(60)))
+    assert float(program.accuracy(program.run("train", "--data", f"csv:{path}", "-o", model))) > 90
+    assert program.json("inspect", model)["model"]["class_names"] == ["1", "2", "3"]
+    turned = tmp_path / "turned.csv"
+    turned.write_text("class,b,a\n" + "".join(f"{1 + i % 3},{i % 5},{10 * (i % 3) + i % 4}\n" for i in range(60)))
+    assert float(program.accuracy(program.run("eval", model, "--data", f"csv:{turned}"))) > 90
+
+
 def test_a_regression_answers_in_the_unit_of_the_table(program, tmp_path, houses):
     path, run = tmp_path / "price.safetensors", tmp_path / "run"
     options = ["--data", f"csv:{houses}", "--task", "regression", "--id", "id", "--bits", "8", "--run", run, "-o", path]

@@ -34,6 +34,9 @@ def test_bash_completion(program):
     assert "--json" in complete(script, ["bie", "eval", "--j"])
     assert complete(script, ["bie", "--quiet", "bench", "--rep"]) == ["--repeats"]
     assert complete(script, ["bie", "eval", "mod"]) == [], "a file is left to the shell"
+    assert "resnet20" in complete(script, ["bie", "train", "--arch", ""])
+    assert complete(script, ["bie", "train", "--bits", ""]) == ["32", "8", "4", "1"]
+    assert complete(script, ["bie", "train", "--missing", "me"]) == ["mean"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -28,6 +28,26 @@ def test_help(program, command):
             assert name in process.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("tran", "train"),
+        ("quantise x", "quantize"),
+        ("train --bit 4", "--bits"),
+        ("train --epoch 4", "--epochs"),
+        ("train --pateince 4", "--patience"),
+        ("--jsn doctor", "--json"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(program, words, meant):
+    done = program.run(*words.split())
+    assert done.returncode == 2 and f"did you mean {meant}?" in done.stderr
+
+
+def test_far_words_are_answered_with_none(program):
+    assert "did you mean" not in program.run("xyzzy").stderr
+
+
 def test_version(program):
     process = program.run("--version", threads=None)
     assert process.returncode == 0
@@ -350,6 +370,12 @@ def test_tune_refuses_what_it_cannot_time(program, no_gpu):
     program.refused(program.run("tune", "--gemm", "8,0,512,512"), "positive numbers are wanted")
     program.refused(program.run("tune", "--gemm", "8,64,512,512", "--device", "cuda"), "cuda", code=4)
     program.refused(program.run("tune", "--model", "/nowhere"), "/nowhere")
+
+
+def test_tune_says_that_it_could_not_write(program, no_gpu, tmp_path):
+    (tmp_path / "cache").write_text("a file, where a folder is wanted")
+    done = program.run("tune", "--gemm", "8,1,64,64", env={"BIE_CACHE_DIR": str(tmp_path / "cache")})
+    assert re.search(r"gemm_tuning\.tsv cannot be written \(.*\): tuned kernels are known to this process", done.stderr)
 
 
 def test_tune_times_the_cpu_where_there_is_no_gpu(program, no_gpu, tmp_path):

@@ -119,6 +119,8 @@ def give(arguments: list[str], folder: Path) -> None:
             run_bie(small(["train", *NETS[word], "-o", word], folder), folder)
         if word.removeprefix("csv:") in ("iris.csv", "flowers.csv") and not (folder / "iris.csv").exists():
             stand_ins.tables(folder)
+        if word == "images:photos" and not (folder / "photos").exists():
+            stand_ins.photos(folder / "photos")
         if re.fullmatch(r"\w+\.onnx", word) and not (folder / word).exists():
             stand_ins.onnx_net(folder / word)
         if word == "samples.npy":

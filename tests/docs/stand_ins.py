@@ -36,6 +36,18 @@ def images(folder: Path) -> None:
         write_png(folder / "dog" / f"{i}.png", striped(i, upright=True))
 
 
+def photos(folder: Path) -> None:
+    """JPEG files of several sizes: stripes across are cats, stripes down are dogs."""
+    from PIL import Image
+
+    for name, upright in (("cat", False), ("dog", True)):
+        (folder / name).mkdir(parents=True)
+        for i in range(30):
+            stripes = [bytes(row) for row in striped(i, upright)]
+            picture = Image.frombytes("L", (16, 16), b"".join(stripes)).resize((96 + 8 * (i % 3), 96))
+            picture.convert("RGB").save(folder / name / f"{i}.jpg")
+
+
 def tables(folder: Path) -> None:
     """iris.csv with labels, flowers.csv without."""
     rows = [f"{','.join(map(str, flower(i)))},{SPECIES[i % 3]}" for i in range(60)]

@@ -22,3 +22,11 @@ def test_a_row_is_current(found, tool, package):
 
 def test_every_row_is_a_probe():
     assert list(compatibility.written()) == [tool for tool, _, _ in compatibility.PROBES]
+
+
+def test_a_row_keeps_the_versions_that_it_is_true_of():
+    line = "| `prune` | torch 2.15.0 | refused |"
+    kept = compatibility.with_versions_before(line, "| `prune` | torch 2.9.0, 2.11.0 | refused |")
+    assert kept == "| `prune` | torch 2.9.0, 2.11.0, 2.15.0 | refused |"
+    assert compatibility.with_versions_before(line, "| `prune` | torch 2.11.0 | works |") == line
+    assert compatibility.with_versions_before(line, None) == line

@@ -1,5 +1,9 @@
 """FlopCounterMode and summaries count our layers as the float layers of the same sizes."""
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 from torch import nn
@@ -54,3 +58,28 @@ def test_products_of_activations(make):
     layer, x, y = make(), torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 5, 8, requires_grad=True)
     layer(x, y)
     assert flops(lambda: layer(x, y), backward=True) == flops(lambda: x @ y.mT, backward=True)
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_imports_no_compiler_and_no_counter():
+    run("""
+        import sys, torch
+        import bie
+        assert not {"torch._dynamo", "torch.utils.flop_counter"} & set(sys.modules)
+    """)
+
+
+@pytest.mark.parametrize("first", ["bie", "torch.utils.flop_counter"])
+def test_the_counter_may_be_imported_before_the_package_or_behind_it(first):
+    run(f"""
+        import torch, {first}
+        import bie
+        from torch.utils.flop_counter import FlopCounterMode
+        with FlopCounterMode(display=False) as counter:
+            bie.nn.Q8Linear(24, 10)(torch.randn(3, 24))
+        assert counter.get_total_flops() == 2 * 3 * 24 * 10
+    """)

@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import pkgutil
+import sys
+import typing
 import warnings
 
 import pytest
@@ -106,3 +108,38 @@ def test_the_dispatcher_tells_of_kernels():
     if torch.cuda.is_available() and not _library.has_cuda():
         with pytest.raises(RuntimeError, match="no CUDA kernels"):
             torch.ops.bie.pack_signs(torch.ones(1, 8, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "kernel"),
+    [
+        (bie.nn.Q8Linear(24, 10), (3, 24), "s8xs8_gemm"),
+        (bie.nn.Q4Linear(24, 10), (3, 24), "s4xs4_gemm"),
+        (bie.nn.PlainBinaryLinear(24, 10), (3, 24), "b1xb1_gemm"),
+        (bie.nn.BinaryConv2d(4, 8, 3), (1, 4, 8, 8), "b1xb1_conv2d"),
+        (bie.nn.WeightOnlyLinear(64, 32), (3, 64), "weight_only_gemm"),
+    ],
+)
+def test_a_layer_names_the_kernel_that_it_ran(layer, shape, kernel):
+    assert "kernel=" not in repr(layer)
+    x = torch.randn(shape)
+    layer(x)  # the first batch sets step sizes
+    layer.eval()
+    with torch.no_grad():
+        layer(x)
+    assert f"kernel={kernel}_" in repr(layer)
+    assert "kernel=" not in repr(layer.train())
+
+
+def test_the_type_of_attentions_results_follows_need_weights():
+    """Editors and checkers read the overloads; here that they say what comes."""
+    if sys.version_info < (3, 11):
+        pytest.skip("typing.get_overloads is of Python 3.11")
+    layer, x = bie.nn.MultiheadAttention(8, 2), torch.randn(2, 3, 8)
+    with_weights, without = (
+        typing.get_type_hints(found)["return"] for found in typing.get_overloads(type(layer).forward)
+    )
+    assert typing.get_args(with_weights) == (torch.Tensor, torch.Tensor)
+    assert typing.get_args(without) == (torch.Tensor, None)
+    assert isinstance(layer(x, x, x)[1], torch.Tensor)
+    assert layer(x, x, x, need_weights=False)[1] is None

@@ -101,3 +101,30 @@ def test_refusals():
         bie.export_onnx(nn.Sequential(bie.nn.Q8Linear(4, 2)).eval(), torch.randn(1, 4))
     with pytest.raises(ValueError, match="the model is a BinaryEmbeddingBag, which has no form"):
         bie.export_onnx(bie.nn.BinaryEmbeddingBag(4, 2).eval(), torch.zeros(1, 2, dtype=torch.long))
+
+
+def test_codes_of_four_bits_take_half_a_byte(tmp_path):
+    """The same outputs as of the file of bytes, in half of it; 1-bit and 4-bit products, weights alone."""
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    torch.manual_seed(0)
+    net = nn.Sequential(bie.nn.Q4Linear(256, 256), nn.ReLU(), bie.nn.BinaryLinear(256, 256), nn.Linear(256, 256))
+    bie.convert(net, "w4", filter=lambda name, module: name == "3")
+    net(torch.randn(8, 256))
+    net.eval()
+    x, outputs, bytes_ = torch.randn(2, 256), [], []
+    for int4 in (False, True):
+        path = tmp_path / f"{int4}.onnx"
+        bie.export_onnx(net, x, path, int4=int4)
+        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        outputs.append(torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]))
+        bytes_.append(sum(file.stat().st_size for file in tmp_path.glob(f"{int4}.onnx*")))
+    file = onnx.load(tmp_path / "True.onnx")
+    onnx.checker.check_model(file)
+    kinds = [tensor.data_type for tensor in file.graph.initializer if "narrow_codes" in tensor.name]
+    assert sorted(kinds) == sorted([onnx.TensorProto.INT4, onnx.TensorProto.INT4, onnx.TensorProto.UINT4])
+    assert bytes_[1] < 0.6 * bytes_[0]
+    with torch.no_grad():
+        wanted = net(x)
+    for found in outputs:
+        assert float((found - wanted).norm() / wanted.norm()) < 0.05

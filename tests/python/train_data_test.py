@@ -113,12 +113,64 @@ def test_image_folders_that_are_split(tmp_path):
     assert found.train.labels.tolist() == [0, 0, 1, 1] and found.test.labels.tolist() == [0, 1]
 
 
+def test_a_folder_for_validation(tmp_path):
+    for part in ("train", "val"):
+        for name in ("a", "b"):
+            draw(tmp_path / part / name / "0.png")
+    found = load(f"images:{tmp_path}")
+    assert found.validation is None and len(found.test.labels) == 2 and "has no folder test" in found.notes[0]
+    for name in ("a", "b"):
+        draw(tmp_path / "test" / name / "0.png", value=7)
+    found = load(f"images:{tmp_path}")
+    assert len(found.validation.labels) == 2 and float(found.test.images.max()) == pytest.approx(7 / 255)
+
+
+def halves(path, turned=None):
+    """60 wide, 40 high: the left 30 columns black, the others white."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    picture = image.new("RGB", (60, 40))
+    picture.paste((255, 255, 255), (30, 0, 60, 40))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    exif = image.Exif()
+    if turned is not None:
+        exif[0x0112] = turned
+    picture.save(path, quality=100, exif=exif)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "jpeg", "webp", "png"])
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_photos_are_brought_to_a_size(tmp_path, suffix, fit):
+    for name in ("a", "b"):
+        for i in range(5):
+            halves(tmp_path / name / f"{i}.{suffix}")
+    found = load(f"images:{tmp_path}", (20, 20), fit)
+    image = found.test.images[0]
+    assert image.shape == (3, 20, 20) and found.fit == fit
+    seen = image.mean(0)
+    assert float(seen[10, 3]) < 0.05 and float(seen[10, 16]) > 0.95, "the halves lie side by side"
+    assert (float(seen[1, 16]) < 0.05) == (fit == "pad"), "above it is black"
+
+
+def test_photos_are_turned_as_the_camera_says(tmp_path):
+    for name in ("a", "b"):
+        for i in range(5):
+            halves(tmp_path / name / f"{i}.jpg", turned=6)  # a quarter to the right
+    seen = load(f"images:{tmp_path}").test.images[0].mean(0)
+    assert seen.shape == (60, 40)
+    assert float(seen[15, 20]) < 0.05 and float(seen[45, 20]) > 0.95, "left is above"
+
+
+def test_sizes_are_of_pictures():
+    with pytest.raises(ValueError, match="--size is of pictures, --data is digits"):
+        load("digits", (20, 20))
+
+
 def test_bad_image_folders(tmp_path):
     with pytest.raises(ValueError, match="holds 0 class folders"):
         load(f"images:{tmp_path}")
     draw(tmp_path / "a" / "0.png")
     (tmp_path / "b").mkdir()
-    with pytest.raises(ValueError, match=r"holds no \.png file"):
+    with pytest.raises(ValueError, match=r"holds no \.png, \.jpg, \.jpeg or \.webp file"):
         load(f"images:{tmp_path}")
     draw(tmp_path / "b" / "0.png")
     with pytest.raises(ValueError, match="no class has five"):
@@ -126,8 +178,9 @@ def test_bad_image_folders(tmp_path):
     for i in range(1, 5):
         draw(tmp_path / "b" / f"{i}.png")
     draw(tmp_path / "b" / "5.png", size=(3, 3))
-    with pytest.raises(ValueError, match=r"is 3x3, .*0\.png is 3x4"):
-        load(f"images:{tmp_path}")
+    found = load(f"images:{tmp_path}")
+    assert found.test.images.shape == (1, 1, 64, 64) and found.fit == "crop"
+    assert found.notes == [f"{tmp_path}: pictures of several sizes are brought to 64x64; --size HxW names another size"]
     draw(tmp_path / "b" / "5.png", mode="RGBA", value=(1, 2, 3, 4))
     with pytest.raises(ValueError, match="is transparent or of 16 bits"):
         load(f"images:{tmp_path}")

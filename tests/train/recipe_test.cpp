@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "tests/support/scratch.h"
 
 namespace bie::train::test {
@@ -33,6 +35,28 @@ TEST(Recipe, TheBatchFollowsTheDataWhereTheyAreFew) {
   const std::int64_t wanted[][2] = {{60000, 64}, {1437, 64}, {384, 64}, {383, 32}, {192, 32}, {120, 16},
                                     {96, 16},    {95, 8},    {48, 8},   {5, 8},    {0, 8}};
   for (const auto& [images, batch] : wanted) EXPECT_EQ(default_batch(images), batch) << images;
+}
+
+TEST(Recipe, TheNetOfATableFollowsItsRowsItsClassesAndTheBits) {
+  struct Wanted {
+    std::int64_t rows, classes;
+    int bits;
+    std::int64_t hidden, epochs;
+  };
+  for (const Wanted& w : std::initializer_list<Wanted>{{120, 3, 32, 64, 100},
+                                                       {120, 3, 8, 64, 100},
+                                                       {120, 3, 1, 128, 50},
+                                                       {500, 1, 1, 128, 50},
+                                                       {171, 4, 32, 256, 100},
+                                                       {171, 6, 1, 256, 100},
+                                                       {4000, 2, 8, 64, 50},
+                                                       {8000, 2, 1, 128, 25},
+                                                       {1000000, 1, 4, 64, 20}}) {
+    const TableDefaults found = table_defaults(w.rows, w.classes, w.bits);
+    EXPECT_EQ(found.hidden, w.hidden) << w.rows << " rows, " << w.classes << " classes, " << w.bits << " bits";
+    EXPECT_EQ(found.epochs, w.epochs) << w.rows << " rows, " << w.classes << " classes, " << w.bits << " bits";
+    EXPECT_EQ(found.depth, 1);
+  }
 }
 
 TEST(Recipe, DeepNetsTakeTheUsualRateOfSgd) {

@@ -58,6 +58,7 @@ TEST_F(TaskTest, ARegressionExplainsWhatItsTargetsAreMadeOf) {
       EXPECT_LT(before, 0.2) << bits << " bits, seed " << seed;
       EXPECT_GT(result.test_score, 0.85) << bits << " bits, seed " << seed;
       EXPECT_EQ(result.test_score, mean_score(*model, task, data.test_images, data.test_labels));
+      EXPECT_TRUE(result.test_outputs.equal(logits(*model, data.test_images)));
     }
 }
 

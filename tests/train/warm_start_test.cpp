@@ -140,6 +140,7 @@ TEST_F(KeepBest, TheWeightsAreThoseOfTheBestEpoch) {
   for (const auto& [name, tensor] : layers::state_dict(*model, false))
     EXPECT_TRUE(tensor.equal(states[best].at(name))) << name;
   EXPECT_EQ(result.test_score, result.history[best].test_score);
+  EXPECT_TRUE(result.test_outputs.equal(logits(*model, data.test_images))) << "those of the weights that are kept";
 }
 
 TEST_F(KeepBest, AResumedRunKeepsTheSameAndCountsWholeEpochs) {

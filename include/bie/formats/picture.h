@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "bie/formats/mapped_file.h"
 #include "bie/formats/png.h"
 
 namespace bie::formats {
@@ -24,15 +25,19 @@ struct PictureForm {
   Fit fit = Fit::crop;
 };
 
-/// Whether the first bytes are those of a picture that is read. False for what cannot be opened.
-bool is_picture(const std::string& path);
+/// Whether the first bytes are those of a picture that is read.
+bool is_picture(const MappedFile& file);
 
 /// Reads the headers alone. @throws Error, here and below, one sentence naming the file.
 PictureFacts picture_facts(const std::string& path);
+/// Of a file that is open already, here and below; `path` names it.
+PictureFacts picture_facts(const std::string& path, const MappedFile& file);
 
 /// uint8 [channels, height, width], 1 channel (grey) or 3, of its own size or brought to one: by a triangle filter
 /// (linear interpolation that takes in every pixel where it makes smaller), on the stored values, in float32. A JPEG
 /// file may be read at a fraction of its size first (load_jpeg).
 Array load_picture(const std::string& path, std::int64_t channels, const std::optional<PictureForm>& form = {});
+Array load_picture(const std::string& path, const MappedFile& file, std::int64_t channels,
+                   const std::optional<PictureForm>& form = {});
 
 }  // namespace bie::formats

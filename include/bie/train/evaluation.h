@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
+#include "bie/formats/table.h"
 #include "bie/models/classifier.h"
 #include "bie/train/task.h"
 
@@ -18,18 +20,21 @@ inline constexpr std::int64_t evaluation_batch = 256;
 /// [images, classes] on the CPU, in evaluation mode on the model's device.
 at::Tensor logits(models::Classifier& model, const at::Tensor& images);
 
-/// The mean of the task's scores, in evaluation mode.
+/// The mean of the task's scores. @throws c10::ValueError where there are not as many outputs as targets, or none.
+double mean_score(const Task& task, const at::Tensor& outputs, const at::Tensor& targets);
+/// The same of the model's outputs, in evaluation mode.
 double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets);
 
 /// That of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
-/// Of a regression, in the unit of its table (ModelConfig::table).
+/// Of the outputs of a regression, in the unit of its table. @throws c10::ValueError where the table has another task.
 struct RegressionErrors {
   double mae;   ///< mean of |answer - target|
   double rmse;  ///< root of the mean of (answer - target)^2
 };
-RegressionErrors regression_errors(models::Classifier& model, const at::Tensor& images, const at::Tensor& targets);
+RegressionErrors regression_errors(const std::optional<formats::TableForm>& table, const at::Tensor& outputs,
+                                   const at::Tensor& targets);
 
 /// Median seconds of one forward pass over the first `batch` images (repeated as needed), in evaluation mode and on the
 /// device of the model, until it is done there.

@@ -39,7 +39,8 @@ std::int64_t default_batch(std::int64_t images);
 struct TableDefaults {
   std::int64_t hidden, depth, epochs;
 };
-TableDefaults table_defaults(std::int64_t rows, int bits);
+/// @param classes  1 of a regression.
+TableDefaults table_defaults(std::int64_t rows, std::int64_t classes, int bits);
 
 Recipe default_recipe(const models::ModelConfig& config, OptimizerKind optimizer);
 

@@ -1,6 +1,8 @@
 // The training loop behind `bie train`.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -47,8 +49,9 @@ struct TrainResult {
   double seconds;     ///< of all processes of the run
   std::int64_t optimizer_bytes;  ///< of all moments
   End end;
-  std::int64_t steps;          ///< done, those before a resume included
-  std::vector<Epoch> history;  ///< the epochs whose test score was measured, those before a resume included
+  std::int64_t steps;            ///< done, those before a resume included
+  std::vector<Epoch> history;    ///< the epochs whose test score was measured, those before a resume included
+  at::Tensor test_outputs = {};  ///< of the test samples, on the CPU (logits()); undefined for an interrupted run
 };
 
 /// Trains in place and leaves the model in evaluation mode on the options' device; an interrupted one is left as it was

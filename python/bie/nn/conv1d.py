@@ -42,7 +42,33 @@ class Conv1dLayer(ConvLayer):
         return super().forward(x.unsqueeze(2)).squeeze(2)
 
 
-class Q8Conv1d(Conv1dLayer, Q8Conv2d):
+class CodesConv1d(Conv1dLayer):
+    """What those of 8 and 4 bits share: the arguments of :class:`Q8Conv2d`, sizes of the window single numbers."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] = 0,
+        dilation: int | tuple[int] = 1,
+        groups: int = 1,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float,
+        *,
+        latent: bool = True,
+        grad_mode: str = "exact",
+        compat: str = "none",
+        channel_scale: bool = False,
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
+        super().__init__(*sizes, bias, device, dtype, **options)
+
+
+class Q8Conv1d(CodesConv1d, Q8Conv2d):
     """Convolution along one axis with 8-bit weights and activations: :class:`Q8Conv2d` with a window of height 1.
 
     x is ``[batch, in, length]``. Arguments are those of :class:`Q8Conv2d`, sizes of the window single numbers.
@@ -54,30 +80,8 @@ class Q8Conv1d(Conv1dLayer, Q8Conv2d):
         torch.Size([2, 8, 9])
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int],
-        stride: int | tuple[int] = 1,
-        padding: int | tuple[int] = 0,
-        dilation: int | tuple[int] = 1,
-        groups: int = 1,
-        bias: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float,
-        *,
-        latent: bool = True,
-        grad_mode: str = "exact",
-        compat: str = "none",
-        channel_scale: bool = False,
-    ) -> None:
-        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
-        super().__init__(*sizes, bias, device, dtype, **options)
 
-
-class Q4Conv1d(Conv1dLayer, Q4Conv2d):
+class Q4Conv1d(CodesConv1d, Q4Conv2d):
     """Convolution along one axis with 4-bit weights and activations: :class:`Q4Conv2d` with a window of height 1.
 
     x is ``[batch, in, length]``. Arguments are those of :class:`Q8Conv2d`, sizes of the window single numbers.
@@ -88,28 +92,6 @@ class Q4Conv1d(Conv1dLayer, Q4Conv2d):
         >>> layer(torch.randn(2, 3, 9)).shape
         torch.Size([2, 8, 9])
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int],
-        stride: int | tuple[int] = 1,
-        padding: int | tuple[int] = 0,
-        dilation: int | tuple[int] = 1,
-        groups: int = 1,
-        bias: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float,
-        *,
-        latent: bool = True,
-        grad_mode: str = "exact",
-        compat: str = "none",
-        channel_scale: bool = False,
-    ) -> None:
-        sizes = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        options = {"latent": latent, "grad_mode": grad_mode, "compat": compat, "channel_scale": channel_scale}
-        super().__init__(*sizes, bias, device, dtype, **options)
 
 
 class BinaryConv1d(Conv1dLayer, BinaryConv2d):

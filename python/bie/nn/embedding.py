@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.entries import check_entry
 from bie.nn.state.weight_state import StagedState
@@ -40,7 +41,7 @@ class _Embedding(nn.Module):
             return self._train(lookup, input, *tensors, **options)
         return lookup(input, *tensors, **options)
 
-    @torch.compiler.disable  # graphs have no sparse gradients
+    @outside_graphs("graphs have no sparse gradients")
     def _train(self, lookup: Callable[..., Tensor], input: Tensor, *tensors: Tensor, **options: Any) -> Tensor:
         table = self._table()
         table.embedding_dim = self.embedding_dim  # which of its bits DiodeMix may flip

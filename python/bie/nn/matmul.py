@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.step_size import (
     COMPATS,
@@ -70,6 +71,9 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         in_graph = not self.training or len(self._first) == len(_CLIPS)  # the first batch sets the clips outside of it
         return self._trace(x, y) if in_graph else self._train_outside_the_graph(x, y)
 
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
+
     def _run(self, x: Tensor, y: Tensor) -> Tensor:
         if len(self._first) < len(_CLIPS):
             self.set_activation_scale(x, y)
@@ -80,7 +84,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
             self._check_forward(x, y)
             raise
 
-    @torch.compiler.disable(reason="the first batch sets step sizes outside the graph")
+    @outside_graphs("the first batch sets step sizes outside the graph")
     def _train_outside_the_graph(self, x: Tensor, y: Tensor) -> Tensor:
         return self._run(x, y)
 

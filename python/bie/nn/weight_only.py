@@ -6,12 +6,13 @@ Source: docs/spec/weight-only.md.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.arguments import bit_width
 from bie.nn.state.panels import Panels
@@ -287,7 +288,10 @@ class WeightOnlyLinear(WeightOnlyState):
             options["panels"] = self._current_panels(weight)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
 
-    @torch.compiler.disable(reason="the gradient of packed codes comes to a leaf of its own, which no graph holds")
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
+
+    @outside_graphs("the gradient of packed codes comes to a leaf of its own, which no graph holds")
     def _train(self, x: Tensor) -> Tensor:
         weight, bias = self._coded(), getattr(self, "bias", None)
         self.qweight.awaits_gradient = True
@@ -345,5 +349,8 @@ class WeightOnlyLinear(WeightOnlyState):
         return self
 
     def extra_repr(self) -> str:
-        kind = "GBA" if self.use_gba_quant else "GPTQ"
-        return f"{self.in_channels}, {self.out_channels}, w_bit={self.w_bit}, group_size={self.group_size}, {kind}"
+        parts = [self.in_channels, self.out_channels, f"w_bit={self.w_bit}", f"group_size={self.group_size}"]
+        parts.append("GBA" if self.use_gba_quant else "GPTQ")
+        if self._panels.kernel:
+            parts.append(f"kernel={self._panels.kernel}")
+        return ", ".join(map(str, parts))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
@@ -176,7 +177,7 @@ class WeightOnlyEmbedding(nn.Module):
             anchor=anchor,
         )
 
-    @torch.compiler.disable  # graphs have no sparse gradients
+    @outside_graphs("graphs have no sparse gradients")
     def _train(self, input: Tensor) -> Tensor:
         anchor = self._anchor()
         return self._look_up(input, anchor if self.sparse else _Dense.apply(anchor))

@@ -29,6 +29,7 @@ class NetConfig:
     normalise: bool = False
     layers: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of arch custom
     class_names: list[str] = dataclasses.field(default_factory=list)
+    fit: str | None = None  # how pictures of other sizes are brought to the net's
 
     @property
     def architecture(self) -> Architecture:
@@ -49,7 +50,7 @@ class NetConfig:
     def json(self) -> dict[str, Any]:
         """The object of a model file's entry ``bie``."""
         fields = dataclasses.asdict(self) | {"depth": max(self.own_depth, 1), "width": self.own_width}
-        for name in ("layers", "class_names"):
+        for name in ("layers", "class_names", "fit"):
             if not fields[name]:
                 del fields[name]
         return {"format_version": 5, "channel_scales": False, **fields}

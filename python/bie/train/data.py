@@ -35,6 +35,9 @@ class Dataset:
     test: Split
     classes: int = 10
     class_names: list[str] = dataclasses.field(default_factory=list)
+    validation: Split | None = None
+    fit: str | None = None  # of pictures: crop, pad or stretch
+    notes: list[str] = dataclasses.field(default_factory=list)
 
 
 def _idx(folder: Path, name: str) -> Tensor:
@@ -111,18 +114,27 @@ def _digits() -> Dataset:
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]))
 
 
-def _images(folder: Path) -> Dataset:
-    found = load_image_folder(folder)
+def _images(folder: Path, size: tuple[int, int] | None, fit: str | None) -> Dataset:
+    found = load_image_folder(folder, size, fit)
     train, test = Split(*found.train), Split(*found.test)
-    return Dataset(folder.resolve().name, train, test, len(found.classes), found.classes)
+    validation = None if found.validation is None else Split(*found.validation)
+    name, classes = folder.resolve().name, found.classes
+    return Dataset(name, train, test, len(classes), classes, validation, found.fit, found.notes)
 
 
-def load(spec: str) -> Dataset:
-    """``digits``, ``mnist:DIR``, ``cifar10:DIR`` or ``images:DIR``; ``ValueError`` for another word or a bad file."""
+def load(spec: str, size: tuple[int, int] | None = None, fit: str | None = None) -> Dataset:
+    """``digits``, ``mnist:DIR``, ``cifar10:DIR`` or ``images:DIR``; ``ValueError`` for another word or a bad file.
+
+    ``size`` and ``fit`` are of pictures: what they are brought to.
+    """
+    kind, _, folder = spec.partition(":")
+    if kind == "images" and folder:
+        return _images(Path(folder), size, fit)
+    if size is not None or fit is not None:
+        raise ValueError(f"{'--size' if size is not None else '--fit'} is of pictures, --data is {spec}")
     if spec == "digits":
         return _digits()
-    kind, _, folder = spec.partition(":")
-    read = {"mnist": _mnist, "cifar10": _cifar10, "images": _images}.get(kind)
+    read = {"mnist": _mnist, "cifar10": _cifar10}.get(kind)
     if read is None or not folder:
         raise ValueError(f"--data is {spec}; digits, mnist:DIR, cifar10:DIR or images:DIR is wanted")
     return read(Path(folder))

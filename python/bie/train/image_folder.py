@@ -1,29 +1,48 @@
-"""Folders of PNG files, a folder a class: src/data/image_folder.cpp."""
+"""Folders of pictures, a folder a class: src/data/image_folder.cpp."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from bie.train.pictures import facts_of, load_picture
+
 _EVERY = 5  # this image of a class, in the order of the names, is for testing
-_MOST = 4096  # pixels of a side
+_LARGEST, _USUAL = 128, 64  # pixels of a side
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+
+Part = tuple[Tensor, Tensor]
 
 
 class ImageFolder(NamedTuple):
-    """(images [n, channels, h, w] in [0, 1], labels) twice, and the names of the classes."""
+    """(images [n, channels, h, w] in [0, 1], labels) of each part, and the names of the classes."""
 
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
+    train: Part
+    test: Part
+    validation: Part | None
     classes: list[str]
+    fit: str | None  # how pictures of other sizes were brought to this one; None: all have it
+    notes: list[str]
+
+
+class _Form(NamedTuple):
+    """What all pictures have in common, or are brought to."""
+
+    channels: int
+    size: tuple[int, int]
+    fit: str | None
 
 
 def _names(folder: Path, folders: bool) -> list[str]:
     def wanted(path: Path) -> bool:
-        return path.is_dir() and not path.name.startswith(".") if folders else path.suffix.lower() == ".png"
+        if path.name.startswith("."):
+            return False
+        return path.is_dir() if folders else path.suffix.lower() in _SUFFIXES
 
     return sorted(path.name for path in folder.iterdir() if wanted(path))
 
@@ -38,55 +57,63 @@ def _files(folder: Path) -> tuple[list[str], list[Path], list[int]]:
     for label, name in enumerate(classes):
         names = _names(folder / name, folders=False)
         if not names:
-            raise ValueError(f"image folder {folder / name}: holds no .png file")
+            raise ValueError(f"image folder {folder / name}: holds no .png, .jpg, .jpeg or .webp file")
         paths += [folder / name / file for file in names]
         labels += [label] * len(names)
     return classes, paths, labels
 
 
-def _read(path: Path) -> Tensor:
-    """[channels, h, w] uint8, one channel or three."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        raise ValueError("--data images:DIR wants Pillow") from None
-    try:
-        with Image.open(path, formats=["PNG"]) as image:
-            if max(image.size) > _MOST:
-                raise ValueError(f"PNG file {path}: is {image.height}x{image.width}, at most {_MOST} a side is read")
-            if image.mode not in ("1", "L", "P", "RGB") or "transparency" in image.info:
-                raise ValueError(f"PNG file {path}: is transparent or of 16 bits, which `bie train` reads and this not")
-            colour = image.mode in ("P", "RGB")
-            pixels = image.convert("RGB" if colour else "L")
-            flat = torch.frombuffer(bytearray(pixels.tobytes()), dtype=torch.uint8)
-            return flat.view(image.height, image.width, 3 if colour else 1).permute(2, 0, 1)
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ValueError(f"PNG file {path}: cannot be read: {error}") from None
+def _form(folder: Path, paths: Sequence[Path], size: tuple[int, int] | None, fit: str | None) -> tuple[_Form, str]:
+    """What the pictures are brought to, and a sentence where nobody asked for it."""
+    every = [facts_of(path) for path in paths]
+    channels = 3 if any(facts.colour for facts in every) else 1
+    own = (every[0].height, every[0].width)
+    alike = all((facts.height, facts.width) == own for facts in every)
+    if size is None and fit is None and alike and max(own) <= _LARGEST:
+        return _Form(channels, own, None), ""
+    form = _Form(channels, size or (_USUAL, _USUAL), fit or "crop")
+    was = f"{own[0]}x{own[1]}" if alike else "several sizes"
+    note = f"{folder}: pictures of {was} are brought to {_USUAL}x{_USUAL}; --size HxW names another size"
+    return form, "" if size else note
 
 
-def _load(paths: list[Path]) -> Tensor:
-    """[n, channels, h, w] in [0, 1]: three channels where one image has colour."""
-    images = [_read(path) for path in paths]
-    size = images[0].shape[1:]
-    for path, image in zip(paths, images, strict=True):
-        if image.shape[1:] != size:
-            own, other = ("x".join(map(str, sides)) for sides in (image.shape[1:], size))
-            raise ValueError(f"PNG file {path}: is {own}, {paths[0]} is {other}")
-    channels = max(image.size(0) for image in images)
-    return torch.stack([image.expand(channels, -1, -1) for image in images]).float() / 255
+def _load(paths: Sequence[Path], labels: Sequence[int], form: _Form) -> Part:
+    images = torch.empty(len(paths), form.channels, *form.size)
+    for image, path in zip(images, paths, strict=True):
+        image.copy_(load_picture(path, form.channels, form.size, form.fit or "crop"))
+    return images.div_(255), torch.tensor(labels)
 
 
-def load_image_folder(folder: Path) -> ImageFolder:
-    """DIR/CLASS/*.png, every fifth image of a class for testing, or DIR/train/CLASS/*.png and DIR/test/CLASS/*.png."""
-    if (folder / "train").is_dir() and (folder / "test").is_dir():
-        (classes, paths, labels), (others, test_paths, test_labels) = (
-            _files(folder / part) for part in ("train", "test")
-        )
-        if classes != others:
-            raise ValueError(f"image folder {folder}: has not the same classes in train and in test")
-        images = _load([*paths, *test_paths])
-        train, test = images.split([len(paths), len(test_paths)])
-        return ImageFolder((train, torch.tensor(labels)), (test, torch.tensor(test_labels)), classes)
+def _parts(folder: Path) -> dict[str, Path]:
+    """The folders of a data set that is split already; none where the folder is one heap."""
+    found = {}
+    for part, names in (("train", ["train"]), ("validation", ["validation", "val"]), ("test", ["test"])):
+        there = [folder / name for name in names if (folder / name).is_dir()]
+        if there:
+            found[part] = there[0]
+    return found if "train" in found and len(found) > 1 else {}
+
+
+def load_image_folder(folder: Path, size: tuple[int, int] | None = None, fit: str | None = None) -> ImageFolder:
+    """DIR/CLASS/*, every fifth image of a class for testing, or DIR/train/CLASS/* and DIR/test and DIR/validation (or
+    val), of which one is enough.
+
+    Pictures are brought to ``size``; to 64x64 where they differ or are larger than 128.
+    """
+    parts = _parts(folder)
+    if parts:
+        files = {part: _files(path) for part, path in parts.items()}
+        classes = files["train"][0]
+        for part, (others, _, _) in files.items():
+            if others != classes:
+                raise ValueError(f"image folder {folder}: has not the same classes in train and in {parts[part].name}")
+        form, note = _form(folder, [path for _, paths, _ in files.values() for path in paths], size, fit)
+        notes = [note] if note else []
+        loaded = {part: _load(paths, labels, form) for part, (_, paths, labels) in files.items()}
+        if "test" not in loaded:
+            loaded["test"] = loaded.pop("validation")
+            notes.append(f"{folder} has no folder test: {parts['validation']} is tested with")
+        return ImageFolder(loaded["train"], loaded["test"], loaded.get("validation"), classes, form.fit, notes)
     classes, paths, labels = _files(folder)
     seen: Counter[int] = Counter()
     for_test = []
@@ -95,5 +122,9 @@ def load_image_folder(folder: Path) -> ImageFolder:
         for_test.append(seen[label] % _EVERY == 0)
     if not any(for_test):
         raise ValueError(f"image folder {folder}: every fifth row of a class is for testing, and no class has five")
-    images, truth, test = _load(paths), torch.tensor(labels), torch.tensor(for_test)
-    return ImageFolder((images[~test], truth[~test]), (images[test], truth[test]), classes)
+    form, note = _form(folder, paths, size, fit)
+    images, truth = _load(paths, labels, form)
+    test = torch.tensor(for_test)
+    return ImageFolder(
+        (images[~test], truth[~test]), (images[test], truth[test]), None, classes, form.fit, [note] if note else []
+    )

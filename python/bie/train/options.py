@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from bie.nn.state.quant_layer import quant_layers
 from bie.train.config import ARCHITECTURES, BITS, NetConfig, plan
+from bie.train.data import Dataset
 from bie.train.description import load_description
 from bie.train.nets import Net
+from bie.train.pictures import FITS
 from bie.train.recipe import Recipe
 
 _DESCRIPTION = "Trains a classifier with one process or, under torchrun, with several; takes options of `bie train`."
@@ -68,6 +71,13 @@ def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
 
 
+def _size(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", text)
+    if found is None or max(map(int, found.groups())) > 4096:
+        raise argparse.ArgumentTypeError(f"{text} is no size like 64x48, at most 4096x4096")
+    return int(found[1]), int(found[2])
+
+
 def _check(options: argparse.Namespace) -> None:
     for name, least in (("hidden", 1), ("width", 1), ("depth", 1), ("epochs", 1), ("batch", 2)):
         value = getattr(options, name)
@@ -109,6 +119,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; ends the program with a sentence where one of them is wrong."""
     parser = argparse.ArgumentParser(prog="python -m bie.train", description=_DESCRIPTION)
     parser.add_argument("--data", default="digits", help="digits, mnist:DIR, cifar10:DIR or images:DIR")
+    parser.add_argument("--size", type=_size, metavar="HxW", help="what pictures are brought to")
+    parser.add_argument("--fit", choices=FITS, help="how: crop, their middle, by default")
     _model(parser)
     _recipe(parser)
     _output(parser)
@@ -139,22 +151,23 @@ def _bits_of(options: argparse.Namespace, names: list[str]) -> dict[str, int]:
     return found
 
 
-def net_config(options: argparse.Namespace, image: tuple[int, int, int], classes: int, names: list[str]) -> NetConfig:
-    """The net of the options for a data set; ``names`` are those of the classes."""
+def net_config(options: argparse.Namespace, data: Dataset) -> NetConfig:
+    """The net of the options for a data set."""
     sizes = {"depth": options.depth, "width": options.width, "hidden": options.hidden or 1024}
     if options.arch == "mlp" and options.width:
         sizes |= {"hidden": options.width, "width": None}
     config = NetConfig(
         arch=options.arch,
         bits=options.bits,
-        image=image,
-        classes=classes,
+        image=tuple(data.train.images.shape[1:]),
+        classes=data.classes,
         norm=not options.no_norm,
         quantise_first=options.quantise_first,
         weights=options.weights,
         linear_bits=options.linear_bits,
         layers=[] if options.net is None else load_description(options.net),
-        class_names=names,
+        class_names=data.class_names,
+        fit=data.fit,
         **sizes,
     )
     config.bits_of = _bits_of(options, [layer.name for layer in plan(config)])

@@ -20,7 +20,7 @@ from bie.nn.state.codes_layer import CodesLayer
 from bie.nn.state.quant_layer import QuantLayer
 from bie.optim import wide_gradients
 from bie.train.batches import Batches
-from bie.train.data import Dataset, load
+from bie.train.data import Dataset, Split, load
 from bie.train.nets import Net, build
 from bie.train.options import check_use, net_config, recipe
 from bie.train.recipe import Optimizers, default_batch
@@ -78,12 +78,12 @@ class Run:
         if self.folder is not None and not options.resume and int(os.environ.get("RANK", 0)) == 0:
             self.folder.check_free()
         self.device = _device(options.device)
-        self.data: Dataset = load(options.data)
+        self.data: Dataset = load(options.data, options.size, options.fit)
         self.train, self.test = self.data.train.to(self.device), self.data.test.to(self.device)
+        self.validation = self.data.validation and self.data.validation.to(self.device)
         count = len(self.train.labels)
         self.batch = min(options.batch or default_batch(count), count)
-        channels, height, width = self.train.images.shape[1:]
-        config = net_config(options, (channels, height, width), self.data.classes, self.data.class_names)
+        config = net_config(options, self.data)
         self.recipe = recipe(options, config)
         torch.manual_seed(options.seed)
         self.net: Net = build(config)
@@ -141,8 +141,10 @@ class Run:
         if state is None:
             return
         for name, value in self._same().items():
-            if state["options"][name] != value:
-                raise ValueError(f"{self.folder.path} is of a run with {name} {state['options'][name]}, not {value}")
+            if state["options"].get(name) != value:
+                raise ValueError(
+                    f"{self.folder.path} is of a run with {name} {state['options'].get(name)}, not {value}"
+                )
         self.net.load_state_dict(state["model"])
         self.optimizers.load_state_dict(state["optimizers"])
         self.step, self.history = state["step"], state["history"]
@@ -158,7 +160,11 @@ class Run:
         """Says what is trained, and begins the folder."""
         data, options = self.data, self.options
         counts = {"train_images": len(self.train.labels), "test_images": len(self.test.labels)}
-        self.say(f"{data.name}: {counts['train_images']} training and {counts['test_images']} test images")
+        counts["validation_images"] = 0 if self.validation is None else len(self.validation.labels)
+        for note in data.notes:
+            self.say(note)
+        validation = f", {counts['validation_images']} validation" if self.validation else ""
+        self.say(f"{data.name}: {counts['train_images']} training{validation} and {counts['test_images']} test images")
         if self.folder is None or self.ranks.rank != 0:
             return
         recipe = {"epochs": options.epochs, "batch": self.batch, "patience": options.patience}
@@ -198,8 +204,8 @@ class Run:
         self.images += len(labels)
         self.seconds += time.perf_counter() - begun
 
-    def accuracy(self) -> float:
-        """Share of the test images that the net names rightly; a rank looks at its share of them.
+    def accuracy(self, part: Split) -> float:
+        """Share of the part's images that the net names rightly; a rank looks at its share of them.
 
         Running statistics, each rank's own in training, are then rank 0's on all ranks.
         """
@@ -208,17 +214,22 @@ class Run:
                 for buffer in norm.buffers():
                     dist.broadcast(buffer, 0)
         self.net.eval()
-        own = torch.arange(len(self.test.labels), device=self.device).tensor_split(self.ranks.world)[self.ranks.rank]
+        own = torch.arange(len(part.labels), device=self.device).tensor_split(self.ranks.world)[self.ranks.rank]
         right = 0
         with torch.no_grad():
             for places in own.split(500):
-                right += int((self.net(self.test.images[places]).argmax(1) == self.test.labels[places]).sum())
+                right += int((self.net(part.images[places]).argmax(1) == part.labels[places]).sum())
         self.net.train()
-        return self.ranks.sum([right], self.device)[0] / len(self.test.labels)
+        return self.ranks.sum([right], self.device)[0] / len(part.labels)
+
+    def _scores(self) -> list[float]:
+        """Of the epochs: by the validation images where there are any."""
+        judge = "test_accuracy" if self.validation is None else "validation_accuracy"
+        return [epoch[judge] for epoch in self.history]
 
     def _out_of_patience(self) -> bool:
         """As bie::train::out_of_patience: epochs that end in the first steps do not count."""
-        patience, scores = self.options.patience, [epoch["test_accuracy"] for epoch in self.history]
+        patience, scores = self.options.patience, self._scores()
         if not patience or not scores:
             return False
         since = self.history[scores.index(max(scores)) + 1 :]
@@ -241,7 +252,8 @@ class Run:
             "step": self.step,
             "loss": loss,
             "train_accuracy": right / (self._summed * self.batch),
-            "test_accuracy": self.accuracy(),
+            "test_accuracy": self.accuracy(self.test),
+            "validation_accuracy": math.nan if self.validation is None else self.accuracy(self.validation),
             "rate": self.recipe.lr * factor,
             "integer_rate": integer_rate,
             "seconds": time.perf_counter() - begun,
@@ -251,8 +263,9 @@ class Run:
         self.history.append(epoch)
         self._sums.zero_()
         self._summed = 0
+        validation = f"validation accuracy {100 * epoch['validation_accuracy']:.2f} %, " if self.validation else ""
         self.say(
-            f"epoch {epoch['epoch']}/{self.options.epochs}: loss {loss:.4f}, test accuracy "
+            f"epoch {epoch['epoch']}/{self.options.epochs}: loss {loss:.4f}, {validation}test accuracy "
             f"{100 * epoch['test_accuracy']:.2f} %, rate {epoch['rate']:.2e}, {epoch['seconds']:.1f} s"
         )
         if self.folder is not None and self.ranks.rank == 0:
@@ -264,11 +277,11 @@ class Run:
             reducer.check()
             self.say(f"the integer weights of {self.ranks.world} ranks are the same")
         if self.step < self.steps:
-            scores = [epoch["test_accuracy"] for epoch in self.history]
+            scores = self._scores()
             self.say(f"stopped early: the best of {len(scores)} epochs was epoch {scores.index(max(scores)) + 1}")
         own = {"rank": self.ranks.rank, "host": socket.gethostname(), "device": str(self.device)}
         ranks = self.ranks.gather(own | {"images": self.images, "seconds": round(self.seconds, 3)})
-        self.say(f"test accuracy {100 * self.accuracy():.2f} %")
+        self.say(f"test accuracy {100 * self.accuracy(self.test):.2f} %")
         if self.ranks.rank == 0:
             self._save_models()
             if self.folder is not None:

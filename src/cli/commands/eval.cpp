@@ -47,14 +47,14 @@ void add_eval(CLI::App& app, const Global& global) {
     use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));
     model->to(device);
     const auto task = train::task_of(data);
-    const double score = train::mean_score(*model, *task, data.test_images, data.test_labels);
-    if (!a.logits.empty()) save_logits(*model, data.test_images, a.logits);
+    const at::Tensor outputs = train::logits(*model, data.test_images);
+    if (!a.logits.empty()) save_logits(outputs, a.logits);
     if (!global.json) {
-      std::printf("test %s\n", scores_text(*model, *task, score, data).c_str());
+      std::printf("test %s\n", scores_text(*task, outputs, data).c_str());
       return;
     }
     Json json = {{"model", a.model}, {"data", data.name}};
-    json.update(score_json(*model, score, data));
+    json.update(score_json(*task, outputs, data));
     json["test_images"] = data.test_images.size(0);
     print_json("eval", json);
   });

@@ -2,6 +2,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -27,7 +28,7 @@ std::vector<std::string> notes_of(const Json& config, const std::vector<train::E
   const bool early = epochs != config["recipe"].end() && epochs->is_number_integer() && !history.empty() &&
                      history.back().epoch < epochs->get<std::int64_t>();
   if (!early) return {};
-  return {stopped_early};
+  return {std::isnan(history.back().validation_score) ? stopped_early : stopped_by_validation};
 }
 
 void write_page_of(const std::string& path, std::string spec, const Global& global) {
@@ -47,7 +48,8 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
   train::TrainResult& result = session.result;
   result.history = history_of(run.log());
   result.end = train::End::finished;
-  result.test_score = train::mean_score(model, *session.task, data.test_images, data.test_labels);
+  result.test_outputs = train::logits(model, data.test_images);
+  result.test_score = train::mean_score(*session.task, result.test_outputs, data.test_labels);
   for (const train::Epoch& epoch : result.history) result.seconds += epoch.seconds;
   if (!result.history.empty()) result.flipped = flipped_of(result.history.back(), model.products());
   const PageParts parts{.notes = notes_of(config, result.history),
@@ -60,7 +62,7 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
     return;
   }
   Json json = {{"run", run.path()}, {"report", run.report()}};
-  json.update(score_json(model, result.test_score, data));
+  json.update(score_json(*session.task, result.test_outputs, data));
   print_json("report", json);
 }
 

@@ -137,7 +137,7 @@ Json result_json(const TrainArguments& a, const Session& session, const data::Da
   Json epochs = Json::array();
   for (const train::Epoch& epoch : r.history) epochs.push_back(Json::parse(train::epoch_json(epoch)));
   Json json = {{"data", data.name}};
-  json.update(score_json(*session.model, r.test_score, data));
+  json.update(score_json(*session.task, r.test_outputs, data));
   json.update(Json{{"flipped", r.flipped},
                    {"seconds", r.seconds},
                    {"end", name_of(r.end)},
@@ -153,7 +153,7 @@ Json result_json(const TrainArguments& a, const Session& session, const data::Da
 
 void print_text(const Session& session, const data::Dataset& data) {
   const train::TrainResult& r = session.result;
-  std::printf("test %s", scores_text(*session.model, *session.task, r.test_score, data).c_str());
+  std::printf("test %s", scores_text(*session.task, r.test_outputs, data).c_str());
   if (!std::isnan(r.flipped)) std::printf(", binary weights flipped %.1f %%", 100 * r.flipped);
   std::printf(", %.1f s\n", r.seconds);
 }
@@ -269,7 +269,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
     run->write_results(results_json(session, data, run->model()).dump(-1, ' ', false, Json::error_handler_t::replace));
     write_page(*run, session, data, config, notes);
   }
-  if (!a.logits.empty()) save_logits(*session.model, data.test_images, a.logits);
+  if (!a.logits.empty()) save_logits(session.result.test_outputs, a.logits);
   if (global.json)
     print_json("train", result_json(a, session, data, saved));
   else

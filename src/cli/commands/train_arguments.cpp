@@ -84,7 +84,8 @@ void add_model_options(CLI::App& command, TrainArguments& a) {
   group.add("--linear-bits", c.linear_bits,
             "of the inner linear of lenet, vgg-small and resnet20; 0: as --bits, the latter two without one");
   CLI::Option* const hidden = group.add_unset(
-      "--hidden", w.hidden, "outputs of the inner linears (default: 1024; of a table 64, or 256 at 1 bit)");
+      "--hidden", w.hidden,
+      "outputs of the inner linears (default: 1024; of a table 64, 128 at 1 bit, 256 of more than 3 classes)");
   CLI::Option* const width =
       group.add_unset("--width", c.width,
                       "channels of the first stage; the next ones have 2 and 4 times as many (default: " +
@@ -259,6 +260,31 @@ void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>&
   }
 }
 
+namespace {
+
+/// What options are refused for, tried on a net of small images: reading the data may take minutes.
+void check_before_data(const TrainArguments& a) {
+  const bool open = a.data.starts_with("images:") && a.words.arch->count() == 0;  // the pictures choose the net
+  models::ModelConfig config = a.config;
+  if (!config.layers.empty()) return;  // which are checked as they are read
+  config.image = {1, 32, 32};
+  if (models::architecture_of(config).all_linear) config.image = {1, 1, 8};
+  config.classes = 2;
+  config.class_names.clear();
+  config.table.reset();
+  if (open) return;
+  set_layer_bits(config, a.words.bits_of, a.words.first, a.words.last);
+  // The sizes are checked: a small net takes no time.
+  config.hidden = std::min<std::int64_t>(config.hidden, 64);
+  if (config.width) config.width = std::min<std::int64_t>(*config.width, 16);
+  const std::shared_ptr<models::Classifier> model = models::make_model(config);
+  layers::set_step_size_guard(*model, a.guard);
+  check_use(a, *model);
+  train::check_options(*model, a.options);
+}
+
+}  // namespace
+
 void add_options(CLI::App& command, TrainArguments& a) {
   add_data(command, a.data);
   add_device(command, a.device);
@@ -297,6 +323,7 @@ void resolve(TrainArguments& a) {
   if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
     useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
+  check_before_data(a);
 }
 
 namespace {
@@ -316,7 +343,7 @@ void use_data(TrainArguments& a, const data::Dataset& data) {
   models::ModelConfig& c = a.config;
   train::TrainOptions& o = a.options;
   if (data.table && models::architecture_of(c).all_linear) {
-    const train::TableDefaults fit = train::table_defaults(data.train_images.size(0), c.bits);
+    const train::TableDefaults fit = train::table_defaults(data.train_images.size(0), data.classes, c.bits);
     if (!w.sized) c.hidden = fit.hidden;
     if (!c.depth) c.depth = fit.depth;
     if (w.epochs->count() == 0) o.epochs = fit.epochs;

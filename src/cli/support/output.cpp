@@ -8,7 +8,6 @@
 #include "bie/data/dataset.h"
 #include "bie/data/tensor_files.h"
 #include "bie/formats/replacing_file.h"
-#include "bie/train/evaluation.h"
 #include "cli/support/log.h"
 
 namespace bie::cli {
@@ -39,8 +38,8 @@ void write_text(const std::string& kind, const std::string& path, const std::str
   file.commit();
 }
 
-void save_logits(models::Classifier& model, const at::Tensor& images, const std::string& path) {
-  data::save_safetensors(path, {{"logits", train::logits(model, images)}}, {});
+void save_logits(const at::Tensor& logits, const std::string& path) {
+  data::save_safetensors(path, {{"logits", logits}}, {});
   log::info("logits saved to " + path);
 }
 

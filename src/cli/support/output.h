@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "bie/models/classifier.h"
 #include "cli/support/result.h"
 
 namespace bie::cli {
@@ -25,6 +24,6 @@ Json bytes_of(const std::string& path);
 void write_text(const std::string& kind, const std::string& path, const std::string& text);
 
 /// The entry "logits", float32 [images, classes], in a safetensors file.
-void save_logits(models::Classifier& model, const at::Tensor& images, const std::string& path);
+void save_logits(const at::Tensor& logits, const std::string& path);
 
 }  // namespace bie::cli

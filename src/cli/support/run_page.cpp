@@ -80,9 +80,8 @@ report::Picture picture_of(const at::Tensor& image) {
 }
 
 /// The confusion table and the mistakes that the model is surest of.
-void add_predictions(models::Classifier& model, const data::Dataset& data, report::RunReport& report) {
-  const models::ModelConfig& c = model.config();
-  const at::Tensor logits = train::logits(model, data.test_images);
+void add_predictions(const models::ModelConfig& c, const at::Tensor& logits, const data::Dataset& data,
+                     report::RunReport& report) {
   const auto [confidence, predicted] = at::softmax(logits, 1).max(1);
   const std::int64_t count = predicted.numel();
   const auto* guess = predicted.const_data_ptr<std::int64_t>();
@@ -99,9 +98,9 @@ void add_predictions(models::Classifier& model, const data::Dataset& data, repor
 }
 
 /// The errors in the table's unit, and what was predicted beside what is.
-void add_answers(models::Classifier& model, const data::Dataset& data, report::RunReport& report) {
-  const formats::TableForm& table = *model.config().table;
-  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+void add_answers(const formats::TableForm& table, const at::Tensor& outputs, const data::Dataset& data,
+                 report::RunReport& report) {
+  const auto [mae, rmse] = train::regression_errors(table, outputs, data.test_labels);
   report.results.insert(report.results.begin() + 1,
                         {{"mean error", format("%.4g", mae)}, {"root mean square error", format("%.4g", rmse)}});
   const auto in_unit = [&](const at::Tensor& x) {
@@ -109,7 +108,7 @@ void add_answers(models::Classifier& model, const data::Dataset& data, report::R
     const auto* first = values.const_data_ptr<double>();
     return std::vector<double>(first, first + values.numel());
   };
-  report.answers = {in_unit(data.test_labels), in_unit(train::logits(model, data.test_images)), table.label};
+  report.answers = {in_unit(data.test_labels), in_unit(outputs), table.label};
 }
 
 void add_results(const train::TrainResult& result, const models::Classifier& model, const data::Dataset& data,
@@ -186,10 +185,11 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     report.layers.push_back(layer_of(product));
     add_epochs(session.result.history, &report.layers.back());
   }
-  if (model.config().is_regression()) {
-    if (session.result.end != train::End::interrupted) add_answers(model, data, report);
-  } else if (session.result.end != train::End::interrupted) {
-    add_predictions(model, data, report);
+  if (const at::Tensor& outputs = session.result.test_outputs; outputs.defined()) {
+    if (model.config().is_regression())
+      add_answers(*model.config().table, outputs, data, report);
+    else
+      add_predictions(model.config(), outputs, data, report);
   }
   std::set<std::string> told{"format_version"};  // and the classes, which data and model both have
   for (const char* part : {"data", "model", "recipe"})

@@ -28,7 +28,7 @@ struct PageParts {
   std::vector<report::Fact> machine = machine_facts();
 };
 
-/// An interrupted run has no confusion table and no mistakes: they would take another pass over the test images.
+/// An interrupted run has no confusion table and no mistakes: there are no outputs of its test samples.
 /// @param config  what went into config.json.
 std::string run_page(const Session& session, const data::Dataset& data, const Json& config, const PageParts& parts);
 

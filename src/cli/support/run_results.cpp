@@ -1,10 +1,7 @@
 #include "cli/support/run_results.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <cmath>
 
-#include "bie/train/evaluation.h"
 #include "cli/support/output.h"
 
 namespace bie::cli {
@@ -41,8 +38,7 @@ report::Confusion confusion_of(const at::Tensor& logits, const at::Tensor& label
 Json results_json(const Session& session, const data::Dataset& data, const std::string& model_file) {
   models::Classifier& model = *session.model;
   const train::TrainResult& result = session.result;
-  const at::NoGradGuard no_grad;
-  const at::Tensor logits = train::logits(model, data.test_images);
+  const at::Tensor& logits = result.test_outputs;
   const report::Confusion confusion = confusion_of(logits, data.test_labels, model.config());
   const double loss = session.task->loss(logits, data.test_labels).item<double>();
   Json json = {{"schema", 1},
@@ -56,7 +52,7 @@ Json results_json(const Session& session, const data::Dataset& data, const std::
                {"model_bytes", bytes_of(model_file)},
                {"classes", confusion.classes},
                {"confusion", rows_of(confusion)}};
-  if (model.config().is_regression()) json.update(score_json(model, result.test_score, data));
+  if (model.config().is_regression()) json.update(score_json(*session.task, logits, data));
   return json;
 }
 

@@ -44,6 +44,8 @@ std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::
                 validation.c_str(), score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
+bool is_regression(const data::Dataset& data) { return data.table && data.table->regression; }
+
 }  // namespace
 
 models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data) {
@@ -61,17 +63,18 @@ std::string score_text(const train::Task& task, double score) {
   return (task.metric() == "accuracy" ? "accuracy " : "") + score_value(task, score);
 }
 
-std::string scores_text(models::Classifier& model, const train::Task& task, double score, const data::Dataset& data) {
-  std::string text = score_text(task, score);
-  if (!model.config().is_regression()) return text;
-  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
+  std::string text = score_text(task, train::mean_score(task, outputs, data.test_labels));
+  if (!is_regression(data)) return text;
+  const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   text += format(", mean error %.4g, root mean square %.4g", mae, rmse);
   return data.table->label.empty() ? text : text + " (" + printable(data.table->label) + ")";
 }
 
-Json score_json(models::Classifier& model, double score, const data::Dataset& data) {
-  if (!model.config().is_regression()) return {{"test_accuracy", score}};
-  const auto [mae, rmse] = train::regression_errors(model, data.test_images, data.test_labels);
+Json score_json(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
+  const double score = train::mean_score(task, outputs, data.test_labels);
+  if (!is_regression(data)) return {{"test_accuracy", score}};
+  const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   return {{"label", data.table->label}, {"r2", score}, {"mae", mae}, {"rmse", rmse}};
 }
 
@@ -278,8 +281,8 @@ void check_fit(const models::Classifier& model, const std::string& path, const d
                     at::IntArrayRef(c.image));
   TORCH_CHECK_VALUE(data.classes <= c.classes, data.name, ": has ", data.classes, " classes, ", path, " has ",
                     c.classes);
-  TORCH_CHECK_VALUE(c.is_regression() == (data.table && data.table->regression), data.name,
-                    ": its labels are not what ", path, " predicts");
+  TORCH_CHECK_VALUE(c.is_regression() == is_regression(data), data.name, ": its labels are not what ", path,
+                    " predicts");
   TORCH_CHECK_VALUE(c.class_names.empty() || data.class_names.empty() || c.class_names == data.class_names, data.name,
                     ": its classes are not those of ", path);
 }

@@ -34,11 +34,11 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
 /// "accuracy 98.33 %", "R2 0.8312".
 std::string score_text(const train::Task& task, double score);
 
-/// The same of the test samples, and of a regression its errors in the table's unit: "R2 0.8312, mean error 2.1, root
-/// mean square 3.0 (price)".
-std::string scores_text(models::Classifier& model, const train::Task& task, double score, const data::Dataset& data);
+/// The same of the test samples' outputs, and of a regression its errors in the table's unit: "R2 0.8312, mean
+/// error 2.1, root mean square 3.0 (price)".
+std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data);
 /// "test_accuracy", or "r2", "mae" and "rmse" with the "label" that they are of.
-Json score_json(models::Classifier& model, double score, const data::Dataset& data);
+Json score_json(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data);
 
 /// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
 /// train::fit does for an interrupted run.

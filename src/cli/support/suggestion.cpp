@@ -30,9 +30,10 @@ std::string suggestion(const CLI::App& app, const std::vector<std::string>& word
     std::vector<std::string> commands;
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
       commands.push_back(command->get_name());
-    const auto first =
-        std::find_if(words.begin(), words.end(), [](const std::string& word) { return !word.starts_with("-"); });
-    return first == words.end() ? std::string() : question(other_word(*first, commands));
+    for (const std::string& word : words)  // of which one may be an option's value
+      if (const std::string other = word.starts_with("-") ? "" : other_word(word, commands); !other.empty())
+        return question(other);
+    return "";
   }
   std::vector<std::string> options = option_names(*chosen.front());
   for (const std::string& name : option_names(app)) options.push_back(name);

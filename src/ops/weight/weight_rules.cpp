@@ -146,7 +146,7 @@ at::Tensor scale_entry(const at::Tensor& entry, std::optional<double> least, std
 
 }  // namespace
 
-std::string dtype_name(at::ScalarType type) { return c10::getDtypeNames(type).first; }
+std::string dtype_name(at::ScalarType type) { return std::string(c10::getDtypeNames(type).first); }
 
 bool all_finite(const at::Tensor& tensor) {
   if (tensor.is_meta() || tensor.numel() == 0) return true;

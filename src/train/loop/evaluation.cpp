@@ -30,11 +30,25 @@ at::Tensor logits(models::Classifier& model, const at::Tensor& images) {
   return at::cat(parts).cpu();
 }
 
-double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets) {
+namespace {
+
+/// A sentence about images, or about their outputs.
+void check_as_many(const Task& task, const at::Tensor& images, const at::Tensor& targets) {
   TORCH_CHECK_VALUE(images.dim() > 0 && images.size(0) > 0, task.metric(), ": there are no images");
   TORCH_CHECK_VALUE(targets.dim() > 0 && targets.size(0) == images.size(0), task.metric(), ": ", images.size(0),
                     " images and ", targets.dim() > 0 ? targets.size(0) : 0, " targets");
-  return task.scores(logits(model, images), targets).mean().item<double>();
+}
+
+}  // namespace
+
+double mean_score(const Task& task, const at::Tensor& outputs, const at::Tensor& targets) {
+  check_as_many(task, outputs, targets);
+  return task.scores(outputs, targets).mean().item<double>();
+}
+
+double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets) {
+  check_as_many(task, images, targets);
+  return mean_score(task, logits(model, images), targets);
 }
 
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels) {
@@ -44,10 +58,10 @@ double accuracy(models::Classifier& model, const at::Tensor& images, const at::T
   return mean_score(model, classification(), images, labels);
 }
 
-RegressionErrors regression_errors(models::Classifier& model, const at::Tensor& images, const at::Tensor& targets) {
-  const std::optional<formats::TableForm>& table = model.config().table;
+RegressionErrors regression_errors(const std::optional<formats::TableForm>& table, const at::Tensor& outputs,
+                                   const at::Tensor& targets) {
   TORCH_CHECK_VALUE(table && table->regression, "regression_errors: the model is no regression of a table");
-  const at::Tensor error = (logits(model, images).to(at::kDouble) - targets).mul_(table->scale);
+  const at::Tensor error = (outputs.to(at::kDouble) - targets).mul_(table->scale);
   return {error.abs().mean().item<double>(), std::sqrt(error.square().mean().item<double>())};
 }
 

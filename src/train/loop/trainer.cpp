@@ -81,7 +81,6 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   const std::int64_t batch = std::min(o.batch.value_or(default_batch(images)), images);
   const std::int64_t per_epoch = images / batch, steps = per_epoch * o.epochs;
   const Recipe recipe = recipe_of(model.config(), o);
-  recipe.schedule.factor(0, steps);  // refuses a bad warm-up
   const c10::DeviceGuard device(o.device);
   model.to(c10::kCPU);  // prepared and resumed there, a run starts from the same bits wherever it trains
   model.train();
@@ -111,6 +110,7 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
   const Clock::time_point first_step = Clock::now();
   EpochSums sums(o.device, past.part);
   bool interrupted = false;
+  at::Tensor test_outputs;  // of the last epoch
   while (step < steps && !interrupted && !out_of_patience(history, o.patience)) {
     const std::int64_t epoch = step / per_epoch;
     if (step % per_epoch == 0) sums = EpochSums(o.device, {});
@@ -138,8 +138,8 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
       listener.progress(
           {epoch + epoch_ends, o.epochs, step, steps, mean_loss, step - first, seconds_since(first_step)});
     if (epoch_ends && watched) {
-      Epoch ended{epoch + 1, step, mean_loss, mean_score(model, task, data.test_images, data.test_labels),
-                  recipe.lr * factor};
+      test_outputs = logits(model, data.test_images);
+      Epoch ended{epoch + 1, step, mean_loss, mean_score(task, test_outputs, data.test_labels), recipe.lr * factor};
       if (data.validation_images.defined())
         ended.validation_score = mean_score(model, task, data.validation_images, data.validation_labels);
       model.train();
@@ -166,6 +166,7 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
     model.to(c10::kCPU);
     layers::load_state_dict(model, past.best);
     model.to(o.device);
+    test_outputs.reset();
   }
   TrainResult result{std::numeric_limits<double>::quiet_NaN(),
                      signs.flipped_share(model),
@@ -176,7 +177,9 @@ TrainResult fit(models::Classifier& model, const data::Dataset& data, const Trai
                      std::move(history)};
   if (interrupted) return result;
   if (step < steps) result.end = End::patience;
-  result.test_score = mean_score(model, task, data.test_images, data.test_labels);
+  model.eval();
+  result.test_outputs = test_outputs.defined() ? test_outputs : logits(model, data.test_images);
+  result.test_score = mean_score(task, result.test_outputs, data.test_labels);
   return result;
 }
 

@@ -10,6 +10,14 @@ from torch import Tensor
 from bie.nn.state.seen import Seen
 
 
+def kernel_of(panels: Tensor | None) -> str:
+    """The name of the kernel that panels are arranged for: panels of a CPU have a header that says it; else ""."""
+    if panels is None or panels.is_meta or panels.device.type != "cpu" or panels.numel() < 64:
+        return ""
+    header = bytes(panels.flatten()[:64].tolist())
+    return header[32:60].split(b"\0")[0].decode() if header.startswith(b"bie1") else ""
+
+
 class Panels:
     """Made anew where a tensor that they come from is another or was written into; never copied, pickled or saved."""
 
@@ -35,6 +43,10 @@ class Panels:
     def _are_of(self, sources: tuple[Tensor | None, ...]) -> bool:
         pairs = zip(self._seen, sources, strict=True)
         return all(tensor is None if seen is None else seen.is_still(tensor) for seen, tensor in pairs)
+
+    @property
+    def kernel(self) -> str:
+        return kernel_of(self._panels)
 
     def forget(self) -> None:
         """Needed after a write that no version tells of, one through ``.data``."""

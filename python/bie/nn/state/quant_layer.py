@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
 from bie._operators import ANCHOR, FROZEN, ops
+from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.layer_state import LayerState
+from bie.nn.state.panels import kernel_of
 from bie.nn.state.saved_tensors import past_hooks
 from bie.nn.state.seen import version_of
 from bie.nn.state.step_size import (
@@ -221,6 +223,9 @@ class QuantLayer(StepSizeOptions, LayerState):
             return self._trace_training(x) if self._trains_in_graphs() else self._train_outside_the_graph(x)
         return self._train(x) if self.training else self._evaluate(x)
 
+    if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
+        __call__ = forward
+
     def _refuse_proxy(self, x: Any) -> None:
         if type(x) is Proxy:
             raise TypeError(
@@ -392,7 +397,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         self._check_forward(x)
         return self._call(x, self.weight, self._training_scale(), self._options())
 
-    @torch.compiler.disable(reason="quantised layers train outside the graph, where no integer gradient is lost")
+    @outside_graphs("quantised layers train outside the graph, where no integer gradient is lost")
     def _train_outside_the_graph(self, x: Tensor) -> Tensor:
         return self._train(x)
 
@@ -419,7 +424,14 @@ class QuantLayer(StepSizeOptions, LayerState):
             parts.append("bias")
         if self.channel_scale is not None:
             parts.append("scales of channels")
+        if kernel := self.kernel:
+            parts.append(f"kernel={kernel}")
         return ", ".join([*parts, *self._mode_of()])
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel that the last call in evaluation ran on a CPU; empty before, and in training."""
+        return "" if self._ready is None else kernel_of(self._ready.options.get("panels"))
 
     def _sizes(self) -> str:
         return ", ".join(str(size) for size in reversed(self._weight_shape))

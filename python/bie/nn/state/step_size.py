@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie._weak_sets import members
 from bie.nn.state.arguments import one_of
 from bie.weights.membership import NOBODY, Membership
@@ -188,7 +189,7 @@ def _after_a_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> N
         _keep_floors(optimizer)
 
 
-@torch.compiler.disable(reason="step sizes are kept above their floors outside the graph")
+@outside_graphs("step sizes are kept above their floors outside the graph")
 def _keep_floors(optimizer: torch.optim.Optimizer) -> None:
     if not guarded:
         return
