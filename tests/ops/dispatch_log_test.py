@@ -40,7 +40,9 @@ def test_rows_that_did_not_run_have_a_reason(library):
     for line in lines(library, BIE_LOG="dispatch", BIE_MAX_ISA="reference"):
         for row in line.split("; ")[1:]:
             name, reason = row.split(": ")
-            assert name.endswith(("_amx", "_avx512", "_avx512bw", "_avxvnni", "_avx2", "_portable")) and reason in reasons, line
+            assert (
+                name.endswith(("_amx", "_avx512", "_avx512bw", "_avxvnni", "_avx2", "_portable")) and reason in reasons
+            ), line
 
 
 @pytest.mark.parametrize("env", [{}, {"BIE_LOG": ""}, {"BIE_LOG": "dispatcher"}])
