@@ -7,39 +7,16 @@
 #pragma once
 
 #include <cooperative_groups.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <algorithm>
-#include <type_traits>
 
-#include "kernels/cuda/floats.cuh"
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/weight_panels.cuh"
+#include "kernels/cuda/weight_opener.cuh"
 
 namespace bie::kernels::cuda::weight_only {
 
 constexpr int threads = 256, warps = threads / 32, most_splits = 8, most_shared = 220 * 1024;
-
-struct Args {
-  const uint4* codes;
-  const char* records;
-  const float* middles;
-  int tiles, steps, chunks, runs, group_chunks;
-  int splits, split_bits;  ///< blocks of a cluster, 2^split_bits
-  int record_bytes;        ///< of one run and tile
-  Offset offset;
-  bool wide_scales;  ///< float32; else of 16 bits
-  bool bf16_scales;
-  const char* x;  ///< [rows][32 * chunks] 16-bit floats
-  std::int64_t x_stride;
-  int m, parts;  ///< rows = m * parts: results of the parts are added
-  char* y;
-  Dtype y_dtype;
-  std::int64_t y_stride;
-  const float* bias;
-  int n;
-};
 
 /// Tiles of a warp, groups of eight rows, warps side by side along the outputs, and the blocks that a multiprocessor is
 /// to hold. With `whole` all of a block's slots of the activation are copied before the loop.
@@ -65,133 +42,6 @@ struct Ring {
 };
 /// Bytes between whole rows of so many steps, likewise.
 constexpr int whole_stride(int width, int steps) { return 64 * (step_chunks(width) * steps | 1); }
-
-template <class Float>
-__device__ void multiply(float (&acc)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-#if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<Float, __half>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
-
-template <class Float>
-struct Pair;
-template <>
-struct Pair<__half> {
-  using Type = __half2;
-  static constexpr unsigned magic = 0x64006400, one = 0x3c003c00;  ///< 1024 and 1 twice
-  static constexpr int mantissa = 10;
-  static __device__ Type of(float v) { return __float2half2_rn(v); }
-};
-template <>
-struct Pair<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-  static constexpr unsigned magic = 0x43004300, one = 0x3f803f80;  ///< 128 and 1 twice
-  static constexpr int mantissa = 7;
-  static __device__ Type of(float v) { return __float2bfloat162_rn(v); }
-};
-
-/// Codes become q - z in two steps: bits under an exponent are base + 2^s q, s the place of the code; that times 2^-s
-/// less base 2^-s + z is exact. Places 0, width, ... take a shift of their own where the mantissa ends.
-template <class Float, int width>
-struct Opener {
-  using Type = typename Pair<Float>::Type;
-  static constexpr bool bf16 = std::is_same_v<Float, __nv_bfloat16>;
-  static constexpr bool by_bytes = width == 8;
-  static constexpr int places = width == 8 ? 1 : bf16 ? (width == 4 ? 1 : width == 2 ? 3 : 4) : width == 4 ? 2 : 4;
-
-  Type minus[2][places];  ///< of the lower and the upper output
-
-  /// Zeros in the low and the high half of a word.
-  __device__ void set(unsigned zeros) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const unsigned zero = half == 0 ? zeros & 0xffff : zeros >> 16;
-      if constexpr (bf16 && by_bytes) {
-        minus[half][0] = Pair<Float>::of(128 - static_cast<float>(zero));
-      } else {
-        // base 2^-s + z has the exponent of base 2^-s, and its mantissa is z from bit s on.
-#pragma unroll
-        for (int p = 0; p < places; ++p) {
-          const int shift = width * p;
-          const unsigned bits =
-              (0x8000 | (Pair<Float>::magic & 0xffff)) - (shift << Pair<Float>::mantissa) + (zero << shift);
-          minus[half][p] = pair_of(bits * 0x10001);
-        }
-      }
-    }
-  }
-
-  static __device__ unsigned bits_of(Type pair) { return *reinterpret_cast<unsigned*>(&pair); }
-  static __device__ Type pair_of(unsigned bits) { return *reinterpret_cast<Type*>(&bits); }
-
-  /// Pair p = 0 ... 3 of an output's eight codes: bits & mask | magic, q - z.
-  __device__ unsigned pair(const unsigned (&w)[4], int c, int half, int p) const {
-    const CodePlace place = code_place(width, c, half, 2 * p);
-    const unsigned word = w[place.word];
-    if constexpr (by_bytes && bf16) {
-      const unsigned spaced = __byte_perm(word ^ 0x80808080, 0, place.bit == 0 ? 0x4140 : 0x4342);  // signed
-      const unsigned low = (spaced & 0x007f007f) | 0x43004300, high = (spaced & 0x00800080) | 0x43004300;
-      return bits_of(__hadd2(__hsub2(pair_of(low), pair_of(high)), minus[half][0]));
-    } else if constexpr (by_bytes) {
-      const unsigned biased = __byte_perm(word, Pair<Float>::magic, place.bit == 0 ? 0x5150 : 0x5352);
-      return bits_of(__hadd2(pair_of(biased), minus[half][0]));
-    } else {
-      constexpr unsigned mask = ((1u << width) - 1) * 0x00010001;
-      const int of_run = p % places, shift = place.bit - width * of_run;
-      unsigned biased;  // in one instruction
-      asm("lop3.b32 %0, %1, %2, %3, 0xea;"
-          : "=r"(biased)
-          : "r"(word >> shift), "r"(mask << (width * of_run)), "r"(Pair<Float>::magic));
-      if (of_run == 0) return bits_of(__hadd2(pair_of(biased), minus[half][0]));
-      return bits_of(__hfma2(pair_of(biased), Pair<Float>::of(1.0f / (1 << (width * of_run))), minus[half][of_run]));
-    }
-  }
-
-  /// The left operands of both products of chunk c of a step.
-  __device__ void open(const uint4& step, int c, unsigned (&a)[2][4]) const {
-    const unsigned w[4] = {step.x, step.y, step.z, step.w};
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        a[i][half] = pair(w, c, half, 2 * i);
-        a[i][2 + half] = pair(w, c, half, 2 * i + 1);
-      }
-  }
-};
-
-/// Scales and zeros of a lane's two outputs in one group, as they lie.
-struct Record {
-  uint4 bits;
-
-  /// z of codes, in the halves of a word.
-  __device__ unsigned zeros(const Args& p) const { return p.wide_scales ? bits.z : bits.y; }
-  static __device__ float wide_of(unsigned short bits, bool bf16) {
-    return bf16 ? __bfloat162float(__ushort_as_bfloat16(bits)) : __half2float(__ushort_as_half(bits));
-  }
-  __device__ float scale(const Args& p, int half) const {
-    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.x : bits.y);
-    return wide_of(static_cast<unsigned short>(half == 0 ? bits.x : bits.x >> 16), p.bf16_scales);
-  }
-  /// z of Offset::value.
-  __device__ float value(const Args& p, int half) const {
-    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.z : bits.w);
-    return wide_of(static_cast<unsigned short>(half == 0 ? bits.y : bits.y >> 16), p.bf16_scales);
-  }
-};
-__device__ inline Record record_of(const Args& p, int run, int tile, int row) {
-  const char* const at = p.records + (tile * p.runs + run) * p.record_bytes + row * (p.record_bytes / 8);
-  if (p.wide_scales) return {__ldg(reinterpret_cast<const uint4*>(at))};
-  const uint2 bits = __ldg(reinterpret_cast<const uint2*>(at));
-  return {{bits.x, bits.y, 0, 0}};
-}
 
 /// What a warp adds up: of a group in `acc`, of all groups in `sum`.
 template <class Float, int width, class S, bool with_sums>
@@ -276,29 +126,6 @@ __device__ inline void put(const Args& p, int row, int column, float value) {
     reinterpret_cast<__half*>(to)[column] = __float2half_rn(value);
 }
 
-__device__ inline void copy_16(unsigned to, const void* from) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-#endif
-}
-__device__ inline void commit_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int pending>
-__device__ void wait_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-#endif
-}
-__device__ inline uint4 load_chunk(unsigned from) {
-  uint4 chunk;
-  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(chunk.x), "=r"(chunk.y), "=r"(chunk.z), "=r"(chunk.w)
-               : "r"(from));
-  return chunk;
-}
 /// A barrier of the warps side by side, numbered from 1.
 template <int count>
 __device__ void sync_beside(int number) {
@@ -330,7 +157,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   const auto load_codes = [&](int stage) {  // of the next step
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t) {
-      copy_16(own_codes + (stage * S::tiles + t) * step_bytes, codes[t]);
+      copy_chunk(own_codes + (stage * S::tiles + t) * step_bytes, codes[t], true);
       codes[t] += 32;
     }
   };
@@ -348,8 +175,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
 #pragma unroll
     for (int i = 0; i < (S::rows + rows_at_once - 1) / rows_at_once; ++i)
       if (own_row + i * rows_at_once < rows && columns_left > 0)
-        copy_16(rows_at + (stage * S::rows + own_row + i * rows_at_once) * R::row_stride + own_column * 16,
-                own_x + i * rows_at_once * p.x_stride);
+        copy_chunk(rows_at + (stage * S::rows + own_row + i * rows_at_once) * R::row_stride + own_column * 16,
+                   own_x + i * rows_at_once * p.x_stride, true);
     own_x += R::row_bytes;
     columns_left -= in_row;
   };
@@ -377,8 +204,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     const int chunks16 = (min((from + steps) * in_step, p.chunks) - from * in_step) * 4;
     for (int row = 0; row < rows; ++row)
       for (int i = threadIdx.x; i < chunks16; i += threads)
-        copy_16(rows_at + row * row_stride + i * 16,
-                p.x + row * p.x_stride + std::int64_t{from} * R::row_bytes + i * 16);
+        copy_chunk(rows_at + row * row_stride + i * 16,
+                   p.x + row * p.x_stride + std::int64_t{from} * R::row_bytes + i * 16, true);
     commit_copies();
   } else {
 #pragma unroll

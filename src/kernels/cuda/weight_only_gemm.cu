@@ -1,0 +1,138 @@
+// Products of few rows with panels: the activation's rows become what the tile reads, where they are not.
+#include <algorithm>
+
+#include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_words.cuh"
+
+namespace bie::kernels::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+/// x of a slot, times its factor.
+struct SlotRows {
+  FloatRows x;
+  const std::int32_t* inputs;
+  std::int64_t m, k, slots;
+
+  __device__ float operator()(std::int64_t i) const {
+    const std::int64_t row = i / slots, slot = i % slots;
+    const std::int64_t input = inputs != nullptr ? inputs[slot] : slot < k ? slot : -1;
+    if (input < 0) return 0;
+    const float v = float_at(static_cast<const char*>(x.data) + row * x.row_stride, x.dtype, input);
+    return x.factor == nullptr ? v : v * x.factor[input];
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads) slot_rows(const __grid_constant__ SlotRows rows, T* out) {
+  let_next_start();
+  wait_for_previous_kernel();
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < rows.m * rows.slots;
+       i += std::int64_t{gridDim.x} * threads)
+    out[i] = narrow<T>(rows(i));
+}
+
+/// The three parts of float32, one after another [3][m][slots].
+__global__ void __launch_bounds__(threads) slot_parts(const __grid_constant__ SlotRows rows, __nv_bfloat16* out) {
+  let_next_start();
+  wait_for_previous_kernel();
+  const std::int64_t count = rows.m * rows.slots;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * threads) {
+    float rest = rows(i);
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      const __nv_bfloat16 rounded = __float2bfloat16_rn(rest);
+      out[part * count + i] = rounded;
+      rest -= __bfloat162float(rounded);
+    }
+  }
+}
+
+bool needs_parts(const FloatRows& x) { return x.dtype == Dtype::f32 || x.factor != nullptr; }
+
+/// Whether the tile can read x as it lies.
+bool is_direct(const WeightOnlyPlan& plan, const FloatRows& x) {
+  return plan.ordered && !needs_parts(x) && plan.k % chunk_slots == 0 && x.row_stride % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+SlotRows slot_rows_of(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels) {
+  return {x, inputs_of(plan, panels), m, plan.k, plan.chunks * chunk_slots};
+}
+
+template <class Kernel, class... A>
+Status launch_rows(Kernel kernel, std::int64_t count, const Gpu& gpu, const Queue& queue, const A&... arguments) {
+  const std::int64_t blocks = blocks_for(count, threads);
+  return gpu.sm >= 90 ? launch_beside(kernel, blocks, threads, 0, queue, arguments...)
+                      : launch(kernel, blocks, threads, 0, queue, arguments...);
+}
+
+}  // namespace
+
+std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
+  if (is_direct(plan, x)) return 0;
+  return m * (needs_parts(x) ? 3 : 1) * plan.chunks * chunk_slots * 2;
+}
+
+Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels,
+                        const FloatResults& y, void* workspace, const Queue& queue) {
+  const Gpu* facts = nullptr;
+  const Status found = gpu(queue.device, &facts);
+  if (found != Status::ok) return found;
+  if (!fits(plan) || m < 0 || facts->sm < 80) return Status::bad_shape;
+  if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
+  if (m == 0 || plan.n == 0) return Status::ok;
+  weight_only::Args p = args_of(plan, panels);
+  const bool by_parts = needs_parts(x), direct = is_direct(plan, x);
+  p.parts = by_parts ? 3 : 1;
+  p.y_dtype = y.dtype;
+  p.y_stride = y.row_stride;
+  p.bias = y.bias;
+  const std::int64_t slots = plan.chunks * chunk_slots, most = weight_only::most_rows(*facts) / p.parts;
+  for (std::int64_t first = 0; first < m; first += most) {
+    const std::int64_t rows = std::min(most, m - first);
+    FloatRows from = x;
+    from.data = static_cast<const char*>(x.data) + first * x.row_stride;
+    p.m = static_cast<int>(rows);
+    p.x = static_cast<const char*>(direct ? from.data : workspace);
+    p.x_stride = direct ? x.row_stride : slots * 2;
+    p.y = static_cast<char*>(y.data) + first * y.row_stride;
+    if (!direct) {
+      const SlotRows source = slot_rows_of(plan, rows, from, panels);
+      const std::int64_t count = rows * slots;
+      const Status status =
+          by_parts ? launch_rows(slot_parts, count, *facts, queue, source, static_cast<__nv_bfloat16*>(workspace))
+          : x.dtype == Dtype::bf16
+              ? launch_rows(slot_rows<__nv_bfloat16>, count, *facts, queue, source,
+                            static_cast<__nv_bfloat16*>(workspace))
+              : launch_rows(slot_rows<__half>, count, *facts, queue, source, static_cast<__half*>(workspace));
+      if (status != Status::ok) return status;
+    }
+    const bool bf16 = by_parts || x.dtype == Dtype::bf16;
+    Status status = Status::ok;
+    switch (plan.width) {
+      case 1: status = weight_only::run_width<1>(p, bf16, *facts, queue); break;
+      case 2: status = weight_only::run_width<2>(p, bf16, *facts, queue); break;
+      case 4: status = weight_only::run_width<4>(p, bf16, *facts, queue); break;
+      default: status = weight_only::run_width<8>(p, bf16, *facts, queue); break;
+    }
+    if (status != Status::ok) return status;
+  }
+  return Status::ok;
+}
+
+Status weight_only_slot_rows(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels,
+                             void* values, Dtype dtype, const Queue& queue) {
+  if (!fits(plan) || m < 0) return Status::bad_shape;
+  if (!is_float(x.dtype) || !is_float(dtype)) return Status::bad_dtype;
+  const SlotRows source = slot_rows_of(plan, m, x, panels);
+  return with_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch(slot_rows<T>, blocks_for(m * source.slots, threads), threads, 0, queue, source,
+                  static_cast<T*>(values));
+  });
+}
+
+}  // namespace bie::kernels::cuda

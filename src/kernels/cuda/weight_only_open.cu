@@ -1,0 +1,129 @@
+// Weights of packed codes as floats, from their panels and from their words.
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/weight_words.cuh"
+
+namespace bie::kernels::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+// Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time.
+
+template <class T, int width>
+__global__ void __launch_bounds__(threads) open_panels(const __grid_constant__ weight_only::Args p, T* values) {
+  const std::int64_t count = std::int64_t{p.tiles} * p.steps * 32;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * threads) {
+    const int lane = static_cast<int>(i % 32), step = static_cast<int>(i / 32 % p.steps);
+    const int tile = static_cast<int>(i / 32 / p.steps);
+    const uint4 four = __ldcs(p.codes + i);
+    const unsigned w[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int c = 0; c < step_chunks(width); ++c) {
+      const int chunk = step * step_chunks(width) + c;
+      if (chunk >= p.chunks) break;
+      const int run = chunk / p.group_chunks;
+      const weight_only::Record record = weight_only::record_of(p, run, tile, lane / 4);
+      const float middle = p.offset == Offset::value ? p.middles[run] : 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = tile * tile_outputs + lane / 4 + 8 * half;
+        if (column >= p.n) continue;
+        const float scale = record.scale(p, half);
+        const unsigned zeros = record.zeros(p);
+        const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
+        const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
+        alignas(16) T eight[8];
+#pragma unroll
+        for (int slot = 0; slot < 8; ++slot) {
+          const CodePlace place = code_place(width, c, half, slot);
+          const int code = static_cast<int>(w[place.word] >> place.bit & ((1u << width) - 1));
+          eight[slot] = narrow<T>(fmaf(static_cast<float>(code - zero), scale, add));
+        }
+        T* const to = values + (std::int64_t{column} * p.chunks + chunk) * chunk_slots + lane % 4 * 8;
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(eight);
+      }
+    }
+  }
+}
+
+template <class T>
+Status open_panels_as(const weight_only::Args& p, int width, void* values, const Queue& queue) {
+  const auto start = [&](auto kernel) {
+    const std::int64_t count = std::int64_t{p.tiles} * p.steps * 32;
+    return launch(kernel, blocks_for(count, threads, 1 << 20), threads, 0, queue, p, static_cast<T*>(values));
+  };
+  switch (width) {
+    case 1: return start(open_panels<T, 1>);
+    case 2: return start(open_panels<T, 2>);
+    case 4: return start(open_panels<T, 4>);
+    default: return start(open_panels<T, 8>);
+  }
+}
+
+// Opening words: a thread eight rows of a column.
+
+struct OpenWords {
+  Words words;
+  std::int64_t k, n;
+  Offset offset;
+  Dtype scale;
+  const void *scales, *zeros;
+  const std::int32_t *group_of, *input_of;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads) open_words(const __grid_constant__ OpenWords p, T* values) {
+  constexpr int rows = 8;
+  const std::int64_t count = (p.k + rows - 1) / rows * p.n;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * threads) {
+    const std::int64_t column = i % p.n, first = i / p.n * rows;
+    for (std::int64_t row = first; row < first + rows && row < p.k; ++row) {
+      const Run& run = p.words.run(row);
+      const float q = static_cast<float>(p.words.code(run, row, column));
+      const std::int64_t at = p.group_of[row] * p.n + column;
+      const float s = float_at(p.scales, p.scale, at);
+      float w = 0;
+      if (p.offset == Offset::value)
+        w = q * s - float_at(p.zeros, p.scale, at);
+      else if (p.offset == Offset::zero)
+        w = s * (q - static_cast<float>(static_cast<const std::int32_t*>(p.zeros)[at]));
+      else
+        w = s * (q - static_cast<float>(1 << (run.bits - 1)));
+      values[(p.input_of == nullptr ? row : p.input_of[row]) * p.n + column] = narrow<T>(w);
+    }
+  }
+}
+
+}  // namespace
+
+Status weight_only_open_panels(const WeightOnlyPlan& plan, const void* panels, void* values, Dtype dtype,
+                               const Queue& queue) {
+  if (!fits(plan)) return Status::bad_shape;
+  if (dtype != Dtype::f16 && dtype != Dtype::bf16) return Status::bad_dtype;
+  const weight_only::Args p = args_of(plan, panels);
+  return dtype == Dtype::f16 ? open_panels_as<__half>(p, plan.width, values, queue)
+                             : open_panels_as<__nv_bfloat16>(p, plan.width, values, queue);
+}
+
+Status weight_only_open(const PackedWeight& w, void* values, Dtype dtype, const Queue& queue) {
+  OpenWords p{};
+  if (w.k < 0 || w.n < 0 || !words_of(w, &p.words)) return Status::bad_shape;
+  if (!is_float(dtype) || !is_float(w.scale_dtype)) return Status::bad_dtype;
+  p.k = w.k;
+  p.n = w.n;
+  p.offset = w.offset;
+  p.scale = w.scale_dtype;
+  p.scales = w.scales;
+  p.zeros = w.zeros;
+  p.group_of = w.group_of;
+  p.input_of = w.input_of;
+  return with_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch(open_words<T>, blocks_for((w.k + 7) / 8 * w.n, threads, 1 << 20), threads, 0, queue, p,
+                  static_cast<T*>(values));
+  });
+}
+
+}  // namespace bie::kernels::cuda
