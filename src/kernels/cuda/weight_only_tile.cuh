@@ -34,11 +34,12 @@ struct Shape {
 /// The rings of a warp: a stage is one step.
 template <int width, class S>
 struct Ring {
-  static constexpr int stages = S::whole ? 8 : width == 1 && S::rows8 == 8 ? 2 : 4;
+  static constexpr int stages = S::whole ? 8 : width == 1 && S::rows8 >= 4 ? 2 : 4;
   static constexpr int code_bytes = warps * stages * S::tiles * step_bytes;
   static constexpr int row_bytes = 64 * step_chunks(width);
   static constexpr int row_stride = 64 * (step_chunks(width) | 1);  ///< eight lanes of two rows meet no bank twice
   static constexpr int rows_bytes = S::whole ? 0 : S::behind * stages * S::rows * row_stride;
+  static_assert(code_bytes + rows_bytes <= most_shared);
 };
 /// Bytes between whole rows of so many steps, likewise.
 constexpr int whole_stride(int width, int steps) { return 64 * (step_chunks(width) * steps | 1); }
@@ -347,13 +348,13 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
   const auto rows_bytes = [&](int splits) {
     return S::whole ? p.m * p.parts * whole_stride(width, p.steps / splits + 1) : R::rows_bytes;
   };
-  constexpr int at_once = S::rows8 <= 2 ? 2 : 1;  // blocks of a multiprocessor that read fastest
+  constexpr int at_once = S::rows8 > 2 ? 1 : S::beside < 4 ? 2 : 3;  // blocks of a multiprocessor that read fastest
   p.split_bits = 0;
   p.splits = 1;
   if (gpu.sm >= 90)
     while (p.splits < most_splits && ((blocks * p.splits * 2 <= std::int64_t{gpu.multiprocessors} * at_once &&
                                        p.steps >= p.splits * 4 * S::behind) ||
-                                      R::code_bytes + rows_bytes(p.splits) > most_shared / S::blocks))
+                                      R::code_bytes + rows_bytes(p.splits) > most_shared))
       p.splits = 1 << ++p.split_bits;
   const auto kernel =
       p.offset == Offset::value ? tile_kernel<Float, width, S, true> : tile_kernel<Float, width, S, false>;
@@ -374,7 +375,8 @@ Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
   const bool fits_whole = gpu.sm >= 90 && rows * p.chunks <= 8 * 2048;
   if (rows <= 2 && fits_whole)
     return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
-  if (rows <= 4 && fits_whole) return with(Shape<2, 1, 2, 3, true>{});
+  if (rows <= 4 && fits_whole)
+    return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
   if (rows <= 8 && fits_whole)
     return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
   if (rows <= 16)

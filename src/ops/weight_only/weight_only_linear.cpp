@@ -131,6 +131,7 @@ TwoGrads backward_meta(const BackwardArgs& a) {
 }
 
 TwoGrads backward(const BackwardArgs& a) {
+  const at::AutoDispatchBelowADInplaceOrView below;  // products with a dtype of their own have no derivative
   const std::int64_t k = check_backward(a), n = a.qweight.size(1);
   const std::int64_t m = n > 0 ? a.g.numel() / n : k > 0 ? a.x.numel() / k : 0;
   const at::Tensor factor = float_row(a.channel_scale);

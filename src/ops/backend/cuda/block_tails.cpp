@@ -1,6 +1,7 @@
 // torch's operators, one after the other.
 #include "ops/backend/block_tails.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/prelu.h>
