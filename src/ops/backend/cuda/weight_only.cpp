@@ -285,12 +285,13 @@ class CudaWeightOnly final : public WeightOnly {
 
   /// y = x . W + bias, rounded once.
   static void multiply(const at::Tensor& x, const at::Tensor& values, const at::Tensor& bias, at::Tensor y) {
-    if (!bias.defined()) {
+    if (!bias.defined() && y.scalar_type() == x.scalar_type()) {
       at::mm_out(y, x, values);
-    } else {
-      const at::Tensor wide = x.scalar_type() == at::kFloat ? at::mm(x, values) : at::mm(x, values, at::kFloat);
-      y.copy_(wide + bias);
+      return;
     }
+    at::Tensor wide = x.scalar_type() == at::kFloat ? at::mm(x, values) : at::mm(x, values, at::kFloat);
+    if (bias.defined()) wide = wide + bias;
+    y.copy_(wide);
   }
 
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
