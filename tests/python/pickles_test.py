@@ -54,6 +54,8 @@ def test_modules(saved, name):
     else:
         assert torch.equal(found, y)
     again = pickle.loads(pickle.dumps(module))
+    with torch.no_grad():
+        again(*x)  # whose kernel repr names
     assert type(again) is type(module) and repr(again) == repr(module)
     assert again.state_dict().keys() == module.state_dict().keys()
 
