@@ -6,8 +6,6 @@
 
 namespace bie::kernels::cuda {
 
-constexpr int most_runs = 8;  ///< of widths: each of 1, 2, 3, 4, 5, 6 and 8 bits at most once, and one more
-
 /// Rows of one width.
 struct Run {
   int bits;
@@ -17,7 +15,7 @@ struct Words {
   const std::uint32_t* words;
   std::int64_t n;
   int count;
-  Run runs[most_runs];
+  Run runs[most_weight_runs];
 
   __device__ const Run& run(std::int64_t row) const {
     int r = 0;
@@ -39,7 +37,7 @@ inline bool words_of(const PackedWeight& w, Words* out) {
   std::int64_t row = 0, word = 0;
   for (int r = 0; r < w.run_count; ++r) {
     if (w.runs[r].rows > 0) {
-      if (out->count == most_runs) return false;
+      if (out->count == most_weight_runs) return false;
       out->runs[out->count++] = {w.runs[r].bits, row, word};
     }
     row += w.runs[r].rows;

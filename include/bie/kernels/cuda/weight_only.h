@@ -5,9 +5,9 @@
 // exactly; products are added in float32 on the tensor cores, those of a group are then multiplied with its scale in
 // float32:
 //
-//     y = sum over groups of  s(g) * sum of x(i) * (q(i) - z(g))                Offset::zero and none (z = 2^(bits -
-//     1))
-//                             s(g) * sum of x(i) * (q(i) - h) + X(g) * o(g)     Offset::value, o = h * s - z
+//     y = sum over groups g of  s(g) * sum of x(i) * (q(i) - z(g))                Offset::zero; none: z = 2^(bits - 1)
+//     y = sum over groups g of  s(g) * sum of x(i) * (q(i) - h) + X(g) * o(g)     Offset::value: h = 2^(bits - 1),
+//                               o = h * s - z, X the sum of x(i)
 //
 // x is multiplied as it is where it is float16 or bfloat16 without factor, else as the sum of three bfloat16 parts,
 // which have float32's 24 bits. So the error is that of a float32 sum, and y is rounded once. The order of the sum is
@@ -23,6 +23,8 @@
 namespace bie::kernels::cuda {
 
 inline constexpr std::int64_t chunk_slots = 32;
+/// A weight may have that many runs of widths that are not empty.
+inline constexpr int most_weight_runs = 64;
 
 /// How a weight stands in panels; all of it is known without waiting for the device.
 struct WeightOnlyPlan {

@@ -101,7 +101,9 @@ at::Tensor random_of(const CodedWeight& w, std::uint64_t start) {
 
 kernels::Dtype float_dtype(const at::Tensor& t) { return kernel_dtype("weight_only", "a tensor", t); }
 
-kernels::PackedWeight packed_of(const CodedWeight& w) {
+kernels::PackedWeight packed_of(const char* op, const CodedWeight& w) {
+  TORCH_CHECK_VALUE(w.runs.size() <= kernels::cuda::most_weight_runs, op, ": bit_rows has ", w.runs.size(),
+                    " widths of rows, at most ", kernels::cuda::most_weight_runs, " are taken on CUDA");
   const auto ints = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<std::int32_t>() : nullptr; };
   return {w.k,
           w.n,
@@ -220,7 +222,7 @@ class CudaWeightOnly final : public WeightOnly {
     if (whole && !w.input_of.defined() && w.k > 0) {
       const WeightOnlyPlan plan = kernels::cuda::ordered_plan(w.k, w.n, size, most_bits(w), w.offset, scale);
       at::Tensor panels = empty_panels_of(plan, w.words);
-      call(kernels::cuda::weight_only_prepack, packed_of(w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
+      call(kernels::cuda::weight_only_prepack, packed_of(op, w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
            panels.mutable_data_ptr());
       return panels;
     }
@@ -229,7 +231,7 @@ class CudaWeightOnly final : public WeightOnly {
     const WeightOnlyPlan plan = kernels::cuda::slot_plan(w.k, w.n, chunks, 1, most_bits(w), w.offset, scale);
     at::Tensor panels = empty_panels_of(plan, w.words);
     const at::Tensor row = on_device(slots.row, w.words), group = on_device(slots.group, w.words);
-    call(kernels::cuda::weight_only_prepack, packed_of(w), plan,
+    call(kernels::cuda::weight_only_prepack, packed_of(op, w), plan,
          kernels::cuda::WeightOnlySlots{row.const_data_ptr<std::int32_t>(), group.const_data_ptr<std::int32_t>()},
          panels.mutable_data_ptr());
     return panels;
@@ -297,7 +299,7 @@ class CudaWeightOnly final : public WeightOnly {
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
     const CudaCall call(op, w.words.device());
     at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
-    call(kernels::cuda::weight_only_open, packed_of(w), values.mutable_data_ptr(), float_dtype(values));
+    call(kernels::cuda::weight_only_open, packed_of(op, w), values.mutable_data_ptr(), float_dtype(values));
     return values;
   }
 
