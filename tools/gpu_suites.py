@@ -53,7 +53,7 @@ def main() -> int:
     kernels()
     sanitizers()
     pytest("operators", *sorted(map(str, (ROOT / "tests/ops").glob("cuda_*_test.py"))))
-    pytest("python layers", "tests/python/cuda_test.py")
+    pytest("python layers", "tests/python/cuda_test.py", "tests/python/cuda_weight_only_test.py")
     pytest("several GPUs", "tests/python/cuda_distributed_test.py")
     pytest("bie --device cuda", "tests/cli/gpu_test.py")
     print(f"{'GPU suites':<75} {time.monotonic() - start:7.1f} s")
