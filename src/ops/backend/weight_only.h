@@ -24,6 +24,10 @@ struct CodedWeight {
   std::uint32_t version;  ///< how often words, scales and zeros were written to
 };
 
+kernels::Dtype float_dtype(const at::Tensor& t);
+/// The weight as kernels see it; pointers are null for a meta tensor.
+kernels::PackedWeight packed_of(const CodedWeight& w);
+
 class WeightOnly {
  public:
   /// ValueError where g_idx, q_perm, scales or zeros hold what they must not; on CUDA nothing is read back.

@@ -34,11 +34,6 @@ struct WeightOnlyPlan {
   Offset offset;
   Dtype scale;
   bool ordered;  ///< slot i is row i of the weight and of the activation
-
-  constexpr bool operator==(const WeightOnlyPlan& o) const {
-    return k == o.k && n == o.n && chunks == o.chunks && group_chunks == o.group_chunks && width == o.width &&
-           offset == o.offset && scale == o.scale && ordered == o.ordered;
-  }
 };
 
 /// The plan of rows that are slots as they lie: groups are `group` consecutive rows, a multiple of 32 or all of them.

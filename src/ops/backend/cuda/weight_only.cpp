@@ -99,24 +99,11 @@ at::Tensor random_of(const CodedWeight& w, std::uint64_t start) {
   return random_bits_of(start, at::arange(w.k * w.n, w.words.options().dtype(at::kLong))).view({w.k, w.n});
 }
 
-kernels::Dtype float_dtype(const at::Tensor& t) { return kernel_dtype("weight_only", "a tensor", t); }
-
-kernels::PackedWeight packed_of(const char* op, const CodedWeight& w) {
+/// packed_of a weight that the kernels here take.
+kernels::PackedWeight taken(const char* op, const CodedWeight& w) {
   TORCH_CHECK_VALUE(w.runs.size() <= kernels::cuda::most_weight_runs, op, ": bit_rows has ", w.runs.size(),
                     " widths of rows, at most ", kernels::cuda::most_weight_runs, " are taken on CUDA");
-  const auto ints = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<std::int32_t>() : nullptr; };
-  return {w.k,
-          w.n,
-          w.groups,
-          static_cast<const std::uint32_t*>(w.words.const_data_ptr()),
-          w.runs.data(),
-          static_cast<int>(w.runs.size()),
-          ints(w.group_of),
-          ints(w.input_of),
-          w.scales.const_data_ptr(),
-          float_dtype(w.scales),
-          w.offset,
-          w.zeros.defined() ? w.zeros.const_data_ptr() : nullptr};
+  return packed_of(w);
 }
 
 int most_bits(const CodedWeight& w) {
@@ -222,7 +209,7 @@ class CudaWeightOnly final : public WeightOnly {
     if (whole && !w.input_of.defined() && w.k > 0) {
       const WeightOnlyPlan plan = kernels::cuda::ordered_plan(w.k, w.n, size, most_bits(w), w.offset, scale);
       at::Tensor panels = empty_panels_of(plan, w.words);
-      call(kernels::cuda::weight_only_prepack, packed_of(op, w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
+      call(kernels::cuda::weight_only_prepack, taken(op, w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
            panels.mutable_data_ptr());
       return panels;
     }
@@ -231,7 +218,7 @@ class CudaWeightOnly final : public WeightOnly {
     const WeightOnlyPlan plan = kernels::cuda::slot_plan(w.k, w.n, chunks, 1, most_bits(w), w.offset, scale);
     at::Tensor panels = empty_panels_of(plan, w.words);
     const at::Tensor row = on_device(slots.row, w.words), group = on_device(slots.group, w.words);
-    call(kernels::cuda::weight_only_prepack, packed_of(op, w), plan,
+    call(kernels::cuda::weight_only_prepack, taken(op, w), plan,
          kernels::cuda::WeightOnlySlots{row.const_data_ptr<std::int32_t>(), group.const_data_ptr<std::int32_t>()},
          panels.mutable_data_ptr());
     return panels;
@@ -299,7 +286,7 @@ class CudaWeightOnly final : public WeightOnly {
   at::Tensor open(const char* op, const CodedWeight& w, at::ScalarType dtype) const override {
     const CudaCall call(op, w.words.device());
     at::Tensor values = at::empty({w.k, w.n}, w.scales.options().dtype(dtype));
-    call(kernels::cuda::weight_only_open, packed_of(op, w), values.mutable_data_ptr(), float_dtype(values));
+    call(kernels::cuda::weight_only_open, taken(op, w), values.mutable_data_ptr(), float_dtype(values));
     return values;
   }
 
