@@ -366,7 +366,7 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
 /// Rows of one launch. Before sm_90 there are no clusters, and less shared memory.
 inline int most_rows(const Gpu& gpu) { return gpu.sm >= 90 ? 64 : 16; }
 
-/// The tiles that docs/measured/gpu-weight-only.md found fastest.
+/// The tiles that were fastest on an H100 at 4 bits, groups of 128 and four sizes of n and k.
 template <class Float, int width>
 Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
   const int rows = p.m * p.parts;
