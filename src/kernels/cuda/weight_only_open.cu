@@ -9,8 +9,16 @@ constexpr int threads = 256;
 
 // Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time.
 
+/// Which slots hold a row: the first k, or those with an input.
+struct Slots {
+  std::int64_t k;
+  const std::int32_t* inputs;
+  __device__ bool has(std::int64_t slot) const { return inputs != nullptr ? inputs[slot] >= 0 : slot < k; }
+};
+
 template <class T, int width>
-__global__ void __launch_bounds__(threads) open_panels(const __grid_constant__ weight_only::Args p, T* values) {
+__global__ void __launch_bounds__(threads)
+    open_panels(const __grid_constant__ weight_only::Args p, const Slots slots, T* values) {
   const std::int64_t count = std::int64_t{p.tiles} * p.steps * 32;
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * threads) {
@@ -33,14 +41,15 @@ __global__ void __launch_bounds__(threads) open_panels(const __grid_constant__ w
         const unsigned zeros = record.zeros(p);
         const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
         const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
+        const std::int64_t first = std::int64_t{chunk} * chunk_slots + lane % 4 * 8;
         alignas(16) T eight[8];
 #pragma unroll
         for (int slot = 0; slot < 8; ++slot) {
           const CodePlace place = code_place(width, c, half, slot);
           const int code = static_cast<int>(w[place.word] >> place.bit & ((1u << width) - 1));
-          eight[slot] = narrow<T>(fmaf(static_cast<float>(code - zero), scale, add));
+          eight[slot] = narrow<T>(slots.has(first + slot) ? fmaf(static_cast<float>(code - zero), scale, add) : 0.0f);
         }
-        T* const to = values + (std::int64_t{column} * p.chunks + chunk) * chunk_slots + lane % 4 * 8;
+        T* const to = values + std::int64_t{column} * p.chunks * chunk_slots + first;
         *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(eight);
       }
     }
@@ -48,10 +57,10 @@ __global__ void __launch_bounds__(threads) open_panels(const __grid_constant__ w
 }
 
 template <class T>
-Status open_panels_as(const weight_only::Args& p, int width, void* values, const Queue& queue) {
+Status open_panels_as(const weight_only::Args& p, const Slots& slots, int width, void* values, const Queue& queue) {
   const auto start = [&](auto kernel) {
     const std::int64_t count = std::int64_t{p.tiles} * p.steps * 32;
-    return launch(kernel, blocks_for(count, threads, 1 << 20), threads, 0, queue, p, static_cast<T*>(values));
+    return launch(kernel, blocks_for(count, threads, 1 << 20), threads, 0, queue, p, slots, static_cast<T*>(values));
   };
   switch (width) {
     case 1: return start(open_panels<T, 1>);
@@ -103,8 +112,9 @@ Status weight_only_open_panels(const WeightOnlyPlan& plan, const void* panels, v
   if (!fits(plan)) return Status::bad_shape;
   if (dtype != Dtype::f16 && dtype != Dtype::bf16) return Status::bad_dtype;
   const weight_only::Args p = args_of(plan, panels);
-  return dtype == Dtype::f16 ? open_panels_as<__half>(p, plan.width, values, queue)
-                             : open_panels_as<__nv_bfloat16>(p, plan.width, values, queue);
+  const Slots slots = {plan.k, inputs_of(plan, panels)};
+  return dtype == Dtype::f16 ? open_panels_as<__half>(p, slots, plan.width, values, queue)
+                             : open_panels_as<__nv_bfloat16>(p, slots, plan.width, values, queue);
 }
 
 Status weight_only_open(const PackedWeight& w, void* values, Dtype dtype, const Queue& queue) {
