@@ -30,19 +30,16 @@ void bench(int bits, const cuda::Conv2dTable& table, Conv2dShape s, const Form& 
   const Filled workspace(table.workspace(s), 0), y(element * s.batch * s.out_c * s.out_h() * s.out_w(), 0);
   const Filled bias(4 * s.in_c, 0);
   const cuda::Queue queue{stream, 0};
+  const auto image = [&](int i) {
+    const float* const added = form.bias ? reinterpret_cast<const float*>(bias.get()) : nullptr;
+    return cuda::Image{x.get() + i % copies * in_bytes, form.dtype, form.layout, added, {nullptr, 0.01f}, 1e-5f};
+  };
+  const cuda::Conv2dOutput out = {y.get(), form.dtype, form.layout, {nullptr, 0.01f}, {nullptr, 0.01f}};
+  const cuda::Conv2dKernel& chosen = cuda::choose(table, s, image(0), out, gpu);
   for (const cuda::Conv2dKernel& kernel : table) {
-    if (!cuda::fits(kernel, s, gpu)) continue;
+    if (!cuda::fits(kernel, s, gpu) || (kernel.takes != nullptr && !kernel.takes(image(0), out))) continue;
     const double us = time_calls(std::max(copies, 10), stream, [&](int i) {
-      const Status status =
-          kernel.run(s,
-                     {x.get() + i % copies * in_bytes,
-                      form.dtype,
-                      form.layout,
-                      form.bias ? reinterpret_cast<const float*>(bias.get()) : nullptr,
-                      {nullptr, 0.01f},
-                      1e-5f},
-                     {panels.get()}, {y.get(), form.dtype, form.layout, {nullptr, 0.01f}, {nullptr, 0.01f}},
-                     workspace.get(), queue);
+      const Status status = kernel.run(s, image(i), {panels.get()}, out, workspace.get(), queue);
       if (status == Status::ok) return;
       std::fprintf(stderr, "%s: %s\n", kernel.name, describe(status));
       std::exit(1);
@@ -54,7 +51,7 @@ void bench(int bits, const cuda::Conv2dTable& table, Conv2dShape s, const Form& 
         bits, static_cast<long long>(s.batch), static_cast<long long>(s.in_c), static_cast<long long>(s.in_h),
         static_cast<long long>(s.out_c), static_cast<long long>(s.kernel_h), static_cast<long long>(s.stride_h),
         form.layout == ImageLayout::nhwc ? "nhwc" : "nchw", form.dtype == Dtype::f16 ? "f16" : "f32",
-        form.bias ? "true" : "false", kernel.name, us, &kernel == &cuda::choose(table, s, gpu) ? "true" : "false");
+        form.bias ? "true" : "false", kernel.name, us, &kernel == &chosen ? "true" : "false");
     std::fflush(stdout);
   }
 }

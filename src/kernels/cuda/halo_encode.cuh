@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/encode_row.cuh"
+#include "kernels/cuda/half_quantiser.cuh"
 #include "kernels/cuda/halo_kernels.cuh"
 
 namespace bie::kernels::cuda::halo {
@@ -11,6 +12,7 @@ namespace bie::kernels::cuda::halo {
 // of the others would take most of its time.
 struct AnyIo {
   static constexpr bool halves = false, planes = false;
+  using Element = __half;
   static __device__ Dtype dtype(const HaloArgs& p) { return p.dtype; }
 };
 template <class T, bool planes_>
@@ -18,6 +20,12 @@ struct HalfIo {
   static constexpr bool halves = true, planes = planes_;
   using Element = T;
   static constexpr bool is_half = std::is_same_v<T, __half>;
+  /// Adds 0 of a pair that is finite, else NaN.
+  static __device__ void add_zero(unsigned pair, unsigned* zero) {
+    using Pair = std::conditional_t<is_half, __half2, __nv_bfloat162>;
+    Pair& sum = reinterpret_cast<Pair&>(*zero);
+    sum = __hfma2(reinterpret_cast<const Pair&>(pair), Pair{T{0.0f}, T{0.0f}}, sum);
+  }
   static __device__ T rounded_up(float value) {
     if constexpr (is_half) {
       return __float2half_ru(value);
@@ -28,10 +36,8 @@ struct HalfIo {
   /// Masks of the elements of a pair that are at least `least`; `*zero` stays so unless one is NaN or infinite.
   static __device__ unsigned at_least(unsigned pair, unsigned least, unsigned* zero) {
     using Pair = std::conditional_t<is_half, __half2, __nv_bfloat162>;
-    const Pair xs = reinterpret_cast<const Pair&>(pair), none = {T{0.0f}, T{0.0f}};
-    Pair& sum = reinterpret_cast<Pair&>(*zero);
-    sum = __hfma2(xs, none, sum);
-    return __hge2_mask(xs, reinterpret_cast<const Pair&>(least));
+    add_zero(pair, zero);
+    return __hge2_mask(reinterpret_cast<const Pair&>(pair), reinterpret_cast<const Pair&>(least));
   }
   static __device__ constexpr Dtype dtype(const HaloArgs&) { return is_half ? Dtype::f16 : Dtype::bf16; }
 };
@@ -209,39 +215,35 @@ __device__ void put_eight(const HaloArgs& p, const Quantiser& quantiser, char* i
   }
 }
 
-/// threadIdx.x, read anew: what follows from it is not kept in registers from one tile to the next.
-__device__ inline int thread_anew() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
-
-/// What encoding a tile needs beside the arguments.
+/// What encoding a tile needs beside the arguments. `Quick`: what halves are quantised by where it serves.
+template <class Quick>
 struct Encoder {
   const HaloArgs& p;
   const Quantiser quantiser;
+  const Quick& quick;
   const int* spots;    ///< of the tile's input pixels
   char* image;         ///< where their codes go
   const char* least;   ///< of each channel the least half whose sum with the bias is not negative, or null
   bool finite = true;  ///< until a pixel holds NaN or infinity
 
-  /// Of signs without a bias, or with one that `least` has.
-  template <class Product, class Shape, class Io, bool bounded>
+  /// Signs without a bias, or with one that `least` has: `special`. Codes, `special` by `quick`.
+  template <class Product, class Shape, class Io, bool special>
   __device__ void halves(const Place& place) {
     if constexpr (Io::planes) {
-      pairs_of_planes<Product, Shape, Io, bounded>(place);
+      pairs_of_planes<Product, Shape, Io, special>(place);
     } else {
-      side_by_side<Product, Shape, Io, 4, bounded>(place);
+      side_by_side<Product, Shape, Io, 4, special>(place);
     }
   }
 
-  /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `bounded`: by `least`.
-  template <class Product, class Shape, class Io, int words, bool bounded>
+  /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `special`: as of halves().
+  template <class Product, class Shape, class Io, int words, bool special>
   __device__ void side_by_side(const Place& place) {
     constexpr int batch = words == 8 || !Io::halves ? 2 : 5;  // loads under way, of two groups each
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
     const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
+    constexpr bool bits = Product::a_format == Format::bits, bounded = bits && special;
     unsigned zero = 0;
 #pragma unroll 1
     for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
@@ -272,7 +274,16 @@ struct Encoder {
         for (int b = 0; b < batch; ++b) {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
-          if constexpr (Product::a_format == Format::bits && Io::halves) {
+          if constexpr (!bits && Io::halves && special) {  // what was not loaded is 0
+            uint2* const to = reinterpret_cast<uint2*>(image + index * p.cut.pitch + 8 * group);
+#pragma unroll
+            for (int g = 0; g < 2; ++g) {
+              const auto& eight = raw[b][g];
+#pragma unroll
+              for (int w = 0; w < 4; ++w) Io::add_zero(eight[w], &zero);
+              to[g] = make_uint2(quick.bytes(eight[0], eight[1]), quick.bytes(eight[2], eight[3]));
+            }
+          } else if constexpr (bits && Io::halves) {
             // What was not loaded is 0 and finite, but no sign.
             const unsigned front = signs_of<Io>(raw[b][0], bounds[0], &zero),
                            back = signs_of<Io>(raw[b][1], bounds[1], &zero);
@@ -293,10 +304,10 @@ struct Encoder {
   }
 
   /// Planes of halves: a lane has two neighbours of a line, and a warp so many of their channels. `spots` are those of
-  /// the pairs. `bounded`: by `least`.
-  template <class Product, class Shape, class Io, bool bounded>
+  /// the pairs. `special`: as of halves().
+  template <class Product, class Shape, class Io, bool special>
   __device__ void pairs_of_planes(const Place& place) {
-    constexpr bool bits = Product::a_format == Format::bits;
+    constexpr bool bits = Product::a_format == Format::bits, bounded = bits && special;
     constexpr int batch = bits ? 32 : 16, batch_groups = batch / 8;
     const int thread = thread_anew(), lane = thread % 32;
     const int shares = (p.groups + batch_groups - 1) / batch_groups;

@@ -59,7 +59,7 @@ template <class Product, class Shape>
 Status launch_halo(HaloArgs args, int* flags, const Queue& queue);
 
 constexpr std::int64_t shared_of_multiprocessor = 224 << 10;  // of sm_90; smaller ones hold fewer blocks
-constexpr std::int64_t shared_of_block = 99 << 10;            // of every GPU from sm_80 on
+constexpr std::int64_t shared_of_block = 98 << 10;            // of every GPU from sm_80 on, less a kernel's own
 // An image, a ring of panels and the tables of pixels and chunks fit it; where panels that stay from tile to tile do
 // not fit too, they come anew for each tile.
 constexpr std::int64_t most_halo_bytes = 40 << 10, most_resident_bytes = 40 << 10;

@@ -2,6 +2,8 @@
 #include "bie/kernels/int4_conv2d.h"
 
 #include "kernels/cuda/halo_kernels.cuh"
+#include "kernels/cuda/line_kernels.cuh"
+#include "kernels/cuda/pixel_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -10,6 +12,13 @@ Conv2dTable s4xs4_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
   constexpr auto maps = has_window_map<Format::wide>;
   static const Conv2dKernel best_first[] = {
+      {"s4xs4_conv2d_mma_lines", 80, newest_sm, has_lines<S4>, nullptr, run_lines<S4, max_k_s4>, takes_lines},
+      {"s4xs4_conv2d_wgmma_pixels_256", 90, 90, has_pixels<S4, PixelTile<256>>, suits_pixels<S4, PixelTile<256>>,
+       run_pixels<S4, PixelTile<256>, max_k_s4>, takes_pixels},
+      {"s4xs4_conv2d_wgmma_pixels_128", 90, 90, has_pixels<S4, PixelTile<128>>, suits_pixels<S4, PixelTile<128>>,
+       run_pixels<S4, PixelTile<128>, max_k_s4>, takes_pixels},
+      {"s4xs4_conv2d_wgmma_pixels_64", 90, 90, has_pixels<S4, PixelTile<64>>, suits_pixels<S4, PixelTile<64>>,
+       run_pixels<S4, PixelTile<64>, max_k_s4>, takes_pixels},
       {"s4xs4_conv2d_halo_128x128", 80, newest_sm, has_halo<S4, HaloWideTile>, suits_halo<S4, HaloWideTile>,
        run_halo<S4, HaloWideTile, max_k_s4>},
       {"s4xs4_conv2d_halo_128x64", 80, newest_sm, has_halo<S4, HaloTile>, suits_halo<S4, HaloTile>,

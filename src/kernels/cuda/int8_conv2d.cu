@@ -2,6 +2,8 @@
 #include "bie/kernels/int8_conv2d.h"
 
 #include "kernels/cuda/halo_kernels.cuh"
+#include "kernels/cuda/line_kernels.cuh"
+#include "kernels/cuda/pixel_kernels.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -9,6 +11,13 @@ Conv2dTable s8xs8_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaTall, WgmmaMedium, WgmmaLarge>;
   constexpr auto maps = has_window_map<Format::bytes>;
   static const Conv2dKernel best_first[] = {
+      {"s8xs8_conv2d_mma_lines", 80, newest_sm, has_lines<S8>, nullptr, run_lines<S8, max_k_s8>, takes_lines},
+      {"s8xs8_conv2d_wgmma_pixels_256", 90, 90, has_pixels<S8, PixelTile<256>>, suits_pixels<S8, PixelTile<256>>,
+       run_pixels<S8, PixelTile<256>, max_k_s8>, takes_pixels},
+      {"s8xs8_conv2d_wgmma_pixels_128", 90, 90, has_pixels<S8, PixelTile<128>>, suits_pixels<S8, PixelTile<128>>,
+       run_pixels<S8, PixelTile<128>, max_k_s8>, takes_pixels},
+      {"s8xs8_conv2d_wgmma_pixels_64", 90, 90, has_pixels<S8, PixelTile<64>>, suits_pixels<S8, PixelTile<64>>,
+       run_pixels<S8, PixelTile<64>, max_k_s8>, takes_pixels},
       {"s8xs8_conv2d_halo_128x128", 80, newest_sm, has_halo<S8, HaloWideTile>, suits_halo<S8, HaloWideTile>,
        run_halo<S8, HaloWideTile, max_k_s8>},
       {"s8xs8_conv2d_halo_128x64", 80, newest_sm, has_halo<S8, HaloTile>, suits_halo<S8, HaloTile>,

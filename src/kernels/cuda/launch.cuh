@@ -103,6 +103,13 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
+/// threadIdx.x, read anew: what follows from it is not kept in registers from one tile to the next.
+__device__ inline int thread_anew() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 /// Asks for the line of the cache that holds the address.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 

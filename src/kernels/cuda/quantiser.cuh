@@ -35,19 +35,33 @@ class Quantiser {
   }
 
   __device__ void codes(const float (&xs)[8], int (&codes)[8]) const {
-    constexpr float round_to_whole = 0x1.8p23f;  // a sum with it keeps no fraction, and its low bits are the integer
-    constexpr int bits_of_it = 0x4b400000;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float x = fminf(fmaxf(__fmul_rn(xs[j], scale_), least_), most_);
-      const float quotient = __fmul_rn(x, inverse_);
-      const float nearer = __fmaf_rn(__fmaf_rn(-quotient, step_, x), inverse_, quotient);
-      codes[j] = __float_as_int(__fadd_rn(nearer, round_to_whole)) - bits_of_it;
+    for (int j = 0; j < 8; ++j) codes[j] = code(xs[j]);
+  }
+  __device__ int code(float x) const { return static_cast<int>(added(x)) - bits_of_whole; }
+  /// The same as bytes, the first one lowest.
+  __device__ void bytes(const float (&xs)[8], unsigned (&words)[2]) const {
+#pragma unroll
+    for (int w = 0; w < 2; ++w) {
+      const unsigned low = __byte_perm(added(xs[4 * w]), added(xs[4 * w + 1]), 0x0040);
+      const unsigned high = __byte_perm(added(xs[4 * w + 2]), added(xs[4 * w + 3]), 0x0040);
+      words[w] = __byte_perm(low, high, 0x5410);
     }
   }
   __device__ const Range& range() const { return range_; }
 
+  static constexpr float whole = 0x1.8p23f;  ///< a sum with it keeps no fraction, and its low bits are the integer
+  static constexpr int bits_of_whole = 0x4b400000;
+
  private:
+  /// The bits of the code and `whole`.
+  __device__ unsigned added(float given) const {
+    const float x = fminf(fmaxf(__fmul_rn(given, scale_), least_), most_);
+    const float quotient = __fmul_rn(x, inverse_);
+    const float nearer = __fmaf_rn(__fmaf_rn(-quotient, step_, x), inverse_, quotient);
+    return __float_as_uint(__fadd_rn(nearer, whole));
+  }
+
   float step_, inverse_, scale_, least_, most_;
   Range range_;
 };

@@ -15,6 +15,7 @@
 #include "kernels/cuda/tile_args.cuh"
 #include "kernels/cuda/tiles.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wgmma_boxes.cuh"
 
 namespace bie::kernels::cuda {
 
@@ -40,9 +41,9 @@ struct WgmmaArgs {
 
 namespace wgmma {
 
-constexpr int row_bytes = 128;  ///< of a stage, and of a box of results
+constexpr int row_bytes = 128;  ///< of a stage
 constexpr int steps = row_bytes / 32;
-constexpr int box_rows = 64;
+static_assert(row_bytes == box_row_bytes);
 
 template <class Product>
 constexpr bool left_in_registers = Product::b_step == 16;
@@ -164,7 +165,9 @@ class Block {
       if (staggered() && tile == first_tile() && group() == 0) hopper::arrive_block(stagger);
       share_ones(ones, first_right, writer);
       if (p_.boxes)
-        write_boxes(acc, ones, writer, first_left, first_right);
+        write_boxes<Shape::weight_left, Shape::right>(p_.out, base_ + L::boxes_at + 2 * group() * L::box_bytes, &box_,
+                                                      barrier(), p_.y.dtype, writer, first_left, first_right,
+                                                      [&](int j, int half) { return results(acc, ones, j, half); });
       else
         write(acc, ones, writer, quantiser, first_left, first_right);
     }
@@ -348,38 +351,6 @@ class Block {
             Product::finish(acc[4 * j + 2 * half + 1], p_.k, ones.left[half], right.y)};
   }
 
-  /// 16-bit results, by boxes of 128 bytes a row through shared memory.
-  __device__ void write_boxes(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
-                              int first_left, int first_right) const {
-    constexpr int across = Shape::right < box_rows ? Shape::right : box_rows;  // right rows of a box
-    const int matrix = lane() / 8;
-#pragma unroll
-    for (int b = 0; b < Shape::right / across; ++b) {
-      const unsigned box = base_ + L::boxes_at + (2 * group() + b % 2) * L::box_bytes;
-      if (thread() == 0) hopper::wait_stores_read<1>();
-      hopper::sync_warpgroup(barrier());
-#pragma unroll
-      for (int i = 0; i < across / 8; i += 2) {
-        unsigned r[4];
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-          const int2 pair = results(acc, ones, b * (across / 8) + i + part / 2, part % 2);
-          r[part] = pack_pair(p_.y.dtype, writer.scaled(pair.x), writer.scaled(pair.y));
-        }
-        const int row =
-            Shape::weight_left ? 8 * (i + matrix / 2) + lane() % 8 : 16 * warp() + matrix % 2 * 8 + lane() % 8;
-        const int chunk = Shape::weight_left ? 2 * warp() + matrix % 2 : i + matrix / 2;
-        hopper::store_matrices<Shape::weight_left>(box + row * row_bytes + 16 * (chunk ^ row % 8), r);
-      }
-      hopper::before_stores();
-      hopper::sync_warpgroup(barrier());
-      if (thread() != 0) continue;
-      const int right = first_right + b * across;
-      hopper::store_box(p_.out, Shape::weight_left ? first_left : right, Shape::weight_left ? right : first_left, box);
-      hopper::commit_stores();
-    }
-  }
-
   __device__ void write(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
                         const Quantiser& quantiser, int first_left, int first_right) const {
     if constexpr (windows) {
@@ -530,6 +501,7 @@ class Block {
   int* ones_;
   int left_tiles_, right_tiles_;
   Cursor<L::stages> at_;
+  int box_ = 0;
 };
 
 template <class Product, class Shape, class Source>

@@ -20,6 +20,13 @@ std::string chosen(const cuda::GemmTable& table, const GemmShape& shape, int sm)
   return cuda::choose(table, shape, pretended(sm)).name;
 }
 
+/// Images of the dtype to results of the same, channels side by side.
+std::string chosen(const cuda::Conv2dTable& table, const Conv2dShape& shape, int sm, Dtype dtype) {
+  const cuda::Image x = {nullptr, dtype, ImageLayout::nhwc, nullptr, {nullptr, 1}, 1};
+  const cuda::Conv2dOutput y = {nullptr, dtype, ImageLayout::nhwc, {nullptr, 1}, {nullptr, 1}};
+  return cuda::choose(table, shape, x, y, pretended(sm)).name;
+}
+
 TEST(CudaChoice, BinaryUsesTheAndFormWhereItIsNative) {
   const cuda::GemmTable table = cuda::b1xb1_gemm_table();
   for (const int sm : {80, 86, 89}) EXPECT_EQ(chosen(table, {4096, 4096, 4096}, sm), "b1xb1_gemm_mma_and_128x256");
@@ -63,9 +70,7 @@ TEST(CudaChoice, ARowTooLongForSharedMemoryIsNoGemv) {
 
 TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   const cuda::Conv2dTable table = cuda::s8xs8_conv2d_table();
-  const auto name = [&](const Conv2dShape& s, int sm) {
-    return std::string(cuda::choose(table, s, pretended(sm)).name);
-  };
+  const auto name = [&](const Conv2dShape& s, int sm, Dtype dtype = Dtype::f32) { return chosen(table, s, sm, dtype); };
   const Conv2dShape deep{128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, wide{128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1};
   const Conv2dShape small{1, 64, 7, 7, 64, 3, 3, 1, 1, 1, 1};
   EXPECT_EQ(name(deep, 80), "s8xs8_conv2d_mma_128x256");
@@ -77,15 +82,26 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(name(pointwise, 90), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
   EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_mma_128x128");
+  // Halves of one tap are quantised on their way to the product, for as many output channels at once as there are.
+  EXPECT_EQ(name(pointwise, 90, Dtype::f16), "s8xs8_conv2d_wgmma_pixels_256");
+  EXPECT_EQ(name({2, 64, 56, 56, 256, 1, 1}, 90, Dtype::bf16), "s8xs8_conv2d_wgmma_pixels_128");
+  EXPECT_EQ(name({1, 64, 56, 56, 256, 1, 1}, 90, Dtype::f16), "s8xs8_conv2d_wgmma_128x64");  // few pixels
+  EXPECT_EQ(name({128, 64, 56, 56, 256, 1, 1, 1, 1, 1, 1}, 90, Dtype::f16), "s8xs8_conv2d_wgmma_128x256");
+  EXPECT_EQ(name(pointwise, 80, Dtype::f16), "s8xs8_conv2d_mma_128x256");
+  // Few channels, whatever they are of.
+  EXPECT_EQ(name({1, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3}, 80), "s8xs8_conv2d_mma_lines");
+  EXPECT_EQ(name({128, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3}, 90, Dtype::f16), "s8xs8_conv2d_mma_lines");
   // Most pixels of a 1x1 kernel with a stride are not read.
   EXPECT_EQ(name({128, 256, 14, 14, 512, 1, 1, 2, 2}, 90), "s8xs8_conv2d_halo_128x128");
   EXPECT_EQ(name(small, 90), "s8xs8_conv2d_wgmma_weight_64x64");
   // The TMA knows strides up to 8.
   EXPECT_EQ(name({1, 64, 90, 90, 64, 3, 3, 9, 9, 1, 1}, 90), "s8xs8_conv2d_mma_64x64");
   EXPECT_EQ(name({128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}, 75), "s8xs8_conv2d_portable");
-  const auto binary = [&](const Conv2dShape& s) {
-    return std::string(cuda::choose(cuda::b1xb1_conv2d_table(), s, pretended(90)).name);
-  };
+  const auto binary = [&](const Conv2dShape& s) { return chosen(cuda::b1xb1_conv2d_table(), s, 90, Dtype::f32); };
+  EXPECT_EQ(chosen(cuda::b1xb1_conv2d_table(), {1, 64, 14, 14, 256, 1, 1}, 90, Dtype::f16),
+            "b1xb1_conv2d_wgmma_pixels_64");
+  EXPECT_EQ(chosen(cuda::b1xb1_conv2d_table(), {1, 1024, 14, 14, 256, 1, 1}, 90, Dtype::f16),
+            "b1xb1_conv2d_mma_and_64x64");
   EXPECT_EQ(binary(wide), "b1xb1_conv2d_halo_128x64");
   EXPECT_EQ(binary(deep), "b1xb1_conv2d_halo_128x128");
   EXPECT_EQ(binary(small), "b1xb1_conv2d_mma_and_64x64");

@@ -59,15 +59,20 @@ void expect_kernels(const CudaWidth& width, const Conv2dProblem& p, const std::v
     const cuda::Conv2dKernel& kernel = table.best_first[i];
     if ((chosen >= 0 && i != chosen) || !computes(kernel, s)) continue;
     SCOPED_TRACE(kernel.name);
+    const cuda::Image image = {
+        x.get(), p.c.in, p.c.in_layout, p.c.with_bias ? bias.as<float>() : nullptr, {scales.as<float>(), 0}, 1e-30f};
     GuardedBytes y(expected.size());
+    bool takes = true;
     run_guarded(&y, expected.size(), [&](void* data) {
-      const Status status = kernel.run(
-          s,
-          {x.get(), p.c.in, p.c.in_layout, p.c.with_bias ? bias.as<float>() : nullptr, {scales.as<float>(), 0}, 1e-30f},
-          {panels.get()}, {data, p.c.out, p.c.out_layout, {scales.as<float>() + 1, 0}, {nullptr, 1}}, workspace.get(),
-          default_queue);
-      ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
+      const cuda::Conv2dOutput out = {data, p.c.out, p.c.out_layout, {scales.as<float>() + 1, 0}, {nullptr, 1}};
+      takes = kernel.takes == nullptr || kernel.takes(image, out);
+      const Status status = kernel.run(s, image, {panels.get()}, out, workspace.get(), default_queue);
+      if (takes)
+        ASSERT_EQ(status, Status::ok) << describe(status) << "; " << p.c;
+      else
+        ASSERT_EQ(status, Status::bad_dtype) << describe(status) << "; " << p.c;
     });
+    if (!takes) continue;
     ASSERT_TRUE(same_bytes(expected, y)) << p.c << ", step " << p.step << ", scale " << p.scale;
   }
 }
@@ -239,6 +244,52 @@ TEST_P(CudaConv2d, HalvesInPlanes) {
       }
 }
 
+/// Kernels of one tap read a pixel once and keep no image.
+TEST_P(CudaConv2d, HalvesOfOneTap) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {1, 8, 1, 1, 8, 1, 1},              // one pixel
+      {2, 16, 5, 7, 24, 1, 1},            // a tile that is not full
+      {3, 64, 9, 11, 64, 1, 1, 2, 3},     // pixels that no window reads
+      {2, 72, 13, 9, 136, 1, 1},          // a piece of channels that is not full
+      {2, 96, 30, 31, 264, 1, 1},         // more tiles than one of everything
+      {1, 136, 9, 8, 40, 1, 1, 1, 2},     // a second chunk of one piece
+      {2, 256, 21, 17, 520, 1, 1, 2, 1},  // three tiles of output channels
+      {1, 520, 6, 7, 72, 1, 1},           // several chunks
+      {1, 1032, 5, 5, 128, 1, 1},         // a second block of signs
+      {40, 32, 24, 25, 64, 1, 1},         // more tiles than warpgroups
+  };
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
+    for (const Conv2dShape& shape : shapes)
+      for (const bool with_bias : {false, true}) {
+        const Conv2dProblem p =
+            random_conv2d(GetParam().host, {shape, dtype, dtype, ImageLayout::nhwc, ImageLayout::nhwc, with_bias}, rng);
+        expect_kernels(GetParam(), p, expected_sums(p));
+        if (HasFailure()) return;
+      }
+}
+
+/// Few channels, of which a window reads at most 32 elements a line.
+TEST_P(CudaConv2d, FewChannels) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {2, 3, 40, 37, 64, 7, 7, 2, 2, 3, 3},         // the first layer of many a net
+      {3, 1, 18, 33, 70, 5, 5, 1, 1, 2, 2},         // more than one tile of everything
+      {1, 4, 16, 32, 24, 8, 8, 1, 1},               // all 32 elements, all eight lines
+      {1, 16, 20, 19, 9, 2, 2, 3, 5, 1, 1},         // all 32 elements of two taps
+      {2, 3, 21, 24, 130, 3, 3, 1, 1, 1, 1, 3, 1},  // lines apart
+      {1, 2, 50, 48, 17, 3, 16, 2, 3, 0, 8},        // a wide window, planes of pairs
+      {1, 5, 3, 4, 8, 1, 6, 1, 1, 0, 4},            // wider than the image
+  };
+  for (const Conv2dShape& shape : shapes)
+    for (int i = 0; i < 8; ++i) {
+      expect_drawn(shape, rng);
+      if (HasFailure()) return;
+    }
+}
+
 /// Beyond 2^100 a sum might be infinite, which a table of bounds would not show.
 TEST_P(CudaConv2d, BiasTooLargeForATable) {
   BIE_NEEDS_GPU();
@@ -254,23 +305,24 @@ TEST_P(CudaConv2d, BiasTooLargeForATable) {
 TEST_P(CudaConv2d, NanMakesEveryResultNan) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
-  for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
-    const Conv2dShape s = {2, 5, 6, 6, 9, 3, 3};
-    Conv2dProblem p = random_conv2d(GetParam().host, {s, Dtype::f16, Dtype::f16, layout, layout}, rng);
-    write_float(p.x.data(), Dtype::f16, 77, std::numeric_limits<float>::quiet_NaN());
-    const cuda::Conv2dTable table = GetParam().table();
-    const DeviceBytes x(p.x), panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
-    const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
-    cudaMemset(panels.get(), 0, static_cast<std::size_t>(s.out_c * table.panel_row(s)));
-    for (const cuda::Conv2dKernel& kernel : table) {
-      if (!computes(kernel, s)) continue;
-      const DeviceBytes y(static_cast<std::size_t>(2 * p.out_elements()));
-      ASSERT_EQ(kernel.run(s, {x.get(), Dtype::f16, layout, nullptr, {nullptr, 1}, 1}, {panels.get()},
-                           {y.get(), Dtype::f16, layout, {nullptr, 1}, {nullptr, 1}}, workspace.get(), default_queue),
-                Status::ok);
-      for (const std::uint16_t half : y.values<std::uint16_t>()) ASSERT_GT(half & 0x7fff, 0x7c00) << kernel.name;
-    }
-  }
+  for (const Conv2dShape& s : {Conv2dShape{2, 5, 6, 6, 9, 3, 3}, Conv2dShape{2, 40, 30, 30, 72, 1, 1}})
+    for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc})
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+        Conv2dProblem p = random_conv2d(GetParam().host, {s, Dtype::f16, Dtype::f16, layout, layout}, rng);
+        write_float(p.x.data(), Dtype::f16, 77, bad);
+        const cuda::Conv2dTable table = GetParam().table();
+        const DeviceBytes x(p.x), panels(static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+        const DeviceBytes workspace(static_cast<std::size_t>(table.workspace(s)));
+        cudaMemset(panels.get(), 0, static_cast<std::size_t>(s.out_c * table.panel_row(s)));
+        const cuda::Image image = {x.get(), Dtype::f16, layout, nullptr, {nullptr, 1}, 1};
+        for (const cuda::Conv2dKernel& kernel : table) {
+          const DeviceBytes y(static_cast<std::size_t>(2 * p.out_elements()));
+          const cuda::Conv2dOutput out = {y.get(), Dtype::f16, layout, {nullptr, 1}, {nullptr, 1}};
+          if (!computes(kernel, s) || (kernel.takes != nullptr && !kernel.takes(image, out))) continue;
+          ASSERT_EQ(kernel.run(s, image, {panels.get()}, out, workspace.get(), default_queue), Status::ok);
+          for (const std::uint16_t half : y.values<std::uint16_t>()) ASSERT_GT(half & 0x7fff, 0x7c00) << kernel.name;
+        }
+      }
 }
 
 TEST_P(CudaConv2d, RefusesWhatTheContractRefuses) {

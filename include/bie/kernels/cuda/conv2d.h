@@ -29,6 +29,8 @@ struct Conv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   bool (*suits)(const Conv2dShape&, const Gpu&);
   Status (*run)(const Conv2dShape&, const Image& x, const Panels&, const Conv2dOutput&, void* workspace, const Queue&);
+  /// Whether it reads such an image and writes such results, Status::bad_dtype where not; null: all that there are.
+  bool (*takes)(const Image&, const Conv2dOutput&) = nullptr;
 };
 
 /// The weight of a convolution: float [out_c, in_c, kernel_h, kernel_w] of dtype f32, bf16, f16, codes s8 of that
@@ -56,5 +58,15 @@ struct Conv2dTable {
 Conv2dTable b1xb1_conv2d_table();
 Conv2dTable s8xs8_conv2d_table();
 Conv2dTable s4xs4_conv2d_table();
+
+/// The first kernel that fits, takes the image and the results, and suits. A pure function.
+inline const Conv2dKernel& choose(const Conv2dTable& table, const Conv2dShape& shape, const Image& x,
+                                  const Conv2dOutput& y, const Gpu& gpu) {
+  for (const Conv2dKernel& kernel : table)
+    if (fits(kernel, shape, gpu) && (kernel.takes == nullptr || kernel.takes(x, y)) &&
+        (kernel.suits == nullptr || kernel.suits(shape, gpu)))
+      return kernel;
+  return table.back();
+}
 
 }  // namespace bie::kernels::cuda

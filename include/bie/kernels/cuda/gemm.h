@@ -80,9 +80,8 @@ bool fits(const Kernel& kernel, const Shape& shape, const Gpu& gpu) {
 }
 
 /// The first kernel that fits and suits. A pure function.
-template <class Table, class Shape>
-const auto& choose(const Table& table, const Shape& shape, const Gpu& gpu) {
-  for (const auto& kernel : table)
+inline const GemmKernel& choose(const GemmTable& table, const GemmShape& shape, const Gpu& gpu) {
+  for (const GemmKernel& kernel : table)
     if (fits(kernel, shape, gpu) && (kernel.suits == nullptr || kernel.suits(shape, gpu))) return kernel;
   return table.back();
 }

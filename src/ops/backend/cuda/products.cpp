@@ -240,13 +240,13 @@ class CudaProducts final : public Products {
     const c10::DeviceGuard guard(device);
     const CudaPanels panels = conv2d_panels(op, table, shape, weight);
     const at::Tensor workspace = at::empty({table.workspace(shape)}, out.options().dtype(at::kByte));
-    run_kernel(op, table, kernels::cuda::choose(table, shape, gpu_of(op, device.index())), [&](const auto& kernel) {
-      return kernel.run(
-          shape,
-          {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x), q.bias_data(), q.scale_a.scalar(), q.floor},
-          panels.view(),
-          {out.mutable_data_ptr(), out_dtype(out), layout_of(out), q.scale_a.scalar(), q.scale_w.scalar()},
-          workspace.mutable_data_ptr(), cuda_queue(device));
+    const kernels::cuda::Image image = {x.const_data_ptr(), kernel_dtype(op, "x", x), layout_of(x),
+                                        q.bias_data(),      q.scale_a.scalar(),       q.floor};
+    const kernels::cuda::Conv2dOutput y = {out.mutable_data_ptr(), out_dtype(out), layout_of(out), q.scale_a.scalar(),
+                                           q.scale_w.scalar()};
+    const auto& chosen = kernels::cuda::choose(table, shape, image, y, gpu_of(op, device.index()));
+    run_kernel(op, table, chosen, [&](const auto& kernel) {
+      return kernel.run(shape, image, panels.view(), y, workspace.mutable_data_ptr(), cuda_queue(device));
     });
   }
 };

@@ -1,0 +1,7 @@
+#include "kernels/cuda/line_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_lines<B1>(LineArgs, int*, const Queue&);
+
+}  // namespace bie::kernels::cuda

@@ -1,0 +1,7 @@
+#include "kernels/cuda/pixel_tile.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_pixels<S8, PixelTile<64>>(PixelArgs, int*, const Queue&);
+
+}  // namespace bie::kernels::cuda
