@@ -17,6 +17,7 @@ EXPECTED = {  # file name to (instruction, architectures)
     r"int[48]_(gemm|conv2d)_(mma|halo)_\d": ("IMMA.16832.S8.S8", {"sm_80", "sm_90a"}),
     r"int4_(gemm|conv2d)_mma_s4_": ("IMMA.16864.S4.S4", {"sm_80"}),
     r"int[48]_(gemm|conv2d)_portable": ("IDP.4A", {"sm_80", "sm_90a"}),
+    r"grouped_conv2d_": ("IDP.4A", {"sm_80", "sm_90a"}),
     r"binary_gemm_portable": ("POPC", {"sm_80", "sm_90a"}),
 }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/halo_encode.cuh"
 #include "kernels/cuda/mma_tile.cuh"
+#include "kernels/cuda/poison.cuh"
 
 namespace bie::kernels::cuda {
 namespace halo {
@@ -286,18 +287,6 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
   if (threadIdx.x == 0 && p.flags != nullptr) p.flags[blockIdx.x] = bad;
 }
 
-constexpr int poison_threads = 256;
-
-/// Where a block met NaN or infinity, every result becomes NaN.
-template <class T>
-__global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64_t count, Flags flags) {
-  wait_for_previous_kernel();
-  if (__syncthreads_or(own_flag(flags)) == 0) return;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
-       i += std::int64_t{gridDim.x} * blockDim.x)
-    y[i] = narrow<T>(__int_as_float(0x7fc00000));
-}
-
 }  // namespace halo
 
 template <class Product, class Shape>
@@ -338,14 +327,7 @@ Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
                                           : start(halo::AnyIo{});
   if (status != Status::ok || !asks || !is_float(p.y.dtype)) return status;
   const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;
-  return with_float(p.y.dtype, [&](auto type) {
-    using T = decltype(type);
-    const Flags met{flags, static_cast<int>(blocks)};
-    T* const y = static_cast<T*>(p.y.data);
-    const std::int64_t few = blocks_for(count, halo::poison_threads, 64);
-    return facts->sm >= 90 ? launch_beside(halo::poison_kernel<T>, few, halo::poison_threads, 0, queue, y, count, met)
-                           : launch(halo::poison_kernel<T>, few, halo::poison_threads, 0, queue, y, count, met);
-  });
+  return poison(p.y.data, p.y.dtype, count, {flags, static_cast<int>(blocks)}, queue);
 }
 
 }  // namespace bie::kernels::cuda

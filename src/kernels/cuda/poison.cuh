@@ -1,0 +1,34 @@
+// Results of a launch whose blocks could not know what others met.
+#pragma once
+
+#include "kernels/cuda/tile_args.cuh"
+
+namespace bie::kernels::cuda {
+
+constexpr int poison_threads = 256;
+
+/// Where a block met NaN or infinity, every result becomes NaN.
+template <class T>
+__global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64_t count, Flags flags) {
+  wait_for_previous_kernel();
+  if (__syncthreads_or(own_flag(flags)) == 0) return;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * blockDim.x)
+    y[i] = narrow<T>(__int_as_float(0x7fc00000));
+}
+
+/// Queues it for `count` results of a float dtype, behind the launch that sets the flags.
+inline Status poison(void* y, Dtype dtype, std::int64_t count, const Flags& flags, const Queue& queue) {
+  const Gpu* facts = nullptr;
+  const Status known = gpu(queue.device, &facts);
+  if (known != Status::ok) return known;
+  return with_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t few = blocks_for(count, poison_threads, 64);
+    return facts->sm >= 90
+               ? launch_beside(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags)
+               : launch(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags);
+  });
+}
+
+}  // namespace bie::kernels::cuda
