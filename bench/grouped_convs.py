@@ -38,7 +38,7 @@ def on_cpu() -> None:
             conv = nn.Conv2d(CHANNELS, CHANNELS, kernel, padding=kernel // 2, groups=CHANNELS // channels).eval()
             row = [fastest(lambda conv=conv: conv(x))]
             for target in ("q8", "q4", "binary"):
-                layer = bie.convert(conv, target, inplace=False, batch=x, small_groups=True).model.eval()
+                layer = bie.convert(conv, target, inplace=False, batch=x).model.eval()
                 row.append(fastest(lambda layer=layer: layer(x)))
             print(f"| {kernel}x{kernel} | {channels} | {' | '.join(f'{ms:.2f}' for ms in row)} |", flush=True)
 
