@@ -2,8 +2,8 @@
 // quantising included. Device time from CUDA-graph replays with images that are not in the cache. bench/gpu_convs.py
 // has the rivals.
 //
-// bie_cuda_conv2d_bench [nhwc|nchw] [f16|f32] [bias] [BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING]...: a line of JSON
-// for each kernel and shape.
+// bie_cuda_conv2d_bench [nhwc|nchw] [f16|f32] [bias] [BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING[,GROUPS]]...: a
+// line of JSON for each kernel and shape.
 #include <cstring>
 
 #include "bench/cuda_timing.h"
@@ -45,13 +45,15 @@ void bench(int bits, const cuda::Conv2dTable& table, Conv2dShape s, const Form& 
       std::exit(1);
     });
     std::printf(
-        "{\"bits\": %d, \"batch\": %lld, \"in_c\": %lld, \"size\": %lld, \"out_c\": %lld, \"kernel\": %lld, "
+        "{\"bits\": %d, \"batch\": %lld, \"in_c\": %lld, \"size\": %lld, \"out_c\": %lld, \"groups\": %lld, "
+        "\"kernel\": %lld, "
         "\"stride\": %lld, \"layout\": \"%s\", \"dtype\": \"%s\", \"bias\": %s, \"kernel\": \"%s\", \"us\": %.2f, "
         "\"chosen\": %s}\n",
         bits, static_cast<long long>(s.batch), static_cast<long long>(s.in_c), static_cast<long long>(s.in_h),
-        static_cast<long long>(s.out_c), static_cast<long long>(s.kernel_h), static_cast<long long>(s.stride_h),
-        form.layout == ImageLayout::nhwc ? "nhwc" : "nchw", form.dtype == Dtype::f16 ? "f16" : "f32",
-        form.bias ? "true" : "false", kernel.name, us, &kernel == &chosen ? "true" : "false");
+        static_cast<long long>(s.out_c), static_cast<long long>(s.groups), static_cast<long long>(s.kernel_h),
+        static_cast<long long>(s.stride_h), form.layout == ImageLayout::nhwc ? "nhwc" : "nchw",
+        form.dtype == Dtype::f16 ? "f16" : "f32", form.bias ? "true" : "false", kernel.name, us,
+        &kernel == &chosen ? "true" : "false");
     std::fflush(stdout);
   }
 }
@@ -73,21 +75,22 @@ int main(int argc, char** argv) {
     if (is("f16") || is("f32")) form.dtype = is("f16") ? Dtype::f16 : Dtype::f32;
     if (is("bias")) form.bias = true;
     if (is("nhwc") || is("nchw") || is("f16") || is("f32") || is("bias")) continue;
-    long long batch = 0, in_c = 0, size = 0, out_c = 0, kernel = 0, stride = 0, padding = 0;
-    if (std::sscanf(argv[i], "%lld,%lld,%lld,%lld,%lld,%lld,%lld", &batch, &in_c, &size, &out_c, &kernel, &stride,
-                    &padding) != 7 ||
-        batch <= 0 || in_c <= 0 || out_c <= 0 || kernel <= 0 || stride <= 0 || padding < 0 ||
-        size + 2 * padding < kernel) {
-      std::fprintf(stderr, "%s: BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING is wanted\n", argv[i]);
+    long long batch = 0, in_c = 0, size = 0, out_c = 0, kernel = 0, stride = 0, padding = 0, groups = 1;
+    if (std::sscanf(argv[i], "%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld", &batch, &in_c, &size, &out_c, &kernel, &stride,
+                    &padding, &groups) < 7 ||
+        groups <= 0 || in_c % groups != 0 || out_c % groups != 0 || batch <= 0 || in_c <= 0 || out_c <= 0 ||
+        kernel <= 0 || stride <= 0 || padding < 0 || size + 2 * padding < kernel) {
+      std::fprintf(stderr, "%s: BATCH,IN_C,SIZE,OUT_C,KERNEL,STRIDE,PADDING[,GROUPS] is wanted\n", argv[i]);
       return 2;
     }
-    shapes.push_back({batch, in_c, size, size, out_c, kernel, kernel, stride, stride, padding, padding});
+    shapes.push_back({batch, in_c, size, size, out_c, kernel, kernel, stride, stride, padding, padding, 1, 1, groups});
   }
   if (shapes.empty()) shapes = {{128, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1}, {128, 256, 14, 14, 256, 3, 3, 1, 1, 1, 1}};
   cudaStream_t stream = nullptr;
   check(cudaStreamCreate(&stream));
   for (const Conv2dShape& shape : shapes) {
     for (const cuda::Products& products : cuda::all_products())
-      bench(products.weight.bits, products.conv2d, shape, form, *gpu, stream);
+      bench(products.weight.bits, shape.groups == 1 ? products.conv2d : products.grouped_conv2d, shape, form, *gpu,
+            stream);
   }
 }

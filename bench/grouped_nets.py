@@ -118,7 +118,7 @@ def main() -> None:
             x = torch.randn(1, 3, 224, 224).contiguous(memory_format=memory)
             row = [fastest(net, x)]
             for target in ("q8", "q4", "binary"):
-                swapped = bie.convert(net, target, inplace=False, batch=x, small_groups=True).model.eval()
+                swapped = bie.convert(net, target, inplace=False, batch=x).model.eval()
                 bie.pack(swapped)
                 row.append(fastest(swapped, x))
             print(f"| {name} | {layout} | {' | '.join(f'{ms:.1f}' for ms in row)} |", flush=True)

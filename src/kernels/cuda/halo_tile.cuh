@@ -329,7 +329,8 @@ Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
                         : p.plane_pairs   ? start_halves(std::true_type{})
                                           : start(halo::AnyIo{});
   if (status != Status::ok || !asks) return status;
-  return poison(p.y, std::int64_t{p.batch} * p.out_h * p.out_w * p.n, {flags, static_cast<int>(blocks)}, *facts, queue);
+  const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;
+  return poison(p.y.data, p.y.dtype, count, {flags, static_cast<int>(blocks)}, queue);
 }
 
 }  // namespace bie::kernels::cuda

@@ -284,7 +284,7 @@ Status launch_lines(LineArgs p, int* flags, const Queue& queue) {
   });
   if (status != Status::ok || !is_float(p.dtype)) return status;
   const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;
-  return poison(p.y, count, {flags, static_cast<int>(blocks)}, *facts, queue);
+  return poison(p.y.data, p.y.dtype, count, {flags, static_cast<int>(blocks)}, queue);
 }
 
 }  // namespace bie::kernels::cuda

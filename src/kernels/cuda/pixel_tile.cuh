@@ -373,7 +373,7 @@ Status launch_pixels(PixelArgs p, int* flags, const Queue& queue) {
   };
   status = p.y.dtype == Dtype::f16 ? start(__half{}) : start(__nv_bfloat16{});
   if (status != Status::ok) return status;
-  return poison(p.y, std::int64_t{p.rows} * p.n, {flags, static_cast<int>(blocks)}, *facts, queue);
+  return poison(p.y.data, p.y.dtype, std::int64_t{p.rows} * p.n, {flags, static_cast<int>(blocks)}, queue);
 }
 
 }  // namespace bie::kernels::cuda

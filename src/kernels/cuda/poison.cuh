@@ -1,4 +1,4 @@
-// What tells NaN or infinity of an image to results that other blocks have written.
+// Results of a launch whose blocks could not know what others met.
 #pragma once
 
 #include "kernels/cuda/tile_args.cuh"
@@ -18,15 +18,18 @@ __global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64
     y[i] = narrow<T>(__int_as_float(0x7fc00000));
 }
 
-/// Queues it behind the kernel that sets the flags. Results that are no floats stay as they are.
-inline Status poison(const Results& y, std::int64_t count, const Flags& flags, const Gpu& gpu, const Queue& queue) {
-  if (!is_float(y.dtype)) return Status::ok;
-  return with_float(y.dtype, [&](auto type) {
+/// Queues it for `count` results behind the launch that sets the flags. Integers stay as they are.
+inline Status poison(void* y, Dtype dtype, std::int64_t count, const Flags& flags, const Queue& queue) {
+  if (!is_float(dtype)) return Status::ok;
+  const Gpu* facts = nullptr;
+  const Status known = gpu(queue.device, &facts);
+  if (known != Status::ok) return known;
+  return with_float(dtype, [&](auto type) {
     using T = decltype(type);
-    T* const data = static_cast<T*>(y.data);
     const std::int64_t few = blocks_for(count, poison_threads, 64);
-    return gpu.sm >= 90 ? launch_beside(poison_kernel<T>, few, poison_threads, 0, queue, data, count, flags)
-                        : launch(poison_kernel<T>, few, poison_threads, 0, queue, data, count, flags);
+    return facts->sm >= 90
+               ? launch_beside(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags)
+               : launch(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags);
   });
 }
 

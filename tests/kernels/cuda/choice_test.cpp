@@ -124,8 +124,25 @@ TEST(CudaChoice, TablesEndWithARowThatRunsEverywhere) {
   std::set<std::string> names;
   for (const auto& table : {cuda::b1xb1_gemm_table(), cuda::s8xs8_gemm_table(), cuda::s4xs4_gemm_table()})
     expect_sound(table, &names);
-  for (const auto& table : {cuda::b1xb1_conv2d_table(), cuda::s8xs8_conv2d_table(), cuda::s4xs4_conv2d_table()})
+  for (const auto& table :
+       {cuda::b1xb1_conv2d_table(), cuda::s8xs8_conv2d_table(), cuda::s4xs4_conv2d_table(),
+        cuda::b1xb1_grouped_conv2d_table(), cuda::s8xs8_grouped_conv2d_table(), cuda::s4xs4_grouped_conv2d_table()})
     expect_sound(table, &names);
+}
+
+TEST(CudaChoice, GroupsOfFewChannelsHaveTablesOfTheirOwn) {
+  const auto grouped = [](std::int64_t in_c, std::int64_t out_c, std::int64_t groups) {
+    return Conv2dShape{1, in_c, 8, 8, out_c, 3, 3, 1, 1, 1, 1, 1, 1, groups};
+  };
+  EXPECT_TRUE(cuda::has_small_groups(grouped(96, 96, 96)));
+  EXPECT_TRUE(cuda::has_small_groups(grouped(128, 128, 32)));
+  EXPECT_FALSE(cuda::has_small_groups(grouped(8, 8, 1)));
+  EXPECT_FALSE(cuda::has_small_groups(grouped(512, 512, 2)));
+  const cuda::Conv2dTable table = cuda::s8xs8_grouped_conv2d_table();
+  EXPECT_EQ(chosen(table, grouped(96, 96, 96), 90, Dtype::f16), "s8xs8_grouped_conv2d_dp4a");
+  // Lines so far apart that no two of them fit a block.
+  const Conv2dShape far{1, 32, 4000, 4000, 32, 9, 9, 1, 1, 0, 0, 400, 400, 32};
+  EXPECT_EQ(chosen(table, far, 90, Dtype::f16), "s8xs8_grouped_conv2d_portable");
 }
 
 TEST(CudaChoice, ADeviceThatIsNotThereIsAStatus) {

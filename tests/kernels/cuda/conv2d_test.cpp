@@ -17,11 +17,18 @@ namespace {
 struct CudaWidth {
   Conv2dWidth host;
   cuda::Conv2dTable (*table)();
+  bool grouped = false;
 };
 const CudaWidth widths[] = {
     {{"b1xb1", Dtype::bits, -1, 1, max_k_b1, b1xb1_conv2d_table, -1}, cuda::b1xb1_conv2d_table},
     {{"s8xs8", Dtype::s8, -128, 127, max_k_s8, s8xs8_conv2d_table}, cuda::s8xs8_conv2d_table},
     {{"s4xs4", Dtype::s4, -8, 7, max_k_s4, s4xs4_conv2d_table}, cuda::s4xs4_conv2d_table},
+    {{"b1xb1_grouped", Dtype::bits, -1, 1, max_k_b1, b1xb1_conv2d_table, -1}, cuda::b1xb1_grouped_conv2d_table, true},
+    {{"b1xb1_grouped_padded_with_zero", Dtype::bits, -1, 1, max_k_b1, b1xb1_conv2d_table, 0},
+     cuda::b1xb1_grouped_conv2d_table,
+     true},
+    {{"s8xs8_grouped", Dtype::s8, -128, 127, max_k_s8, s8xs8_conv2d_table}, cuda::s8xs8_grouped_conv2d_table, true},
+    {{"s4xs4_grouped", Dtype::s4, -8, 7, max_k_s4, s4xs4_conv2d_table}, cuda::s4xs4_grouped_conv2d_table, true},
 };
 
 std::vector<unsigned char> expected_bytes(const Conv2dProblem& p, const std::vector<std::int32_t>& sums) {
@@ -165,6 +172,11 @@ TEST_P(CudaConv2d, ManyRandomShapes) {
     s.stride_h = rng.between(1, 4), s.stride_w = rng.between(1, 4);
     s.pad_h = rng.between(0, 4), s.pad_w = rng.between(0, 4);
     s.dil_h = rng.between(1, 3), s.dil_w = rng.between(1, 3);
+    if (GetParam().grouped) {
+      s.groups = rng.one_of({1, 2, 3, 5, 8, 33, 40});
+      s.in_c = s.groups * rng.one_of({1, 2, 3, 4, 5, 8, 17});
+      s.out_c = s.groups * rng.one_of({1, 2, 3, 4, 5, 8, 12});
+    }
     if (s.batch * s.out_h() * s.out_w() * s.out_c * s.depth() > 200000) continue;
     const cuda::Conv2dTable table = GetParam().table();
     const int number = static_cast<int>(rng.between(0, table.count - 1));
@@ -174,6 +186,38 @@ TEST_P(CudaConv2d, ManyRandomShapes) {
     ++done;
   }
   RecordProperty("shapes", wanted);
+}
+
+TEST_P(CudaConv2d, GroupsOfEverySize) {
+  BIE_NEEDS_GPU();
+  if (!GetParam().grouped) return;  // the other tables refuse groups
+  ReplayableRng rng;
+  const std::int64_t sizes[][3] = {
+      {33, 1, 1}, {40, 1, 1}, {7, 1, 3}, {16, 1, 4},  {3, 2, 2},   {20, 2, 4},  {5, 3, 3}, {9, 4, 4},
+      {32, 4, 4}, {8, 8, 8},  {2, 5, 7}, {3, 17, 12}, {4, 32, 32}, {2, 64, 20}, {1, 6, 8},
+  };
+  for (const auto& [groups, in, out] : sizes)
+    for (const std::int64_t kernel : {1, 3, 5, 7})
+      for (const std::int64_t stride : {1, 2, 3, 4}) {
+        Conv2dShape s = {2, groups * in, 9, 21, groups * out, kernel, kernel};
+        s.stride_h = s.stride_w = stride;
+        s.pad_h = kernel / 2, s.pad_w = rng.between(0, kernel);
+        s.dil_h = rng.between(1, 2), s.dil_w = rng.coin() ? rng.between(1, 4) : 1;
+        s.groups = groups;
+        expect_drawn(s, rng);
+        if (HasFailure()) return;
+      }
+  const Conv2dShape large[] = {
+      {3, 72, 37, 70, 72, 7, 7, 1, 1, 3, 3, 1, 1, 72},  // tiles beside and below one another, more than one slab
+      {2, 48, 40, 52, 96, 3, 3, 2, 2, 1, 1, 1, 1, 48},
+      {2, 64, 33, 40, 64, 3, 3, 1, 1, 1, 1, 1, 1, 16},
+      {1, 40, 9, 130, 40, 3, 5, 1, 1, 1, 6, 1, 3, 40},
+  };
+  for (const Conv2dShape& shape : large)
+    for (int i = 0; i < 4; ++i) {
+      expect_drawn(shape, rng);
+      if (HasFailure()) return;
+    }
 }
 
 TEST_P(CudaConv2d, FloatFiltersBecomePanels) {

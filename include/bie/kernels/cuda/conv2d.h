@@ -54,10 +54,22 @@ struct Conv2dTable {
   const Conv2dKernel& back() const { return best_first[count - 1]; }
 };
 
-/// One group, and padding with -1 alone: Status::bad_shape for others.
+/// One group, and padding of signs with -1 alone: Status::bad_shape for others.
 Conv2dTable b1xb1_conv2d_table();
 Conv2dTable s8xs8_conv2d_table();
 Conv2dTable s4xs4_conv2d_table();
+
+/// Any number of groups and either padding, computed directly, without tensor cores: panels of their own.
+Conv2dTable b1xb1_grouped_conv2d_table();
+Conv2dTable s8xs8_grouped_conv2d_table();
+Conv2dTable s4xs4_grouped_conv2d_table();
+
+/// Whether the tables of groups are for it: where a group has so few channels that the tables of one group, on filters
+/// with zeros between the groups, would multiply mostly zeros. Known of in_c, out_c and groups alone.
+inline bool has_small_groups(const Conv2dShape& s) {
+  constexpr std::int64_t few = 32;
+  return s.groups > 1 && s.group_in() <= few && s.group_out() <= 4 * few;
+}
 
 /// The first kernel that fits, takes the image and the results, and suits. A pure function.
 inline const Conv2dKernel& choose(const Conv2dTable& table, const Conv2dShape& shape, const Image& x,

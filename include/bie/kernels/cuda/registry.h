@@ -10,7 +10,9 @@
 
 namespace bie::kernels::cuda {
 
-using Products = ProductsOf<GemmTable, Conv2dTable>;
+struct Products : ProductsOf<GemmTable, Conv2dTable> {
+  Conv2dTable grouped_conv2d;
+};
 
 /// Every width, narrowest first.
 const std::vector<Products>& all_products();
@@ -22,6 +24,8 @@ template <class Visit>
 void for_each_table(const Visit& visit) {
   for (const Products& products : all_products()) visit(products.name + std::string("_gemm"), products.gemm);
   for (const Products& products : all_products()) visit(products.name + std::string("_conv2d"), products.conv2d);
+  for (const Products& products : all_products())
+    visit(products.name + std::string("_grouped_conv2d"), products.grouped_conv2d);
 }
 
 }  // namespace bie::kernels::cuda

@@ -102,10 +102,13 @@ void run_kernel(const char* op, const Table& table, const Kernel& kernel, const 
   check_status(op, status);
 }
 
-kernels::cuda::Conv2dTable conv2d_table(kernels::Dtype code) { return kernels::cuda::products_of(code).conv2d; }
+kernels::cuda::Conv2dTable conv2d_table(kernels::Dtype code, const kernels::Conv2dShape& s) {
+  const kernels::cuda::Products& products = kernels::cuda::products_of(code);
+  return kernels::cuda::has_small_groups(s) ? products.grouped_conv2d : products.conv2d;
+}
 
-// Windows read all channels of a pixel, and those of bits are padded with -1: what has groups, or signs and padding of
-// 0, runs on codes of one byte and of one group.
+// Small groups have kernels of their own. Those of one group read all channels of a pixel, and pad bits with -1: what
+// has larger groups, or signs of one group and padding of 0, runs on codes of one byte and of one group.
 
 bool runs_on_codes(kernels::Dtype code, const kernels::Conv2dShape& s) {
   return code == kernels::Dtype::bits && (s.groups != 1 || s.pad_code != -1);
@@ -176,9 +179,10 @@ class CudaProducts final : public Products {
   void conv2d(const char* op, kernels::Dtype code, const kernels::Conv2dShape& s, const at::Tensor& x,
               const Quantiser& q, const Weight& weight, const at::Tensor& out) const override {
     kernels::Conv2dShape shape = s;
+    if (kernels::cuda::has_small_groups(s)) return run_conv2d(op, code, s, x, q, weight, out);
     if (!runs_on_codes(code, s)) {
       shape.groups = 1;
-      return one_group_conv2d(op, code, shape, x, q, s.groups == 1 ? weight : joined(weight, s, false), out);
+      return run_conv2d(op, code, shape, x, q, s.groups == 1 ? weight : joined(weight, s, false), out);
     }
     Quantiser of_codes = q;
     at::Tensor codes = signs_of_image(x, &of_codes);
@@ -190,7 +194,7 @@ class CudaProducts final : public Products {
     }
     shape.groups = 1;
     shape.pad_code = 0;
-    one_group_conv2d(op, kernels::Dtype::s8, shape, codes, of_codes, joined(weight, s, true), out);
+    run_conv2d(op, kernels::Dtype::s8, shape, codes, of_codes, joined(weight, s, true), out);
   }
 
   at::Tensor prepack_gemm(const char* op, kernels::Dtype code, const at::Tensor& weight, std::int64_t n, std::int64_t k,
@@ -204,12 +208,13 @@ class CudaProducts final : public Products {
     const c10::DeviceGuard guard(weight.device());
     Weight w{weight.contiguous(), code, {}, 1, {}};
     const bool on_codes = runs_on_codes(code, s);
-    if (!on_codes && s.groups == 1) return conv2d_panels(op, conv2d_table(code), s, w).data;
+    if (kernels::cuda::has_small_groups(s) || (!on_codes && s.groups == 1))
+      return conv2d_panels(op, conv2d_table(code, s), s, w).data;
     w = joined(w, s, on_codes);
     kernels::Conv2dShape shape = s;
     shape.groups = 1;
     if (on_codes) shape.pad_code = 0;
-    return conv2d_panels(op, conv2d_table(on_codes ? kernels::Dtype::s8 : code), shape, w).data;
+    return conv2d_panels(op, conv2d_table(on_codes ? kernels::Dtype::s8 : code, shape), shape, w).data;
   }
 
   at::Tensor panels_of(const at::Tensor&, const at::Tensor& panels) const override { return panels; }
@@ -233,9 +238,9 @@ class CudaProducts final : public Products {
   }
 
  private:
-  static void one_group_conv2d(const char* op, kernels::Dtype code, const kernels::Conv2dShape& shape,
-                               const at::Tensor& x, const Quantiser& q, const Weight& weight, const at::Tensor& out) {
-    const kernels::cuda::Conv2dTable table = conv2d_table(code);
+  static void run_conv2d(const char* op, kernels::Dtype code, const kernels::Conv2dShape& shape, const at::Tensor& x,
+                         const Quantiser& q, const Weight& weight, const at::Tensor& out) {
+    const kernels::cuda::Conv2dTable table = conv2d_table(code, shape);
     const at::Device device = out.device();
     const c10::DeviceGuard guard(device);
     const CudaPanels panels = conv2d_panels(op, table, shape, weight);
