@@ -4,7 +4,8 @@ python bench/gpu_mlp_step.py [--json FILE] [--markdown]
 
 Forward, loss, backward and optimizer of 1024 inputs, hidden layers of one width with BatchNorm and PReLU between them,
 10 classes. All layers but the last are BinaryLinear with int8 weights stepped by DiodeMix, the last is nn.Linear. Both
-run under autocast to bfloat16 and get bfloat16 inputs. Milliseconds of a step: the median of five intervals of 20, in
+run under autocast to bfloat16 and get bfloat16 inputs, each as a loop written out and by bie.CapturedStep, which makes
+a graph of the forward and backward passes. Milliseconds of a step: the median of five intervals of 20, in
 turns. Memory: the most that torch had allocated during steps, weights and optimizer included.
 """
 
@@ -34,7 +35,7 @@ def mlp(layer: Callable[[int, int], nn.Module], depth: int, width: int) -> nn.Mo
 
 
 class Contestant:
-    def __init__(self, one_bit: bool, batch: int, depth: int, width: int) -> None:
+    def __init__(self, one_bit: bool, captured: bool, batch: int, depth: int, width: int) -> None:
         self.before = torch.cuda.memory_allocated()
         if one_bit:
             self.model = mlp(bie.nn.BinaryLinear, depth, width)
@@ -47,9 +48,17 @@ class Contestant:
         self.x = torch.randn(batch, INPUTS, device="cuda", dtype=torch.bfloat16)
         self.y = torch.randint(0, CLASSES, (batch,), device="cuda")
 
-    def step(self) -> None:
+        self.captured = bie.CapturedStep(self.loss_of, self.optimizer) if captured else None
+
+    def loss_of(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(self.model(self.x), self.y)
+            return nn.functional.cross_entropy(self.model(x), y)
+
+    def step(self) -> None:
+        if self.captured is not None:
+            self.captured(self.x, self.y)
+            return
+        loss = self.loss_of(self.x, self.y)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -63,10 +72,11 @@ class Contestant:
         return 1000 * (time.perf_counter() - start) / STEPS
 
 
-def peak_bytes(one_bit: bool, shape: tuple[int, int, int]) -> int:
+def peak_bytes(kind: tuple[bool, bool], shape: tuple[int, int, int]) -> int:
     torch.cuda.empty_cache()
-    contestant = Contestant(one_bit, *shape)
-    contestant.step()
+    contestant = Contestant(*kind, *shape)
+    for _ in range(5):
+        contestant.step()
     torch.cuda.reset_peak_memory_stats()
     contestant.step()
     return torch.cuda.max_memory_allocated() - contestant.before
@@ -74,9 +84,13 @@ def peak_bytes(one_bit: bool, shape: tuple[int, int, int]) -> int:
 
 def measure(batch: int, depth: int, width: int) -> dict:
     shape = (batch, depth, width)
-    names = {"AMP, AdamW": False, "1 bit, DiodeMix": True}
-    peak = {name: peak_bytes(one_bit, shape) for name, one_bit in names.items()}
-    racers = {name: Contestant(one_bit, *shape) for name, one_bit in names.items()}
+    kinds = {
+        f"{'1 bit' if bit else 'AMP'}{', captured' * graph}": (bit, graph)
+        for graph in (False, True)
+        for bit in (False, True)
+    }
+    peak = {name: peak_bytes(kind, shape) for name, kind in kinds.items()}
+    racers = {name: Contestant(*kind, *shape) for name, kind in kinds.items()}
     times: dict[str, list[float]] = {name: [] for name in racers}
     for interval in range(INTERVALS + 1):
         for name, racer in racers.items():
@@ -88,15 +102,19 @@ def measure(batch: int, depth: int, width: int) -> dict:
 
 
 def markdown(results: list[dict]) -> str:
+    names = list(results[0]["ms"])
     lines = [
-        "| batch, hidden layers, width | AMP, AdamW: ms, MB | 1 bit, DiodeMix: ms, MB | times faster | of the memory |",
-        "| --- | --- | --- | --- | --- |",
+        f"| batch, hidden layers, width | {' | '.join(f'{name}: ms, MB' for name in names)} "
+        "| times faster | captured | of the memory |",
+        "| --- " * (len(names) + 4) + "|",
     ]
     for r in results:
-        (amp, ours), (amp_bytes, our_bytes) = r["ms"].values(), r["peak_bytes"].values()
+        ms, peak = r["ms"], r["peak_bytes"]
+        cells = [f"{ms[name]:.2f}, {peak[name] / 1e6:.0f}" for name in names]
+        faster = [ms["AMP"] / ms["1 bit"], ms["AMP, captured"] / ms["1 bit, captured"]]
         lines.append(
-            f"| {r['batch']}, {r['depth']}, {r['width']} | {amp:.2f}, {amp_bytes / 1e6:.0f} | "
-            f"{ours:.2f}, {our_bytes / 1e6:.0f} | {amp / ours:.2f} | {our_bytes / amp_bytes:.2f} |"
+            f"| {r['batch']}, {r['depth']}, {r['width']} | {' | '.join(cells)} | {faster[0]:.2f} | {faster[1]:.2f} | "
+            f"{peak['1 bit'] / peak['AMP']:.2f} |"
         )
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ _library.load()
 from bie import _flops as _flops  # noqa: E402  registers with torch
 from bie import formats, nn, optim  # noqa: E402  their modules read the operators
 from bie.calibration import calibrate  # noqa: E402
+from bie.captured_step import CapturedStep  # noqa: E402
 from bie.checkpoint import load_checkpoint, pack, packed_state_dict, prepare, save_checkpoint  # noqa: E402
 from bie.conversion import convert  # noqa: E402
 from bie.distillation import distillation_loss  # noqa: E402
@@ -25,6 +26,7 @@ from bie.post_training import fold_batch_norms, post_training, prepare_qat  # no
 from bie import distributed, quantization  # noqa: E402  isort: skip
 
 __all__ = [
+    "CapturedStep",
     "ShapeError",
     "calibrate",
     "convert",
