@@ -2,21 +2,12 @@
 // Addresses are of the shared window, 32 bits.
 #pragma once
 
-#include <cstdint>
-
 namespace bie::kernels::cuda {
 
 __device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   const int bytes = inside ? 16 : 0;  // the rest of the sixteen is filled with zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-#endif
-}
-
-/// The first `bytes` of sixteen, 0 for the others.
-__device__ inline void copy_end(unsigned to, const void* from, std::int64_t bytes) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(static_cast<int>(bytes)));
 #endif
 }
 

@@ -9,7 +9,7 @@ namespace bie::kernels::cuda {
 
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel best_first[] = {
-      {"b1xb1_conv2d_mma_and_lines", 80, 90, has_lines<B1>, nullptr, run_lines<B1, max_k_b1>, takes_lines},
+      {"b1xb1_conv2d_mma_and_lines", 80, 90, has_lines<B1>, suits_lines<B1>, run_lines<B1, max_k_b1>, takes_lines},
       {"b1xb1_conv2d_wgmma_pixels_256", 90, 90, has_pixels<B1, PixelTile<256>>, suits_pixels<B1, PixelTile<256>>,
        run_pixels<B1, PixelTile<256>, max_k_b1>, takes_pixels},
       {"b1xb1_conv2d_wgmma_pixels_128", 90, 90, has_pixels<B1, PixelTile<128>>, suits_pixels<B1, PixelTile<128>>,

@@ -90,7 +90,7 @@ Status run_conv2d(const Conv2dShape& s, const Image& x, const Panels& panels, co
 }
 
 template <class Shape>
-bool fills(const Conv2dShape& s, const Gpu& gpu) {
+bool fills(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
   return s.out_c > Shape::columns / 2 &&
          (pixels + Shape::rows - 1) / Shape::rows * ((s.out_c + Shape::columns - 1) / Shape::columns) >=
@@ -110,7 +110,7 @@ bool has_window_map(const Conv2dShape& s) {
 /// of 128 bytes, so those of several pixels have to have many. Measured at 64 and 128 channels and batches 1 and 128
 /// (docs/measured/gpu-conv2d.md); the bounds lie between.
 template <Format format, class Tiles, class Shape>
-bool suits_window_map(const Conv2dShape& s, const Gpu& gpu) {
+bool suits_window_map(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   constexpr std::int64_t few = 64, little_work = 1 << 18;
   return (row_chunks(format, s.in_c) * chunk_bytes > few || s.taps() == 1 ||
           s.batch * s.out_h() * s.out_w() * s.taps() <= little_work) &&

@@ -113,13 +113,15 @@ bool has_halo(const Conv2dShape& s) {
 
 /// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): of bits up to 256
 /// channels in and out, beyond which too many tiles of columns quantise the same halo, and where there is none or most
-/// pixels are not used, more; of codes where pixels have few channels, or most are not used.
+/// pixels are not used, more; of codes where pixels have few channels, or most are not used, and with a stride, whose
+/// halo is large, up to 128 channels out where eight channels are read at once.
 template <class Product, class Shape>
-bool suits_halo(const Conv2dShape& s, const Gpu& gpu) {
+bool suits_halo(const Conv2dShape& s, const Image& x, const Gpu& gpu) {
   constexpr std::int64_t few = 64, least = Product::a_format == Format::wide ? 32 : 1;  // of 4 bits 32 are a pixel
-  const bool skips = s.taps() == 1 && s.stride_h * s.stride_w > 1;
+  const bool strides = s.stride_h * s.stride_w > 1, skips = s.taps() == 1 && strides;
   const bool of_bits = skips ? s.in_c <= 4 * few : s.out_c <= 4 * few && (s.taps() == 1 || s.in_c <= 4 * few);
-  const bool suits = Product::counts ? of_bits : skips || (s.in_c <= few && s.out_c <= few);
+  const std::int64_t most_out = strides && x.layout == ImageLayout::nhwc ? 2 * few : few;
+  const bool suits = Product::counts ? of_bits : skips || (s.in_c <= few && s.out_c <= most_out);
   const std::int64_t tiles = (s.batch * s.out_h() * s.out_w() + Shape::rows - 1) / Shape::rows;
   const bool wide = Shape::columns <= 64 || s.out_c > 64;
   return suits && s.in_c >= least && wide &&

@@ -12,7 +12,7 @@ Conv2dTable s4xs4_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaWeightHalf, WgmmaWeightMedium, WgmmaWeightLarge>;
   constexpr auto maps = has_window_map<Format::wide>;
   static const Conv2dKernel best_first[] = {
-      {"s4xs4_conv2d_mma_lines", 80, newest_sm, has_lines<S4>, nullptr, run_lines<S4, max_k_s4>, takes_lines},
+      {"s4xs4_conv2d_mma_lines", 80, newest_sm, has_lines<S4>, suits_lines<S4>, run_lines<S4, max_k_s4>, takes_lines},
       {"s4xs4_conv2d_wgmma_pixels_256", 90, 90, has_pixels<S4, PixelTile<256>>, suits_pixels<S4, PixelTile<256>>,
        run_pixels<S4, PixelTile<256>, max_k_s4>, takes_pixels},
       {"s4xs4_conv2d_wgmma_pixels_128", 90, 90, has_pixels<S4, PixelTile<128>>, suits_pixels<S4, PixelTile<128>>,

@@ -11,7 +11,7 @@ Conv2dTable s8xs8_conv2d_table() {
   using Tiles = WgmmaTiles<WgmmaWeightSmall, WgmmaTall, WgmmaMedium, WgmmaLarge>;
   constexpr auto maps = has_window_map<Format::bytes>;
   static const Conv2dKernel best_first[] = {
-      {"s8xs8_conv2d_mma_lines", 80, newest_sm, has_lines<S8>, nullptr, run_lines<S8, max_k_s8>, takes_lines},
+      {"s8xs8_conv2d_mma_lines", 80, newest_sm, has_lines<S8>, suits_lines<S8>, run_lines<S8, max_k_s8>, takes_lines},
       {"s8xs8_conv2d_wgmma_pixels_256", 90, 90, has_pixels<S8, PixelTile<256>>, suits_pixels<S8, PixelTile<256>>,
        run_pixels<S8, PixelTile<256>, max_k_s8>, takes_pixels},
       {"s8xs8_conv2d_wgmma_pixels_128", 90, 90, has_pixels<S8, PixelTile<128>>, suits_pixels<S8, PixelTile<128>>,

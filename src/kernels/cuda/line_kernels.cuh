@@ -68,6 +68,15 @@ bool has_lines(const Conv2dShape& s) {
          (s.out_c + lines::columns - 1) / lines::columns <= most_flags / 16;
 }
 
+/// Of codes where there are enough tiles: a block arranges its panels anew, for which few are not worth it.
+template <class Product>
+bool suits_lines(const Conv2dShape& s, const Image&, const Gpu& gpu) {
+  const auto tiles = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };
+  return Product::counts ||
+         s.batch * tiles(s.out_h(), lines::side) * tiles(s.out_w(), lines::side) * tiles(s.out_c, lines::columns) >=
+             2 * gpu.multiprocessors;
+}
+
 inline bool takes_lines(const Image& x, const Conv2dOutput&) { return aligned(x.data, 0, 16); }
 
 template <class Product, std::int64_t max_k>

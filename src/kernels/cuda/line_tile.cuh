@@ -99,15 +99,18 @@ struct Place {
 };
 
 /// Starts copying the lines that a tile reads as they lie, in whole pieces of 16 bytes.
-__device__ inline void copy_lines(const LineArgs& p, int size, int tile, unsigned to) {
+__device__ inline void copy_lines(const LineArgs& p, int size, int tile, char* to) {
   const Place place(p, tile);
   for (int i = thread_anew(); i < p.lines * p.runs * p.run_chunks; i += threads) {
     const int run = i / p.run_chunks, chunk = i - run * p.run_chunks, line = run / p.runs;
     const std::int64_t at = (place.run(p, size, line, run - line * p.runs) & ~std::int64_t{15}) + 16 * chunk;
     const int y = place.top(p) + line;
-    const bool inside = at >= 0 && at + 16 <= p.bytes && y >= 0 && y < p.in_h;
-    copy_chunk(to + 16 * i, p.x + (inside ? at : 0), inside);
-    if (!inside && at >= 0 && at < p.bytes && y >= 0 && y < p.in_h) copy_end(to + 16 * i, p.x + at, p.bytes - at);
+    if (at < 0 || at >= p.bytes || y < 0 || y >= p.in_h) continue;  // nobody reads it
+    if (at + 16 <= p.bytes) {
+      copy_chunk(static_cast<unsigned>(__cvta_generic_to_shared(to + 16 * i)), p.x + at, true);
+    } else {
+      for (int b = 0; at + b < p.bytes; ++b) to[16 * i + b] = __ldg(p.x + at + b);
+    }
   }
 }
 
@@ -155,7 +158,6 @@ __global__ void __launch_bounds__(threads, 2) kernel(const __grid_constant__ Lin
   wait_for_previous_kernel();
   extern __shared__ __align__(16) char shared[];
   const Layout<Product> at(p);
-  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   char* const codes = shared + at.codes;
   int* const column_ones = reinterpret_cast<int*>(shared + at.column_ones);
   int* const row_ones = reinterpret_cast<int*>(shared + at.row_ones);
@@ -163,7 +165,7 @@ __global__ void __launch_bounds__(threads, 2) kernel(const __grid_constant__ Lin
   // The grid is a multiple of the tiles across: a block keeps its columns.
   const int across = (p.n + columns - 1) / columns, down = gridDim.x / across, first_tile = blockIdx.x / across;
   const int first_column = static_cast<int>(blockIdx.x) % across * columns;
-  copy_lines(p, sizeof(T), first_tile, base + at.raw);
+  copy_lines(p, sizeof(T), first_tile, shared + at.raw);
   commit_copies();
   load_panels<Product>(p, first_column, shared);
   if constexpr (Product::counts) {
@@ -181,7 +183,7 @@ __global__ void __launch_bounds__(threads, 2) kernel(const __grid_constant__ Lin
     const Place place(p, tile);
     wait_copies<0>();
     __syncthreads();  // what was copied is there, and the last tile's codes have been read
-    if (tile + down < p.tiles) copy_lines(p, sizeof(T), tile + down, base + at.raw + (turn ^ 1) * at.raw_bytes);
+    if (tile + down < p.tiles) copy_lines(p, sizeof(T), tile + down, shared + at.raw + (turn ^ 1) * at.raw_bytes);
     commit_copies();
     finite = encode<Product, T>(p, quantiser, tile, shared + at.raw + turn * at.raw_bytes, codes) && finite;
     __syncthreads();

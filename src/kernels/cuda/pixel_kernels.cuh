@@ -82,7 +82,7 @@ inline bool takes_pixels(const Image& x, const Conv2dOutput& y) {
 /// leaves multiprocessors without work. The panels of a block are arranged anew in each call, which few pixels are not
 /// worth: for bytes of any number of channels, for bits of many (times on an H100, docs/measured/gpu-conv2d.md).
 template <class Product, class Tile>
-bool suits_pixels(const Conv2dShape& s, const Gpu& gpu) {
+bool suits_pixels(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   constexpr std::int64_t many_pixels = 64 * pixels::tile_rows, few_channels = Product::counts ? 256 : 0;
   const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
   if (pixels < many_pixels && s.in_c > few_channels) return false;

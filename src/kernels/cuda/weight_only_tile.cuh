@@ -127,15 +127,10 @@ __device__ inline void put(const Args& p, int row, int column, float value) {
     reinterpret_cast<__half*>(to)[column] = __float2half_rn(value);
 }
 
-/// A barrier of the warps side by side, numbered from 1. A number in a register would hide it from racecheck.
+/// A barrier of the warps side by side, numbered from 1.
 template <int count>
 __device__ void sync_beside(int number) {
-  switch (number) {
-    case 1: asm volatile("bar.sync 1, %0;" ::"n"(count) : "memory"); break;
-    case 2: asm volatile("bar.sync 2, %0;" ::"n"(count) : "memory"); break;
-    case 3: asm volatile("bar.sync 3, %0;" ::"n"(count) : "memory"); break;
-    default: asm volatile("bar.sync 4, %0;" ::"n"(count) : "memory"); break;
-  }
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(count) : "memory");
 }
 
 template <class Float, int width, class S, bool with_sums>

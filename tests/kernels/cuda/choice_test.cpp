@@ -81,7 +81,7 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   const Conv2dShape pointwise{128, 64, 56, 56, 256, 1, 1}, long_pixels{128, 1024, 14, 14, 256, 1, 1};
   EXPECT_EQ(name(pointwise, 90), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
-  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_mma_128x128");
+  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_halo_128x128");
   // Halves of one tap are quantised on their way to the product, for as many output channels at once as there are.
   EXPECT_EQ(name(pointwise, 90, Dtype::f16), "s8xs8_conv2d_wgmma_pixels_256");
   EXPECT_EQ(name({2, 64, 56, 56, 256, 1, 1}, 90, Dtype::bf16), "s8xs8_conv2d_wgmma_pixels_128");
@@ -89,7 +89,8 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(name({128, 64, 56, 56, 256, 1, 1, 1, 1, 1, 1}, 90, Dtype::f16), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(pointwise, 80, Dtype::f16), "s8xs8_conv2d_mma_128x256");
   // Few channels, whatever they are of.
-  EXPECT_EQ(name({1, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3}, 80), "s8xs8_conv2d_mma_lines");
+  EXPECT_EQ(name({128, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3}, 80), "s8xs8_conv2d_mma_lines");
+  EXPECT_EQ(name({1, 3, 32, 32, 64, 3, 3, 1, 1, 1, 1}, 80), "s8xs8_conv2d_mma_64x64");  // few tiles
   EXPECT_EQ(name({128, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3}, 90, Dtype::f16), "s8xs8_conv2d_mma_lines");
   // Most pixels of a 1x1 kernel with a stride are not read.
   EXPECT_EQ(name({128, 256, 14, 14, 512, 1, 1, 2, 2}, 90), "s8xs8_conv2d_halo_128x128");

@@ -27,7 +27,7 @@ struct Conv2dKernel {
   const char* name;
   int min_sm, max_sm;
   bool (*accepts)(const Conv2dShape&);
-  bool (*suits)(const Conv2dShape&, const Gpu&);
+  bool (*suits)(const Conv2dShape&, const Image&, const Gpu&);
   Status (*run)(const Conv2dShape&, const Image& x, const Panels&, const Conv2dOutput&, void* workspace, const Queue&);
   /// Whether it reads such an image and writes such results, Status::bad_dtype where not; null: all that there are.
   bool (*takes)(const Image&, const Conv2dOutput&) = nullptr;
@@ -76,7 +76,7 @@ inline const Conv2dKernel& choose(const Conv2dTable& table, const Conv2dShape& s
                                   const Conv2dOutput& y, const Gpu& gpu) {
   for (const Conv2dKernel& kernel : table)
     if (fits(kernel, shape, gpu) && (kernel.takes == nullptr || kernel.takes(x, y)) &&
-        (kernel.suits == nullptr || kernel.suits(shape, gpu)))
+        (kernel.suits == nullptr || kernel.suits(shape, x, gpu)))
       return kernel;
   return table.back();
 }
