@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cpu/pixel_rows.h"
 
 namespace bie::kernels::cpu {
 namespace {
@@ -56,9 +57,10 @@ void find_windows(const Conv2dShape& s, const Planes& p, std::int64_t first, int
 
 }  // namespace
 
-bool suits_pixels(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, int lanes) {
+bool suits_pixels(const Tile& tile, const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, int lanes) {
   if (check_conv2d(s, x, y, Dtype::bits, binary_width.max_k) != Status::ok) return false;
   if (x.layout != ImageLayout::nchw || y.layout != ImageLayout::nchw) return false;
+  if (joins_rows(tile, s) || skips(s.kernel_h, s.stride_h) || skips(s.kernel_w, s.stride_w)) return false;
   const std::int64_t plane = s.out_h() * s.out_w(), outputs = s.group_out();
   if (plane == 0 || outputs == 0) return false;
   // What a -1 outside the image took is given back lane by lane here, pixel by pixel there, which is faster.

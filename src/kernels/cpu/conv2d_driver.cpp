@@ -13,6 +13,9 @@ namespace {
 
 constexpr int tiles_a_block = 8;  // about so many
 
+/// Pixels of taps that follow one another in a row of a window follow one another in memory.
+bool whole_rows(const Conv2dShape& s) { return s.groups == 1 && s.dil_w == 1; }
+
 /// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
 /// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an
 /// image to the next one.
@@ -51,7 +54,7 @@ struct Windows {
   void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
     tap_offsets.clear();
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
-      for (std::int64_t j = 0; j < (image.whole_rows(s) ? 1 : s.kernel_w); ++j)
+      for (std::int64_t j = 0; j < (whole_rows(s) ? 1 : s.kernel_w); ++j)
         tap_offsets.push_back(i * s.dil_h * image.row_bytes() + j * s.dil_w * image.pixel_bytes);
     rows.resize(static_cast<std::size_t>(pixels));
   }
@@ -65,9 +68,9 @@ struct Windows {
     return at == outside.end() || at->pixel >= to;
   }
 
-  /// `codes` are those of the group in the segment.
-  void find(const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes, std::int64_t first,
-            std::int64_t pixels, int mr, bool take_back) {
+  /// `codes` are those of the group in the segment; `given` is the convolution that `s` was made of.
+  void find(const Conv2dShape& given, const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes,
+            std::int64_t first, std::int64_t pixels, int mr, bool take_back) {
     const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes, out_h = s.out_h();
     const std::int64_t line_bytes = s.stride_h * image.row_bytes(), image_bytes = image.height * image.row_bytes();
     std::int64_t x = first % width, y = first / width % out_h;
@@ -82,7 +85,7 @@ struct Windows {
       for (std::int64_t i = p; i < end && (lines.even || take_back); ++i) {
         const std::int64_t column = x + i - p;
         if (lines.even) kept[i / mr] |= std::uint32_t{column < lines.out_w} << i % mr;
-        if (take_back) find_outside(s, y * s.stride_h - s.pad_h, column * s.stride_w - s.pad_w, i);
+        if (take_back) find_outside(given, y * given.stride_h - given.pad_h, column * given.stride_w - given.pad_w, i);
       }
       p = end;
       line += line_bytes;
@@ -158,18 +161,26 @@ bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::i
   return tile.tail != nullptr ? tile.tail(args) : least_passes().tail_rows(args);
 }
 
+bool joins_rows(const Tile& tile, const Conv2dShape& s) {
+  if (s.groups != 1 || s.kernel_w < 2 || s.in_c > most_joined_channels) return false;
+  const PanelLayout apart(tile, 0, s.in_c, s.kernel_w), joined(tile, 0, s.in_c, s.kernel_w, s.kernel_w);
+  return 8 * joined.units <= 7 * apart.units * s.kernel_w;  // joining takes a pass over the codes
+}
+
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& s) {
-  return {tile, s.group_out(), s.group_in(), s.taps(), tile.code == Code::bits && s.pad_code == 0};
+  const std::int64_t joined = joins_rows(tile, s) ? s.kernel_w : 1;
+  return {tile, s.group_out(), s.group_in(), s.taps(), joined, tile.code == Code::bits && s.pad_code == 0};
 }
 
 void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, const Conv2dShape& s, void* packed,
                     const Parallel& parallel) {
   const PanelLayout layout = conv2d_layout(tile, s);
+  const std::int64_t joined = joins_rows(tile, s) ? s.kernel_w : 1;
   const std::int64_t group_rows = s.group_out() * row_bytes(width.code, s.depth());
   for (std::int64_t g = 0; g < s.groups; ++g)
     pack_panels(tile, width, static_cast<const char*>(weight) + g * group_rows, s.group_out(), s.group_in(), s.taps(),
-                layout.sums_offset != 0, static_cast<char*>(packed) + g * static_cast<std::int64_t>(layout.bytes()),
-                parallel);
+                joined, layout.sums_offset != 0,
+                static_cast<char*>(packed) + g * static_cast<std::int64_t>(layout.bytes()), parallel);
 }
 
 bool is_deep(const Width& width, const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y) {
@@ -177,22 +188,25 @@ bool is_deep(const Width& width, const Conv2dShape& s, const Conv2dInput& x, con
          s.out_h() * s.out_w() >= 16;
 }
 
-Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x, const void* packed,
-                  const Conv2dOutput& y, const Parallel& parallel) {
-  const Status checked = check_conv2d(s, x, y, width.code, width.max_k);
+Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given, const Conv2dInput& x,
+                  const void* packed, const Conv2dOutput& y, const Parallel& parallel) {
+  const Status checked = check_conv2d(given, x, y, width.code, width.max_k);
   if (checked != Status::ok) return checked;
-  const std::int64_t plane = s.out_h() * s.out_w();
-  if (s.batch == 0 || s.out_c == 0 || plane == 0) return Status::ok;
-  const PanelLayout layout = conv2d_layout(tile, s);
-  const auto padded_pixel = static_cast<double>(s.groups * layout.code_bytes);
-  if (static_cast<double>(s.batch) * padded_plane(s) * padded_pixel > most_image_bytes) return Status::out_of_memory;
-  const Image image(s, layout.code_bytes);
+  const std::int64_t plane = given.out_h() * given.out_w();
+  if (given.batch == 0 || given.out_c == 0 || plane == 0) return Status::ok;
+  const PanelLayout layout = conv2d_layout(tile, given);
+  const auto padded_pixel = static_cast<double>(given.groups * layout.code_bytes);
+  if (static_cast<double>(given.batch) * padded_plane(given) * padded_pixel > most_image_bytes)
+    return Status::out_of_memory;
+  const Conv2dShape read = without_skipped_lines(given);
+  const Conv2dShape s = joins_rows(tile, given) ? with_joined_rows(read) : read;  // what is multiplied
+  const Image image(given, s, layout.code_bytes);
   const std::int64_t image_bytes = image.height * image.row_bytes();
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + code_slack)));
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const ImageRows rows{tile, width, s, x, image, outside_of(tile.code, 0)};
+  const ImageRows rows{tile, width, given, x, image, outside_of(tile.code, 0)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);
@@ -236,8 +250,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const std::int64_t pixels = std::min(block_pixels, lines.count - first);
       const std::int64_t first_output = lines.outputs(first), outputs = lines.outputs(first + pixels) - first_output;
       if (block * s.groups + group != known)
-        windows.find(s, image, lines, codes + segment * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
-                     take_back);
+        windows.find(given, s, image, lines, codes + segment * image_bytes + group * image.group_bytes, first, pixels,
+                     tile.mr, take_back);
       known = block * s.groups + group;
       const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
       const std::int64_t column = panel_number % layout.panels * tile.nr, channel = group * s.group_out() + column;
