@@ -11,7 +11,8 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int tiles_a_block = 8;  // about so many
+constexpr int tiles_a_block = 8;     // about so many, where they load rows by stride,
+constexpr int windows_a_block = 48;  // or so many windows
 
 /// Pixels of taps that follow one another in a row of a window follow one another in memory.
 bool whole_rows(const Conv2dShape& s) { return s.groups == 1 && s.dil_w == 1; }
@@ -115,9 +116,9 @@ void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, in
     for (int c = 0; c < nr; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
 }
 
-/// Windows of a block of `count`: about tiles_a_block tiles, and a multiple of what tiles take at most at once.
+/// Windows of a block of `count`: a multiple of what tiles take at most at once.
 std::int64_t block_of(std::int64_t count, const Tile& tile) {
-  const std::int64_t unit = (tile.strides ? 1 : 2) * tile.mr, most = tile.mr * tiles_a_block;
+  const std::int64_t unit = tile.mr, most = tile.strides ? tile.mr * tiles_a_block : windows_a_block;
   const std::int64_t blocks = std::max<std::int64_t>(1, (count + most / 2) / most);
   const std::int64_t each = (count + blocks - 1) / blocks;
   return tile.strides ? most : (each + unit - 1) / unit * unit;
