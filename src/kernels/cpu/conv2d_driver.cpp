@@ -163,7 +163,7 @@ bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::i
 }
 
 bool joins_rows(const Tile& tile, const Conv2dShape& s) {
-  if (s.groups != 1 || s.kernel_w < 2 || s.in_c > most_joined_channels) return false;
+  if (s.groups != 1 || s.kernel_w < 2 || s.in_c < 1 || s.in_c > most_joined_channels) return false;
   const PanelLayout apart(tile, 0, s.in_c, s.kernel_w), joined(tile, 0, s.in_c, s.kernel_w, s.kernel_w);
   return 8 * joined.units <= 7 * apart.units * s.kernel_w;  // joining takes a pass over the codes
 }
