@@ -101,9 +101,10 @@ struct RowEncoder : ImageRows {
     return encode(from + done * pixel, count - done, 1, out + code_size(tile.code, done * s.in_c)) && whole;
   }
 
-  bool nchw(const PlaneRows& rows, char* out, std::vector<std::uint32_t>& scratch) const {
+  bool nchw(PlaneRows rows, char* out, std::vector<std::uint32_t>& scratch) const {
     const std::int64_t channels = s.group_in(), pixels = rows.count * rows.width;
     const std::int64_t gap = image.row_bytes() - rows.width * image.pixel_bytes;
+    if (gap == 0) rows.width = pixels;  // one row
     const std::int64_t code_width = code_size(tile.code, 1), plane_bytes = run_pixels * code_width;
     scratch.resize(static_cast<std::size_t>(std::max(channels * plane_bytes / 4, 2 * run_pixels)));
     bool finite = true;

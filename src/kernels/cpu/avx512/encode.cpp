@@ -260,49 +260,49 @@ bool code_planes_as(const CodePlanesArgs& a) {
   for (std::int64_t p = 0; p < a.pixels; p += together) {
     const int pixels = static_cast<int>(a.pixels - p < together ? a.pixels - p : together);
     const __mmask16 mask = static_cast<__mmask16>(0xffff >> (together - pixels));
-    const bool side_by_side = pixels == together && column + together <= a.width;
-    if (side_by_side && a.row_bytes == 4 && a.pixel_bytes == 4) {
-      _mm512_storeu_si512(out, encoder.template units<false>(p, 0, mask));
-    } else {
-      for (std::int64_t c = 0; c < a.row_bytes; c += together) {
-        __m512i unit[4];
-        if (c + together <= a.channels) {
-#pragma GCC unroll 4
-          for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<true>(p, c + 4 * u, mask);
-        } else {
-          for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<false>(p, c + 4 * u, mask);
-        }
-        const __m512i low01 = _mm512_unpacklo_epi32(unit[0], unit[1]), high01 = _mm512_unpackhi_epi32(unit[0], unit[1]);
-        const __m512i low23 = _mm512_unpacklo_epi32(unit[2], unit[3]), high23 = _mm512_unpackhi_epi32(unit[2], unit[3]);
-        const __m512i rows[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
-                                 _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
-        char* to = out + c;
-        if (side_by_side && c + together <= a.row_bytes) {  // pixel 4l + i is lane l of rows[i]
-#pragma GCC unroll 4
-          for (int i = 0; i < 4; ++i) {
-            store_lane<0>(rows[i], to + i * a.pixel_bytes);
-            store_lane<1>(rows[i], to + (4 + i) * a.pixel_bytes);
-            store_lane<2>(rows[i], to + (8 + i) * a.pixel_bytes);
-            store_lane<3>(rows[i], to + (12 + i) * a.pixel_bytes);
-          }
-          continue;
-        }
-        alignas(64) __m512i kept[4] = {rows[0], rows[1], rows[2], rows[3]};
-        const std::int64_t left = (a.row_bytes - c) / 4;
-        const __mmask8 words = static_cast<__mmask8>(left >= 4 ? 15 : (1 << left) - 1);
-        std::int64_t at = column;
-        for (int i = 0; i < pixels; ++i) {
-          _mm_mask_storeu_epi32(to, words, _mm_load_si128(reinterpret_cast<const __m128i*>(kept + i % 4) + i / 4));
-          to += a.pixel_bytes;
-          if (++at == a.width) {
-            to += a.gap;
-            at = 0;
-          }
-        }
-      }
+    std::int64_t to[together], end = 0;  // where pixels go, from `out` on
+    for (int i = 0; i < pixels; ++i) {
+      to[i] = end;
+      end += a.pixel_bytes;
+      if (++column < a.width) continue;
+      column = 0;
+      end += a.gap;
     }
-    out += pixels * a.pixel_bytes;
-    for (column += pixels; column >= a.width; column -= a.width) out += a.gap;
+    if (a.row_bytes == 4 && pixels == together && to[together - 1] == 4 * (together - 1)) {
+      _mm512_storeu_si512(out, encoder.template units<false>(p, 0, mask));
+      out += end;
+      continue;
+    }
+    for (std::int64_t c = 0; c < a.row_bytes; c += together) {
+      __m512i unit[4];
+      if (c + together <= a.channels) {
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<true>(p, c + 4 * u, mask);
+      } else {
+        for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<false>(p, c + 4 * u, mask);
+      }
+      const __m512i low01 = _mm512_unpacklo_epi32(unit[0], unit[1]), high01 = _mm512_unpackhi_epi32(unit[0], unit[1]);
+      const __m512i low23 = _mm512_unpacklo_epi32(unit[2], unit[3]), high23 = _mm512_unpackhi_epi32(unit[2], unit[3]);
+      const __m512i rows[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                               _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+      if (pixels == together && c + together <= a.row_bytes) {  // pixel 4l + i is lane l of rows[i]
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          store_lane<0>(rows[i], out + c + to[i]);
+          store_lane<1>(rows[i], out + c + to[4 + i]);
+          store_lane<2>(rows[i], out + c + to[8 + i]);
+          store_lane<3>(rows[i], out + c + to[12 + i]);
+        }
+        continue;
+      }
+      alignas(64) __m512i kept[4] = {rows[0], rows[1], rows[2], rows[3]};
+      const std::int64_t left = (a.row_bytes - c) / 4;
+      const __mmask8 words = static_cast<__mmask8>(left >= 4 ? 15 : (1 << left) - 1);
+      for (int i = 0; i < pixels; ++i)
+        _mm_mask_storeu_epi32(out + c + to[i], words,
+                              _mm_load_si128(reinterpret_cast<const __m128i*>(kept + i % 4) + i / 4));
+    }
+    out += end;
   }
   return encoder.finite();
 }
