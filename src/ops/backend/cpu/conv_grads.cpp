@@ -30,18 +30,23 @@ at::Tensor windows_of(const at::Tensor& padded, const ConvGradCall& c) {
   return windows.reshape({c.g.size(0) * c.g.size(2) * c.g.size(3), -1});
 }
 
-/// The filter's gradient [out_c, in_c, kh, kw] as a product of rows of g and windows of whole numbers.
+/// The filter's gradient [out_c, in_c, kh, kw] as a product of rows of g and windows of whole numbers, a byte each.
 at::Tensor filter_grad_of_windows(const ConvGradCall& c, const at::Tensor& g, const at::Tensor& numbers,
                                   const Scale& scale) {
   const at::Tensor& filter = c.filter.operand;
   const at::IntArrayRef p = c.move.padding;
-  const at::Tensor padded = c.pads_with_minus_one ? padded_with_minus_one(numbers, p)
-                                                  : at::constant_pad_nd(numbers, {p[1], p[1], p[0], p[0]}, 0);
+  const at::Tensor bytes = numbers.to(at::kChar);
+  const at::Tensor windows = windows_of(
+      c.pads_with_minus_one ? padded_with_minus_one(bytes, p) : at::constant_pad_nd(bytes, {p[1], p[1], p[0], p[0]}, 0),
+      c);
   const at::Tensor rows = g.permute({0, 2, 3, 1}).reshape({-1, g.size(1)});
-  const auto as_they_are = [](const at::Tensor& values, at::ScalarType, const Scale&) { return values; };
-  const Scaled grad = output_grad(c.op, rows)->transposed_times({windows_of(padded, c), as_they_are, {}}, unit_scale);
-  return grad.values.mul_(scale.value)
-      .view({filter.size(0), filter.size(2), filter.size(3), filter.size(1)})
+  const auto as_floats = [](const at::Tensor& values, at::ScalarType dtype, const Scale& by) {
+    return Scaled{values.to(dtype), by}.multiplied();
+  };
+  const Factor factor = {windows, as_floats, [&windows] { return Codes{windows}; }};
+  return output_grad(c.op, rows)
+      ->transposed_times(factor, scale)
+      .values.view({filter.size(0), filter.size(2), filter.size(3), filter.size(1)})
       .permute({0, 3, 1, 2});
 }
 
