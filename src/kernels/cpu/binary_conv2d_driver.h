@@ -7,7 +7,7 @@
 namespace bie::kernels::cpu {
 
 /// Whether image and output are planes whose pixels fill vectors of `lanes` at least as well as a group's outputs do.
-/// No for what is refused, for rows that are joined and for images of which not all lines are read.
+/// No for what is refused, for rows that are joined and for padding around lines that are skipped.
 bool suits_pixels(const Tile& tile, const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y, int lanes);
 
 /// As run_conv2d with the panels of `tile`, for what suits_pixels. The image becomes planes of words, 32 channels a

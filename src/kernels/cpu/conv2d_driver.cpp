@@ -227,7 +227,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given
   const std::int64_t output_bytes = s.batch * plane * s.out_c * element;
   const bool streamed = tile.strides && nhwc && !tailed && output_bytes >= huge_output;
   const bool fetch_output = !streamed && !tailed && output_bytes >= large_output;
-  const bool at_once = !tile.strides && !take_back;  // all tiles of a block
+  // All tiles of a block; between tiles the lines of many planes are fetched.
+  const bool at_once = !tile.strides && !take_back && (nhwc || !fetch_output);
   const WorkOrder order(lines.segments * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     // Accumulators of the block's pixels, and of one of its columns.

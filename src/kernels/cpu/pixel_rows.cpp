@@ -39,7 +39,7 @@ bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
 
 /// Every step-th element of a row of a plane, T being as wide as one.
 template <class T>
-void pick(const char* from, std::int64_t step, std::int64_t count, char* to) {
+void pick_row(const char* from, std::int64_t step, std::int64_t count, char* to) {
   if (step == 2)  // a loop of its own, with vectors
     for (std::int64_t i = 0; i < count; ++i) std::memcpy(to + i * sizeof(T), from + 2 * i * sizeof(T), sizeof(T));
   else
@@ -167,18 +167,6 @@ struct RowEncoder : ImageRows {
     return finite;
   }
 };
-
-/// The pixels that are wanted of some rows of planes, side by side as rows of planes of their own.
-PlaneRows pick_rows(const PlaneRows& from, std::int64_t channels, std::int64_t element, const Image& image,
-                    std::int64_t columns, std::vector<char>& memory) {
-  memory.resize(static_cast<std::size_t>(channels * from.count * columns * element));
-  char* out = memory.data();
-  const auto& picker = element == 4 ? pick<std::uint32_t> : element == 2 ? pick<std::uint16_t> : pick<std::uint8_t>;
-  for (std::int64_t c = 0; c < channels; ++c)
-    for (std::int64_t r = 0; r < from.count; ++r, out += columns * element)
-      picker(from.first + (c * from.plane + r * image.step_h * from.width) * element, image.step_w, columns, out);
-  return {memory.data(), from.count * columns, columns, from.count};
-}
 
 void fill(const ImageRows& rows, char* at, std::int64_t bytes) {
   const std::uint32_t byte = rows.outside & 255;
@@ -341,6 +329,15 @@ Conv2dShape with_joined_rows(const Conv2dShape& s) {
   return joined;
 }
 
+void pick(const PickedPlanes& p, char* out) {
+  const auto& of = p.element == 4   ? pick_row<std::uint32_t>
+                   : p.element == 2 ? pick_row<std::uint16_t>
+                                    : pick_row<std::uint8_t>;
+  for (std::int64_t c = 0; c < p.channels; ++c)
+    for (std::int64_t r = 0; r < p.rows; ++r, out += p.columns * p.element)
+      of(p.from + (c * p.plane + r * p.step_h * p.width) * p.element, p.step_w, p.columns, out);
+}
+
 bool encode_image(const ImageRows& all, std::int64_t begin, std::int64_t end, char* codes) {
   thread_local std::vector<float> biases;  // kept, as a workspace is; so below
   thread_local std::vector<std::uint32_t> scratch;
@@ -387,7 +384,11 @@ bool encode_image(const ImageRows& all, std::int64_t begin, std::int64_t end, ch
       continue;
     }
     PlaneRows planes = {from, s.in_h * s.in_w, s.in_w, rows};
-    if (!whole) planes = pick_rows(planes, s.in_c, pixel, image, columns, picked);
+    if (!whole) {
+      picked.resize(static_cast<std::size_t>(s.in_c * rows * columns * pixel));
+      pick({from, planes.plane, s.in_w, pixel, s.in_c, rows, columns, image.step_h, image.step_w}, picked.data());
+      planes = {picked.data(), rows * columns, columns, rows};
+    }
     finite &= encoder->nchw(planes, out + left_bytes, scratch);
   }
   return finite;

@@ -22,6 +22,16 @@ inline bool skips(std::int64_t kernel, std::int64_t stride) { return kernel == 1
 /// The same convolution of the lines alone that windows read. Padding around them counts as lines of the image.
 Conv2dShape without_skipped_lines(const Conv2dShape& s);
 
+/// Some rows of planes without what lies between the pixels that are read.
+struct PickedPlanes {
+  const char* from;    ///< the first pixel of channel 0
+  std::int64_t plane;  ///< elements from one channel to the next
+  std::int64_t width;  ///< elements from one row to the next
+  std::int64_t element, channels, rows, columns, step_h, step_w;
+};
+/// [channels][rows][columns].
+void pick(const PickedPlanes& planes, char* out);
+
 /// More channels fill units alone well enough; planes become rows of pixels sixteen channels at a time.
 inline constexpr std::int64_t most_joined_channels = 16;
 
