@@ -73,6 +73,10 @@ TEST_P(Conv2dRows, GeometryAtTheEdges) {
       {2, 5, 3, 4, 18, 2, 1, 1, 1, 5, 4},         // windows that lie wholly in the padding
       {1, 3, 2, 2, 17, 5, 5},                     // kernel larger than the image: no output
       {1, 3, 2, 9, 17, 5, 1, 1, 1, 1, 0},         // too tall in one direction only
+      {1, 3, 3, 300, 5, 2, 7, 1, 2, 0, 3},        // joined rows of more pixels than share biases
+      {1, 16, 2, 150, 66, 2, 3, 1, 1, 1, 1},      // joined rows of many channels
+      {2, 19, 7, 9, 18, 1, 1, 2, 3, 1, 2},        // a kernel of 1 that skips lines, behind padding
+      {2, 5, 6, 11, 18, 1, 3, 3, 1, 0, 1},        // and rows alone
       {1, 3, 4, 4, 5, 3, 3, 1, 1, 0, 0, 2, 2},    // too large by its dilation
       {1, 3, 2, 2, 17, 5, 5, 1, 1, 2, 2},         // larger than the image but for the padding
       {0, 3, 4, 4, 5, 3, 3},                      // no image

@@ -10,7 +10,7 @@ namespace bie::kernels::test {
 
 TEST_P(GemmRows, EveryMixOfSmallOddShapes) {
   ReplayableRng rng;
-  for (const std::int64_t m : {0, 1, 2, 3, 5, 6, 7, 31})
+  for (const std::int64_t m : {0, 1, 2, 3, 5, 6, 7, 8, 10, 31})
     for (const std::int64_t n : {0, 1, 7, 15, 17, 33, 63, 65, 129})
       for (const std::int64_t k : {0, 1, 3, 7, 31, 33, 63, 65, 127, 129})
         for (const Dtype in : inputs()) {
@@ -36,9 +36,10 @@ TEST_P(GemmRows, RandomLargerShapes) {
 
 TEST_P(GemmRows, TallFlatAndDeepShapes) {
   ReplayableRng rng;
-  const GemmShape shapes[] = {{1, 300, 1000}, {1, 64, 4097},  {2, 3, 4097},  {13, 17, 2049},
-                              {200, 1, 65},   {97, 65, 33},   {1000, 3, 5},  {3, 1000, 5},
-                              {1, 1, 100001}, {193, 129, 17}, {5, 130, 992}, {4, 16, 1025}};
+  const GemmShape shapes[] = {{1, 300, 1000}, {1, 64, 4097},   {2, 3, 4097},   {13, 17, 2049}, {200, 1, 65},
+                              {97, 65, 33},   {1000, 3, 5},    {3, 1000, 5},   {1, 1, 100001}, {193, 129, 17},
+                              {5, 130, 992},  {4, 16, 1025},   {9, 65, 70},    {11, 113, 50},  {12, 200, 33},
+                              {8, 192, 2100}, {11, 130, 4200}, {7, 130, 16500}};
   for (const GemmShape& shape : shapes)
     for (const Dtype in : inputs()) {
       GemmCase c = drawn_case(shape, rng);

@@ -17,6 +17,8 @@ CASES = [
     (1, 32, 6, 5, 16, (3, 1), (1, 1), (1, 0), (1, 1), 2),
     (2, 4, 6, 6, 4, (3, 3), (1, 1), (1, 1), (1, 1), 4),
 ]
+# More weights than 2^21 and few pixels: the CPU multiplies copied windows.
+LARGE_FILTER = (2, 480, 5, 6, 490, (3, 3), (1, 2), (1, 1), (2, 1), 1)
 every_case = pytest.mark.parametrize("case", CASES)
 every_padding = pytest.mark.parametrize("value", [-1, 0], ids=["minus_one", "zero"])
 SA, SW = torch.tensor(0.9), torch.tensor(0.031)
@@ -93,7 +95,7 @@ def test_channels_last_is_kept_and_equal(operators, case, value):
 
 @every_padding
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-@every_case
+@pytest.mark.parametrize("case", [*CASES, LARGE_FILTER])
 def test_backward_equals_the_formula(operators, case, layout, value):
     for dtype in (torch.float32, torch.bfloat16):
         x, weight, bias, moves = make(case, value, dtype)

@@ -19,6 +19,8 @@ CASES = [
     (1, 12, 5, 6, 4, (1, 3), (1, 1), (0, 1), (1, 2), 2),
     (2, 5, 6, 6, 10, (3, 3), (2, 1), (1, 1), (1, 1), 5),
 ]
+# More weights than 2^21 and few pixels: the CPU multiplies copied windows.
+LARGE_FILTER = (2, 480, 5, 6, 490, (3, 3), (1, 2), (1, 1), (2, 1), 1)
 
 
 def op(operators, width):
@@ -92,7 +94,7 @@ def test_channels_last_is_kept_and_equal(operators, case, width):
 
 @WIDTHS
 @pytest.mark.parametrize("reference", [False, True], ids=["exact", "reference"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, LARGE_FILTER])
 def test_backward_equals_the_formula(operators, case, reference, width):
     for dtype in (torch.float32, torch.bfloat16):
         x, weight, sa, bias, geometry = make(case, width, dtype)

@@ -7,7 +7,8 @@
 //     out          = float(acc) * scale, then one conversion
 //
 // Output o reads the in_c / groups channels from first(o) = o / (out_c / groups) * (in_c / groups) on. A code outside
-// the image is pad_code, whatever the bias. Implicit GEMM: the image is quantised once, windows are read in place.
+// the image is pad_code, whatever the bias. Implicit GEMM: the image is quantised once, windows are read in place. Rows
+// (columns) that a kernel of one row (column) skips are not looked at: NaN there is not refused.
 #pragma once
 
 #include <cstddef>

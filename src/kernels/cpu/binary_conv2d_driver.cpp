@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cpu/pixel_rows.h"
 
 namespace bie::kernels::cpu {
 namespace {
@@ -23,15 +24,26 @@ struct Planes {
 };
 
 /// Plane `item` of words, which counts images, groups and units; false where NaN or infinity was seen. `run` is
-/// [in_h * in_w] words of scratch.
-bool encode_plane(const Tile& tile, const Conv2dShape& s, const Conv2dInput& x, const Planes& p, std::int64_t item,
-                  std::uint32_t* run, std::uint32_t* words) {
-  const std::int64_t plane = s.in_h * s.in_w, image = item / p.units, unit = 32 * (item % p.units);
+/// [in_h * in_w] words of scratch; `s` was made of `given`.
+bool encode_plane(const Tile& tile, const Conv2dShape& given, const Conv2dShape& s, const Conv2dInput& x,
+                  const Planes& p, std::int64_t item, std::uint32_t* run, std::uint32_t* words) {
+  const std::int64_t plane = s.in_h * s.in_w, given_plane = given.in_h * given.in_w, image = item / p.units,
+                     unit = 32 * (item % p.units);
   const std::int64_t first = image % s.groups * s.group_in() + unit;  // of the image's channels
   const std::int64_t channels = std::min<std::int64_t>(32, s.group_in() - unit);
+  const char* from =
+      static_cast<const char*>(x.data) + row_bytes(x.dtype, (image / s.groups * s.in_c + first) * given_plane);
+  if (plane < given_plane) {
+    thread_local std::vector<char> picked;  // kept, as a workspace is
+    const std::int64_t element = row_bytes(x.dtype, 1);
+    picked.resize(static_cast<std::size_t>(channels * plane * element));
+    pick({from, given_plane, given.in_w, element, channels, s.in_h, s.in_w, given.stride_h / s.stride_h,
+          given.stride_w / s.stride_w},
+         picked.data());
+    from = picked.data();
+  }
   const bool finite = tile.sign_planes(
-      {static_cast<const char*>(x.data) + row_bytes(x.dtype, (image / s.groups * s.in_c + first) * plane), x.dtype,
-       channels, plane, plane, x.bias == nullptr ? nullptr : x.bias + first, run, plane});
+      {from, x.dtype, channels, plane, plane, x.bias == nullptr ? nullptr : x.bias + first, run, plane});
   std::uint32_t* to = words + item * p.plane();
   std::fill_n(to, s.pad_h * p.width, 0u);
   to += s.pad_h * p.width;
@@ -56,9 +68,11 @@ void find_windows(const Conv2dShape& s, const Planes& p, std::int64_t first, int
 
 }  // namespace
 
-bool suits_pixels(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, int lanes) {
+bool suits_pixels(const Tile& tile, const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y, int lanes) {
   if (check_conv2d(s, x, y, Dtype::bits, binary_width.max_k) != Status::ok) return false;
   if (x.layout != ImageLayout::nchw || y.layout != ImageLayout::nchw) return false;
+  const bool skips_lines = skips(s.kernel_h, s.stride_h) || skips(s.kernel_w, s.stride_w);
+  if (joins_rows(tile, s) || (skips_lines && s.pad_h + s.pad_w > 0)) return false;
   const std::int64_t plane = s.out_h() * s.out_w(), outputs = s.group_out();
   if (plane == 0 || outputs == 0) return false;
   // What a -1 outside the image took is given back lane by lane here, pixel by pixel there, which is faster.
@@ -70,8 +84,9 @@ bool suits_pixels(const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput
   return 10 * filled(plane) * outputs <= 11 * filled(outputs) * plane;
 }
 
-Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dShape& s, const Conv2dInput& x,
+Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dShape& given, const Conv2dInput& x,
                         const void* packed, const Conv2dOutput& y, const Parallel& parallel) {
+  const Conv2dShape s = without_skipped_lines(given);
   const std::int64_t out_plane = s.out_h() * s.out_w(), in_plane = s.in_h * s.in_w;
   if (s.batch == 0) return Status::ok;
   const PanelLayout layout = conv2d_layout(tile, s);
@@ -87,7 +102,8 @@ Status run_pixel_conv2d(const Tile& tile, const PixelTile& pixels, const Conv2dS
     thread_local std::vector<std::uint32_t> run;  // kept, as a workspace is; so below
     run.resize(static_cast<std::size_t>(in_plane));
     for (std::int64_t item = begin; item < end; ++item)
-      if (!encode_plane(tile, s, x, planes, item, run.data(), buffer)) finite.store(false, std::memory_order_relaxed);
+      if (!encode_plane(tile, given, s, x, planes, item, run.data(), buffer))
+        finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load()) return Status::not_finite;
 

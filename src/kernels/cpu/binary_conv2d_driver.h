@@ -7,8 +7,8 @@
 namespace bie::kernels::cpu {
 
 /// Whether image and output are planes whose pixels fill vectors of `lanes` at least as well as a group's outputs do.
-/// No for what is refused.
-bool suits_pixels(const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y, int lanes);
+/// No for what is refused, for rows that are joined and for padding around lines that are skipped.
+bool suits_pixels(const Tile& tile, const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y, int lanes);
 
 /// As run_conv2d with the panels of `tile`, for what suits_pixels. The image becomes planes of words, 32 channels a
 /// word, with the padding around them; the windows of up to pixel_lanes outputs are copied side by side and meet every
@@ -22,8 +22,9 @@ constexpr Conv2dKernel sign_conv2d_kernel(const char* name, Isa isa) {
   Conv2dKernel kernel = conv2d_kernel<tile, binary_width>(name, isa);
   kernel.run = [](const Conv2dShape& shape, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
                   const Parallel& parallel) {
-    return suits_pixels(shape, x, y, pixels.lanes) ? run_pixel_conv2d(tile, pixels, shape, x, packed, y, parallel)
-                                                   : run_conv2d(tile, binary_width, shape, x, packed, y, parallel);
+    return suits_pixels(tile, shape, x, y, pixels.lanes)
+               ? run_pixel_conv2d(tile, pixels, shape, x, packed, y, parallel)
+               : run_conv2d(tile, binary_width, shape, x, packed, y, parallel);
   };
   return kernel;
 }

@@ -11,7 +11,11 @@
 namespace bie::kernels::cpu {
 namespace {
 
-constexpr int tiles_a_block = 8;  // about so many
+constexpr int tiles_a_block = 8;     // about so many, where they load rows by stride,
+constexpr int windows_a_block = 48;  // or so many windows
+
+/// Pixels of taps that follow one another in a row of a window follow one another in memory.
+bool whole_rows(const Conv2dShape& s) { return s.groups == 1 && s.dil_w == 1; }
 
 /// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
 /// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an
@@ -51,7 +55,7 @@ struct Windows {
   void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
     tap_offsets.clear();
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
-      for (std::int64_t j = 0; j < (image.whole_rows(s) ? 1 : s.kernel_w); ++j)
+      for (std::int64_t j = 0; j < (whole_rows(s) ? 1 : s.kernel_w); ++j)
         tap_offsets.push_back(i * s.dil_h * image.row_bytes() + j * s.dil_w * image.pixel_bytes);
     rows.resize(static_cast<std::size_t>(pixels));
   }
@@ -65,9 +69,9 @@ struct Windows {
     return at == outside.end() || at->pixel >= to;
   }
 
-  /// `codes` are those of the group in the segment.
-  void find(const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes, std::int64_t first,
-            std::int64_t pixels, int mr, bool take_back) {
+  /// `codes` are those of the group in the segment; `given` is the convolution that `s` was made of.
+  void find(const Conv2dShape& given, const Conv2dShape& s, const Image& image, const Lines& lines, const char* codes,
+            std::int64_t first, std::int64_t pixels, int mr, bool take_back) {
     const std::int64_t width = lines.width, step = s.stride_w * image.pixel_bytes, out_h = s.out_h();
     const std::int64_t line_bytes = s.stride_h * image.row_bytes(), image_bytes = image.height * image.row_bytes();
     std::int64_t x = first % width, y = first / width % out_h;
@@ -82,7 +86,7 @@ struct Windows {
       for (std::int64_t i = p; i < end && (lines.even || take_back); ++i) {
         const std::int64_t column = x + i - p;
         if (lines.even) kept[i / mr] |= std::uint32_t{column < lines.out_w} << i % mr;
-        if (take_back) find_outside(s, y * s.stride_h - s.pad_h, column * s.stride_w - s.pad_w, i);
+        if (take_back) find_outside(given, y * given.stride_h - given.pad_h, column * given.stride_w - given.pad_w, i);
       }
       p = end;
       line += line_bytes;
@@ -112,9 +116,9 @@ void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, in
     for (int c = 0; c < nr; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
 }
 
-/// Windows of a block of `count`: about tiles_a_block tiles, and a multiple of what tiles take at most at once.
+/// Windows of a block of `count`: a multiple of what tiles take at most at once.
 std::int64_t block_of(std::int64_t count, const Tile& tile) {
-  const std::int64_t unit = (tile.strides ? 1 : 2) * tile.mr, most = tile.mr * tiles_a_block;
+  const std::int64_t unit = tile.mr, most = tile.strides ? tile.mr * tiles_a_block : windows_a_block;
   const std::int64_t blocks = std::max<std::int64_t>(1, (count + most / 2) / most);
   const std::int64_t each = (count + blocks - 1) / blocks;
   return tile.strides ? most : (each + unit - 1) / unit * unit;
@@ -158,18 +162,26 @@ bool run_tail(const Tile& tile, const Conv2dTail& t, float y_scale, const std::i
   return tile.tail != nullptr ? tile.tail(args) : least_passes().tail_rows(args);
 }
 
+bool joins_rows(const Tile& tile, const Conv2dShape& s) {
+  if (s.groups != 1 || s.kernel_w < 2 || s.in_c < 1 || s.in_c > most_joined_channels) return false;
+  const PanelLayout apart(tile, 0, s.in_c, s.kernel_w), joined(tile, 0, s.in_c, s.kernel_w, s.kernel_w);
+  return 8 * joined.units <= 7 * apart.units * s.kernel_w;  // joining takes a pass over the codes
+}
+
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& s) {
-  return {tile, s.group_out(), s.group_in(), s.taps(), tile.code == Code::bits && s.pad_code == 0};
+  const std::int64_t joined = joins_rows(tile, s) ? s.kernel_w : 1;
+  return {tile, s.group_out(), s.group_in(), s.taps(), joined, tile.code == Code::bits && s.pad_code == 0};
 }
 
 void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, const Conv2dShape& s, void* packed,
                     const Parallel& parallel) {
   const PanelLayout layout = conv2d_layout(tile, s);
+  const std::int64_t joined = joins_rows(tile, s) ? s.kernel_w : 1;
   const std::int64_t group_rows = s.group_out() * row_bytes(width.code, s.depth());
   for (std::int64_t g = 0; g < s.groups; ++g)
     pack_panels(tile, width, static_cast<const char*>(weight) + g * group_rows, s.group_out(), s.group_in(), s.taps(),
-                layout.sums_offset != 0, static_cast<char*>(packed) + g * static_cast<std::int64_t>(layout.bytes()),
-                parallel);
+                joined, layout.sums_offset != 0,
+                static_cast<char*>(packed) + g * static_cast<std::int64_t>(layout.bytes()), parallel);
 }
 
 bool is_deep(const Width& width, const Conv2dShape& s, const Conv2dInput& x, const Conv2dOutput& y) {
@@ -177,22 +189,25 @@ bool is_deep(const Width& width, const Conv2dShape& s, const Conv2dInput& x, con
          s.out_h() * s.out_w() >= 16;
 }
 
-Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x, const void* packed,
-                  const Conv2dOutput& y, const Parallel& parallel) {
-  const Status checked = check_conv2d(s, x, y, width.code, width.max_k);
+Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given, const Conv2dInput& x,
+                  const void* packed, const Conv2dOutput& y, const Parallel& parallel) {
+  const Status checked = check_conv2d(given, x, y, width.code, width.max_k);
   if (checked != Status::ok) return checked;
-  const std::int64_t plane = s.out_h() * s.out_w();
-  if (s.batch == 0 || s.out_c == 0 || plane == 0) return Status::ok;
-  const PanelLayout layout = conv2d_layout(tile, s);
-  const auto padded_pixel = static_cast<double>(s.groups * layout.code_bytes);
-  if (static_cast<double>(s.batch) * padded_plane(s) * padded_pixel > most_image_bytes) return Status::out_of_memory;
-  const Image image(s, layout.code_bytes);
+  const std::int64_t plane = given.out_h() * given.out_w();
+  if (given.batch == 0 || given.out_c == 0 || plane == 0) return Status::ok;
+  const PanelLayout layout = conv2d_layout(tile, given);
+  const auto padded_pixel = static_cast<double>(given.groups * layout.code_bytes);
+  if (static_cast<double>(given.batch) * padded_plane(given) * padded_pixel > most_image_bytes)
+    return Status::out_of_memory;
+  const Conv2dShape read = without_skipped_lines(given);
+  const Conv2dShape s = joins_rows(tile, given) ? with_joined_rows(read) : read;  // what is multiplied
+  const Image image(given, s, layout.code_bytes);
   const std::int64_t image_bytes = image.height * image.row_bytes();
   char* codes = static_cast<char*>(workspace(static_cast<std::size_t>(s.batch * image_bytes + code_slack)));
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const ImageRows rows{tile, width, s, x, image, outside_of(tile.code, 0)};
+  const ImageRows rows{tile, width, given, x, image, outside_of(tile.code, 0)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);
@@ -212,7 +227,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
   const std::int64_t output_bytes = s.batch * plane * s.out_c * element;
   const bool streamed = tile.strides && nhwc && !tailed && output_bytes >= huge_output;
   const bool fetch_output = !streamed && !tailed && output_bytes >= large_output;
-  const bool at_once = !tile.strides && !take_back && !fetch_output;  // all tiles of a block
+  // All tiles of a block; between tiles the lines of many planes are fetched.
+  const bool at_once = !tile.strides && !take_back && (nhwc || !fetch_output);
   const WorkOrder order(lines.segments * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     // Accumulators of the block's pixels, and of one of its columns.
@@ -236,8 +252,8 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& s, co
       const std::int64_t pixels = std::min(block_pixels, lines.count - first);
       const std::int64_t first_output = lines.outputs(first), outputs = lines.outputs(first + pixels) - first_output;
       if (block * s.groups + group != known)
-        windows.find(s, image, lines, codes + segment * image_bytes + group * image.group_bytes, first, pixels, tile.mr,
-                     take_back);
+        windows.find(given, s, image, lines, codes + segment * image_bytes + group * image.group_bytes, first, pixels,
+                     tile.mr, take_back);
       known = block * s.groups + group;
       const char* panel = static_cast<const char*>(packed) + panel_number * layout.panel_bytes;
       const std::int64_t column = panel_number % layout.panels * tile.nr, channel = group * s.group_out() + column;

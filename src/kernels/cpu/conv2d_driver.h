@@ -7,6 +7,10 @@
 
 namespace bie::kernels::cpu {
 
+/// Whether a row of a window is padded to whole units as one, because its pixels alone would be mostly padding. It
+/// depends on nothing but the weight and its groups.
+bool joins_rows(const Tile& tile, const Conv2dShape& shape);
+
 /// The panels of one group.
 PanelLayout conv2d_layout(const Tile& tile, const Conv2dShape& shape);
 void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, const Conv2dShape& shape, void* packed,

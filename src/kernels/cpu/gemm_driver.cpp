@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t no_offset = 0;          // of the one tap
 constexpr std::int64_t block_tiles = 16;       // tiles of rows that meet one panel after the other,
+constexpr std::int64_t block_most_rows = 96;   // of no more rows, where they are not loaded by stride,
 constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more than a core's second cache holds well
 
 constexpr std::int64_t prefetch_tiles = 8, prefetch_rows = 96;  // fewer are too short for a panel to arrive meanwhile
@@ -141,7 +142,8 @@ Status run_gemm(const Tile& tile, const Width& width, const GemmShape& shape, co
   if (!finite.load()) return Status::not_finite;
 
   const std::int64_t tile_bytes = tile.mr * std::max<std::int64_t>(1, code_stride);
-  const std::int64_t block_rows = tile.mr * std::clamp<std::int64_t>(block_bytes / tile_bytes, 1, block_tiles);
+  const std::int64_t most_tiles = tile.strides ? block_tiles : std::min(block_tiles, block_most_rows / tile.mr);
+  const std::int64_t block_rows = tile.mr * std::clamp<std::int64_t>(block_bytes / tile_bytes, 1, most_tiles);
   const std::int64_t blocks = (m + block_rows - 1) / block_rows;
   const std::int64_t item_work = std::min(m, block_rows) * tile.nr * std::max<std::int64_t>(1, shape.k);
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);

@@ -17,7 +17,7 @@ constexpr GemmKernel gemm_kernel(const char* name, Isa isa) {
           nullptr,
           [](std::int64_t n, std::int64_t k) { return PanelLayout(tile, n, k, 1).bytes(); },
           [](const void* weight, std::int64_t n, std::int64_t k, void* packed, const Parallel& parallel) {
-            pack_panels(tile, width, weight, n, k, 1, false, packed, parallel);
+            pack_panels(tile, width, weight, n, k, 1, 1, false, packed, parallel);
           },
           [](const GemmShape& shape, const GemmInput& x, const void* packed, const GemmOutput& y,
              const Parallel& parallel) { return run_gemm(tile, width, shape, x, packed, y, parallel); }};

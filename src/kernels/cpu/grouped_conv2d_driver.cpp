@@ -215,20 +215,22 @@ void prepack_grouped_conv2d(const GroupedTile& tile, const Width& width, const v
   });
 }
 
-Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Conv2dShape& s, const Conv2dInput& x,
+Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Conv2dShape& given, const Conv2dInput& x,
                           const void* packed, const Conv2dOutput& y, const Parallel& parallel) {
-  const Status checked = check_conv2d(s, x, y, width.code, width.max_k);
+  const Status checked = check_conv2d(given, x, y, width.code, width.max_k);
   if (checked != Status::ok) return checked;
+  const Conv2dShape s = without_skipped_lines(given);
   const std::int64_t out_h = s.out_h(), out_w = s.out_w();
   if (s.batch == 0 || s.out_c == 0 || out_h * out_w == 0) return Status::ok;
   const Units units(tile, s);
   const Blocks blocks(units, s);
 
-  Conv2dShape rows_of = s;  // groups without gaps are quantised as one
-  if (units.dense(s)) rows_of.groups = 1;
-  rows_of.pad_h = 0;
+  Conv2dShape of_x = given, rows_of = s;
+  if (units.dense(s)) of_x.groups = rows_of.groups = 1;  // groups without gaps are quantised as one
+  rows_of.pad_h = 0;                                     // the ring has lines of padding
+  if (!skips(given.kernel_h, given.stride_h)) of_x.pad_h = 0;
   const std::int64_t code_bytes = round_up(code_size(tile.rows.code, rows_of.group_in()), unit_bytes);
-  const Image image(rows_of, code_bytes);
+  const Image image(of_x, rows_of, code_bytes);
   // Two rows of outputs read some lines both, where each line of the second one's window is one of the first one's.
   const std::int64_t shift = s.stride_h % s.dil_h == 0 ? s.stride_h / s.dil_h : s.kernel_h;
   const bool pairs = shift < s.kernel_h && out_h > 1;
@@ -242,7 +244,7 @@ Status run_grouped_conv2d(const GroupedTile& tile, const Width& width, const Con
   if (codes == nullptr) return Status::out_of_memory;
 
   std::atomic<bool> finite{true}, enough{true};  // enough memory
-  const ImageRows rows{tile.rows, width, rows_of, x, image, outside_of(tile.rows.code, s.pad_code)};
+  const ImageRows rows{tile.rows, width, of_x, x, image, outside_of(tile.rows.code, s.pad_code)};
   const std::int64_t encode_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, s.in_w * s.in_c));
   parallel_for(parallel, s.batch * image.height, encode_grain, [&](std::int64_t begin, std::int64_t end) {
     if (!encode_image(rows, begin, end, codes)) finite.store(false, std::memory_order_relaxed);

@@ -101,12 +101,12 @@ int start_value(Code code, std::int64_t depth, std::int64_t weight_sum) {
 }  // namespace
 
 PanelLayout::PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps,
-                         bool tap_sums)
-    : units(round_up((channels + tile.unit_codes - 1) / tile.unit_codes, units_of_word(tile))),
+                         std::int64_t joined, bool tap_sums)
+    : units(round_up((joined * channels + tile.unit_codes - 1) / tile.unit_codes, units_of_word(tile))),
       panels((outputs + tile.nr - 1) / tile.nr),
-      panel_bytes(round_up(tile.nr * (4 + taps * (units * tile.unit_bytes + (tap_sums ? 4 : 0))), 64)),
+      panel_bytes(round_up(tile.nr * (4 + taps / joined * units * tile.unit_bytes + (tap_sums ? 4 * taps : 0)), 64)),
       code_bytes(code_size(tile.code, units * tile.unit_codes)),
-      sums_offset(tap_sums ? tile.nr * (4 + taps * units * tile.unit_bytes) : 0) {}
+      sums_offset(tap_sums ? tile.nr * (4 + taps / joined * units * tile.unit_bytes) : 0) {}
 
 int zero_code(Code code) {
   switch (code) {
@@ -133,14 +133,14 @@ std::int64_t code_size(Code code, std::int64_t count) {
 }
 
 void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
-                 std::int64_t taps, bool tap_sums, void* packed, const Parallel& parallel) {
+                 std::int64_t taps, std::int64_t joined, bool tap_sums, void* packed, const Parallel& parallel) {
   constexpr std::int64_t block = 32;  // units of all outputs, written together because they lie side by side
-  const PanelLayout layout(tile, outputs, channels, taps, tap_sums);
+  const PanelLayout layout(tile, outputs, channels, taps, joined, tap_sums);
   const std::int64_t depth = channels * taps, row_size = row_bytes(width.code, depth);
   const std::int64_t padded = layout.units * tile.unit_codes, stride = tile.nr * tile.unit_bytes;
   const bool words = width.code == Dtype::bits && taps == 1 && !tap_sums;
   parallel_for(parallel, layout.panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int8_t> codes(static_cast<std::size_t>(words ? 0 : tile.nr * padded));  // of a tap
+    std::vector<std::int8_t> codes(static_cast<std::size_t>(words ? 0 : tile.nr * padded));  // of joined taps
     std::vector<std::int64_t> sums(static_cast<std::size_t>(tile.nr));                       // of the codes
     for (std::int64_t p = begin; p < end; ++p) {
       std::uint8_t* const panel = static_cast<std::uint8_t*>(packed) + p * layout.panel_bytes;
@@ -153,20 +153,22 @@ void pack_panels(const Tile& tile, const Width& width, const void* weight, std::
       std::fill(sums.begin(), sums.end(), 0);
       for (std::int64_t column = 0; column < columns && words; ++column)
         copy_words(row(column), channels, stride, units + column * tile.unit_bytes);
-      for (std::int64_t tap = 0; tap < taps && !words; ++tap) {
+      for (std::int64_t run = 0; run < taps / joined && !words; ++run) {
         for (std::int64_t column = 0; column < columns; ++column) {
-          std::int8_t* const own = codes.data() + column * padded;
-          read_codes(row(column), width.code, channels, taps, tap, own);
-          const std::int32_t tap_sum = sum_of(own, channels);
-          sums[static_cast<std::size_t>(column)] += tap_sum;
-          if (!tap_sums) continue;
-          const std::int32_t signs = static_cast<std::int32_t>(2 * tap_sum - channels);
-          std::memcpy(panel + layout.sums_offset + (tap * tile.nr + column) * 4, &signs, 4);
+          std::int8_t* own = codes.data() + column * padded;
+          for (std::int64_t tap = run * joined; tap < (run + 1) * joined; ++tap, own += channels) {
+            read_codes(row(column), width.code, channels, taps, tap, own);
+            const std::int32_t tap_sum = sum_of(own, channels);
+            sums[static_cast<std::size_t>(column)] += tap_sum;
+            if (!tap_sums) continue;
+            const std::int32_t signs = static_cast<std::int32_t>(2 * tap_sum - channels);
+            std::memcpy(panel + layout.sums_offset + (tap * tile.nr + column) * 4, &signs, 4);
+          }
         }
         for (std::int64_t first = 0; first < layout.units; first += block)
           for (std::int64_t column = 0; column < columns; ++column) {
             const std::int64_t last = std::min(layout.units, first + block);
-            std::uint8_t* const unit = units + (tap * layout.units + first) * stride + column * tile.unit_bytes;
+            std::uint8_t* const unit = units + (run * layout.units + first) * stride + column * tile.unit_bytes;
             const auto& writer = tile.unit_bytes == 8   ? write_units<std::uint64_t>
                                  : tile.unit_bytes == 4 ? write_units<std::uint32_t>
                                  : tile.unit_bytes == 2 ? write_units<std::uint16_t>

@@ -2,7 +2,8 @@
 //
 // A panel holds `nr` outputs: nr start values (int32) and then, for every tap and unit, nr weight units side by side.
 // A GEMM has one tap; a convolution has kernel_h * kernel_w, each with its group's channels padded to whole units, and
-// its groups follow one another. Signs have no code for a zero beyond the image: where that is wanted a panel ends with
+// its groups follow one another. Where channels are few the taps of a row are joined, [tap][channel], and padded
+// together. Signs have no code for a zero beyond the image: where that is wanted a panel ends with
 // nr sums of weights (int32) a tap, which undo the -1 that is read there.
 #pragma once
 
@@ -53,12 +54,14 @@ class WorkOrder {
 };
 
 struct PanelLayout {
-  PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps, bool tap_sums = false);
+  /// Taps that follow one another share units where `joined`, which divides their number, is more than 1.
+  PanelLayout(const Tile& tile, std::int64_t outputs, std::int64_t channels, std::int64_t taps, std::int64_t joined = 1,
+              bool tap_sums = false);
 
-  std::int64_t units;  ///< weight units a tap
+  std::int64_t units;  ///< weight units of joined taps
   std::int64_t panels;
   std::int64_t panel_bytes;  ///< start values included, a multiple of 64
-  std::int64_t code_bytes;   ///< activation codes of one tap, padded to whole units
+  std::int64_t code_bytes;   ///< activation codes of joined taps, padded to whole units
   std::int64_t sums_offset;  ///< bytes from the panel's begin to its tap sums; 0 where it has none
 
   std::size_t bytes() const { return static_cast<std::size_t>(panels * panel_bytes); }
@@ -66,7 +69,7 @@ struct PanelLayout {
 
 /// weight: rows of channels * taps codes in the order [channel][tap], in the layout of `width`.
 void pack_panels(const Tile& tile, const Width& width, const void* weight, std::int64_t outputs, std::int64_t channels,
-                 std::int64_t taps, bool tap_sums, void* packed, const Parallel& parallel);
+                 std::int64_t taps, std::int64_t joined, bool tap_sums, void* packed, const Parallel& parallel);
 
 /// The byte (or int16) that stands for the code 0 in an activation row of `code`.
 int zero_code(Code code);

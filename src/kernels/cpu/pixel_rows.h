@@ -16,26 +16,57 @@ inline double padded_plane(const Conv2dShape& s) {
   return padded(s.in_h, s.pad_h) * padded(s.in_w, s.pad_w);
 }
 
+/// Lines that a kernel of one line skips, because its stride is longer, are not looked at.
+inline bool skips(std::int64_t kernel, std::int64_t stride) { return kernel == 1 && stride > 1; }
+
+/// The same convolution of the lines alone that windows read. Padding around them counts as lines of the image.
+Conv2dShape without_skipped_lines(const Conv2dShape& s);
+
+/// Some rows of planes without what lies between the pixels that are read.
+struct PickedPlanes {
+  const char* from;    ///< the first pixel of channel 0
+  std::int64_t plane;  ///< elements from one channel to the next
+  std::int64_t width;  ///< elements from one row to the next
+  std::int64_t element, channels, rows, columns, step_h, step_w;
+};
+/// [channels][rows][columns].
+void pick(const PickedPlanes& planes, char* out);
+
+/// More channels fill units alone well enough; planes become rows of pixels sixteen channels at a time.
+inline constexpr std::int64_t most_joined_channels = 16;
+
+/// The same convolution with each row of a window joined to one pixel of kernel_w * in_c channels, [kernel_w][in_c].
+/// Of one group.
+Conv2dShape with_joined_rows(const Conv2dShape& s);
+
 /// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
-/// groups one after another.
+/// groups one after another. Row i holds row i * step_h - top of what is given, and columns likewise; what is not there
+/// is padding.
 struct Image {
   std::int64_t height, width, group_bytes, pixel_bytes;
+  std::int64_t step_h, top, step_w, left;
+  std::int64_t joined, dil_w;  ///< columns that a pixel holds, and from one of them to the next
 
-  Image(const Conv2dShape& s, std::int64_t code_bytes)
-      : height(s.in_h + 2 * s.pad_h),
-        width(s.in_w + 2 * s.pad_w),
+  /// `given` is what `of` was made of.
+  Image(const Conv2dShape& given, const Conv2dShape& of, std::int64_t code_bytes)
+      : height(of.in_h + 2 * of.pad_h),
+        width(of.in_w + 2 * of.pad_w),
         group_bytes(code_bytes),
-        pixel_bytes(s.groups * code_bytes) {}
+        pixel_bytes(of.groups * code_bytes),
+        step_h(given.stride_h / of.stride_h),
+        top(given.pad_h),
+        step_w(given.stride_w / of.stride_w),
+        left(given.pad_w),
+        joined(given.kernel_w / of.kernel_w),
+        dil_w(given.dil_w) {}
   std::int64_t row_bytes() const { return width * pixel_bytes; }
-  /// Pixels of taps that follow one another in a row of a window follow one another in memory.
-  bool whole_rows(const Conv2dShape& s) const { return s.groups == 1 && s.dil_w == 1; }
 };
 
 /// What is quantised, and how. `tile` says what stands for a code.
 struct ImageRows {
   const Tile& tile;
   const Width& width;
-  const Conv2dShape& s;
+  const Conv2dShape& s;  ///< of what is given
   const Conv2dInput& x;
   const Image& image;
   std::uint32_t outside;  ///< four bytes of codes outside the image

@@ -15,7 +15,7 @@ struct Product {
 
 }  // namespace
 
-const Tile b1xb1_tile = {Code::bits, tile_rows, tile_cols,    32,      4,       encode,  sign_planes, run_tile<Product>,
+const Tile b1xb1_tile = {Code::bits, most_rows, tile_cols,    32,      4,       encode,  sign_planes, run_tile<Product>,
                          store,      nullptr,   store_planes, nullptr, nullptr, nullptr, 0,           false,
                          tail};
 

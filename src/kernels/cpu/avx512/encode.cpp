@@ -194,78 +194,117 @@ bool sign_planes_as(const SignPlanesArgs& a) {
   return !is_nan(odd);
 }
 
+template <int lane>
+void store_lane(__m512i lanes, void* to) {
+  _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_extracti32x4_epi32(lanes, lane));
+}
+
+/// Codes of sixteen pixels of four channels, `offset` added, as the bytes of units. Of two codes one is moved to the
+/// next byte as a float.
+__m512i units_of(const __m512 (&codes)[4], int offset) {
+  const __m512 byte = _mm512_set1_ps(256);
+  const __m512i offsets = _mm512_set1_epi32(offset * 257);  // after which no code borrows from the next one
+  const __m512i low = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_fmadd_ps(codes[1], byte, codes[0])), offsets);
+  const __m512i high = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_fmadd_ps(codes[3], byte, codes[2])), offsets);
+  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+template <Dtype D>
+class PlaneEncoder {
+ public:
+  explicit PlaneEncoder(const CodePlanesArgs& args) : a(args), quantiser(args), offset(offset_of(args.code)) {}
+
+  /// Units of the pixels from p on and of up to four channels.
+  template <bool full>
+  __m512i units(std::int64_t p, std::int64_t first, __mmask16 mask) {
+    constexpr std::int64_t bytes = D == Dtype::f32 ? 4 : D == Dtype::s8 ? 1 : 2;
+    if (!full && first >= a.channels) return _mm512_setzero_si512();
+    __m512 x[4], codes[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      x[i] = _mm512_setzero_ps();
+      if (!full && first + i >= a.channels) continue;
+      x[i] = load<D>(static_cast<const char*>(a.x) + ((first + i) * a.plane + p) * bytes, 0, mask);
+      if constexpr (D == Dtype::s8) continue;
+      if (a.bias != nullptr) x[i] = _mm512_maskz_add_ps(mask, x[i], _mm512_set1_ps(a.bias[first + i]));
+      odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
+    }
+    if (a.code == Code::u8_b1) {
+      for (int i = 0; i < 4; ++i) codes[i] = _mm512_cvtepi32_ps(signs_of(x[i]));
+    } else if constexpr (D == Dtype::s8) {
+      for (int i = 0; i < 4; ++i) codes[i] = x[i];
+    } else {
+      quantiser.whole_codes(x, codes);
+    }
+    for (int i = 0; i < 4 && !full; ++i)
+      if (first + i >= a.channels) codes[i] = _mm512_set1_ps(static_cast<float>(-offset));  // a byte of 0
+    return units_of(codes, offset);
+  }
+  bool finite() const { return !is_nan(odd); }
+
+ private:
+  const CodePlanesArgs& a;
+  const Quantiser quantiser;
+  const int offset;
+  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+};
+
 /// Sixteen pixels of up to sixteen channels: four channels become the bytes of one unit, and units change places so
 /// that a pixel's bytes lie side by side.
 template <Dtype D>
 bool code_planes_as(const CodePlanesArgs& a) {
-  constexpr std::int64_t bytes = D == Dtype::f32 ? 4 : D == Dtype::s8 ? 1 : 2;
   constexpr int together = 16;
-  const Quantiser quantiser(a);
-  const int offset = offset_of(a.code);
-  const bool signs = a.code == Code::u8_b1;
-  __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
+  PlaneEncoder<D> encoder(a);
   char* out = static_cast<char*>(a.out);
   std::int64_t column = a.column;
   for (std::int64_t p = 0; p < a.pixels; p += together) {
-    std::int64_t next_column = column;
-    char* next = out;
     const int pixels = static_cast<int>(a.pixels - p < together ? a.pixels - p : together);
     const __mmask16 mask = static_cast<__mmask16>(0xffff >> (together - pixels));
+    std::int64_t to[together], end = 0;  // where pixels go, from `out` on
+    for (int i = 0; i < pixels; ++i) {
+      to[i] = end;
+      end += a.pixel_bytes;
+      if (++column < a.width) continue;
+      column = 0;
+      end += a.gap;
+    }
+    if (a.row_bytes == 4 && pixels == together && to[together - 1] == 4 * (together - 1)) {
+      _mm512_storeu_si512(out, encoder.template units<false>(p, 0, mask));
+      out += end;
+      continue;
+    }
     for (std::int64_t c = 0; c < a.row_bytes; c += together) {
       __m512i unit[4];
-      for (int u = 0; u < 4; ++u) {
-        const std::int64_t first = c + 4 * u;
-        const int channels = static_cast<int>(first >= a.channels      ? 0
-                                              : a.channels - first < 4 ? a.channels - first
-                                                                       : 4);
-        unit[u] = _mm512_setzero_si512();
-        if (channels == 0) continue;
-        __m512 x[4];
-        for (int i = 0; i < 4; ++i) {
-          x[i] = _mm512_setzero_ps();
-          if (i >= channels) continue;
-          x[i] = load<D>(static_cast<const char*>(a.x) + ((first + i) * a.plane + p) * bytes, 0, mask);
-          if constexpr (D == Dtype::s8) continue;
-          if (a.bias != nullptr) x[i] = _mm512_maskz_add_ps(mask, x[i], _mm512_set1_ps(a.bias[first + i]));
-          odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
-        }
-        __m512i q[4];
-        if (signs) {
-          for (int i = 0; i < 4; ++i) q[i] = signs_of(x[i]);
-        } else if constexpr (D == Dtype::s8) {
-          for (int i = 0; i < 4; ++i) q[i] = _mm512_cvtps_epi32(x[i]);
-        } else {
-          quantiser.codes(x, q);
-        }
-        for (int i = 0; i < channels; ++i) {
-          const __m512i code =
-              _mm512_and_si512(_mm512_add_epi32(q[i], _mm512_set1_epi32(offset)), _mm512_set1_epi32(255));
-          unit[u] = _mm512_or_si512(unit[u], _mm512_slli_epi32(code, 8 * static_cast<unsigned>(i)));
-        }
+      if (c + together <= a.channels) {
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<true>(p, c + 4 * u, mask);
+      } else {
+        for (int u = 0; u < 4; ++u) unit[u] = encoder.template units<false>(p, c + 4 * u, mask);
       }
       const __m512i low01 = _mm512_unpacklo_epi32(unit[0], unit[1]), high01 = _mm512_unpackhi_epi32(unit[0], unit[1]);
       const __m512i low23 = _mm512_unpacklo_epi32(unit[2], unit[3]), high23 = _mm512_unpackhi_epi32(unit[2], unit[3]);
-      alignas(64) __m512i rows[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
-                                     _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+      const __m512i rows[4] = {_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+                               _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)};
+      if (pixels == together && c + together <= a.row_bytes) {  // pixel 4l + i is lane l of rows[i]
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          store_lane<0>(rows[i], out + c + to[i]);
+          store_lane<1>(rows[i], out + c + to[4 + i]);
+          store_lane<2>(rows[i], out + c + to[8 + i]);
+          store_lane<3>(rows[i], out + c + to[12 + i]);
+        }
+        continue;
+      }
+      alignas(64) __m512i kept[4] = {rows[0], rows[1], rows[2], rows[3]};
       const std::int64_t left = (a.row_bytes - c) / 4;
       const __mmask8 words = static_cast<__mmask8>(left >= 4 ? 15 : (1 << left) - 1);
-      char* to = out + c;
-      std::int64_t at = column;
-      for (int i = 0; i < pixels; ++i) {  // lane i / 4 of rows[i % 4]
-        _mm_mask_storeu_epi32(to, words, _mm_load_si128(reinterpret_cast<const __m128i*>(rows + i % 4) + i / 4));
-        to += a.pixel_bytes;
-        if (++at == a.width) {
-          to += a.gap;
-          at = 0;
-        }
-      }
-      next = to - c;
-      next_column = at;
+      for (int i = 0; i < pixels; ++i)
+        _mm_mask_storeu_epi32(out + c + to[i], words,
+                              _mm_load_si128(reinterpret_cast<const __m128i*>(kept + i % 4) + i / 4));
     }
-    out = next;
-    column = next_column;
+    out += end;
   }
-  return !is_nan(odd);
+  return encoder.finite();
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Product {
 
 }  // namespace
 
-const Tile s4xs4_tile = {Code::u8_s4, tile_rows,   tile_cols,    8,       4,       encode,  nullptr, run_tile<Product>,
+const Tile s4xs4_tile = {Code::u8_s4, most_rows,   tile_cols,    8,       4,       encode,  nullptr, run_tile<Product>,
                          store,       code_planes, store_planes, nullptr, nullptr, nullptr, 0,       false,
                          tail};
 

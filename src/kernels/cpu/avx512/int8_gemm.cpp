@@ -13,7 +13,7 @@ struct Product {
 
 }  // namespace
 
-const Tile s8xs8_tile = {Code::u8_s8, tile_rows,   tile_cols,    4,       4,       encode,  nullptr, run_tile<Product>,
+const Tile s8xs8_tile = {Code::u8_s8, most_rows,   tile_cols,    4,       4,       encode,  nullptr, run_tile<Product>,
                          store,       code_planes, store_planes, nullptr, nullptr, nullptr, 0,       false,
                          tail};
 

@@ -20,7 +20,14 @@ struct Quantiser {
         hi(_mm512_set1_ps(static_cast<float>(a.hi))) {}
 
   void codes(const __m512 (&x)[4], __m512i (&q)[4]) const {
-    __m512 rounded[4];
+    __m512 whole[4];
+    whole_codes(x, whole);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) q[v] = _mm512_cvtps_epi32(whole[v]);
+  }
+
+  /// As floats.
+  void whole_codes(const __m512 (&x)[4], __m512 (&rounded)[4]) const {
     __mmask16 near_half = 0;
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
@@ -32,7 +39,7 @@ struct Quantiser {
     if (near_half != 0)
       for (int v = 0; v < 4; ++v) rounded[v] = round(_mm512_div_ps(x[v], step));
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) q[v] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(rounded[v], lo), hi));
+    for (int v = 0; v < 4; ++v) rounded[v] = _mm512_min_ps(_mm512_max_ps(rounded[v], lo), hi);
   }
 
  private:

@@ -10,7 +10,8 @@ namespace bie::kernels::cpu::avx512 {
 namespace {
 
 constexpr int tile_rows = 6, tile_cols = 64;
-constexpr int narrow_rows = 12;  // of 32 outputs or fewer
+constexpr int most_rows = 12;                   // with 32 outputs or fewer
+constexpr std::int64_t halved_bytes = 1 << 17;  // of a panel that is read in halves: a larger one is read in order
 
 /// Product: `parts` broadcasts a weight unit feeds; weights(address, part), add(sum, x, w), finish(sum, init).
 /// R * V sums, V weights and one broadcast fit the 32 registers.
@@ -101,7 +102,45 @@ void tile_of_rows(const TileArgs& a) {
   }
 }
 
-/// Up to 6 rows, or 12 of few outputs.
+/// More rows than fit with all outputs: the first 32 outputs and then the others, so that a weight is read once.
+template <class Product, int R>
+void halves(TileArgs a) {
+  constexpr int half = 32;
+  for (;; --a.panels) {
+    TileArgs part = a;
+    part.col_count = half;
+    tile<Product, R, 2>(part);
+    part.col_count = a.col_count - half;
+    part.panel = static_cast<const char*>(a.panel) + half * 4;
+    part.init += half;
+    part.acc += half;
+    if (part.y != nullptr) part.y += half;
+    if (part.bias != nullptr) part.bias += half;
+    std::uint64_t signs[R];
+    if (part.signs != nullptr) part.signs = signs;
+    if (part.col_count <= 16)
+      tile<Product, R, 1>(part);
+    else
+      tile<Product, R, 2>(part);
+    for (int r = 0; r < R && a.signs != nullptr; ++r) a.signs[r] |= signs[r] << half;
+    if (a.panels == 1) return;
+    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
+    a.init += a.panel_bytes / 4;
+    a.y += tile_cols;
+  }
+}
+
+template <class Product, int R>
+void many_rows(const TileArgs& a) {
+  if (a.col_count <= 16)
+    tiles<Product, R, 1>(a);
+  else if (a.col_count <= 32)
+    tiles<Product, R, 2>(a);
+  else
+    halves<Product, R>(a);
+}
+
+/// Up to 12 rows.
 template <class Product>
 void some_rows(const TileArgs& a) {
   switch (a.row_count) {
@@ -111,16 +150,20 @@ void some_rows(const TileArgs& a) {
     case 4: return tile_of_rows<Product, 4>(a);
     case 5: return tile_of_rows<Product, 5>(a);
     case 6: return tile_of_rows<Product, 6>(a);
-    default: return a.col_count <= 16 ? tiles<Product, narrow_rows, 1>(a) : tiles<Product, narrow_rows, 2>(a);
+    case 7: return many_rows<Product, 7>(a);
+    case 8: return many_rows<Product, 8>(a);
+    case 9: return many_rows<Product, 9>(a);
+    case 10: return many_rows<Product, 10>(a);
+    case 11: return many_rows<Product, 11>(a);
+    default: return many_rows<Product, most_rows>(a);
   }
 }
 
+/// `most` rows at a time.
 template <class Product>
-void run_tile(const TileArgs& given) {
-  TileArgs a = given;
-  for (int left = given.row_count;;) {
-    const bool narrow = a.col_count <= 32 && left >= narrow_rows;
-    a.row_count = narrow ? narrow_rows : left < tile_rows ? left : tile_rows;
+void rows_of_panels(TileArgs a, int most) {
+  for (int left = a.row_count;;) {
+    a.row_count = left < most ? left : most;
     some_rows<Product>(a);
     left -= a.row_count;
     if (left == 0) return;
@@ -128,6 +171,21 @@ void run_tile(const TileArgs& given) {
     a.acc += a.row_count * tile_cols;
     if (a.y != nullptr) a.y += a.row_count * a.y_stride;
     if (a.signs != nullptr) a.signs += a.row_count;
+  }
+}
+
+template <class Product>
+void run_tile(const TileArgs& given) {
+  const bool small = given.col_count <= 32 || given.taps * given.units * tile_cols * 4 <= halved_bytes;
+  const int most = small ? most_rows : tile_rows;
+  if (given.row_count <= most) return some_rows<Product>(given);
+  TileArgs a = given;
+  a.panels = 1;
+  for (std::int64_t left = given.panels;; a.y += tile_cols) {  // all rows of a panel before the next one
+    rows_of_panels<Product>(a, most);
+    if (--left == 0) return;
+    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
+    a.init += a.panel_bytes / 4;
   }
 }
 
