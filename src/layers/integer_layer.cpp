@@ -203,8 +203,8 @@ IntegerLayer::Operand IntegerLayer::operand() {
 }
 
 at::Tensor IntegerLayer::finish(const at::Tensor& y) const {
-  const at::Tensor scaled = channel_scale.defined() ? y * along_features(channel_scale, y) : y;
-  return bias.defined() ? scaled + along_features(bias, y) : scaled;
+  at::Tensor scaled = channel_scale.defined() ? y * along_features(channel_scale, y) : y;
+  return bias.defined() ? scaled.add_(along_features(bias, y)) : scaled;  // y is nobody else's
 }
 
 StateDict IntegerLayer::state(bool packed) const {

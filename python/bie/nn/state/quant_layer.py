@@ -277,7 +277,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         y = self._operator(x, bias_a, weight, scale_w, options)
         if (channel_scale := self._buffers.get("channel_scale")) is not None:
             y = y * self._along_features(channel_scale.to(y.dtype), y)
-        return y if bias is None else y + self._along_features(bias.to(y.dtype), y)
+        return y if bias is None else y.add_(self._along_features(bias.to(y.dtype), y))  # y is nobody else's
 
     def _make_ready(self, source: Tensor | None, scale_w: Tensor | None) -> _Ready:
         self._refuse_parametrized()
