@@ -310,8 +310,8 @@ Status launch_halo(HaloArgs p, int* flags, const Queue& queue) {
   const std::int64_t resident =
       std::clamp<std::int64_t>(shared_of_multiprocessor / (shared + 1024), 1, 512 / Shape::threads);
   const std::int64_t across = (p.n + Shape::columns - 1) / Shape::columns;
-  const std::int64_t most = std::min<std::int64_t>(most_flags, resident * facts->multiprocessors) / across;
-  if (most == 0) return Status::bad_shape;
+  const std::int64_t most =
+      std::max<std::int64_t>(1, std::min<std::int64_t>(most_flags, resident * facts->multiprocessors) / across);
   const std::int64_t rounds = (p.cut.tiles + most - 1) / most, blocks = (p.cut.tiles + rounds - 1) / rounds * across;
   const bool asks = is_float(p.dtype);
   p.flags = asks ? flags : nullptr;

@@ -274,8 +274,8 @@ Status launch_lines(LineArgs p, int* flags, const Queue& queue) {
   if (status != Status::ok) return status;
   const lines::Layout<Product> layout(p);
   const std::int64_t across = (p.n + lines::columns - 1) / lines::columns;
-  const std::int64_t most = std::min<std::int64_t>(most_flags, std::int64_t{2} * facts->multiprocessors) / across;
-  if (most == 0) return Status::bad_shape;
+  const std::int64_t most =
+      std::max<std::int64_t>(1, std::min<std::int64_t>(most_flags, std::int64_t{2} * facts->multiprocessors) / across);
   const std::int64_t rounds = (p.tiles + most - 1) / most, blocks = (p.tiles + rounds - 1) / rounds * across;
   p.flags = flags;
   const auto shared = static_cast<std::size_t>(layout.bytes);

@@ -362,8 +362,8 @@ Status launch_pixels(PixelArgs p, int* flags, const Queue& queue) {
         p.groups = groups, p.stages = stages;
   const std::int64_t shared = pixels::shared_bytes<Product, Tile>(p.in_c, p.groups, p.stages);
   const std::int64_t across = (p.n + Tile::columns - 1) / Tile::columns;
-  const std::int64_t most = std::min<std::int64_t>(most_flags, facts->multiprocessors) / across;
-  if (most == 0) return Status::bad_shape;
+  const std::int64_t most =
+      std::max<std::int64_t>(1, std::min<std::int64_t>(most_flags, facts->multiprocessors) / across);
   const std::int64_t down = std::min<std::int64_t>(most, p.tiles);
   const std::int64_t blocks = down * across;
   p.flags = flags;
