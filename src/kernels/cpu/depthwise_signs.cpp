@@ -6,6 +6,7 @@
 
 #include "bie/kernels/binary_conv2d.h"
 #include "kernels/check.h"
+#include "kernels/cpu/pixel_rows.h"
 
 namespace bie::kernels::cpu {
 namespace {
@@ -90,9 +91,14 @@ Status run_sign_pixels(const SignPixels& loops, const Conv2dShape& s, const Conv
   const Parts parts(s);
   const Lines lines(s, parts);
   // Behind the lines of the image one of the padding, and one of where the padding beside them is not.
-  const std::int64_t all = s.batch * s.in_h, slack = 3 * vector_bytes;
-  auto* const codes = static_cast<std::uint8_t*>(workspace(static_cast<std::size_t>((all + 2) * lines.bytes + slack)));
-  if (codes == nullptr) return Status::out_of_memory;
+  const std::int64_t all = s.batch * s.in_h, slack = 3 * vector_bytes, biases = x.bias == nullptr ? 0 : s.in_c + 15;
+  if (static_cast<double>(all + 2) * static_cast<double>(lines.bytes) > most_image_bytes) return Status::out_of_memory;
+  auto* const bias = static_cast<float*>(
+      workspace(static_cast<std::size_t>(biases * std::int64_t{sizeof(float)} + (all + 2) * lines.bytes + slack)));
+  if (bias == nullptr) return Status::out_of_memory;
+  for (std::int64_t i = 0; i < biases; ++i) bias[i] = x.bias[i % s.in_c];
+  const float* const pack_bias = x.bias == nullptr ? nullptr : bias;
+  auto* const codes = reinterpret_cast<std::uint8_t*>(bias + biases);
   std::uint8_t *const outside = codes + all * lines.bytes, *const image = outside + lines.bytes;
   std::memset(outside, 0, static_cast<std::size_t>(2 * lines.bytes + slack));
   const bool zeros = s.pad_code == 0;
@@ -101,24 +107,25 @@ Status run_sign_pixels(const SignPixels& loops, const Conv2dShape& s, const Conv
 
   std::atomic<bool> finite{true};
   const std::int64_t line_elements = s.in_w * s.in_c;
-  parallel_for(
-      parallel, all, std::max<std::int64_t>(1, 32768 / (line_elements + 1)), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t line = begin; line < end; ++line) {
-          std::uint8_t* const to = codes + line * lines.bytes;
-          std::memset(to, 0, static_cast<std::size_t>(lines.bytes));
-          // Phases begin with the first pixel of the padding.
-          std::int64_t done = 0;
-          for (std::int64_t lead = s.pad_w % s.stride_w; done < s.in_w && lead % s.stride_w != 0; ++lead) {
-            if (!loops.pack({static_cast<const float*>(x.data) + line * line_elements + done * s.in_c, 1, s.in_c,
-                             x.bias, 1, 0, to + lines.place(s, parts, s.pad_w + done)}))
-              finite.store(false, std::memory_order_relaxed);
-            ++done;
-          }
-          if (!loops.pack({static_cast<const float*>(x.data) + line * line_elements + done * s.in_c, s.in_w - done,
-                           s.in_c, x.bias, s.stride_w, lines.phase_bytes, to + lines.place(s, parts, s.pad_w + done)}))
-            finite.store(false, std::memory_order_relaxed);
-        }
-      });
+  parallel_for(parallel, all, std::max<std::int64_t>(1, 32768 / (line_elements + 1)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t line = begin; line < end; ++line) {
+                   std::uint8_t* const to = codes + line * lines.bytes;
+                   std::memset(to, 0, static_cast<std::size_t>(lines.bytes));
+                   // Phases begin with the first pixel of the padding.
+                   std::int64_t done = 0;
+                   for (std::int64_t lead = s.pad_w % s.stride_w; done < s.in_w && lead % s.stride_w != 0; ++lead) {
+                     if (!loops.pack({static_cast<const float*>(x.data) + line * line_elements + done * s.in_c, 1,
+                                      s.in_c, pack_bias, 1, 0, to + lines.place(s, parts, s.pad_w + done)}))
+                       finite.store(false, std::memory_order_relaxed);
+                     ++done;
+                   }
+                   if (!loops.pack({static_cast<const float*>(x.data) + line * line_elements + done * s.in_c,
+                                    s.in_w - done, s.in_c, pack_bias, s.stride_w, lines.phase_bytes,
+                                    to + lines.place(s, parts, s.pad_w + done)}))
+                     finite.store(false, std::memory_order_relaxed);
+                 }
+               });
   if (!finite.load()) return Status::not_finite;
 
   const auto* const weights = static_cast<const std::uint8_t*>(packed);

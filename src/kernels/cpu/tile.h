@@ -245,7 +245,7 @@ struct GroupedTile {
 struct PackPixelsArgs {
   const float* x;
   std::int64_t pixels, channels;  ///< channels a multiple of 8
-  const float* bias;              ///< [channels] or null
+  const float* bias;              ///< null, or [channels + 15], behind the last one the first ones again
   std::int64_t phases, phase_bytes;
   std::uint8_t* out;
 };

@@ -71,7 +71,7 @@ bool pack_stream(const PackPixelsArgs& a, const Put& put) {
     const std::int64_t count = all - i < 64 ? all - i : 64;
     for (int v = 0; v < 4; ++v) {
       _mm512_store_ps(bias + 16 * v, _mm512_loadu_ps(a.bias + channel));
-      channel = channel + 16 == a.channels ? 0 : channel + 16;
+      channel += channel + 16 < a.channels ? 16 : 16 - a.channels;
     }
     put(i,
         count == 64 ? packer.whole(a.x + i, [&](int v) { return _mm512_load_ps(bias + 16 * v); })
@@ -97,7 +97,6 @@ bool pack_pixels(const PackPixelsArgs& a) {
 }
 
 bool pack(const PackPixelsArgs& a) {
-  if (a.bias != nullptr && a.channels % 16 != 0) return pack_pixels(a);
   if (a.phases == 1)
     return pack_stream(
         a, [&](std::int64_t i, std::uint64_t signs, std::int64_t count) { store_some(a.out + i / 8, signs, count); });
