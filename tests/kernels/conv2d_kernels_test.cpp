@@ -48,6 +48,24 @@ TEST_P(Conv2dRows, ManySmallGroups) {
     }
 }
 
+/// Channels that are neighbours and fill bytes, from floats to floats: signs are computed as bits there.
+TEST_P(Conv2dRows, DepthwiseOfWholeBytes) {
+  ReplayableRng rng;
+  for (const std::int64_t channels : {32, 40, 72, 264, 512, 520, 1032})
+    for (const std::int64_t kernel : {1, 2, 3, 5, 7})
+      for (const bool with_bias : {false, true}) {
+        Conv2dShape s = {2, channels, rng.between(1, 9), rng.between(1, 21), channels, kernel, rng.between(1, 8)};
+        s.stride_h = rng.between(1, 3), s.stride_w = rng.between(1, 3);
+        s.pad_h = rng.between(0, 8), s.pad_w = rng.between(0, 8);
+        s.dil_h = rng.between(1, 2), s.dil_w = rng.between(1, 3);
+        s.groups = channels;
+        const Conv2dProblem p = random_conv2d(
+            GetParam(), {s, Dtype::f32, Dtype::f32, ImageLayout::nhwc, ImageLayout::nhwc, with_bias}, rng);
+        expect_every_kernel(p);
+        if (HasFailure()) return;
+      }
+}
+
 TEST_P(Conv2dRows, RandomGeometry) {
   ReplayableRng rng;
   for (int done = 0; done < 400;) {
@@ -221,7 +239,9 @@ TEST_P(Conv2dRows, ThreadsDoNotShowInTheResult) {
   ReplayableRng rng;
   Conv2dShape depthwise = {1, 20, 24, 40, 20, 3, 5, 1, 1, 2, 2};
   depthwise.groups = 20;
-  for (const Conv2dShape& shape : {Conv2dShape{2, 33, 21, 19, 130, 3, 3, 1, 1, 1, 1}, depthwise})
+  Conv2dShape whole_bytes = {2, 48, 14, 23, 48, 5, 3, 1, 1, 2, 1};
+  whole_bytes.groups = 48;
+  for (const Conv2dShape& shape : {Conv2dShape{2, 33, 21, 19, 130, 3, 3, 1, 1, 1, 1}, depthwise, whole_bytes})
     for (const ImageLayout layout : {ImageLayout::nchw, ImageLayout::nhwc}) {
       const Conv2dProblem p = random_conv2d(GetParam(), {shape, Dtype::f32, Dtype::f32, layout, layout, true}, rng);
       const std::vector<std::int32_t> sums = expected_sums(p);

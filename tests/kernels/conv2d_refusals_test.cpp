@@ -143,6 +143,34 @@ TEST_P(Conv2dRefusals, NanAndInfinityAnywhereInTheImage) {
       }
 }
 
+/// Signs of such an image become bits without a pass of bytes.
+TEST_P(Conv2dRefusals, NanAndInfinityAnywhereInADepthwiseImage) {
+  ReplayableRng rng;
+  for (const std::int64_t channels : {32, 72})
+    for (const std::int64_t stride : {1, 2})
+      for (const bool with_bias : {false, true}) {
+        Conv2dShape shape = {1, channels, 2, 3, channels, 3, 3, stride, stride, 1, 1};
+        shape.groups = channels;
+        Conv2dProblem p = random_conv2d(
+            GetParam(), {shape, Dtype::f32, Dtype::f32, ImageLayout::nhwc, ImageLayout::nhwc, with_bias}, rng);
+        for_every_kernel(GetParam().table(), [&](const Conv2dKernel& kernel) {
+          const PackedMemory packed(kernel.packed_bytes(p.c.shape));
+          kernel.prepack(p.weight.data(), p.c.shape, packed.get(), serial());
+          GuardedBytes y(static_cast<std::size_t>(4 * p.out_elements()));
+          for (std::int64_t i = 0; i < 6 * channels; ++i) {
+            const float kept = read_float(p.x.data(), Dtype::f32, i);
+            write_float(p.x.data(), Dtype::f32, i, i % 2 == 0 ? nan : infinity);
+            ASSERT_EQ(
+                kernel.run(p.c.shape, p.input(), packed.get(), {y.data(), p.c.out, p.c.out_layout, p.scale}, serial()),
+                Status::not_finite)
+                << "element " << i << "; " << p.c;
+            write_float(p.x.data(), Dtype::f32, i, kept);
+          }
+        });
+        if (HasFailure()) return;
+      }
+}
+
 TEST_P(Conv2dRefusals, NanAndInfinityAnywhereInTheBias) {
   ReplayableRng rng;
   const Conv2dShape shape = {1, 19, 3, 4, 5, 2, 2};

@@ -123,6 +123,17 @@ def test_tiles_of_every_number_of_rows_have_a_loop(objects):
         assert len(sizes) >= least, f"{name}: loops with {sorted(sizes)}"
 
 
+def test_signs_are_counted_by_full_adders_in_registers(objects, build):
+    """Turns of one and of two vectors, with and without a mask: 15 ternary operations, 8 more for masks. One of the
+    three operands is overwritten, so that moves belong to it."""
+    path = next(build.glob("src/kernels/**/bie_kernels_avx512.dir/cpu/*/depthwise_signs.cpp.o"))
+    adders = [body for body in loops(path) if sum(text.startswith("vpternlog") for text in body) >= 15]
+    assert {sum(text.startswith("vpternlog") for text in body) for body in adders} == {15, 23, 30, 46}
+    for body in adders:
+        bad = [text for text in body if text.startswith("call") or "(%rsp" in text]
+        assert not bad, f"{bad}\n" + "\n".join(body)
+
+
 # Tiles of AMX to (product, how many a turn of the loop of 32 rows and 32 outputs has, its loads): two tiles of weights
 # and two of activations, which each come from where they are or from a copy; of floats three parts of activations.
 AMX_TILES = {

@@ -240,6 +240,40 @@ struct GroupedTile {
   std::int64_t max_depth = INT64_MAX;  ///< the longest contraction
 };
 
+/// Signs of pixels whose channels are neighbours, as bits: bit i of byte j of a pixel is channel 8j+i. Pixel p goes to
+/// out + p % phases * phase_bytes + p / phases * channels / 8.
+struct PackPixelsArgs {
+  const float* x;
+  std::int64_t pixels, channels;  ///< channels a multiple of 8
+  const float* bias;              ///< null, or [channels + 15], behind the last one the first ones again
+  std::int64_t phases, phase_bytes;
+  std::uint8_t* out;
+};
+/// Bit b of planes[k][v] is bit k of the number of taps whose bit differs from the weight's, in vectors of 64 bytes.
+struct CountTapsArgs {
+  const std::uint8_t* const* taps;     ///< 1 + a multiple of 8 of them, up to 57; 64 bytes of each vector are read
+  const std::uint8_t* const* weights;  ///< of each tap 64 bytes, 64-byte aligned
+  std::int64_t count;
+  int vectors;                        ///< 1 or 2
+  std::int64_t step;                  ///< bytes from a tap's first vector to its second
+  const std::uint8_t* const* inside;  ///< null, or of each tap the bits that count
+  std::uint8_t* planes;               ///< [count_planes][2] vectors, 64-byte aligned
+};
+inline constexpr int count_planes = 6;
+/// y[i] = float(inside - 2 * count(i)) * scale.
+struct WriteCountsArgs {
+  const std::uint8_t* planes;  ///< the byte of the first bit, the planes 128 bytes apart; 8 bytes at a time are read
+  std::int64_t count;
+  int inside;  ///< taps inside the image
+  float scale;
+  float* y;
+};
+struct SignPixels {
+  bool (*pack)(const PackPixelsArgs&);  ///< false where x + bias is not finite
+  void (*count)(const CountTapsArgs&);
+  void (*write)(const WriteCountsArgs&);
+};
+
 namespace portable {
 extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
@@ -291,6 +325,7 @@ namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 extern const PixelTile b1xb1_pixel_tile;
 extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
+extern const SignPixels sign_pixels;
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 bool code_planes(const CodePlanesArgs& args);
