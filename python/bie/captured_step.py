@@ -31,7 +31,9 @@ class CapturedStep:
     reductions are not captured.
 
     Raises:
-        RuntimeError: ``loss_of`` waits for the device while it is captured.
+        TypeError: an argument of a call is no tensor.
+        RuntimeError: ``loss_of`` waits for the device while it is captured; or what is trained has changed since: frozen
+            parameters are trained now, or others.
 
     Source: "CUDA Graphs" in torch's notes on CUDA semantics.
 
@@ -49,9 +51,19 @@ class CapturedStep:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []
         self._grads: list[tuple[Tensor, Tensor]] = []
+        self._captured: list[tuple[int, bool]] = []
         self._loss: Tensor | None = None
 
+    def _params(self) -> list[Tensor]:
+        return [param for group in self.optimizer.param_groups for param in group["params"]]
+
+    def _trained(self) -> list[tuple[int, bool]]:
+        return [(id(param), param.requires_grad) for param in self._params()]
+
     def __call__(self, *inputs: Tensor) -> Tensor:
+        for x in inputs:
+            if not isinstance(x, Tensor):
+                raise TypeError(f"CapturedStep: an argument is a {type(x).__name__}, tensors are wanted")
         if not all(x.is_cuda for x in inputs):
             return self._eager(inputs)
         if self._graph is None:
@@ -62,6 +74,8 @@ class CapturedStep:
         if [(x.shape, x.dtype) for x in inputs] != [(x.shape, x.dtype) for x in self._inputs]:
             return self._eager(inputs)
         assert self._graph is not None and self._loss is not None
+        if self._trained() != self._captured:
+            raise RuntimeError("CapturedStep: other parameters are trained than when it was captured; make a new one")
         for own, given in zip(self._inputs, inputs, strict=True):
             own.copy_(given)
         for param, grad in self._grads:
@@ -96,8 +110,7 @@ class CapturedStep:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._loss = self._passes(self._inputs)
-        self._graph = graph
-        params = [param for group in self.optimizer.param_groups for param in group["params"]]
+        params = self._params()
         for param in params:
             if gradient_of(param) is not None and param.grad is None:
                 raise RuntimeError(
@@ -105,3 +118,5 @@ class CapturedStep:
                     "train such a model without it"
                 )
         self._grads = [(param, param.grad) for param in params if param.grad is not None]
+        self._captured = self._trained()
+        self._graph = graph

@@ -81,6 +81,25 @@ def test_a_cleared_gradient_does_not_matter(device):
     assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters() if p.dtype != torch.int8)
 
 
+def test_arguments_are_tensors():
+    model = net()
+    step = bie.CapturedStep(lambda batch: model(batch["x"]).sum(), optimizer_of(model))
+    with pytest.raises(TypeError, match="an argument is a dict, tensors are wanted"):
+        step({"x": torch.zeros(1, 3, 6, 6)})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_what_is_trained_may_not_change():
+    model = net().cuda()
+    step = bie.CapturedStep(lambda x, y: nn.functional.cross_entropy(model(x), y), optimizer_of(model))
+    (x, y), *_ = batches(2, "cuda")
+    for _ in range(5):
+        step(x, y)
+    model[1].weight.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="make a new one"):
+        step(x, y)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_loss_that_waits_is_refused():
     model = net().cuda()
