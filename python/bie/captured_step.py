@@ -32,8 +32,7 @@ class CapturedStep:
 
     Raises:
         TypeError: an argument of a call is no tensor.
-        RuntimeError: ``loss_of`` waits for the device while it is captured; or what is trained has changed since: frozen
-            parameters are trained now, or others.
+        RuntimeError: ``loss_of`` waits for the device while it is captured; or other parameters are trained since.
 
     Source: "CUDA Graphs" in torch's notes on CUDA semantics.
 
