@@ -176,7 +176,7 @@ def test_refused_activations_leave_nothing_behind(kind):
     layer.train()
     layer(x)
     nan = x.clone()
-    nan.view(-1)[3] = float("nan")
+    nan[0] = float("nan")  # whole: convolutions may skip rows
     with pytest.raises(ValueError, match="NaN"):
         layer(nan)
 

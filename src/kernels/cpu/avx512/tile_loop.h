@@ -80,9 +80,10 @@ template <class Product, int R, int V>
                             _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale));
 }
 
-/// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
+/// The panels of a tile in one loop: between calls a core would run out of panels to fetch. One copy of each, however
+/// many call it.
 template <class Product, int R, int V>
-void tiles(TileArgs a) {
+[[gnu::noinline]] void tiles(TileArgs a) {
   for (;; --a.panels) {
     tile<Product, R, V>(a);
     if (a.panels == 1) return;
@@ -108,8 +109,9 @@ void halves(TileArgs a) {
   constexpr int half = 32;
   for (;; --a.panels) {
     TileArgs part = a;
+    part.panels = 1;
     part.col_count = half;
-    tile<Product, R, 2>(part);
+    tiles<Product, R, 2>(part);
     part.col_count = a.col_count - half;
     part.panel = static_cast<const char*>(a.panel) + half * 4;
     part.init += half;
@@ -119,9 +121,9 @@ void halves(TileArgs a) {
     std::uint64_t signs[R];
     if (part.signs != nullptr) part.signs = signs;
     if (part.col_count <= 16)
-      tile<Product, R, 1>(part);
+      tiles<Product, R, 1>(part);
     else
-      tile<Product, R, 2>(part);
+      tiles<Product, R, 2>(part);
     for (int r = 0; r < R && a.signs != nullptr; ++r) a.signs[r] |= signs[r] << half;
     if (a.panels == 1) return;
     a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
