@@ -80,11 +80,26 @@ template <class Product, int R, int V>
                             _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale));
 }
 
+/// One panel, by one copy of the loop for all who call it.
+template <class Product, int R, int V>
+[[gnu::noinline]] void tile_apart(const TileArgs& a) {
+  tile<Product, R, V>(a);
+}
+/// Copies of the loop for every number of rows would be a tenth of the library: those that fit with all outputs have
+/// them, and the most rows, of which long products consist.
+template <class Product, int R, int V>
+[[gnu::always_inline]] inline void panel_of(const TileArgs& a) {
+  if constexpr (R <= tile_rows || R == most_rows)
+    tile<Product, R, V>(a);
+  else
+    tile_apart<Product, R, V>(a);
+}
+
 /// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
 template <class Product, int R, int V>
 void tiles(TileArgs a) {
   for (;; --a.panels) {
-    tile<Product, R, V>(a);
+    panel_of<Product, R, V>(a);
     if (a.panels == 1) return;
     a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
     a.init += a.panel_bytes / 4;
@@ -102,46 +117,42 @@ void tile_of_rows(const TileArgs& a) {
   }
 }
 
-/// One panel, whoever calls it: copies of the loop would be a tenth of the library.
-template <class Product, int R, int V>
-[[gnu::noinline]] void panel_of(const TileArgs& a) {
-  tile<Product, R, V>(a);
-}
-
-inline void next_panel(TileArgs* a) {
-  a->panel = static_cast<const char*>(a->panel) + a->panel_bytes;
-  a->init += a->panel_bytes / 4;
-  if (a->y != nullptr) a->y += tile_cols;
-}
-
 /// More rows than fit with all outputs: the first 32 outputs and then the others, so that a weight is read once.
 template <class Product, int R>
-void many_rows(const TileArgs& a) {
+void halves(TileArgs a) {
   constexpr int half = 32;
-  TileArgs front = a, back = a;
-  front.col_count = a.col_count < half ? a.col_count : half;
-  back.col_count = a.col_count - half;
-  back.panel = static_cast<const char*>(a.panel) + half * 4;
-  back.init += half;
-  back.acc += half;
-  if (a.y != nullptr) back.y += half;
-  if (a.bias != nullptr) back.bias += half;
-  std::uint64_t signs[R];
-  if (a.signs != nullptr) back.signs = signs;
-  for (std::int64_t left = a.panels;;) {
-    if (a.col_count <= 16)
-      panel_of<Product, R, 1>(front);
+  for (;; --a.panels) {
+    TileArgs part = a;
+    part.col_count = half;
+    panel_of<Product, R, 2>(part);
+    part.col_count = a.col_count - half;
+    part.panel = static_cast<const char*>(a.panel) + half * 4;
+    part.init += half;
+    part.acc += half;
+    if (part.y != nullptr) part.y += half;
+    if (part.bias != nullptr) part.bias += half;
+    std::uint64_t signs[R];
+    if (part.signs != nullptr) part.signs = signs;
+    if (part.col_count <= 16)
+      panel_of<Product, R, 1>(part);
     else
-      panel_of<Product, R, 2>(front);
-    if (back.col_count > 16)
-      panel_of<Product, R, 2>(back);
-    else if (back.col_count > 0)
-      panel_of<Product, R, 1>(back);
-    for (int r = 0; r < R && a.signs != nullptr && back.col_count > 0; ++r) a.signs[r] |= signs[r] << half;
-    if (--left == 0) return;
-    next_panel(&front);
-    next_panel(&back);
+      panel_of<Product, R, 2>(part);
+    for (int r = 0; r < R && a.signs != nullptr; ++r) a.signs[r] |= signs[r] << half;
+    if (a.panels == 1) return;
+    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
+    a.init += a.panel_bytes / 4;
+    a.y += tile_cols;
   }
+}
+
+template <class Product, int R>
+void many_rows(const TileArgs& a) {
+  if (a.col_count <= 16)
+    tiles<Product, R, 1>(a);
+  else if (a.col_count <= 32)
+    tiles<Product, R, 2>(a);
+  else
+    halves<Product, R>(a);
 }
 
 /// Up to 12 rows.
