@@ -16,9 +16,9 @@ class CapturedStep:
     """Forward, loss, backward and optimizer in one call, the first three as one CUDA graph.
 
     A small net on a fast GPU waits for the Python that queues its kernels; a graph is queued at once. The first three
-    calls run as they are written, the next one is captured, and from then on the graph is replayed on copies of the
-    arguments. Arguments of other shapes or dtypes, as a last batch of few, run as they are written. So does every call
-    where an argument is not on CUDA.
+    calls run as they are written, the next one whose arguments have the shapes and dtypes of the call before is
+    captured, and from then on the graph is replayed on copies of the arguments. Arguments of other shapes or dtypes, as
+    a last batch of few, run as they are written. So does every call where an argument is not on CUDA.
 
     Args:
         loss_of: of tensors, the loss: ``lambda x, y: cross_entropy(model(x), y)``, ``torch.autocast`` inside of it.
@@ -48,6 +48,7 @@ class CapturedStep:
         self.loss_of, self.optimizer = loss_of, optimizer
         self._eager_calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._forms: list[tuple[torch.Size, torch.dtype]] = []  # of the last call, then of the captured one
         self._inputs: list[Tensor] = []
         self._grads: list[tuple[Tensor, Tensor]] = []
         self._captured: list[tuple[int, bool]] = []
@@ -65,12 +66,14 @@ class CapturedStep:
                 raise TypeError(f"CapturedStep: an argument is a {type(x).__name__}, tensors are wanted")
         if not all(x.is_cuda for x in inputs):
             return self._eager(inputs)
+        forms = [(x.shape, x.dtype) for x in inputs]
         if self._graph is None:
-            if self._eager_calls < _EAGER_CALLS:
+            before, self._forms = self._forms, forms
+            if self._eager_calls < _EAGER_CALLS or forms != before:
                 self._eager_calls += 1
                 return self._beside(inputs)
             self._capture(inputs)
-        if [(x.shape, x.dtype) for x in inputs] != [(x.shape, x.dtype) for x in self._inputs]:
+        if forms != self._forms:
             return self._eager(inputs)
         assert self._graph is not None and self._loss is not None
         if self._trained() != self._captured:

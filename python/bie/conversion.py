@@ -55,6 +55,10 @@ NAMED |= {name: {nn.Linear: MPQLinear, nn.Embedding: WeightOnlyEmbedding} for na
 for _layers in NAMED.values():  # the class of its projections
     _layers[nn.MultiheadAttention] = _layers[nn.Linear]
 
+#: Most grouped convolutions with fewer input channels a group are slower than in float16 on CUDA
+#: (docs/measured/grouped-convs.md).
+FEWEST_CHANNELS_OF_A_GROUP = 16
+
 
 def collect_layers(
     module: nn.Module, layer_types: Iterable[type] | None = None, parent_name: str = ""
@@ -308,6 +312,7 @@ def convert(
     filter: Filter | None = None,
     inplace: bool = True,
     batch: Any = None,
+    small_groups: bool = False,
     **options: Any,
 ) -> ConversionReport:
     """Swaps nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention and nn.Embedding for layers of this package.
@@ -318,7 +323,7 @@ def convert(
 
     Layers stay, with the reason in the report, where ``filter`` says so, where the class is not exactly one of those,
     where another module shares their parameter or reads it past ``forward``, where the new layer cannot hold them (a
-    dtype, padding), or where they have hooks.
+    dtype, padding), where they have hooks, or where they would be slower.
 
     Args:
         target: "binary", "q4" or "q8"; "w1" to "w6" or "w8", weights alone in groups of 32, which takes nn.Linear,
@@ -329,6 +334,8 @@ def convert(
         batch: what the model is called with once, a tensor or a tuple of arguments: the new layers alone are in
             training then, and take the step sizes of their activations from it. Without it the first batch that they
             meet does that.
+        small_groups: on CUDA, swap convolutions of fewer than 16 channels a group too, depthwise ones among them,
+            most of which are slower there than in float16. On the CPU they are swapped in any case.
         options: further arguments of the new layers' constructors.
 
     Raises:
@@ -369,6 +376,8 @@ def convert(
             reason = reason_to_skip(module, parent, targets, shared)
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
+            if not reason and not small_groups:
+                reason = _slower(module)
             new = None
             if not reason:
                 try:
@@ -404,6 +413,18 @@ def _own_weight(module: nn.Module) -> Tensor | None:
         return None
     weights = [value for name, value in module._parameters.items() if name.startswith(("weight", "in_proj_weight"))]
     return next((weight for weight in weights if weight is not None and weight.dim() > 1), None)
+
+
+def _slower(module: nn.Module) -> str:
+    """Why a layer is better left in floats, or ""."""
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)) or module.groups == 1 or not module.weight.is_cuda:
+        return ""
+    channels = module.in_channels // module.groups
+    if channels >= FEWEST_CHANNELS_OF_A_GROUP:
+        return ""
+    return (
+        f"{channels} channels a group are mostly slower in codes than in float16 on CUDA (small_groups=True swaps it)"
+    )
 
 
 def _class_of(layer: nn.Module) -> str:

@@ -88,6 +88,28 @@ def test_arguments_are_tensors():
         step({"x": torch.zeros(1, 3, 6, 6)})
 
 
+class PretendsToBeThere(torch.Tensor):
+    is_cuda = True
+
+
+def test_the_batch_that_is_captured_is_one_of_the_size_before(monkeypatch):
+    """Not a last batch of few, which would leave all others eager."""
+    done = []
+    step = bie.CapturedStep(None, torch.optim.SGD([nn.Parameter(torch.zeros(1))]))
+    monkeypatch.setattr(step, "_beside", lambda inputs: done.append("eager"))
+
+    def capture(inputs):
+        done.append(f"captures {len(inputs[0])}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(step, "_capture", capture)
+    for size in (8, 8, 8, 3, 8):
+        step(torch.zeros(size).as_subclass(PretendsToBeThere))
+    with pytest.raises(KeyboardInterrupt):
+        step(torch.zeros(8).as_subclass(PretendsToBeThere))
+    assert done == ["eager"] * 5 + ["captures 8"]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_what_is_trained_may_not_change():
     model = net().cuda()

@@ -141,16 +141,20 @@ def test_padding_by_name():
     assert "more on one side than on the other" in report.skipped[0].reason
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
 def grouped_convolutions():
     return nn.Sequential(nn.Conv2d(32, 32, 3, groups=32), nn.Conv2d(32, 32, 3, groups=2), nn.Conv2d(1, 4, 3))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
-def test_convolutions_of_few_channels_a_group_are_swapped(device):
-    assert len(convert(grouped_convolutions().to(device), "q8").swapped) == 3
+def test_convolutions_of_few_channels_a_group_are_swapped_on_the_cpu():
+    assert len(convert(grouped_convolutions(), "q8").swapped) == 3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_convolutions_that_would_be_slower_are_left_unless_asked_for():
+    report = convert(grouped_convolutions().cuda(), "q8")
+    assert [entry.name for entry in report.swapped] == ["1", "2"]
+    assert "1 channels a group are slower in codes" in report.skipped[0].reason
+    assert len(convert(grouped_convolutions().cuda(), "q8", small_groups=True).swapped) == 3
 
 
 def test_everything_left_alone_is_in_the_report():

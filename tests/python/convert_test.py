@@ -349,13 +349,13 @@ def test_binary_convolutions_are_grouped_and_padded_as_their_source(groups):
     conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
     with torch.no_grad():
         conv.weight.sign_()
-    layer = convert(nn.Sequential(conv), BinaryConv2d, latent=True).model[0]
+    layer = convert(nn.Sequential(conv), BinaryConv2d, latent=True, small_groups=True).model[0]
     assert layer.padding_value == 0 and layer.groups == groups
     x = torch.randn(2, 4, 5, 5).sign()
     with torch.no_grad():
         layer.scale_a.fill_(1)
         torch.testing.assert_close(layer(x), conv(x))
-    assert convert(nn.Sequential(conv), "binary", padding_value=-1).model[0].padding_value == -1
+    assert convert(nn.Sequential(conv), "binary", padding_value=-1, small_groups=True).model[0].padding_value == -1
 
 
 def test_shared_modules_stay_shared():

@@ -6,32 +6,31 @@
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/int4_conv2d.h"
 #include "bie/kernels/int8_conv2d.h"
+#include "kernels/cuda/conv2d_kernels.cuh"
 #include "kernels/cuda/encode_row.cuh"
 #include "kernels/cuda/poison.cuh"
 
 namespace bie::kernels::cuda {
 namespace {
 
-constexpr int newest_sm = 999;
-
 /// What a width says of its codes.
-struct B1 {
+struct Signs {
   static constexpr Dtype code = Dtype::bits;
   static constexpr Range range = range_s8;
   static constexpr std::int64_t max_k = max_k_b1;
 };
-struct S8 {
+struct Bytes {
   static constexpr Dtype code = Dtype::s8;
   static constexpr Range range = range_s8;
   static constexpr std::int64_t max_k = max_k_s8;
 };
-struct S4 {
+struct Nibbles {
   static constexpr Dtype code = Dtype::s4;
   static constexpr Range range = range_s4;
   static constexpr std::int64_t max_k = max_k_s4;
 };
 
-int cut(std::int64_t value) { return static_cast<int>(value); }
+constexpr auto cut = cut_to_int;
 
 template <class Width>
 Status check(const Conv2dShape& s, const Image& x, const Conv2dOutput& y) {
@@ -74,7 +73,7 @@ GroupArgs args_of(const Conv2dShape& s, const Image& x, const Panels& panels, co
 std::int64_t results(const Conv2dShape& s) { return s.batch * s.out_c * s.out_h() * s.out_w(); }
 
 Status poison_results(const GroupArgs& p, std::int64_t count, std::int64_t blocks, const Queue& queue) {
-  if (p.flags == nullptr || !is_float(p.y_dtype)) return Status::ok;
+  if (p.flags == nullptr) return Status::ok;
   return poison(p.y, p.y_dtype, count, {p.flags, cut(blocks)}, queue);
 }
 
@@ -105,8 +104,8 @@ Status run_tiles(const Conv2dShape& s, const Image& x, const Panels& panels, con
   const int outputs = stride == Stride::words && s.group_out() % 4 == 0 ? 4 : 1;
   const std::int64_t line = tile.class_words * tile.classes;
   GroupArgs p = args_of<Width>(s, x, panels, y, static_cast<int*>(workspace));
-  p.channel_quads = p.pixels_first && g.channel_bytes == 4 && s.group_in() % 4 == 0 &&
-                    reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(row_bytes(x.dtype, 4)) == 0;
+  p.channel_quads =
+      p.pixels_first && g.channel_bytes == 4 && s.group_in() % 4 == 0 && aligned(x.data, 0, row_bytes(x.dtype, 4));
   p.tap_step = g.channel_bytes == 4 ? p.dil_w : 1;
   p.pixel_step = cut(s.stride_w * g.channel_bytes / 4);
   p.h = cut(tile.h), p.w = cut(tile.w);
@@ -125,8 +124,7 @@ Status run_tiles(const Conv2dShape& s, const Image& x, const Panels& panels, con
   p.tile_lines = Divisor(cut(tile.h));
   p.group_out = Divisor(cut(s.group_out())), p.filter_outputs = Divisor(cut(slab * s.group_out()));
   const std::int64_t neighbours = p.y_pixels_first ? s.out_c : s.out_w();
-  p.y_quads = neighbours % 4 == 0 &&
-              reinterpret_cast<std::uintptr_t>(y.data) % static_cast<std::uintptr_t>(row_bytes(y.dtype, 4)) == 0;
+  p.y_quads = neighbours % 4 == 0 && aligned(y.data, 0, row_bytes(y.dtype, 4));
   const Status status = with_reader<void>(
       x.dtype, [&](auto reader) { return launch_groups<decltype(reader)>(p, stride, outputs, tile.shared, queue); });
   return status != Status::ok ? status : poison_results(p, results(s), (tiles + p.rounds - 1) / p.rounds, queue);
@@ -280,26 +278,26 @@ Conv2dTable table_of(const Conv2dKernel (&best_first)[2]) {
 
 Conv2dTable b1xb1_grouped_conv2d_table() {
   static const Conv2dKernel best_first[] = {
-      {"b1xb1_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<B1>},
-      {"b1xb1_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<B1>},
+      {"b1xb1_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<Signs>},
+      {"b1xb1_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<Signs>},
   };
-  return table_of<B1>(best_first);
+  return table_of<Signs>(best_first);
 }
 
 Conv2dTable s8xs8_grouped_conv2d_table() {
   static const Conv2dKernel best_first[] = {
-      {"s8xs8_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<S8>},
-      {"s8xs8_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<S8>},
+      {"s8xs8_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<Bytes>},
+      {"s8xs8_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<Bytes>},
   };
-  return table_of<S8>(best_first);
+  return table_of<Bytes>(best_first);
 }
 
 Conv2dTable s4xs4_grouped_conv2d_table() {
   static const Conv2dKernel best_first[] = {
-      {"s4xs4_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<S4>},
-      {"s4xs4_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<S4>},
+      {"s4xs4_grouped_conv2d_dp4a", 75, newest_sm, has_tile, nullptr, run_tiles<Nibbles>},
+      {"s4xs4_grouped_conv2d_portable", 75, newest_sm, nullptr, nullptr, run_portable<Nibbles>},
   };
-  return table_of<S4>(best_first);
+  return table_of<Nibbles>(best_first);
 }
 
 }  // namespace bie::kernels::cuda

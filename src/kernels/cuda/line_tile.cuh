@@ -1,7 +1,7 @@
 // A convolution of few channels in one pass over the image (mma.sync, sm_80 and later). A block quantises the lines
 // that a tile of output pixels reads into shared memory, elements one behind the other as they lie in channels-last
 // images, so that a window's part of a line is a run of at most 32 of them: a step of the product, of bits an eighth of
-// one. It keeps the panels, and takes tile after tile.
+// one. It keeps the panels, and takes tile after tile; the next one's lines are on their way meanwhile.
 #pragma once
 
 #include <algorithm>

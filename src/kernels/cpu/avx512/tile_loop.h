@@ -95,15 +95,19 @@ template <class Product, int R, int V>
     tile_apart<Product, R, V>(a);
 }
 
+inline void next_panel(TileArgs* a) {
+  a->panel = static_cast<const char*>(a->panel) + a->panel_bytes;
+  a->init += a->panel_bytes / 4;
+  a->y += tile_cols;
+}
+
 /// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
 template <class Product, int R, int V>
 void tiles(TileArgs a) {
   for (;; --a.panels) {
     panel_of<Product, R, V>(a);
     if (a.panels == 1) return;
-    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
-    a.init += a.panel_bytes / 4;
-    a.y += tile_cols;
+    next_panel(&a);
   }
 }
 
@@ -139,9 +143,7 @@ void halves(TileArgs a) {
       panel_of<Product, R, 2>(part);
     for (int r = 0; r < R && a.signs != nullptr; ++r) a.signs[r] |= signs[r] << half;
     if (a.panels == 1) return;
-    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
-    a.init += a.panel_bytes / 4;
-    a.y += tile_cols;
+    next_panel(&a);
   }
 }
 
@@ -196,11 +198,9 @@ void run_tile(const TileArgs& given) {
   if (given.row_count <= most) return some_rows<Product>(given);
   TileArgs a = given;
   a.panels = 1;
-  for (std::int64_t left = given.panels;; a.y += tile_cols) {  // all rows of a panel before the next one
+  for (std::int64_t left = given.panels;; next_panel(&a)) {  // all rows of a panel before the next one
     rows_of_panels<Product>(a, most);
     if (--left == 0) return;
-    a.panel = static_cast<const char*>(a.panel) + a.panel_bytes;
-    a.init += a.panel_bytes / 4;
   }
 }
 
