@@ -41,13 +41,33 @@ __global__ void __launch_bounds__(threads) step_kernel(const __grid_constant__ B
   if (t.left_out != nullptr && *t.left_out != 0) return;
   const std::int64_t begin = (std::int64_t{blockIdx.x} - batch.first_block[index]) * chunk;
   const std::int64_t end = begin + chunk < t.count ? begin + chunk : t.count;
-  for (std::int64_t first = begin + 4 * threadIdx.x; first < end; first += 4 * threads) step(t, first, index);
+  for (std::int64_t first = begin + 4 * threadIdx.x; first < end; first += 4 * threads) step(t, first);
 }
 
-/// step(tensor, first, index) for every fourth element of every tensor, in as few launches as their number allows;
-/// `shifted` tells a step which tensor its index 0 is.
-template <class MakeStep>
-Status run(const DiodeMixTensor* tensors, int count, const MakeStep& shifted, const Queue& queue) {
+/// Sets the mark of every tensor whose gradient holds what Found::met() says. One thread of a block reads and writes
+/// it, and a block whose tensor has its mark reads nothing else: all blocks want the same few words.
+template <class Found>
+__global__ void __launch_bounds__(threads) mark_kernel(const __grid_constant__ Batch batch, std::int32_t* marks) {
+  const int index = tensor_of_block(batch);
+  const DiodeMixTensor& t = batch.tensor[index];
+  std::int32_t* const mark = marks + index;
+  const bool marked = threadIdx.x == 0 && *static_cast<volatile std::int32_t*>(mark) == Found::mark;
+  if (__syncthreads_or(marked) != 0) return;
+  const std::int64_t begin = (std::int64_t{blockIdx.x} - batch.first_block[index]) * chunk;
+  const std::int64_t end = begin + chunk < t.count ? begin + chunk : t.count;
+  bool met = false;
+  for (std::int64_t first = begin + 4 * threadIdx.x; first < end; first += 4 * threads) {
+    const auto g = load_four(static_cast<const typename Found::Gradient*>(t.grad), first, t.count);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) met = met || Found::met(g.at[j]);
+  }
+  if (__syncthreads_or(met) != 0 && threadIdx.x == 0) *mark = Found::mark;  // whoever else writes it writes the same
+}
+
+/// queued(batch, blocks, done) for all tensors, in as few launches as their number allows; the batch's first tensor is
+/// number `done`.
+template <class Launch>
+Status run(const DiodeMixTensor* tensors, int count, const Launch& queued) {
   for (int done = 0; done < count;) {
     Batch batch;
     std::int64_t blocks = 0;
@@ -62,8 +82,7 @@ Status run(const DiodeMixTensor* tensors, int count, const MakeStep& shifted, co
       blocks += more;
     }
     batch.first_block[batch.count] = static_cast<int>(blocks);
-    const auto step = shifted(done);
-    const Status status = launch(step_kernel<std::decay_t<decltype(step)>>, blocks, threads, 0, queue, batch, step);
+    const Status status = queued(batch, blocks, done);
     if (status != Status::ok) return status;
     done += batch.count;
   }
@@ -72,8 +91,9 @@ Status run(const DiodeMixTensor* tensors, int count, const MakeStep& shifted, co
 
 template <class Step>
 Status run_step(const DiodeMixTensor* tensors, int count, const Step& step, const Queue& queue) {
-  return run(
-      tensors, count, [&](int) { return step; }, queue);
+  return run(tensors, count, [&](const Batch& batch, std::int64_t blocks, int) {
+    return launch(step_kernel<Step>, blocks, threads, 0, queue, batch, step);
+  });
 }
 
 /// A moment as it is kept: float32, or bfloat16 rounded at random.
@@ -110,7 +130,7 @@ template <class P, class M>
 struct FloatStep {
   AdamNumbers o;
 
-  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first) const {
     State<P, M> state(t, first);
     Four<P> w = load_four(static_cast<const P*>(t.param), first, t.count);
 #pragma unroll
@@ -129,7 +149,7 @@ template <class G, class M>
 struct CodeStep {
   AdamNumbers o;
 
-  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first) const {
     State<G, M> state(t, first);
     Four<std::int8_t> q = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
     const float scale = value_of(t.scale), next = value_of(t.next);
@@ -151,7 +171,7 @@ template <class G, class M>
 struct SignStep {
   SignNumbers o;
 
-  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int) const {
+  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first) const {
     State<G, M> state(t, first);
     Four<std::int8_t> w = load_four(static_cast<const std::int8_t*>(t.param), first, t.count);
 #pragma unroll
@@ -166,23 +186,16 @@ struct SignStep {
   }
 };
 
-struct MarkNotFinite {
-  std::int32_t* left_out;
-
-  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int index) const {
-    const Four<float> g = load_four(static_cast<const float*>(t.grad), first, t.count);
-    if (!(isfinite(g.at[0]) && isfinite(g.at[1]) && isfinite(g.at[2]) && isfinite(g.at[3])))
-      left_out[index] = 1;  // whoever else writes it writes the same
-  }
+struct NotFinite {
+  using Gradient = float;
+  static constexpr std::int32_t mark = 1;
+  static __device__ bool met(float g) { return !isfinite(g); }
 };
 
-struct UnmarkNotZero {
-  std::int32_t* left_out;
-
-  __device__ void operator()(const DiodeMixTensor& t, std::int64_t first, int index) const {
-    const Four<std::int8_t> g = load_four(static_cast<const std::int8_t*>(t.grad), first, t.count);
-    if (g.at[0] != 0 || g.at[1] != 0 || g.at[2] != 0 || g.at[3] != 0) left_out[index] = 0;
-  }
+struct NotZero {
+  using Gradient = std::int8_t;
+  static constexpr std::int32_t mark = 0;
+  static __device__ bool met(std::int8_t g) { return g != 0; }
 };
 
 struct Magnitudes {
@@ -262,11 +275,10 @@ Status diode_mix_signs(const DiodeMixTensor* tensors, int count, Dtype grad, Dty
 }
 
 Status mark_left_out(const DiodeMixTensor* tensors, int count, Dtype grad, std::int32_t* left_out, const Queue& queue) {
-  if (grad == Dtype::s8)
-    return run(
-        tensors, count, [&](int done) { return UnmarkNotZero{left_out + done}; }, queue);
-  return run(
-      tensors, count, [&](int done) { return MarkNotFinite{left_out + done}; }, queue);
+  const auto kernel = grad == Dtype::s8 ? mark_kernel<NotZero> : mark_kernel<NotFinite>;
+  return run(tensors, count, [&](const Batch& batch, std::int64_t blocks, int done) {
+    return launch(kernel, blocks, threads, 0, queue, batch, left_out + done);
+  });
 }
 
 Status renewed_scale(const DiodeMixTensor& t, double mean_to_step, float* next, void* workspace, const Queue& queue) {
