@@ -22,7 +22,14 @@ struct RowArgs {
   int* ones;  ///< of bits: one number a row, or null where nobody asks
   int* flags;
   bool whole;  ///< every row starts at a multiple of 16 bytes
+  bool weight;
 };
+
+/// Weights are read by kernels that have not waited, so the next one starts behind them.
+__device__ void begin(const RowArgs& a) {
+  wait_for_previous_kernel();
+  if (!a.weight) let_next_start();
+}
 
 __device__ void put_flag(int* flags, bool finite) {
   const int bad = __syncthreads_or(!finite);
@@ -32,7 +39,7 @@ __device__ void put_flag(int* flags, bool finite) {
 /// `row_threads` threads, a power of two, share a row; of bits they count the ones.
 template <class R, Format format>
 __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int row_threads) {
-  let_next_start();
+  begin(a);
   __shared__ int counts[warps];
   const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
   const int rows = threads / row_threads, mine = threadIdx.x / row_threads, t = threadIdx.x % row_threads;
@@ -62,7 +69,7 @@ __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int
 /// Short rows of signs that follow one another: 32, 64, 128 or 256 of them, so that 4 to 32 lanes share a row.
 template <class R>
 __global__ void __launch_bounds__(threads) encode_short_rows(const RowArgs a, int row_lanes) {
-  let_next_start();
+  begin(a);
   constexpr int batch = 4;
   const int lane = threadIdx.x % 32, t = lane % row_lanes, writers = min(row_lanes, 16);
   const std::int64_t warp = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32;
@@ -161,6 +168,8 @@ constexpr int plane_tile_words = 2048, most_tile_width = 32;
 /// order. A lane has `side` pixels.
 template <class R, Format format, int side>
 __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, int width_log) {
+  wait_for_previous_kernel();
+  let_next_start();
   __shared__ unsigned tile[plane_tile_words / 4 * 5];  // four words a pixel at least, and one more
   constexpr int unit_words = format == Format::nibbles ? 1 : 2;
   const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
@@ -223,6 +232,8 @@ __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, i
 /// channels.
 template <class R, int side>
 __global__ void __launch_bounds__(threads, 3) encode_sign_planes(const ImageArgs a, int sharing) {
+  wait_for_previous_kernel();
+  let_next_start();
   constexpr int batch = 16;  // loads under way
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = warp % sharing;
   const int step = warps / sharing * 32 * side, tiles = (a.pixels + step - 1) / step;
@@ -353,7 +364,7 @@ Status start_rows(const Rows& x, Format format, const RowArgs& a, int* count, co
     const std::int64_t blocks = blocks_for(a.m * lanes, threads * batch_groups, most_flags);
     *count = static_cast<int>(blocks);
     return with_reader<void>(x.dtype, [&](auto reader) {
-      return launch(encode_short_rows<decltype(reader)>, blocks, threads, 0, queue, a, lanes);
+      return launch_early(encode_short_rows<decltype(reader)>, blocks, threads, 0, queue, a, lanes);
     });
   }
   const std::int64_t groups = row_groups(format, a.k);
@@ -366,12 +377,12 @@ Status start_rows(const Rows& x, Format format, const RowArgs& a, int* count, co
   *count = static_cast<int>(blocks);
   if (format == Format::bits)
     return with_reader<PackedBits>(x.dtype, [&](auto reader) {
-      return launch(encode_kernel<decltype(reader), Format::bits>, blocks, threads, 0, queue, a, row_threads);
+      return launch_early(encode_kernel<decltype(reader), Format::bits>, blocks, threads, 0, queue, a, row_threads);
     });
   return with_reader<PackedS4>(x.dtype, [&](auto reader) {
     return with_format(format, [&](auto constant) {
-      return launch(encode_kernel<decltype(reader), decltype(constant)::value>, blocks, threads, 0, queue, a,
-                    row_threads);
+      return launch_early(encode_kernel<decltype(reader), decltype(constant)::value>, blocks, threads, 0, queue, a,
+                          row_threads);
     });
   });
 }
@@ -390,7 +401,8 @@ RowArgs row_args(const Rows& x, std::int64_t m, std::int64_t k, Format format, v
           stride,
           ones,
           flags,
-          aligned(x.data, x.row_stride, 16)};
+          aligned(x.data, x.row_stride, 16),
+          /*weight=*/false};
 }
 
 }  // namespace
@@ -399,6 +411,14 @@ Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format,
                    int* flags, int* count, const Queue& queue) {
   int* const ones = reinterpret_cast<int*>(static_cast<char*>(out) + m * stride);
   return start_rows(x, format, row_args(x, m, k, format, out, stride, ones, flags), count, queue);
+}
+
+Status encode_weight(const Rows& weight, std::int64_t n, std::int64_t k, Format format, void* out, std::int64_t stride,
+                     int* flags, int* count, const Queue& queue) {
+  int* const ones = reinterpret_cast<int*>(static_cast<char*>(out) + n * stride);
+  RowArgs a = row_args(weight, n, k, format, out, stride, ones, flags);
+  a.weight = true;
+  return start_rows(weight, format, a, count, queue);
 }
 
 Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,
@@ -429,7 +449,7 @@ Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* o
     return with_neighbours(x.dtype, pairs, [&](auto reader, auto side) {
       const std::int64_t blocks = blocks_for(pixels, threads / sharing * side.value, most_flags);
       *count = static_cast<int>(blocks);
-      return launch(encode_sign_planes<decltype(reader), side.value>, blocks, threads, 0, queue, a, sharing);
+      return launch_early(encode_sign_planes<decltype(reader), side.value>, blocks, threads, 0, queue, a, sharing);
     });
   }
   int width_log = 2;
@@ -440,8 +460,8 @@ Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* o
   *count = static_cast<int>(blocks);
   return with_neighbours(x.dtype, pairs, [&](auto reader, auto side) {
     return with_format(format, [&](auto constant) {
-      return launch(encode_planes<decltype(reader), decltype(constant)::value, side.value>, blocks, threads, 0, queue,
-                    a, width_log);
+      return launch_early(encode_planes<decltype(reader), decltype(constant)::value, side.value>, blocks, threads, 0,
+                          queue, a, width_log);
     });
   });
 }

@@ -10,6 +10,10 @@ namespace bie::kernels::cuda {
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
                    int* flags, int* count, const Queue& queue);
 
+/// The same of a weight's n rows, which the next kernel may read without waiting.
+Status encode_weight(const Rows& weight, std::int64_t n, std::int64_t k, Format format, void* out, std::int64_t stride,
+                     int* flags, int* count, const Queue& queue);
+
 /// An image to [batch, in_h, in_w] rows of in_c elements; the ones of rows of bits are not counted.
 Status encode_image(const Conv2dShape& s, const Image& x, Format format, void* out, int* flags, int* count,
                     const Queue& queue);

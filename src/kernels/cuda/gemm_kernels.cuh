@@ -143,7 +143,7 @@ std::int64_t gemm_workspace(std::int64_t m, std::int64_t k) {
 template <Format format>
 Status prepack_gemm(const Rows& weight, std::int64_t n, std::int64_t k, void* panels, int* flags, int* flag_count,
                     const Queue& queue) {
-  return encode_rows(weight, n, k, format, panels, row_stride(format, k), flags, flag_count, queue);
+  return encode_weight(weight, n, k, format, panels, row_stride(format, k), flags, flag_count, queue);
 }
 
 }  // namespace bie::kernels::cuda

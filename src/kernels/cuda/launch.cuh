@@ -67,29 +67,49 @@ Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_
 }
 
 /// The same for a kernel that may start when the one before it says let_next_start(), and that waits for that one's end
-/// by itself (sm_90 and later).
+/// by itself, in clusters of so many blocks (sm_90 and later).
 template <class... P, class... A>
-Status launch_beside(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
-                     const A&... arguments) {
+Status launch_clusters(void (*kernel)(P...), std::int64_t blocks, int cluster, int threads, std::size_t shared,
+                       const Queue& queue, const A&... arguments) {
   if (blocks <= 0) return Status::ok;
   const Status ready = prepare(kernel, blocks, shared, queue);
   if (ready != Status::ok) return ready;
-  cudaLaunchAttribute beside{};
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(queue.stream);
-  config.attrs = &beside;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (error != cudaSuccess) cudaGetLastError();
   return status_of(error);
 }
+template <class... P, class... A>
+Status launch_beside(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
+                     const A&... arguments) {
+  return launch_clusters(kernel, blocks, 1, threads, shared, queue, arguments...);
+}
 
-/// Lets the next kernel start where launch_beside started it.
+/// The same where the GPU can, else launch.
+template <class... P, class... A>
+Status launch_early(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
+                    const A&... arguments) {
+  const Gpu* facts = nullptr;
+  const Status known = gpu(queue.device, &facts);
+  if (known != Status::ok) return known;
+  return facts->sm >= 90 ? launch_beside(kernel, blocks, threads, shared, queue, arguments...)
+                         : launch(kernel, blocks, threads, shared, queue, arguments...);
+}
+
+/// Lets the next kernel start where launch_beside started it. Kernels may read weights before they wait for this one,
+/// so what writes weights never says it.
 __device__ inline void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -21,15 +21,10 @@ __global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64
 /// Queues it for `count` results behind the launch that sets the flags. Integers stay as they are.
 inline Status poison(void* y, Dtype dtype, std::int64_t count, const Flags& flags, const Queue& queue) {
   if (!is_float(dtype)) return Status::ok;
-  const Gpu* facts = nullptr;
-  const Status known = gpu(queue.device, &facts);
-  if (known != Status::ok) return known;
   return with_float(dtype, [&](auto type) {
     using T = decltype(type);
-    const std::int64_t few = blocks_for(count, poison_threads, 64);
-    return facts->sm >= 90
-               ? launch_beside(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags)
-               : launch(poison_kernel<T>, few, poison_threads, 0, queue, static_cast<T*>(y), count, flags);
+    return launch_early(poison_kernel<T>, blocks_for(count, poison_threads, 64), poison_threads, 0, queue,
+                        static_cast<T*>(y), count, flags);
   });
 }
 

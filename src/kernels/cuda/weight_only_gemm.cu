@@ -1,7 +1,9 @@
 // Products of few rows with panels: the activation's rows become what the tile reads, where they are not.
 #include <algorithm>
 
+#include "kernels/cuda/tile_args.cuh"
 #include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_only_wide.h"
 #include "kernels/cuda/weight_words.cuh"
 
 namespace bie::kernels::cuda {
@@ -50,6 +52,20 @@ __global__ void __launch_bounds__(threads) slot_parts(const __grid_constant__ Sl
   }
 }
 
+/// Rows of 16-bit floats, of each 32 slots those first that lanes of the tensor cores' left operand have first: a quad
+/// of threads turns slots 8t ... 8t+7 of its lanes t to pairs p of all of them, one behind the other.
+__global__ void __launch_bounds__(threads) tensor_rows(const char* x, std::int64_t stride, int in_row, uint4* out) {
+  let_next_start();
+  wait_for_previous_kernel();
+  const int blocks = (in_row + threads - 1) / threads;  // of a row
+  const std::int64_t row = static_cast<int>(blockIdx.x) / blocks;
+  const int i = static_cast<int>(blockIdx.x) % blocks * threads + static_cast<int>(threadIdx.x);
+  const bool inside = i < in_row;
+  const uint4 own = inside ? __ldg(reinterpret_cast<const uint4*>(x + row * stride) + i) : make_uint4(0, 0, 0, 0);
+  const uint4 turned = transposed_quad(own.x, own.y, own.z, own.w);
+  if (inside) out[row * in_row + i] = turned;
+}
+
 bool needs_parts(const FloatRows& x) { return x.dtype == Dtype::f32 || x.factor != nullptr; }
 
 /// Whether the tile can read x as it lies.
@@ -58,21 +74,44 @@ bool is_direct(const WeightOnlyPlan& plan, const FloatRows& x) {
          reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
+/// Fewer rows are faster with scales of float32, more with W opened once for cuBLAS (H100, docs/measured).
+constexpr std::int64_t least_wide_rows = 33, most_wide_rows = 256;
+
+Status run_wide(const weight_only::Args& p, const WeightOnlyPlan& plan, const FloatRows& x, void* workspace,
+                const Queue& queue) {
+  const int in_row = static_cast<int>(4 * plan.chunks);
+  const Status turned =
+      launch_beside(tensor_rows, p.m * ((in_row + std::int64_t{threads} - 1) / threads), threads, 0, queue,
+                    static_cast<const char*>(x.data), x.row_stride, in_row, static_cast<uint4*>(workspace));
+  if (turned != Status::ok) return turned;
+  weight_only::WideArgs args{{}, p, 0};
+  const bool bf16 = x.dtype == Dtype::bf16;
+  switch (plan.width) {
+    case 1: return weight_only::run_wide<1>(args, workspace, bf16, queue);
+    case 2: return weight_only::run_wide<2>(args, workspace, bf16, queue);
+    case 4: return weight_only::run_wide<4>(args, workspace, bf16, queue);
+    default: return weight_only::run_wide<8>(args, workspace, bf16, queue);
+  }
+}
+
 SlotRows slot_rows_of(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels) {
   return {x, inputs_of(plan, panels), m, plan.k, plan.chunks * chunk_slots};
 }
 
 template <class Kernel, class... A>
-Status launch_rows(Kernel kernel, std::int64_t count, const Gpu& gpu, const Queue& queue, const A&... arguments) {
-  const std::int64_t blocks = blocks_for(count, threads);
-  return gpu.sm >= 90 ? launch_beside(kernel, blocks, threads, 0, queue, arguments...)
-                      : launch(kernel, blocks, threads, 0, queue, arguments...);
+Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const A&... arguments) {
+  return launch_early(kernel, blocks_for(count, threads), threads, 0, queue, arguments...);
 }
 
 }  // namespace
 
+bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
+  return gpu.sm == 90 && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 && plan.scale == x.dtype &&
+         is_direct(plan, x);
+}
+
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
-  if (is_direct(plan, x)) return 0;
+  if (is_direct(plan, x)) return m < least_wide_rows || m > most_wide_rows ? 0 : m * plan.chunks * chunk_slots * 2;
   return m * (needs_parts(x) ? 3 : 1) * plan.chunks * chunk_slots * 2;
 }
 
@@ -90,6 +129,11 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
   p.y_dtype = y.dtype;
   p.y_stride = y.row_stride;
   p.bias = y.bias;
+  if (weight_only_rounds(plan, m, x, *facts)) {
+    p.m = static_cast<int>(m);
+    p.y = static_cast<char*>(y.data);
+    return run_wide(p, plan, x, workspace, queue);
+  }
   const std::int64_t slots = plan.chunks * chunk_slots, most = weight_only::most_rows(*facts) / p.parts;
   for (std::int64_t first = 0; first < m; first += most) {
     const std::int64_t rows = std::min(most, m - first);
@@ -103,11 +147,10 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
       const SlotRows source = slot_rows_of(plan, rows, from, panels);
       const std::int64_t count = rows * slots;
       const Status status =
-          by_parts ? launch_rows(slot_parts, count, *facts, queue, source, static_cast<__nv_bfloat16*>(workspace))
+          by_parts ? launch_rows(slot_parts, count, queue, source, static_cast<__nv_bfloat16*>(workspace))
           : x.dtype == Dtype::bf16
-              ? launch_rows(slot_rows<__nv_bfloat16>, count, *facts, queue, source,
-                            static_cast<__nv_bfloat16*>(workspace))
-              : launch_rows(slot_rows<__half>, count, *facts, queue, source, static_cast<__half*>(workspace));
+              ? launch_rows(slot_rows<__nv_bfloat16>, count, queue, source, static_cast<__nv_bfloat16*>(workspace))
+              : launch_rows(slot_rows<__half>, count, queue, source, static_cast<__half*>(workspace));
       if (status != Status::ok) return status;
     }
     const bool bf16 = by_parts || x.dtype == Dtype::bf16;

@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/weight_opener.cuh"
+#include "kernels/cuda/weight_only_put.cuh"
 
 namespace bie::kernels::cuda::weight_only {
 
@@ -115,17 +115,6 @@ struct Sums {
     }
   }
 };
-
-__device__ inline void put(const Args& p, int row, int column, float value) {
-  if (p.bias != nullptr) value += p.bias[column];
-  char* const to = p.y + row * p.y_stride;
-  if (p.y_dtype == Dtype::f32)
-    reinterpret_cast<float*>(to)[column] = value;
-  else if (p.y_dtype == Dtype::bf16)
-    reinterpret_cast<__nv_bfloat16*>(to)[column] = __float2bfloat16_rn(value);
-  else
-    reinterpret_cast<__half*>(to)[column] = __float2half_rn(value);
-}
 
 /// A barrier of the warps side by side, numbered from 1.
 template <int count>
@@ -318,29 +307,6 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   for (int i = threadIdx.x; i < p.m * S::outputs; i += threads) write(i, [&](int at) { return of_block(shared, at); });
 }
 
-template <class... P, class... A>
-Status launch_clusters(void (*kernel)(P...), std::int64_t blocks, int cluster, std::size_t shared, const Queue& queue,
-                       const A&... arguments) {
-  const Status ready = prepare(kernel, blocks, shared, queue);
-  if (ready != Status::ok) return ready;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
-  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared;
-  config.stream = static_cast<cudaStream_t>(queue.stream);
-  config.attrs = attributes;
-  config.numAttrs = cluster > 1 ? 2 : 1;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (error != cudaSuccess) cudaGetLastError();
-  return status_of(error);
-}
-
 template <class Float, int width, class S>
 Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
   const std::int64_t blocks = over(p.n, S::outputs);
@@ -359,7 +325,7 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
   const auto kernel =
       p.offset == Offset::value ? tile_kernel<Float, width, S, true> : tile_kernel<Float, width, S, false>;
   const auto shared = static_cast<std::size_t>(std::max(S::sum_bytes, R::code_bytes + rows_bytes(p.splits)));
-  if (gpu.sm >= 90) return launch_clusters(kernel, blocks * p.splits, p.splits, shared, queue, p);
+  if (gpu.sm >= 90) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
   return launch(kernel, blocks, threads, shared, queue, p);
 }
 

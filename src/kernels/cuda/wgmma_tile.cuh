@@ -134,6 +134,7 @@ class Block {
       load_weight(first, depth, i);
     }
     wait_for_previous_kernel();
+    let_next_start();
     depth = {};
     for (int tile = first_tile(); tile < tiles(); tile += tile_step(), depth = {}) {
       const Origin from = origin_of(tile);

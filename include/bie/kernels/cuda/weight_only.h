@@ -10,7 +10,8 @@
 //                               o = h * s - z, X the sum of x(i)
 //
 // x is multiplied as it is where it is float16 or bfloat16 without factor, else as the sum of three bfloat16 parts,
-// which have float32's 24 bits. So the error is that of a float32 sum, and y is rounded once. The order of the sum is
+// which have float32's 24 bits. So the error is that of a float32 sum, and y is rounded once. Many rows multiply W
+// rounded to x's dtype where weight_only_rounds() says so. The order of the sum is
 // the tensor cores'; it depends on the shape alone.
 #pragma once
 
@@ -62,8 +63,11 @@ Status weight_only_prepack(const PackedWeight&, const WeightOnlyPlan&, const Wei
 
 /// Bytes of the workspace of a product of m rows, from a 16-byte boundary on.
 std::int64_t weight_only_workspace(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x);
-/// y = x . W + bias, of any m; made for few rows. x.factor and y.bias are in the device's memory. sm_80 and later:
-/// Status::bad_shape on others.
+/// Whether a product of m rows rounds W to x's dtype: of 33 to 256 rows on sm_90, where x is float16 or bfloat16, its
+/// scales are too, slots are rows and whole chunks, and rows of x start at multiples of 16 bytes.
+bool weight_only_rounds(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x, const Gpu&);
+/// y = x . W + bias, of any m; many rows are fast where weight_only_rounds says so. x.factor and y.bias are in the
+/// device's memory. sm_80 and later: Status::bad_shape on others.
 Status weight_only_gemm(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x, const void* panels,
                         const FloatResults& y, void* workspace, const Queue&);
 

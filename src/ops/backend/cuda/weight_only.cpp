@@ -188,7 +188,8 @@ at::Tensor on_device(const std::vector<std::int32_t>& values, const at::Tensor& 
   return host.to(like.device());
 }
 
-/// Rows of 16 bits that the panels' kernels take at once; more are faster with the weight as floats.
+/// Rows of 16 bits that the panels' kernels take at once; more are faster with the weight as floats, but where one
+/// kernel opens it on the way.
 constexpr std::int64_t few_rows = 64;
 
 class CudaWeightOnly final : public WeightOnly {
@@ -250,7 +251,8 @@ class CudaWeightOnly final : public WeightOnly {
     const kernels::FloatRows rows = {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
                                      factor.defined() ? factor.const_data_ptr<float>() : nullptr};
     const auto bytes = y.options().dtype(at::kByte);
-    if (x.count <= few_rows) {
+    const int device = static_cast<int>(y.device().index());
+    if (x.count <= few_rows || kernels::cuda::weight_only_rounds(plan, x.count, rows, gpu_of(op, device))) {
       const at::Tensor workspace = at::empty({kernels::cuda::weight_only_workspace(plan, x.count, rows)}, bytes);
       call(
           kernels::cuda::weight_only_gemm, plan, x.count, rows, panels.const_data_ptr(),

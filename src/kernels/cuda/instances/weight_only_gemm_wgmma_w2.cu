@@ -1,0 +1,7 @@
+#include "kernels/cuda/weight_only_wide.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+template Status run_wide<2>(WideArgs&, const void*, bool, const Queue&);
+
+}  // namespace bie::kernels::cuda::weight_only
