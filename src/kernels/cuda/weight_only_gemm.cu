@@ -106,8 +106,9 @@ Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const 
 }  // namespace
 
 bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
-  return gpu.sm == 90 && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 && plan.scale == x.dtype &&
-         is_direct(plan, x);
+  const bool enough_tiles = m <= 64 || over(m, 128) * over(plan.n, 64) * 3 >= gpu.multiprocessors;
+  return gpu.sm == 90 && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
+         plan.scale == x.dtype && is_direct(plan, x);
 }
 
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
