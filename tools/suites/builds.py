@@ -17,13 +17,15 @@ def torch_free_options() -> tuple[str, ...]:
 
 
 @cache
-def build(preset: str, torch_free: bool = False) -> bool:
-    """Configures and builds a preset, once; counts as one test."""
+def build(preset: str, torch_free: bool = False, targets: tuple[str, ...] = ()) -> bool:
+    """Configures and builds a preset, or these targets of it, once; counts as one test."""
     env = torch_free_environment() if torch_free else environment()
     options = torch_free_options() if torch_free else ()
     status, output, seconds = run(BIN / "cmake", "--preset", preset, *options, env=env)
     if status == 0:
-        status, build_output, build_seconds = run(BIN / "cmake", "--build", "--preset", preset, env=env)
+        status, build_output, build_seconds = run(
+            *(BIN / "cmake", "--build", "--preset", preset, *(f"--target={target}" for target in targets)), env=env
+        )
         output, seconds = output + build_output, seconds + build_seconds
     return TALLY.check(f"build {preset}", seconds, status == 0, output)
 

@@ -26,14 +26,17 @@ def suite_cpp() -> None:
             run_gtest(executable)
 
 
+CUDA_TARGETS = ("bie_ops", "bie_cuda_test", "bie_cuda_gemm_bench", "bie_cuda_conv2d_bench", "bie_cuda_roofline")
+
+
 def suite_cuda() -> None:
-    """The CUDA kernels and their operators are compiled, where there is a toolkit."""
+    """The CUDA kernels and what calls them are compiled, where there is a toolkit; layers and commands are the same."""
     nvcc = next(filter(None, (shutil.which("nvcc"), shutil.which("nvcc", path="/usr/local/cuda/bin"))), None)
     release = re.search(r"release (\d+)", run(nvcc, "--version")[1]) if nvcc else None
     if release is None or int(release[1]) < 12:
         TALLY.skip("cuda", "there is no CUDA toolkit from 12.0 on: the CUDA kernels are not compiled")
         return
-    build("cuda")
+    build("cuda", targets=CUDA_TARGETS)
 
 
 def foreign_libraries(listed: str) -> list[str]:
