@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -37,9 +39,15 @@ def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -
     return status, output.decode(errors="replace"), time.monotonic() - start
 
 
+def folder_of_this_run(prefix: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @cache
 def empty_cache() -> str:
-    return tempfile.mkdtemp(prefix="bie-cache-")
+    return str(folder_of_this_run("bie-cache-"))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -52,7 +60,7 @@ def environment(**more: str) -> dict[str, str]:
 @cache
 def torch_free_environment() -> dict[str, str]:
     """PATH without .venv, and a python3 in front that finds nothing."""
-    stub = Path(tempfile.mkdtemp(prefix="bie-no-torch-")) / "python3"
+    stub = folder_of_this_run("bie-no-torch-") / "python3"
     stub.write_text("#!/bin/sh\necho 'no Python and no torch here' >&2\nexit 1\n")
     stub.chmod(0o755)
     env = {key: value for key, value in environment().items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
