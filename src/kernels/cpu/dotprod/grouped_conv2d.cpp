@@ -64,7 +64,7 @@ void pixels(const GroupedTileArgs& a, std::int64_t first) {
       std::int32_t* const acc = a.acc + at * grouped_lanes;
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) vst1q_s32(acc + 4 * v, sum[r][p][v]);
-      if (a.y != nullptr) portable::store({acc, a.columns, a.scale, Dtype::f32, a.y + at * a.y_stride});
+      if (a.y != nullptr) neon::store({acc, a.columns, a.scale, Dtype::f32, a.y + at * a.y_stride});
     }
 }
 
@@ -79,9 +79,8 @@ void some_rows(const GroupedTileArgs& a) {
 void run(const GroupedTileArgs& a) { return a.rows == 1 ? some_rows<1>(a) : some_rows<2>(a); }
 
 constexpr Tile rows(Code code) {
-  return {
-      code,    0,       grouped_lanes, 4, 4,     portable::encode, nullptr, nullptr, portable::store, nullptr, nullptr,
-      nullptr, nullptr, nullptr,       0, false, portable::tail};
+  return {code,    0,       grouped_lanes, 4,       4, neon::encode, nullptr,       nullptr, neon::store, nullptr,
+          nullptr, nullptr, nullptr,       nullptr, 0, false,        portable::tail};
 }
 
 }  // namespace
