@@ -49,34 +49,38 @@ BIE_INLINE Floats load16(const char* x) {
   return f;
 }
 
-/// What is added: one value, or one each.
-template <bool one_each>
+enum class Added : std::uint8_t { nothing, one, one_each };
+
+/// What is added.
+template <Added kind>
 struct Bias {
   float32x4_t all;
   const float* each;
 
   BIE_INLINE void add_to(Floats& f, std::int64_t at) const {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) f.v[i] = vaddq_f32(f.v[i], one_each ? vld1q_f32(each + at + 4 * i) : all);
+    for (int i = 0; i < 4; ++i)
+      f.v[i] =
+          kind == Added::nothing ? f.v[i] : vaddq_f32(f.v[i], kind == Added::one ? all : vld1q_f32(each + at + 4 * i));
   }
 };
 
-template <bool one_each>
-Bias<one_each> bias_of(const EncodeArgs& a) {
-  return {vdupq_n_f32(one_each || a.bias == nullptr ? -0.0f : *a.bias), a.bias};  // x + -0 is x
+template <Added kind>
+Bias<kind> bias_of(const EncodeArgs& a) {
+  return {vdupq_n_f32(kind == Added::one && a.bias != nullptr ? *a.bias : 0), a.bias};
 }
 
 /// The last elements of a row, padded with zeros, and what is added to them.
-template <Dtype D, int most, bool one_each>
+template <Dtype D, int most, Added kind>
 struct Last {
   char x[most * element_bytes<D>] = {};
   float each[most] = {};
-  Bias<one_each> bias;
+  Bias<kind> bias;
 
-  Last(const EncodeArgs& a, std::int64_t first, const Bias<one_each>& added) : bias(added) {
+  Last(const EncodeArgs& a, std::int64_t first, const Bias<kind>& added) : bias(added) {
     const std::size_t left = static_cast<std::size_t>(a.count - first);
     std::memcpy(x, static_cast<const char*>(a.x) + first * element_bytes<D>, left * element_bytes<D>);
-    if (one_each && added.each != nullptr) std::memcpy(each, added.each + first, left * 4);
+    if (kind == Added::one_each) std::memcpy(each, added.each + first, left * 4);
     bias.each = each;
   }
 };
@@ -105,12 +109,12 @@ BIE_INLINE void put_bits(const uint8x16_t (&mask)[4], char* out) {
 }
 
 /// Masks of 16 elements that are >= 0; `top` keeps the largest exponent.
-template <Dtype D, bool one_each>
-BIE_INLINE uint8x16_t signs16(const char* x, const Bias<one_each>& bias, std::int64_t at, uint8x16_t& top) {
+template <Dtype D, Added kind>
+BIE_INLINE uint8x16_t signs16(const char* x, const Bias<kind>& bias, std::int64_t at, uint8x16_t& top) {
   Floats f = load16<D>(x + at * element_bytes<D>);
   bias.add_to(f, at);
 #pragma GCC unroll 4
-  for (int i = 0; i < 4 && one_each; ++i) f.v[i] = vaddq_f32(f.v[i], vdupq_n_f32(0));
+  for (int i = 0; i < 4 && kind == Added::one_each; ++i) f.v[i] = vaddq_f32(f.v[i], vdupq_n_f32(0));
   const uint8x16_t bytes = top_bytes(f);
   top = vmaxq_u8(top, vshlq_n_u8(bytes, 1));
   return vcgezq_s8(vreinterpretq_s8_u8(bytes));
@@ -132,14 +136,14 @@ BIE_INLINE void put_signs(std::int64_t at, const Mask& mask, char* out) {
 }
 
 /// False where a row may hold NaN or infinity; its signs are then not to be trusted.
-template <Dtype D, Code C, bool one_each>
+template <Dtype D, Code C, Added kind>
 bool sign_row(const EncodeArgs& a) {
   const char* const x = static_cast<const char*>(a.x);
   char* const out = static_cast<char*>(a.out);
-  Bias<one_each> bias = bias_of<one_each>(a);
+  Bias<kind> bias = bias_of<kind>(a);
   bias.all = vaddq_f32(bias.all, vdupq_n_f32(0));
   uint8x16_t top = vdupq_n_u8(0);
-  const auto masks_of = [&](const char* from, const Bias<one_each>& added) {
+  const auto masks_of = [&](const char* from, const Bias<kind>& added) {
     return [from, &added, &top](std::int64_t at) {
       if constexpr (is_code<D>) return vcgezq_s8(vld1q_s8(reinterpret_cast<const std::int8_t*>(from) + at));
       return signs16<D>(from, added, at, top);
@@ -149,7 +153,7 @@ bool sign_row(const EncodeArgs& a) {
   for (; i + 64 <= a.count; i += 64) put_signs<C>(i, masks_of(x, bias), out);
   if (i < a.count) {
     const std::size_t left = static_cast<std::size_t>(a.count - i);
-    const Last<D, 64, one_each> last(a, i, bias);
+    const Last<D, 64, kind> last(a, i, bias);
     char codes[64];
     put_signs<C>(0, masks_of(last.x, last.bias), codes);
     if constexpr (C == Code::bits) {
@@ -166,20 +170,22 @@ bool sign_row(const EncodeArgs& a) {
 
 // Codes.
 
+template <Code C>
+constexpr std::int8_t offset_of = C == Code::u8_s4 ? 8 : 0;
+
 /// clamp(rint(x / step), lo, hi) of float32 division. A product with 1 / step differs from the quotient by less than
 /// 3 * 2^-24 of it, that is by less than 2^-14 below 2^8, and beyond both are clamped: only where it is that near to a
 /// half do the divisions run. NaN and infinity are among those, and so is every quotient of a step whose reciprocal is
 /// no normal number.
 struct Quantiser {
   float32x4_t step, reciprocal;
-  int8x16_t lo, hi, offset;
+  int8x16_t lo, hi;
 
   explicit Quantiser(const EncodeArgs& a)
       : step(vdupq_n_f32(a.step)),
         reciprocal(vdupq_n_f32(a.step > 0x1p-100f && a.step < 0x1p100f ? 1.0f / a.step : __builtin_nanf(""))),
         lo(vdupq_n_s8(static_cast<std::int8_t>(a.lo))),
-        hi(vdupq_n_s8(static_cast<std::int8_t>(a.hi))),
-        offset(vdupq_n_s8(a.code == Code::u8_s4 ? 8 : 0)) {}
+        hi(vdupq_n_s8(static_cast<std::int8_t>(a.hi))) {}
 
   /// Sums with 1.5 * 2^23 hold in their bits x / step as whole numbers. `off` keeps the largest distance from a whole
   /// number, NaN once there was one.
@@ -214,13 +220,13 @@ struct Quantiser {
   BIE_INLINE int8x16_t clamped(const int32x4_t (&q)[4]) const {
     const int16x8_t low = vqmovn_high_s32(vqmovn_s32(q[0]), q[1]), high = vqmovn_high_s32(vqmovn_s32(q[2]), q[3]);
     const int8x16_t bytes = vqmovn_high_s16(vqmovn_s16(low), high);
-    return vaddq_s8(vminq_s8(vmaxq_s8(bytes, lo), hi), offset);
+    return vminq_s8(vmaxq_s8(bytes, lo), hi);
   }
 };
 
 /// 32 codes. False where an element is NaN or infinite.
-template <Dtype D, bool one_each>
-BIE_INLINE bool codes32(const Quantiser& quantiser, const char* x, const Bias<one_each>& bias, std::int64_t at,
+template <Dtype D, Code C, Added kind>
+BIE_INLINE bool codes32(const Quantiser& quantiser, const char* x, const Bias<kind>& bias, std::int64_t at,
                         std::int8_t* out) {
   float32x4_t whole[2][4], off = vdupq_n_f32(0);
 #pragma GCC unroll 2
@@ -239,35 +245,37 @@ BIE_INLINE bool codes32(const Quantiser& quantiser, const char* x, const Bias<on
       finite &= quantiser.exact(f, codes[i]);
     }
   }
-  vst1q_s8(out + at, codes[0]);
-  vst1q_s8(out + at + 16, codes[1]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+    vst1q_s8(out + at + 16 * i, offset_of<C> == 0 ? codes[i] : vaddq_s8(codes[i], vdupq_n_s8(offset_of<C>)));
   return finite;
 }
 
-template <Dtype D, bool one_each>
+template <Dtype D, Code C, Added kind>
 bool code_row(const EncodeArgs& a) {
   const Quantiser quantiser(a);
-  const Bias<one_each> bias = bias_of<one_each>(a);
+  const Bias<kind> bias = bias_of<kind>(a);
   const char* const x = static_cast<const char*>(a.x);
   auto* const out = static_cast<std::int8_t*>(a.out);
   bool finite = true;
   std::int64_t i = 0;
-  for (; i + 32 <= a.count; i += 32) finite &= codes32<D>(quantiser, x, bias, i, out);
+  for (; i + 32 <= a.count; i += 32) finite &= codes32<D, C>(quantiser, x, bias, i, out);
   if (i < a.count) {
     const std::size_t left = static_cast<std::size_t>(a.count - i);
-    const Last<D, 32, one_each> last(a, i, bias);
+    const Last<D, 32, kind> last(a, i, bias);
     std::int8_t codes[32];
-    finite &= codes32<D>(quantiser, last.x, last.bias, 0, codes);
+    finite &= codes32<D, C>(quantiser, last.x, last.bias, 0, codes);
     std::memcpy(out + i, codes, left);
   }
   return finite;
 }
 
 /// Codes as they are.
+template <Code C>
 bool moved_row(const EncodeArgs& a) {
   const auto* const x = static_cast<const std::int8_t*>(a.x);
   auto* const out = static_cast<std::int8_t*>(a.out);
-  const std::int8_t offset = a.code == Code::u8_s4 ? 8 : 0;
+  constexpr std::int8_t offset = offset_of<C>;
   std::int64_t i = 0;
   for (; i + 16 <= a.count; i += 16) vst1q_s8(out + i, vaddq_s8(vld1q_s8(x + i), vdupq_n_s8(offset)));
   for (; i < a.count; ++i) out[i] = static_cast<std::int8_t>(x[i] + offset);
@@ -295,26 +303,33 @@ bool rows(EncodeArgs a) {
   return finite;
 }
 
-template <Dtype D, bool one_each>
-bool encode_as(const EncodeArgs& a) {
-  switch (a.code) {
-    case Code::bits: return rows<sign_row<D, Code::bits, one_each>, is_code<D>>(a);
-    case Code::u8_b1: return rows<sign_row<D, Code::u8_b1, one_each>, is_code<D>>(a);
-    case Code::s8:
-    case Code::u8_s4:
-      if constexpr (is_code<D>)
-        return rows<moved_row, true>(a);
-      else
-        return rows<code_row<D, one_each>, true>(a);
-    default: return portable::encode(a);
+template <Dtype D, Code C>
+bool encode_signs(const EncodeArgs& a) {
+  if constexpr (!is_code<D>)
+    if (a.bias != nullptr && a.bias_step != 0) return rows<sign_row<D, C, Added::one_each>, false>(a);
+  return rows<sign_row<D, C, Added::one>, is_code<D>>(a);
+}
+
+template <Dtype D, Code C>
+bool encode_codes(const EncodeArgs& a) {
+  if constexpr (is_code<D>) {
+    return rows<moved_row<C>, true>(a);
+  } else {
+    if (a.bias == nullptr) return rows<code_row<D, C, Added::nothing>, true>(a);
+    if (a.bias_step == 0) return rows<code_row<D, C, Added::one>, true>(a);
+    return rows<code_row<D, C, Added::one_each>, true>(a);
   }
 }
 
 template <Dtype D>
 bool encode_dtype(const EncodeArgs& a) {
-  if constexpr (!is_code<D>)
-    if (a.bias != nullptr && a.bias_step != 0) return encode_as<D, true>(a);
-  return encode_as<D, false>(a);
+  switch (a.code) {
+    case Code::bits: return encode_signs<D, Code::bits>(a);
+    case Code::u8_b1: return encode_signs<D, Code::u8_b1>(a);
+    case Code::s8: return encode_codes<D, Code::s8>(a);
+    case Code::u8_s4: return encode_codes<D, Code::u8_s4>(a);
+    default: return portable::encode(a);
+  }
 }
 
 /// Sixteen pixels of up to 32 channels. Each channel's signs come in at the top of the words, inverted.
@@ -324,6 +339,7 @@ BIE_INLINE void planes16(const char* x, std::int64_t plane_bytes, const float* b
   uint32x4_t word[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) word[i] = vdupq_n_u32(0);
+#pragma GCC unroll 4
   for (int c = 0; c < channels; ++c, x += plane_bytes) {
     const float32x4_t added = vdupq_n_f32((D == Dtype::s8 || bias == nullptr ? 0.0f : bias[c]) + 0.0f);
     const Floats f = load16<D>(x);
