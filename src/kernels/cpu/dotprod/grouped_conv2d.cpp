@@ -79,14 +79,29 @@ void some_rows(const GroupedTileArgs& a) {
 void run(const GroupedTileArgs& a) { return a.rows == 1 ? some_rows<1>(a) : some_rows<2>(a); }
 
 constexpr Tile rows(Code code) {
-  return {code,    0,       grouped_lanes, 4,       4, neon::encode, nullptr,       nullptr, neon::store, nullptr,
-          nullptr, nullptr, nullptr,       nullptr, 0, false,        portable::tail};
+  return {code,
+          0,
+          grouped_lanes,
+          4,
+          4,
+          neon::encode,
+          nullptr,
+          nullptr,
+          neon::store,
+          neon::code_planes,
+          neon::store_planes,
+          nullptr,
+          nullptr,
+          nullptr,
+          0,
+          false,
+          portable::tail};
 }
 
 }  // namespace
 
-const GroupedTile b1xb1_grouped_tile = {rows(Code::u8_b1), portable::spread, run};
-const GroupedTile s4xs4_grouped_tile = {rows(Code::u8_s4), portable::spread, run};
-const GroupedTile s8xs8_grouped_tile = {rows(Code::s8), portable::spread, run};
+const GroupedTile b1xb1_grouped_tile = {rows(Code::u8_b1), neon::spread, run};
+const GroupedTile s4xs4_grouped_tile = {rows(Code::u8_s4), neon::spread, run};
+const GroupedTile s8xs8_grouped_tile = {rows(Code::s8), neon::spread, run};
 
 }  // namespace bie::kernels::cpu::dotprod

@@ -198,6 +198,11 @@ struct Quantiser {
       off = vmaxq_f32(off, vabdq_f32(quotient, vsubq_f32(whole[i], shift)));
     }
   }
+  /// Whether each of these distances leaves no doubt.
+  BIE_INLINE static bool is_far_from_half(float32x4_t off) {
+    const uint16x4_t far = vmovn_u32(vcltq_f32(off, vdupq_n_f32(0.5f - 0x1p-14f)));
+    return vget_lane_u64(vreinterpret_u64_u16(far), 0) == ~std::uint64_t{0};
+  }
   BIE_INLINE int8x16_t codes(const float32x4_t (&whole)[4]) const {
     int32x4_t q[4];
 #pragma GCC unroll 4
@@ -235,10 +240,9 @@ BIE_INLINE bool codes32(const Quantiser& quantiser, const char* x, const Bias<ki
     bias.add_to(f, at + 16 * i);
     quantiser.round(f, whole[i], off);
   }
-  const uint16x4_t far_from_half = vmovn_u32(vcltq_f32(off, vdupq_n_f32(0.5f - 0x1p-14f)));
   int8x16_t codes[2] = {quantiser.codes(whole[0]), quantiser.codes(whole[1])};
   bool finite = true;
-  if (vget_lane_u64(vreinterpret_u64_u16(far_from_half), 0) != ~std::uint64_t{0}) {
+  if (!Quantiser::is_far_from_half(off)) {
     for (int i = 0; i < 2; ++i) {
       Floats f = load16<D>(x + (at + 16 * i) * element_bytes<D>);
       bias.add_to(f, at + 16 * i);
@@ -380,6 +384,134 @@ bool sign_planes_as(const SignPlanesArgs& a) {
   return vminvq_u32(vceqq_f32(any, any)) != 0;
 }
 
+/// Codes of sixteen neighbouring pixels of a channel.
+template <Dtype D, Code C>
+class PlaneCodes {
+ public:
+  explicit PlaneCodes(const CodePlanesArgs& a)
+      : quantiser_(EncodeArgs{nullptr, a.dtype, 0, nullptr, 0, a.step, a.lo, a.hi, a.code, nullptr, 0}) {}
+
+  BIE_INLINE uint8x16_t operator()(const char* x, float bias) {
+    if constexpr (is_code<D>) {
+      const int8x16_t codes = vld1q_s8(reinterpret_cast<const std::int8_t*>(x));
+      if constexpr (C == Code::u8_b1) return vandq_u8(vcgezq_s8(codes), vdupq_n_u8(2));
+      return with_offset(codes);
+    }
+    Floats f = load16<D>(x);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) f.v[i] = vaddq_f32(f.v[i], vdupq_n_f32(bias));
+    if constexpr (C == Code::u8_b1) {
+      uint16x8_t mask[2];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) odd_ = vfmaq_f32(odd_, f.v[i], vdupq_n_f32(0));
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i)
+        mask[i] = vuzp1q_u16(vreinterpretq_u16_u32(vcgezq_f32(f.v[2 * i])),
+                             vreinterpretq_u16_u32(vcgezq_f32(f.v[2 * i + 1])));
+      return vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(mask[0]), vreinterpretq_u8_u16(mask[1])), vdupq_n_u8(2));
+    }
+    float32x4_t whole[4], off = vdupq_n_f32(0);
+    quantiser_.round(f, whole, off);
+    int8x16_t codes = quantiser_.codes(whole);
+    if (!Quantiser::is_far_from_half(off)) finite_ &= quantiser_.exact(f, codes);
+    return with_offset(codes);
+  }
+  bool finite() const { return finite_ && vminvq_u32(vceqq_f32(odd_, odd_)) != 0; }
+
+ private:
+  static uint8x16_t with_offset(int8x16_t codes) {
+    return vreinterpretq_u8_s8(offset_of<C> == 0 ? codes : vaddq_s8(codes, vdupq_n_s8(offset_of<C>)));
+  }
+  const Quantiser quantiser_;
+  float32x4_t odd_ = vdupq_n_f32(0);  // of signs: NaN once NaN or infinity was seen
+  bool finite_ = true;
+};
+
+/// Row i becomes column i.
+BIE_INLINE void transpose(uint8x16_t (&rows)[16]) {
+  // Four times what lies eight rows apart is interleaved: a byte's row and column move one bit on each time.
+#pragma GCC unroll 4
+  for (int time = 0; time < 4; ++time) {
+    uint8x16_t next[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      next[2 * i] = vzip1q_u8(rows[i], rows[i + 8]);
+      next[2 * i + 1] = vzip2q_u8(rows[i], rows[i + 8]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) rows[i] = next[i];
+  }
+}
+
+/// Sixteen pixels, those of a channel `channel_bytes` behind those of the one before, to where they belong.
+template <Dtype D, Code C>
+void put_pixels(PlaneCodes<D, C>& codes_of, const CodePlanesArgs& a, const char* x, std::int64_t channel_bytes,
+                const std::int64_t (&to)[16], int pixels) {
+  char* const out = static_cast<char*>(a.out);
+  const auto bias = [&a](std::int64_t c) { return a.bias == nullptr ? 0.0f : a.bias[c]; };
+  if (a.row_bytes == 4 && pixels == 16 && to[15] - to[0] == 60) {
+    uint8x16x4_t codes = {{vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)}};
+    for (int i = 0; i < 4 && i < a.channels; ++i) codes.val[i] = codes_of(x + i * channel_bytes, bias(i));
+    vst4q_u8(reinterpret_cast<std::uint8_t*>(out + to[0]), codes);
+    return;
+  }
+  for (std::int64_t c = 0; c < a.row_bytes; c += 16) {
+    uint8x16_t rows[16];
+    const std::int64_t channels = a.channels - c < 16 ? a.channels - c : 16;
+    for (std::int64_t i = 0; i < 16; ++i)
+      rows[i] = i < channels ? codes_of(x + (c + i) * channel_bytes, bias(c + i)) : vdupq_n_u8(0);
+    transpose(rows);
+    if (c + 16 <= a.row_bytes) {
+      for (int i = 0; i < pixels; ++i) vst1q_u8(reinterpret_cast<std::uint8_t*>(out + to[i] + c), rows[i]);
+    } else {
+      for (int i = 0; i < pixels; ++i)
+        std::memcpy(out + to[i] + c, rows + i, static_cast<std::size_t>(a.row_bytes - c));
+    }
+  }
+}
+
+template <Dtype D, Code C>
+bool code_planes_of(const CodePlanesArgs& a) {
+  PlaneCodes<D, C> codes(a);
+  const std::int64_t plane_bytes = a.plane * element_bytes<D>;
+  const char* const x = static_cast<const char*>(a.x);
+  for (std::int64_t p = 0; p < a.pixels; p += 16) {
+    const int pixels = static_cast<int>(a.pixels < 16 ? a.pixels : 16);
+    const std::int64_t first = p + pixels <= a.pixels ? p : a.pixels - 16;  // the last ones of them once more
+    std::int64_t to[16], column = (a.column + first) % a.width,
+                         at = first * a.pixel_bytes + (a.column + first) / a.width * a.gap;
+    for (int i = 0; i < pixels; ++i, at += a.pixel_bytes, ++column) {
+      if (column == a.width) column = 0, at += a.gap;
+      to[i] = at;
+    }
+    if (pixels == 16) {
+      put_pixels(codes, a, x + first * element_bytes<D>, plane_bytes, to, pixels);
+      continue;
+    }
+    for (std::int64_t c = 0; c < a.row_bytes; c += 16) {
+      char few[16][16 * element_bytes<D>] = {};
+      CodePlanesArgs some = a;
+      some.channels = a.channels - c < 16 ? a.channels - c : 16;
+      some.row_bytes = a.row_bytes - c < 16 ? a.row_bytes - c : 16;
+      some.bias = a.bias == nullptr ? nullptr : a.bias + c;
+      some.out = static_cast<char*>(a.out) + c;
+      for (std::int64_t i = 0; i < some.channels; ++i)
+        std::memcpy(few[i], x + (c + i) * plane_bytes, static_cast<std::size_t>(pixels * element_bytes<D>));
+      put_pixels(codes, some, few[0], static_cast<std::int64_t>(sizeof few[0]), to, pixels);
+    }
+  }
+  return codes.finite();
+}
+
+template <Dtype D>
+bool code_planes_as(const CodePlanesArgs& a) {
+  switch (a.code) {
+    case Code::u8_b1: return code_planes_of<D, Code::u8_b1>(a);
+    case Code::u8_s4: return code_planes_of<D, Code::u8_s4>(a);
+    default: return code_planes_of<D, Code::s8>(a);
+  }
+}
+
 }  // namespace
 
 bool encode(const EncodeArgs& a) {
@@ -388,6 +520,15 @@ bool encode(const EncodeArgs& a) {
     case Dtype::f16: return encode_dtype<Dtype::f16>(a);
     case Dtype::s8: return encode_dtype<Dtype::s8>(a);
     default: return encode_dtype<Dtype::f32>(a);
+  }
+}
+
+bool code_planes(const CodePlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return code_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return code_planes_as<Dtype::f16>(a);
+    case Dtype::s8: return code_planes_as<Dtype::s8>(a);
+    default: return code_planes_as<Dtype::f32>(a);
   }
 }
 

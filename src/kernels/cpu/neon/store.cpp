@@ -48,6 +48,39 @@ void store_as(const StoreArgs& a) {
   }
 }
 
+/// Sixteen sums, four of each plane.
+template <Dtype D>
+void store_block(const StorePlanesArgs& a, std::int64_t p, std::int64_t c, float32x4_t scale) {
+  constexpr std::int64_t bytes = D == Dtype::f32 || D == Dtype::s32 ? 4 : 2;
+  const auto row = [&a, p, c](int i) { return vld1q_s32(a.acc + (p + i) * a.acc_stride + c); };
+  const int32x4x2_t low = vtrnq_s32(row(0), row(1)), high = vtrnq_s32(row(2), row(3));
+  const auto pair = [](int32x4_t x, int32x4_t y, bool upper) {
+    const int64x2_t first = vreinterpretq_s64_s32(x), second = vreinterpretq_s64_s32(y);
+    return vreinterpretq_s32_s64(upper ? vtrn2q_s64(first, second) : vtrn1q_s64(first, second));
+  };
+  const int32x4_t planes[4] = {pair(low.val[0], high.val[0], false), pair(low.val[1], high.val[1], false),
+                               pair(low.val[0], high.val[0], true), pair(low.val[1], high.val[1], true)};
+  char* out = static_cast<char*>(a.out) + (c * a.plane + p) * bytes;
+  const std::int64_t left = a.pixels - p;
+  if (left >= 4 && c + 4 <= a.columns) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) store4<D>(planes[i], scale, out + i * a.plane * bytes);
+    return;
+  }
+  for (int i = 0; i < 4 && c + i < a.columns; ++i) {
+    char last[16];
+    store4<D>(planes[i], scale, last);
+    std::memcpy(out + i * a.plane * bytes, last, static_cast<std::size_t>((left < 4 ? left : 4) * bytes));
+  }
+}
+
+template <Dtype D>
+void store_planes_as(const StorePlanesArgs& a) {
+  const float32x4_t scale = vdupq_n_f32(a.scale);
+  for (std::int64_t c = 0; c < a.columns; c += 4)
+    for (std::int64_t p = 0; p < a.pixels; p += 4) store_block<D>(a, p, c, scale);
+}
+
 /// Sixteen signs.
 std::uint64_t signs16(const std::int32_t* acc, float32x4_t scale, const float* bias) {
   uint16x8_t halves[2];
@@ -76,6 +109,15 @@ void store(const StoreArgs& a) {
     case Dtype::f16: return store_as<Dtype::f16>(a);
     case Dtype::s32: return store_as<Dtype::s32>(a);
     default: return store_as<Dtype::f32>(a);
+  }
+}
+
+void store_planes(const StorePlanesArgs& a) {
+  switch (a.dtype) {
+    case Dtype::bf16: return store_planes_as<Dtype::bf16>(a);
+    case Dtype::f16: return store_planes_as<Dtype::f16>(a);
+    case Dtype::s32: return store_planes_as<Dtype::s32>(a);
+    default: return store_planes_as<Dtype::f32>(a);
   }
 }
 
