@@ -27,7 +27,6 @@ CORES = {
 SIGNS = ("ld[rp]", "fadd", "uzp2", "cmge", "and", "addp", "shl", "umax", "st[rp]")  # SHL and UMAX look for NaN
 CODES = ("ld[rp]", "fadd", "fmul", "sqsub", "sqxtn", "smax", "smin", "st[rp]")
 TABLES = ("ldr", "fmla", "and", "ushr", "tbl", "trn", "shl")
-SPREAD = ("ld[rp]", "tbl", "shl", "orr", "st[rp]")
 LOOPS = [
     ("1 bit", "neon/binary_gemm", "", None, "cnt", ("cnt", "eor", r"add\s+v")),
     ("8 bits", "neon/int8_gemm", "", None, "smull", ("smull", "sadalp")),
@@ -82,12 +81,13 @@ def loops(code: list[tuple[int, str]]) -> list[list[str]]:
 
 
 def cycles(body: list[str], core: tuple[str, ...]) -> float:
-    """Of a turn. Branches are left out: their addresses mean nothing to llvm-mca."""
+    """Of a turn: those of the fullest unit, or of issue. Branches are left out: their addresses mean nothing here."""
     text = "\n".join(i for i in body if not re.match(r"(b|b\.\w+|bl|cbn?z|tbn?z|adrp)\s", i))
-    command = ("llvm-mca-19", "-march=aarch64", *core, "-mattr=+i8mm", "-instruction-info=0", "-resource-pressure=0")
-    # Eight turns, for it says tenths of a cycle.
-    said = subprocess.run(command, input="\n".join([text] * 8), stdout=subprocess.PIPE, text=True, check=True)
-    return float(re.search(r"Block RThroughput: ([\d.]+)", said.stdout)[1]) / 8
+    command = ("llvm-mca-19", "-march=aarch64", *core, "-mattr=+i8mm", "-instruction-info=0", "-iterations=100")
+    said = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+    units = re.search(r"Resource pressure per iteration:\n.*\n(.*)\n", said)[1].split()
+    issued = int(re.search(r"Total uOps:\s+(\d+)", said)[1]) / 100 / int(core[1].split("=")[1])
+    return max(issued, *(float(unit) for unit in units if unit != "-"))
 
 
 def main() -> None:
