@@ -37,6 +37,9 @@ function(bie_use_clang target)
     set(launcher ${PROJECT_SOURCE_DIR}/cmake/swap_compiler.sh ${BIE_CLANG} ${CMAKE_CXX_COMPILER}
       ${CMAKE_CXX_COMPILER_LAUNCHER})
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
+    if(CMAKE_CROSSCOMPILING)
+      target_compile_options(${target} PRIVATE --target=${CMAKE_SYSTEM_PROCESSOR}-linux-gnu)
+    endif()
   endif()
 endfunction()
 

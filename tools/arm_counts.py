@@ -1,10 +1,10 @@
-"""Counts the instructions of the hot loops of ARM's tiles against what the pipes of some cores take.
+"""Counts the instructions of the hot loops of ARM's kernels against what the pipes of some cores take.
 
 python tools/arm_counts.py [BUILD]      after `cmake --build --preset aarch64-kernels`; prints a table
 
-A count, no measurement: cycles of a turn are those of the pipe with most work, of loads, or of as many instructions as
-a core takes in a cycle. The limit is the multiplications (with what adds their products) alone. Pipes and throughputs
-are those of Arm's software optimisation guides of the cores, as LLVM's scheduling models have them too.
+A count, no measurement: llvm-mca of LLVM 19 (Debian: llvm-19), whose models of the cores follow Arm's software
+optimisation guides, says how many cycles a turn's instructions take from pipes, loads, stores and issue. The limit is
+that of the instructions alone that the formula asks for.
 """
 
 from __future__ import annotations
@@ -15,34 +15,61 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-# Object to (how its multiplications begin, what belongs to a multiplication).
-TILES = {
-    "neon/binary_gemm": ("cnt", ("cnt", "eor", "add v")),
-    "neon/int8_gemm": ("smull", ("smull", "sadalp")),
-    "neon/int4_gemm": ("smlal", ("smlal",)),
-    "portable/int8_gemm": ("fmla", ("fmla",)),
-    "dotprod/int8_gemm": ("sdot", ("sdot",)),
-    "dotprod/int4_gemm": ("sdot", ("sdot",)),
-    "dotprod/grouped_conv2d": ("sdot", ("sdot",)),
-    "i8mm/int8_gemm": ("smmla", ("smmla",)),
-    "i8mm/int4_gemm": ("smmla", ("smmla",)),
-}
-# Core: vector pipes, of which the first share multiplies long and the second shifts and adds pairs; loads a cycle;
-# stores a cycle; instructions a cycle; whether it has SMMLA.
+# Core: the options of its model and of how many instructions it takes a cycle.
 CORES = {
-    "Cortex-A76, Neoverse N1": (2, 1, 1, 2, 1, 4, False),
-    "Neoverse V1": (4, 2, 2, 3, 2, 8, True),
-    "Neoverse V2": (4, 2, 2, 3, 2, 8, True),
+    "Cortex-A76, Neoverse N1": ("-mcpu=neoverse-n1", "-dispatch=4"),
+    "Neoverse V1": ("-mcpu=neoverse-v1", "-dispatch=8"),
+    "Neoverse V2": ("-mcpu=neoverse-v2", "-dispatch=8"),
 }
-LONG, SHIFTS = ("smull", "smlal"), ("sadalp", "shl", "sshr", "sshll")
+# What the table calls a loop; object; the function it is in, without namespaces ("": any); elements of a turn, or None
+# where a turn is products; what begins the instructions that tell the loop; those that the formula asks for. The last
+# two are regular expressions.
+SIGNS = ("ld[rp]", "fadd", "uzp2", "cmge", "and", "addp", "shl", "umax", "st[rp]")  # SHL and UMAX look for NaN
+CODES = ("ld[rp]", "fadd", "fmul", "sqsub", "sqxtn", "smax", "smin", "st[rp]")
+TABLES = ("ldr", "fmla", "and", "ushr", "tbl", "trn", "shl")
+LOOPS = [
+    ("1 bit", "neon/binary_gemm", "", None, "cnt", ("cnt", "eor", r"add\s+v")),
+    ("8 bits", "neon/int8_gemm", "", None, "smull", ("smull", "sadalp")),
+    ("4 bits", "neon/int4_gemm", "", None, "smlal", ("smlal",)),
+    ("8 bits as floats", "portable/int8_gemm", "", None, "fmla", ("fmla",)),
+    ("8 bits", "dotprod/int8_gemm", "", None, "sdot", ("sdot",)),
+    ("4 bits", "dotprod/int4_gemm", "", None, "sdot", ("sdot",)),
+    ("grouped", "dotprod/grouped_conv2d", "", None, "sdot", ("sdot",)),
+    ("8 bits", "i8mm/int8_gemm", "", None, "smmla", ("smmla",)),
+    ("4 bits", "i8mm/int4_gemm", "", None, "smmla", ("smmla",)),
+    ("1 bit, one row", "neon/weight_only_gemm", "add_group<1>", None, "fmla", ("ldr", "fmla", "cmtst", "bic")),
+    ("2 bits, one row", "neon/weight_only_gemm", "add_group<2>", None, "fmla", TABLES),
+    ("4 bits, one row", "neon/weight_only_gemm", "add_group<4>", None, "fmla", TABLES),
+    ("8 bits, one row", "neon/weight_only_gemm", "add_group<8>", None, "fmla", ("ldr", "fmla", "fadd", "trn")),
+    ("4 rows", "neon/weight_only_gemm", "multiply<4>", None, "fmla", ("fmla",)),
+    ("6 rows", "neon/weight_only_gemm", "multiply<6>", None, "fmla", ("fmla",)),
+    ("float32 to signs", "neon/encode", "sign_row<(Dtype)0, (Code)0, (Added)1>", 64, "addp", SIGNS),
+    ("the same, a bias each", "neon/encode", "sign_row<(Dtype)0, (Code)0, (Added)2>", 64, "addp", SIGNS),
+    ("float16 to signs", "neon/encode", "sign_row<(Dtype)2, (Code)0, (Added)1>", 64, "addp", (*SIGNS, "fcvtl")),
+    ("planes to signs", "neon/encode", "sign_planes_as<(Dtype)0>", None, "sri", ("ld[rp]", "fadd", "fmla", "sri")),
+    ("float32 to 8 bits", "neon/encode", "code_row<(Dtype)0, (Code)4, (Added)0>", 32, "fabd", CODES),
+    ("the same, a bias each", "neon/encode", "code_row<(Dtype)0, (Code)4, (Added)2>", 32, "fabd", CODES),
+    ("nibbles", "neon/encode", "pack_int4", 64, "sli", ("ld[rp]", "uzp", "sli", "st[rpu]")),
+    ("sums to float32", "neon/store", "store", 16, "scvtf", ("ld[rp]", "scvtf", "fmul", "st[rp]")),
+]
 
 
-def loops(path: Path) -> list[list[str]]:
-    """The instructions of every innermost loop."""
-    command = ("aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", path)
+def functions(path: Path) -> dict[str, list[tuple[int, str]]]:
+    """Address and instruction of every function."""
+    command = ("aarch64-linux-gnu-objdump", "-dC", "--no-show-raw-insn", path)
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    lines = re.findall(r"(?m)^\s*([0-9a-f]+):\s+(\S.*?)\s*(?://.*)?$", text)
-    code = [(int(address, 16), instruction) for address, instruction in lines]
+    found: dict[str, list[tuple[int, str]]] = {}
+    code: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if head := re.match(r"[0-9a-f]+ <(.*)>:$", line):
+            code = found.setdefault(re.sub(r"(\(anonymous namespace\)|\w+)::", "", head[1]), [])
+        elif step := re.match(r"\s*([0-9a-f]+):\s+(\S.*?)\s*(?://.*)?$", line):
+            code.append((int(step[1], 16), step[2]))
+    return found
+
+
+def loops(code: list[tuple[int, str]]) -> list[list[str]]:
+    """The instructions of every innermost loop."""
     places = {address: place for place, (address, _) in enumerate(code)}
     spans = []
     for place, (address, instruction) in enumerate(code):
@@ -53,49 +80,38 @@ def loops(path: Path) -> list[list[str]]:
     return [[instruction for _, instruction in code[first : last + 1]] for first, last in inner]
 
 
-def of_kind(instruction: str, kinds: tuple[str, ...]) -> bool:
-    return any(re.match(kind.replace(" ", r"\s+"), instruction) for kind in kinds)
-
-
-def cycles(body: list[str], core: tuple) -> float:
-    """Of a turn: the resource that takes longest."""
-    pipes, long_pipes, shift_pipes, load_width, store_width, width, _ = core
-    names = [instruction.split()[0] for instruction in body]
-    loads = sum(2 if name == "ldp" else 1 for name in names if name.startswith("ld"))
-    stores = sum(name.startswith("st") for name in names)
-    # LD1 of a lane or of all lanes takes a vector pipe too; DUP of a general register takes none.
-    vectors = sum(
-        bool(re.search(r"\bv\d+\.", i)) and not i.startswith(("ldr", "ldp", "str", "stp"))
-        for i in body
-        if not re.match(r"dup\s+v\d+\.\w+,\s*[wx]\d+", i)
-    )
-    longs, shifts = (sum(of_kind(i, kinds) for i in body) for kinds in (LONG, SHIFTS))
-    return max(
-        vectors / pipes,
-        longs / long_pipes,
-        shifts / shift_pipes,
-        loads / load_width,
-        stores / store_width,
-        len(body) / width,
-    )
+def cycles(body: list[str], core: tuple[str, ...]) -> float:
+    """Of a turn: those of the fullest unit, or of issue. Branches are left out: their addresses mean nothing here."""
+    text = "\n".join(i for i in body if not re.match(r"(b|b\.\w+|bl|cbn?z|tbn?z|adrp)\s", i))
+    command = ("llvm-mca-19", "-march=aarch64", *core, "-mattr=+i8mm", "-instruction-info=0", "-iterations=100")
+    said = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+    units = re.search(r"Resource pressure per iteration:\n.*\n(.*)\n", said)[1].split()
+    issued = int(re.search(r"Total uOps:\s+(\d+)", said)[1]) / 100 / int(core[1].split("=")[1])
+    return max(issued, *(float(unit) for unit in units if unit != "-"))
 
 
 def main() -> None:
     build = Path(sys.argv[1] if len(sys.argv) > 1 else "build/aarch64-kernels")
-    print(f"| loop | instructions of a turn | multiply | {' | '.join(CORES)} |")
-    print("| --- " * (3 + len(CORES)) + "|")
-    for name, (multiply, part) in TILES.items():
+    print(f"| loop | | instructions of a turn | of them | {' | '.join(CORES)} |")
+    print("| --- " * (4 + len(CORES)) + "|")
+    for label, name, function, elements, tell, part in LOOPS:
         folder = name.split("/")[0]
         path = build / f"src/kernels/CMakeFiles/bie_kernels_{folder}.dir/cpu/{name}.cpp.o"
-        body = max(loops(path), key=lambda b, multiply=multiply: (sum(i.startswith(multiply) for i in b), -len(b)))
-        needed = [i for i in body if of_kind(i, part)]
+        bodies = [body for head, code in functions(path).items() if function in head for body in loops(code)]
+        told = re.compile(tell)
+        body = max(bodies, key=lambda b, told=told: (sum(bool(told.match(i)) for i in b), -len(b)))
+        needed = [i for i in body if any(re.match(kind, i) for kind in part)]
         cells = []
         for core in CORES.values():
-            runs = core[-1] or not name.startswith("i8mm")
-            cells.append(f"{100 * cycles(needed, core) / cycles(body, core):.0f} %" if runs else "")
+            if folder == "i8mm" and core[0].endswith("n1"):
+                cells.append("")
+                continue
+            turn = cycles(body, core)
+            share = f"{100 * cycles(needed, core) / turn:.0f} %"
+            cells.append(share if elements is None else f"{elements / turn:.1f} a cycle, {share}")
         counts = Counter(i.split()[0] for i in body)
-        said = ", ".join(f"{count} {kind}" for kind, count in counts.most_common() if kind.startswith(multiply))
-        print(f"| {name} | {len(body)} | {said} | {' | '.join(cells)} |")
+        said = ", ".join(f"{count} {kind}" for kind, count in counts.most_common() if told.match(kind))
+        print(f"| {name} | {label} | {len(body)} | {said} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

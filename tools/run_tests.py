@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 
-from suites.aarch64 import suite_aarch64
+from suites.aarch64 import suite_aarch64, suite_arm
 from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, suite_runtime, suite_tsan
 from suites.cpus import suite_avx2, suite_cpus
 from suites.fuzz import suite_fuzz
@@ -40,9 +40,10 @@ SUITES = {
     "cuda": suite_cuda,
     "cpus": suite_cpus,
     "aarch64": suite_aarch64,
+    "arm": suite_arm,
 }
 # Suites that run where they are asked for: they take a quarter of an hour and an hour.
-ON_REQUEST = {"tsan", "cpus"}
+ON_REQUEST = {"tsan", "cpus", "arm"}
 
 
 def main() -> int:

@@ -10,10 +10,13 @@ from suites.commands import BIN, BUILD, ROOT, Transcript, environment, torch_fre
 from suites.tally import TALLY
 
 
-def install_and_use(preset: str, component: str, torch_free: bool) -> None:
-    """Installs a build, moves the installation, and builds and runs tests/install against it; counts as one test."""
+def install_and_use(
+    preset: str, component: str, torch_free: bool, cross: tuple[str, ...] = (), emulator: tuple[object, ...] = ()
+) -> None:
+    """Installs a build, moves the installation, and builds and runs tests/install against it; counts as one test.
+    `cross`: options of CMake for another machine, whose programs `emulator` runs."""
     env = torch_free_environment() if torch_free else environment()
-    options = torch_free_options() if torch_free else (f"-DBIE_PYTHON={BIN / 'python'}",)
+    options = cross or torch_free_options() if torch_free else (f"-DBIE_PYTHON={BIN / 'python'}",)
     with tempfile.TemporaryDirectory(prefix="bie-install-") as folder:
         staged, prefix, consumer = (Path(folder) / name for name in ("staged", "moved", "consumer"))
         options += (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCONSUMER_COMPONENT={component}")
@@ -25,9 +28,9 @@ def install_and_use(preset: str, component: str, torch_free: bool) -> None:
             and log.step("sh", "-c", f"! grep -rIl -F -e '{ROOT}' -e '{staged}' '{prefix}'")
             and log.step(BIN / "cmake", "-G", "Ninja", "-S", ROOT / "tests/install", "-B", consumer, *options)
             and log.step(BIN / "cmake", "--build", consumer)
-            and log.step(consumer / "consumer")
+            and log.step(*emulator, consumer / "consumer")
         )
-        TALLY.check(f"install {component}", log.seconds, built, log.text)
+        TALLY.check(f"install {component}" + (f" of {preset}" if cross else ""), log.seconds, built, log.text)
 
 
 def suite_install() -> None:

@@ -52,6 +52,9 @@ Table<SignPackKernel> sign_pack_table() {
     {"sign_pack_avx512", Isa::avx512, nullptr, pack_signs<cpu::avx512::encode>},
     {"sign_pack_avx2", Isa::avx2, nullptr, pack_signs<cpu::avx2::encode>},
 #endif
+#if defined(BIE_ARM)
+    {"sign_pack_neon", Isa::neon, nullptr, pack_signs<cpu::neon::encode>},
+#endif
     {"sign_pack_portable", Isa::portable, nullptr, pack_signs<cpu::portable::encode>},
     reference::sign_pack,
   };
@@ -63,6 +66,9 @@ Table<Int4PackKernel> int4_pack_table() {
 #if defined(BIE_X86)
     {"int4_pack_avx512", Isa::avx512, nullptr, pack_int4<cpu::avx512::pack_int4>},
     {"int4_pack_avx2", Isa::avx2, nullptr, pack_int4<cpu::avx2::pack_int4>},
+#endif
+#if defined(BIE_ARM)
+    {"int4_pack_neon", Isa::neon, nullptr, pack_int4<cpu::neon::pack_int4>},
 #endif
     {"int4_pack_portable", Isa::portable, nullptr, pack_int4<cpu::portable::pack_int4>},
     reference::int4_pack,

@@ -34,6 +34,9 @@ Table<QuantizeKernel> quantize_table() {
     {"quantize_avx512", Isa::avx512, nullptr, quantize<cpu::avx512::encode>},
     {"quantize_avx2", Isa::avx2, nullptr, quantize<cpu::avx2::encode>},
 #endif
+#if defined(BIE_ARM)
+    {"quantize_neon", Isa::neon, nullptr, quantize<cpu::neon::encode>},
+#endif
     {"quantize_portable", Isa::portable, nullptr, quantize<cpu::portable::encode>},
     reference::quantize_rows,
   };

@@ -281,9 +281,18 @@ bool encode(const EncodeArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace portable
 
-/// What stands around the tiles of ARM is that of portable.
+/// What stands around the tiles of ARM too, where portable has nothing as fast.
 namespace neon {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
+bool encode(const EncodeArgs& args);
+bool sign_planes(const SignPlanesArgs& args);
+bool code_planes(const CodePlanesArgs& args);
+void store(const StoreArgs& args);
+void store_planes(const StorePlanesArgs& args);
+void spread(const SpreadArgs& args);
+/// Bit c: float(acc[c]) * scale + bias[c] >= 0, c < count <= 64. bias may be null.
+std::uint64_t signs_of(const std::int32_t* acc, int count, float scale, const float* bias);
+void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace neon
 
 namespace dotprod {

@@ -158,6 +158,9 @@ Table<WeightOnlyGemmKernel> weight_only_gemm_table() {
                                                                                 Isa::avx512bw),
     cpu::kernel<cpu::avx2::weight_only_tile, cpu::avx2::weight_only_passes>("weight_only_gemm_avx2", Isa::avx2),
 #endif
+#if defined(BIE_ARM)
+    cpu::kernel<cpu::neon::weight_only_tile, cpu::plain::weight_only_passes>("weight_only_gemm_neon", Isa::neon),
+#endif
     cpu::kernel<cpu::plain::weight_only_loops, cpu::plain::weight_only_passes>("weight_only_gemm_portable",
                                                                                Isa::portable),
     reference::weight_only_gemm,

@@ -78,5 +78,8 @@ extern const WeightOnlyTile weight_only_tile, weight_only_loops;
 namespace avx512bw {
 extern const WeightOnlyTile weight_only_tile;
 }
+namespace neon {
+extern const WeightOnlyTile weight_only_tile;
+}
 
 }  // namespace bie::kernels::cpu

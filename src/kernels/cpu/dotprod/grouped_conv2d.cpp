@@ -64,7 +64,7 @@ void pixels(const GroupedTileArgs& a, std::int64_t first) {
       std::int32_t* const acc = a.acc + at * grouped_lanes;
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) vst1q_s32(acc + 4 * v, sum[r][p][v]);
-      if (a.y != nullptr) portable::store({acc, a.columns, a.scale, Dtype::f32, a.y + at * a.y_stride});
+      if (a.y != nullptr) neon::store({acc, a.columns, a.scale, Dtype::f32, a.y + at * a.y_stride});
     }
 }
 
@@ -79,15 +79,29 @@ void some_rows(const GroupedTileArgs& a) {
 void run(const GroupedTileArgs& a) { return a.rows == 1 ? some_rows<1>(a) : some_rows<2>(a); }
 
 constexpr Tile rows(Code code) {
-  return {
-      code,    0,       grouped_lanes, 4, 4,     portable::encode, nullptr, nullptr, portable::store, nullptr, nullptr,
-      nullptr, nullptr, nullptr,       0, false, portable::tail};
+  return {code,
+          0,
+          grouped_lanes,
+          4,
+          4,
+          neon::encode,
+          nullptr,
+          nullptr,
+          neon::store,
+          neon::code_planes,
+          neon::store_planes,
+          nullptr,
+          nullptr,
+          nullptr,
+          0,
+          false,
+          portable::tail};
 }
 
 }  // namespace
 
-const GroupedTile b1xb1_grouped_tile = {rows(Code::u8_b1), portable::spread, run};
-const GroupedTile s4xs4_grouped_tile = {rows(Code::u8_s4), portable::spread, run};
-const GroupedTile s8xs8_grouped_tile = {rows(Code::s8), portable::spread, run};
+const GroupedTile b1xb1_grouped_tile = {rows(Code::u8_b1), neon::spread, run};
+const GroupedTile s4xs4_grouped_tile = {rows(Code::u8_s4), neon::spread, run};
+const GroupedTile s8xs8_grouped_tile = {rows(Code::s8), neon::spread, run};
 
 }  // namespace bie::kernels::cpu::dotprod

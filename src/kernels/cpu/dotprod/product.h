@@ -21,6 +21,8 @@ struct Product {
   static Vector add(Vector sum, Operand x, Operand w) { return vdotq_s32(sum, w, x); }
   static void flush(Vector sum, std::int32_t* acc) { vst1q_s32(acc, vaddq_s32(vld1q_s32(acc), sum)); }
   static std::int32_t finish(std::int32_t sum, std::int32_t init) { return sum + init; }
+  static constexpr auto store = neon::store;
+  static constexpr auto signs_of = neon::signs_of;
 };
 
 }  // namespace

@@ -43,9 +43,9 @@ template <int P>
       vst1_s32(acc + 2 * v, vadd_s32(vld1_s32(a.init + 2 * v), r % 2 == 0 ? vget_low_s32(both) : vget_high_s32(both)));
     }
     if (a.signs != nullptr)
-      a.signs[r] = portable::signs_of(acc, a.col_count, a.scale, a.bias);
+      a.signs[r] = neon::signs_of(acc, a.col_count, a.scale, a.bias);
     else if (a.y != nullptr)
-      portable::store({acc, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
+      neon::store({acc, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
   }
 }
 

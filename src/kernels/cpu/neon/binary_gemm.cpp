@@ -1,6 +1,7 @@
 // b1xb1 tile: one 32-bit word of signs a lane and unit; EOR, CNT, ADD of bytes.
 #include <arm_neon.h>
 
+#include "kernels/cpu/portable/passes.h"
 #include "kernels/cpu/portable/tile_loop.h"
 
 namespace bie::kernels::cpu::neon {
@@ -22,6 +23,8 @@ struct Product {
     vst1q_s32(acc, vaddq_s32(vld1q_s32(acc), words));
   }
   static std::int32_t finish(std::int32_t sum, std::int32_t k) { return k - 2 * sum; }
+  static constexpr auto store = neon::store;
+  static constexpr auto signs_of = neon::signs_of;
 };
 
 }  // namespace
@@ -31,12 +34,12 @@ const Tile b1xb1_tile = {Code::bits,
                          Product::vectors* Product::lanes,
                          32,
                          4,
-                         portable::encode,
-                         portable::sign_planes,
+                         encode,
+                         sign_planes,
                          run_tile<Product>,
-                         portable::store,
+                         store,
                          nullptr,
-                         nullptr,
+                         store_planes,
                          nullptr,
                          nullptr,
                          nullptr,

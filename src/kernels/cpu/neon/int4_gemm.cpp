@@ -28,6 +28,8 @@ struct Product {
       vst1q_s32(acc + 4 * half, vpadalq_s16(vld1q_s32(acc + 4 * half), sum.val[half]));
   }
   static std::int32_t finish(std::int32_t sum, std::int32_t init) { return sum + init; }
+  static constexpr auto store = neon::store;
+  static constexpr auto signs_of = neon::signs_of;
 };
 
 }  // namespace

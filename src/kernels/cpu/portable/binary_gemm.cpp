@@ -1,4 +1,5 @@
 // b1xb1 tile: one 32-bit word of signs a lane and unit; bits are counted in the bytes of a word, by adding neighbours.
+#include "kernels/cpu/portable/passes.h"
 #include "kernels/cpu/portable/tile_loop.h"
 #include "kernels/cpu/portable/vectors.h"
 
@@ -30,6 +31,8 @@ struct Product {
     std::memcpy(acc, &words, sizeof words);
   }
   static std::int32_t finish(std::int32_t sum, std::int32_t k) { return k - 2 * sum; }
+  static constexpr auto store = portable::store;
+  static constexpr auto signs_of = portable::signs_of;
 };
 
 }  // namespace

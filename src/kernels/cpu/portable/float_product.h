@@ -2,6 +2,7 @@
 // max_units products stays below 2^24. Weights are opened to floats once a block of rows.
 #pragma once
 
+#include "kernels/cpu/portable/passes.h"
 #include "kernels/cpu/portable/tile_loop.h"
 #include "kernels/cpu/portable/vectors.h"
 
@@ -26,6 +27,8 @@ struct Product {
     for (int i = 0; i < lanes; ++i) acc[i] += static_cast<std::int32_t>(sum[i]);
   }
   static std::int32_t finish(std::int32_t sum, std::int32_t init) { return sum + init; }
+  static constexpr auto store = portable::store;
+  static constexpr auto signs_of = portable::signs_of;
 };
 
 /// A tile whose units are `unit_codes` weights in one byte.

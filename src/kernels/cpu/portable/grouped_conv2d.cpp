@@ -1,5 +1,5 @@
 // Convolutions of few channels or outputs a group: sixteen outputs side by side, each with a code of its own a unit, as
-// floats. What makes units of codes serves the folders of ARM too.
+// floats.
 #include "kernels/cpu/portable/float_product.h"
 
 namespace bie::kernels::cpu::portable {
@@ -7,33 +7,8 @@ namespace {
 
 constexpr int vectors = grouped_lanes / 4, pixels_at_once = many_registers ? 4 : 2;
 
-template <int held>
-std::uint32_t unit_at(const char* at) {
-  std::uint32_t unit = 0;
-  for (int i = 0; i < held; ++i) unit |= static_cast<std::uint32_t>(static_cast<unsigned char>(at[i])) << (8 * i);
-  return unit;
-}
-
-template <int held>
-void spread_as(const SpreadArgs& a) {
-  const char* const codes = static_cast<const char*>(a.codes);
-  auto* const out = static_cast<std::uint32_t*>(a.out);
-  for (std::int64_t rest = 0; rest < a.step && rest < a.pixels; ++rest) {
-    std::uint32_t unit[grouped_lanes] = {};
-    // Backwards: the codes of the pixels behind move up by what one pixel has.
-    for (std::int64_t p = (a.pixels - 1 - rest) / a.step * a.step + rest; p >= 0; p -= a.step) {
-      const char* const pixel = codes + p * a.pixel_bytes;
-      if (a.lanes == nullptr)
-        for (int i = 0; i < grouped_lanes; ++i) unit[i] = unit[i] << (8 * held) | unit_at<held>(pixel + i * held);
-      else
-        for (int i = 0; i < grouped_lanes; ++i)
-          unit[i] = unit[i] << (8 * held) | unit_at<held>(pixel + a.lanes[i] * held);
-      std::memcpy(out + p * grouped_lanes, unit, sizeof unit);
-    }
-  }
-}
-
-void spread_words(const SpreadArgs& a) {
+/// A unit holds one code, as a float.
+void spread(const SpreadArgs& a) {
   auto* out = static_cast<char*>(a.out);
   for (std::int64_t p = 0; p < a.pixels; ++p) {
     const char* const pixel = static_cast<const char*>(a.codes) + p * a.pixel_bytes;
@@ -83,14 +58,6 @@ constexpr Tile rows(Code code) {
 }
 
 }  // namespace
-
-void spread(const SpreadArgs& a) {
-  switch (a.held) {
-    case 1: return spread_as<1>(a);
-    case 2: return spread_as<2>(a);
-    default: return spread_words(a);
-  }
-}
 
 const GroupedTile b1xb1_grouped_tile = {rows(Code::f32_b1), spread, run, Product::max_units};
 const GroupedTile s4xs4_grouped_tile = {rows(Code::f32), spread, run, Product::max_units};

@@ -1,4 +1,4 @@
-// What stands around the tiles of this folder and of those of ARM: plain loops, of which a compiler makes vectors.
+// What stands around the tiles of this folder: plain loops, of which a compiler makes vectors.
 #pragma once
 
 #include "kernels/cpu/tile.h"
@@ -9,7 +9,6 @@ bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 void store(const StoreArgs& args);
 bool tail(const TailArgs& args);
-void spread(const SpreadArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 
 /// Bit c: float(acc[c]) * scale + bias[c] >= 0. bias may be null.

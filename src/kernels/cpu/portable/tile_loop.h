@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/portable/passes.h"
 #include "kernels/cpu/tile.h"
 
 namespace bie::kernels::cpu {
@@ -15,7 +14,7 @@ namespace {
 /// Product: Vector (of sums) and Operand with zero(); `rows` of a full tile; `lanes` outputs of `vectors` vectors a
 /// row; `unit_bytes` of a weight unit; `max_units` a partial sum can hold; weights(address, part) for `parts` parts of
 /// a unit; broadcast(row, unit, part); add(partial, x, w); flush(partial, acc) adds the partial sums of `lanes` outputs
-/// to acc; finish(acc, init) ends one output.
+/// to acc; finish(acc, init) ends one output; store and signs_of of its folder.
 template <class Product, int R>
 [[gnu::always_inline]] inline void tile_of_rows(const TileArgs& a) {
   constexpr int vectors = Product::vectors, columns = vectors * Product::lanes;
@@ -70,9 +69,9 @@ template <class Product, int R>
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < columns; ++c) acc[r * columns + c] = Product::finish(acc[r * columns + c], a.init[c]);
   for (int r = 0; r < R && a.signs != nullptr; ++r)
-    a.signs[r] = portable::signs_of(acc + r * columns, a.col_count, a.scale, a.bias);
+    a.signs[r] = Product::signs_of(acc + r * columns, a.col_count, a.scale, a.bias);
   for (int r = 0; r < R && a.signs == nullptr && a.y != nullptr; ++r)
-    portable::store({acc + r * columns, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
+    Product::store({acc + r * columns, a.col_count, a.scale, Dtype::f32, a.y + r * a.y_stride});
 }
 
 template <class Product>
