@@ -1,16 +1,17 @@
 // The kernels of b1xb1_conv2d, best first.
 #include "bie/kernels/binary_conv2d.h"
 
-#include "kernels/cpu/binary_conv2d_driver.h"
 #include "kernels/cpu/depthwise_signs.h"
 #include "kernels/cpu/grouped_conv2d_driver.h"
+#include "kernels/cpu/pixel_conv2d_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
 
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
-    cpu::sign_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512);
+    cpu::pixel_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile, cpu::binary_width>(
+        "b1xb1_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel avx512_groups_kernel =
     cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>();
 static constexpr Conv2dKernel avx512bw_kernel =
