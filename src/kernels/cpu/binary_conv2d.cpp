@@ -14,6 +14,9 @@ static constexpr Conv2dKernel avx512_kernel =
         "b1xb1_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel avx512_groups_kernel =
     cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>();
+static constexpr Conv2dKernel avx512_planes_kernel =
+    cpu::with_sign_planes<cpu::avx512::b1xb1_grouped_tile, cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile,
+                          avx512_groups_kernel, avx512_kernel>();
 static constexpr Conv2dKernel avx512bw_kernel =
     cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw);
 static constexpr Conv2dKernel avx2_kernel =
@@ -30,7 +33,7 @@ static constexpr Conv2dKernel portable_kernel =
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::with_sign_pixels<cpu::avx512::sign_pixels, avx512_groups_kernel>(),
+    cpu::with_sign_pixels<cpu::avx512::sign_pixels, avx512_planes_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx512bw_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx2_kernel>(),
 #elif defined(BIE_ARM)

@@ -164,6 +164,21 @@ void find_windows(const Conv2dShape& s, const Planes& p, std::int64_t first, int
   }
 }
 
+/// The taps of output pixels begin ... end - 1 that lie outside the image: bit p of outside[tap] for pixel begin + p.
+void find_outside(const Conv2dShape& s, std::int64_t begin, std::int64_t end, std::uint64_t* outside) {
+  const std::int64_t out_w = s.out_w(), across = s.dil_w * (s.kernel_w - 1), down = s.dil_h * (s.kernel_h - 1);
+  for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+    const std::int64_t top = pixel / out_w * s.stride_h - s.pad_h, left = pixel % out_w * s.stride_w - s.pad_w;
+    if (top >= 0 && left >= 0 && top + down < s.in_h && left + across < s.in_w) continue;
+    for (std::int64_t i = 0; i < s.kernel_h; ++i)
+      for (std::int64_t j = 0; j < s.kernel_w; ++j) {
+        const std::int64_t y = top + i * s.dil_h, x = left + j * s.dil_w;
+        if (y < 0 || y >= s.in_h || x < 0 || x >= s.in_w)
+          outside[i * s.kernel_w + j] |= std::uint64_t{1} << (pixel - begin);
+      }
+  }
+}
+
 /// Blocks of a plane's outputs: as few as there can be, of nearly equal numbers of vectors.
 struct Blocks {
   std::int64_t outputs, lanes, vectors, count;
@@ -188,8 +203,7 @@ bool suits_pixels(const Tile& tile, const Width& width, const Conv2dShape& s, co
   if (skips_lines && (joined || s.pad_h + s.pad_w > 0)) return false;
   const std::int64_t plane = s.out_h() * s.out_w(), outputs = s.group_out();
   if (plane == 0 || outputs == 0) return false;
-  // What a -1 outside the image took is given back lane by lane here, pixel by pixel there, which is faster.
-  if (tile.code == Code::bits && (joined || (s.pad_code == 0 && s.pad_h + s.pad_w > 0))) return false;
+  if (tile.code == Code::bits && joined) return false;
   // Offsets into a plane are int32.
   if (padded_plane(s) > INT32_MAX / 2) return false;
   if (tile.code != Code::bits && s.depth() > most_pixel_depth) return false;
@@ -240,6 +254,12 @@ Status run_pixel_conv2d(const Tile& tile, const Width& width, const PixelTile& p
   const std::int64_t grain = std::max<std::int64_t>(1, width.task_work / item_work);
   const std::int64_t element = row_bytes(y.dtype, 1);
   const bool fetch_output = s.batch * s.out_c * out_plane * element >= large_output;
+  const bool take_back = layout.sums_offset != 0 && s.pad_h + s.pad_w > 0;
+  thread_local std::vector<std::uint64_t> outside_of_blocks;
+  std::vector<std::uint64_t>& outside = outside_of_blocks;  // the caller's too, [blocks][taps]
+  outside.assign(static_cast<std::size_t>(take_back ? blocks.count * taps : 0), 0);
+  for (std::int64_t block = 0; block < blocks.count && take_back; ++block)
+    find_outside(s, blocks.begin(block), blocks.begin(block + 1), outside.data() + block * taps);
   const WorkOrder order(images * blocks.count, layout.panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::int32_t acc[pixel_rows * pixel_lanes];
@@ -273,7 +293,9 @@ Status run_pixel_conv2d(const Tile& tile, const Width& width, const PixelTile& p
         if (fetch_output) prefetch_output(out, rows, out_plane * element, count * element);
         pixels.run({windows, taps * layout.units, count, panel + tile.nr * 4 + column * tile.unit_bytes,
                     tile.nr * tile.unit_bytes, rows, reinterpret_cast<const std::int32_t*>(panel) + column, acc,
-                    at_once ? reinterpret_cast<float*>(out) : nullptr, out_plane, y.scale});
+                    at_once ? reinterpret_cast<float*>(out) : nullptr, out_plane, y.scale,
+                    take_back ? outside.data() + block * taps : nullptr, taps,
+                    reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset) + column, tile.nr});
         for (int r = 0; r < rows && !at_once; ++r)
           tile.store({acc + r * pixel_lanes, count, y.scale, y.dtype, out + r * out_plane * element});
       }

@@ -3,6 +3,7 @@
 
 #include "bie/kernels/conv2d.h"
 #include "kernels/cpu/conv2d_driver.h"
+#include "kernels/cpu/grouped_conv2d_driver.h"
 
 namespace bie::kernels::cpu {
 
@@ -28,6 +29,43 @@ constexpr Conv2dKernel pixel_conv2d_kernel(const char* name, Isa isa) {
                : run_conv2d(tile, width, shape, x, packed, y, parallel);
   };
   return kernel;
+}
+
+/// Groups of signs that are bytes in lanes, of as many channels as make words of bits faster in planes. It depends on
+/// nothing but the weight and its groups.
+template <const GroupedTile& lanes>
+bool has_sign_planes(const Conv2dShape& s) {
+  return suits_lanes(lanes, s) && s.group_in() >= 8;
+}
+/// Where its panels begin.
+template <const Conv2dKernel& groups>
+std::size_t sign_planes_at(const Conv2dShape& s) {
+  return (groups.packed_bytes(s) + 63) / 64 * 64;
+}
+
+/// `groups`, which takes what suits `lanes`, but for planes of it that have pixels as lanes, which are those of
+/// `words`. Panels hold both forms of such a weight.
+template <const GroupedTile& lanes, const Tile& tile, const PixelTile& pixels, const Conv2dKernel& groups,
+          const Conv2dKernel& words>
+constexpr Conv2dKernel with_sign_planes() {
+  return {groups.name,
+          groups.isa,
+          groups.accepts,
+          [](const Conv2dShape& s) {
+            return has_sign_planes<lanes>(s) ? sign_planes_at<groups>(s) + words.packed_bytes(s)
+                                             : groups.packed_bytes(s);
+          },
+          [](const void* weight, const Conv2dShape& s, void* packed, const Parallel& parallel) {
+            groups.prepack(weight, s, packed, parallel);
+            if (has_sign_planes<lanes>(s))
+              words.prepack(weight, s, static_cast<char*>(packed) + sign_planes_at<groups>(s), parallel);
+          },
+          [](const Conv2dShape& s, const Conv2dInput& x, const void* packed, const Conv2dOutput& y,
+             const Parallel& parallel) {
+            return has_sign_planes<lanes>(s) && suits_pixels(tile, binary_width, s, x, y, pixels.lanes)
+                       ? words.run(s, x, static_cast<const char*>(packed) + sign_planes_at<groups>(s), y, parallel)
+                       : groups.run(s, x, packed, y, parallel);
+          }};
 }
 
 }  // namespace bie::kernels::cpu

@@ -199,6 +199,12 @@ struct PixelTileArgs {
   float* y;                    ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
   std::int64_t y_stride;       ///< elements
   float scale;
+  /// Null, or of each tap: bit p says that pixel p reads it outside the image, where tap_sums[tap * sums_stride + r] is
+  /// added. Of signs alone.
+  const std::uint64_t* outside = nullptr;
+  std::int64_t taps = 0;
+  const std::int32_t* tap_sums = nullptr;
+  std::int64_t sums_stride = 0;
 };
 
 /// A convolution with pixels as lanes: codes of 32 bits a pixel meet those of a weight. It reads a tile's panels.

@@ -5,6 +5,7 @@ namespace bie::kernels::cpu::avx512 {
 namespace {
 
 struct Product {
+  static constexpr bool signs = true;
   static constexpr int parts = 1;
   static __m512i weight(__m512i unit, int) { return unit; }
   static __m512i add(__m512i sum, __m512i x, __m512i w) {

@@ -297,9 +297,7 @@ bool even_unit_planes_as(const CodePlanesArgs& a) {
       const std::int64_t left = a.width - column;
       const __mmask16 mask = left >= together ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
       const std::int64_t at = row * a.row_step + 2 * column;
-      _mm512_mask_storeu_epi32(out + 4 * column, mask,
-                               a.channels >= 4 ? encoder.template units<true, 2>(at, 0, mask)
-                                               : encoder.template units<false, 2>(at, 0, mask));
+      _mm512_mask_storeu_epi32(out + 4 * column, mask, encoder.template units<false, 2>(at, 0, mask));
     }
   return encoder.finite();
 }

@@ -5,6 +5,7 @@ namespace bie::kernels::cpu::avx512 {
 namespace {
 
 struct Product {
+  static constexpr bool signs = false;
   static constexpr int parts = 2;
   static __m512i weight(__m512i unit, int part) {
     asm("" : "+v"(unit));  // opened as a vector: a load broadcasts, but a register is broadcast by a shuffle

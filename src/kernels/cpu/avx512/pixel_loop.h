@@ -11,8 +11,8 @@ namespace {
 
 constexpr int pixel_vector = 16;  // lanes
 
-/// Product: `parts` words of codes a weight unit meets; weight(broadcast unit, part), add(sum, pixels, weight),
-/// finish(sum, init). R * V sums, V vectors of pixels and one weight fit the 32 registers.
+/// Product: whether it is one of `signs`; `parts` words of codes a weight unit meets; weight(broadcast unit, part),
+/// add(sum, pixels, weight), finish(sum, init). R * V sums, V vectors of pixels and one weight fit the 32 registers.
 template <class Product, int R, int V>
 void pixel_tile(const PixelTileArgs& a) {
   __m512i sum[R][V];
@@ -41,6 +41,19 @@ void pixel_tile(const PixelTileArgs& a) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = Product::finish(sum[r][v], _mm512_set1_epi32(a.init[r]));
+  if constexpr (Product::signs) {
+    for (std::int64_t t = 0; a.outside != nullptr && t < a.taps; ++t) {
+      if (a.outside[t] == 0) continue;
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m512i tap_sum = _mm512_set1_epi32(a.tap_sums[t * a.sums_stride + r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v)
+          sum[r][v] = _mm512_mask_add_epi32(sum[r][v], static_cast<__mmask16>(a.outside[t] >> (pixel_vector * v)),
+                                            sum[r][v], tap_sum);
+      }
+    }
+  }
   if (a.y == nullptr) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
@@ -68,15 +81,25 @@ void pixel_tile_of_rows(const PixelTileArgs& a) {
   }
 }
 
+/// Three rows are two and one, five four and one: copies of the loop for each number would be 25 KB more.
 template <class Product>
-void run_pixel_tile(const PixelTileArgs& a) {
-  switch (a.rows) {
-    case 1: return pixel_tile_of_rows<Product, 1>(a);
-    case 2: return pixel_tile_of_rows<Product, 2>(a);
-    case 3: return pixel_tile_of_rows<Product, 3>(a);
-    case 4: return pixel_tile_of_rows<Product, 4>(a);
-    case 5: return pixel_tile_of_rows<Product, 5>(a);
-    default: return pixel_tile_of_rows<Product, 6>(a);
+void run_pixel_tile(const PixelTileArgs& given) {
+  PixelTileArgs a = given;
+  for (int left = given.rows;;) {
+    const int rows = left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    switch (rows) {
+      case 1: pixel_tile_of_rows<Product, 1>(a); break;
+      case 2: pixel_tile_of_rows<Product, 2>(a); break;
+      case 4: pixel_tile_of_rows<Product, 4>(a); break;
+      default: pixel_tile_of_rows<Product, 6>(a);
+    }
+    left -= rows;
+    if (left == 0) return;
+    a.weights = static_cast<const char*>(a.weights) + 4 * rows;
+    a.init += rows;
+    a.acc += rows * pixel_lanes;
+    if (a.y != nullptr) a.y += rows * a.y_stride;
+    if (a.outside != nullptr) a.tap_sums += rows;
   }
 }
 
