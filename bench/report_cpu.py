@@ -27,7 +27,7 @@ def rival_of(result: dict) -> dict:
 
 
 def us(seconds: float) -> str:
-    return f"{1e6 * seconds:.3g}" if seconds < 1e-3 else f"{1e6 * seconds:,.0f}"
+    return f"{1e6 * seconds:.3g}" if seconds < 999.5e-6 else f"{1e6 * seconds:,.0f}"
 
 
 def cell(row: dict) -> str:

@@ -117,6 +117,33 @@ TEST_P(Conv2dRows, GeometryAtTheEdges) {
   }
 }
 
+/// Planes to planes, where outputs fill vectors less well than pixels: every other pixel, joined rows, rows longer than
+/// what is quantised at once.
+TEST_P(Conv2dRows, PlanesToPlanes) {
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {2, 7, 9, 71, 19, 1, 1, 2, 2},               // every other pixel of every other row
+      {1, 6, 6, 35, 17, 1, 1, 1, 2},               // of every row
+      {1, 5, 7, 40, 17, 1, 1, 3, 2},               // of every third one
+      {1, 9, 5, 40, 17, 1, 1, 1, 3},               // every third pixel
+      {2, 9, 6, 5, 17, 1, 1},                      // rows shorter than a vector
+      {1, 3, 21, 75, 17, 7, 7, 2, 2, 3, 3},        // joined rows of two phases
+      {2, 3, 19, 70, 33, 5, 4, 3, 3, 2, 1, 2, 2},  // of three, with gaps between their taps
+      {1, 1, 9, 140, 5, 3, 3, 1, 1, 1, 1},         // of one channel and one phase
+      {2, 19, 12, 17, 33, 3, 3, 1, 1, 1, 1},       // padding around rows
+      {1, 10, 11, 9, 37, 2, 3, 2, 2, 1, 2, 1, 2},  // windows that move by two
+      {1, 65, 13, 20, 65, 1, 1},
+      {1, 300, 4, 8, 17, 1, 1},
+  };
+  for (const Conv2dShape& shape : shapes)
+    for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8})
+      for (const Dtype out : {Dtype::f32, Dtype::f16}) {
+        expect_every_kernel(
+            random_conv2d(GetParam(), {shape, in, out, ImageLayout::nchw, ImageLayout::nchw, rng.coin()}, rng));
+        if (HasFailure()) return;
+      }
+}
+
 TEST_P(Conv2dRows, EveryMixOfDtypesLayoutsAndBias) {
   ReplayableRng rng;
   for (const Dtype in : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::s8})

@@ -13,6 +13,8 @@ import pytest
 FULL_TILES = {
     "avx512/binary_gemm": ("vpopcntd", 24, 0.27),
     "avx512/binary_conv2d": ("vpopcntd", 24, 0.27),
+    "avx512/int8_conv2d": ("vpdpbusd", 24, 0.6),
+    "avx512/int4_conv2d": ("vpdpbusd", 48, 0.45),
     "avx512/int8_gemm": ("vpdpbusd", 24, 0.6),
     "avx512/int4_gemm": ("vpdpbusd", 48, 0.6),
     "avx2/binary_gemm": ("vpshufb", 16, 0.2),

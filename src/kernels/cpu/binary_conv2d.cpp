@@ -1,18 +1,22 @@
 // The kernels of b1xb1_conv2d, best first.
 #include "bie/kernels/binary_conv2d.h"
 
-#include "kernels/cpu/binary_conv2d_driver.h"
 #include "kernels/cpu/depthwise_signs.h"
 #include "kernels/cpu/grouped_conv2d_driver.h"
+#include "kernels/cpu/pixel_conv2d_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
 
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
-    cpu::sign_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile>("b1xb1_conv2d_avx512", Isa::avx512);
+    cpu::pixel_conv2d_kernel<cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile, cpu::binary_width>(
+        "b1xb1_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel avx512_groups_kernel =
     cpu::with_groups<cpu::avx512::b1xb1_grouped_tile, cpu::binary_width, avx512_kernel>();
+static constexpr Conv2dKernel avx512_planes_kernel =
+    cpu::with_sign_planes<cpu::avx512::b1xb1_grouped_tile, cpu::avx512::b1xb1_tile, cpu::avx512::b1xb1_pixel_tile,
+                          avx512_groups_kernel, avx512_kernel>();
 static constexpr Conv2dKernel avx512bw_kernel =
     cpu::conv2d_kernel<cpu::avx512bw::b1xb1_tile, cpu::binary_width>("b1xb1_conv2d_avx512bw", Isa::avx512bw);
 static constexpr Conv2dKernel avx2_kernel =
@@ -29,7 +33,7 @@ static constexpr Conv2dKernel portable_kernel =
 Conv2dTable b1xb1_conv2d_table() {
   static const Conv2dKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::with_sign_pixels<cpu::avx512::sign_pixels, avx512_groups_kernel>(),
+    cpu::with_sign_pixels<cpu::avx512::sign_pixels, avx512_planes_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx512bw_kernel>(),
     cpu::with_groups<cpu::avx2::b1xb1_grouped_tile, cpu::binary_width, avx2_kernel>(),
 #elif defined(BIE_ARM)

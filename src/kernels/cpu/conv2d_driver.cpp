@@ -110,10 +110,10 @@ struct Windows {
 };
 
 /// Takes back the signs -1 that pixels `from` to `to` - 1 read outside the image: acc[pixel][c] += sums[tap][c].
-void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, int nr, const std::int32_t* sums,
-                  std::int32_t* acc) {
+void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, int nr, int columns,
+                  const std::int32_t* sums, std::int32_t* acc) {
   for (auto at = windows.first_outside(from); at != windows.outside.end() && at->pixel < to; ++at)
-    for (int c = 0; c < nr; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
+    for (int c = 0; c < columns; ++c) acc[at->pixel * nr + c] += sums[at->tap * nr + c];
 }
 
 /// Windows of a block of `count`: a multiple of what tiles take at most at once.
@@ -296,7 +296,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given
         args.streamed = streamed;
         tile.run(args);
         for (line_left -= rows_here; line_left <= 0;) line_left += lines.width;
-        if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, sums, acc);
+        if (!inside) add_tap_sums(windows, done, done + rows_here, tile.nr, columns, sums, acc);
         if (!nhwc || direct || tailed) stored = end_here;
         for (; stored < end_here; ++stored)
           tile.store({acc + stored * tile.nr, columns, y.scale, y.dtype, out + stored * s.out_c * element});

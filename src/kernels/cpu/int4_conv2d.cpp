@@ -3,13 +3,15 @@
 
 #include "kernels/cpu/conv2d_driver.h"
 #include "kernels/cpu/grouped_conv2d_driver.h"
+#include "kernels/cpu/pixel_conv2d_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
 
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
-    cpu::conv2d_kernel<cpu::avx512::s4xs4_tile, cpu::int4_width>("s4xs4_conv2d_avx512", Isa::avx512);
+    cpu::pixel_conv2d_kernel<cpu::avx512::s4xs4_tile, cpu::avx512::s4xs4_pixel_tile, cpu::int4_width>(
+        "s4xs4_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel amx_kernel =
     cpu::deep_conv2d_kernel<cpu::amx::s4xs4_tile, avx512_kernel, cpu::int4_width>("s4xs4_conv2d_amx", Isa::amx);
 static constexpr Conv2dKernel avxvnni_kernel =

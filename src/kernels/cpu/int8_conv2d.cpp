@@ -3,13 +3,15 @@
 
 #include "kernels/cpu/conv2d_driver.h"
 #include "kernels/cpu/grouped_conv2d_driver.h"
+#include "kernels/cpu/pixel_conv2d_driver.h"
 #include "kernels/reference/reference.h"
 
 namespace bie::kernels {
 
 #if defined(BIE_X86)
 static constexpr Conv2dKernel avx512_kernel =
-    cpu::conv2d_kernel<cpu::avx512::s8xs8_tile, cpu::int8_width>("s8xs8_conv2d_avx512", Isa::avx512);
+    cpu::pixel_conv2d_kernel<cpu::avx512::s8xs8_tile, cpu::avx512::s8xs8_pixel_tile, cpu::int8_width>(
+        "s8xs8_conv2d_avx512", Isa::avx512);
 static constexpr Conv2dKernel amx_kernel =
     cpu::deep_conv2d_kernel<cpu::amx::s8xs8_tile, avx512_kernel, cpu::int8_width>("s8xs8_conv2d_amx", Isa::amx);
 static constexpr Conv2dKernel avxvnni_kernel =

@@ -63,6 +63,9 @@ struct CodePlanesArgs {
   std::int64_t pixel_bytes, row_bytes;  ///< row_bytes: a multiple of 4
   // Pixel p lies `gap` bytes further for each time that column + p passes a multiple of `width`.
   std::int64_t column, width, gap;
+  /// Of pixels that are one unit, in whole rows: 2 where every other element of a row is read; then row r begins at
+  /// element r * row_step of a plane.
+  std::int64_t pixel_step = 1, row_step = 0;
 };
 
 /// acc[r][c] = sum over taps t and units u of codes(rows[r] + tap_offsets[t])[u] . panel(t, u, c), exact.
@@ -165,7 +168,7 @@ inline constexpr int pixel_lanes = 64, pixel_rows = 6;
 
 /// out[(t * units + u) * pixel_lanes + p] = planes[u * plane + taps[t] + pixels[p]], p < count; what lies beside count
 /// is undefined. 64 words behind the last one may be read.
-struct SignWindowsArgs {
+struct WindowsArgs {
   const std::uint32_t* planes;
   std::int64_t plane, units;
   const std::int32_t* taps;
@@ -175,25 +178,40 @@ struct SignWindowsArgs {
   std::uint32_t* out;  ///< 64-byte aligned
 };
 
-/// acc[r][p] = depth - 2 * sum over i < words of popcount(windows[i][p] XOR weights[i][r]).
+/// Byte i of out[u * plane + p] = from[4 * u + i][p], p < count. 16 bytes behind the last one may be read.
+struct JoinBytesArgs {
+  const std::uint8_t* const* from;
+  std::int64_t units, count;
+  std::uint32_t* out;
+  std::int64_t plane;
+};
+
+/// acc[r][p] = sum over i < units of codes(windows[i][p]) . weights[i][r], exact.
 struct PixelTileArgs {
-  const std::uint32_t* windows;  ///< [words][pixel_lanes], 64-byte aligned
-  std::int64_t words;
-  int count;  ///< of pixels, 1 .. pixel_lanes
+  const std::uint32_t* windows;  ///< [units][words of a unit][pixel_lanes], 64-byte aligned
+  std::int64_t units;            ///< of weights
+  int count;                     ///< of pixels, 1 .. pixel_lanes
   const void* weights;
   std::int64_t weight_stride;  ///< bytes from weights[i] to weights[i + 1]; their rows lie side by side
   int rows;                    ///< 1 .. pixel_rows
-  std::int32_t depth;
-  std::int32_t* acc;      ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
-  float* y;               ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
-  std::int64_t y_stride;  ///< elements
+  const std::int32_t* init;    ///< [rows] start values that undo the code's offset
+  std::int32_t* acc;           ///< [pixel_rows][pixel_lanes], 64-byte aligned; not written where y is not null
+  float* y;                    ///< null, or where y[r * y_stride + p] = float(acc[r][p]) * scale goes
+  std::int64_t y_stride;       ///< elements
   float scale;
+  /// Null, or of each tap: bit p says that pixel p reads it outside the image, where tap_sums[tap * sums_stride + r] is
+  /// added. Of signs alone.
+  const std::uint64_t* outside = nullptr;
+  std::int64_t taps = 0;
+  const std::int32_t* tap_sums = nullptr;
+  std::int64_t sums_stride = 0;
 };
 
-/// A convolution of signs with pixels as lanes.
+/// A convolution with pixels as lanes: codes of 32 bits a pixel meet those of a weight. It reads a tile's panels.
 struct PixelTile {
   int lanes;  ///< of a vector
-  void (*gather)(const SignWindowsArgs&);
+  void (*gather)(const WindowsArgs&);
+  void (*join)(const JoinBytesArgs&);
   void (*run)(const PixelTileArgs&);
 };
 
@@ -332,9 +350,11 @@ extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 
 namespace avx512 {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
-extern const PixelTile b1xb1_pixel_tile;
+extern const PixelTile b1xb1_pixel_tile, s8xs8_pixel_tile, s4xs4_pixel_tile;
 extern const GroupedTile b1xb1_grouped_tile, s8xs8_grouped_tile, s4xs4_grouped_tile;
 extern const SignPixels sign_pixels;
+void gather_windows(const WindowsArgs& args);
+void join_bytes(const JoinBytesArgs& args);
 bool encode(const EncodeArgs& args);
 bool sign_planes(const SignPlanesArgs& args);
 bool code_planes(const CodePlanesArgs& args);

@@ -24,6 +24,15 @@ __m512 load(const void* x, std::int64_t i, __mmask16 mask) {
   }
 }
 
+/// Every other element from i on, as many as `mask` has first lanes.
+template <Dtype D>
+__m512 load_even(const void* x, std::int64_t i, __mmask16 mask) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const std::uint32_t pairs = ~0u >> (33 - 2 * __builtin_popcount(mask));  // up to the last one
+  return _mm512_permutex2var_ps(load<D>(x, i, static_cast<__mmask16>(pairs)), even,
+                                load<D>(x, i + 16, static_cast<__mmask16>(pairs >> 16)));
+}
+
 constexpr int offset_of(Code code) {
   return code == Code::u8_s8 ? 128 : code == Code::u8_s4 ? 8 : code == Code::u8_b1 ? 1 : 0;
 }
@@ -63,7 +72,8 @@ bool is_nan(__m512 x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
 template <Dtype D, Code C>
 std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
   constexpr __mmask16 all = 0xffff;
-  __m512 sums[4] = {odd, odd, odd, odd};
+  const __m512 zero = _mm512_setzero_ps();
+  __m512 sums[4] = {zero, zero, zero, zero};
   std::int64_t i = 0;
   for (; i + 64 <= a.count; i += 64) {
     if constexpr (D == Dtype::s8 && C != Code::bits && C != Code::u8_b1) {  // bytes to bytes
@@ -78,9 +88,10 @@ std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantise
       x[v] = load<D>(a.x, i + 16 * v, all);
       if constexpr (D == Dtype::s8) continue;
       x[v] = _mm512_add_ps(x[v], bias.at(i + 16 * v, all));
-      sums[v] = _mm512_fmadd_ps(x[v], _mm512_setzero_ps(), sums[v]);
     }
     if constexpr (C == Code::bits || C == Code::u8_b1) {
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) sums[v] = _mm512_fmadd_ps(x[v], _mm512_setzero_ps(), sums[v]);
       std::uint64_t bits = 0;
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v)
@@ -91,12 +102,31 @@ std::int64_t encode_blocks(const EncodeArgs& a, const Bias& bias, const Quantise
         _mm512_storeu_si512(static_cast<char*>(a.out) + i, _mm512_maskz_mov_epi8(bits, _mm512_set1_epi8(2)));
     } else {
       __m512i q[4];
-      quantiser.codes(x, q);
-      _mm512_storeu_si512(static_cast<char*>(a.out) + i, bytes_of(q, offset_of(C)));
+      quantiser.codes(x, q, odd);
+      _mm512_storeu_si512(
+          static_cast<char*>(a.out) + i,
+          _mm512_add_epi8(quantiser.clamped(bytes_of(q)), _mm512_set1_epi8(static_cast<char>(offset_of(C)))));
     }
   }
-  odd = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+  odd = _mm512_add_ps(odd, _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
   return i;
+}
+
+/// Up to 64 elements from i on.
+template <Dtype D, Code C>
+void encode_rest(const EncodeArgs& a, std::int64_t i, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
+  const __mmask64 mask = ~__mmask64{0} >> (64 - (a.count - i));
+  __m512 x[4];
+  __m512i q[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    const __mmask16 part = static_cast<__mmask16>(mask >> (16 * v));
+    x[v] = _mm512_maskz_add_ps(part, load<D>(a.x, i + 16 * v, part), bias.at(i + 16 * v, part));
+  }
+  quantiser.codes(x, q, odd);
+  _mm512_mask_storeu_epi8(
+      static_cast<char*>(a.out) + i, mask,
+      _mm512_add_epi8(quantiser.clamped(bytes_of(q)), _mm512_set1_epi8(static_cast<char>(offset_of(C)))));
 }
 
 /// One row; `odd` as above.
@@ -104,6 +134,10 @@ template <Dtype D, Code C>
 void encode_row(const EncodeArgs& a, const Bias& bias, const Quantiser& quantiser, __m512& odd) {
   std::int64_t i = 0;
   if constexpr (C != Code::s16_s8) i = encode_blocks<D, C>(a, bias, quantiser, odd);
+  if constexpr (D != Dtype::s8 && (C == Code::u8_s8 || C == Code::u8_s4 || C == Code::s8)) {
+    if (i < a.count) encode_rest<D, C>(a, i, bias, quantiser, odd);
+    i = a.count;
+  }
   std::uint16_t* halfwords = static_cast<std::uint16_t*>(a.out);
   for (; i < a.count; i += 16) {
     const std::int64_t left = a.count - i;
@@ -122,8 +156,8 @@ void encode_row(const EncodeArgs& a, const Bias& bias, const Quantiser& quantise
     } else {
       const __m512 alone[4] = {x, _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
       __m512i q[4];
-      quantiser.codes(alone, q);
-      store<C>(q[0], i, mask, a.out);
+      quantiser.codes(alone, q, odd);
+      store<C>(_mm512_cvtepi8_epi32(_mm512_castsi512_si128(quantiser.clamped(bytes_of(q)))), i, mask, a.out);
     }
   }
   const std::int64_t written = C == Code::bits ? (a.count + 15) / 16 * 2 : C == Code::s16_s8 ? 2 * a.count : a.count;
@@ -199,14 +233,11 @@ void store_lane(__m512i lanes, void* to) {
   _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_extracti32x4_epi32(lanes, lane));
 }
 
-/// Codes of sixteen pixels of four channels, `offset` added, as the bytes of units. Of two codes one is moved to the
-/// next byte as a float.
-__m512i units_of(const __m512 (&codes)[4], int offset) {
-  const __m512 byte = _mm512_set1_ps(256);
-  const __m512i offsets = _mm512_set1_epi32(offset * 257);  // after which no code borrows from the next one
-  const __m512i low = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_fmadd_ps(codes[1], byte, codes[0])), offsets);
-  const __m512i high = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_fmadd_ps(codes[3], byte, codes[2])), offsets);
-  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+/// Integers as bytes that saturate, byte i of a lane from q[i].
+__m512i lanes_of(const __m512i (&q)[4]) {
+  const __m512i fours = _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+  const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  return _mm512_shuffle_epi8(fours, order);
 }
 
 template <Dtype D>
@@ -214,31 +245,37 @@ class PlaneEncoder {
  public:
   explicit PlaneEncoder(const CodePlanesArgs& args) : a(args), quantiser(args), offset(offset_of(args.code)) {}
 
-  /// Units of the pixels from p on and of up to four channels.
-  template <bool full>
+  /// Units of the pixels from element p of a plane on, `step` apart, and of up to four channels.
+  template <bool full, int step = 1>
   __m512i units(std::int64_t p, std::int64_t first, __mmask16 mask) {
-    constexpr std::int64_t bytes = D == Dtype::f32 ? 4 : D == Dtype::s8 ? 1 : 2;
     if (!full && first >= a.channels) return _mm512_setzero_si512();
-    __m512 x[4], codes[4];
+    __m512 x[4];
+    __m512i codes[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       x[i] = _mm512_setzero_ps();
       if (!full && first + i >= a.channels) continue;
-      x[i] = load<D>(static_cast<const char*>(a.x) + ((first + i) * a.plane + p) * bytes, 0, mask);
+      const std::int64_t at = (first + i) * a.plane + p;
+      x[i] = step == 1 ? load<D>(a.x, at, mask) : load_even<D>(a.x, at, mask);
       if constexpr (D == Dtype::s8) continue;
       if (a.bias != nullptr) x[i] = _mm512_maskz_add_ps(mask, x[i], _mm512_set1_ps(a.bias[first + i]));
-      odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
     }
     if (a.code == Code::u8_b1) {
-      for (int i = 0; i < 4; ++i) codes[i] = _mm512_cvtepi32_ps(signs_of(x[i]));
+      for (int i = 0; i < 4; ++i) {
+        odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
+        codes[i] = signs_of(x[i]);
+      }
     } else if constexpr (D == Dtype::s8) {
-      for (int i = 0; i < 4; ++i) codes[i] = x[i];
+      for (int i = 0; i < 4; ++i) codes[i] = _mm512_cvtps_epi32(x[i]);
     } else {
-      quantiser.whole_codes(x, codes);
+      quantiser.codes(x, codes, odd);
     }
-    for (int i = 0; i < 4 && !full; ++i)
-      if (first + i >= a.channels) codes[i] = _mm512_set1_ps(static_cast<float>(-offset));  // a byte of 0
-    return units_of(codes, offset);
+    __m512i unit = lanes_of(codes);
+    if (a.code != Code::u8_b1 && D != Dtype::s8) unit = quantiser.clamped(unit);
+    unit = _mm512_add_epi8(unit, _mm512_set1_epi8(static_cast<char>(offset)));
+    if (!full && a.channels - first < 4)
+      unit = _mm512_and_si512(unit, _mm512_set1_epi32((1 << 8 * (a.channels - first)) - 1));
+    return unit;
   }
   bool finite() const { return !is_nan(odd); }
 
@@ -249,10 +286,53 @@ class PlaneEncoder {
   __m512 odd = _mm512_setzero_ps();  // sum of x * 0: NaN once a NaN or infinity was seen
 };
 
+/// Pixels of one unit, of every other element of rows.
+template <Dtype D>
+bool even_unit_planes_as(const CodePlanesArgs& a) {
+  constexpr int together = 16;
+  PlaneEncoder<D> encoder(a);
+  char* out = static_cast<char*>(a.out);
+  for (std::int64_t row = 0; row * a.width < a.pixels; ++row, out += a.width * 4 + a.gap)
+    for (std::int64_t column = 0; column < a.width; column += together) {
+      const std::int64_t left = a.width - column;
+      const __mmask16 mask = left >= together ? __mmask16(0xffff) : __mmask16((1u << left) - 1);
+      const std::int64_t at = row * a.row_step + 2 * column;
+      _mm512_mask_storeu_epi32(out + 4 * column, mask, encoder.template units<false, 2>(at, 0, mask));
+    }
+  return encoder.finite();
+}
+
+/// Pixels of one unit.
+template <Dtype D>
+bool unit_planes_as(const CodePlanesArgs& a) {
+  constexpr int together = 16;
+  PlaneEncoder<D> encoder(a);
+  char* out = static_cast<char*>(a.out);
+  std::int64_t column = a.column;
+  for (std::int64_t p = 0; p < a.pixels; p += together) {
+    const int pixels = static_cast<int>(a.pixels - p < together ? a.pixels - p : together);
+    const __mmask16 mask = static_cast<__mmask16>(0xffff >> (together - pixels));
+    const __m512i units =
+        a.channels >= 4 ? encoder.template units<true>(p, 0, mask) : encoder.template units<false>(p, 0, mask);
+    for (int from = 0, to = 0; from < pixels; from = to) {  // parts of one row
+      to = a.width - column < pixels - from ? from + static_cast<int>(a.width - column) : pixels;
+      _mm512_mask_storeu_epi32(out, static_cast<__mmask16>((0xffff >> (together - to)) & (0xffff << from)), units);
+      column += to - from;
+      if (column < a.width) continue;
+      column = 0;
+      out += a.gap;
+    }
+    out += 4 * together;
+  }
+  return encoder.finite();
+}
+
 /// Sixteen pixels of up to sixteen channels: four channels become the bytes of one unit, and units change places so
 /// that a pixel's bytes lie side by side.
 template <Dtype D>
 bool code_planes_as(const CodePlanesArgs& a) {
+  if (a.pixel_step == 2) return even_unit_planes_as<D>(a);
+  if (a.row_bytes == 4 && a.pixel_bytes == 4) return unit_planes_as<D>(a);
   constexpr int together = 16;
   PlaneEncoder<D> encoder(a);
   char* out = static_cast<char*>(a.out);
@@ -267,11 +347,6 @@ bool code_planes_as(const CodePlanesArgs& a) {
       if (++column < a.width) continue;
       column = 0;
       end += a.gap;
-    }
-    if (a.row_bytes == 4 && pixels == together && to[together - 1] == 4 * (together - 1)) {
-      _mm512_storeu_si512(out, encoder.template units<false>(p, 0, mask));
-      out += end;
-      continue;
     }
     for (std::int64_t c = 0; c < a.row_bytes; c += together) {
       __m512i unit[4];

@@ -9,35 +9,6 @@
 namespace bie::kernels::cpu::avx512 {
 namespace {
 
-/// The codes of quantiser.h in fewer steps: bytes saturate at the bounds of 8 bits.
-struct TailQuantiser {
-  Quantiser exact;
-  __m512i lo, hi;
-  bool divides;  ///< the reciprocal is no number
-
-  explicit TailQuantiser(const TailArgs& a)
-      : exact(a),
-        lo(_mm512_set1_epi8(static_cast<char>(a.signs ? -1 : a.lo))),
-        hi(_mm512_set1_epi8(static_cast<char>(a.signs ? 1 : a.hi))),
-        divides(!(a.step > 0x1p-100f && a.step < 0x1p100f)) {}
-
-  [[gnu::always_inline]] void codes(const __m512 (&x)[4], __m512i (&q)[4]) const {
-    __m512 off[4];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      // Integers of int32 that saturate: what is below its range becomes its least one.
-      const __m512 quotient = _mm512_min_ps(_mm512_mul_ps(x[v], exact.reciprocal), _mm512_set1_ps(0x1p30f));
-      q[v] = _mm512_cvtps_epi32(quotient);
-      off[v] = _mm512_sub_ps(quotient, _mm512_cvtepi32_ps(q[v]));
-    }
-    constexpr int largest_magnitude = 0xb;
-    const __m512 most = _mm512_range_ps(_mm512_range_ps(off[0], off[1], largest_magnitude),
-                                        _mm512_range_ps(off[2], off[3], largest_magnitude), largest_magnitude);
-    if (divides || _mm512_cmp_ps_mask(most, _mm512_set1_ps(0.5f - 0x1p-14f), _CMP_NLT_UQ) != 0) exact.codes(x, q);
-  }
-  __m512i clamped(__m512i bytes) const { return _mm512_min_epi8(_mm512_max_epi8(bytes, lo), hi); }
-};
-
 __m512 numbers(const float* from, __mmask16 mask, float otherwise) {
   return from == nullptr ? _mm512_set1_ps(otherwise) : _mm512_maskz_loadu_ps(mask, from);
 }
@@ -48,7 +19,7 @@ struct Tail {
   static constexpr int together = 4 / V;
 
   const TailArgs& a;
-  const TailQuantiser quantiser;
+  const Quantiser quantiser;
   const bool bends;
   __mmask16 masks[V];
   __m512 y_scale, slope, scale[V], shift[V], bias[V], sum_bias[V];
@@ -117,18 +88,19 @@ struct Tail {
         if (i < together * V && i / V < rows) x[i] = value(row + i / V, i % V);
       }
       if (a.codes == nullptr) continue;
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
       __m512i q[4];
       if (a.signs) {
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < 4; ++i) {
+          odd = _mm512_fmadd_ps(x[i], _mm512_setzero_ps(), odd);
           q[i] = _mm512_mask_mov_epi32(_mm512_set1_epi32(-1), _mm512_cmp_ps_mask(x[i], _mm512_setzero_ps(), _CMP_GE_OQ),
                                        _mm512_set1_epi32(1));
+        }
       } else {
-        quantiser.codes(x, q);
+        quantiser.codes(x, q, odd);
       }
-      store(quantiser.clamped(bytes_of(q, 0)), row, rows);
+      const __m512i bytes = bytes_of(q);
+      store(a.signs ? bytes : quantiser.clamped(bytes), row, rows);
     }
     return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
   }
