@@ -66,8 +66,12 @@ Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_
   return status_of(cudaGetLastError());
 }
 
+/// Whether kernels run as machine code of sm_90a. It alone waits for the kernel before and knows clusters: later GPUs
+/// run the PTX of earlier ones.
+inline bool runs_hopper_code(const Gpu& gpu) { return gpu.sm == 90; }
+
 /// The same for a kernel that may start when the one before it says let_next_start(), and that waits for that one's end
-/// by itself, in clusters of so many blocks (sm_90 and later).
+/// by itself, in clusters of so many blocks, where runs_hopper_code().
 template <class... P, class... A>
 Status launch_clusters(void (*kernel)(P...), std::int64_t blocks, int cluster, int threads, std::size_t shared,
                        const Queue& queue, const A&... arguments) {
@@ -104,8 +108,8 @@ Status launch_early(void (*kernel)(P...), std::int64_t blocks, int threads, std:
   const Gpu* facts = nullptr;
   const Status known = gpu(queue.device, &facts);
   if (known != Status::ok) return known;
-  return facts->sm >= 90 ? launch_beside(kernel, blocks, threads, shared, queue, arguments...)
-                         : launch(kernel, blocks, threads, shared, queue, arguments...);
+  return runs_hopper_code(*facts) ? launch_beside(kernel, blocks, threads, shared, queue, arguments...)
+                                  : launch(kernel, blocks, threads, shared, queue, arguments...);
 }
 
 /// Lets the next kernel start where launch_beside started it. Kernels may read weights before they wait for this one,

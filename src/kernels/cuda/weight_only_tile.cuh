@@ -317,7 +317,7 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
   constexpr int at_once = S::rows8 > 2 ? 1 : S::beside < 4 ? 2 : 3;  // blocks of a multiprocessor that read fastest
   p.split_bits = 0;
   p.splits = 1;
-  if (gpu.sm >= 90)
+  if (runs_hopper_code(gpu))
     while (p.splits < most_splits && ((blocks * p.splits * 2 <= std::int64_t{gpu.multiprocessors} * at_once &&
                                        p.steps >= p.splits * 4 * S::behind) ||
                                       R::code_bytes + rows_bytes(p.splits) > most_shared))
@@ -325,12 +325,12 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
   const auto kernel =
       p.offset == Offset::value ? tile_kernel<Float, width, S, true> : tile_kernel<Float, width, S, false>;
   const auto shared = static_cast<std::size_t>(std::max(S::sum_bytes, R::code_bytes + rows_bytes(p.splits)));
-  if (gpu.sm >= 90) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
+  if (runs_hopper_code(gpu)) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
   return launch(kernel, blocks, threads, shared, queue, p);
 }
 
-/// Rows of one launch. Before sm_90 there are no clusters, and less shared memory.
-inline int most_rows(const Gpu& gpu) { return gpu.sm >= 90 ? 64 : 16; }
+/// Rows of one launch. Elsewhere there are no clusters, and may be less shared memory.
+inline int most_rows(const Gpu& gpu) { return runs_hopper_code(gpu) ? 64 : 16; }
 
 /// The tiles that were fastest on an H100 at 4 bits, groups of 128 and four sizes of n and k.
 template <class Float, int width>
@@ -338,7 +338,7 @@ Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
   const int rows = p.m * p.parts;
   const auto with = [&](auto shape) { return launch_tile<Float, width, decltype(shape)>(p, gpu, queue); };
   // Whole rows are shared out among the blocks of a cluster: up to 64 thousand slots of eight rows.
-  const bool fits_whole = gpu.sm >= 90 && rows * p.chunks <= 8 * 2048;
+  const bool fits_whole = runs_hopper_code(gpu) && rows * p.chunks <= 8 * 2048;
   if (rows <= 2 && fits_whole)
     return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
   if (rows <= 4 && fits_whole)
