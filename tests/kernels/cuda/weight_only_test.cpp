@@ -213,6 +213,30 @@ TEST(CudaWeightOnly, ManyRowsOfEveryWidthAndOffset) {
       }
 }
 
+// On a pretended GPU.
+TEST(CudaWeightOnly, ManyRowsRoundTheWeightOnHopperAlone) {
+  const cuda::Gpu hopper{90, 132};
+  const WeightOnlyPlan plan = cuda::ordered_plan(4096, 4096, 128, 4, Offset::value, Dtype::f16);
+  const FloatRows rows{nullptr, Dtype::f16, 2 * 4096, nullptr};
+  const auto rounds = [&](std::int64_t m) { return cuda::weight_only_rounds(plan, m, rows, hopper); };
+  EXPECT_TRUE(rounds(33) && rounds(64) && rounds(65) && rounds(256));
+  EXPECT_FALSE(rounds(32) || rounds(257));
+  for (const int sm : {80, 89, 100, 120}) EXPECT_FALSE(cuda::weight_only_rounds(plan, 64, rows, {sm, 132})) << sm;
+
+  const WeightOnlyPlan few_outputs = cuda::ordered_plan(4096, 1024, 128, 4, Offset::value, Dtype::f16);
+  EXPECT_TRUE(cuda::weight_only_rounds(few_outputs, 64, rows, hopper));
+  EXPECT_FALSE(cuda::weight_only_rounds(few_outputs, 65, rows, hopper));
+
+  const std::vector<float> factor(4096, 1);
+  const FloatRows others[] = {{nullptr, Dtype::bf16, 2 * 4096, nullptr},  // not of the scales' dtype
+                              {nullptr, Dtype::f32, 4 * 4096, nullptr},
+                              {nullptr, Dtype::f16, 2 * 4096 + 2, nullptr},  // rows between multiples of 16 bytes
+                              {nullptr, Dtype::f16, 2 * 4096, factor.data()}};
+  for (const FloatRows& other : others) EXPECT_FALSE(cuda::weight_only_rounds(plan, 64, other, hopper));
+  const WeightOnlyPlan in_slots = cuda::slot_plan(4096, 4096, 128, 1, 4, Offset::value, Dtype::f16);
+  EXPECT_FALSE(cuda::weight_only_rounds(in_slots, 64, rows, hopper));
+}
+
 TEST(CudaWeightOnly, SmallOddGroupsInSlots) {
   BIE_NEEDS_WEIGHT_ONLY();
   ReplayableRng rng;
