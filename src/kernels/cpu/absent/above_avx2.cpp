@@ -20,7 +20,7 @@ const FloatGemmPasses float_gemm_passes{};
 
 namespace avx512 {
 const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
-const PixelTile b1xb1_pixel_tile{};
+const PixelTile b1xb1_pixel_tile{}, s8xs8_pixel_tile{}, s4xs4_pixel_tile{};
 const GroupedTile b1xb1_grouped_tile{}, s8xs8_grouped_tile{}, s4xs4_grouped_tile{};
 const SignPixels sign_pixels{};
 bool encode(const EncodeArgs&) { return false; }
