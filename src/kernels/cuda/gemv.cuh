@@ -150,8 +150,7 @@ Status launch_gemv(const GemvArgs& p, const Gpu& gpu, const Queue& queue) {
   return with_reader<Packed>(p.x.dtype, [&](auto reader) {
     using R = decltype(reader);
     const auto kernel = p.m == 1 ? gemv_kernel<Product, R, 1> : gemv_kernel<Product, R, gemv::most_rows>;
-    return runs_hopper_code(gpu) ? launch_beside(kernel, blocks, gemv::threads, shared, queue, p)
-                                 : launch(kernel, blocks, gemv::threads, shared, queue, p);
+    return launch_early(kernel, blocks, gemv::threads, shared, queue, p);
   });
 }
 

@@ -281,8 +281,7 @@ Status launch_lines(LineArgs p, int* flags, const Queue& queue) {
   const auto shared = static_cast<std::size_t>(layout.bytes);
   status = with_value(p.dtype, [&](auto type) {
     const auto kernel = lines::kernel<Product, decltype(type)>;
-    return runs_hopper_code(*facts) ? launch_beside(kernel, blocks, lines::threads, shared, queue, p)
-                                    : launch(kernel, blocks, lines::threads, shared, queue, p);
+    return launch_early(kernel, blocks, lines::threads, shared, queue, p);
   });
   if (status != Status::ok || !is_float(p.dtype)) return status;
   const std::int64_t count = std::int64_t{p.batch} * p.out_h * p.out_w * p.n;

@@ -107,7 +107,7 @@ Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const 
 
 bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
   const bool enough_tiles = m <= 64 || over(m, 128) * over(plan.n, 64) * 3 >= gpu.multiprocessors;
-  return gpu.sm == 90 && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
+  return runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
          plan.scale == x.dtype && is_direct(plan, x);
 }
 
