@@ -50,6 +50,12 @@ __device__ inline void load_window(unsigned to, const CUtensorMap& map, int c, i
       "h"(static_cast<unsigned short>(below))
       : "memory");
 }
+/// So many bytes that lie in a row; all are multiples of 16.
+__device__ inline void load_bytes(unsigned to, const void* from, int bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
 /// A box from shared memory; what lies outside of the matrix is not written.
 __device__ inline void store_box(const CUtensorMap& map, int x, int y, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x),

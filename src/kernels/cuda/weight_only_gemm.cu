@@ -2,47 +2,32 @@
 #include <algorithm>
 
 #include "kernels/cuda/tile_args.cuh"
-#include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_only_float_tile.cuh"
+#include "kernels/cuda/weight_only_int8.h"
 #include "kernels/cuda/weight_only_wide.h"
-#include "kernels/cuda/weight_words.cuh"
 
 namespace bie::kernels::cuda {
 namespace {
 
 constexpr int threads = 256;
 
-/// x of a slot, times its factor.
-struct SlotRows {
-  FloatRows x;
-  const std::int32_t* inputs;
-  std::int64_t m, k, slots;
-
-  __device__ float operator()(std::int64_t i) const {
-    const std::int64_t row = i / slots, slot = i % slots;
-    const std::int64_t input = inputs != nullptr ? inputs[slot] : slot < k ? slot : -1;
-    if (input < 0) return 0;
-    const float v = float_at(static_cast<const char*>(x.data) + row * x.row_stride, x.dtype, input);
-    return x.factor == nullptr ? v : v * x.factor[input];
-  }
-};
-
 template <class T>
-__global__ void __launch_bounds__(threads) slot_rows(const __grid_constant__ SlotRows rows, T* out) {
+__global__ void __launch_bounds__(threads) slot_rows(const __grid_constant__ weight_only::SlotRows rows, T* out) {
   let_next_start();
   wait_for_previous_kernel();
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < rows.m * rows.slots;
        i += std::int64_t{gridDim.x} * threads)
-    out[i] = narrow<T>(rows(i));
+    out[i] = narrow<T>(rows.at(i / rows.slots, i % rows.slots));
 }
 
 /// The three parts of float32, one after another [3][m][slots].
-__global__ void __launch_bounds__(threads) slot_parts(const __grid_constant__ SlotRows rows, __nv_bfloat16* out) {
+__global__ void __launch_bounds__(threads) slot_parts(const __grid_constant__ weight_only::SlotRows rows, __nv_bfloat16* out) {
   let_next_start();
   wait_for_previous_kernel();
   const std::int64_t count = rows.m * rows.slots;
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * threads) {
-    float rest = rows(i);
+    float rest = rows.at(i / rows.slots, i % rows.slots);
 #pragma unroll
     for (int part = 0; part < 3; ++part) {
       const __nv_bfloat16 rounded = __float2bfloat16_rn(rest);
@@ -94,10 +79,6 @@ Status run_wide(const weight_only::Args& p, const WeightOnlyPlan& plan, const Fl
   }
 }
 
-SlotRows slot_rows_of(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels) {
-  return {x, inputs_of(plan, panels), m, plan.k, plan.chunks * chunk_slots};
-}
-
 template <class Kernel, class... A>
 Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const A&... arguments) {
   return launch_early(kernel, blocks_for(count, threads), threads, 0, queue, arguments...);
@@ -107,11 +88,12 @@ Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const 
 
 bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
   const bool enough_tiles = m <= 64 || over(m, 128) * over(plan.n, 64) * 3 >= gpu.multiprocessors;
-  return runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
+  return !plan.int8 && runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
          plan.scale == x.dtype && is_direct(plan, x);
 }
 
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
+  if (plan.int8) return weight_only::int8_workspace(plan, m);
   if (is_direct(plan, x)) return m < least_wide_rows || m > most_wide_rows ? 0 : m * plan.chunks * chunk_slots * 2;
   return m * (needs_parts(x) ? 3 : 1) * plan.chunks * chunk_slots * 2;
 }
@@ -124,6 +106,7 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
   if (!fits(plan) || m < 0 || facts->sm < 80) return Status::bad_shape;
   if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
   if (m == 0 || plan.n == 0) return Status::ok;
+  if (plan.int8) return weight_only::int8_gemm(plan, m, x, panels, y, workspace, *facts, queue);
   weight_only::Args p = args_of(plan, panels);
   const bool by_parts = needs_parts(x), direct = is_direct(plan, x);
   p.parts = by_parts ? 3 : 1;
@@ -145,7 +128,7 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
     p.x_stride = direct ? x.row_stride : slots * 2;
     p.y = static_cast<char*>(y.data) + first * y.row_stride;
     if (!direct) {
-      const SlotRows source = slot_rows_of(plan, rows, from, panels);
+      const weight_only::SlotRows source = weight_only::slot_rows_of(plan, rows, from, panels);
       const std::int64_t count = rows * slots;
       const Status status =
           by_parts ? launch_rows(slot_parts, count, queue, source, static_cast<__nv_bfloat16*>(workspace))
@@ -169,9 +152,9 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
 
 Status weight_only_slot_rows(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels,
                              void* values, Dtype dtype, const Queue& queue) {
-  if (!fits(plan) || m < 0) return Status::bad_shape;
+  if (!fits(plan) || plan.int8 || m < 0) return Status::bad_shape;
   if (!is_float(x.dtype) || !is_float(dtype)) return Status::bad_dtype;
-  const SlotRows source = slot_rows_of(plan, m, x, panels);
+  const weight_only::SlotRows source = weight_only::slot_rows_of(plan, m, x, panels);
   return with_float(dtype, [&](auto type) {
     using T = decltype(type);
     return launch(slot_rows<T>, blocks_for(m * source.slots, threads), threads, 0, queue, source,

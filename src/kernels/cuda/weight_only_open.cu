@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(threads) open_words(const __grid_constant__ Op
 
 Status weight_only_open_panels(const WeightOnlyPlan& plan, const void* panels, void* values, Dtype dtype,
                                const Queue& queue) {
-  if (!fits(plan)) return Status::bad_shape;
+  if (!fits(plan) || plan.int8) return Status::bad_shape;
   if (dtype != Dtype::f16 && dtype != Dtype::bf16) return Status::bad_dtype;
   const weight_only::Args p = args_of(plan, panels);
   const Slots slots = {plan.k, inputs_of(plan, panels)};

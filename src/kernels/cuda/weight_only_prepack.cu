@@ -27,6 +27,7 @@ struct Prepack {
   WeightOnlySlots slots;
   std::int64_t k, n;
   int tiles, steps, chunks, width, group_chunks;
+  bool int8;
   Offset offset;
   const std::int32_t* input_of;
 };
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(threads) prepack_codes(const __grid_constant__
       const int chunk = step * step_chunks(p.width) + c;
       if (chunk >= p.chunks) break;
       for (int slot = 0; slot < 8; ++slot) {
-        const std::int64_t at = chunk * chunk_slots + lane % 4 * 8 + slot;
+        const std::int64_t at = chunk * chunk_slots + lane_slot(p.int8, lane % 4, slot);
         const std::int64_t row = p.slots.row != nullptr ? p.slots.row[at] : at < p.k ? at : -1;
         if (row < 0) continue;
         const Run& run = p.words.run(row);
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(threads) prepack_codes(const __grid_constant__
         for (int half = 0; half < 2; ++half) {
           const std::int64_t column = tile * tile_outputs + lane / 4 + 8 * half;
           if (column >= p.n) continue;
-          const CodePlace place = code_place(p.width, c, half, slot);
+          const CodePlace place = p.int8 ? byte_place(p.width, c, half, slot) : code_place(p.width, c, half, slot);
           w[place.word] |= static_cast<unsigned>(p.words.code(run, row, column) + move) << place.bit;
         }
       }
@@ -99,11 +100,13 @@ __global__ void __launch_bounds__(threads) prepack_records(const __grid_constant
 }
 
 __global__ void __launch_bounds__(threads)
-    prepack_rows(const __grid_constant__ Prepack p, std::int64_t runs, float* middles, std::int32_t* inputs) {
+    prepack_rows(const __grid_constant__ Prepack p, std::int64_t runs, float* middles, std::int32_t* inputs,
+                 std::int32_t* groups) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < p.chunks * chunk_slots;
        i += std::int64_t{gridDim.x} * threads) {
     if (middles != nullptr && i < runs) middles[i] = static_cast<float>(1 << (bits_of_run(p, i) - 1));
     if (inputs == nullptr) continue;
+    if (i < runs) groups[i] = group_of_run(p, i);
     const std::int32_t row = p.slots.row != nullptr ? p.slots.row[i] : i < p.k ? static_cast<std::int32_t>(i) : -1;
     inputs[i] = row < 0 || p.input_of == nullptr ? row : p.input_of[row];
   }
@@ -146,6 +149,7 @@ Status weight_only_prepack(const PackedWeight& w, const WeightOnlyPlan& plan, co
   p.steps = static_cast<int>(layout.steps);
   p.chunks = static_cast<int>(plan.chunks);
   p.width = plan.width;
+  p.int8 = plan.int8;
   p.group_chunks = static_cast<int>(plan.group_chunks);
   p.offset = plan.offset;
   p.input_of = w.input_of;
@@ -163,7 +167,7 @@ Status weight_only_prepack(const PackedWeight& w, const WeightOnlyPlan& plan, co
   float* const middles =
       plan.offset == Offset::value ? reinterpret_cast<float*>(at_byte(panels, layout.middles_at)) : nullptr;
   return launch(prepack_rows, blocks_for(plan.chunks * chunk_slots, threads), threads, 0, queue, p, runs, middles,
-                const_cast<std::int32_t*>(inputs_of(plan, panels)));
+                inputs_of(plan, panels), groups_of(plan, panels));
 }
 
 }  // namespace bie::kernels::cuda

@@ -1,9 +1,16 @@
-// The product of few rows of 16-bit floats with panels of codes, on tensor cores (mma.sync, sm_80 and later). The
-// weight is the left operand: 16 outputs by 16 slots, opened in registers; rows of the activation are the eight columns
-// of the right one. Warps of a block stand side by side along the outputs and behind one another along the slots. Each
-// lane copies the codes that it opens through a ring of its own in shared memory. Up to eight rows of the activation
-// are copied there whole before the loop; of more, warps side by side fill a ring. The sums of warps behind one
-// another, and of the blocks of a cluster, meet in shared memory.
+// The product of few rows with panels of codes, on tensor cores (mma.sync, sm_80 and later). The weight is the left
+// operand: 16 outputs, opened in registers; rows of the activation are the eight columns of the right one. Warps of a
+// block stand side by side along the outputs and behind one another along the slots. Each lane copies the codes that it
+// opens through a ring of its own in shared memory. Few rows of the activation are put there whole before the loop; of
+// more, warps side by side fill a ring. The sums of warps behind one another, and of the blocks of a cluster, meet in
+// shared memory. What is multiplied, and how, is a Product: weight_only_float_tile.cuh, weight_only_int8_tile.cuh.
+//
+//     width, chunk_bytes    bits of a code, bytes of an activation's chunk
+//     stride(bytes)         of a row of so many bytes in shared memory, so that no banks meet
+//     Args                  the kernel's arguments
+//     Row, load, row_at     what a lane reads of a chunk of eight rows, and from where
+//     Sums<S>               what a warp adds up
+//     put_whole             copies or makes the whole rows of a block; whole_bytes() of them
 #pragma once
 
 #include <cooperative_groups.h>
@@ -32,88 +39,13 @@ struct Shape {
 };
 
 /// The rings of a warp: a stage is one step.
-template <int width, class S>
+template <class P, class S>
 struct Ring {
-  static constexpr int stages = S::whole ? 8 : width == 1 && S::rows8 >= 4 ? 2 : 4;
+  static constexpr int stages = S::whole ? 8 : P::width == 1 && S::rows8 >= 4 ? 2 : 4;
   static constexpr int code_bytes = warps * stages * S::tiles * step_bytes;
-  static constexpr int row_bytes = 64 * step_chunks(width);
-  static constexpr int row_stride = 64 * (step_chunks(width) | 1);  ///< eight lanes of two rows meet no bank twice
+  static constexpr int row_bytes = P::chunk_bytes * step_chunks(P::width), row_stride = P::stride(row_bytes);
   static constexpr int rows_bytes = S::whole ? 0 : S::behind * stages * S::rows * row_stride;
   static_assert(code_bytes + rows_bytes <= most_shared);
-};
-/// Bytes between whole rows of so many steps, likewise.
-constexpr int whole_stride(int width, int steps) { return 64 * (step_chunks(width) * steps | 1); }
-
-/// What a warp adds up: of a group in `acc`, of all groups in `sum`.
-template <class Float, int width, class S, bool with_sums>
-struct Sums {
-  float sum[S::tiles][S::rows8][4], acc[S::tiles][S::rows8][4], x[with_sums ? S::rows8 : 1][4];
-  float scale[S::tiles][2], offset[S::tiles][2];
-  Record next[S::tiles];
-  Opener<Float, width> opener[S::tiles];
-  float next_middle;
-
-  /// Asks for what belongs to a group, before it is wanted.
-  __device__ void ask(const Args& p, int run, int tile, int row) {
-    if (run >= p.runs) return;
-    next_middle = with_sums ? __ldg(p.middles + run) : 0;
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t)
-      if (tile + t < p.tiles) next[t] = record_of(p, run, tile + t, row);
-  }
-  __device__ void begin(const Args& p) {
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t) {
-      opener[t].set(with_sums ? (1u << (width - 1)) * 0x10001 : next[t].zeros(p));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        scale[t][half] = next[t].scale(p, half);
-        offset[t][half] = with_sums ? fmaf(next_middle, scale[t][half], -next[t].value(p, half)) : 0;
-      }
-    }
-    clear();
-  }
-  __device__ void clear() {
-#pragma unroll
-    for (int j = 0; j < S::rows8; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (with_sums) x[j][i] = 0;
-#pragma unroll
-        for (int t = 0; t < S::tiles; ++t) acc[t][j][i] = 0;
-      }
-  }
-  __device__ void end() {
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < S::rows8; ++j) {
-          sum[t][j][i] = fmaf(acc[t][j][i], scale[t][i / 2], sum[t][j][i]);
-          if (with_sums) sum[t][j][i] = fmaf(x[j][i], offset[t][i / 2], sum[t][j][i]);
-        }
-  }
-  __device__ void chunk(const uint4 (&step)[S::tiles], int c, const uint4 (&rows)[S::rows8]) {
-    if constexpr (with_sums) {
-      const unsigned ones[4] = {Pair<Float>::one, Pair<Float>::one, Pair<Float>::one, Pair<Float>::one};
-#pragma unroll
-      for (int j = 0; j < S::rows8; ++j) {
-        multiply<Float>(x[j], ones, rows[j].x, rows[j].y);
-        multiply<Float>(x[j], ones, rows[j].z, rows[j].w);
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t) {
-      unsigned a[2][4];
-      opener[t].open(step[t], c, a);
-#pragma unroll
-      for (int j = 0; j < S::rows8; ++j) {
-        multiply<Float>(acc[t][j], a[0], rows[j].x, rows[j].y);
-        multiply<Float>(acc[t][j], a[1], rows[j].z, rows[j].w);
-      }
-    }
-  }
 };
 
 /// A barrier of the warps side by side, numbered from 1.
@@ -122,11 +54,11 @@ __device__ void sync_beside(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(count) : "memory");
 }
 
-template <class Float, int width, class S, bool with_sums>
-__global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_constant__ Args p) {
+template <class P, class S>
+__global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_constant__ typename P::Args p) {
   extern __shared__ __align__(16) float shared[];
-  using R = Ring<width, S>;
-  constexpr int in_step = step_chunks(width), depth = R::stages;
+  using R = Ring<P, S>;
+  constexpr int in_step = step_chunks(P::width), depth = R::stages;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, beside = warp % S::beside, behind = warp / S::beside;
   const int split = blockIdx.x & (p.splits - 1), block = static_cast<int>(blockIdx.x) >> p.split_bits;
   const int tile = (block * S::beside + beside) * S::tiles;
@@ -154,13 +86,16 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
 
   // The activation: whole rows of the block, or a ring for the warps side by side.
   const int rows = p.m * p.parts, from = step_of(split * S::behind), steps = step_of((split + 1) * S::behind) - from;
-  const int row_stride = S::whole ? whole_stride(width, steps) : R::row_stride;
+  const int row_stride = S::whole ? P::stride(steps * R::row_bytes) : R::row_stride;
   const unsigned rows_at = memory + R::code_bytes + (S::whole ? 0 : behind * depth * S::rows * R::row_stride);
+  char* const own_rows = reinterpret_cast<char*>(shared) + R::code_bytes;  // whole ones
+  const void* const behind_rows = S::whole ? own_rows + rows * row_stride : nullptr;
+  const int block_run = from * in_step / p.group_chunks;
   constexpr int in_row = R::row_bytes / 16, crew = S::beside * 32, rows_at_once = crew / in_row;
   static_assert(S::whole || crew % in_row == 0);
   const int own_row = (beside * 32 + lane) / in_row, own_column = lane % in_row;
   const char* own_x = p.x + own_row * p.x_stride + std::int64_t{first} * R::row_bytes + own_column * 16;
-  int columns_left = (p.chunks - first * in_step) * 4 - own_column;
+  int columns_left = (p.chunks - first * in_step) * (P::chunk_bytes / 16) - own_column;
   const auto load_rows = [&](int stage) {
 #pragma unroll
     for (int i = 0; i < (S::rows + rows_at_once - 1) / rows_at_once; ++i)
@@ -172,7 +107,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   };
 
   // The weight is under way before the activation is there.
-  Sums<Float, width, S, with_sums> sums;
+  typename P::template Sums<S> sums;
   const int first_chunk = first * in_step, end_chunk = min(last * in_step, p.chunks);
   int run = first_chunk / p.group_chunks, left = p.group_chunks - (first_chunk - run * p.group_chunks);
   if (first_chunk < end_chunk) {
@@ -191,11 +126,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   }
   wait_for_previous_kernel();
   if constexpr (S::whole) {
-    const int chunks16 = (min((from + steps) * in_step, p.chunks) - from * in_step) * 4;
-    for (int row = 0; row < rows; ++row)
-      for (int i = threadIdx.x; i < chunks16; i += threads)
-        copy_chunk(rows_at + row * row_stride + i * 16,
-                   p.x + row * p.x_stride + std::int64_t{from} * R::row_bytes + i * 16, true);
+    P::put_whole(p, from * in_step, min((from + steps) * in_step, p.chunks), own_rows, row_stride);
     commit_copies();
   } else {
 #pragma unroll
@@ -219,9 +150,10 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     wait_copies<0>();
     __syncthreads();
   }
+  if (first_chunk < end_chunk) sums.begin_rows(p, run, lane, behind_rows, block_run);
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
-  unsigned floats_at = rows_at + lane % 4 * 16 + (S::whole ? min(lane / 4, rows - 1) : lane / 4) * row_stride;
-  if (S::whole) floats_at += (first - from) * R::row_bytes;
+  unsigned own_row_at = rows_at + P::column_of(lane) + (S::whole ? min(P::row_of(lane), rows - 1) : P::row_of(lane)) * row_stride;
+  if (S::whole) own_row_at += (first - from) * R::row_bytes;
   int stage = 0, chunk = first_chunk;
 #pragma unroll 1
   for (int step = first; step < last; ++step) {
@@ -239,23 +171,24 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     uint4 opened[S::tiles];
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t) opened[t] = load_chunk(own_codes + (stage * S::tiles + t) * step_bytes);
-    const unsigned at = S::whole ? floats_at : floats_at + stage * S::rows * R::row_stride;
+    const unsigned at = S::whole ? own_row_at : own_row_at + stage * S::rows * R::row_stride;
 #pragma unroll
     for (int c = 0; c < in_step; ++c, ++chunk) {
       if (in_step > 1 && chunk >= end_chunk) break;
-      uint4 floats[S::rows8];
+      typename P::Row of_rows[S::rows8];
 #pragma unroll
-      for (int j = 0; j < S::rows8; ++j) floats[j] = load_chunk(at + 8 * j * R::row_stride + c * 64);
-      sums.chunk(opened, c, floats);
+      for (int j = 0; j < S::rows8; ++j) of_rows[j] = P::load(at + 8 * j * R::row_stride + c * P::chunk_bytes);
+      sums.chunk(opened, c, of_rows);
       if (--left == 0) {
         sums.end();
         left = p.group_chunks;
         ++run;
         sums.begin(p);
         sums.ask(p, run + 1, tile, lane / 4);
+        if (run < p.runs) sums.begin_rows(p, run, lane, behind_rows, block_run);
       }
     }
-    if (S::whole) floats_at += R::row_bytes;
+    if (S::whole) own_row_at += R::row_bytes;
     stage = stage == depth - 1 ? 0 : stage + 1;
   }
   if (first_chunk < end_chunk) sums.end();
@@ -307,12 +240,12 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   for (int i = threadIdx.x; i < p.m * S::outputs; i += threads) write(i, [&](int at) { return of_block(shared, at); });
 }
 
-template <class Float, int width, class S>
-Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
+template <class P, class S>
+Status launch_tile(typename P::Args p, const Gpu& gpu, const Queue& queue) {
   const std::int64_t blocks = over(p.n, S::outputs);
-  using R = Ring<width, S>;
+  using R = Ring<P, S>;
   const auto rows_bytes = [&](int splits) {
-    return S::whole ? p.m * p.parts * whole_stride(width, p.steps / splits + 1) : R::rows_bytes;
+    return S::whole ? P::whole_bytes(p, p.steps / splits + 1) : R::rows_bytes;
   };
   constexpr int at_once = S::rows8 > 2 ? 1 : S::beside < 4 ? 2 : 3;  // blocks of a multiprocessor that read fastest
   p.split_bits = 0;
@@ -322,44 +255,11 @@ Status launch_tile(Args p, const Gpu& gpu, const Queue& queue) {
                                        p.steps >= p.splits * 4 * S::behind) ||
                                       R::code_bytes + rows_bytes(p.splits) > most_shared))
       p.splits = 1 << ++p.split_bits;
-  const auto kernel =
-      p.offset == Offset::value ? tile_kernel<Float, width, S, true> : tile_kernel<Float, width, S, false>;
+  const auto kernel = tile_kernel<P, S>;
   const auto shared = static_cast<std::size_t>(std::max(S::sum_bytes, R::code_bytes + rows_bytes(p.splits)));
   if (runs_hopper_code(gpu)) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
   return launch(kernel, blocks, threads, shared, queue, p);
 }
 
-/// Rows of one launch. Elsewhere there are no clusters, and may be less shared memory.
-inline int most_rows(const Gpu& gpu) { return runs_hopper_code(gpu) ? 64 : 16; }
-
-/// The tiles that were fastest on an H100 at 4 bits, groups of 128 and four sizes of n and k.
-template <class Float, int width>
-Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
-  const int rows = p.m * p.parts;
-  const auto with = [&](auto shape) { return launch_tile<Float, width, decltype(shape)>(p, gpu, queue); };
-  // Whole rows are shared out among the blocks of a cluster: up to 64 thousand slots of eight rows.
-  const bool fits_whole = runs_hopper_code(gpu) && rows * p.chunks <= 8 * 2048;
-  if (rows <= 2 && fits_whole)
-    return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
-  if (rows <= 4 && fits_whole)
-    return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
-  if (rows <= 8 && fits_whole)
-    return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
-  if (rows <= 16)
-    return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
-                                                                         : with(Shape<2, 2, 2, 2, false>{});
-  return rows <= 32 ? with(Shape<2, 4, 2, 1, false>{}) : with(Shape<2, 8, 4, 1, false>{});
-}
-
-template <int width>
-Status run_width(const Args& p, bool bf16, const Gpu& gpu, const Queue& queue) {
-  return bf16 ? launch_width<__nv_bfloat16, width>(p, gpu, queue) : launch_width<__half, width>(p, gpu, queue);
-}
-
-// One instance a file: instances/weight_only_gemm_mma_w*.cu.
-extern template Status run_width<1>(const Args&, bool, const Gpu&, const Queue&);
-extern template Status run_width<2>(const Args&, bool, const Gpu&, const Queue&);
-extern template Status run_width<4>(const Args&, bool, const Gpu&, const Queue&);
-extern template Status run_width<8>(const Args&, bool, const Gpu&, const Queue&);
 
 }  // namespace bie::kernels::cuda::weight_only

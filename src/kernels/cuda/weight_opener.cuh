@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/weight_panels.cuh"
 
 namespace bie::kernels::cuda::weight_only {
@@ -29,6 +30,9 @@ struct Args {
   const float* bias;
   int n;
 };
+
+/// Rows of one launch. Elsewhere than on Hopper there are no clusters, and may be less shared memory.
+inline int most_rows(const Gpu& gpu) { return runs_hopper_code(gpu) ? 64 : 16; }
 
 template <class Float>
 __device__ void multiply(float (&acc)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {

@@ -1,6 +1,8 @@
 // Panels of a weight of packed codes, as the tile reads them. A tile is 16 outputs, a chunk 32 slots of k. Of a chunk
-// lane l of a warp holds the slots 8 t ... 8 t + 7, t = l % 4, of the outputs l / 4 and l / 4 + 8: what two products of
-// 16 x 16 with 16 x 8 want in its registers. A step is as many chunks as fill 16 bytes a lane.
+// lane l of a warp holds eight slots, t = l % 4, of the outputs l / 4 and l / 4 + 8. For float activations they are
+// 8 t ... 8 t + 7: what two products of 16 x 16 with 16 x 8 want in its registers. For activations of 8 bits they are
+// 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3: what one product of 16 x 32 with 32 x 8 wants. A step is as many
+// chunks as fill 16 bytes a lane.
 //
 //     codes    [tiles][steps][32 lanes][16 bytes]
 //     records  [tiles][runs][8] of 8 bytes, or of 16 with scales of float32: s of outputs l / 4 and l / 4 + 8, then
@@ -8,6 +10,7 @@
 //              zeros, which are floats like s (Offset::value) or uint16
 //     middles  [runs] float32, 2^(bits - 1) of the group, where zeros are floats
 //     inputs   [32 * chunks] int32, the input feature of a slot or -1, where slots are not ordered
+//     groups   [runs] int32, the group of a run, there too
 #pragma once
 
 #include "bie/kernels/cuda/weight_only.h"
@@ -23,7 +26,7 @@ constexpr std::int64_t over(std::int64_t a, std::int64_t b) { return (a + b - 1)
 
 struct PanelLayout {
   std::int64_t tiles, steps, runs, record_bytes;
-  std::int64_t records_at, middles_at, inputs_at, bytes;
+  std::int64_t records_at, middles_at, inputs_at, groups_at, bytes;
 
   explicit constexpr PanelLayout(const WeightOnlyPlan& p)
       : tiles(over(p.n, tile_outputs)),
@@ -33,7 +36,8 @@ struct PanelLayout {
         records_at(tiles * steps * step_bytes),
         middles_at(records_at + over(runs * tiles * 8 * record_bytes, 16) * 16),
         inputs_at(middles_at + (p.offset == Offset::value ? over(runs * 4, 16) * 16 : 0)),
-        bytes(inputs_at + (p.ordered ? 0 : p.chunks * chunk_slots * 4)) {}
+        groups_at(inputs_at + (p.ordered ? 0 : p.chunks * chunk_slots * 4)),
+        bytes(groups_at + (p.ordered ? 0 : runs * 4)) {}
 };
 
 /// Where the code of slot i = 0 ... 7 of a lane stands, of its lower (half = 0) or upper output, in chunk c of a step.
@@ -49,5 +53,13 @@ constexpr CodePlace code_place(int width, int c, int half, int i) {
     default: return {c / 2, 8 * (c % 2) + 4 * half + pair + 16 * odd};
   }
 }
+
+/// The same for activations of 8 bits: a register of the tensor cores' left operand is four codes, a mask of a word.
+constexpr CodePlace byte_place(int width, int c, int half, int i) {
+  const int registers = 8 / width, number = 4 * c + i / 4 * 2 + half;
+  return {number / registers, 8 * (i % 4) + width * (number % registers)};
+}
+/// Slot i = 0 ... 7 of lanes t, of a chunk's 32.
+constexpr int lane_slot(bool int8, int t, int i) { return int8 ? i / 4 * 16 + 4 * t + i % 4 : 8 * t + i; }
 
 }  // namespace bie::kernels::cuda

@@ -86,8 +86,11 @@ inline weight_only::Args args_of(const WeightOnlyPlan& plan, const void* panels)
   return p;
 }
 
-inline const std::int32_t* inputs_of(const WeightOnlyPlan& plan, const void* panels) {
-  return plan.ordered ? nullptr : reinterpret_cast<const std::int32_t*>(at_byte(panels, PanelLayout(plan).inputs_at));
+inline std::int32_t* inputs_of(const WeightOnlyPlan& plan, const void* panels) {
+  return plan.ordered ? nullptr : reinterpret_cast<std::int32_t*>(at_byte(panels, PanelLayout(plan).inputs_at));
+}
+inline std::int32_t* groups_of(const WeightOnlyPlan& plan, const void* panels) {
+  return plan.ordered ? nullptr : reinterpret_cast<std::int32_t*>(at_byte(panels, PanelLayout(plan).groups_at));
 }
 
 }  // namespace bie::kernels::cuda

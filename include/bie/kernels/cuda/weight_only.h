@@ -13,6 +13,10 @@
 // which have float32's 24 bits. So the error is that of a float32 sum, and y is rounded once. Many rows multiply W
 // rounded to x's dtype where weight_only_rounds() says so. The order of the sum is
 // the tensor cores'; it depends on the shape alone.
+//
+// A plan with `int8` is for activations that become codes u of 8 bits with a step size d for every row and group, as
+// docs/spec/weight-only.md has it: y = sum over groups of s(g) * d * D + o(g) * d * U, where the sums D of products of
+// codes and U of u are exact integers.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +28,8 @@
 namespace bie::kernels::cuda {
 
 inline constexpr std::int64_t chunk_slots = 32;
+/// Rows that a group may have where activations become codes of 8 bits, so that sums fit int32.
+inline constexpr std::int64_t most_int8_group = 131072;
 /// A weight may have that many runs of widths that are not empty.
 inline constexpr int most_weight_runs = 64;
 
@@ -35,6 +41,7 @@ struct WeightOnlyPlan {
   Offset offset;
   Dtype scale;
   bool ordered;  ///< slot i is row i of the weight and of the activation
+  bool int8;     ///< activations become codes of 8 bits; false in what the functions below give
 };
 
 /// The plan of rows that are slots as they lie: groups are `group` consecutive rows, a multiple of 32 or all of them.

@@ -1,4 +1,4 @@
-#include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_only_float_tile.cuh"
 
 namespace bie::kernels::cuda::weight_only {
 

@@ -1,0 +1,7 @@
+#include "kernels/cuda/weight_only_int8_tile.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+template Status run_int8_tile<2>(const Int8Args&, const Gpu&, const Queue&);
+
+}  // namespace bie::kernels::cuda::weight_only

@@ -1,0 +1,7 @@
+#include "kernels/cuda/weight_only_int8_wide.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+template Status run_int8_wide<2>(Int8WideArgs&, const Queue&);
+
+}  // namespace bie::kernels::cuda::weight_only

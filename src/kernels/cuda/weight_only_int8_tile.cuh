@@ -1,0 +1,174 @@
+// Products of activations of 8 bits with panels of codes, which are opened to unsigned bytes, exact in int32. Those of a
+// group are multiplied with its scale and the row's step size in float32:
+//
+//     y = sum over groups of  s * (d * D) + a * (d * U),   D = sum of u * q, U = sum of u, W = s * q + a
+#pragma once
+
+#include "kernels/cuda/weight_only_int8.h"
+#include "kernels/cuda/weight_only_tile.cuh"
+
+namespace bie::kernels::cuda::weight_only {
+
+/// A lane's two scales and what is added to every code's product with them, of one group.
+template <int width>
+struct ByteScales {
+  float scale[2], add[2];
+
+  __device__ void set(const Args& p, const Record& record, float middle) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float s = record.scale(p, half);
+      const unsigned zeros = record.zeros(p);
+      scale[half] = s;
+      add[half] = p.offset == Offset::value ? fmaf(middle - (1 << (width - 1)), s, -record.value(p, half))
+                                            : -s * static_cast<float>(half == 0 ? zeros & 0xffff : zeros >> 16);
+    }
+  }
+};
+
+/// The left operand of chunk c of a step.
+template <int width>
+__device__ void open_bytes(const uint4& step, int c, unsigned (&a)[4]) {
+  const unsigned w[4] = {step.x, step.y, step.z, step.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const CodePlace place = byte_place(width, c, i % 2, i / 2 * 4);
+    a[i] = w[place.word] >> place.bit & 0x01010101 * ((1u << width) - 1);
+  }
+}
+
+/// Of eight rows and a chunk: the right operand.
+__device__ inline uint2 load_two_matrices(unsigned at) {
+  uint2 two{};
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(two.x), "=r"(two.y) : "r"(at));
+#endif
+  return two;
+}
+
+__device__ inline void multiply_bytes(int (&acc)[4], const unsigned (&a)[4], const uint2& b) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(acc[0]), "+r"(acc[1]), "+r"(acc[2]), "+r"(acc[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+#endif
+}
+
+/// What a warp adds up: of a group in `acc`, of all groups in `sum`.
+template <int width, class S>
+struct Int8Sums {
+  float sum[S::tiles][S::rows8][4];
+  int acc[S::tiles][S::rows8][4];
+  ByteScales<width> scales[S::tiles];
+  float4 rows[S::rows8];  ///< the scales of a lane's two rows
+  Record next[S::tiles];
+  float next_middle;
+
+  __device__ void ask(const Args& p, int run, int tile, int row) {
+    if (run >= p.runs) return;
+    next_middle = p.offset == Offset::value ? __ldg(p.middles + run) : 0;
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t)
+      if (tile + t < p.tiles) next[t] = record_of(p, run, tile + t, row);
+  }
+  __device__ void begin(const Args& p) {
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) {
+      scales[t].set(p, next[t], next_middle);
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[t][j][i] = 0;
+    }
+  }
+  /// `whole`: the block's own scales, from the run `first_run` on.
+  __device__ void begin_rows(const Int8Args& p, int run, int lane, const void* whole, int first_run) {
+    const RowScale* const table = whole != nullptr
+                                      ? static_cast<const RowScale*>(whole) + (run - first_run) * 8
+                                      : p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j) rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
+  }
+  __device__ void end() {
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t)
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float step = i % 2 == 0 ? rows[j].x : rows[j].z, steps = i % 2 == 0 ? rows[j].y : rows[j].w;
+          const float product = static_cast<float>(acc[t][j][i]) * step;
+          sum[t][j][i] = fmaf(steps, scales[t].add[i / 2], fmaf(product, scales[t].scale[i / 2], sum[t][j][i]));
+        }
+  }
+  __device__ void chunk(const uint4 (&step)[S::tiles], int c, const uint2 (&of_rows)[S::rows8]) {
+#pragma unroll
+    for (int t = 0; t < S::tiles; ++t) {
+      unsigned a[4];
+      open_bytes<width>(step[t], c, a);
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j) multiply_bytes(acc[t][j], a, of_rows[j]);
+    }
+  }
+};
+
+template <int width_>
+struct Int8Product {
+  using Args = Int8Args;
+  template <class S>
+  using Sums = Int8Sums<width_, S>;
+  using Row = uint2;
+  static constexpr int width = width_, chunk_bytes = 32;
+
+  static constexpr int stride(int bytes) { return bytes + 16; }
+  static __device__ int row_of(int lane) { return lane % 8; }
+  static __device__ int column_of(int lane) { return lane / 8 % 2 * 16; }
+  static __device__ Row load(unsigned at) { return load_two_matrices(at); }
+
+  static int whole_bytes(const Args& p, int steps) {
+    const int chunks = steps * step_chunks(width), runs = chunks / p.group_chunks + 2;
+    return p.m * stride(chunks * chunk_bytes) + runs * 8 * static_cast<int>(sizeof(RowScale));
+  }
+  /// Quantises a block's slots of all rows; behind them stand the scales, of eight rows a run.
+  static __device__ void put_whole(const Args& p, int from, int to, char* at, int row_stride) {
+    if (from >= to) return;
+    if (p.group_chunks == 1)
+      put_runs<8>(p, from, to, at, row_stride);
+    else if (p.group_chunks == 2)
+      put_runs<16>(p, from, to, at, row_stride);
+    else
+      put_runs<32>(p, from, to, at, row_stride);
+  }
+  template <int lanes>
+  static __device__ void put_runs(const Args& p, int from, int to, char* at, int row_stride) {
+    const int first = from / p.group_chunks, runs = (to - 1) / p.group_chunks - first + 1;
+    auto* const scales = reinterpret_cast<RowScale*>(at + p.m * row_stride);
+    const int lane = threadIdx.x % lanes, count = runs * p.m;
+    for (int i = threadIdx.x / lanes; i - static_cast<int>(threadIdx.x % 32) / lanes < count; i += threads / lanes) {
+      const int item = min(i, count - 1), row = item % p.m, run = first + item / p.m;
+      const int begin = (run * p.group_chunks - from) * chunk_bytes;  // of the run, from the block's first slot on
+      const RowScale scale =
+          quantise_run<lanes>(p.source, row, run, lane, reinterpret_cast<unsigned*>(at + row * row_stride) + begin / 4,
+                              -begin, (to - from) * chunk_bytes - begin);
+      if (lane == 0) scales[(run - first) * 8 + row] = scale;
+    }
+  }
+};
+
+/// The tiles of FloatProduct; few rows are quantised where they are multiplied.
+template <int width>
+Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue) {
+  const auto with = [&](auto shape) { return launch_tile<Int8Product<width>, decltype(shape)>(p, gpu, queue); };
+  if (p.row_scales == nullptr)
+    return p.m > 2                          ? p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{})
+                                                                              : with(Shape<1, 1, 2, 4, true>{})
+           : p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{})
+                                            : with(Shape<2, 1, 1, 3, true>{});
+  if (p.m <= 8) return with(Shape<2, 1, 4, 3, false>{});
+  if (p.m <= 16)
+    return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
+                                                                         : with(Shape<2, 2, 2, 2, false>{});
+  return p.m <= 32 ? with(Shape<2, 4, 2, 1, false>{}) : with(Shape<2, 8, 4, 1, false>{});
+}
+
+}  // namespace bie::kernels::cuda::weight_only

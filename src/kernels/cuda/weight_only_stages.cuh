@@ -1,0 +1,229 @@
+// What products of many rows with panels share on Hopper (sm_90a): the weight is the left operand of warpgroup products,
+// opened in registers; the activation is the right one, in shared memory, where one warp keeps a ring of stages filled
+// by the TMA. Each lane copies the codes that it opens through a ring of its own. Sums go to memory by way of shared
+// memory.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/weight_only_put.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace bie::kernels::cuda::weight_only::wide {
+
+constexpr int steps = 4;         ///< products of a stage
+constexpr int code_slots = 8;    ///< 16-byte pieces of codes of a lane that are under way
+constexpr int group_outputs = 64;  ///< of a warpgroup
+
+/// What the warpgroups of a block share out: the depth, whose parts are added at the end, or outputs.
+enum class Shared : char { depth, outputs };
+
+/// Rows of a tile, chunks of a stage, which are 128 bytes of a row, and what else of a stage the TMA brings.
+template <int width_, int rows_, int warpgroups_, Shared shared_, int stage_chunks_, int scale_bytes_>
+struct Stages {
+  static constexpr int width = width_, rows = rows_, warpgroups = warpgroups_, stage_chunks = stage_chunks_;
+  static constexpr Shared shared = shared_;
+  static constexpr int parts = shared == Shared::depth ? warpgroups : 1;  ///< of the depth
+  static constexpr int outputs = shared == Shared::depth ? group_outputs : group_outputs * warpgroups;
+  static constexpr int threads = 128 * (warpgroups + 1), readers = shared == Shared::depth ? 4 : 4 * warpgroups;
+  static constexpr int row_bytes = rows * 128, stage_bytes = row_bytes + scale_bytes_;
+  static constexpr int code_bytes = warpgroups * 4 * code_slots * step_bytes;
+  static constexpr int stages = std::min(4 * warpgroups, (226 * 1024 - code_bytes) / stage_bytes);
+  static constexpr int codes_at = stages * stage_bytes, barriers_at = codes_at + code_bytes;
+  static constexpr int bytes = barriers_at + 16 * stages;
+  static constexpr int sum_stride = group_outputs + 4;  ///< floats from one row of sums to the next
+  static_assert(stage_bytes % 1024 == 0 && stages >= 2 && warpgroups * rows * sum_stride * 4 <= codes_at);
+  /// Stages that one step of codes covers, or steps of a stage.
+  static constexpr int span = std::max(1, step_chunks(width) / stage_chunks);
+  static constexpr int pieces = std::max(1, stage_chunks / step_chunks(width));
+  static constexpr int ahead = code_slots / pieces;  ///< spans
+
+  /// The producer gives registers to the consumers; four of these have enough.
+  static constexpr bool moves_registers = warpgroups < 4;
+  static constexpr int kept_registers = warpgroups == 2 ? 40 : 24, taken_registers = warpgroups == 2 ? 232 : 160;
+};
+
+template <class S>
+class BlockOfStages {
+ protected:
+  __device__ BlockOfStages(const Args& p, int row_tiles, char* shared) : p_(p), shared_(shared) {
+    base_ = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    first_row_ = static_cast<int>(blockIdx.x) % row_tiles * S::rows;
+    first_tile_ = static_cast<int>(blockIdx.x) / row_tiles * (S::outputs / tile_outputs);
+    constexpr int together = S::stage_chunks * S::span * S::parts;  // chunks; the last stages may have none
+    stages_ = (p_.chunks + together - 1) / together * S::span;
+    group_ = static_cast<int>(threadIdx.x) / 128 - 1;
+    lane_ = threadIdx.x % 32;
+    warp_ = threadIdx.x % 128 / 32;
+    part_ = S::shared == Shared::depth ? group_ : 0;
+    tile_ = first_tile_ + warp_ + (S::shared == Shared::depth ? 0 : 4 * group_);
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < S::stages; ++i) {
+        hopper::init_barrier(full(i), 1);
+        hopper::init_barrier(empty(i), S::readers);  // a lane of each warp that reads it
+      }
+      hopper::publish_barriers();
+    }
+    __syncthreads();
+  }
+
+  /// One thread keeps the ring full, for all parts of the depth in turns. scales(stage, to, barrier) asks for what else
+  /// belongs to a stage and scale_bytes(stage) is how much that is.
+  template <class Bytes, class Scales>
+  __device__ void produce(const CUtensorMap& x, const Bytes& scale_bytes, const Scales& scales) {
+    hopper::prefetch(x);
+    wait_for_previous_kernel();
+    for (int number = 0; number < stages_ * S::parts; ++number) {
+      const int place = number % S::stages, turn = number / S::stages;
+      const int stage = number % S::parts * stages_ + number / S::parts;
+      hopper::wait(empty(place), (turn & 1) ^ 1);
+      hopper::arrive_expecting(full(place), S::row_bytes + scale_bytes(stage));
+      // Elements of a stage: 64 of 16 bits or 128 of 8.
+      hopper::load_box(stage_at(place), x, stage * S::stage_chunks * chunk_slots, first_row_, full(place));
+      scales(stage, stage_at(place) + S::row_bytes, full(place));
+    }
+  }
+
+  /// Codes from stage `first` on are under way.
+  __device__ void begin_codes(int first) {
+    opened_ = asked_ = 0;
+    const int first_step = first * S::pieces / S::span;
+    own_codes_ = base_ + S::codes_at + ((group_ * 4 + warp_) * code_slots * 32 + lane_) * 16;
+    codes_ = p_.codes + (std::int64_t{min(tile_, p_.tiles - 1)} * p_.steps + first_step) * 32 + lane_;
+    pieces_left_ = p_.steps - first_step;
+    spans_ = stages_ / S::span;
+#pragma unroll
+    for (int i = 0; i < S::ahead - 1; ++i) ask();
+  }
+  __device__ void ask() {
+    if (asked_ < spans_) {
+#pragma unroll
+      for (int i = 0; i < S::pieces; ++i)
+        if (i < pieces_left_)
+          copy_chunk(own_codes_ + (asked_ % S::ahead * S::pieces + i) * step_bytes, codes_ + 32 * i, true);
+      codes_ += 32 * S::pieces;
+      pieces_left_ -= S::pieces;
+    }
+    ++asked_;
+    commit_copies();
+  }
+  /// open_chunk(constant c) for every chunk c of the next stage, numbered within its span.
+  template <class Open>
+  __device__ void open_stage(const Open& open_chunk) {
+    const int of_span = opened_ % S::span;
+    if (of_span == 0) {
+      ask();
+      wait_copies<S::ahead - 1>();
+      const int span = opened_ / S::span;
+#pragma unroll
+      for (int i = 0; i < S::pieces; ++i)
+        step_[i] = load_chunk(own_codes_ + (span % S::ahead * S::pieces + i) * step_bytes);
+    }
+#pragma unroll
+    for (int s = 0; s < S::span; ++s)
+      if (of_span == s)
+#pragma unroll
+        for (int c = 0; c < S::stage_chunks; ++c) open_chunk(s * S::stage_chunks + c);
+    ++opened_;
+  }
+
+  __device__ Record record(int run) const { return record_of(p_, run, min(tile_, p_.tiles - 1), lane_ / 4); }
+  __device__ float middle(int run) const { return p_.offset == Offset::value ? __ldg(p_.middles + run) : 0; }
+
+  /// The place of a warpgroup's stage i in the ring, and its filling.
+  __device__ int wait_for_stage(int i) const {
+    const int number = S::parts * i + part_, place = number % S::stages;
+    hopper::wait(full(place), number / S::stages & 1);
+    return place;
+  }
+  __device__ void release_stage(int place) const {
+    if (lane_ == 0) hopper::arrive(empty(place));
+  }
+  __device__ unsigned stage_at(int place) const { return base_ + place * S::stage_bytes; }
+
+  /// All consumers come together; nobody reads the rings any more.
+  __device__ void put(const float (&sum)[S::rows / 2]) {
+    wait_copies<0>();
+    sync_consumers();
+    float* const sums = reinterpret_cast<float*>(shared_) + group_ * S::rows * S::sum_stride;
+#pragma unroll
+    for (int j = 0; j < S::rows / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          sums[(8 * j + lane_ % 4 * 2 + e) * S::sum_stride + 16 * warp_ + lane_ / 4 + 8 * half] =
+              sum[4 * j + 2 * half + e];
+    sync_consumers();
+    write();
+  }
+
+  const Args& p_;
+  char* const shared_;
+  unsigned base_;
+  int first_row_, first_tile_, stages_;  ///< stages_: of a part of the depth
+  int group_, part_, lane_, warp_, tile_;
+  uint4 step_[S::pieces];
+
+ private:
+  __device__ unsigned full(int stage) const { return base_ + S::barriers_at + 8 * stage; }
+  __device__ unsigned empty(int stage) const { return full(S::stages + stage); }
+  static __device__ void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(128 * S::warpgroups) : "memory"); }
+
+  /// Sums to the result, those of the parts of the depth added, two neighbours a thread.
+  __device__ void write() const {
+    const float* const sums = reinterpret_cast<const float*>(shared_);
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    for (int i = thread; i < S::rows * S::outputs / 2; i += 128 * S::warpgroups) {
+      const int row = i / (S::outputs / 2), output = i % (S::outputs / 2) * 2;
+      const int column = first_tile_ * tile_outputs + output;
+      if (first_row_ + row >= p_.m || column >= p_.n) continue;
+      const float* const own =
+          sums + (output / group_outputs * S::rows + row) * S::sum_stride + output % group_outputs;
+      float2 pair = *reinterpret_cast<const float2*>(own);
+#pragma unroll
+      for (int part = 1; part < S::parts; ++part) {
+        const float2 more = *reinterpret_cast<const float2*>(own + part * S::rows * S::sum_stride);
+        pair.x += more.x, pair.y += more.y;
+      }
+      put_pair(p_, first_row_ + row, column, pair.x, pair.y);
+    }
+  }
+
+  unsigned own_codes_;
+  int spans_, pieces_left_, asked_, opened_;
+  const uint4* codes_;
+};
+
+/// A block: its first warpgroup produces, the others consume.
+template <class S, class Block, class WideArgs>
+__device__ void run_block(const WideArgs& args, char* shared) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  let_next_start();
+  Block block(args, shared);
+  if (threadIdx.x < 128) {
+    if constexpr (S::moves_registers) hopper::give_registers<S::kept_registers>();
+    if (threadIdx.x == 0) block.produce();
+  } else {
+    if constexpr (S::moves_registers) hopper::take_registers<S::taken_registers>();
+    block.consume();
+  }
+#endif
+}
+
+/// `bytes` of an element of x.
+template <class S, class WideArgs>
+Status launch_blocks(void (*kernel)(WideArgs), WideArgs& args, const void* x, int bytes, const Queue& queue) {
+  const Args& p = args.p;
+  const std::int64_t slots = std::int64_t{p.chunks} * chunk_slots;
+  const Status mapped = make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows}, &args.x);
+  if (mapped != Status::ok) return mapped;
+  args.row_tiles = static_cast<int>(over(p.m, S::rows));
+  return launch_beside(kernel, args.row_tiles * over(p.n, S::outputs), S::threads, S::bytes, queue, args);
+}
+
+}  // namespace bie::kernels::cuda::weight_only::wide
