@@ -7,6 +7,7 @@ as do not fit the cache take turns too. A result of ours is checked against the 
 
     w8 w4 w2 w1   torch.ops.bie.weight_only_linear with its panels, scales of 16 bits, whole zeros
     w4 floats     the same of 4 bits with float zeros (BITorch Engine's)
+    w8 i8 ...     the same of activations that become 8-bit codes (int8_activations)
     fp16          F.linear of an opened weight (cuBLAS)
     tinygemm      torch._weight_int4pack_mm, bfloat16, 4 bits; up to 16 rows
     marlin        IST-DASLab's Marlin, 4 bits, symmetric, of random codes: not checked
@@ -38,7 +39,14 @@ def copies(n: int, k: int, bits: int) -> int:
     return max(1, min(32, CACHE_BYTES // (n * k * bits // 8)))
 
 
-def ours(x: torch.Tensor, n: int, bits: int, float_zeros: bool = False) -> Call:
+def quantised(x: torch.Tensor) -> torch.Tensor:
+    """x as its 8-bit codes have it (docs/spec/weight-only.md), float64."""
+    groups = x.float().view(x.shape[0], -1, GROUP)
+    largest, top = groups.abs().amax(-1, keepdim=True), torch.full((), 127.0, device=x.device)
+    return (torch.round(groups * (top / largest)) * (largest / top)).double().view(x.shape)
+
+
+def ours(x: torch.Tensor, n: int, bits: int, float_zeros: bool = False, int8: bool = False) -> Call:
     operators, k = torch.ops.bie, x.shape[1]
     words = torch.randint(-(2**31), 2**31 - 1, (k * bits // 32, n), dtype=torch.int64, device="cuda").int()
     scales = torch.rand(k // GROUP, n, device="cuda").mul(0.01).add(0.005).half()
@@ -47,10 +55,12 @@ def ours(x: torch.Tensor, n: int, bits: int, float_zeros: bool = False) -> Call:
     else:
         zeros = operators.pack_words(torch.full_like(scales, 2 ** (bits - 1) - 1, dtype=torch.int32), bits, 1)
     keywords = {"bits": bits, "group_size": GROUP}
-    panels = operators.weight_only_prepack(words, scales, zeros, in_features=k, **keywords)
     values = operators.weight_only_open(words, scales, zeros, in_features=k, dtype=torch.float32, **keywords)
+    if int8:
+        keywords["int8_activations"] = True
+    panels = operators.weight_only_prepack(words, scales, zeros, in_features=k, **keywords)
     found = operators.weight_only_linear(x, words, scales, zeros, panels=panels, **keywords)[:64]
-    wanted = x[:64].double() @ values.double()
+    wanted = (quantised(x[:64]) if int8 else x[:64].double()) @ values.double()
     if (found - wanted).abs().max() > 2e-3 * wanted.abs().max():
         raise SystemExit(f"{bits} bits, {x.shape[0]}x{n}x{k}: the result is not the product")
     every = [panels] + [panels.clone() for _ in range(copies(n, k, bits) - 1)]
@@ -95,6 +105,7 @@ def measure(library: ctypes.CDLL | None, m: int, n: int, k: int) -> dict[str, ob
     floats = [torch.randn(n, k, device="cuda", dtype=torch.half) for _ in range(max(1, copies(n, k, 16)))]
     every: dict[str, Call] = {"fp16": lambda i: torch.nn.functional.linear(x, floats[i % len(floats)])}
     every |= {f"w{bits}": ours(x, n, bits) for bits in (8, 4, 2, 1)} | {"w4 floats": ours(x, n, 4, float_zeros=True)}
+    every |= {f"w{bits} i8": ours(x, n, bits, int8=True) for bits in (8, 4, 2, 1)}
     if m <= 16:
         every["tinygemm"] = tinygemm(x, n)
     if library is not None:
@@ -104,7 +115,7 @@ def measure(library: ctypes.CDLL | None, m: int, n: int, k: int) -> dict[str, ob
 
 
 def markdown(results: list[dict]) -> str:
-    names = ["fp16", "w8", "w4", "w4 floats", "w2", "w1", "marlin", "tinygemm"]
+    names = ["fp16", "w8", "w4", "w4 floats", "w2", "w1", "w8 i8", "w4 i8", "w2 i8", "w1 i8", "marlin", "tinygemm"]
     lines = [f"| m, n, k | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
     for r in results:
         cells = [f"{r['us'][name]:.1f}" if name in r["us"] else "-" for name in names]
