@@ -150,14 +150,15 @@ TORCH_LIBRARY(bie, m) {
       "weight_only_linear(Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, Tensor? bias=None, *, int "
       "bits=0, "
       "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, Tensor? channel_scale=None, "
-      "Tensor? anchor=None, Tensor? panels=None) -> Tensor");
+      "Tensor? anchor=None, Tensor? panels=None, bool int8_activations=False) -> Tensor");
   m.def(
       "weight_only_linear_backward(Tensor g, Tensor x, Tensor qweight, Tensor scales, Tensor? zeros=None, *, "
       "int bits=0, int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, "
       "Tensor? channel_scale=None, bool want_x=True, bool want_weight=True) -> (Tensor, Tensor)");
   m.def(
       "weight_only_prepack(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
-      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None) -> Tensor");
+      "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, bool int8_activations=False) "
+      "-> Tensor");
   m.def(
       "weight_only_open(Tensor qweight, Tensor scales, Tensor? zeros=None, *, int in_features, int bits=0, "
       "int group_size=-1, Tensor? g_idx=None, Tensor? q_perm=None, int[]? bit_rows=None, ScalarType? dtype=None) -> "

@@ -7,49 +7,10 @@
 #include <limits>
 #include <vector>
 
-#include "every_kernel.h"
-#include "weight_only_cases.h"
+#include "weight_only_product.h"
 
 namespace bie::kernels::test {
 namespace {
-
-struct Product {
-  const WeightCase& weight;
-  Elements x;
-  std::int64_t m;
-  std::vector<float> factor, bias;
-
-  Product(const WeightCase& w, std::int64_t rows, Dtype dtype, ReplayableRng& rng)
-      : weight(w), x(random_elements(dtype, rows * w.k, 1, rng)), m(rows) {}
-
-  void add_extras(ReplayableRng& rng) {
-    for (std::int64_t i = 0; i < weight.k; ++i) factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
-    for (std::int64_t j = 0; j < weight.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
-  }
-  /// From a kernel of the table, packed by itself.
-  GuardedBytes result(const WeightOnlyGemmKernel& kernel, Dtype out, const Parallel& parallel, std::int64_t first = 0,
-                      std::int64_t rows = -1) const {
-    const PackedWeight w = weight.packed();
-    const PackedMemory packed(kernel.packed_bytes(w));
-    kernel.prepack(w, packed.get(), parallel);
-    rows = rows < 0 ? m : rows;
-    GuardedBytes y(static_cast<std::size_t>(rows * row_bytes(out, w.n)));
-    const Status status =
-        kernel.run({rows, w.n, w.k}, input(first), packed.get(),
-                   {y.data(), out, row_bytes(out, w.n), bias.empty() ? nullptr : bias.data()}, parallel);
-    EXPECT_EQ(status, Status::ok);
-    return y;
-  }
-  FloatRows input(std::int64_t first = 0) const {
-    const std::int64_t stride = row_bytes(x.dtype, weight.k);
-    return {x.bytes.data() + first * stride, x.dtype, stride, factor.empty() ? nullptr : factor.data()};
-  }
-  double scaled_x(std::int64_t row, std::int64_t i) const {
-    const float v = x.get(row * weight.k + i);
-    return static_cast<double>(
-        factor.empty() ? v : f32(static_cast<double>(v) * static_cast<double>(factor[static_cast<std::size_t>(i)])));
-  }
-};
 
 void expect_close_to_float64(const Product& p) {
   const WeightCase& w = p.weight;
@@ -59,7 +20,7 @@ void expect_close_to_float64(const Product& p) {
     for (std::int64_t j = 0; j < w.n; ++j) {
       double sum = p.bias.empty() ? 0 : static_cast<double>(p.bias[static_cast<std::size_t>(j)]), size = std::fabs(sum);
       for (std::int64_t i = 0; i < w.k; ++i) {
-        const double x = p.scaled_x(r, w.input(i)), value = w.value(i, j);
+        const double x = static_cast<double>(p.scaled_x(r, w.input(i))), value = w.value(i, j);
         const double s = static_cast<double>(w.scales.get(w.group_of[static_cast<std::size_t>(i)] * w.n + j));
         sum += x * value;
         size += std::fabs(x) * (std::fabs(value) + std::fabs(s) * (1 << w.bits_of_row(i)));
@@ -68,19 +29,6 @@ void expect_close_to_float64(const Product& p) {
       ASSERT_NEAR(found, sum, size * 0x1p-24 * static_cast<double>(w.k + 8)) << "row " << r << ", output " << j;
     }
 }
-
-void expect_every_kernel_alike(const Product& p, Dtype out) {
-  const std::vector<unsigned char> wanted = p.result(weight_only_gemm_table().back(), out, serial()).bytes();
-  for_every_pool([&](const Parallel& parallel) {
-    for_every_kernel(weight_only_gemm_table(), [&](const WeightOnlyGemmKernel& kernel) {
-      ASSERT_TRUE(same_bytes(wanted, p.result(kernel, out, parallel)))
-          << p.m << "x" << p.weight.k << "x" << p.weight.n << ", threads " << parallel.threads;
-    });
-  });
-}
-
-constexpr Dtype float_dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
-constexpr Offset offsets[] = {Offset::none, Offset::value, Offset::zero};
 
 TEST(WeightOnlyGemm, EveryWidthAndRaggedSize) {
   ReplayableRng rng;
@@ -94,7 +42,7 @@ TEST(WeightOnlyGemm, EveryWidthAndRaggedSize) {
         Product p(w, rng.between(1, 14), rng.one_of(float_dtypes), rng);
         if (rng.coin()) p.add_extras(rng);
         expect_close_to_float64(p);
-        expect_every_kernel_alike(p, rng.one_of(float_dtypes));
+        expect_every_kernel_alike(weight_only_gemm_table(), p, rng.one_of(float_dtypes));
         if (HasFailure()) return;
       }
 }
@@ -143,7 +91,7 @@ TEST(WeightOnlyGemm, ManyRowsAreThoseOfSmallerProducts) {
   ReplayableRng rng;
   const WeightCase w({{4, 9}}, 3, even_groups(9, 4), Dtype::f16, Offset::value, rng);
   const Product p(w, 2100, Dtype::bf16, rng);
-  expect_every_kernel_alike(p, Dtype::f16);
+  expect_every_kernel_alike(weight_only_gemm_table(), p, Dtype::f16);
 }
 
 TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
@@ -154,7 +102,7 @@ TEST(WeightOnlyGemm, GroupsOfAnyOrderAndSize) {
       Product p(w, rng.between(1, 8), Dtype::f32, rng);
       p.add_extras(rng);
       expect_close_to_float64(p);
-      expect_every_kernel_alike(p, Dtype::f32);
+      expect_every_kernel_alike(weight_only_gemm_table(), p, Dtype::f32);
       if (HasFailure()) return;
     }
 }
@@ -174,7 +122,7 @@ TEST(WeightOnlyGemm, PermutedRowsOfSeveralWidths) {
       w.permute(rng);
       const Product p(w, m, Dtype::f16, rng);
       expect_close_to_float64(p);
-      expect_every_kernel_alike(p, Dtype::f32);
+      expect_every_kernel_alike(weight_only_gemm_table(), p, Dtype::f32);
     }
 }
 

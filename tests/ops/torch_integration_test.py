@@ -62,10 +62,21 @@ def weight_only_samples(o):
             (x, q, scales, whole),
             plain | {"panels": o.weight_only_prepack(q, scales, whole, **panels, **plain)},
         ),
+        (o.weight_only_linear, (x, q, scales, whole), plain | {"int8_activations": True, "anchor": anchor}),
+        (
+            o.weight_only_linear,
+            (x.clone().requires_grad_(), few, scales),
+            mixed
+            | {
+                "int8_activations": True,
+                "panels": o.weight_only_prepack(few, scales, **panels, **mixed, int8_activations=True),
+            },
+        ),
         (o.weight_only_linear_backward, (gy, x, q, scales, whole), plain),
         (o.weight_only_linear_backward, (gy, x, few, scales, zeros), mixed | {"want_weight": False}),
         (o.weight_only_prepack, (q, scales, whole), panels | plain),
         (o.weight_only_prepack, (few, scales.half(), zeros), panels | mixed),
+        (o.weight_only_prepack, (q, scales, whole), panels | plain | {"int8_activations": True}),
         (o.weight_only_open, (q, scales, whole), panels | plain),
         (o.weight_only_open, (few, scales, zeros), panels | mixed | {"dtype": torch.bfloat16}),
         (o.weight_only_pack, (grad, scales, whole), plain),

@@ -34,8 +34,9 @@ class Weight:
         groups = int(group_of.max()) + 1 if k else 0
         self.scales = (torch.rand(groups, n, generator=g) * 0.1 + 0.01).to(dtype)
         width = torch.cat([torch.full((rows,), b) for b, rows in runs])
+        self.codes, self.group_of, self.width = codes, group_of, width
         s, q = self.scales.double()[group_of], codes.double()
-        self.zeros = None
+        self.zeros, self.whole_zeros, self.order = None, None, torch.arange(k)
         if form == "none":
             w = s * (q - 2.0 ** (width.double().unsqueeze(1) - 1))
         elif form == "value":
@@ -43,6 +44,7 @@ class Weight:
             w = s * q - self.zeros.double()[group_of]
         else:
             z = torch.randint(1, 2**bits + 1, (groups, n), generator=g)
+            self.whole_zeros = z
             self.zeros = bits_to_words((z - 1).t(), bits).t().contiguous()
             w = s * (q - z.double()[group_of])
         self.options = {"group_size": group} if g_idx is None else {"g_idx": g_idx.int()}
@@ -51,6 +53,7 @@ class Weight:
         if perm:
             order = torch.randperm(k, generator=g)
             self.options["q_perm"] = order.to(torch.int16)
+            self.order = order
             self.values = torch.empty_like(w).index_copy_(0, order, w)
 
     @staticmethod

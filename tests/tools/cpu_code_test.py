@@ -207,6 +207,7 @@ PASSES = {
     "input_grad": "vdivps",
     "weight_only": "vaddps",
     "weight_only_tile": "vfmadd231ps",
+    "weight_q8_tile": "vpmulld",
     "weight_values": "vsqrtps",
 }
 

@@ -26,6 +26,7 @@
 #include "bie/kernels/sign_threshold.h"
 #include "bie/kernels/weight_format.h"
 #include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_only_q8.h"
 #include "bie/kernels/weight_values.h"
 
 namespace bie::kernels {
@@ -73,6 +74,7 @@ void for_each_table(const Visit& visit) {
   visit("float_gemm", float_gemm_table());
   visit("float_conv2d", float_conv2d_table());
   visit("weight_only_gemm", weight_only_gemm_table());
+  visit("weight_only_q8", weight_only_q8_table());
   visit("weight_values", weight_values_table());
   visit("embedding", embedding_table());
 }

@@ -36,6 +36,7 @@ struct WeightOnlyLinearOptions {
   /// one number expanded.
   at::Tensor anchor;
   at::Tensor panels;  ///< from weight_only_prepack; where the weight was written to since then it is arranged anew
+  bool int8_activations = false;  ///< x becomes int8 codes, a step size a row and group: bie/kernels/weight_only_q8.h
 };
 
 /// y = x . W + bias, in the order of bie/kernels/weight_only_gemm.h: the same bits for every number of rows, threads
@@ -44,13 +45,15 @@ struct WeightOnlyLinearOptions {
 /// @param bias  [n] float, added in float32; or undefined.
 /// @return [..., n] in x's dtype. On CUDA torch's product of x and W in float32.
 /// Backward: grad_x = g . W^T; grad of the anchor = x^T . g [k, n] in its dtype, rows in the order of x's features;
-/// grad_bias = sum of g.
+/// grad_bias = sum of g. int8_activations change nothing of it.
+/// @throws with int8_activations: a group of more than 131072 rows, panels made without it (and the reverse).
 /// Source: BITorch Engine 0.2.6 `MPQLinear`, `MBWQLinear`; Frantar et al. 2022 (GPTQ).
 BIE_API at::Tensor weight_only_linear(const at::Tensor& x, const CodedWeightTensors& weight,
                                       const at::Tensor& bias = {}, const WeightOnlyLinearOptions& options = {});
 /// An opaque uint8 tensor, derived and never stored. @throws NaN or infinity in scales or zeros, g_idx out of range,
 /// q_perm that is no permutation.
-BIE_API at::Tensor weight_only_prepack(const CodedWeightTensors& weight, std::int64_t in_features);
+BIE_API at::Tensor weight_only_prepack(const CodedWeightTensors& weight, std::int64_t in_features,
+                                       bool int8_activations = false);
 
 /// W [k, n] in a float dtype (the scales' where none is named), computed in float32 and rounded once; rows in the order
 /// of the input features.

@@ -28,7 +28,9 @@ class WeightOnlyLinear(WeightOnlyState):
     """Base of the weight-only linears: k inputs, n outputs, a weight of codes that stays packed, float activations.
 
     ``y = x . W (+ bias)`` in float32, in an order of the sum that k and the groups alone decide: the same bits for
-    every batch, number of threads and instruction set; y is rounded once to x's dtype.
+    every batch, number of threads and instruction set; y is rounded once to x's dtype. With ``activation="int8"`` x
+    becomes 8-bit codes first, with a step size for each row and group, and the products are of integers: faster and
+    less exact; docs/spec/weight-only.md#int8-activations. Gradients are those of x as it is.
 
     Backward: ``grad_x = g . W^T``; the weight's gradient ``x^T . g`` [k, n] is ``qweight.grad`` (which is
     ``privileged_grad``), in training and while ``qweight.requires_grad_`` has not been switched off; ``zero_grad``
@@ -66,11 +68,12 @@ class WeightOnlyLinear(WeightOnlyState):
         master: keep in ``rest`` [k, n] bfloat16 what the codes cannot hold, so that ``DiodeMix`` rounds them to the
             nearest and loses nothing; without it they are rounded at random.
         device: where the tensors are made.
-        activation: ``"exact"``. ``"int8"``, products of 8-bit activations, is refused: it has no kernels yet.
+        activation: ``"exact"``, or ``"int8"`` for products of 8-bit activations; an attribute that may be set.
 
     Raises:
         ValueError: a size that is not positive, an unknown width, dq_mode or activation.
-        ValueError (``forward``): x of another number of features; a group index or order out of range.
+        ValueError (``forward``): x of another number of features; a group index or order out of range; a group of more
+            than 131,072 rows with ``activation="int8"``.
 
     Source: BITorch Engine 0.2.6 ``MPQLinearBase``; Frantar et al. 2022 (GPTQ).
     """
@@ -98,10 +101,6 @@ class WeightOnlyLinear(WeightOnlyState):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"{type(self).__name__}: activation is {activation!r}, 'exact' or 'int8' is wanted")
-        if activation == "int8":
-            raise NotImplementedError(f"{type(self).__name__}: activation='int8' has no kernels, 'exact' has")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.a_bit, self.w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
         self.dtype = dtype
@@ -116,6 +115,7 @@ class WeightOnlyLinear(WeightOnlyState):
         self.master = master
         self._prepared = False
         self._panels = Panels()
+        self.activation = activation
         self._row_options: dict[str, Any] | None = None
         self._words: Tensor | None = None  # qweight's memory as a plain tensor: AOTInductor takes no other class
         self._check_sizes()
@@ -149,6 +149,18 @@ class WeightOnlyLinear(WeightOnlyState):
         if self.dtype not in _DTYPES:
             raise ShapeError(f"{name}: dtype is {self.dtype}, float16, bfloat16 or float32 is wanted")
         self._check_sizes()
+
+    @property
+    def activation(self) -> str:
+        """``"exact"``, or ``"int8"``: x becomes 8-bit codes before it is multiplied."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, activation: str) -> None:
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"{type(self).__name__}: activation is {activation!r}, 'exact' or 'int8' is wanted")
+        self._activation = activation
+        self._panels.forget()
 
     @property
     def in_features(self) -> int:
@@ -283,7 +295,7 @@ class WeightOnlyLinear(WeightOnlyState):
             return self._train(x)
         exporting = getattr(torch.compiler, "_is_exporting_flag", False)
         weight, bias = self._exported() if exporting else self._coded(), getattr(self, "bias", None)
-        options = weight.options | self._input_options()
+        options = weight.options | self._input_options() | self._activation_options()
         if not self.training:
             options["panels"] = self._current_panels(weight)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
@@ -296,17 +308,21 @@ class WeightOnlyLinear(WeightOnlyState):
         weight, bias = self._coded(), getattr(self, "bias", None)
         self.qweight.awaits_gradient = True
         anchor = self.qweight.anchor((self.in_channels, self.out_channels))
-        return ops.weight_only_linear(
-            x, *weight.tensors, bias, **weight.options, **self._input_options(), anchor=anchor
-        )
+        options = weight.options | self._input_options() | self._activation_options()
+        return ops.weight_only_linear(x, *weight.tensors, bias, **options, anchor=anchor)
 
     def _input_options(self) -> dict[str, Any]:
         """What the product does to x first."""
         return {}
 
+    def _activation_options(self) -> dict[str, Any]:
+        """What the product and its panels are told of x's codes, unless it is their default."""
+        return {"int8_activations": True} if self._activation == "int8" else {}
+
     def _current_panels(self, weight: Coded) -> Tensor | None:
         def make() -> Tensor:
-            return ops.weight_only_prepack(*weight.tensors, in_features=self.in_channels, **weight.options)
+            options = weight.options | self._activation_options()
+            return ops.weight_only_prepack(*weight.tensors, in_features=self.in_channels, **options)
 
         rows = (weight.options.get("g_idx"), weight.options.get("q_perm"))
         return self._panels.current((*weight.tensors, *rows), make)
@@ -331,7 +347,7 @@ class WeightOnlyLinear(WeightOnlyState):
         return self.__dict__ | {"_row_options": None, "_words": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        older = {"master": False, "train_bias": False, "_row_options": None}
+        older = {"master": False, "train_bias": False, "_activation": "exact", "_row_options": None}
         super().__setstate__(older | state | {"_panels": Panels(), "_words": None})
         self._words = self.qweight.detach()
         self._look_at_rows()
@@ -351,6 +367,8 @@ class WeightOnlyLinear(WeightOnlyState):
     def extra_repr(self) -> str:
         parts = [self.in_channels, self.out_channels, f"w_bit={self.w_bit}", f"group_size={self.group_size}"]
         parts.append("GBA" if self.use_gba_quant else "GPTQ")
+        if self._activation != "exact":
+            parts.append(f"activation={self._activation}")
         if self._panels.kernel:
             parts.append(f"kernel={self._panels.kernel}")
         return ", ".join(map(str, parts))

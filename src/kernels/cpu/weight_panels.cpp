@@ -54,6 +54,26 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+std::int64_t lines_of(LineOrder order, int width, std::int64_t rows) {
+  const std::int64_t at_once = order == LineOrder::pairs ? 8 / width : 32 / width;
+  return (rows + at_once - 1) / at_once * (order == LineOrder::pairs ? 1 : 4);
+}
+
+/// Word and bit of the codes of row i of a group and outputs 16 v ....
+struct CodePlace {
+  std::int64_t word;
+  int shift;
+};
+
+CodePlace code_place(LineOrder order, int width, std::int32_t i, int v) {
+  if (order == LineOrder::pairs) {
+    const int r = i % (8 / width);
+    return {i * width / 8 * 16, width * (2 * r + v % 2) + 16 * (v / 2)};
+  }
+  const int r = i % (32 / width);
+  return {(i * width / 32 * 4 + v) * 16, 8 * (r % 4) + width * (r / 4)};
+}
+
 /// The rows in the order of the panels, and what lies where.
 struct Plan {
   std::vector<WeightGroup> groups;
@@ -61,7 +81,7 @@ struct Plan {
   bool gathers = false;
   WeightHead head{};
 
-  explicit Plan(const PackedWeight& w)
+  Plan(const PackedWeight& w, LineOrder order)
       : groups(static_cast<std::size_t>(w.groups), WeightGroup{0, 8, 0, 0}), rows(static_cast<std::size_t>(w.k)) {
     std::int64_t row = 0;
     for (int r = 0; r < w.run_count; ++r)
@@ -72,13 +92,13 @@ struct Plan {
         group.middle = static_cast<float>(1 << (w.runs[r].bits - 1));
       }
     std::vector<std::int64_t> next(groups.size(), 0);
-    std::int64_t first = 0, bytes = 0;
+    std::int64_t first = 0, bytes = 0, quads = 0;
     const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       next[g] = first;
       first += groups[g].rows;
-      const std::int32_t per_line = 8 / groups[g].width;
-      groups[g].lines = (groups[g].rows + per_line - 1) / per_line;
+      groups[g].lines = static_cast<std::int32_t>(lines_of(order, groups[g].width, groups[g].rows));
+      quads += groups[g].quads();
       bytes += numbers + 64 * groups[g].lines;
     }
     for (std::int64_t i = 0; i < w.k; ++i) {
@@ -87,7 +107,7 @@ struct Plan {
       gathers = gathers || at != i || (w.input_of != nullptr && w.input_of[i] != i);
     }
     const std::int64_t inputs_at = head_bytes + w.groups * static_cast<std::int64_t>(sizeof(WeightGroup));
-    head = {w.n, w.k, w.groups, (w.n + panel_columns - 1) / panel_columns, bytes, 0, 0, w.scale_dtype, w.offset};
+    head = {w.n, w.k, w.groups, (w.n + panel_columns - 1) / panel_columns, bytes, 0, 0, quads, w.scale_dtype, w.offset};
     head.inputs_at = gathers ? inputs_at : 0;
     head.panels_at = round_up(inputs_at + (gathers ? 4 * w.k : 0), 64);
   }
@@ -102,9 +122,9 @@ void copy_floats(const void* from, Dtype dtype, std::int64_t first, std::int64_t
 
 }  // namespace
 
-std::size_t weight_panel_bytes(const PackedWeight& w) {
-  // The last line of each group may be partly empty.
-  std::int64_t lines = w.groups;
+std::size_t weight_panel_bytes(const PackedWeight& w, LineOrder order) {
+  // The last line or set of lines of each group may be partly empty.
+  std::int64_t lines = w.groups * (order == LineOrder::pairs ? 1 : 4);
   for (int r = 0; r < w.run_count; ++r) lines += w.runs[r].rows * place_of(w.runs[r].bits) / 8;
   const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns) + zero_bytes(w.offset, w.scale_dtype);
   const std::int64_t panels = (w.n + panel_columns - 1) / panel_columns;
@@ -112,14 +132,14 @@ std::size_t weight_panel_bytes(const PackedWeight& w) {
   return static_cast<std::size_t>(round_up(head, 64) + panels * (w.groups * numbers + 64 * lines));
 }
 
-void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& parallel) {
-  const Plan plan(w);
+void pack_weight_panels(const PackedWeight& w, LineOrder order, void* packed, const Parallel& parallel) {
+  const Plan plan(w, order);
   const WeightHead& head = plan.head;
   char* const base = static_cast<char*>(packed);
   std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
   std::memcpy(base, &head, sizeof head);
   const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
-  std::memset(base + used, 0, weight_panel_bytes(w) - static_cast<std::size_t>(used));
+  std::memset(base + used, 0, weight_panel_bytes(w, order) - static_cast<std::size_t>(used));
   if (!plan.groups.empty())
     std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
   if (plan.gathers)
@@ -160,10 +180,9 @@ void pack_weight_panels(const PackedWeight& w, void* packed, const Parallel& par
           const std::uint32_t mask = (1u << place.bits) - 1;
           const auto middle =
               static_cast<std::uint32_t>(1 << (group.width - 1)) - static_cast<std::uint32_t>(group.middle);
-          auto* const line = reinterpret_cast<std::uint32_t*>(at + i * group.width / 8 * 64);
-          const std::int32_t r = i % (8 / group.width);
-          for (std::int64_t v = 0; v < 4 && 16 * v < columns; ++v) {
-            const int shift = group.width * static_cast<int>(2 * r + v % 2) + 16 * static_cast<int>(v / 2);
+          for (int v = 0; v < 4 && 16 * v < columns; ++v) {
+            const auto [line_at, shift] = code_place(order, group.width, i, v);
+            auto* const line = reinterpret_cast<std::uint32_t*>(at) + line_at;
             const std::int64_t lanes = std::min<std::int64_t>(16, columns - 16 * v);
             const std::uint32_t *const from = low + 16 * v, *const rest = high + 16 * v;
             if (straddles)

@@ -7,6 +7,10 @@
 // at bit width * (2 r + v % 2) + 16 * (v / 2). So a shift brings two codes at a time where a permutation reads its
 // indices, the low bits of a word and of its upper half. Codes of other widths take the next wider place, moved so that
 // the middle of the place stands for the code 2^(bits - 1).
+//
+// Integer activations have lines of their own (LineOrder::quads), for instructions that add products of four bytes: a
+// set of four lines holds 32 / width rows, and the code of row r and output 16 v + l lies in word l of line v, in byte
+// r % 4 at bit width * (r / 4). A group has whole sets: the rows that it lacks meet activations of 0.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +22,21 @@ namespace bie::kernels::cpu {
 
 inline constexpr int panel_columns = 64;
 
+/// How codes lie in lines: of two rows in a half of a word, or of four in its bytes.
+enum class LineOrder : std::uint8_t { pairs, quads };
+
 struct WeightGroup {
   std::int32_t rows, width;
   float middle;  ///< the code that stands for 0
   std::int32_t lines;
+
+  std::int32_t quads() const { return lines * 2 / width; }  ///< of rows, in that order of lines
 };
 
 struct WeightHead {
   std::int64_t n, k, groups, panels, panel_bytes;
   std::int64_t inputs_at, panels_at;  ///< bytes from the head; inputs_at = 0: row i is input feature i
+  std::int64_t quads;                 ///< of all groups
   Dtype scale;
   Offset offset;
 };
@@ -36,7 +46,7 @@ constexpr std::int64_t zero_bytes(Offset offset, Dtype scale) {
   return offset == Offset::none ? 0 : offset == Offset::zero ? panel_columns : row_bytes(scale, panel_columns);
 }
 
-inline constexpr std::int64_t head_bytes = 64;
+inline constexpr std::int64_t head_bytes = 128;
 static_assert(sizeof(WeightHead) <= head_bytes);
 
 inline const WeightHead& head_of(const void* packed) { return *static_cast<const WeightHead*>(packed); }
@@ -44,8 +54,8 @@ inline const WeightGroup* groups_of(const void* packed) {
   return reinterpret_cast<const WeightGroup*>(static_cast<const char*>(packed) + head_bytes);
 }
 
-std::size_t weight_panel_bytes(const PackedWeight& weight);
-void pack_weight_panels(const PackedWeight& weight, void* packed, const Parallel& parallel);
+std::size_t weight_panel_bytes(const PackedWeight& weight, LineOrder order);
+void pack_weight_panels(const PackedWeight& weight, LineOrder order, void* packed, const Parallel& parallel);
 
 /// One block of rows of the activation with one panel, or with the next ones too.
 struct WeightOnlyArgs {
@@ -69,12 +79,36 @@ struct WeightOnlyTile {
   void (*run)(const WeightOnlyArgs&);
 };
 
+/// One block of rows of integer activations with one panel, or with the next ones too.
+struct WeightQ8Args {
+  const std::int8_t* u;      ///< [quads][rows][4], rows of k in the order of the panel
+  const std::int32_t* sums;  ///< [groups][rows], of u over each group
+  const float* steps;        ///< [groups][rows]: d
+  const WeightGroup* groups;
+  std::int64_t group_count;
+  const char* panel;
+  std::int64_t panel_bytes;
+  int panels;
+  int rows;
+  Dtype scale;
+  Offset offset;
+  float* y;               ///< [rows][64 * panels]
+  std::int64_t y_stride;  ///< floats from one row to the next
+};
+
+struct WeightQ8Tile {
+  int rows, panels;  ///< as WeightOnlyTile has them
+  void (*run)(const WeightQ8Args&);
+};
+
 namespace plain {
 extern const WeightOnlyTile weight_only_loops;
-}
+extern const WeightQ8Tile weight_q8_loops;
+}  // namespace plain
 namespace avx2 {
 extern const WeightOnlyTile weight_only_tile, weight_only_loops;
-}
+extern const WeightQ8Tile weight_q8_loops;
+}  // namespace avx2
 namespace avx512bw {
 extern const WeightOnlyTile weight_only_tile;
 }

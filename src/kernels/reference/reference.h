@@ -11,7 +11,7 @@
 #include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
-#include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_only_q8.h"
 #include "kernels/arithmetic/codes.h"
 #include "kernels/arithmetic/float_bits.h"
 
@@ -22,7 +22,7 @@ extern const Conv2dKernel b1xb1_conv2d, s8xs8_conv2d, s4xs4_conv2d;
 extern const SignPackKernel sign_pack;
 extern const Int4PackKernel int4_pack;
 extern const QuantizeKernel quantize_rows;
-extern const WeightOnlyGemmKernel weight_only_gemm;
+extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
 
 inline int sign_at(const void* row, std::int64_t i) {

@@ -1,7 +1,10 @@
-// The definition of weight_only_gemm. Its arrangement is a head, the packed rows in the order of the sum and, as
-// floats, c = q - h [k, n], s and o [groups, n].
+// The definitions of weight_only_gemm and weight_only_q8. Their arrangement is a head, the packed rows in the order of
+// the sum and, as floats, c = q - h [k, n], s and o [groups, n].
 #include "bie/kernels/weight_only_gemm.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/reference/reference.h"
@@ -70,6 +73,14 @@ void prepack(const PackedWeight& w, void* packed, const Parallel&) {
   }
 }
 
+void store(float value, const FloatResults& y, std::int64_t m, std::int64_t j) {
+  char* const to = static_cast<char*>(y.data) + m * y.row_stride;
+  if (y.dtype == Dtype::f32)
+    reinterpret_cast<float*>(to)[j] = value;
+  else
+    reinterpret_cast<std::uint16_t*>(to)[j] = y.dtype == Dtype::bf16 ? bf16_from_float(value) : f16_from_float(value);
+}
+
 Status run(const GemmShape& s, const FloatRows& x, const void* packed, const FloatResults& y, const Parallel&) {
   if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
   if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
@@ -97,12 +108,64 @@ Status run(const GemmShape& s, const FloatRows& x, const void* packed, const Flo
         all = std::fma(parts[0], a.offsets(at)[g * s.n + j], all);
       }
       if (y.bias != nullptr) all += y.bias[j];
-      char* const to = static_cast<char*>(y.data) + m * y.row_stride;
-      if (y.dtype == Dtype::f32)
-        reinterpret_cast<float*>(to)[j] = all;
-      else
-        reinterpret_cast<std::uint16_t*>(to)[j] = y.dtype == Dtype::bf16 ? bf16_from_float(all) : f16_from_float(all);
+      store(all, y, m, j);
     }
+  return Status::ok;
+}
+
+/// The codes of one group of a row, and its step size.
+float quantised(const std::vector<float>& x, std::vector<int>& u) {
+  float a = 0;
+  u.assign(x.size(), 0);
+  for (const float xi : x) {
+    if (!std::isfinite(xi)) return std::numeric_limits<float>::quiet_NaN();
+    a = std::max(a, std::fabs(xi));
+  }
+  if (a < 0x1p-100f) return 0;
+  const float r = 127 / a;
+  for (std::size_t i = 0; i < x.size(); ++i) u[i] = static_cast<int>(std::nearbyint(x[i] * r));
+  return a / 127;
+}
+
+Status run_q8(const GemmShape& s, const FloatRows& x, const void* packed, const FloatResults& y, const Parallel&) {
+  if (s.m < 0 || s.n < 0 || s.k < 0) return Status::bad_shape;
+  if (!is_float(x.dtype) || !is_float(y.dtype)) return Status::bad_dtype;
+  if (s.m == 0 || s.n == 0) return Status::ok;
+  const Arrangement& a = *static_cast<const Arrangement*>(packed);
+  if (a.n != s.n || a.k != s.k) return Status::bad_shape;
+  char* const at = static_cast<char*>(const_cast<void*>(packed));
+  std::vector<float> sums(static_cast<std::size_t>(s.n)), xs;
+  std::vector<int> u;
+  for (std::int64_t m = 0; m < s.m; ++m) {
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    std::int64_t first = 0;
+    for (std::int64_t g = 0; g < a.groups; ++g) {
+      xs.clear();
+      for (std::int64_t t = first; t < a.k && a.group_of(at)[t] == g; ++t) {
+        const std::int64_t input = a.input_of(at)[t];
+        const float xi = load_float(static_cast<const char*>(x.data) + m * x.row_stride, x.dtype, input);
+        xs.push_back(x.factor == nullptr ? xi : xi * x.factor[input]);
+      }
+      const float d = quantised(xs, u);
+      std::int32_t all = 0;
+      for (const int code : u) all += code;
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        std::int32_t products = 0;
+        for (std::size_t i = 0; i < u.size(); ++i)
+          products += u[i] * static_cast<int>(a.codes(at)[(first + static_cast<std::int64_t>(i)) * s.n + j]);
+        float t = static_cast<float>(products) * a.scales(at)[g * s.n + j];
+        if (a.subtracts) t = std::fma(static_cast<float>(all), a.offsets(at)[g * s.n + j], t);
+        float& sum = sums[static_cast<std::size_t>(j)];
+        sum = std::fma(d, t, sum);
+      }
+      first += static_cast<std::int64_t>(xs.size());
+    }
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      float& sum = sums[static_cast<std::size_t>(j)];
+      if (y.bias != nullptr) sum += y.bias[j];
+      store(sum, y, m, j);
+    }
+  }
   return Status::ok;
 }
 
@@ -110,5 +173,8 @@ Status run(const GemmShape& s, const FloatRows& x, const void* packed, const Flo
 
 const WeightOnlyGemmKernel weight_only_gemm = {
     "weight_only_gemm_reference", Isa::reference, nullptr, packed_bytes, prepack, run};
+
+const WeightOnlyGemmKernel weight_only_q8 = {
+    "weight_only_q8_reference", Isa::reference, nullptr, packed_bytes, prepack, run_q8};
 
 }  // namespace bie::kernels::reference

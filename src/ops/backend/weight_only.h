@@ -33,15 +33,20 @@ class WeightOnly {
   /// ValueError where g_idx, q_perm, scales or zeros hold what they must not; on CUDA nothing is read back.
   virtual void check_values(const char* op, const CodedWeight& w) const = 0;
 
+  // int8_activations: bie/kernels/weight_only_q8.h, of a weight whose groups have at most most_q8_rows rows. Panels are
+  // made for one kind of activations and refused with the other.
+
   /// Panels of a weight, on its device; without values for a meta tensor.
-  virtual at::Tensor prepack(const char* op, const CodedWeight& w) const = 0;
+  virtual at::Tensor prepack(const char* op, const CodedWeight& w, bool int8_activations) const = 0;
   /// Whether panels came from this weight as it is.
-  virtual bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const = 0;
+  virtual bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w,
+                           bool int8_activations) const = 0;
   /// Whether `linear` of current panels reads the weight itself too.
-  virtual bool reads_weight(const Rows& x, const at::Tensor& factor) const = 0;
+  virtual bool reads_weight(const Rows& x, const at::Tensor& factor, bool int8_activations) const = 0;
   /// y [m, n] of rows x, times `factor` [k] in float32 where that is defined; of current panels or undefined ones.
   virtual void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w,
-                      const at::Tensor& panels, const at::Tensor& bias, const at::Tensor& y) const = 0;
+                      const at::Tensor& panels, const at::Tensor& bias, bool int8_activations,
+                      const at::Tensor& y) const = 0;
 
   /// In which dtype gradients of activations of that one multiply; sums are float32.
   virtual at::ScalarType gradient_dtype(at::ScalarType x) const = 0;

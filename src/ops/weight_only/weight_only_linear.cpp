@@ -1,9 +1,11 @@
 // weight_only_linear: checks, shapes, forward and backward (docs/spec/weight-only.md).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <torch/library.h>
 
+#include "bie/kernels/weight_only_q8.h"
 #include "bie/ops.h"
 #include "ops/backend/backend.h"
 #include "ops/layer/function.h"
@@ -23,12 +25,13 @@ struct LinearArgs {
   OptTensor g_idx, q_perm;
   OptInts bit_rows;
   OptTensor channel_scale, anchor, panels;
+  bool int8_activations;
 
   WeightArgs weight() const { return {qweight, scales, zeros, bits, group_size, g_idx, q_perm, bit_rows}; }
 };
 using Forward = Kernel<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const OptTensor&,
                                   const OptTensor&, std::int64_t, std::int64_t, const OptTensor&, const OptTensor&,
-                                  OptInts, const OptTensor&, const OptTensor&, const OptTensor&),
+                                  OptInts, const OptTensor&, const OptTensor&, const OptTensor&, bool),
                        LinearArgs>;
 
 struct BackwardArgs {
@@ -94,6 +97,14 @@ at::Tensor float_row(const OptTensor& t) {
   return t.has_value() ? t->to(at::kFloat).reshape({-1}).contiguous() : at::Tensor();
 }
 
+/// Of products of int8 activations, which are int32.
+void check_group_rows(const char* op, const CodedWeight& w) {
+  if (w.k <= kernels::most_q8_rows || !w.group_of.defined()) return;
+  const std::int64_t most = at::bincount(w.group_of).max().item<std::int64_t>();
+  TORCH_CHECK_VALUE(most <= kernels::most_q8_rows, op, ": a group has ", most, " rows, at most ", kernels::most_q8_rows,
+                    " are taken with int8_activations");
+}
+
 at::Tensor forward(const LinearArgs& a) {
   const std::int64_t k = check(a);
   const at::Tensor panels = value_or_none(a.panels), bias = float_row(a.bias), factor = float_row(a.channel_scale);
@@ -101,13 +112,14 @@ at::Tensor forward(const LinearArgs& a) {
   const WeightOnly& backend = backend_of(op_name, a.x).weight_only;
   at::Tensor y = at::empty_symint(output_sizes(a.x, a.qweight), a.x.options());
   Rows rows = rows_of(a.x);
-  const bool reads = !panels.defined() || backend.reads_weight(rows, factor);
+  const bool reads = !panels.defined() || backend.reads_weight(rows, factor, a.int8_activations);
   CodedWeight w = coded_weight(op_name, a.weight(), k, /*looks=*/reads);
-  const bool current = panels.defined() && backend.are_current(op_name, panels, w);
+  const bool current = panels.defined() && backend.are_current(op_name, panels, w, a.int8_activations);
   if (!reads && !current) w = coded_weight(op_name, a.weight(), k);
+  if (a.int8_activations && !current) check_group_rows(op_name, w);
   if (y.numel() == 0) return y;
   if (k == 0) rows.count = y.numel() / w.n;
-  backend.linear(op_name, rows, factor, w, current ? panels : at::Tensor(), bias, y);
+  backend.linear(op_name, rows, factor, w, current ? panels : at::Tensor(), bias, a.int8_activations, y);
   return y;
 }
 
@@ -157,7 +169,7 @@ TwoGrads backward(const BackwardArgs& a) {
 at::Tensor call(const LinearArgs& a) {
   static const auto op = find_op<Forward::Signature>("bie::weight_only_linear");
   return op.call(a.x, a.qweight, a.scales, a.zeros, a.bias, a.bits, a.group_size, a.g_idx, a.q_perm, a.bit_rows,
-                 a.channel_scale, a.anchor, a.panels);
+                 a.channel_scale, a.anchor, a.panels, a.int8_activations);
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
@@ -218,19 +230,20 @@ at::Tensor forward_autograd(const LinearArgs& a) {
 
 at::Tensor prepack_any(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros,
                        std::int64_t in_features, std::int64_t bits, std::int64_t group_size, const OptTensor& g_idx,
-                       const OptTensor& q_perm, OptInts bit_rows) {
+                       const OptTensor& q_perm, OptInts bit_rows, bool int8_activations) {
   const char* op = "weight_only_prepack";
   TORCH_CHECK_VALUE(in_features >= 0, op, ": in_features is ", in_features, ", a number >= 0 is wanted");
   const CodedWeight w =
       coded_weight(op, {qweight, scales, zeros, bits, group_size, g_idx, q_perm, bit_rows}, in_features);
-  return backend_of(op, qweight).weight_only.prepack(op, w);
+  if (int8_activations) check_group_rows(op, w);
+  return backend_of(op, qweight).weight_only.prepack(op, w, int8_activations);
 }
 
 at::Tensor prepack_meta(const at::Tensor& qweight, const at::Tensor& scales, const OptTensor& zeros,
                         std::int64_t in_features, std::int64_t bits, std::int64_t group_size, const OptTensor& g_idx,
-                        const OptTensor& q_perm, OptInts bit_rows) {
+                        const OptTensor& q_perm, OptInts bit_rows, bool int8_activations) {
   check_meta("weight_only_prepack", "qweight", qweight);
-  return prepack_any(qweight, scales, zeros, in_features, bits, group_size, g_idx, q_perm, bit_rows);
+  return prepack_any(qweight, scales, zeros, in_features, bits, group_size, g_idx, q_perm, bit_rows, int8_activations);
 }
 
 }  // namespace
@@ -240,16 +253,16 @@ at::Tensor weight_only_linear(const at::Tensor& x, const CodedWeightTensors& w, 
   const OptInts bit_rows = w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
   return call({x, w.qweight, w.scales, none_if_undefined(w.zeros), none_if_undefined(bias), w.bits, w.group_size,
                none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows, none_if_undefined(o.channel_scale),
-               none_if_undefined(o.anchor), none_if_undefined(o.panels)});
+               none_if_undefined(o.anchor), none_if_undefined(o.panels), o.int8_activations});
 }
 
-at::Tensor weight_only_prepack(const CodedWeightTensors& w, std::int64_t in_features) {
+at::Tensor weight_only_prepack(const CodedWeightTensors& w, std::int64_t in_features, bool int8_activations) {
   static const auto op =
       find_op<at::Tensor(const at::Tensor&, const at::Tensor&, const OptTensor&, std::int64_t, std::int64_t,
-                         std::int64_t, const OptTensor&, const OptTensor&, OptInts)>("bie::weight_only_prepack");
+                         std::int64_t, const OptTensor&, const OptTensor&, OptInts, bool)>("bie::weight_only_prepack");
   const OptInts bit_rows = w.bit_rows.empty() ? OptInts() : OptInts(at::IntArrayRef(w.bit_rows));
   return op.call(w.qweight, w.scales, none_if_undefined(w.zeros), in_features, w.bits, w.group_size,
-                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows);
+                 none_if_undefined(w.g_idx), none_if_undefined(w.q_perm), bit_rows, int8_activations);
 }
 
 }  // namespace bie::ops

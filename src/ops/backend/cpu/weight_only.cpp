@@ -6,7 +6,7 @@
 #include <ATen/ops/sort.h>
 
 #include "bie/kernels/huge_pages.h"
-#include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_only_q8.h"
 #include "ops/backend/cpu/backend.h"
 #include "ops/backend/cpu/panels.h"
 #include "ops/backend/cpu/torch_parallel.h"
@@ -24,6 +24,11 @@ void check_finite(const char* op, const char* name, const at::Tensor& t) {
   TORCH_CHECK_VALUE(at::isfinite(t).all().item<bool>(), op, ": ", name, " hold NaN or infinity");
 }
 
+const kernels::Table<kernels::WeightOnlyGemmKernel>& products(bool int8_activations) {
+  static const auto floats = kernels::weight_only_gemm_table(), codes = kernels::weight_only_q8_table();
+  return int8_activations ? codes : floats;
+}
+
 class CpuWeightOnly final : public WeightOnly {
   void check_values(const char* op, const CodedWeight& w) const override {
     check_finite(op, "scales", w.scales);
@@ -39,9 +44,9 @@ class CpuWeightOnly final : public WeightOnly {
                       ": a group holds rows of two widths");
   }
 
-  at::Tensor prepack(const char* op, const CodedWeight& w) const override {
+  at::Tensor prepack(const char* op, const CodedWeight& w, bool int8_activations) const override {
     const kernels::GemmShape shape{1, w.n, w.k};
-    const kernels::WeightOnlyGemmKernel& kernel = chosen(op, kernels::weight_only_gemm_table(), shape);
+    const kernels::WeightOnlyGemmKernel& kernel = chosen(op, products(int8_activations), shape);
     const kernels::PackedWeight packed = packed_of(w);
     at::Tensor panels = empty_panels(w.words, kernel.packed_bytes(packed));
     if (panels.is_meta()) return panels;
@@ -52,24 +57,28 @@ class CpuWeightOnly final : public WeightOnly {
     return panels;
   }
 
-  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
+  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w,
+                   bool int8_activations) const override {
     const PanelHeader found = header_in(op, panels);
     if (!is_aligned(panels)) return false;  // a file's bytes
-    const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(kernels::weight_only_gemm_table(), found.kernel);
+    TORCH_CHECK_VALUE(kernels::find(products(!int8_activations), found.kernel) == nullptr, op,
+                      ": panels were made with int8_activations=", int8_activations ? "False" : "True",
+                      ", the call has it ", int8_activations ? "True" : "False");
+    const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(products(int8_activations), found.kernel);
     check_panels(op, panels, found, header(w), kernel != nullptr);
     check_panel_size(op, panels, kernel->packed_bytes(packed_of(w)));
     // A weight that counts fewer writes is a copy, as a program that was saved with its panels holds it.
     return found.version >= w.version && host_isas(op).has(kernel->isa);
   }
 
-  bool reads_weight(const Rows&, const at::Tensor&) const override { return false; }
+  bool reads_weight(const Rows&, const at::Tensor&, bool) const override { return false; }
 
   at::ScalarType gradient_dtype(at::ScalarType) const override { return at::kFloat; }
 
   void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& given,
-              const at::Tensor& bias, const at::Tensor& y) const override {
-    const at::Tensor panels = given.defined() ? given : prepack(op, w);
-    const auto& table = kernels::weight_only_gemm_table();
+              const at::Tensor& bias, bool int8_activations, const at::Tensor& y) const override {
+    const at::Tensor panels = given.defined() ? given : prepack(op, w, int8_activations);
+    const auto& table = products(int8_activations);
     const kernels::WeightOnlyGemmKernel& kernel = *kernels::find(table, header_in(op, panels).kernel);
     const kernels::GemmShape shape{x.count, w.n, w.k};
     log_dispatch(op, table, kernel, shape, given.defined() ? "its panels were given" : "the first that fits");

@@ -192,11 +192,16 @@ at::Tensor on_device(const std::vector<std::int32_t>& values, const at::Tensor& 
 /// kernel opens it on the way.
 constexpr std::int64_t few_rows = 64;
 
+void refuse_int8(const char* op, bool int8_activations) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!int8_activations, op, ": int8_activations have no kernels on CUDA");
+}
+
 class CudaWeightOnly final : public WeightOnly {
   void check_values(const char*, const CodedWeight&) const override {}
 
   /// Waits for the device once, to read which rows are of which group.
-  at::Tensor prepack(const char* op, const CodedWeight& w) const override {
+  at::Tensor prepack(const char* op, const CodedWeight& w, bool int8_activations) const override {
+    refuse_int8(op, int8_activations);
     if (w.words.is_meta()) return at::empty({0}, w.words.options().dtype(at::kByte));
     const CudaCall call(op, w.words.device());
     const at::Tensor groups = w.group_of.cpu();
@@ -225,12 +230,12 @@ class CudaWeightOnly final : public WeightOnly {
     return panels;
   }
 
-  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w) const override {
+  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w, bool) const override {
     plan_of(op, panels, w);
     return true;
   }
 
-  bool reads_weight(const Rows& x, const at::Tensor& factor) const override {
+  bool reads_weight(const Rows& x, const at::Tensor& factor, bool) const override {
     const bool by_parts = factor.defined() || x.data.scalar_type() == at::kFloat;
     return (by_parts && x.count > few_rows / 3) || gpu_of("weight_only_linear", x.data.device().index()).sm < 80;
   }
@@ -238,9 +243,10 @@ class CudaWeightOnly final : public WeightOnly {
   at::ScalarType gradient_dtype(at::ScalarType x) const override { return x; }
 
   void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& panels,
-              const at::Tensor& bias, const at::Tensor& y) const override {
+              const at::Tensor& bias, bool int8_activations, const at::Tensor& y) const override {
+    refuse_int8(op, int8_activations);
     const at::ScalarType dtype = x.data.scalar_type();
-    if (!panels.defined() || reads_weight(x, factor)) {
+    if (!panels.defined() || reads_weight(x, factor, int8_activations)) {
       const bool wide = factor.defined() || dtype == at::kFloat;
       at::Tensor rows = x.data.reshape({x.count, w.k}).to(wide ? at::kFloat : dtype);
       if (factor.defined()) rows = rows * factor;

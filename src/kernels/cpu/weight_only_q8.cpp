@@ -1,0 +1,82 @@
+// The kernels of weight_only_q8, best first.
+#include "bie/kernels/weight_only_q8.h"
+
+#include <vector>
+
+#include "kernels/cpu/weight_only_driver.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels {
+namespace cpu {
+namespace {
+
+/// Activations as codes. A block is [quads][rows][4] of them, then [groups][rows] sums and as many step sizes.
+struct CodeSide {
+  const WeightQ8Tile& product;
+  const WeightOnlyPasses& passes;
+  int rows, panels;
+
+  static std::int64_t row_bytes(const WeightHead& head) { return 4 * head.quads + 8 * head.groups; }
+  static float* lone_row(char*, float* row) { return row; }
+
+  void put(const void* packed, const float* row, int row_count, int r, char* block) const {
+    const WeightHead& head = head_of(packed);
+    auto* u = reinterpret_cast<std::int8_t*>(block);
+    auto* const sums = reinterpret_cast<std::int32_t*>(block + 4 * head.quads * row_count);
+    auto* const steps = reinterpret_cast<float*>(sums + head.groups * row_count);
+    for (std::int64_t g = 0; g < head.groups; ++g) {
+      const WeightGroup& group = groups_of(packed)[g];
+      const std::int64_t at = g * row_count + r;
+      steps[at] = passes.codes(row, group.rows, group.quads(), row_count, u + 4 * r, &sums[at]);
+      row += group.rows;
+      u += std::int64_t{4} * group.quads() * row_count;
+    }
+  }
+  void tile(const char* block, int row_count, const PanelsOfTile& to) const {
+    const WeightHead& head = head_of(to.packed);
+    const auto* const sums = reinterpret_cast<const std::int32_t*>(block + 4 * head.quads * row_count);
+    product.run({reinterpret_cast<const std::int8_t*>(block), sums,
+                 reinterpret_cast<const float*>(sums + head.groups * row_count), groups_of(to.packed), head.groups,
+                 to.panel, head.panel_bytes, to.count, row_count, head.scale, head.offset, to.y, to.y_stride});
+  }
+};
+
+template <const WeightQ8Tile& tile, const WeightOnlyPasses& passes>
+constexpr WeightOnlyGemmKernel kernel(const char* name, Isa isa) {
+  return {name,
+          isa,
+          nullptr,
+          [](const PackedWeight& w) { return weight_panel_bytes(w, LineOrder::quads); },
+          [](const PackedWeight& w, void* packed, const Parallel& parallel) {
+            pack_weight_panels(w, LineOrder::quads, packed, parallel);
+          },
+          [](const GemmShape& shape, const FloatRows& x, const void* packed, const FloatResults& y,
+             const Parallel& parallel) {
+            return run_weight_only(CodeSide{tile, passes, tile.rows, tile.panels}, shape, x, packed, y, parallel);
+          }};
+}
+
+}  // namespace
+}  // namespace cpu
+
+Status check_q8_weight(const PackedWeight& w) {
+  const Status status = check_weight(w);
+  if (status != Status::ok) return status;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(w.groups), 0);
+  for (std::int64_t i = 0; i < w.k; ++i)
+    if (++rows[static_cast<std::size_t>(w.group_of[i])] > most_q8_rows) return Status::too_deep;
+  return Status::ok;
+}
+
+Table<WeightOnlyGemmKernel> weight_only_q8_table() {
+  static const WeightOnlyGemmKernel best_first[] = {
+#if defined(BIE_X86)
+    cpu::kernel<cpu::avx2::weight_q8_loops, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
+#endif
+    cpu::kernel<cpu::plain::weight_q8_loops, cpu::plain::weight_only_passes>("weight_only_q8_portable", Isa::portable),
+    reference::weight_only_q8,
+  };
+  return table_of(best_first);
+}
+
+}  // namespace bie::kernels
