@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(threads) slot_rows(const __grid_constant__ wei
 }
 
 /// The three parts of float32, one after another [3][m][slots].
-__global__ void __launch_bounds__(threads) slot_parts(const __grid_constant__ weight_only::SlotRows rows, __nv_bfloat16* out) {
+__global__ void __launch_bounds__(threads)
+    slot_parts(const __grid_constant__ weight_only::SlotRows rows, __nv_bfloat16* out) {
   let_next_start();
   wait_for_previous_kernel();
   const std::int64_t count = rows.m * rows.slots;
@@ -88,8 +89,8 @@ Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const 
 
 bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
   const bool enough_tiles = m <= 64 || over(m, 128) * over(plan.n, 64) * 3 >= gpu.multiprocessors;
-  return !plan.int8 && runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows && plan.k > 0 &&
-         plan.scale == x.dtype && is_direct(plan, x);
+  return !plan.int8 && runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows &&
+         plan.k > 0 && plan.scale == x.dtype && is_direct(plan, x);
 }
 
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {

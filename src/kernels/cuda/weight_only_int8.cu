@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "bie/kernels/weight_only_q8.h"
+
 namespace bie::kernels::cuda::weight_only {
 namespace {
 
@@ -68,7 +70,7 @@ std::int64_t int8_workspace(const WeightOnlyPlan& plan, std::int64_t m) {
 
 Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels,
                  const FloatResults& y, void* workspace, const Gpu& gpu, const Queue& queue) {
-  if (plan.group_chunks * chunk_slots > most_int8_group && plan.k > most_int8_group) return Status::bad_shape;
+  if (std::min(plan.group_chunks * chunk_slots, plan.k) > most_q8_rows) return Status::too_deep;
   Int8WideArgs args{};
   Int8Args& p = args.p;
   static_cast<Args&>(p) = args_of(plan, panels);

@@ -1,5 +1,5 @@
-// Products of activations of 8 bits with panels of codes, which are opened to unsigned bytes, exact in int32. Those of a
-// group are multiplied with its scale and the row's step size in float32:
+// Products of activations of 8 bits with panels of codes, which are opened to unsigned bytes, exact in int32. Those of
+// a group are multiplied with its scale and the row's step size in float32:
 //
 //     y = sum over groups of  s * (d * D) + a * (d * U),   D = sum of u * q, U = sum of u, W = s * q + a
 #pragma once
@@ -83,9 +83,8 @@ struct Int8Sums {
   }
   /// `whole`: the block's own scales, from the run `first_run` on.
   __device__ void begin_rows(const Int8Args& p, int run, int lane, const void* whole, int first_run) {
-    const RowScale* const table = whole != nullptr
-                                      ? static_cast<const RowScale*>(whole) + (run - first_run) * 8
-                                      : p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
+    const RowScale* const table = whole != nullptr ? static_cast<const RowScale*>(whole) + (run - first_run) * 8
+                                                   : p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
 #pragma unroll
     for (int j = 0; j < S::rows8; ++j) rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
   }
@@ -160,8 +159,7 @@ template <int width>
 Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue) {
   const auto with = [&](auto shape) { return launch_tile<Int8Product<width>, decltype(shape)>(p, gpu, queue); };
   if (p.row_scales == nullptr)
-    return p.m > 2                          ? p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{})
-                                                                              : with(Shape<1, 1, 2, 4, true>{})
+    return p.m > 2 ? p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{})
            : p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{})
                                             : with(Shape<2, 1, 1, 3, true>{});
   if (p.m <= 8) return with(Shape<2, 1, 4, 3, false>{});

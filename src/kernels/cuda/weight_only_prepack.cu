@@ -99,9 +99,8 @@ __global__ void __launch_bounds__(threads) prepack_records(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(threads)
-    prepack_rows(const __grid_constant__ Prepack p, std::int64_t runs, float* middles, std::int32_t* inputs,
-                 std::int32_t* groups) {
+__global__ void __launch_bounds__(threads) prepack_rows(const __grid_constant__ Prepack p, std::int64_t runs,
+                                                        float* middles, std::int32_t* inputs, std::int32_t* groups) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < p.chunks * chunk_slots;
        i += std::int64_t{gridDim.x} * threads) {
     if (middles != nullptr && i < runs) middles[i] = static_cast<float>(1 << (bits_of_run(p, i) - 1));

@@ -13,7 +13,7 @@ struct SlotRows {
   const std::int32_t *inputs, *groups;  ///< of slots and of runs, or null where slots are ordered
   std::int64_t m, k, slots;
   int runs, run_slots;  ///< slots of a run share a scale
-  bool fours;     ///< slots are ordered, x has 16 bits and no factor, and its rows start at multiples of 8 bytes
+  bool fours;           ///< slots are ordered, x has 16 bits and no factor, and its rows start at multiples of 8 bytes
 
   __device__ float at(std::int64_t row, std::int64_t slot) const {
     const std::int64_t input = inputs != nullptr ? inputs[slot] : slot < k ? slot : -1;
@@ -28,8 +28,8 @@ struct SlotRows {
       for (int i = 0; i < 4; ++i) v[i] = at(row, slot + i);
       return;
     }
-    const auto pairs = __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(x.data) + row * x.row_stride) +
-                             slot / 4);
+    const auto pairs =
+        __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(x.data) + row * x.row_stride) + slot / 4);
     const unsigned words[2] = {pairs.x, pairs.y};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -44,8 +44,8 @@ inline SlotRows slot_rows_of(const WeightOnlyPlan& plan, std::int64_t m, const F
                      reinterpret_cast<std::uintptr_t>(x.data) % 8 == 0;
   const auto runs = static_cast<int>(weight_only_runs(plan));
   const auto run_slots = static_cast<int>(plan.group_chunks * chunk_slots);
-  return {x,    inputs_of(plan, panels), groups_of(plan, panels), m, plan.k, plan.chunks * chunk_slots,
-          runs, run_slots,               fours};
+  return {x,    inputs_of(plan, panels), groups_of(plan, panels), m, plan.k, plan.chunks * chunk_slots, runs, run_slots,
+          fours};
 }
 
 /// The step size of a row's codes in one run, and that times the sum of the codes.

@@ -1,7 +1,7 @@
-// What products of many rows with panels share on Hopper (sm_90a): the weight is the left operand of warpgroup products,
-// opened in registers; the activation is the right one, in shared memory, where one warp keeps a ring of stages filled
-// by the TMA. Each lane copies the codes that it opens through a ring of its own. Sums go to memory by way of shared
-// memory.
+// What products of many rows with panels share on Hopper (sm_90a): the weight is the left operand of warpgroup
+// products, opened in registers; the activation is the right one, in shared memory, where one warp keeps a ring of
+// stages filled by the TMA. Each lane copies the codes that it opens through a ring of its own. Sums go to memory by
+// way of shared memory.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace bie::kernels::cuda::weight_only::wide {
 
-constexpr int steps = 4;         ///< products of a stage
-constexpr int code_slots = 8;    ///< 16-byte pieces of codes of a lane that are under way
+constexpr int steps = 4;           ///< products of a stage
+constexpr int code_slots = 8;      ///< 16-byte pieces of codes of a lane that are under way
 constexpr int group_outputs = 64;  ///< of a warpgroup
 
 /// What the warpgroups of a block share out: the depth, whose parts are added at the end, or outputs.
@@ -182,8 +182,7 @@ class BlockOfStages {
       const int row = i / (S::outputs / 2), output = i % (S::outputs / 2) * 2;
       const int column = first_tile_ * tile_outputs + output;
       if (first_row_ + row >= p_.m || column >= p_.n) continue;
-      const float* const own =
-          sums + (output / group_outputs * S::rows + row) * S::sum_stride + output % group_outputs;
+      const float* const own = sums + (output / group_outputs * S::rows + row) * S::sum_stride + output % group_outputs;
       float2 pair = *reinterpret_cast<const float2*>(own);
 #pragma unroll
       for (int part = 1; part < S::parts; ++part) {

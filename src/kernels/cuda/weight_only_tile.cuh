@@ -152,7 +152,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   }
   if (first_chunk < end_chunk) sums.begin_rows(p, run, lane, behind_rows, block_run);
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
-  unsigned own_row_at = rows_at + P::column_of(lane) + (S::whole ? min(P::row_of(lane), rows - 1) : P::row_of(lane)) * row_stride;
+  unsigned own_row_at =
+      rows_at + P::column_of(lane) + (S::whole ? min(P::row_of(lane), rows - 1) : P::row_of(lane)) * row_stride;
   if (S::whole) own_row_at += (first - from) * R::row_bytes;
   int stage = 0, chunk = first_chunk;
 #pragma unroll 1
@@ -260,6 +261,5 @@ Status launch_tile(typename P::Args p, const Gpu& gpu, const Queue& queue) {
   if (runs_hopper_code(gpu)) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
   return launch(kernel, blocks, threads, shared, queue, p);
 }
-
 
 }  // namespace bie::kernels::cuda::weight_only

@@ -26,7 +26,8 @@ class FloatBlock : BlockOfStages<S> {
   __device__ FloatBlock(const WideArgs& args, char* shared) : Base(args.p, args.row_tiles, shared), x_(args.x) {}
 
   __device__ void produce() {
-    Base::produce(x_, [](int) { return 0; }, [](int, unsigned, unsigned) {});
+    Base::produce(
+        x_, [](int) { return 0; }, [](int, unsigned, unsigned) {});
   }
 
   __device__ void consume() {
@@ -137,8 +138,9 @@ Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
     };
     return bf16 ? start(stages_of(__nv_bfloat16{})) : start(stages_of(__half{}));
   };
-  return args.p.m > 64 ? with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, wide::Shared::depth>{}; })
-                       : with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, wide::Shared::depth>{}; });
+  return args.p.m > 64
+             ? with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, wide::Shared::depth>{}; })
+             : with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, wide::Shared::depth>{}; });
 }
 
 }  // namespace bie::kernels::cuda::weight_only

@@ -23,4 +23,10 @@ kernels::PackedWeight packed_of(const CodedWeight& w) {
           meta || !w.zeros.defined() ? nullptr : w.zeros.const_data_ptr()};
 }
 
+void check_panels_activations(const char* op, bool of_int8, bool int8_activations) {
+  const auto name = [](bool yes) { return yes ? "True" : "False"; };
+  TORCH_CHECK_VALUE(of_int8 == int8_activations, op, ": panels were made with int8_activations=", name(of_int8),
+                    ", the call has it ", name(int8_activations));
+}
+
 }  // namespace bie::ops

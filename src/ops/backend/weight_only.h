@@ -28,6 +28,9 @@ kernels::Dtype float_dtype(const at::Tensor& t);
 /// The weight as kernels see it; pointers are null for a meta tensor.
 kernels::PackedWeight packed_of(const CodedWeight& w);
 
+/// ValueError where panels were made for the other kind of activations.
+void check_panels_activations(const char* op, bool of_int8, bool int8_activations);
+
 class WeightOnly {
  public:
   /// ValueError where g_idx, q_perm, scales or zeros hold what they must not; on CUDA nothing is read back.

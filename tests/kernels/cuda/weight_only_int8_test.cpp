@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bie/kernels/cuda/weight_only.h"
+#include "bie/kernels/weight_only_q8.h"
 #include "tests/kernels/cuda/device_weight.h"
 
 namespace bie::kernels::test {
@@ -70,7 +71,8 @@ struct Quantised {
     }
     for (std::size_t i = 0; i < x.size(); ++i) {
       const auto g = static_cast<std::size_t>(w.group_of[i]);
-      if (inverse[g] != 0) codes[i] = static_cast<int>(std::nearbyint(f32(static_cast<double>(x[i]) * static_cast<double>(inverse[g]))));
+      if (inverse[g] != 0)
+        codes[i] = static_cast<int>(std::nearbyint(f32(static_cast<double>(x[i]) * static_cast<double>(inverse[g]))));
     }
   }
 };
@@ -147,8 +149,8 @@ TEST(CudaWeightOnlyInt8, SmallOddGroupsInSlots) {
       }
 }
 
-// One large step size in a run of smaller ones, a row of zeros, one of tiny numbers, NaN and infinity: each stays in its
-// row.
+// One large step size in a run of smaller ones, a row of zeros, one of tiny numbers, NaN and infinity: each stays in
+// its row.
 TEST(CudaWeightOnlyInt8, ZerosTinyAndEndlessRows) {
   BIE_NEEDS_WEIGHT_ONLY();
   ReplayableRng rng;
@@ -192,11 +194,11 @@ TEST(CudaWeightOnlyInt8, IntegersAreExact) {
 
 TEST(CudaWeightOnlyInt8, WrongArguments) {
   BIE_NEEDS_WEIGHT_ONLY();
-  WeightOnlyPlan plan = cuda::ordered_plan(cuda::most_int8_group + 32, 16, cuda::most_int8_group + 32, 4, Offset::none, Dtype::f16);
+  WeightOnlyPlan plan = cuda::ordered_plan(most_q8_rows + 32, 16, most_q8_rows + 32, 4, Offset::none, Dtype::f16);
   plan.int8 = true;
   const FloatRows rows = {nullptr, Dtype::f16, 2 * plan.k, nullptr};
   const FloatResults results = {nullptr, Dtype::f32, 64, nullptr};
-  EXPECT_EQ(cuda::weight_only_gemm(plan, 1, rows, nullptr, results, nullptr, default_queue), Status::bad_shape);
+  EXPECT_EQ(cuda::weight_only_gemm(plan, 1, rows, nullptr, results, nullptr, default_queue), Status::too_deep);
   plan = cuda::ordered_plan(64, 16, 32, 4, Offset::none, Dtype::f16);
   plan.int8 = true;
   EXPECT_EQ(cuda::weight_only_open_panels(plan, nullptr, nullptr, Dtype::f16, default_queue), Status::bad_shape);

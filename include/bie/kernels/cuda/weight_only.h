@@ -14,9 +14,9 @@
 // rounded to x's dtype where weight_only_rounds() says so. The order of the sum is
 // the tensor cores'; it depends on the shape alone.
 //
-// A plan with `int8` is for activations that become codes u of 8 bits with a step size d for every row and group, as
-// docs/spec/weight-only.md has it: y = sum over groups of s(g) * d * D + o(g) * d * U, where the sums D of products of
-// codes and U of u are exact integers.
+// A plan with `int8` is for activations that become codes of 8 bits: the step sizes d and the sums D and U of
+// bie/kernels/weight_only_q8.h, exact integers, and y = sum over groups of s(g) * d * D + o(g) * d * U in another
+// order.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,6 @@
 namespace bie::kernels::cuda {
 
 inline constexpr std::int64_t chunk_slots = 32;
-/// Rows that a group may have where activations become codes of 8 bits, so that sums fit int32.
-inline constexpr std::int64_t most_int8_group = 131072;
 /// A weight may have that many runs of widths that are not empty.
 inline constexpr int most_weight_runs = 64;
 

@@ -61,9 +61,8 @@ class CpuWeightOnly final : public WeightOnly {
                    bool int8_activations) const override {
     const PanelHeader found = header_in(op, panels);
     if (!is_aligned(panels)) return false;  // a file's bytes
-    TORCH_CHECK_VALUE(kernels::find(products(!int8_activations), found.kernel) == nullptr, op,
-                      ": panels were made with int8_activations=", int8_activations ? "False" : "True",
-                      ", the call has it ", int8_activations ? "True" : "False");
+    const bool of_others = kernels::find(products(!int8_activations), found.kernel) != nullptr;
+    check_panels_activations(op, of_others != int8_activations, int8_activations);
     const kernels::WeightOnlyGemmKernel* const kernel = kernels::find(products(int8_activations), found.kernel);
     check_panels(op, panels, found, header(w), kernel != nullptr);
     check_panel_size(op, panels, kernel->packed_bytes(packed_of(w)));

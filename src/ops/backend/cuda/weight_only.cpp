@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <vector>
 
 #include "bie/kernels/cuda/weight_only.h"
@@ -116,34 +117,40 @@ int most_bits(const CodedWeight& w) {
 using kernels::cuda::WeightOnlyPlan;
 
 // Panels have no header, which nobody could read without waiting: their shape tells the plan. They are [runs,
-// group_chunks, bytes] where slots are rows as they lie, else [1, runs, group_chunks, bytes].
+// group_chunks, bytes] with a dimension of 1 before where slots are not rows as they lie, and two for activations of 8
+// bits.
 
 at::Tensor empty_panels_of(const WeightOnlyPlan& plan, const at::Tensor& like) {
   const std::int64_t runs = kernels::cuda::weight_only_runs(plan),
                      count = std::max<std::int64_t>(1, runs * plan.group_chunks);
   const std::int64_t bytes = (kernels::cuda::weight_only_panel_bytes(plan) + count - 1) / count;
   std::vector<std::int64_t> sizes = {runs, plan.group_chunks, bytes};
-  if (!plan.ordered) sizes.insert(sizes.begin(), 1);
+  sizes.insert(sizes.begin(), (plan.ordered ? 0 : 1) + (plan.int8 ? 2 : 0), 1);
   return at::empty(sizes, like.options().dtype(at::kByte));
 }
 
 /// The plan of panels that came with a weight.
-WeightOnlyPlan plan_of(const char* op, const at::Tensor& panels, const CodedWeight& w) {
-  const bool ordered = panels.dim() == 3;
+WeightOnlyPlan plan_of(const char* op, const at::Tensor& panels, const CodedWeight& w, bool int8_activations) {
   const auto refuse = [&] {
     TORCH_CHECK_VALUE(false, op, ": panels are ", panels.sizes(), " of ", panels.scalar_type(), " on ", panels.device(),
                       ", what weight_only_prepack made of this weight on ", w.words.device(), " is wanted");
   };
+  const std::int64_t before = panels.dim() - 3;
   if (panels.scalar_type() != at::kByte || !panels.is_contiguous() || panels.device() != w.words.device() ||
-      (!ordered && (panels.dim() != 4 || panels.size(0) != 1)))
+      before < 0 || before > 3)
     refuse();
+  for (std::int64_t d = 0; d < before; ++d)
+    if (panels.size(d) != 1) refuse();
+  const bool int8 = before >= 2, ordered = before % 2 == 0;
+  check_panels_activations(op, int8, int8_activations);
   const std::int64_t runs = panels.size(-3), group_chunks = panels.size(-2);
   const kernels::Dtype scale = float_dtype(w.scales);
   if (group_chunks < 1) refuse();
-  const WeightOnlyPlan plan =
+  WeightOnlyPlan plan =
       ordered ? kernels::cuda::ordered_plan(w.k, w.n, group_chunks * kernels::cuda::chunk_slots, most_bits(w), w.offset,
                                             scale)
               : kernels::cuda::slot_plan(w.k, w.n, runs * group_chunks, group_chunks, most_bits(w), w.offset, scale);
+  plan.int8 = int8;
   if (kernels::cuda::weight_only_runs(plan) != runs || plan.group_chunks != group_chunks ||
       plan.chunks * kernels::cuda::chunk_slots < w.k ||
       static_cast<std::int64_t>(panels.nbytes()) < kernels::cuda::weight_only_panel_bytes(plan) ||
@@ -152,25 +159,36 @@ WeightOnlyPlan plan_of(const char* op, const at::Tensor& panels, const CodedWeig
   return plan;
 }
 
-/// Groups in rising order, their rows in the order of the packed rows, each group padded to whole chunks.
+/// Groups in rising order, their rows in the order of the packed rows, each group padded to whole runs of chunks: runs
+/// as long as the largest group, or shorter ones where that would pad by more than an eighth.
 struct Slots {
-  std::vector<std::int32_t> row, group;
-};
-Slots slots_of(const std::int32_t* group_of, std::int64_t k, std::int64_t groups) {
-  std::vector<std::int64_t> next(static_cast<std::size_t>(groups), 0);
-  for (std::int64_t i = 0; i < k; ++i) ++next[static_cast<std::size_t>(group_of[i])];
-  Slots slots;
-  for (std::int64_t g = 0; g < groups; ++g) {
-    std::int64_t& count = next[static_cast<std::size_t>(g)];
-    const std::int64_t chunks = (count + kernels::cuda::chunk_slots - 1) / kernels::cuda::chunk_slots;
-    count = static_cast<std::int64_t>(slots.row.size());
-    slots.group.insert(slots.group.end(), static_cast<std::size_t>(chunks), static_cast<std::int32_t>(g));
-    slots.row.resize(slots.row.size() + static_cast<std::size_t>(chunks * kernels::cuda::chunk_slots), -1);
+  std::vector<std::int32_t> row, group;  ///< of slots and of runs
+  std::int64_t run_chunks = 1;
+
+  Slots(const std::int32_t* group_of, std::int64_t k, std::int64_t groups) {
+    constexpr std::int64_t chunk = kernels::cuda::chunk_slots;
+    std::vector<std::int64_t> next(static_cast<std::size_t>(groups), 0);
+    for (std::int64_t i = 0; i < k; ++i) ++next[static_cast<std::size_t>(group_of[i])];
+    const auto runs_of = [&](std::int64_t rows) { return (rows + run_chunks * chunk - 1) / (run_chunks * chunk); };
+    const auto slots = [&] {
+      std::int64_t sum = 0;
+      for (const std::int64_t rows : next) sum += runs_of(rows) * run_chunks * chunk;
+      return sum;
+    };
+    const std::int64_t fewest = slots();
+    for (const std::int64_t rows : next) run_chunks = std::max(run_chunks, (rows + chunk - 1) / chunk);
+    while (run_chunks > 1 && slots() > fewest + fewest / 8) run_chunks = (run_chunks + 1) / 2;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      std::int64_t& count = next[static_cast<std::size_t>(g)];
+      const std::int64_t runs = runs_of(count);
+      count = static_cast<std::int64_t>(row.size());
+      group.insert(group.end(), static_cast<std::size_t>(runs), static_cast<std::int32_t>(g));
+      row.resize(row.size() + static_cast<std::size_t>(runs * run_chunks * chunk), -1);
+    }
+    for (std::int64_t i = 0; i < k; ++i)
+      row[static_cast<std::size_t>(next[static_cast<std::size_t>(group_of[i])]++)] = static_cast<std::int32_t>(i);
   }
-  for (std::int64_t i = 0; i < k; ++i)
-    slots.row[static_cast<std::size_t>(next[static_cast<std::size_t>(group_of[i])]++)] = static_cast<std::int32_t>(i);
-  return slots;
-}
+};
 
 /// Rows of each group where groups are that many consecutive rows, the last one possibly fewer; else 0.
 std::int64_t even_size(const std::int32_t* group_of, std::int64_t k, std::int64_t groups) {
@@ -192,8 +210,17 @@ at::Tensor on_device(const std::vector<std::int32_t>& values, const at::Tensor& 
 /// kernel opens it on the way.
 constexpr std::int64_t few_rows = 64;
 
-void refuse_int8(const char* op, bool int8_activations) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!int8_activations, op, ": int8_activations have no kernels on CUDA");
+/// Rows x [m, k] of float32 as their codes times their step sizes.
+at::Tensor quantised_rows(const CodedWeight& w, const at::Tensor& x) {
+  const at::Tensor group = input_order(w, w.group_of).to(at::kLong);
+  const auto number = [&](double value) { return at::full({}, value, x.options()); };  // no host's, which is inverted
+  const at::Tensor none = at::zeros({x.size(0), w.groups}, x.options());
+  const at::Tensor finite = none.index_add(1, group, x * 0).eq(0);
+  at::Tensor largest = none.scatter_reduce(1, group.expand_as(x), x.abs(), "amax");
+  largest = at::where(finite.logical_and(largest >= 0x1p-100), largest, 0);
+  const at::Tensor inverse = at::where(largest > 0, number(127) / largest, 0);
+  const at::Tensor step = at::where(finite, largest / number(127), std::nan(""));
+  return (x * inverse.index_select(1, group)).round() * step.index_select(1, group);
 }
 
 class CudaWeightOnly final : public WeightOnly {
@@ -201,7 +228,6 @@ class CudaWeightOnly final : public WeightOnly {
 
   /// Waits for the device once, to read which rows are of which group.
   at::Tensor prepack(const char* op, const CodedWeight& w, bool int8_activations) const override {
-    refuse_int8(op, int8_activations);
     if (w.words.is_meta()) return at::empty({0}, w.words.options().dtype(at::kByte));
     const CudaCall call(op, w.words.device());
     const at::Tensor groups = w.group_of.cpu();
@@ -213,15 +239,17 @@ class CudaWeightOnly final : public WeightOnly {
     const std::int64_t size = even_size(group_of, w.k, w.groups);
     const bool whole = size >= w.k || (size > 0 && size % kernels::cuda::chunk_slots == 0);
     if (whole && !w.input_of.defined() && w.k > 0) {
-      const WeightOnlyPlan plan = kernels::cuda::ordered_plan(w.k, w.n, size, most_bits(w), w.offset, scale);
+      WeightOnlyPlan plan = kernels::cuda::ordered_plan(w.k, w.n, size, most_bits(w), w.offset, scale);
+      plan.int8 = int8_activations;
       at::Tensor panels = empty_panels_of(plan, w.words);
       call(kernels::cuda::weight_only_prepack, taken(op, w), plan, kernels::cuda::WeightOnlySlots{nullptr, nullptr},
            panels.mutable_data_ptr());
       return panels;
     }
-    Slots slots = slots_of(group_of, w.k, w.groups);
-    const auto chunks = static_cast<std::int64_t>(slots.group.size());
-    const WeightOnlyPlan plan = kernels::cuda::slot_plan(w.k, w.n, chunks, 1, most_bits(w), w.offset, scale);
+    const Slots slots(group_of, w.k, w.groups);
+    const std::int64_t chunks = static_cast<std::int64_t>(slots.group.size()) * slots.run_chunks;
+    WeightOnlyPlan plan = kernels::cuda::slot_plan(w.k, w.n, chunks, slots.run_chunks, most_bits(w), w.offset, scale);
+    plan.int8 = int8_activations;
     at::Tensor panels = empty_panels_of(plan, w.words);
     const at::Tensor row = on_device(slots.row, w.words), group = on_device(slots.group, w.words);
     call(kernels::cuda::weight_only_prepack, taken(op, w), plan,
@@ -230,35 +258,38 @@ class CudaWeightOnly final : public WeightOnly {
     return panels;
   }
 
-  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w, bool) const override {
-    plan_of(op, panels, w);
+  bool are_current(const char* op, const at::Tensor& panels, const CodedWeight& w,
+                   bool int8_activations) const override {
+    plan_of(op, panels, w, int8_activations);
     return true;
   }
 
-  bool reads_weight(const Rows& x, const at::Tensor& factor, bool) const override {
+  bool reads_weight(const Rows& x, const at::Tensor& factor, bool int8_activations) const override {
     const bool by_parts = factor.defined() || x.data.scalar_type() == at::kFloat;
-    return (by_parts && x.count > few_rows / 3) || gpu_of("weight_only_linear", x.data.device().index()).sm < 80;
+    return (!int8_activations && by_parts && x.count > few_rows / 3) ||
+           gpu_of("weight_only_linear", x.data.device().index()).sm < 80;
   }
 
   at::ScalarType gradient_dtype(at::ScalarType x) const override { return x; }
 
   void linear(const char* op, const Rows& x, const at::Tensor& factor, const CodedWeight& w, const at::Tensor& panels,
               const at::Tensor& bias, bool int8_activations, const at::Tensor& y) const override {
-    refuse_int8(op, int8_activations);
     const at::ScalarType dtype = x.data.scalar_type();
     if (!panels.defined() || reads_weight(x, factor, int8_activations)) {
-      const bool wide = factor.defined() || dtype == at::kFloat;
+      const bool wide = int8_activations || factor.defined() || dtype == at::kFloat;
       at::Tensor rows = x.data.reshape({x.count, w.k}).to(wide ? at::kFloat : dtype);
       if (factor.defined()) rows = rows * factor;
+      if (int8_activations) rows = quantised_rows(w, rows);
       return multiply(rows, open(op, w, rows.scalar_type()), bias, y.view({x.count, w.n}));
     }
     const CudaCall call(op, y.device());
-    const WeightOnlyPlan plan = plan_of(op, panels, w);
+    const WeightOnlyPlan plan = plan_of(op, panels, w, int8_activations);
     const kernels::FloatRows rows = {x.data.const_data_ptr(), float_dtype(x.data), x.stride,
                                      factor.defined() ? factor.const_data_ptr<float>() : nullptr};
     const auto bytes = y.options().dtype(at::kByte);
     const int device = static_cast<int>(y.device().index());
-    if (x.count <= few_rows || kernels::cuda::weight_only_rounds(plan, x.count, rows, gpu_of(op, device))) {
+    if (plan.int8 || x.count <= few_rows ||
+        kernels::cuda::weight_only_rounds(plan, x.count, rows, gpu_of(op, device))) {
       const at::Tensor workspace = at::empty({kernels::cuda::weight_only_workspace(plan, x.count, rows)}, bytes);
       call(
           kernels::cuda::weight_only_gemm, plan, x.count, rows, panels.const_data_ptr(),
