@@ -77,4 +77,5 @@ def report(
     if arguments.json:
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
         with open(arguments.json, "w") as file:
-            json.dump({"device": torch.cuda.get_device_name(), **versions, **more, "results": results}, file, indent=1)
+            device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+            json.dump({"device": device, **versions, **more, "results": results}, file, indent=1)

@@ -28,6 +28,13 @@ struct StepRule {
   double denominator;  ///< of the sum
 };
 
+/// What an activation was quantised to.
+struct InputRule {
+  bool signs;        ///< its signs, else codes
+  CodeBounds codes;  ///< of codes
+  StepRule step;     ///< of codes; of signs its denominator alone means something
+};
+
 /// Sums are taken in float64 in an order that depends on the count alone. Status::bad_shape where count is negative.
 struct InputGradKernel {
   const char* name;

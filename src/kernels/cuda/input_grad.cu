@@ -1,8 +1,8 @@
 #include "bie/kernels/cuda/input_grad.h"
 
-#include "kernels/arithmetic/estimator.h"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/input_rules.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace bie::kernels::cuda {
@@ -12,40 +12,6 @@ struct Terms {
   double sum;
   __device__ static Terms none() { return {0}; }
   __device__ void add(const Terms& other) { sum += other.sum; }
-};
-
-struct SignRule {
-  struct Estimator {
-    float bound;
-    __device__ Estimate operator()(float xs, float up) const { return sign_estimate(xs, up, bound); }
-  };
-
-  Scalar scale;
-  double denominator;
-  __device__ Estimator estimator() const { return {sign_bound(value_of(scale))}; }
-};
-
-struct QuantizerRule {
-  struct Estimator {
-    const CodeBounds& codes;
-    const bool& exact;
-    float divisor, step, gain;
-    __device__ Estimate operator()(float xs, float up) const {
-      Estimate e = quantizer_estimate(xs, up, {codes.lo, codes.hi, divisor, gain, exact});
-      if (step != divisor) e.code = round_clamped(xs / step, codes.lo, codes.hi);
-      return e;
-    }
-  };
-
-  Scalar scale;
-  CodeBounds codes;
-  StepRule rule;
-  double denominator;
-
-  __device__ Estimator estimator() const {
-    const float by = value_of(scale);
-    return {codes, rule.exact, clip_divisor(by), lifted(by, codes.floor), rule.scaled ? by : 1.0f};
-  }
 };
 
 /// A grid of strips of columns and ranges of rows: a warp takes four columns a lane, the block's warps take rows in
@@ -85,24 +51,21 @@ Strips grid_of(const InputPass& pass) {
   return {static_cast<int>(rows), columns, count, aligned};
 }
 
-/// What blocks leave in the workspace: terms [blocks], then sums of columns [ranges, columns].
-struct Partials {
-  double* terms;
-  float* sums;
-  Partials(void* workspace, const Strips& grid)
-      : terms(static_cast<double*>(workspace)), sums(reinterpret_cast<float*>(terms + grid.blocks())) {}
-};
+InputPartials partials_of(const Strips& grid, void* workspace) {
+  return input_partials(workspace, grid.blocks(), grid.ranges(), grid.columns);
+}
 
-template <class X, class Rule>
-__global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
-    input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+template <class X, class Estimator, bool in_parts>
+__global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once - (in_parts ? 1 : 0))
+    input_pass(const InputPass pass, const InputRule rule, const Scalar scale_a, const Strips grid,
+               const InputPartials partials) {
   constexpr int warps = Strips::warps, at_once = Strips::at_once;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t left = blockIdx.x % grid.strips() * Strips::width;
   const int range = static_cast<int>(blockIdx.x / grid.strips());
   const int columns =
       static_cast<int>(min(grid.columns - left, std::int64_t{Strips::width})) - 4 * lane;  // from here on
-  const auto estimator = rule.estimator();
+  const Estimator estimator(rule, value_of(scale_a));
   const float gain = value_of(pass.gain);
   const X* const x = static_cast<const X*>(pass.x);
   X* const grad_x = static_cast<X*>(pass.grad_x);
@@ -126,6 +89,18 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
       const int valid = valid_at(row + r * warps, here);
       from[r] = load_some(x + here, grid.aligned, valid);
       up[r] = load_some(pass.up + here, grid.aligned, valid);
+    }
+    if constexpr (in_parts) {
+      for (int part = 1; part < pass.up_parts; ++part) {
+        const float* const its = pass.up + part * pass.rows * pass.columns;
+#pragma unroll
+        for (int r = 0; r < at_once; ++r) {
+          const std::int64_t here = at + r * step;
+          const Four<float> next = load_some(its + here, grid.aligned, valid_at(row + r * warps, here));
+#pragma unroll
+          for (int j = 0; j < 4; ++j) up[r].at[j] += next.at[j];
+        }
+      }
     }
 #pragma unroll
     for (int r = 0; r < at_once; ++r) {
@@ -165,15 +140,13 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once)
 }
 
 /// Block 0 finishes the gradient of the scale, the others finish that of the bias, 32 columns each.
-template <class Rule>
-__global__ void __launch_bounds__(total_threads)
-    finish_input_pass(const InputPass pass, const Rule rule, const Strips grid, const Partials partials) {
+__global__ void __launch_bounds__(total_threads) finish_input_pass(const InputPass pass, const double denominator,
+                                                                   const Scalar scale_a, const InputPartials partials) {
   if (blockIdx.x == 0) {
     Terms mine = Terms::none();
-    for (std::int64_t i = threadIdx.x; i < grid.blocks(); i += total_threads) mine.sum += partials.terms[i];
+    for (std::int64_t i = threadIdx.x; i < partials.term_count; i += total_threads) mine.sum += partials.terms[i];
     mine = of_block(mine);
-    if (threadIdx.x == 0)
-      *pass.grad_scale = value_of(rule.scale) == 0 ? 0.0f : static_cast<float>(mine.sum / rule.denominator);
+    if (threadIdx.x == 0) *pass.grad_scale = value_of(scale_a) == 0 ? 0.0f : static_cast<float>(mine.sum / denominator);
     return;
   }
   constexpr int slices = total_threads / 32;
@@ -181,47 +154,48 @@ __global__ void __launch_bounds__(total_threads)
   const std::int64_t column = std::int64_t{blockIdx.x - 1} * 32 + lane;
   __shared__ double of_slices[slices][32];
   double sum = 0;
-  if (column < pass.columns)
-    for (int range = slice; range < grid.ranges(); range += slices)
-      sum += static_cast<double>(partials.sums[range * pass.columns + column]);
+  if (column < partials.columns)
+    for (int range = slice; range < partials.ranges; range += slices)
+      sum += static_cast<double>(partials.sums[range * partials.columns + column]);
   of_slices[slice][lane] = sum;
   __syncthreads();
-  if (slice != 0 || column >= pass.columns) return;
+  if (slice != 0 || column >= partials.columns) return;
   for (int i = 1; i < slices; ++i) sum += of_slices[i][lane];
   pass.grad_bias[column] = static_cast<float>(sum);
 }
 
-template <class Rule>
-Status run_input_pass(const InputPass& pass, const Rule& rule, void* workspace, const Queue& queue) {
-  constexpr std::int64_t most_rows = INT32_MAX - Strips::most_blocks;
-  if (pass.rows > most_rows || pass.rows * pass.columns / Strips::width >= most_rows) return Status::bad_shape;
+template <class Estimator>
+Status run_input_pass(const InputPass& pass, const InputRule& rule, const Scalar& scale_a, void* workspace,
+                      const Queue& queue) {
   const Strips grid = grid_of(pass);
-  const Partials partials(workspace, grid);
-  const Status status = with_float(pass.x_dtype, [&](auto element) {
-    return launch(input_pass<decltype(element), Rule>, grid.blocks(), 32 * Strips::warps, 0, queue, pass, rule, grid,
-                  partials);
+  return with_float(pass.x_dtype, [&](auto element) {
+    using X = decltype(element);
+    return launch(pass.up_parts > 1 ? input_pass<X, Estimator, true> : input_pass<X, Estimator, false>, grid.blocks(),
+                  32 * Strips::warps, 0, queue, pass, rule, scale_a, grid, partials_of(grid, workspace));
   });
-  if (status != Status::ok) return status;
-  const std::int64_t blocks = pass.grad_bias == nullptr ? 1 : 1 + (pass.columns + 31) / 32;
-  return launch(finish_input_pass<Rule>, blocks, total_threads, 0, queue, pass, rule, grid, partials);
 }
 
 }  // namespace
 
 std::int64_t input_pass_bytes(const InputPass& pass) {
   const Strips grid = grid_of(pass);
-  const std::int64_t sums = pass.grad_bias == nullptr ? 0 : grid.ranges() * grid.columns;
-  return grid.blocks() * static_cast<std::int64_t>(sizeof(double)) + sums * static_cast<std::int64_t>(sizeof(float));
+  return input_partial_bytes(pass, grid.blocks(), grid.ranges(), grid.columns);
 }
 
-Status sign_backward(const InputPass& pass, const Scalar& scale_a, double denominator, void* workspace,
-                     const Queue& queue) {
-  return run_input_pass(pass, SignRule{scale_a, denominator}, workspace, queue);
+Status input_grads(const InputPass& pass, const InputRule& rule, const Scalar& scale_a, void* workspace,
+                   const Queue& queue) {
+  constexpr std::int64_t most_rows = INT32_MAX - Strips::most_blocks;
+  if (pass.rows > most_rows || pass.rows * pass.columns / Strips::width >= most_rows) return Status::bad_shape;
+  const Status status = rule.signs ? run_input_pass<SignEstimator>(pass, rule, scale_a, workspace, queue)
+                                   : run_input_pass<CodeEstimator>(pass, rule, scale_a, workspace, queue);
+  if (status != Status::ok) return status;
+  return finish_input_grads(pass, rule, scale_a, partials_of(grid_of(pass), workspace), queue);
 }
 
-Status quantizer_backward(const InputPass& pass, const Scalar& scale, const CodeBounds& codes, const StepRule& rule,
-                          void* workspace, const Queue& queue) {
-  return run_input_pass(pass, QuantizerRule{scale, codes, rule, rule.denominator}, workspace, queue);
+Status finish_input_grads(const InputPass& pass, const InputRule& rule, const Scalar& scale_a,
+                          const InputPartials& partials, const Queue& queue) {
+  const std::int64_t blocks = pass.grad_bias == nullptr ? 1 : 1 + (partials.columns + 31) / 32;
+  return launch(finish_input_pass, blocks, total_threads, 0, queue, pass, rule.step.denominator, scale_a, partials);
 }
 
 }  // namespace bie::kernels::cuda

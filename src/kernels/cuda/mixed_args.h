@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bie/kernels/cuda/device.h"
+#include "bie/kernels/cuda/input_grad.h"
 
 namespace bie::kernels::cuda {
 
@@ -40,6 +41,13 @@ struct Args {
   float* out;
   Extremes* totals;                   ///< null, or for a total of every warp
   std::int64_t stride, split_stride;  ///< elements from one row, or split, of the result to the next
+  /// Where pass.x is not null, what becomes of the result instead of being written: a row of sums for each tile's rows
+  /// of a warpgroup, a term for each warp.
+  InputPass pass;
+  InputRule rule;
+  Scalar scale_a;
+  double* terms;
+  float* sums;
 };
 
 /// rows: of floats in a tile, 64, 128 or for one part 256. shared: the warpgroups have a unit of codes and half of the
@@ -51,6 +59,8 @@ struct Choice {
 };
 /// Units of codes in a tile.
 constexpr int units_of(bool shared) { return shared ? 1 : warpgroups; }
+/// Rows of a tile that a warpgroup has.
+constexpr int rows_of_warpgroup(int rows, bool shared) { return shared ? rows / warpgroups : rows; }
 
 Status launch_bf16(const Choice&, const Args&, std::int64_t blocks, const Queue&);
 Status launch_bf16x3(const Choice&, const Args&, std::int64_t blocks, const Queue&);

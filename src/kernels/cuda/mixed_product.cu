@@ -6,6 +6,7 @@
 #include "kernels/cuda/extremes.cuh"
 #include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/input_rules.cuh"
 #include "kernels/cuda/mixed_args.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -210,23 +211,33 @@ MixedNeeds needs_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
   return {0, totals * static_cast<std::int64_t>(sizeof(Extremes)) + result_bytes <= reduction_bytes ? totals : 0};
 }
 
-}  // namespace
+/// What a product makes of an activation, and the parts of the workspace that its tiles fill.
+struct Gradients {
+  const InputPass& pass;
+  const InputRule& rule;
+  const Scalar& scale_a;
+  InputPartials partials;
+};
 
-std::optional<MixedNeeds> mixed_needs(const Gpu& gpu, const MixedProduct& p) {
-  if (!has_kernel(gpu, p)) return std::nullopt;
-  return needs_of(gpu, sizes_of(p), plan_of(gpu, p));
+InputPartials partials_of(const Gpu& gpu, const Sizes& s, const Plan& plan, void* workspace) {
+  const int right = mixed::rows_of_warpgroup(plan.rows, plan.shared);
+  const std::int64_t ranges = Sizes::ceil_div(s.rows, plan.rows) * (plan.rows / right);
+  return input_partials(workspace, blocks_of(gpu, s, plan) * mixed::consumer_warps, static_cast<int>(ranges),
+                        s.columns());
 }
 
-Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue) {
-  const Gpu* facts = nullptr;
-  Status status = gpu(queue.device, &facts);
-  if (status != Status::ok) return status;
-  if (!has_kernel(*facts, p)) return Status::bad_shape;
-  const Sizes s = sizes_of(p);
-  const Plan plan = plan_of(*facts, p);
+bool takes(const MixedProduct& p, const InputPass& pass) {
+  const bool float32 = p.floats.count > 1;
+  return !transposed(p.kind) && pass.x_dtype == (float32 ? Dtype::f32 : p.floats.dtype) && on_chunk(pass.x) &&
+         on_chunk(pass.grad_x) && on_chunk(pass.codes) && on_chunk(pass.bias);
+}
+
+/// The products of all splits, or their gradients.
+Status run(const MixedProduct& p, const Gpu& facts, const Sizes& s, const Plan& plan, const Gradients* gradients,
+           float* out, const Queue& queue) {
   const auto cut = [](std::int64_t value) { return static_cast<int>(value); };
   Args args{};
-  status = make_maps(p, plan, s, &args);
+  const Status status = make_maps(p, plan, s, &args);
   if (status != Status::ok) return status;
   if (p.kind == Kind::input_grad || p.kind == Kind::weight_grad) {
     const WindowMap w = windows_of(p);
@@ -244,18 +255,78 @@ Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue)
   args.tap_stages = cut(Sizes::ceil_div(s.tap_depth, mixed::depth));
   args.splits = plan.splits;
   args.gain = plan.splits == 1 ? p.gain : Scalar{nullptr, 1};
-  args.out = plan.splits == 1 ? p.out : static_cast<float*>(workspace);
+  args.out = out;
   args.stride = s.columns();
   args.split_stride = s.rows * s.columns();
-  if (needs_of(*facts, s, plan).totals > 0) args.totals = static_cast<Extremes*>(p.totals);
+  if (gradients != nullptr) {
+    args.pass = gradients->pass;
+    args.rule = gradients->rule;
+    args.scale_a = gradients->scale_a;
+    args.terms = gradients->partials.terms;
+    args.sums = gradients->partials.sums;
+  } else if (needs_of(facts, s, plan).totals > 0) {
+    args.totals = static_cast<Extremes*>(p.totals);
+  }
   if (tiles_of(s, plan) > INT32_MAX / 2) return Status::bad_shape;
   const mixed::Choice choice{plan.rows, plan.shared, transposed(p.kind), p.signs};
-  const int blocks = blocks_of(*facts, s, plan);
-  status = p.floats.count > 1             ? mixed::launch_bf16x3(choice, args, blocks, queue)
-           : p.floats.dtype == Dtype::f16 ? mixed::launch_f16(choice, args, blocks, queue)
-                                          : mixed::launch_bf16(choice, args, blocks, queue);
+  const int blocks = blocks_of(facts, s, plan);
+  if (p.floats.count > 1) return mixed::launch_bf16x3(choice, args, blocks, queue);
+  return p.floats.dtype == Dtype::f16 ? mixed::launch_f16(choice, args, blocks, queue)
+                                      : mixed::launch_bf16(choice, args, blocks, queue);
+}
+
+}  // namespace
+
+std::optional<MixedNeeds> mixed_needs(const Gpu& gpu, const MixedProduct& p) {
+  if (!has_kernel(gpu, p)) return std::nullopt;
+  return needs_of(gpu, sizes_of(p), plan_of(gpu, p));
+}
+
+Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue) {
+  const Gpu* facts = nullptr;
+  Status status = gpu(queue.device, &facts);
+  if (status != Status::ok) return status;
+  if (!has_kernel(*facts, p)) return Status::bad_shape;
+  const Sizes s = sizes_of(p);
+  const Plan plan = plan_of(*facts, p);
+  float* const parts = plan.splits == 1 ? p.out : static_cast<float*>(workspace);
+  status = run(p, *facts, s, plan, nullptr, parts, queue);
   if (status != Status::ok || plan.splits == 1) return status;
-  return for_fours(args.split_stride, Sum{args.out, args.split_stride, plan.splits, p.gain, p.out}, queue);
+  const std::int64_t count = s.rows * s.columns();
+  return for_fours(count, Sum{parts, count, plan.splits, p.gain, p.out}, queue);
+}
+
+std::optional<std::int64_t> mixed_input_grads_bytes(const Gpu& gpu, const MixedProduct& p, const InputPass& pass) {
+  if (!takes(p, pass) || !has_kernel(gpu, p)) return std::nullopt;
+  const Sizes s = sizes_of(p);
+  const Plan plan = plan_of(gpu, p);
+  if (plan.splits > 1) return needs_of(gpu, s, plan).workspace_bytes + input_pass_bytes(pass);
+  const InputPartials partials = partials_of(gpu, s, plan, nullptr);
+  return input_partial_bytes(pass, partials.term_count, partials.ranges, partials.columns);
+}
+
+Status mixed_input_grads(const MixedProduct& p, const InputPass& pass, const InputRule& rule, const Scalar& scale_a,
+                         void* workspace, const Queue& queue) {
+  const Gpu* facts = nullptr;
+  Status status = gpu(queue.device, &facts);
+  if (status != Status::ok) return status;
+  if (!takes(p, pass) || !has_kernel(*facts, p)) return Status::bad_shape;
+  const Sizes s = sizes_of(p);
+  const Plan plan = plan_of(*facts, p);
+  if (plan.splits > 1) {
+    InputPass of_parts = pass;
+    of_parts.up = static_cast<float*>(workspace);
+    of_parts.up_parts = plan.splits;
+    of_parts.gain = p.gain;
+    status = run(p, *facts, s, plan, nullptr, static_cast<float*>(workspace), queue);
+    if (status != Status::ok) return status;
+    return input_grads(of_parts, rule, scale_a,
+                       static_cast<char*>(workspace) + needs_of(*facts, s, plan).workspace_bytes, queue);
+  }
+  const Gradients gradients{pass, rule, scale_a, partials_of(*facts, s, plan, workspace)};
+  status = run(p, *facts, s, plan, &gradients, nullptr, queue);
+  if (status != Status::ok) return status;
+  return finish_input_grads(pass, rule, scale_a, gradients.partials, queue);
 }
 
 }  // namespace bie::kernels::cuda

@@ -8,8 +8,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/extremes.cuh"
+#include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/input_rules.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mixed_args.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -24,9 +28,10 @@ __device__ inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 template <class Float_, int rows_, int parts_, bool shared_, bool transposed_, bool signs_>
 struct Shape {
   using Float = Float_;
+  using Activation = std::conditional_t<parts_ == 1, Float, float>;  ///< of which such floats are the gradient
   static constexpr int rows = rows_, parts = parts_;
   static constexpr bool shared = shared_, transposed = transposed_, signs = signs_;
-  static constexpr int units = units_of(shared), right = shared ? rows / warpgroups : rows;  ///< rows of a warpgroup
+  static constexpr int units = units_of(shared), right = rows_of_warpgroup(rows, shared);
   static constexpr int part_bytes = rows * depth * 2, stage_bytes = units * unit_bytes + parts * part_bytes;
   static constexpr int most = 227 * 1024 - 256 /* barriers */,
                        stages = most / stage_bytes < 12 ? most / stage_bytes : 12;
@@ -115,6 +120,16 @@ class Block {
 
   /// A warpgroup multiplies and writes.
   __device__ void consume() {
+    if constexpr (!S::transposed) {
+      if (p_.pass.x != nullptr) {
+        const float scale = value_of(p_.scale_a);
+        if (p_.rule.signs)
+          consume_into_gradients(SignEstimator(p_.rule, scale));
+        else
+          consume_into_gradients(CodeEstimator(p_.rule, scale));
+        return;
+      }
+    }
     const float gain = value_of(p_.gain);
     Extremes total = Extremes::none();
     for (int tile = blockIdx.x; tile < tiles(); tile += gridDim.x) {
@@ -284,23 +299,109 @@ class Block {
     if (lane() == 0) hopper::arrive(empty(stage));
   }
 
-  __device__ void write(const float (&acc)[S::right / 2], float gain, const Place& place, Extremes& total) const {
+  /// The lane's first element of a tile's result.
+  struct Corner {
+    int row, tap, column;  ///< column: of its tap
+    bool inside;           ///< the same for all lanes of a warp
+  };
+  __device__ Corner corner_of(const Place& place) const {
     const int its_unit = place.unit + (S::shared ? 0 : group()), tap = its_unit / tap_units_;
-    const int first_row = place.row + (S::shared ? group() * S::right : 0) + lane() % 4 * 2;
     const int column = (its_unit - tap * tap_units_) * unit + 16 * warp() + lane() / 4 * 2;
-    if (its_unit >= units_ || column >= p_.tap_columns) return;
-    float* const out = p_.out + place.split * p_.split_stride + tap * p_.tap_columns + column;
+    return {place.row + (S::shared ? group() * S::right : 0) + lane() % 4 * 2, tap, column,
+            its_unit < units_ && column < p_.tap_columns};
+  }
+
+  __device__ void write(const float (&acc)[S::right / 2], float gain, const Place& place, Extremes& total) const {
+    const Corner corner = corner_of(place);
+    if (!corner.inside) return;
+    float* const out = p_.out + place.split * p_.split_stride + corner.tap * p_.tap_columns + corner.column;
 #pragma unroll
     for (int j = 0; j < S::right / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int row = first_row + 8 * j + e;
+        const int row = corner.row + 8 * j + e;
         if (row >= p_.rows) continue;
         const float2 pair = make_float2(acc[4 * j + e] * gain, acc[4 * j + 2 + e] * gain);
         *reinterpret_cast<float2*>(out + row * p_.stride) = pair;
         total.add(Extremes::of(pair.x));
         total.add(Extremes::of(pair.y));
       }
+  }
+
+  /// consume() where the result becomes an activation's gradients.
+  template <class Estimator>
+  __device__ void consume_into_gradients(const Estimator& estimator) {
+    const float gain = value_of(p_.gain);
+    double terms = 0;
+    for (int tile = blockIdx.x; tile < tiles(); tile += gridDim.x) {
+      const Place place = place_of(tile);
+      float acc[S::right / 2];
+      multiply_stages(acc, place.end_stage - place.first_stage);
+      write_gradients(acc, gain, place, estimator, terms);
+    }
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) terms += __shfl_xor_sync(~0u, terms, mask);
+    if (lane() == 0) p_.terms[blockIdx.x * consumer_warps + 4 * group() + warp()] = terms;
+  }
+
+  template <class T>
+  struct alignas(2 * sizeof(T)) Pair {
+    T at[2];
+  };
+  /// Consumes `acc`: its first rows are those of the turn, so that the loop need not be written out.
+  template <class Estimator>
+  __device__ void write_gradients(float (&acc)[S::right / 2], float gain, const Place& place,
+                                  const Estimator& estimator, double& terms) const {
+    using X = typename S::Activation;
+    constexpr int at_once = 4, turn = 4 * at_once;  // pairs of rows, elements of acc
+    static_assert(S::right / 8 % at_once == 0);
+    const Corner corner = corner_of(place);
+    if (!corner.inside) return;
+    Pair<float> bias{}, sums{};
+    if (p_.pass.bias != nullptr) bias = *reinterpret_cast<const Pair<float>*>(p_.pass.bias + corner.column);
+#pragma unroll 1
+    for (int first = corner.row; first < corner.row + S::right; first += 8 * at_once) {
+      const auto row_of = [&](int j, int e) { return first + 8 * j + e; };
+      const auto at_row = [&](auto* data, int row) { return data + row * p_.stride + corner.column; };
+      Pair<X> x[at_once][2];
+#pragma unroll
+      for (int j = 0; j < at_once; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (row_of(j, e) < p_.rows)
+            x[j][e] = *reinterpret_cast<const Pair<X>*>(at_row(static_cast<const X*>(p_.pass.x), row_of(j, e)));
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        float term = 0;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int row = row_of(j, e);
+          if (row >= p_.rows) continue;
+          Pair<X> grad;
+          Pair<std::int8_t> codes;
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const Estimate estimate = estimator(widen(x[j][e].at[i]) + bias.at[i], acc[4 * j + 2 * i + e] * gain);
+            sums.at[i] += estimate.grad;
+            term += estimate.term;
+            grad.at[i] = narrow<X>(estimate.grad);
+            codes.at[i] = narrow<std::int8_t>(estimate.code);
+          }
+          *reinterpret_cast<Pair<X>*>(at_row(static_cast<X*>(p_.pass.grad_x), row)) = grad;
+          if (p_.pass.codes != nullptr) *reinterpret_cast<Pair<std::int8_t>*>(at_row(p_.pass.codes, row)) = codes;
+        }
+        terms += term;
+      }
+#pragma unroll
+      for (int i = turn; i < S::right / 2; ++i) acc[i - turn] = acc[i];
+    }
+    if (p_.pass.grad_bias == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int mask = 1; mask < 4; mask *= 2) sums.at[i] += __shfl_xor_sync(~0u, sums.at[i], mask);
+    const int range = place.row / S::right + (S::shared ? group() : 0);
+    if (lane() % 4 == 0) *reinterpret_cast<Pair<float>*>(p_.sums + range * p_.stride + corner.column) = sums;
   }
 
   const Args& p_;

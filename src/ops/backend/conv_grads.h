@@ -27,9 +27,7 @@ struct ConvGradCall {
   std::function<at::Tensor(const at::Tensor& xs, const Scale& by)> values = {};
   /// Whether the CPU multiplies plain numbers, as CUDA does, and leaves the scales to the passes behind the products.
   bool scales_behind = false;
-  /// The gradients of the activation, see InputGradients: in place, or of pixels as rows.
-  std::function<at::Tensor(const Scaled& up, const at::Tensor& xs)> in_place = {};
-  std::function<InputGrads(const Scaled& up, const LinearInput& pixels, bool want_codes)> of_pixels = {};
+  kernels::InputRule rule = {};  ///< of the activation's gradients
   /// What becomes of the weight's gradient; empty: it is not wanted.
   std::function<at::Tensor(const Scaled& grad)> of_weight = {};
 };

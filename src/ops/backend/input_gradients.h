@@ -32,20 +32,14 @@ struct InputGrads {
 
 class InputGradients {
  public:
-  /// Turns the values of `up` = g . (sgn(w) * scale_w) into up where |xs / scale_a| <= 1 and 0 elsewhere, and returns
-  /// the gradient of scale_a, sum(grad_xs * sgn(xs)) / denominator, in its own shape and dtype. A scale_a of 0 divides
-  /// as the smallest float32 does.
-  virtual at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a,
-                                    const Scale& scale, double denominator) const = 0;
-  /// The same of q = clamp(rint(xs / scale_a)) * scale_a, straight through inside the range.
-  virtual at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a,
-                                         const Scale& scale, const kernels::CodeBounds& bounds,
-                                         const kernels::StepRule& rule) const = 0;
-  /// Both for a linear layer, `up` [m, k]. want_codes: the activation's signs or codes, on CUDA.
-  virtual InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, double denominator,
-                                      bool want_codes) const = 0;
-  virtual InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const kernels::CodeBounds& bounds,
-                                           const kernels::StepRule& rule, bool want_codes) const = 0;
+  /// Turns the values of `up`, the gradient that came back, into that of xs: of signs up where |xs / scale_a| <= 1, of
+  /// codes straight through inside their range, 0 elsewhere. Returns the gradient of scale_a in its own shape and
+  /// dtype. A scale_a of 0 divides as the smallest float32 does.
+  virtual at::Tensor in_place_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
+                               const kernels::InputRule& rule) const = 0;
+  /// All of a linear layer's, `up` [m, k]. want_codes: the activation's signs or codes, on CUDA.
+  virtual InputGrads of_layer(const Scaled& up, const LinearInput& in, const kernels::InputRule& rule,
+                              bool want_codes) const = 0;
 
  protected:
   ~InputGradients() = default;

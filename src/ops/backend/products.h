@@ -8,6 +8,7 @@
 
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/gemm.h"
+#include "ops/backend/input_gradients.h"
 #include "ops/backend/operands.h"
 #include "ops/backend/quantizers.h"
 #include "ops/checks.h"
@@ -44,6 +45,9 @@ class OutputGrad {
   Scaled times(const Factor& f, const Scale& scale) const { return multiplied(f, scale, /*transposed=*/false); }
   /// (g^T . f) * scale, f [m, k].
   Scaled transposed_times(const Factor& f, const Scale& scale) const { return multiplied(f, scale, true); }
+  /// InputGradients::of_layer of times(f, scale).
+  virtual InputGrads input_grads(const Factor& f, const Scale& scale, const LinearInput& in,
+                                 const kernels::InputRule& rule, bool want_codes) const = 0;
 
  private:
   virtual Scaled multiplied(const Factor& f, const Scale& scale, bool transposed) const = 0;

@@ -126,8 +126,7 @@ Grads backward(const ConvBackwardArgs& a) {
   call.filter_scale = sw;
   call.values = [](const at::Tensor& xs, const Scale& by) { return sign_values(xs, by); };
   call.scales_behind = true;
-  call.in_place = [&](const Scaled& up, const at::Tensor& xs) { return sign_backward_(up, xs, a.scale_a, sa); };
-  call.of_pixels = sign_input_grads;
+  call.rule = sign_rule(a.x);
   if (a.weight_grad) call.of_weight = [&](const Scaled& grad) { return weight_grad(grad, *a.weight_grad); };
   return backend.conv_grads.run(call);
 }

@@ -152,12 +152,7 @@ Grads backward(const ConvBackwardArgs& a) {
   call.values = [&](const at::Tensor& xs, const Scale& by) {
     return is_codes(xs) ? code_values(xs, by) : quantized_values(xs, scale, floor, W::range, by);
   };
-  call.in_place = [&](const Scaled& up, const at::Tensor& xs) {
-    return quantizer_backward_(up, xs, a.scale_a, scale, W::range, grad_mode(a));
-  };
-  call.of_pixels = [&](const Scaled& up, const LinearInput& in, bool want_codes) {
-    return quantizer_input_grads(up, in, W::range, grad_mode(a), floor, want_codes);
-  };
+  call.rule = code_rule(a.x, W::range, grad_mode(a), floor);
   if (a.weight_grad) call.of_weight = [&](const Scaled& grad) { return w.grad(grad, *a.weight_grad); };
   return backend_of(W::op_name, a.x).conv_grads.run(call);
 }

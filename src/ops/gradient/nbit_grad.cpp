@@ -15,26 +15,12 @@ kernels::CodeBounds bounds_of(const CodeRange& range, float floor) {
   return {static_cast<float>(range.lo), static_cast<float>(range.hi), floor};
 }
 
-using kernels::StepRule;
-
-StepRule step_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode) {
-  const bool exact = mode == GradMode::exact;
-  const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel()));
-  return {exact, !exact && range.hi == q8_range.hi, std::sqrt(count * range.hi)};
-}
-
 }  // namespace
 
-at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
-                               const CodeRange& range, GradMode mode) {
-  return backend_of(op_name, xs)
-      .input_gradients.quantizer_backward_(up, xs, scale_a, scale, bounds_of(range, 0), step_rule(xs, range, mode));
-}
-
-InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
-                                 float floor, bool want_codes) {
-  return backend_of(op_name, in.x)
-      .input_gradients.quantizer_input_grads(up, in, bounds_of(range, floor), step_rule(in.x, range, mode), want_codes);
+kernels::InputRule code_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode, float floor) {
+  const bool exact = mode == GradMode::exact;
+  const double count = static_cast<double>(std::max<std::int64_t>(1, xs.numel()));
+  return {false, bounds_of(range, floor), {exact, !exact && range.hi == q8_range.hi, std::sqrt(count * range.hi)}};
 }
 
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,

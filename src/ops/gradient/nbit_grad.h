@@ -10,13 +10,9 @@
 
 namespace bie::ops {
 
-/// The gradients of an activation that is quantised to codes; see InputGradients. `up` is laid out like xs = x +
-/// bias_a. Source: docs/spec/nbit-linear.md#backward-at-8-bits, docs/spec/nbit-linear.md#q4linear.
-at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
-                               const CodeRange& range, GradMode mode);
-/// @param want_codes  those of the activation, clamp(rint(xs / max(scale, floor))), on CUDA.
-InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const CodeRange& range, GradMode mode,
-                                 float floor, bool want_codes);
+/// For InputGradients, of an activation that is quantised to codes, clamp(rint(xs / max(scale, floor))).
+/// Source: docs/spec/nbit-linear.md#backward-at-8-bits, docs/spec/nbit-linear.md#q4linear.
+kernels::InputRule code_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode, float floor);
 
 /// What a float weight is quantised with: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
 struct WeightStep {

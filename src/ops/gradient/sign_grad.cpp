@@ -11,10 +11,6 @@ namespace {
 
 constexpr const char* op_name = "backward";
 
-double denominator(const at::Tensor& xs) {
-  return std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())));
-}
-
 }  // namespace
 
 at::Tensor sign_values(const at::Tensor& t, const Scale& scale, at::ScalarType dtype) {
@@ -32,12 +28,8 @@ Factor factor_of_signs(const at::Tensor& t) {
   return {t, values, codes};
 }
 
-at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale) {
-  return backend_of(op_name, xs).input_gradients.sign_backward_(up, xs, scale_a, scale, denominator(xs));
-}
-
-InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, bool want_codes) {
-  return backend_of(op_name, in.x).input_gradients.sign_input_grads(up, in, denominator(in.x), want_codes);
+kernels::InputRule sign_rule(const at::Tensor& xs) {
+  return {true, {}, {false, false, std::sqrt(static_cast<double>(std::max<std::int64_t>(1, xs.numel())))}};
 }
 
 }  // namespace bie::ops

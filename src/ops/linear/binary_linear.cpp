@@ -126,7 +126,7 @@ Grads backward(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weigh
   } else {
     const LinearInput in{x.contiguous(), bias, value_or_none(bias_a), scale_a, sa};
     const InputGrads found =
-        sign_input_grads(g2->times(factor_of_signs(unpacked(weight, k)), sw), in, want_grad.has_value());
+        g2->input_grads(factor_of_signs(unpacked(weight, k)), sw, in, sign_rule(x), want_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
     operand = found.operand;
   }

@@ -157,9 +157,9 @@ Grads backward(const LinearBackwardArgs& a) {
   if (is_codes(a.x)) {
     operand = unpack(a.x).view({-1, k});
   } else {
-    const Scaled up = g->times(w.factor(packed ? unpack(a.weight) : w.operand()), w.step.scale);
     const LinearInput in{a.x.contiguous(), bias, value_or_none(a.bias_a), a.scale_a, scale};
-    const InputGrads found = quantizer_input_grads(up, in, W::range, grad_mode(a), floor, a.weight_grad.has_value());
+    const InputGrads found = g->input_grads(w.factor(packed ? unpack(a.weight) : w.operand()), w.step.scale, in,
+                                            code_rule(a.x, W::range, grad_mode(a), floor), a.weight_grad.has_value());
     grads = {found.x, {}, found.scale_a, found.bias_a};
     operand = found.operand;
   }

@@ -48,7 +48,7 @@ struct Signs {
   }
   static at::Tensor finish(const Scaled& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips,
                            GradMode) {
-    return sign_backward_(up, v, clip, clips.own);
+    return backend_of(op_name, v).input_gradients.in_place_(up, v, clip, clips.own, sign_rule(v));
   }
 
   using Forward =
@@ -77,7 +77,8 @@ struct CodesKind {
   }
   static at::Tensor finish(const Scaled& up, const at::Tensor& v, const at::Tensor& clip, const Clips& clips,
                            GradMode mode) {
-    return quantizer_backward_(up, v, clip, clips.own, W::range, mode);
+    const kernels::InputRule rule = code_rule(v, W::range, mode, clips.floor);
+    return backend_of(W::op_name, v).input_gradients.in_place_(up, v, clip, clips.own, rule);
   }
 
   using Forward =

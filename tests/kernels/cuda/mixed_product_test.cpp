@@ -1,36 +1,17 @@
 // Products of floats and codes on CUDA compute the formula: sums of whole numbers exactly, others within float32's
 // rounding of the sum of magnitudes.
-#include "bie/kernels/cuda/mixed_product.h"
-
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "bie/kernels/cuda/quantize.h"
-#include "kernels/arithmetic/float_bits.h"
-#include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/cuda/mixed_operands.h"
 #include "tests/kernels/replayable_rng.h"
 
 namespace bie::kernels::test {
 namespace {
 
-using cuda::MixedProduct;
 using Kind = MixedProduct::Kind;
-
-bool convolves(Kind kind) { return kind == Kind::input_grad || kind == Kind::weight_grad; }
-
-struct Sizes {
-  std::int64_t floats, codes, out;
-};
-Sizes sizes_of(const MixedProduct& p) {
-  const Conv2dShape& s = p.shape;
-  const std::int64_t image = s.batch * s.in_h * s.in_w * s.in_c, weight = s.out_c * s.taps() * s.in_c;
-  switch (p.kind) {
-    case Kind::input_grad: return {s.batch * s.out_h() * s.out_w() * s.out_c, weight, image};
-    case Kind::weight_grad: return {s.batch * s.out_h() * s.out_w() * s.out_c, image, weight};
-    default: return {p.rows * p.depth, p.depth * p.columns, p.rows * p.columns};
-  }
-}
 
 /// add(float, code, out) for the indices of every product of the sum.
 template <class Add>
@@ -63,13 +44,6 @@ void for_products(const MixedProduct& p, const Add& add) {
             }
 }
 
-std::uint16_t half_of(Dtype dtype, float value) {
-  return dtype == Dtype::f16 ? f16_from_float(value) : bf16_from_float(value);
-}
-float value_of(Dtype dtype, std::uint16_t half) {
-  return dtype == Dtype::f16 ? float_from_f16(half) : float_from_bf16(half);
-}
-
 /// The integer gradient is the same from the totals that the product left as from its results.
 void expect_totals(const MixedProduct& p, const cuda::MixedNeeds& needs, const DeviceBytes& out,
                    const std::vector<float>& results) {
@@ -91,16 +65,13 @@ void expect_product(MixedProduct p, Dtype dtype, bool whole) {
                                   << p.depth << ", dtype " << static_cast<int>(dtype) << ", signs " << p.signs
                                   << ", whole " << whole);
   ReplayableRng rng;
-  const Sizes sizes = sizes_of(p);
+  const ProductSizes sizes = sizes_of(p);
   std::vector<float> floats(static_cast<std::size_t>(sizes.floats));
-  std::vector<std::uint16_t> halves;
   for (float& value : floats) {
     value = static_cast<float>(rng.between(-100, 100));
     if (!whole) value = std::ldexp(static_cast<float>(rng.between(-(1 << 24), 1 << 24)), -20);
-    if (dtype == Dtype::f32) continue;
-    halves.push_back(half_of(dtype, value));
-    value = value_of(dtype, halves.back());
   }
+  const ProductFloats product_floats(&floats, dtype);
   std::vector<std::int8_t> codes(static_cast<std::size_t>(sizes.codes));
   for (std::int8_t& code : codes) code = static_cast<std::int8_t>(rng.between(whole ? -8 : -128, whole ? 7 : 127));
   const auto number = [&](std::int8_t code) { return p.signs ? (code > 0) - (code < 0) : code; };
@@ -113,16 +84,8 @@ void expect_product(MixedProduct p, Dtype dtype, bool whole) {
     magnitudes[static_cast<std::size_t>(out)] += std::abs(product);
   });
 
-  const DeviceBytes device_codes(codes), float32(floats), half(halves);
-  const std::size_t part_bytes = static_cast<std::size_t>(2 * sizes.floats);
-  const DeviceBytes parts[3] = {DeviceBytes(part_bytes), DeviceBytes(part_bytes), DeviceBytes(part_bytes)};
-  p.floats = {{half.get(), nullptr, nullptr}, 1, dtype};
-  if (dtype == Dtype::f32) {
-    p.floats = {{parts[0].get(), parts[1].get(), parts[2].get()}, 3, Dtype::bf16};
-    ASSERT_EQ(cuda::split_floats(float32.as<float>(), sizes.floats, {parts[0].get(), parts[1].get(), parts[2].get()},
-                                 default_queue),
-              Status::ok);
-  }
+  const DeviceBytes device_codes(codes);
+  p.floats = product_floats.parts();
   p.codes = device_codes.as<std::int8_t>();
   const DeviceBytes out(static_cast<std::size_t>(4 * sizes.out)), gain(std::vector<float>{whole ? 0.5f : 3.0f});
   p.gain = {gain.as<float>(), 1};
@@ -146,19 +109,6 @@ void expect_every_dtype(const MixedProduct& p) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16, Dtype::f32})
     for (const bool whole : {true, false}) expect_product(p, dtype, whole);
 }
-
-MixedProduct of_matrices(Kind kind, std::int64_t rows, std::int64_t columns, std::int64_t depth) {
-  MixedProduct p{};
-  p.kind = kind;
-  p.rows = rows;
-  p.columns = columns;
-  p.depth = depth;
-  return p;
-}
-
-#define BIE_NEEDS_MIXED_PRODUCTS() \
-  BIE_NEEDS_GPU();                 \
-  if (this_gpu().sm != 90) GTEST_SKIP() << "products of floats and codes are sm_90's"
 
 TEST(MixedProduct, SmallOddMatrices) {
   BIE_NEEDS_MIXED_PRODUCTS();

@@ -11,11 +11,13 @@
 
 namespace bie::kernels::cuda {
 
-/// The gradient of a layer's output, sent back through its weight: up * gain, up [rows, columns] in float32. What a
-/// backward pass makes of it is the gradients of an activation x [rows, columns], quantised as xs = x + bias.
+/// The gradient of a layer's output, sent back through its weight: up * gain, up [rows, columns] in float32, the sum of
+/// `up_parts` arrays. What a backward pass makes of it is the gradients of an activation x [rows, columns], quantised
+/// as xs = x + bias.
 struct InputPass {
   std::int64_t rows, columns;
   const float* up;
+  int up_parts;  ///< 1 or more, rows * columns elements after one another
   Scalar gain;
   const void* x;
   Dtype x_dtype;       ///< f32, bf16 or f16
@@ -29,12 +31,9 @@ struct InputPass {
 /// Bytes of the workspace of an input pass whose shape, bias and grad_bias are set; from an 8-byte boundary on.
 std::int64_t input_pass_bytes(const InputPass&);
 
-/// grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) / denominator,
-/// codes = sgn(xs).
-Status sign_backward(const InputPass&, const Scalar& scale_a, double denominator, void* workspace, const Queue&);
-
-/// The same of q = clamp(rint(xs / scale)); codes are clamp(rint(xs / max(scale, floor))).
-Status quantizer_backward(const InputPass&, const Scalar& scale, const CodeBounds&, const StepRule&, void* workspace,
-                          const Queue&);
+/// Of signs: grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) /
+/// denominator, codes = sgn(xs). Of q = clamp(rint(xs / scale_a)): the same inside the bounds; codes are
+/// clamp(rint(xs / max(scale_a, floor))).
+Status input_grads(const InputPass&, const InputRule&, const Scalar& scale_a, void* workspace, const Queue&);
 
 }  // namespace bie::kernels::cuda

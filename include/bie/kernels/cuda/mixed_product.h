@@ -7,6 +7,7 @@
 
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/cuda/device.h"
+#include "bie/kernels/cuda/input_grad.h"
 #include "bie/kernels/dtype.h"
 
 namespace bie::kernels::cuda {
@@ -53,5 +54,14 @@ struct MixedNeeds {
 std::optional<MixedNeeds> mixed_needs(const Gpu&, const MixedProduct&);
 /// Status::bad_shape where there is no kernel.
 Status mixed_product(const MixedProduct&, void* workspace, const Queue&);
+
+/// input_grads of a product's result, which is written nowhere where that saves a pass: `up`, `up_parts` and `gain` of
+/// the pass are ignored, and so are `out` and `totals` of the product, which is one of `times` or `input_grad`.
+/// Bytes of the workspace, from a 16-byte boundary on; nothing where the GPU has no kernel for the product, x is
+/// neither of the floats' dtype nor, of three parts, float32, or an array does not begin on a boundary of 16 bytes.
+std::optional<std::int64_t> mixed_input_grads_bytes(const Gpu&, const MixedProduct&, const InputPass&);
+/// Status::bad_shape where there is no kernel.
+Status mixed_input_grads(const MixedProduct&, const InputPass&, const InputRule&, const Scalar& scale_a,
+                         void* workspace, const Queue&);
 
 }  // namespace bie::kernels::cuda

@@ -86,7 +86,8 @@ class CpuConvGrads final : public ConvGrads {
                                                 c.scales_behind ? unit_scale : c.filter_scale);
       const at::Tensor up = std::get<0>(float_conv_grads(g, xs, filter, c.move, /*want_x=*/true, /*want_weight=*/false))
                                 .contiguous(layout);
-      std::get<2>(grads) = c.in_place({up, c.scales_behind ? c.filter_scale : unit_scale}, xs);
+      std::get<2>(grads) = input_gradients().in_place_({up, c.scales_behind ? c.filter_scale : unit_scale}, xs,
+                                                       c.scale_a, c.scale, c.rule);
       if (c.bias.defined()) std::get<3>(grads) = up.sum({0, 2, 3}).to(c.bias_a.scalar_type());
       std::get<0>(grads) = up.to(c.x.scalar_type());
     }

@@ -19,44 +19,27 @@ const kernels::InputGradKernel& row_of(const at::Tensor& xs) {
   return chosen(op_name, kernels::input_grad_table(), xs.numel());
 }
 
-/// in_place(xs) turns `up` [m, k] into the gradient of xs = x + bias and gives that of the scale.
-template <class InPlace>
-InputGrads input_grads(const Scaled& up, const LinearInput& in, const InPlace& in_place) {
-  InputGrads grads;
-  grads.operand = in.x.to(at::kFloat).view({-1, in.x.size(-1)});
-  if (in.bias.defined()) grads.operand = grads.operand.add(in.bias);
-  grads.scale_a = in_place(grads.operand);
-  if (in.bias.defined()) grads.bias_a = up.values.sum(0).to(in.bias_a.scalar_type());
-  grads.x = up.values.view(in.x.sizes()).to(in.x.scalar_type());
-  return grads;
-}
-
 class CpuInputGradients final : public InputGradients {
-  at::Tensor sign_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
-                            double denominator) const override {
+  at::Tensor in_place_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
+                       const kernels::InputRule& rule) const override {
     double grad = 0;
-    check_status(op_name,
-                 row_of(xs).sign_backward(pass_over(up, xs), scale.value, denominator, &grad, torch_parallel()));
+    const kernels::InputGradKernel& row = row_of(xs);
+    const kernels::InputPass pass = pass_over(up, xs);
+    const float step = scale.value;
+    check_status(op_name, rule.signs
+                              ? row.sign_backward(pass, step, rule.step.denominator, &grad, torch_parallel())
+                              : row.quantizer_backward(pass, step, rule.codes, rule.step, &grad, torch_parallel()));
     return at::full(scale_a.sizes(), grad, scale_a.options());
   }
 
-  at::Tensor quantizer_backward_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
-                                 const kernels::CodeBounds& bounds, const kernels::StepRule& rule) const override {
-    double grad = 0;
-    check_status(op_name,
-                 row_of(xs).quantizer_backward(pass_over(up, xs), scale.value, bounds, rule, &grad, torch_parallel()));
-    return at::full(scale_a.sizes(), grad, scale_a.options());
-  }
-
-  InputGrads sign_input_grads(const Scaled& up, const LinearInput& in, double denominator, bool) const override {
-    return input_grads(up, in,
-                       [&](const at::Tensor& xs) { return sign_backward_(up, xs, in.scale_a, in.scale, denominator); });
-  }
-
-  InputGrads quantizer_input_grads(const Scaled& up, const LinearInput& in, const kernels::CodeBounds& bounds,
-                                   const kernels::StepRule& rule, bool) const override {
-    return input_grads(
-        up, in, [&](const at::Tensor& xs) { return quantizer_backward_(up, xs, in.scale_a, in.scale, bounds, rule); });
+  InputGrads of_layer(const Scaled& up, const LinearInput& in, const kernels::InputRule& rule, bool) const override {
+    InputGrads grads;
+    grads.operand = in.x.to(at::kFloat).view({-1, in.x.size(-1)});
+    if (in.bias.defined()) grads.operand = grads.operand.add(in.bias);
+    grads.scale_a = in_place_(up, grads.operand, in.scale_a, in.scale, rule);
+    if (in.bias.defined()) grads.bias_a = up.values.sum(0).to(in.bias_a.scalar_type());
+    grads.x = up.values.view(in.x.sizes()).to(in.x.scalar_type());
+    return grads;
   }
 };
 

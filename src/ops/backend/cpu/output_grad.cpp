@@ -18,6 +18,11 @@ class CpuOutputGrad final : public OutputGrad {
  public:
   CpuOutputGrad(const char* op, const at::Tensor& g) : op_(op), g_(g.to(at::kFloat)) {}
 
+  InputGrads input_grads(const Factor& f, const Scale& scale, const LinearInput& in, const kernels::InputRule& rule,
+                         bool want_codes) const override {
+    return input_gradients().of_layer(times(f, scale), in, rule, want_codes);
+  }
+
  private:
   Scaled multiplied(const Factor& f, const Scale& scale, bool transposed) const override {
     const at::Tensor side = transposed ? g_.mT() : g_;

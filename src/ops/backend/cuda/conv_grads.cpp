@@ -84,9 +84,10 @@ class ConvOutputGrad {
  public:
   ConvOutputGrad(const char* op, const at::Tensor& g, const Movement& move);
 
-  /// Of an image of these sizes [batch, in_c, in_h, in_w], sent back through a filter [out_c, in_c/groups, kh, kw]: in
-  /// channels_last.
-  Scaled through(const Codes& filter, const Scale& scale, at::IntArrayRef image) const;
+  /// InputGradients::of_layer of pixels of an image of these sizes [batch, in_c, in_h, in_w], by a filter [out_c,
+  /// in_c/groups, kh, kw].
+  InputGrads of_pixels(const Codes& filter, const Scale& scale, at::IntArrayRef image, const LinearInput& pixels,
+                       const kernels::InputRule& rule, bool want_codes) const;
   /// Of a filter of these sizes, dense: against the codes of the image, with that padding of zeros.
   Scaled against(const at::Tensor& image, const Scale& scale, at::IntArrayRef filter, at::IntArrayRef padding) const;
 
@@ -113,18 +114,17 @@ kernels::cuda::MixedProduct ConvOutputGrad::product(kernels::cuda::MixedProduct:
   return product;
 }
 
-Scaled ConvOutputGrad::through(const Codes& filter, const Scale& scale, at::IntArrayRef image) const {
+InputGrads ConvOutputGrad::of_pixels(const Codes& filter, const Scale& scale, at::IntArrayRef image,
+                                     const LinearInput& pixels, const kernels::InputRule& rule, bool want_codes) const {
   const Codes dense{filter.values.contiguous(at::MemoryFormat::ChannelsLast), filter.signs};
-  Scaled up = mixed_product(
-      op_, product(kernels::cuda::MixedProduct::Kind::input_grad, image, dense.values.sizes(), move_.padding), parts_,
-      dense, scale, {image[0] * image[2] * image[3], image[1]}, /*want_totals=*/false);
-  if (up.values.defined()) {
-    up.values = image_of(up.values, image);
-    return up;
-  }
+  const auto sent_back =
+      product(kernels::cuda::MixedProduct::Kind::input_grad, image, dense.values.sizes(), move_.padding);
+  if (auto grads = mixed_input_grads(op_, sent_back, parts_, dense, scale, pixels, rule, want_codes))
+    return *std::move(grads);
   const at::Tensor like = at::empty(image, g_.options().dtype(at::kFloat), at::MemoryFormat::ChannelsLast);
   const auto grads = convolution_grads(g_, like, opened(dense, at::kFloat), move_, true, false);
-  return {std::get<0>(grads).contiguous(at::MemoryFormat::ChannelsLast), scale};
+  return input_gradients().of_layer({std::get<0>(grads).contiguous(at::MemoryFormat::ChannelsLast), scale}, pixels,
+                                    rule, want_codes);
 }
 
 Scaled ConvOutputGrad::against(const at::Tensor& image, const Scale& scale, at::IntArrayRef filter,
@@ -153,7 +153,7 @@ class CudaConvGrads final : public ConvGrads {
     if (at::isFloatingType(c.x.scalar_type())) {
       const LinearInput in = pixels_of(c.x, c.bias, c.bias_a, c.scale_a, c.scale);
       const InputGrads found =
-          c.of_pixels(g.through(c.filter.codes(), c.filter_scale, c.x.sizes()), in, c.of_weight != nullptr);
+          g.of_pixels(c.filter.codes(), c.filter_scale, c.x.sizes(), in, c.rule, c.of_weight != nullptr);
       grads = {image_of(found.x, c.x.sizes()).contiguous(c.x.suggest_memory_format()), {}, found.scale_a, found.bias_a};
       if (c.of_weight) codes = image_of(found.operand, c.x.sizes());
     }

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "ops/backend/cuda/call.h"
+#include "ops/backend/cuda/input_pass.h"
 #include "ops/backend/cuda/products.h"
 #include "ops/gradient/nbit_grad.h"
 #include "ops/gradient/sign_grad.h"
@@ -27,30 +28,60 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g) {
   return parts;
 }
 
+namespace {
+
+/// Says what is multiplied; false where no kernel takes such parts.
+bool set_operands(const char* op, const std::vector<at::Tensor>& parts, const Codes& codes, const Scale& scale,
+                  kernels::cuda::MixedProduct* product) {
+  if (parts[0].scalar_type() == at::kFloat) return false;
+  product->floats.count = static_cast<int>(parts.size());
+  product->floats.dtype = kernel_dtype(op, "g", parts[0]);
+  for (std::size_t i = 0; i < parts.size(); ++i) product->floats.data[i] = parts[i].const_data_ptr();
+  product->codes = codes.values.const_data_ptr<std::int8_t>();
+  product->signs = codes.signs;
+  product->gain = scale.scalar();
+  return true;
+}
+
+at::Tensor workspace_of(std::int64_t size, const Codes& codes) {
+  return size > 0 ? at::empty({size}, codes.values.options().dtype(at::kByte)) : at::Tensor();
+}
+void* data_of(const at::Tensor& workspace) { return workspace.defined() ? workspace.mutable_data_ptr() : nullptr; }
+
+}  // namespace
+
 Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
                      const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals) {
-  if (parts[0].scalar_type() == at::kFloat) return {};
-  product.floats.count = static_cast<int>(parts.size());
-  product.floats.dtype = kernel_dtype(op, "g", parts[0]);
-  for (std::size_t i = 0; i < parts.size(); ++i) product.floats.data[i] = parts[i].const_data_ptr();
-  product.codes = codes.values.const_data_ptr<std::int8_t>();
-  product.signs = codes.signs;
-  product.gain = scale.scalar();
+  if (!set_operands(op, parts, codes, scale, &product)) return {};
   const auto needs = kernels::cuda::mixed_needs(gpu_of(op, parts[0].device().index()), product);
   if (!needs) return {};
   const CudaCall call(op, codes.values.device());
-  const auto bytes = codes.values.options().dtype(at::kByte);
-  Scaled result{at::empty(sizes, bytes.dtype(at::kFloat))};
+  Scaled result{at::empty(sizes, codes.values.options().dtype(at::kFloat))};
   product.out = result.values.mutable_data_ptr<float>();
   if (want_totals && needs->totals > 0) {
     result.totals = call.workspace();
     result.total_count = needs->totals;
     product.totals = result.totals.mutable_data_ptr();
   }
-  at::Tensor workspace;
-  if (needs->workspace_bytes > 0) workspace = at::empty({needs->workspace_bytes}, bytes);
-  call(kernels::cuda::mixed_product, product, workspace.defined() ? workspace.mutable_data_ptr() : nullptr);
+  const at::Tensor workspace = workspace_of(needs->workspace_bytes, codes);
+  call(kernels::cuda::mixed_product, product, data_of(workspace));
   return result;
+}
+
+std::optional<InputGrads> mixed_input_grads(const char* op, kernels::cuda::MixedProduct product,
+                                            const std::vector<at::Tensor>& parts, const Codes& codes,
+                                            const Scale& scale, const LinearInput& in, const kernels::InputRule& rule,
+                                            bool want_codes) {
+  if (!set_operands(op, parts, codes, scale, &product)) return std::nullopt;
+  const kernels::cuda::Gpu& gpu = gpu_of(op, parts[0].device().index());
+  if (!kernels::cuda::mixed_needs(gpu, product)) return std::nullopt;
+  const CudaCall call(op, codes.values.device());
+  PlannedInputPass planned(in, at::empty_like(in.x), want_codes);
+  const auto bytes = kernels::cuda::mixed_input_grads_bytes(gpu, product, planned.pass);
+  if (!bytes) return std::nullopt;
+  const at::Tensor workspace = workspace_of(*bytes, codes);
+  call(kernels::cuda::mixed_input_grads, product, planned.pass, rule, in.scale.scalar(), data_of(workspace));
+  return planned.grads();
 }
 
 }  // namespace bie::ops::cuda

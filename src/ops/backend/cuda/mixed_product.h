@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "bie/kernels/cuda/mixed_product.h"
@@ -21,5 +22,11 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g);
 /// Undefined values where the GPU has no kernel. want_totals: those that int8_codes needs.
 Scaled mixed_product(const char* op, kernels::cuda::MixedProduct product, const std::vector<at::Tensor>& parts,
                      const Codes& codes, const Scale& scale, at::IntArrayRef sizes, bool want_totals);
+
+/// InputGradients::of_layer of such a product; nothing where the GPU has no kernel.
+std::optional<InputGrads> mixed_input_grads(const char* op, kernels::cuda::MixedProduct product,
+                                            const std::vector<at::Tensor>& parts, const Codes& codes,
+                                            const Scale& scale, const LinearInput& in, const kernels::InputRule& rule,
+                                            bool want_codes);
 
 }  // namespace bie::ops::cuda
