@@ -61,7 +61,7 @@ def ours(x: torch.Tensor, n: int, bits: int, float_zeros: bool = False, int8: bo
     panels = operators.weight_only_prepack(words, scales, zeros, in_features=k, **keywords)
     found = operators.weight_only_linear(x, words, scales, zeros, panels=panels, **keywords)[:64]
     wanted = (quantised(x[:64]) if int8 else x[:64].double()) @ values.double()
-    if (found - wanted).abs().max() > 2e-3 * wanted.abs().max():
+    if not (found - wanted).abs().max() <= 2e-3 * wanted.abs().max():
         raise SystemExit(f"{bits} bits, {x.shape[0]}x{n}x{k}: the result is not the product")
     every = [panels] + [panels.clone() for _ in range(copies(n, k, bits) - 1)]
     return lambda i: operators.weight_only_linear(x, words, scales, zeros, panels=every[i % len(every)], **keywords)

@@ -36,6 +36,7 @@ struct FloatSums {
     clear();
   }
   __device__ void begin_rows(const Args&, int, int, const void*, int) {}
+  __device__ void share_group() {}
   __device__ void clear() {
 #pragma unroll
     for (int j = 0; j < S::rows8; ++j)

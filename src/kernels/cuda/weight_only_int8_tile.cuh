@@ -88,6 +88,11 @@ struct Int8Sums {
 #pragma unroll
     for (int j = 0; j < S::rows8; ++j) rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
   }
+  /// Another warp has the group's first chunk, and adds what belongs to the group once.
+  __device__ void share_group() {
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j) rows[j].y = rows[j].w = 0;
+  }
   __device__ void end() {
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t)

@@ -88,7 +88,7 @@ class Int8Block : BlockOfStages<S> {
       if (i + 1 < stages_) open(next);
       hopper::wait_products<0>();
       left_in_run_ -= S::stage_chunks;
-      if (left_in_run_ == 0) end_run(place, stage);
+      if (left_in_run_ == 0) end_run(place, stage, true);
     } else {  // a group ends within the stage
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
@@ -102,15 +102,17 @@ class Int8Block : BlockOfStages<S> {
         for (int s = 0; s + 1 < steps; ++s)
 #pragma unroll
           for (int j = 0; j < 4; ++j) left[s][j] = left[s + 1][j];
-        if (--left_in_run_ == 0) end_run(place, stage);
+        if (--left_in_run_ == 0) end_run(place, stage, true);
       }
       if (i + 1 < stages_) open(next);
     }
+    // The next part has the rest of the group, and adds what belongs to the group once.
+    if (i + 1 == stages_ && !fresh_ && run_ < p_.runs) end_run(place, stage, false);
     Base::release_stage(place);
   }
 
-  /// The products of a group, which end in a stage, to the sums.
-  __device__ void end_run(int place, int stage) {
+  /// The products of a group, which end in a stage, to the sums; `whole`: the group ends, not the part of the depth.
+  __device__ void end_run(int place, int stage, bool whole) {
     ByteScales<S::width> scales;
     scales.set(p_, record_, middle_);
     const int of_stage = run_ - stage * S::stage_chunks / p_.group_chunks;
@@ -122,7 +124,7 @@ class Int8Block : BlockOfStages<S> {
     for (int j = 0; j < S::rows / 8; ++j) {
       const uint4 two = load_chunk(at + 64 * j);
       const float step[2] = {__uint_as_float(two.x), __uint_as_float(two.z)};
-      const float sums[2] = {__uint_as_float(two.y), __uint_as_float(two.w)};
+      const float sums[2] = {whole ? __uint_as_float(two.y) : 0, whole ? __uint_as_float(two.w) : 0};
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll

@@ -150,7 +150,10 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     wait_copies<0>();
     __syncthreads();
   }
-  if (first_chunk < end_chunk) sums.begin_rows(p, run, lane, behind_rows, block_run);
+  if (first_chunk < end_chunk) {
+    sums.begin_rows(p, run, lane, behind_rows, block_run);
+    if (left < p.group_chunks) sums.share_group();
+  }
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
   unsigned own_row_at =
       rows_at + P::column_of(lane) + (S::whole ? min(P::row_of(lane), rows - 1) : P::row_of(lane)) * row_stride;
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     if (S::whole) own_row_at += R::row_bytes;
     stage = stage == depth - 1 ? 0 : stage + 1;
   }
-  if (first_chunk < end_chunk) sums.end();
+  if (first_chunk < end_chunk && left < p.group_chunks) sums.end();
   wait_copies<0>();
   __syncthreads();  // the rings become room for sums
 
