@@ -93,6 +93,10 @@ def test_int8_grad(operators, size, dtype):
     both(operators.int8_grad, (g * 1e-38).to(dtype))
 
 
+def test_int8_grad_of_more_elements_than_a_grid_has_threads_for(operators):
+    both(operators.int8_grad, torch.randn(2_100_003, generator=torch.Generator().manual_seed(5)))
+
+
 def test_int8_grad_of_special_numbers(operators):
     both(operators.int8_grad, torch.tensor(SPECIAL))
     both(operators.int8_grad, torch.tensor([1e-45, -1e-45, 0.0]))

@@ -112,7 +112,7 @@ struct Sum {
   Scalar gain;
   float* out;
 
-  __device__ void operator()(std::int64_t first, std::int64_t size) const {
+  __device__ Four<float> operator()(std::int64_t first, std::int64_t size) const {
     const float by = value_of(gain);
     Four<float> sum = load_four(parts, first, size);
     for (int i = 1; i < count; ++i) {
@@ -123,8 +123,21 @@ struct Sum {
 #pragma unroll
     for (int j = 0; j < 4; ++j) sum.at[j] *= by;
     store_four(out, first, size, sum);
+    return sum;
   }
 };
+
+/// The same, and their totals. `stride` is a multiple of four.
+struct SumTotal {
+  Sum sum;
+  __device__ void operator()(std::int64_t four, Extremes& total) const {
+    const Four<float> found = sum(4 * four, sum.stride);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) total.add(Extremes::of(found.at[j]));
+  }
+};
+/// Blocks that leave a total each.
+int sum_blocks(std::int64_t count) { return static_cast<int>(blocks_for(count / 4, total_threads, most_partials)); }
 
 struct Split {
   const float* x;
@@ -206,7 +219,8 @@ int blocks_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
   return static_cast<int>(std::min<std::int64_t>(tiles_of(s, plan), gpu.multiprocessors));
 }
 MixedNeeds needs_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
-  if (plan.splits > 1) return {plan.splits * s.rows * s.columns() * static_cast<std::int64_t>(sizeof(float)), 0};
+  const std::int64_t count = s.rows * s.columns();
+  if (plan.splits > 1) return {plan.splits * count * static_cast<std::int64_t>(sizeof(float)), sum_blocks(count)};
   const int totals = blocks_of(gpu, s, plan) * mixed::consumer_warps;
   return {0, totals * static_cast<std::int64_t>(sizeof(Extremes)) + result_bytes <= reduction_bytes ? totals : 0};
 }
@@ -264,7 +278,7 @@ Status run(const MixedProduct& p, const Gpu& facts, const Sizes& s, const Plan& 
     args.scale_a = gradients->scale_a;
     args.terms = gradients->partials.terms;
     args.sums = gradients->partials.sums;
-  } else if (needs_of(facts, s, plan).totals > 0) {
+  } else if (plan.splits == 1 && needs_of(facts, s, plan).totals > 0) {
     args.totals = static_cast<Extremes*>(p.totals);
   }
   if (tiles_of(s, plan) > INT32_MAX / 2) return Status::bad_shape;
@@ -293,7 +307,10 @@ Status mixed_product(const MixedProduct& p, void* workspace, const Queue& queue)
   status = run(p, *facts, s, plan, nullptr, parts, queue);
   if (status != Status::ok || plan.splits == 1) return status;
   const std::int64_t count = s.rows * s.columns();
-  return for_fours(count, Sum{parts, count, plan.splits, p.gain, p.out}, queue);
+  const Sum sum{parts, count, plan.splits, p.gain, p.out};
+  if (p.totals == nullptr) return for_fours(count, sum, queue);
+  return launch(partial_totals<Extremes, SumTotal>, sum_blocks(count), total_threads, 0, queue, count / 4,
+                SumTotal{sum}, static_cast<Extremes*>(p.totals));
 }
 
 std::optional<std::int64_t> mixed_input_grads_bytes(const Gpu& gpu, const MixedProduct& p, const InputPass& pass) {

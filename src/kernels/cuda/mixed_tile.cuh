@@ -167,18 +167,21 @@ class Block {
   struct Place {
     int unit, row, split, first_stage, end_stage;
   };
-  /// Tiles in bands of eight, so that blocks at work together share what they read.
+  /// Tiles in bands of eight, so that blocks at work together share what they read: of columns or, where rows of memory
+  /// are the depth, of rows, so that the end of a weight's gradient is what was written last.
   __device__ Place place_of(int tile) const {
     constexpr int band = 8;
     const int of_split = row_tiles_ * column_tiles_, split = tile / of_split;
     tile -= split * of_split;
-    const int first = tile / (band * row_tiles_) * band, inside = tile - first * row_tiles_;
-    const int height = min(band, column_tiles_ - first);
+    const int across = S::transposed ? row_tiles_ : column_tiles_, along = S::transposed ? column_tiles_ : row_tiles_;
+    const int first = tile / (band * along) * band, inside = tile - first * along;
+    const int height = min(band, across - first);
+    const int in_band = first + inside % height, beside = inside / height;
     const auto stage_of = [&](int its_split) {
       return static_cast<int>(std::int64_t{stages_} * its_split / p_.splits);
     };
-    return {(first + inside % height) * S::units, inside / height * S::rows, split, stage_of(split),
-            stage_of(split + 1)};
+    return {(S::transposed ? beside : in_band) * S::units, (S::transposed ? in_band : beside) * S::rows, split,
+            stage_of(split), stage_of(split + 1)};
   }
 
   /// Where the window of a row begins.

@@ -131,21 +131,26 @@ struct AmaxQuantize {
   }
 };
 
-struct StoreGradFactor {
-  AmaxFactor* factor;
-  __device__ void operator()(const Extremes& g) const { *factor = grad_factor(g.min, g.max, g.all_finite != 0); }
-};
+constexpr int grad_blocks = 1024;
 
+/// Every block finds the factor from the totals. The last elements are turned first: of those that the kernel before
+/// wrote they are still in the cache.
 template <class T>
-struct Int8Grad {
-  const T* g;
-  Scalar gain;
-  const AmaxFactor* factor;
-  std::int8_t* q;
-
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
-    const AmaxFactor by = *factor;
-    const float before = value_of(gain);
+__global__ void __launch_bounds__(total_threads)
+    int8_grad_pass(const T* g, std::int64_t count, const Scalar gain, const Extremes* totals, int total_count,
+                   std::int8_t* q) {
+  __shared__ AmaxFactor factor;
+  Extremes mine = Extremes::none();
+  for (int i = threadIdx.x; i < total_count; i += total_threads) mine.add(totals[i]);
+  mine = of_block(mine);
+  if (threadIdx.x == 0) factor = grad_factor(mine.min, mine.max, mine.all_finite != 0);
+  __syncthreads();
+  const AmaxFactor by = factor;
+  const float before = value_of(gain);
+  const std::int64_t turn = std::int64_t{4} * total_threads, turns = (count + turn - 1) / turn;
+  for (std::int64_t i = turns - 1 - blockIdx.x; i >= 0; i -= gridDim.x) {
+    const std::int64_t first = i * turn + 4 * threadIdx.x;
+    if (first >= count) continue;
     const Four<T> from = load_four(g, first, count);
     Four<std::int8_t> to;
 #pragma unroll
@@ -155,7 +160,7 @@ struct Int8Grad {
     }
     store_four(q, first, count, to);
   }
-};
+}
 
 // Binary weights.
 
@@ -256,12 +261,16 @@ Status int8_grad(const void* g, Dtype dtype, std::int64_t count, const Scalar& g
   return with_float(dtype, [&](auto element) {
     using T = decltype(element);
     const T* from = static_cast<const T*>(g);
-    AmaxFactor* factor = result_in<AmaxFactor>(workspace);
-    const StoreGradFactor store{factor};
-    const Status status = totals > 0 ? finish_totals<Extremes>(totals, store, workspace, queue)
-                                     : reduce<Extremes>(count, TakeExtremes<T>{from, gain}, store, workspace, queue);
-    if (status != Status::ok) return status;
-    return for_fours(count, Int8Grad<T>{from, gain, factor, q}, queue);
+    Extremes* const partials = static_cast<Extremes*>(workspace);
+    int found = totals;
+    if (totals == 0) {
+      found = reduction_blocks(count);
+      const Status status = launch(partial_totals<Extremes, TakeExtremes<T>>, found, total_threads, 0, queue, count,
+                                   TakeExtremes<T>{from, gain}, partials);
+      if (status != Status::ok) return status;
+    }
+    return launch(int8_grad_pass<T>, blocks_for((count + 3) / 4, total_threads, grad_blocks), total_threads, 0, queue,
+                  from, count, gain, partials, found, q);
   });
 }
 

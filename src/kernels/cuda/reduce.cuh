@@ -49,11 +49,9 @@ __global__ void __launch_bounds__(total_threads) last_total(const Total* partial
   if (threadIdx.x == 0) finish(mine);
 }
 
-/// finish(total) of totals that are in the workspace already.
-template <class Total, class Finish>
-Status finish_totals(int totals, const Finish& finish, void* workspace, const Queue& queue) {
-  return launch(last_total<Total, Finish>, 1, total_threads, 0, queue, static_cast<const Total*>(workspace), totals,
-                finish);
+/// Of partial_totals, for so many elements.
+inline int reduction_blocks(std::int64_t count) {
+  return static_cast<int>(blocks_for(count, 8 * total_threads, most_partials));
 }
 
 /// take(i, total) adds element i to a total, finish(total) writes what is wanted of it, also where count is 0. Both are
@@ -62,10 +60,10 @@ template <class Total, class Take, class Finish>
 Status reduce(std::int64_t count, const Take& take, const Finish& finish, void* workspace, const Queue& queue) {
   static_assert(most_partials * sizeof(Total) + result_bytes <= reduction_bytes);
   Total* partials = static_cast<Total*>(workspace);
-  const std::int64_t blocks = blocks_for(count, 8 * total_threads, most_partials);
+  const int blocks = reduction_blocks(count);
   const Status status = launch(partial_totals<Total, Take>, blocks, total_threads, 0, queue, count, take, partials);
   if (status != Status::ok) return status;
-  return finish_totals<Total>(static_cast<int>(blocks), finish, workspace, queue);
+  return launch(last_total<Total, Finish>, 1, total_threads, 0, queue, partials, blocks, finish);
 }
 
 }  // namespace bie::kernels::cuda

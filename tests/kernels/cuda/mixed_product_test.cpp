@@ -134,6 +134,7 @@ TEST(MixedProduct, EveryTile) {
   known.floats = {{}, 1, Dtype::bf16};
   ASSERT_TRUE(cuda::mixed_needs(this_gpu(), known).has_value());
   EXPECT_GT(cuda::mixed_needs(this_gpu(), known)->workspace_bytes, 0);
+  EXPECT_GT(cuda::mixed_needs(this_gpu(), known)->totals, 0);  // expect_totals compares what the sum of parts left
 }
 
 TEST(MixedProduct, Convolutions) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/tile.h"
+#include "kernels/cpu/with_dtype.h"
 
 namespace bie::kernels::cpu::avx2 {
 namespace {
@@ -170,21 +171,11 @@ bool sign_planes_as(const SignPlanesArgs& a) {
 }  // namespace
 
 bool sign_planes(const SignPlanesArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return sign_planes_as<Dtype::bf16>(a);
-    case Dtype::f16: return sign_planes_as<Dtype::f16>(a);
-    case Dtype::s8: return sign_planes_as<Dtype::s8>(a);
-    default: return sign_planes_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s8>(a.dtype, [&a](auto dtype) { return sign_planes_as<dtype.value>(a); });
 }
 
 bool encode(const EncodeArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return encode_dtype<Dtype::bf16>(a);
-    case Dtype::f16: return encode_dtype<Dtype::f16>(a);
-    case Dtype::s8: return encode_dtype<Dtype::s8>(a);
-    default: return encode_dtype<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s8>(a.dtype, [&a](auto dtype) { return encode_dtype<dtype.value>(a); });
 }
 
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed) {

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/cpu/with_dtype.h"
+
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
@@ -57,12 +59,7 @@ std::uint64_t signs8(const std::int32_t* acc, __m256 scale, const float* bias) {
 }  // namespace
 
 void store(const StoreArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return store_as<Dtype::bf16>(a);
-    case Dtype::f16: return store_as<Dtype::f16>(a);
-    case Dtype::s32: return store_as<Dtype::s32>(a);
-    default: return store_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s32>(a.dtype, [&a](auto dtype) { return store_as<dtype.value>(a); });
 }
 
 std::uint64_t signs_of(const std::int32_t* acc, int count, float scale, const float* bias) {

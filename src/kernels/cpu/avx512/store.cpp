@@ -1,4 +1,5 @@
 #include "kernels/cpu/tile.h"
+#include "kernels/cpu/with_dtype.h"
 
 #include <immintrin.h>
 
@@ -89,21 +90,11 @@ void store_planes_as(const StorePlanesArgs& a) {
 }  // namespace
 
 void store(const StoreArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return store_as<Dtype::bf16>(a);
-    case Dtype::f16: return store_as<Dtype::f16>(a);
-    case Dtype::s32: return store_as<Dtype::s32>(a);
-    default: return store_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s32>(a.dtype, [&a](auto dtype) { return store_as<dtype.value>(a); });
 }
 
 void store_planes(const StorePlanesArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return store_planes_as<Dtype::bf16>(a);
-    case Dtype::f16: return store_planes_as<Dtype::f16>(a);
-    case Dtype::s32: return store_planes_as<Dtype::s32>(a);
-    default: return store_planes_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s32>(a.dtype, [&a](auto dtype) { return store_planes_as<dtype.value>(a); });
 }
 
 }  // namespace bie::kernels::cpu::avx512

@@ -1,174 +1,9 @@
-// Activations to codes and signs to words, 16 elements at a time; what is left of a row goes through a zero-padded
-// copy.
-#include <arm_neon.h>
-
-#include <cstdint>
-#include <cstring>
-
-#include "kernels/cpu/tile.h"
+// Activations to codes.
+#include "kernels/cpu/neon/activations.h"
+#include "kernels/cpu/with_dtype.h"
 
 namespace bie::kernels::cpu::neon {
 namespace {
-
-#define BIE_INLINE [[gnu::always_inline]] inline
-
-template <Dtype D>
-constexpr std::int64_t element_bytes = D == Dtype::f32  ? 4
-                                       : D == Dtype::s8 ? 1
-                                                        : 2;
-
-/// Sixteen elements.
-struct Floats {
-  float32x4_t v[4];
-};
-
-template <Dtype D>
-BIE_INLINE Floats load16(const char* x) {
-  Floats f;
-  if constexpr (D == Dtype::f32) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) f.v[i] = vld1q_f32(reinterpret_cast<const float*>(x) + 4 * i);
-  } else if constexpr (D == Dtype::s8) {
-    const int8x16_t bytes = vld1q_s8(reinterpret_cast<const std::int8_t*>(x));
-    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
-    f = {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
-          vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
-  } else {
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
-      const uint16x8_t halves = vld1q_u16(reinterpret_cast<const std::uint16_t*>(x) + 8 * i);
-      if constexpr (D == Dtype::bf16) {
-        f.v[2 * i] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(halves), 16));
-        f.v[2 * i + 1] = vreinterpretq_f32_u32(vshll_high_n_u16(halves, 16));
-      } else {
-        f.v[2 * i] = vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves)));
-        f.v[2 * i + 1] = vcvt_high_f32_f16(vreinterpretq_f16_u16(halves));
-      }
-    }
-  }
-  return f;
-}
-
-enum class Added : std::uint8_t { nothing, one, one_each };
-
-/// What is added.
-template <Added kind>
-struct Bias {
-  float32x4_t all;
-  const float* each;
-
-  BIE_INLINE void add_to(Floats& f, std::int64_t at) const {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i)
-      f.v[i] =
-          kind == Added::nothing ? f.v[i] : vaddq_f32(f.v[i], kind == Added::one ? all : vld1q_f32(each + at + 4 * i));
-  }
-};
-
-template <Added kind>
-Bias<kind> bias_of(const EncodeArgs& a) {
-  return {vdupq_n_f32(kind == Added::one && a.bias != nullptr ? *a.bias : 0), a.bias};
-}
-
-/// The last elements of a row, padded with zeros, and what is added to them.
-template <Dtype D, int most, Added kind>
-struct Last {
-  char x[most * element_bytes<D>] = {};
-  float each[most] = {};
-  Bias<kind> bias;
-
-  Last(const EncodeArgs& a, std::int64_t first, const Bias<kind>& added) : bias(added) {
-    const std::size_t left = static_cast<std::size_t>(a.count - first);
-    std::memcpy(x, static_cast<const char*>(a.x) + first * element_bytes<D>, left * element_bytes<D>);
-    if (kind == Added::one_each) std::memcpy(each, added.each + first, left * 4);
-    bias.each = each;
-  }
-};
-
-// Signs. They are read off the bits of floats, in which no -0 may be left: adding +0 sees to that.
-
-/// The sign and seven bits of the exponent of sixteen floats.
-BIE_INLINE uint8x16_t top_bytes(const Floats& f) {
-  const auto halves = [&f](int i) {
-    return vuzp2q_u16(vreinterpretq_u16_f32(f.v[i]), vreinterpretq_u16_f32(f.v[i + 1]));
-  };
-  return vuzp2q_u8(vreinterpretq_u8_u16(halves(0)), vreinterpretq_u8_u16(halves(2)));
-}
-
-/// From 2^127 on, where NaN and infinity are too, the seven bits are all ones.
-constexpr std::uint8_t past_most_numbers = 0xfe;
-
-BIE_INLINE uint8x16_t bit_of_each() { return vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201)); }
-
-/// 64 masks to bits.
-BIE_INLINE void put_bits(const uint8x16_t (&mask)[4], char* out) {
-  const uint8x16_t bits = bit_of_each();
-  const uint8x16_t quarters = vpaddq_u8(vpaddq_u8(vandq_u8(mask[0], bits), vandq_u8(mask[1], bits)),
-                                        vpaddq_u8(vandq_u8(mask[2], bits), vandq_u8(mask[3], bits)));
-  vst1_u8(reinterpret_cast<std::uint8_t*>(out), vget_low_u8(vpaddq_u8(quarters, quarters)));
-}
-
-/// Masks of 16 elements that are >= 0; `top` keeps the largest exponent.
-template <Dtype D, Added kind>
-BIE_INLINE uint8x16_t signs16(const char* x, const Bias<kind>& bias, std::int64_t at, uint8x16_t& top) {
-  Floats f = load16<D>(x + at * element_bytes<D>);
-  bias.add_to(f, at);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4 && kind == Added::one_each; ++i) f.v[i] = vaddq_f32(f.v[i], vdupq_n_f32(0));
-  const uint8x16_t bytes = top_bytes(f);
-  top = vmaxq_u8(top, vshlq_n_u8(bytes, 1));
-  return vcgezq_s8(vreinterpretq_s8_u8(bytes));
-}
-
-template <Dtype D>
-constexpr bool is_code = D == Dtype::s8;
-
-template <Code C, class Mask>
-BIE_INLINE void put_signs(std::int64_t at, const Mask& mask, char* out) {
-  if constexpr (C == Code::bits) {
-    const uint8x16_t masks[4] = {mask(at), mask(at + 16), mask(at + 32), mask(at + 48)};
-    put_bits(masks, out + at / 8);
-  } else {
-#pragma GCC unroll 4
-    for (int i = 0; i < 64; i += 16)
-      vst1q_u8(reinterpret_cast<std::uint8_t*>(out) + at + i, vandq_u8(mask(at + i), vdupq_n_u8(2)));
-  }
-}
-
-/// False where a row may hold NaN or infinity; its signs are then not to be trusted.
-template <Dtype D, Code C, Added kind>
-bool sign_row(const EncodeArgs& a) {
-  const char* const x = static_cast<const char*>(a.x);
-  char* const out = static_cast<char*>(a.out);
-  Bias<kind> bias = bias_of<kind>(a);
-  bias.all = vaddq_f32(bias.all, vdupq_n_f32(0));
-  uint8x16_t top = vdupq_n_u8(0);
-  const auto masks_of = [&](const char* from, const Bias<kind>& added) {
-    return [from, &added, &top](std::int64_t at) {
-      if constexpr (is_code<D>) return vcgezq_s8(vld1q_s8(reinterpret_cast<const std::int8_t*>(from) + at));
-      return signs16<D>(from, added, at, top);
-    };
-  };
-  std::int64_t i = 0;
-  for (; i + 64 <= a.count; i += 64) put_signs<C>(i, masks_of(x, bias), out);
-  if (i < a.count) {
-    const std::size_t left = static_cast<std::size_t>(a.count - i);
-    const Last<D, 64, kind> last(a, i, bias);
-    char codes[64];
-    put_signs<C>(0, masks_of(last.x, last.bias), codes);
-    if constexpr (C == Code::bits) {
-      std::uint64_t bits;
-      std::memcpy(&bits, codes, 8);
-      bits &= (std::uint64_t{1} << left) - 1;
-      std::memcpy(out + i / 8, &bits, (left + 31) / 32 * 4);
-    } else {
-      std::memcpy(out + i, codes, left);
-    }
-  }
-  return vmaxvq_u8(top) < past_most_numbers;
-}
-
-// Codes.
 
 template <Code C>
 constexpr std::int8_t offset_of = C == Code::u8_s4 ? 8 : 0;
@@ -286,34 +121,6 @@ bool moved_row(const EncodeArgs& a) {
   return true;
 }
 
-/// Rows one by one; a row that `sure` is not of is made by portable's loops.
-template <bool (*row)(const EncodeArgs&), bool sure>
-bool rows(EncodeArgs a) {
-  const std::int64_t written = a.code == Code::bits ? (a.count + 31) / 32 * 4 : a.count;
-  const std::int64_t count = a.rows;
-  a.rows = 1;
-  bool finite = true;
-  for (std::int64_t r = 0; r < count; ++r) {
-    const bool good = row(a);
-    if (sure || good)
-      finite &= good;
-    else
-      finite &= portable::encode(a);
-    char* const out = static_cast<char*>(a.out);
-    if (written < a.row_bytes) std::memset(out + written, 0, static_cast<std::size_t>(a.row_bytes - written));
-    a.x = static_cast<const char*>(a.x) + a.x_stride;
-    a.out = out + a.out_stride;
-  }
-  return finite;
-}
-
-template <Dtype D, Code C>
-bool encode_signs(const EncodeArgs& a) {
-  if constexpr (!is_code<D>)
-    if (a.bias != nullptr && a.bias_step != 0) return rows<sign_row<D, C, Added::one_each>, false>(a);
-  return rows<sign_row<D, C, Added::one>, is_code<D>>(a);
-}
-
 template <Dtype D, Code C>
 bool encode_codes(const EncodeArgs& a) {
   if constexpr (is_code<D>) {
@@ -328,60 +135,10 @@ bool encode_codes(const EncodeArgs& a) {
 template <Dtype D>
 bool encode_dtype(const EncodeArgs& a) {
   switch (a.code) {
-    case Code::bits: return encode_signs<D, Code::bits>(a);
-    case Code::u8_b1: return encode_signs<D, Code::u8_b1>(a);
     case Code::s8: return encode_codes<D, Code::s8>(a);
     case Code::u8_s4: return encode_codes<D, Code::u8_s4>(a);
     default: return portable::encode(a);
   }
-}
-
-/// Sixteen pixels of up to 32 channels. Each channel's signs come in at the top of the words, inverted.
-template <Dtype D>
-BIE_INLINE void planes16(const char* x, std::int64_t plane_bytes, const float* bias, int channels, Floats& odd,
-                         std::uint32_t* out) {
-  uint32x4_t word[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) word[i] = vdupq_n_u32(0);
-#pragma GCC unroll 4
-  for (int c = 0; c < channels; ++c, x += plane_bytes) {
-    const float32x4_t added = vdupq_n_f32((D == Dtype::s8 || bias == nullptr ? 0.0f : bias[c]) + 0.0f);
-    const Floats f = load16<D>(x);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const float32x4_t xs = vaddq_f32(f.v[i], added);
-      if constexpr (D != Dtype::s8) odd.v[i] = vfmaq_f32(odd.v[i], xs, vdupq_n_f32(0));
-      word[i] = vsriq_n_u32(vreinterpretq_u32_f32(xs), word[i], 1);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) vst1q_u32(out + 4 * i, vshlq_u32(vmvnq_u32(word[i]), vdupq_n_s32(channels - 32)));
-}
-
-template <Dtype D>
-bool sign_planes_as(const SignPlanesArgs& a) {
-  Floats odd = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};  // NaN once one was seen
-  for (std::int64_t first = 0; first < a.channels; first += 32) {
-    const int channels = static_cast<int>(a.channels - first < 32 ? a.channels - first : 32);
-    const float* const bias = a.bias == nullptr ? nullptr : a.bias + first;
-    const char* const x = static_cast<const char*>(a.x) + first * a.plane * element_bytes<D>;
-    std::uint32_t* const out = a.out + first / 32 * a.word_stride;
-    if (a.pixels >= 16) {
-      for (std::int64_t p = 0; p < a.pixels; p += 16) {
-        const std::int64_t at = p + 16 <= a.pixels ? p : a.pixels - 16;  // the last ones of them once more
-        planes16<D>(x + at * element_bytes<D>, a.plane * element_bytes<D>, bias, channels, odd, out + at);
-      }
-      continue;
-    }
-    const std::size_t few = static_cast<std::size_t>(a.pixels);
-    char last[32][16 * element_bytes<D>] = {};
-    std::uint32_t words[16];
-    for (int c = 0; c < channels; ++c) std::memcpy(last[c], x + c * a.plane * element_bytes<D>, few * element_bytes<D>);
-    planes16<D>(last[0], sizeof last[0], bias, channels, odd, words);
-    std::memcpy(out, words, 4 * few);
-  }
-  const float32x4_t any = vaddq_f32(vaddq_f32(odd.v[0], odd.v[1]), vaddq_f32(odd.v[2], odd.v[3]));
-  return vminvq_u32(vceqq_f32(any, any)) != 0;
 }
 
 /// Codes of sixteen neighbouring pixels of a channel.
@@ -515,30 +272,12 @@ bool code_planes_as(const CodePlanesArgs& a) {
 }  // namespace
 
 bool encode(const EncodeArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return encode_dtype<Dtype::bf16>(a);
-    case Dtype::f16: return encode_dtype<Dtype::f16>(a);
-    case Dtype::s8: return encode_dtype<Dtype::s8>(a);
-    default: return encode_dtype<Dtype::f32>(a);
-  }
+  if (a.code == Code::bits || a.code == Code::u8_b1) return encode_signs(a);
+  return with_dtype<Dtype::s8>(a.dtype, [&a](auto dtype) { return encode_dtype<dtype.value>(a); });
 }
 
 bool code_planes(const CodePlanesArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return code_planes_as<Dtype::bf16>(a);
-    case Dtype::f16: return code_planes_as<Dtype::f16>(a);
-    case Dtype::s8: return code_planes_as<Dtype::s8>(a);
-    default: return code_planes_as<Dtype::f32>(a);
-  }
-}
-
-bool sign_planes(const SignPlanesArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return sign_planes_as<Dtype::bf16>(a);
-    case Dtype::f16: return sign_planes_as<Dtype::f16>(a);
-    case Dtype::s8: return sign_planes_as<Dtype::s8>(a);
-    default: return sign_planes_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s8>(a.dtype, [&a](auto dtype) { return code_planes_as<dtype.value>(a); });
 }
 
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed) {

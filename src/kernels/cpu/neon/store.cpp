@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/tile.h"
+#include "kernels/cpu/with_dtype.h"
 
 namespace bie::kernels::cpu::neon {
 namespace {
@@ -104,21 +105,11 @@ std::uint64_t signs16(const std::int32_t* acc, float32x4_t scale, const float* b
 }  // namespace
 
 void store(const StoreArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return store_as<Dtype::bf16>(a);
-    case Dtype::f16: return store_as<Dtype::f16>(a);
-    case Dtype::s32: return store_as<Dtype::s32>(a);
-    default: return store_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s32>(a.dtype, [&a](auto dtype) { return store_as<dtype.value>(a); });
 }
 
 void store_planes(const StorePlanesArgs& a) {
-  switch (a.dtype) {
-    case Dtype::bf16: return store_planes_as<Dtype::bf16>(a);
-    case Dtype::f16: return store_planes_as<Dtype::f16>(a);
-    case Dtype::s32: return store_planes_as<Dtype::s32>(a);
-    default: return store_planes_as<Dtype::f32>(a);
-  }
+  return with_dtype<Dtype::s32>(a.dtype, [&a](auto dtype) { return store_planes_as<dtype.value>(a); });
 }
 
 std::uint64_t signs_of(const std::int32_t* acc, int count, float scale, const float* bias) {
