@@ -35,7 +35,8 @@ struct FloatSums {
     }
     clear();
   }
-  __device__ void begin_rows(const Args&, int, int, const void*, int) {}
+  __device__ void ask_rows(const Args&, int, int, const void*, int) {}
+  __device__ void begin_rows() {}
   __device__ void share_group() {}
   __device__ void clear() {
 #pragma unroll

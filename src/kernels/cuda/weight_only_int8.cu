@@ -16,22 +16,19 @@ __global__ void __launch_bounds__(threads)
     quantise_rows(const __grid_constant__ SlotRows rows, int scale_rows, char* codes, RowScale* scales) {
   let_next_start();
   wait_for_previous_kernel();
-  const std::int64_t item = (std::int64_t{blockIdx.x} * threads + threadIdx.x) / lanes;
-  const std::int64_t row = min(item / rows.runs, rows.m - 1);
+  const std::int64_t item = min((std::int64_t{blockIdx.x} * threads + threadIdx.x) / lanes, rows.m * rows.runs - 1);
+  const std::int64_t row = item / rows.runs;
   const int run = static_cast<int>(item % rows.runs), lane = threadIdx.x % lanes;
   auto* const to = reinterpret_cast<unsigned*>(codes + row * rows.slots + std::int64_t{run} * rows.run_slots);
-  const RowScale scale = quantise_run<lanes>(rows, row, run, lane, to, 0, item / rows.runs < rows.m ? INT32_MAX : 0);
-  if (lane == 0 && item / rows.runs < rows.m) scales[std::int64_t{run} * scale_rows + row] = scale;
+  // Threads behind the last item repeat it.
+  const RowScale scale = quantise_run<lanes>(rows, row, run, lane, to);
+  if (lane == 0) scales[std::int64_t{run} * scale_rows + row] = scale;
 }
 
-/// Rows that a block quantises itself, where their slots fit; those that the warpgroups' products are worth while for.
-constexpr int most_own_rows = 4, least_wide_rows = 33;
+/// Fewer rows are not worth the warpgroups' products.
+constexpr int least_wide_rows = 33;
 /// Rows of scales are padded to those of any tile.
 constexpr std::int64_t scale_rows_of(std::int64_t m) { return over(m, 128) * 128; }
-
-bool quantises_own(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gpu) {
-  return runs_hopper_code(gpu) && m <= most_own_rows && plan.chunks * (32 * m + 64) <= 1 << 20;
-}
 
 std::int64_t scales_at(const WeightOnlyPlan& plan, std::int64_t m) { return m * plan.chunks * chunk_slots; }
 
@@ -81,10 +78,6 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
   p.y_dtype = y.dtype;
   p.y_stride = y.row_stride;
   p.bias = y.bias;
-  if (quantises_own(plan, m, gpu)) {
-    p.m = static_cast<int>(m);
-    return run_tile(plan.width, p, gpu, queue);
-  }
   auto* const codes = static_cast<char*>(workspace);
   auto* const scales = reinterpret_cast<RowScale*>(codes + scales_at(plan, m));
   p.x = codes;
@@ -97,7 +90,7 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
     p.m = static_cast<int>(m);
     return run_wide(plan.width, args, queue);
   }
-  const int most = most_rows(gpu);
+  const int most = std::min(most_rows(gpu), 32);
   for (std::int64_t first = 0; first < m && status == Status::ok; first += most) {
     p.m = static_cast<int>(std::min<std::int64_t>(most, m - first));
     p.first_row = static_cast<int>(first);

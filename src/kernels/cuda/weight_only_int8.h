@@ -9,7 +9,7 @@ namespace bie::kernels::cuda::weight_only {
 
 struct Int8Args : Args {  ///< x: codes, [m][32 * chunks]
   SlotRows source;
-  const RowScale* row_scales;  ///< [runs][scale_rows], or null where a block quantises what it multiplies
+  const RowScale* row_scales;  ///< [runs][scale_rows], at a multiple of 16 bytes
   int scale_rows, first_row;
 };
 

@@ -60,7 +60,7 @@ struct Int8Sums {
   float sum[S::tiles][S::rows8][4];
   int acc[S::tiles][S::rows8][4];
   ByteScales<width> scales[S::tiles];
-  float4 rows[S::rows8];  ///< the scales of a lane's two rows
+  float4 rows[S::rows8], next_rows[S::rows8];  ///< the scales of a lane's two rows
   Record next[S::tiles];
   float next_middle;
 
@@ -82,11 +82,16 @@ struct Int8Sums {
     }
   }
   /// `whole`: the block's own scales, from the run `first_run` on.
-  __device__ void begin_rows(const Int8Args& p, int run, int lane, const void* whole, int first_run) {
+  __device__ void ask_rows(const Int8Args& p, int run, int lane, const void* whole, int first_run) {
+    if (run >= p.runs) return;
     const RowScale* const table = whole != nullptr ? static_cast<const RowScale*>(whole) + (run - first_run) * 8
                                                    : p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
 #pragma unroll
-    for (int j = 0; j < S::rows8; ++j) rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
+    for (int j = 0; j < S::rows8; ++j) next_rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
+  }
+  __device__ void begin_rows() {
+#pragma unroll
+    for (int j = 0; j < S::rows8; ++j) rows[j] = next_rows[j];
   }
   /// Another warp has the group's first chunk, and adds what belongs to the group once.
   __device__ void share_group() {
@@ -129,49 +134,47 @@ struct Int8Product {
   static __device__ int column_of(int lane) { return lane / 8 % 2 * 16; }
   static __device__ Row load(unsigned at) { return load_two_matrices(at); }
 
+  /// The codes, and behind them the scales of eight rows for every run.
   static int whole_bytes(const Args& p, int steps) {
     const int chunks = steps * step_chunks(width), runs = chunks / p.group_chunks + 2;
-    return p.m * stride(chunks * chunk_bytes) + runs * 8 * static_cast<int>(sizeof(RowScale));
+    return p.m * stride(chunks * chunk_bytes) + runs * scale_bytes;
   }
-  /// Quantises a block's slots of all rows; behind them stand the scales, of eight rows a run.
-  static __device__ void put_whole(const Args& p, int from, int to, char* at, int row_stride) {
+  static __device__ void put_whole(const Args& p, int from, int to, char* to_rows, int row_stride) {
     if (from >= to) return;
-    if (p.group_chunks == 1)
-      put_runs<8>(p, from, to, at, row_stride);
-    else if (p.group_chunks == 2)
-      put_runs<16>(p, from, to, at, row_stride);
-    else
-      put_runs<32>(p, from, to, at, row_stride);
-  }
-  template <int lanes>
-  static __device__ void put_runs(const Args& p, int from, int to, char* at, int row_stride) {
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to_rows));
+    const int pieces = (to - from) * (chunk_bytes / 16);
+    for (int row = 0; row < p.m; ++row)
+      for (int i = threadIdx.x; i < pieces; i += threads)
+        copy_chunk(at + row * row_stride + i * 16, p.x + row * p.x_stride + std::int64_t{from} * chunk_bytes + i * 16,
+                   true);
     const int first = from / p.group_chunks, runs = (to - 1) / p.group_chunks - first + 1;
-    auto* const scales = reinterpret_cast<RowScale*>(at + p.m * row_stride);
-    const int lane = threadIdx.x % lanes, count = runs * p.m;
-    for (int i = threadIdx.x / lanes; i - static_cast<int>(threadIdx.x % 32) / lanes < count; i += threads / lanes) {
-      const int item = min(i, count - 1), row = item % p.m, run = first + item / p.m;
-      const int begin = (run * p.group_chunks - from) * chunk_bytes;  // of the run, from the block's first slot on
-      const RowScale scale =
-          quantise_run<lanes>(p.source, row, run, lane, reinterpret_cast<unsigned*>(at + row * row_stride) + begin / 4,
-                              -begin, (to - from) * chunk_bytes - begin);
-      if (lane == 0) scales[(run - first) * 8 + row] = scale;
-    }
+    constexpr int run_pieces = scale_bytes / 16;
+    for (int i = threadIdx.x; i < runs * run_pieces; i += threads)
+      copy_chunk(at + p.m * row_stride + i * 16,
+                 reinterpret_cast<const uint4*>(p.row_scales + (first + std::int64_t{i / run_pieces}) * p.scale_rows) +
+                     i % run_pieces,
+                 true);
   }
+
+ private:
+  static constexpr int scale_bytes = 8 * sizeof(RowScale);
 };
 
-/// The tiles of FloatProduct; few rows are quantised where they are multiplied.
+/// The tiles of FloatProduct.
 template <int width>
 Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue) {
   const auto with = [&](auto shape) { return launch_tile<Int8Product<width>, decltype(shape)>(p, gpu, queue); };
-  if (p.row_scales == nullptr)
-    return p.m > 2 ? p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{})
-           : p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{})
-                                            : with(Shape<2, 1, 1, 3, true>{});
-  if (p.m <= 8) return with(Shape<2, 1, 4, 3, false>{});
+  const bool fits_whole = runs_hopper_code(gpu) && p.first_row == 0 && p.chunks * (32 * p.m + 64) <= 1 << 20;
+  if (p.m <= 2 && fits_whole)
+    return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
+  if (p.m <= 4 && fits_whole)
+    return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
+  if (p.m <= 8 && fits_whole)
+    return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
   if (p.m <= 16)
     return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
                                                                          : with(Shape<2, 2, 2, 2, false>{});
-  return p.m <= 32 ? with(Shape<2, 4, 2, 1, false>{}) : with(Shape<2, 8, 4, 1, false>{});
+  return with(Shape<2, 4, 2, 1, false>{});
 }
 
 }  // namespace bie::kernels::cuda::weight_only

@@ -10,9 +10,46 @@ namespace bie::kernels::cuda::weight_only {
 namespace wide {
 
 /// A stage brings the rows' scales of up to four runs.
-template <int width, int rows, int warpgroups, Shared shared>
-struct Int8Stages : Stages<width, rows, warpgroups, shared, 4, 4 * rows * sizeof(RowScale)> {
+template <int width, int rows, int warpgroups, Shared shared, int buffers, int cluster = 1>
+struct Int8Stages : Stages<width, rows, warpgroups, shared, buffers, cluster, 4, 4 * rows * sizeof(RowScale)> {
   static constexpr int run_bytes = rows * sizeof(RowScale);
+};
+
+/// The scales of the runs that the next stage of each part of the depth meets.
+template <class S>
+class RunsOfStages {
+ public:
+  __device__ RunsOfStages(const Int8Args& p, int first_row, int stages) : p_(p), first_row_(first_row) {
+#pragma unroll
+    for (int part = 0; part < S::parts; ++part) {
+      const int chunk = part * stages * S::stage_chunks;
+      run_[part] = chunk / p.group_chunks;
+      left_[part] = p.group_chunks - chunk % p.group_chunks;
+    }
+  }
+  __device__ int bytes(int part) const { return count(part) * S::run_bytes; }
+  __device__ void load(int part, unsigned to, unsigned barrier) const {
+    const RowScale* from = p_.row_scales + std::int64_t{run_[part]} * p_.scale_rows + first_row_;
+    for (int i = count(part); i > 0; --i, to += S::run_bytes, from += p_.scale_rows)
+      hopper::load_bytes(to, from, S::run_bytes, barrier);
+  }
+  __device__ void pass(int part) {
+    left_[part] -= S::stage_chunks;
+    for (; left_[part] <= 0; ++run_[part]) left_[part] += p_.group_chunks;
+  }
+
+ private:
+  __device__ int count(int part) const {
+    int count = 0;
+    for (int end = left_[part]; run_[part] + count < p_.runs; end += p_.group_chunks) {
+      ++count;
+      if (end >= S::stage_chunks) break;
+    }
+    return count;
+  }
+
+  const Int8Args& p_;
+  int first_row_, run_[S::parts], left_[S::parts];
 };
 
 template <class S>
@@ -25,43 +62,51 @@ class Int8Block : BlockOfStages<S> {
   __device__ Int8Block(const Int8WideArgs& args, char* shared)
       : Base(args.p, args.row_tiles, shared), x_(args.x), p_(args.p) {}
 
-  __device__ void produce() {
-    const auto first_run = [&](int stage) { return stage * S::stage_chunks / p_.group_chunks; };
-    const auto runs = [&](int stage) {
-      const int last = min(((stage + 1) * S::stage_chunks - 1) / p_.group_chunks, p_.runs - 1);
-      return max(last - first_run(stage) + 1, 0);
-    };
-    Base::produce(
-        x_, [&](int stage) { return runs(stage) * S::run_bytes; },
-        [&](int stage, unsigned to, unsigned barrier) {
-          const RowScale* from = p_.row_scales + std::int64_t{first_run(stage)} * p_.scale_rows + this->first_row_;
-          for (int i = runs(stage); i > 0; --i, to += S::run_bytes, from += p_.scale_rows)
-            hopper::load_bytes(to, from, S::run_bytes, barrier);
-        });
-  }
+  __device__ void produce() { Base::produce(x_, RunsOfStages<S>(p_, this->first_row_, stages_)); }
 
   __device__ void consume() {
-    const int first = part_ * stages_, chunk = first * S::stage_chunks;
-    Base::begin_codes(first);
+    const int chunk = part_ * stages_ * S::stage_chunks;
+    Base::begin_codes();
     run_ = chunk < p_.chunks ? chunk / p_.group_chunks : p_.runs;
-    fresh_ = true;
+    records_ = Base::record_at(run_);
+    Base::prefetch_records(records_, run_);
     begin_run(chunk);
 #pragma unroll
     for (float& of_rows : sum_) of_rows = 0;
-    Left even, odd;
-    open(even);
-    for (int i = 0; i < stages_; i += 2) {
-      multiply(even, odd, i, first);
-      if (i + 1 < stages_) multiply(odd, even, i + 1, first);
+    Left left;
+    open(left);
+    if constexpr (S::buffers == 1) {
+#pragma unroll 1
+      for (int i = stages_;;) {
+        multiply(left);
+        finish(--i == 0);
+        if (i == 0) break;
+        open(left);
+      }
+    } else {
+      Left other;
+#pragma unroll 1
+      for (int i = 1;; ++i) {
+        multiply(left);
+        if (i < stages_) open(other);
+        finish(i == stages_);
+        if (i == stages_) break;
+        multiply(other);
+        if (++i < stages_) open(left);
+        finish(i == stages_);
+        if (i == stages_) break;
+      }
     }
     Base::put(sum_);
   }
 
  private:
   __device__ void begin_run(int chunk) {
+    fresh_ = true;
     left_in_run_ = run_ < p_.runs ? min((run_ + 1) * p_.group_chunks, p_.chunks) - chunk : INT32_MAX;
     if (run_ < p_.runs) {
-      record_ = Base::record(run_);
+      record_ = Record::at(records_, p_.wide_scales);
+      records_ += p_.record_bytes;
       middle_ = Base::middle(run_);
     }
   }
@@ -74,52 +119,52 @@ class Int8Block : BlockOfStages<S> {
     hopper::pin(left);
   }
 
-  /// Multiplies stage i of the part whose first stage is `first`, and opens the next one meanwhile.
-  __device__ void multiply(Left& left, Left& next, int i, int first) {
-    const int place = Base::wait_for_stage(i), stage = first + i;
-    const std::uint64_t right = hopper::tile_descriptor(Base::stage_at(place));
-    if (left_in_run_ >= S::stage_chunks) {
+  /// Starts the products of the next stage, whose weight is `left`; where a group ends within it, to their ends.
+  __device__ void multiply(Left& left) {
+    stage_at_ = Base::stage_at(Base::wait_for_stage());
+    const std::uint64_t right = hopper::tile_descriptor(stage_at_);
+    first_run_ = run_;
+    whole_ = left_in_run_ >= S::stage_chunks;
+    if (whole_) {
       hopper::fence_products();
 #pragma unroll
       for (int step = 0; step < steps; ++step)
         wgmma_u8s8(acc_, left[step], right + 2 * step, step > 0 || !fresh_ ? 1 : 0);
       hopper::commit_products();
       fresh_ = false;
-      if (i + 1 < stages_) open(next);
-      hopper::wait_products<0>();
-      left_in_run_ -= S::stage_chunks;
-      if (left_in_run_ == 0) end_run(place, stage, true);
-    } else {  // a group ends within the stage
-#pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
-        hopper::pin(left[0]);
-        hopper::fence_products();
-        wgmma_u8s8(acc_, left[0], right + 2 * step, fresh_ ? 0 : 1);
-        hopper::commit_products();
-        fresh_ = false;
-        hopper::wait_products<0>();
-#pragma unroll
-        for (int s = 0; s + 1 < steps; ++s)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) left[s][j] = left[s + 1][j];
-        if (--left_in_run_ == 0) end_run(place, stage, true);
-      }
-      if (i + 1 < stages_) open(next);
+      return;
     }
-    // The next part has the rest of the group, and adds what belongs to the group once.
-    if (i + 1 == stages_ && !fresh_ && run_ < p_.runs) end_run(place, stage, false);
-    Base::release_stage(place);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      hopper::pin(left[0]);
+      hopper::fence_products();
+      wgmma_u8s8(acc_, left[0], right + 2 * step, fresh_ ? 0 : 1);
+      hopper::commit_products();
+      fresh_ = false;
+      hopper::wait_products<0>();
+#pragma unroll
+      for (int s = 0; s + 1 < steps; ++s)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) left[s][j] = left[s + 1][j];
+      if (--left_in_run_ == 0) end_run(true);
+    }
+  }
+  /// `last`: there is no other stage. The next part has the rest of the group then, and adds what belongs to it once.
+  __device__ void finish(bool last) {
+    hopper::wait_products<0>();
+    if (whole_) left_in_run_ -= S::stage_chunks;
+    const bool ends = left_in_run_ == 0;
+    if (ends || (last && !fresh_ && run_ < p_.runs)) end_run(ends);
+    Base::release_stage();
   }
 
-  /// The products of a group, which end in a stage, to the sums; `whole`: the group ends, not the part of the depth.
-  __device__ void end_run(int place, int stage, bool whole) {
+  /// The products of a group to the sums; `whole`: the group ends, not the part of the depth.
+  __device__ void end_run(bool whole) {
     ByteScales<S::width> scales;
     scales.set(p_, record_, middle_);
-    const int of_stage = run_ - stage * S::stage_chunks / p_.group_chunks;
-    const unsigned at = Base::stage_at(place) + S::row_bytes + of_stage * S::run_bytes + lane_ % 4 * 16;
+    const unsigned at = stage_at_ + S::row_bytes + (run_ - first_run_) * S::run_bytes + lane_ % 4 * 16;
     ++run_;
     begin_run(run_ * p_.group_chunks);
-    fresh_ = true;
 #pragma unroll
     for (int j = 0; j < S::rows / 8; ++j) {
       const uint4 two = load_chunk(at + 64 * j);
@@ -138,8 +183,10 @@ class Int8Block : BlockOfStages<S> {
 
   const CUtensorMap& x_;
   const Int8Args& p_;
-  int run_, left_in_run_;
-  bool fresh_;  ///< the next product is the first of its group
+  int run_, left_in_run_, first_run_;  ///< first_run_: of the stage
+  bool fresh_, whole_;                 ///< the next product is the first of its group; the stage is of one group
+  unsigned stage_at_;
+  const char* records_;
   Record record_;
   float middle_;
   int acc_[S::rows / 2];
@@ -160,9 +207,9 @@ Status run_int8_wide(Int8WideArgs& args, const Queue& queue) {
     using S = decltype(stages);
     return wide::launch_blocks<S>(wide::int8_kernel<S>, args, args.p.x, 1, queue);
   };
-  if (args.p.m <= 64) return start(wide::Int8Stages<width, 64, 3, wide::Shared::depth>{});
-  if (args.p.m <= 128) return start(wide::Int8Stages<width, 128, 2, wide::Shared::depth>{});
-  return start(wide::Int8Stages<width, 128, 2, wide::Shared::outputs>{});
+  if (args.p.m <= 64) return start(wide::Int8Stages<width, 64, 4, wide::Shared::depth, 1>{});
+  if (args.p.m <= 128) return start(wide::Int8Stages<width, 128, 3, wide::Shared::depth, 1>{});
+  return start(wide::Int8Stages<width, 128, 3, wide::Shared::outputs, 1>{});
 }
 
 }  // namespace bie::kernels::cuda::weight_only

@@ -51,11 +51,10 @@ inline SlotRows slot_rows_of(const WeightOnlyPlan& plan, std::int64_t m, const F
 /// The step size of a row's codes in one run, and that times the sum of the codes.
 using RowScale = float2;
 
-/// A row's slots in one run become codes, four bytes a time to `to`, of those from `lo` to `hi`. `lanes` neighbours, a
-/// power of two, work together and lane l of them begins at slot 4 l; all lanes of a warp come.
+/// A row's slots in one run become codes, four bytes a time to `to`. `lanes` neighbours, a power of two, work together
+/// and lane l of them begins at slot 4 l; all lanes of a warp come.
 template <int lanes>
-__device__ RowScale quantise_run(const SlotRows& rows, std::int64_t row, int run, int lane, unsigned* to, int lo = 0,
-                                 int hi = INT32_MAX) {
+__device__ RowScale quantise_run(const SlotRows& rows, std::int64_t row, int run, int lane, unsigned* to) {
   const std::int64_t first = std::int64_t{run} * rows.run_slots;
   const int slots = static_cast<int>(min(std::int64_t{rows.run_slots}, rows.slots - first));
   int before = run, behind = run;  // runs of the same group
@@ -66,6 +65,7 @@ __device__ RowScale quantise_run(const SlotRows& rows, std::int64_t row, int run
   const std::int64_t group_end = min((std::int64_t{behind} + 1) * rows.run_slots, rows.slots);
   float v[4];
   unsigned largest = 0;  // of |x| in the group; bits order numbers, NaN above all
+#pragma unroll 4
   for (std::int64_t slot = std::int64_t{before} * rows.run_slots + 4 * lane; slot < group_end; slot += 4 * lanes) {
     rows.four(row, slot, v);
 #pragma unroll
@@ -78,6 +78,7 @@ __device__ RowScale quantise_run(const SlotRows& rows, std::int64_t row, int run
   const float inverse = finite && !small ? __fdiv_rn(127.0f, a) : 0;
   const float step = !finite ? __uint_as_float(0x7fffffff) : small ? 0 : __fdiv_rn(a, 127.0f);
   int sum = 0;
+#pragma unroll 4
   for (int slot = 4 * lane; slot < slots; slot += 4 * lanes) {
     if (slots > 4 * lanes || before != behind) rows.four(row, first + slot, v);
     unsigned word = 0;
@@ -87,7 +88,7 @@ __device__ RowScale quantise_run(const SlotRows& rows, std::int64_t row, int run
       sum += code;
       word |= static_cast<unsigned>(code & 0xff) << (8 * i);
     }
-    if (slot >= lo && slot < hi) to[slot / 4] = word;
+    to[slot / 4] = word;
   }
 #pragma unroll
   for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);

@@ -23,28 +23,34 @@ constexpr int group_outputs = 64;  ///< of a warpgroup
 enum class Shared : char { depth, outputs };
 
 /// Rows of a tile, chunks of a stage, which are 128 bytes of a row, and what else of a stage the TMA brings.
-template <int width_, int rows_, int warpgroups_, Shared shared_, int stage_chunks_, int scale_bytes_>
+/// `cluster` is 1, or 2 for pairs of blocks with the same rows that bring each other half of them.
+template <int width_, int rows_, int warpgroups_, Shared shared_, int buffers_, int cluster_, int stage_chunks_,
+          int scale_bytes_>
 struct Stages {
   static constexpr int width = width_, rows = rows_, warpgroups = warpgroups_, stage_chunks = stage_chunks_;
   static constexpr Shared shared = shared_;
+  static constexpr int buffers = buffers_;  ///< opened stages of a warpgroup
+  static constexpr int cluster = cluster_;
   static constexpr int parts = shared == Shared::depth ? warpgroups : 1;  ///< of the depth
   static constexpr int outputs = shared == Shared::depth ? group_outputs : group_outputs * warpgroups;
-  static constexpr int threads = 128 * (warpgroups + 1), readers = shared == Shared::depth ? 4 : 4 * warpgroups;
+  static constexpr int threads = 128 * (warpgroups + 1),
+                       readers = cluster * (shared == Shared::depth ? 4 : 4 * warpgroups);
   static constexpr int row_bytes = rows * 128, stage_bytes = row_bytes + scale_bytes_;
   static constexpr int code_bytes = warpgroups * 4 * code_slots * step_bytes;
   static constexpr int stages = std::min(4 * warpgroups, (226 * 1024 - code_bytes) / stage_bytes);
   static constexpr int codes_at = stages * stage_bytes, barriers_at = codes_at + code_bytes;
   static constexpr int bytes = barriers_at + 16 * stages;
   static constexpr int sum_stride = group_outputs + 4;  ///< floats from one row of sums to the next
-  static_assert(stage_bytes % 1024 == 0 && stages >= 2 && warpgroups * rows * sum_stride * 4 <= codes_at);
+  static_assert(stage_bytes % 1024 == 0 && stages >= 2 && stages >= parts &&
+                warpgroups * rows * sum_stride * 4 <= codes_at);
   /// Stages that one step of codes covers, or steps of a stage.
   static constexpr int span = std::max(1, step_chunks(width) / stage_chunks);
   static constexpr int pieces = std::max(1, stage_chunks / step_chunks(width));
   static constexpr int ahead = code_slots / pieces;  ///< spans
 
-  /// The producer gives registers to the consumers; four of these have enough.
-  static constexpr bool moves_registers = warpgroups < 4;
-  static constexpr int kept_registers = warpgroups == 2 ? 40 : 24, taken_registers = warpgroups == 2 ? 232 : 160;
+  /// The producer gives registers to the consumers.
+  static constexpr int kept_registers = warpgroups == 2 ? 40 : 32;
+  static constexpr int taken_registers = warpgroups == 2 ? 232 : warpgroups == 3 ? 160 : 112;
 };
 
 template <class S>
@@ -52,8 +58,10 @@ class BlockOfStages {
  protected:
   __device__ BlockOfStages(const Args& p, int row_tiles, char* shared) : p_(p), shared_(shared) {
     base_ = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    first_row_ = static_cast<int>(blockIdx.x) % row_tiles * S::rows;
-    first_tile_ = static_cast<int>(blockIdx.x) / row_tiles * (S::outputs / tile_outputs);
+    const int number = static_cast<int>(blockIdx.x) / S::cluster;
+    own_ = S::cluster == 1 ? 0 : hopper::block_of_cluster();
+    first_row_ = number % row_tiles * S::rows;
+    first_tile_ = (number / row_tiles * S::cluster + static_cast<int>(own_)) * (S::outputs / tile_outputs);
     constexpr int together = S::stage_chunks * S::span * S::parts;  // chunks; the last stages may have none
     stages_ = (p_.chunks + together - 1) / together * S::span;
     group_ = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -61,6 +69,8 @@ class BlockOfStages {
     warp_ = threadIdx.x % 128 / 32;
     part_ = S::shared == Shared::depth ? group_ : 0;
     tile_ = first_tile_ + warp_ + (S::shared == Shared::depth ? 0 : 4 * group_);
+    place_ = part_;
+    parity_ = 0;
     if (threadIdx.x == 0) {
       for (int i = 0; i < S::stages; ++i) {
         hopper::init_barrier(full(i), 1);
@@ -68,48 +78,66 @@ class BlockOfStages {
       }
       hopper::publish_barriers();
     }
-    __syncthreads();
+    if constexpr (S::cluster == 1)
+      __syncthreads();
+    else
+      hopper::sync_cluster();
   }
 
-  /// One thread keeps the ring full, for all parts of the depth in turns. scales(stage, to, barrier) asks for what else
-  /// belongs to a stage and scale_bytes(stage) is how much that is.
-  template <class Bytes, class Scales>
-  __device__ void produce(const CUtensorMap& x, const Bytes& scale_bytes, const Scales& scales) {
+  /// One thread keeps the ring full, for all parts of the depth in turns. What else belongs to a part's next stage is
+  /// of `scales`: bytes(part), load(part, to, barrier), and pass(part) to the one behind it.
+  template <class Scales>
+  __device__ void produce(const CUtensorMap& x, Scales&& scales) {
     hopper::prefetch(x);
     wait_for_previous_kernel();
-    for (int number = 0; number < stages_ * S::parts; ++number) {
-      const int place = number % S::stages, turn = number / S::stages;
-      const int stage = number % S::parts * stages_ + number / S::parts;
-      hopper::wait(empty(place), (turn & 1) ^ 1);
-      hopper::arrive_expecting(full(place), S::row_bytes + scale_bytes(stage));
-      // Elements of a stage: 64 of 16 bits or 128 of 8.
-      hopper::load_box(stage_at(place), x, stage * S::stage_chunks * chunk_slots, first_row_, full(place));
-      scales(stage, stage_at(place) + S::row_bytes, full(place));
-    }
+    int place = 0;
+    unsigned parity = 1;
+    for (int i = 0; i < stages_; ++i)
+#pragma unroll
+      for (int part = 0; part < S::parts; ++part) {
+        hopper::wait(empty(place), parity);
+        hopper::arrive_expecting(full(place), S::row_bytes + scales.bytes(part));
+        const int stage = part * stages_ + i;
+        const int slot = stage * S::stage_chunks * chunk_slots;
+        if constexpr (S::cluster == 1) {
+          hopper::load_box(stage_at(place), x, slot, first_row_, full(place));
+        } else {
+          const int half = static_cast<int>(own_) * (S::rows / 2);
+          hopper::load_box_to_both(stage_at(place) + half * 128, x, slot, first_row_ + half, full(place));
+        }
+        scales.load(part, stage_at(place) + S::row_bytes, full(place));
+        scales.pass(part);
+        if (++place == S::stages) {
+          place = 0;
+          parity ^= 1;
+        }
+      }
   }
 
-  /// Codes from stage `first` on are under way.
-  __device__ void begin_codes(int first) {
-    opened_ = asked_ = 0;
-    const int first_step = first * S::pieces / S::span;
+  /// Codes from the first stage of the part on are under way.
+  __device__ void begin_codes() {
+    opened_ = 0;
+    const int first_step = part_ * stages_ * S::pieces / S::span;
     own_codes_ = base_ + S::codes_at + ((group_ * 4 + warp_) * code_slots * 32 + lane_) * 16;
+    asked_at_ = opened_at_ = own_codes_;
     codes_ = p_.codes + (std::int64_t{min(tile_, p_.tiles - 1)} * p_.steps + first_step) * 32 + lane_;
-    pieces_left_ = p_.steps - first_step;
-    spans_ = stages_ / S::span;
+    pieces_left_ = min(p_.steps - first_step, stages_ * S::pieces / S::span);
 #pragma unroll
     for (int i = 0; i < S::ahead - 1; ++i) ask();
   }
   __device__ void ask() {
-    if (asked_ < spans_) {
 #pragma unroll
-      for (int i = 0; i < S::pieces; ++i)
-        if (i < pieces_left_)
-          copy_chunk(own_codes_ + (asked_ % S::ahead * S::pieces + i) * step_bytes, codes_ + 32 * i, true);
-      codes_ += 32 * S::pieces;
-      pieces_left_ -= S::pieces;
-    }
-    ++asked_;
+    for (int i = 0; i < S::pieces; ++i)
+      if (i < pieces_left_) copy_chunk(asked_at_ + i * step_bytes, codes_ + 32 * i, true);
+    codes_ += 32 * S::pieces;
+    pieces_left_ -= S::pieces;
+    asked_at_ = behind(asked_at_);
     commit_copies();
+  }
+  /// The place of the next span.
+  __device__ unsigned behind(unsigned at) const {
+    constexpr unsigned span_bytes = S::pieces * step_bytes;
+    return at == own_codes_ + (S::ahead - 1) * span_bytes ? own_codes_ : at + span_bytes;
   }
   /// open_chunk(constant c) for every chunk c of the next stage, numbered within its span.
   template <class Open>
@@ -118,10 +146,9 @@ class BlockOfStages {
     if (of_span == 0) {
       ask();
       wait_copies<S::ahead - 1>();
-      const int span = opened_ / S::span;
 #pragma unroll
-      for (int i = 0; i < S::pieces; ++i)
-        step_[i] = load_chunk(own_codes_ + (span % S::ahead * S::pieces + i) * step_bytes);
+      for (int i = 0; i < S::pieces; ++i) step_[i] = load_chunk(opened_at_ + i * step_bytes);
+      opened_at_ = behind(opened_at_);
     }
 #pragma unroll
     for (int s = 0; s < S::span; ++s)
@@ -131,17 +158,34 @@ class BlockOfStages {
     ++opened_;
   }
 
-  __device__ Record record(int run) const { return record_of(p_, run, min(tile_, p_.tiles - 1), lane_ / 4); }
+  /// Where the scales of a run begin, for the lane.
+  __device__ const char* record_at(int run) const {
+    return p_.records + (std::int64_t{min(tile_, p_.tiles - 1)} * p_.runs + run) * p_.record_bytes +
+           lane_ / 4 * (p_.record_bytes / 8);
+  }
+  /// Asks for the scales of the part's runs from the first one on, before they are wanted.
+  __device__ void prefetch_records(const char* first, int run) const {
+    const int bytes = min((part_ + 1) * stages_ * S::stage_chunks / p_.group_chunks + 1, p_.runs) - run;
+    for (int i = lane_ % 4 * 128; i < bytes * p_.record_bytes; i += 512) prefetch(first + i);
+  }
   __device__ float middle(int run) const { return p_.offset == Offset::value ? __ldg(p_.middles + run) : 0; }
 
-  /// The place of a warpgroup's stage i in the ring, and its filling.
-  __device__ int wait_for_stage(int i) const {
-    const int number = S::parts * i + part_, place = number % S::stages;
-    hopper::wait(full(place), number / S::stages & 1);
-    return place;
+  /// Until the next stage of the warpgroup is there; its place in the ring.
+  __device__ int wait_for_stage() const {
+    hopper::wait(full(place_), parity_);
+    return place_;
   }
-  __device__ void release_stage(int place) const {
-    if (lane_ == 0) hopper::arrive(empty(place));
+  /// It may be filled again.
+  __device__ void release_stage() {
+    if (lane_ == 0) {
+      hopper::arrive(empty(place_));
+      if constexpr (S::cluster == 2) hopper::arrive_at(empty(place_), own_ ^ 1);
+    }
+    place_ += S::parts;
+    if (place_ >= S::stages) {
+      place_ -= S::stages;
+      parity_ ^= 1;
+    }
   }
   __device__ unsigned stage_at(int place) const { return base_ + place * S::stage_bytes; }
 
@@ -164,7 +208,7 @@ class BlockOfStages {
 
   const Args& p_;
   char* const shared_;
-  unsigned base_;
+  unsigned base_, own_;                  ///< own_: of the cluster's blocks
   int first_row_, first_tile_, stages_;  ///< stages_: of a part of the depth
   int group_, part_, lane_, warp_, tile_;
   uint4 step_[S::pieces];
@@ -193,8 +237,8 @@ class BlockOfStages {
     }
   }
 
-  unsigned own_codes_;
-  int spans_, pieces_left_, asked_, opened_;
+  unsigned own_codes_, asked_at_, opened_at_, parity_;
+  int pieces_left_, opened_, place_;
   const uint4* codes_;
 };
 
@@ -205,12 +249,13 @@ __device__ void run_block(const WideArgs& args, char* shared) {
   let_next_start();
   Block block(args, shared);
   if (threadIdx.x < 128) {
-    if constexpr (S::moves_registers) hopper::give_registers<S::kept_registers>();
+    hopper::give_registers<S::kept_registers>();
     if (threadIdx.x == 0) block.produce();
   } else {
-    if constexpr (S::moves_registers) hopper::take_registers<S::taken_registers>();
+    hopper::take_registers<S::taken_registers>();
     block.consume();
   }
+  if constexpr (S::cluster == 2) hopper::sync_cluster();  // nothing comes from the other block any more
 #endif
 }
 
@@ -219,10 +264,12 @@ template <class S, class WideArgs>
 Status launch_blocks(void (*kernel)(WideArgs), WideArgs& args, const void* x, int bytes, const Queue& queue) {
   const Args& p = args.p;
   const std::int64_t slots = std::int64_t{p.chunks} * chunk_slots;
-  const Status mapped = make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows}, &args.x);
+  const Status mapped =
+      make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows / S::cluster}, &args.x);
   if (mapped != Status::ok) return mapped;
   args.row_tiles = static_cast<int>(over(p.m, S::rows));
-  return launch_beside(kernel, args.row_tiles * over(p.n, S::outputs), S::threads, S::bytes, queue, args);
+  const std::int64_t blocks = args.row_tiles * over(p.n, S::outputs * S::cluster) * S::cluster;
+  return launch_clusters(kernel, blocks, S::cluster, S::threads, S::bytes, queue, args);
 }
 
 }  // namespace bie::kernels::cuda::weight_only::wide

@@ -151,7 +151,9 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     __syncthreads();
   }
   if (first_chunk < end_chunk) {
-    sums.begin_rows(p, run, lane, behind_rows, block_run);
+    sums.ask_rows(p, run, lane, behind_rows, block_run);
+    sums.begin_rows();
+    sums.ask_rows(p, run + 1, lane, behind_rows, block_run);
     if (left < p.group_chunks) sums.share_group();
   }
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
@@ -189,7 +191,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
         ++run;
         sums.begin(p);
         sums.ask(p, run + 1, tile, lane / 4);
-        if (run < p.runs) sums.begin_rows(p, run, lane, behind_rows, block_run);
+        sums.begin_rows();
+        sums.ask_rows(p, run + 1, lane, behind_rows, block_run);
       }
     }
     if (S::whole) own_row_at += R::row_bytes;

@@ -9,8 +9,8 @@ namespace bie::kernels::cuda::weight_only {
 
 namespace wide {
 
-template <class Float_, int width, int rows, int warpgroups, Shared shared>
-struct FloatStages : Stages<width, rows, warpgroups, shared, 2, 0> {
+template <class Float_, int width, int rows, int warpgroups, Shared shared, int buffers, int cluster = 1>
+struct FloatStages : Stages<width, rows, warpgroups, shared, buffers, cluster, 2, 0> {
   using Float = Float_;
 };
 
@@ -20,38 +20,65 @@ class FloatBlock : BlockOfStages<S> {
   using Float = typename S::Float;
   using Two = typename Pair<Float>::Type;
   using Left = unsigned[steps][4];  ///< the weight of a stage
+  struct NoScales {
+    __device__ int bytes(int) const { return 0; }
+    __device__ void load(int, unsigned, unsigned) const {}
+    __device__ void pass(int) const {}
+  };
   using Base::lane_, Base::p_, Base::part_, Base::stages_, Base::step_;
 
  public:
   __device__ FloatBlock(const WideArgs& args, char* shared) : Base(args.p, args.row_tiles, shared), x_(args.x) {}
 
-  __device__ void produce() {
-    Base::produce(
-        x_, [](int) { return 0; }, [](int, unsigned, unsigned) {});
-  }
+  __device__ void produce() { Base::produce(x_, NoScales{}); }
 
   __device__ void consume() {
-    begin(part_ * stages_);
+    Base::begin_codes();
+    begin_run(part_ * stages_ * S::stage_chunks);
     float acc[S::rows / 2];
 #pragma unroll
     for (float& sum : acc) sum = 0;
-    Left even, odd;
-    open(even);
-    for (int i = 0; i < stages_; i += 2) {
-      multiply(acc, even, odd, i);
-      if (i + 1 < stages_) multiply(acc, odd, even, i + 1);
+    Left left;
+    open(left);
+    if constexpr (S::buffers == 1) {
+#pragma unroll 1
+      for (int i = stages_;;) {
+        multiply(acc, left);
+        finish();
+        if (--i == 0) break;
+        open(left);
+      }
+    } else {
+      Left other;
+#pragma unroll 1
+      for (int i = 1;; ++i) {
+        multiply(acc, left);
+        if (i < stages_) open(other);
+        finish();
+        if (i == stages_) break;
+        multiply(acc, other);
+        if (++i < stages_) open(left);
+        finish();
+        if (i == stages_) break;
+      }
     }
     Base::put(acc);
   }
 
  private:
-  /// Codes and scales from stage `first` on are under way.
-  __device__ void begin(int first) {
-    Base::begin_codes(first);
-    const int chunk = first * S::stage_chunks;
+  /// Scales are of Float.
+  __device__ void begin_run(int chunk) {
     run_ = chunk < p_.chunks ? chunk / p_.group_chunks : p_.runs;
-    if (run_ < p_.runs) next_ = Base::record(run_), middle_ = Base::middle(run_);
+    records_ = Base::record_at(run_);
+    Base::prefetch_records(records_, run_);
+    ask_record();
     take_record(chunk);
+  }
+  __device__ void ask_record() {
+    if (run_ >= p_.runs) return;
+    next_ = __ldg(reinterpret_cast<const uint2*>(records_));
+    records_ += p_.record_bytes;
+    middle_ = Base::middle(run_);
   }
   /// The scales of the run serve, and those behind it are asked for. Behind the last one all are 0.
   __device__ void take_record(int chunk) {
@@ -61,19 +88,19 @@ class FloatBlock : BlockOfStages<S> {
       left_in_run_ = INT32_MAX;
       return;
     }
-    left_in_run_ = min((run_ + 1) * p_.group_chunks, p_.chunks) - chunk;
     const bool by_value = p_.offset == Offset::value;
-    opener_.set(by_value ? ((1u << (S::width - 1)) - static_cast<unsigned>(middle_)) * 0x10001 : next_.zeros(p_));
+    opener_.set(by_value ? ((1u << (S::width - 1)) - static_cast<unsigned>(middle_)) * 0x10001 : next_.y);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      scale_[half] = Pair<Float>::of(next_.scale(p_, half));
-      offset_[half] = Pair<Float>::of(by_value ? -next_.value(p_, half) : 0.0f);
+      const unsigned twice = half == 0 ? 0x1010 : 0x3232;
+      scale_[half] = pair(__byte_perm(next_.x, 0, twice));
+      offset_[half] = pair(by_value ? __byte_perm(next_.y, 0, twice) ^ 0x80008000 : 0);
     }
-    if (run_ + 1 < p_.runs) {
-      next_ = Base::record(run_ + 1);
-      middle_ = Base::middle(run_ + 1);
-    }
+    left_in_run_ = min((run_ + 1) * p_.group_chunks, p_.chunks) - chunk;
+    ++run_;
+    ask_record();
   }
+  static __device__ Two pair(unsigned bits) { return reinterpret_cast<const Two&>(bits); }
 
   /// The weight of the next stage.
   __device__ void open(Left& left) {
@@ -84,22 +111,18 @@ class FloatBlock : BlockOfStages<S> {
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const Two w = __hfma2(reinterpret_cast<const Two&>(a[i][j]), scale_[j % 2], offset_[j % 2]);
+          const Two w = __hfma2(pair(a[i][j]), scale_[j % 2], offset_[j % 2]);
           left[c % 2 * 2 + i][j] = reinterpret_cast<const unsigned&>(w);
         }
-      if (--left_in_run_ == 0) {
-        ++run_;
-        take_record(run_ * p_.group_chunks);
-      }
+      if (--left_in_run_ == 0) take_record(run_ * p_.group_chunks);
     });
     hopper::pin(left);
   }
 
-  /// Multiplies stage i, and opens the next one meanwhile.
-  __device__ void multiply(float (&acc)[S::rows / 2], Left& left, Left& next, int i) {
-    const int place = Base::wait_for_stage(i);
+  /// Starts the products of the next stage, whose weight is `left`.
+  __device__ void multiply(float (&acc)[S::rows / 2], Left& left) {
+    const std::uint64_t right = hopper::tile_descriptor(Base::stage_at(Base::wait_for_stage()));
     hopper::fence_products();
-    const std::uint64_t right = hopper::tile_descriptor(Base::stage_at(place));
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       if constexpr (std::is_same_v<Float, __nv_bfloat16>)
@@ -108,14 +131,16 @@ class FloatBlock : BlockOfStages<S> {
         wgmma_f16<false>(acc, left[step], right + 2 * step, 1);
     }
     hopper::commit_products();
-    if (i + 1 < stages_) open(next);
+  }
+  __device__ void finish() {
     hopper::wait_products<0>();
-    Base::release_stage(place);
+    Base::release_stage();
   }
 
   const CUtensorMap& x_;
-  int run_, left_in_run_;
-  Record next_;
+  int run_, left_in_run_;  ///< the run whose scales were asked for; chunks that the ones at hand serve
+  const char* records_;
+  uint2 next_;
   float middle_;
   Opener<Float, S::width> opener_;
   Two scale_[2], offset_[2];
@@ -139,8 +164,8 @@ Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
     return bf16 ? start(stages_of(__nv_bfloat16{})) : start(stages_of(__half{}));
   };
   return args.p.m > 64
-             ? with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, wide::Shared::depth>{}; })
-             : with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, wide::Shared::depth>{}; });
+             ? with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, wide::Shared::depth, 2>{}; })
+             : with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, wide::Shared::depth, 1>{}; });
 }
 
 }  // namespace bie::kernels::cuda::weight_only

@@ -139,6 +139,11 @@ struct Opener {
 struct Record {
   uint4 bits;
 
+  static __device__ Record at(const char* from, bool wide_scales) {
+    if (wide_scales) return {__ldg(reinterpret_cast<const uint4*>(from))};
+    const uint2 bits = __ldg(reinterpret_cast<const uint2*>(from));
+    return {{bits.x, bits.y, 0, 0}};
+  }
   /// z of codes, in the halves of a word.
   __device__ unsigned zeros(const Args& p) const { return p.wide_scales ? bits.z : bits.y; }
   static __device__ float wide_of(unsigned short bits, bool bf16) {
@@ -155,10 +160,7 @@ struct Record {
   }
 };
 __device__ inline Record record_of(const Args& p, int run, int tile, int row) {
-  const char* const at = p.records + (tile * p.runs + run) * p.record_bytes + row * (p.record_bytes / 8);
-  if (p.wide_scales) return {__ldg(reinterpret_cast<const uint4*>(at))};
-  const uint2 bits = __ldg(reinterpret_cast<const uint2*>(at));
-  return {{bits.x, bits.y, 0, 0}};
+  return Record::at(p.records + (tile * p.runs + run) * p.record_bytes + row * (p.record_bytes / 8), p.wide_scales);
 }
 
 }  // namespace bie::kernels::cuda::weight_only
