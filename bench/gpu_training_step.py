@@ -3,9 +3,9 @@
 python bench/gpu_training_step.py [--net mlp|vgg-small] [--json FILE] [--markdown]
 
 mlp: 1024 inputs, hidden layers of one width with BatchNorm and PReLU between them, 10 classes; all layers but the last
-are BinaryLinear with int8 weights. AMP steps with fused AdamW. vgg-small: the net of `bie train`, 128 images of
-3x32x32 in channels_last; the first and the last layer are float. AMP and float weights step with fused SGD (Nesterov).
-DiodeMix steps the nets of int8 weights.
+are BinaryLinear with int8 weights. AMP steps with fused AdamW. vgg-small: the net of `bie train`, whose first and last
+layer are float, and 128 images of 3x32x32; images and float convolutions are channels_last. AMP and float weights step
+with fused SGD (Nesterov). DiodeMix steps the nets of int8 weights.
 
 Forward, loss, backward and optimizer, under autocast to bfloat16, each as a loop written out and by bie.CapturedStep,
 which makes a graph of the forward and backward passes. The median of five intervals of 20 steps, in turns. Memory, of
@@ -168,7 +168,10 @@ class VggSmall:
     def maker(bits: int, weights: str, batch: int, width: int | None) -> Maker:
         def make(device: torch.device) -> Parts:
             config = NetConfig("vgg-small", bits, image=(3, 32, 32), classes=CLASSES, width=width, weights=weights)
-            model = build(config).to(device, memory_format=torch.channels_last)
+            model = build(config).to(device)
+            for module in model.modules():
+                if isinstance(module, nn.Conv2d):
+                    module.to(memory_format=torch.channels_last)
             x = torch.randn(batch, *config.image, device=device).contiguous(memory_format=torch.channels_last)
             if weights == "float":
                 sgd = torch.optim.SGD(

@@ -49,6 +49,11 @@ if(BIE_HAS_CUDA)
   if(CCACHE_PROGRAM)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
   endif()
+  # How device code is compiled. Nothing fused: results have to be the CPU's.
+  function(bie_compile_cuda target)
+    target_compile_options(${target} PRIVATE --fmad=false --expt-relaxed-constexpr
+      "-Xcompiler=-Wall,-Wextra,-Wno-unused-function" $<$<BOOL:${BIE_WERROR}>:--Werror=all-warnings>)
+  endfunction()
 else()
   message(STATUS "bie: no CUDA kernels: ${bie_cuda_missing}")
 endif()

@@ -87,12 +87,12 @@ class CapturedStep:
         return self._loss
 
     def _passes(self, inputs: tuple[Tensor, ...] | list[Tensor]) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss_of(*inputs)
         loss.backward()
         return loss.detach()
 
     def _eager(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
         loss = self._passes(inputs)
         self.optimizer.step()
         return loss

@@ -39,7 +39,7 @@ at::ScalarType weight_grad_dtype(const at::Tensor& weight) {
 }
 
 at::Tensor weight_grad(const Scaled& grad, at::ScalarType dtype) {
-  return dtype == at::kChar ? int8_codes(grad) : grad.multiplied().to(dtype);
+  return dtype == at::kChar ? int8_codes(grad) : grad.multiplied().to(dtype).contiguous();
 }
 
 at::Tensor delivered(const at::Tensor& weight, const at::Tensor& grad) {

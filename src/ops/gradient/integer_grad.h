@@ -17,7 +17,7 @@ void check_anchor(const char* op, const at::Tensor& x, const at::Tensor& anchor)
 /// grad_dtype is a float type or None (which means float32).
 at::ScalarType weight_grad_dtype(const at::Tensor& weight);
 
-/// A gradient in that dtype: int8 by the rule of int8_grad.
+/// A gradient in that dtype, contiguous: int8 by the rule of int8_grad.
 at::Tensor weight_grad(const Scaled& grad, at::ScalarType dtype);
 
 /// Adds the gradient to an integer weight's .grad (int8 saturates), or hands a float weight's back to autograd.

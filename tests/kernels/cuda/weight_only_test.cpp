@@ -15,20 +15,24 @@ namespace {
 
 using cuda::WeightOnlyPlan;
 
-void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t m, Dtype dtype, bool extras,
+enum class Extras : std::uint8_t { none, bias, factor_and_bias };
+
+void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t m, Dtype dtype, Extras extras,
                     ReplayableRng& rng) {
+  const bool has_factor = extras == Extras::factor_and_bias, has_bias = extras != Extras::none;
   const Elements x = random_elements(dtype, m * w.k, 1, rng);
   std::vector<float> factor, bias;
-  for (std::int64_t i = 0; extras && i < w.k; ++i) factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
-  for (std::int64_t j = 0; extras && j < w.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+  for (std::int64_t i = 0; has_factor && i < w.k; ++i)
+    factor.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
+  for (std::int64_t j = 0; has_bias && j < w.n; ++j) bias.push_back(static_cast<float>(rng.between(-200, 200)) / 128);
   const DeviceBytes floats(x.bytes), factors(factor), biases(bias);
-  const FloatRows rows = {floats.get(), dtype, row_bytes(dtype, w.k), extras ? factors.as<float>() : nullptr};
+  const FloatRows rows = {floats.get(), dtype, row_bytes(dtype, w.k), has_factor ? factors.as<float>() : nullptr};
   const DeviceBytes workspace(static_cast<std::size_t>(cuda::weight_only_workspace(arranged.plan, m, rows)));
   GuardedBytes y(static_cast<std::size_t>(4 * m * w.n));
   run_guarded(&y, static_cast<std::size_t>(4 * m * w.n), [&](unsigned char* to) {
     ASSERT_EQ(cuda::weight_only_gemm(arranged.plan, m, rows, arranged.panels->get(),
-                                     {to, Dtype::f32, 4 * w.n, extras ? biases.as<float>() : nullptr}, workspace.get(),
-                                     default_queue),
+                                     {to, Dtype::f32, 4 * w.n, has_bias ? biases.as<float>() : nullptr},
+                                     workspace.get(), default_queue),
               Status::ok)
         << cuda::last_error();
   });
@@ -38,11 +42,11 @@ void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t 
   const double off = !rounded ? 0x1p-20 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-8;
   for (std::int64_t r = 0; r < m; ++r)
     for (std::int64_t j = 0; j < w.n; ++j) {
-      double sum = extras ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0, size = std::fabs(sum);
+      double sum = has_bias ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0, size = std::fabs(sum);
       for (std::int64_t i = 0; i < w.k; ++i) {
         const auto input = static_cast<std::size_t>(w.input(i));
         float v = x.get(r * w.k + w.input(i));
-        if (extras) v *= factor[input];
+        if (has_factor) v *= factor[input];
         const double s = static_cast<double>(w.scales.get(w.group_of[static_cast<std::size_t>(i)] * w.n + j));
         sum += static_cast<double>(v) * w.value(i, j);
         size += std::fabs(static_cast<double>(v)) * (std::fabs(w.value(i, j)) + std::fabs(s) * (1 << w.bits_of_row(i)));
@@ -52,6 +56,8 @@ void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t 
           << w.k << ", " << w.n << ", " << m << ": row " << r << ", output " << j;
     }
 }
+
+Extras some_extras(ReplayableRng& rng) { return rng.coin() ? Extras::factor_and_bias : Extras::none; }
 
 /// Panels and words as floats: those the CPU's kernel makes.
 void expect_opened(const WeightCase& w, const DeviceWeight& device, const Arranged& arranged) {
@@ -96,7 +102,7 @@ TEST(CudaWeightOnly, SmallOddShapesOfEveryWidth) {
                            rng.one_of(float_dtypes), offset, rng);
         const DeviceWeight device(w);
         const Arranged arranged = ordered(device, group);
-        expect_product(w, arranged, rng.one_of(row_counts), rng.one_of(float_dtypes), rng.coin(), rng);
+        expect_product(w, arranged, rng.one_of(row_counts), rng.one_of(float_dtypes), some_extras(rng), rng);
         expect_opened(w, device, arranged);
         if (HasFatalFailure() || HasNonfatalFailure()) return;
       }
@@ -110,7 +116,7 @@ TEST(CudaWeightOnly, EveryNumberOfRowsAndTile) {
       const std::int64_t k = rng.one_of({1024, 1056, 2080});
       const WeightCase w({{bits, k}}, rng.one_of({72, 200}), even_groups(k, 96), Dtype::f16, rng.one_of(offsets), rng);
       const DeviceWeight device(w);
-      expect_product(w, ordered(device, 96), m, rng.one_of(float_dtypes), false, rng);
+      expect_product(w, ordered(device, 96), m, rng.one_of(float_dtypes), Extras::none, rng);
       if (HasFatalFailure()) return;
     }
 }
@@ -129,7 +135,7 @@ TEST(CudaWeightOnly, ManyRowsOfEveryWidthAndOffset) {
         const Dtype dtype = rng.one_of({Dtype::f16, Dtype::bf16});
         const WeightCase w({{bits, k}}, n, even_groups(k, group), dtype, offset, rng);
         const DeviceWeight device(w);
-        expect_product(w, ordered(device, group), m, dtype, false, rng);
+        expect_product(w, ordered(device, group), m, dtype, rng.one_of({Extras::none, Extras::bias}), rng);
         if (HasFatalFailure()) return;
       }
 }
@@ -167,7 +173,7 @@ TEST(CudaWeightOnly, SmallOddGroupsInSlots) {
       if (rng.coin()) w.permute(rng);
       const DeviceWeight device(w);
       const Arranged arranged = in_slots(device);
-      expect_product(w, arranged, rng.between(1, 20), rng.one_of(float_dtypes), rng.coin(), rng);
+      expect_product(w, arranged, rng.between(1, 20), rng.one_of(float_dtypes), some_extras(rng), rng);
       expect_opened(w, device, arranged);
       if (HasFatalFailure()) return;
     }
@@ -189,7 +195,7 @@ TEST(CudaWeightOnly, SmallOddRowsOfSeveralWidths) {
       w.permute(rng);
       const DeviceWeight device(w);
       const Arranged arranged = in_slots(device);
-      expect_product(w, arranged, m, Dtype::f16, m == 5, rng);
+      expect_product(w, arranged, m, Dtype::f16, m == 5 ? Extras::factor_and_bias : Extras::none, rng);
       expect_opened(w, device, arranged);
       if (HasFatalFailure()) return;
     }

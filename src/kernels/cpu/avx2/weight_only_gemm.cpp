@@ -7,15 +7,12 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only_rows.h"
 
 namespace bie::kernels::cpu::avx2 {
 namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
-
-constexpr int most_rows = 24, tile_rows = 6;
-constexpr int part = 64;  // rows of k that are opened at a time: 16 KiB
 
 /// What opens the code at bit p. The registers are loaded where they are used: all of a loop's would push sums out.
 template <int width, int p>
@@ -150,43 +147,6 @@ template <int R>
   }
 }
 
-/// In tiles of nearly equal numbers of rows: one of few has too few sums to hide how long an addition takes.
-void multiply_rows(const float* codes, const float* x, int stride, int count, int rows, float* sums) {
-  const int tiles = (rows + tile_rows - 1) / tile_rows;
-  for (int t = 0; t < tiles; ++t) {
-    const int first = t * rows / tiles;
-    float* const to = sums + first * panel_columns;
-    switch ((t + 1) * rows / tiles - first) {
-      case 1: multiply<1>(codes, x + first, stride, count, to); break;
-      case 2: multiply<2>(codes, x + first, stride, count, to); break;
-      case 3: multiply<3>(codes, x + first, stride, count, to); break;
-      case 4: multiply<4>(codes, x + first, stride, count, to); break;
-      case 5: multiply<5>(codes, x + first, stride, count, to); break;
-      default: multiply<6>(codes, x + first, stride, count, to); break;
-    }
-  }
-}
-
-/// Only whole lines are opened but for a group's last: `part` is a multiple of every number of rows a line.
-void open_part(int width, const char* lines, std::int32_t first, int count, float* to) {
-  const char* const at = lines + first * width / 8 * 64;
-  switch (width) {
-    case 1: return open_rows<1>(at, count, to);
-    case 2: return open_rows<2>(at, count, to);
-    case 4: return open_rows<4>(at, count, to);
-    default: return open_rows<8>(at, count, to);
-  }
-}
-
-void add_one_row(int width, const char* lines, const float* x, std::int32_t rows, float* sum) {
-  switch (width) {
-    case 1: return add_group<1>(lines, x, rows, sum);
-    case 2: return add_group<2>(lines, x, rows, sum);
-    case 4: return add_group<4>(lines, x, rows, sum);
-    default: return add_group<8>(lines, x, rows, sum);
-  }
-}
-
 BIE_INLINE __m256 load_floats(const char* at, Dtype dtype, int eighth) {
   if (dtype == Dtype::f32) return _mm256_load_ps(reinterpret_cast<const float*>(at) + 8 * eighth);
   const __m128i halves = _mm_load_si128(reinterpret_cast<const __m128i*>(at) + eighth);
@@ -218,35 +178,18 @@ void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* nu
   }
 }
 
-void run(const WeightOnlyArgs& a) {
-  alignas(64) float codes[part * panel_columns], sum[most_rows * panel_columns];
-  for (int i = 0; i < a.rows; ++i)
-    for (int j = 0; j < panel_columns; j += 8) _mm256_storeu_ps(a.y + i * a.y_stride + j, _mm256_setzero_ps());
-  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
-  const float *x = a.x, *sums = a.sums;
-  const char* panel = a.panel;
-  for (std::int64_t g = 0; g < a.group_count; ++g) {
-    const WeightGroup& group = a.groups[g];
-    const char* const lines = panel + numbers;
-    if (a.rows == 1) {
-      add_one_row(group.width, lines, x, group.rows, sum);
-    } else {
-      for (int i = 0; i < a.rows * panel_columns; i += 8) _mm256_store_ps(sum + i, _mm256_setzero_ps());
-      for (std::int32_t first = 0; first < group.rows; first += part) {
-        const int count = group.rows - first < part ? group.rows - first : part;
-        open_part(group.width, lines, first, count, codes);
-        multiply_rows(codes, x + first * a.rows, a.rows, count, a.rows, sum);
-      }
-    }
-    end_group(a, group, panel, sums, sum);
-    x += a.rows * group.rows;
-    if (sums != nullptr) sums += a.rows;
-    panel += numbers + 64 * group.lines;
-  }
-}
+struct Loops {
+  template <int R>
+  static constexpr auto multiply = avx2::multiply<R>;
+  template <int width>
+  static constexpr auto open_rows = avx2::open_rows<width>;
+  template <int width>
+  static constexpr auto add_group = avx2::add_group<width>;
+  static constexpr auto end_group = avx2::end_group;
+};
 
 }  // namespace
 
-const WeightOnlyTile weight_only_tile = {most_rows, 1, run};
+const WeightOnlyTile weight_only_tile = {WeightOnlyRows::most, 1, run_weight_only_rows<Loops>};
 
 }  // namespace bie::kernels::cpu::avx2

@@ -8,15 +8,12 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/weight_panels.h"
+#include "kernels/cpu/weight_only_rows.h"
 
 namespace bie::kernels::cpu::neon {
 namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
-
-constexpr int most_rows = 24, tile_rows = 6;
-constexpr int part = 64;  // rows of k that are opened at a time: 16 KiB
 
 // What opens the codes of a line: use(r, v, lanes, floats) gets those of row r and outputs 16 v + 4 lanes ..., less
 // their middle, in the order of r.
@@ -195,43 +192,6 @@ template <int R>
   }
 }
 
-/// In tiles of nearly equal numbers of rows: one of few has too few sums to hide how long an addition takes.
-void multiply_rows(const float* codes, const float* x, int stride, int count, int rows, float* sums) {
-  const int tiles = (rows + tile_rows - 1) / tile_rows;
-  for (int t = 0; t < tiles; ++t) {
-    const int first = t * rows / tiles;
-    float* const to = sums + first * panel_columns;
-    switch ((t + 1) * rows / tiles - first) {
-      case 1: multiply<1>(codes, x + first, stride, count, to); break;
-      case 2: multiply<2>(codes, x + first, stride, count, to); break;
-      case 3: multiply<3>(codes, x + first, stride, count, to); break;
-      case 4: multiply<4>(codes, x + first, stride, count, to); break;
-      case 5: multiply<5>(codes, x + first, stride, count, to); break;
-      default: multiply<6>(codes, x + first, stride, count, to); break;
-    }
-  }
-}
-
-/// `part` is a multiple of every number of rows a line, so what a last line opens beyond a group fits too.
-void open_part(int width, const char* lines, std::int32_t first, int count, float* to) {
-  const char* const at = lines + first * width / 8 * 64;
-  switch (width) {
-    case 1: return open_rows<1>(at, count, to);
-    case 2: return open_rows<2>(at, count, to);
-    case 4: return open_rows<4>(at, count, to);
-    default: return open_rows<8>(at, count, to);
-  }
-}
-
-void add_one_row(int width, const char* lines, const float* x, std::int32_t rows, float* sum) {
-  switch (width) {
-    case 1: return add_group<1>(lines, x, rows, sum);
-    case 2: return add_group<2>(lines, x, rows, sum);
-    case 4: return add_group<4>(lines, x, rows, sum);
-    default: return add_group<8>(lines, x, rows, sum);
-  }
-}
-
 float32x4_t load_floats(const char* at, Dtype dtype, int first) {
   if (dtype == Dtype::f32) return vld1q_f32(reinterpret_cast<const float*>(at) + first);
   const uint16x4_t halves = vld1_u16(reinterpret_cast<const std::uint16_t*>(at) + first);
@@ -262,35 +222,18 @@ void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* nu
   }
 }
 
-void run(const WeightOnlyArgs& a) {
-  alignas(64) float codes[part * panel_columns], sum[most_rows * panel_columns];
-  for (int i = 0; i < a.rows; ++i)
-    for (int j = 0; j < panel_columns; j += 4) vst1q_f32(a.y + i * a.y_stride + j, vdupq_n_f32(0));
-  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
-  const float *x = a.x, *sums = a.sums;
-  const char* panel = a.panel;
-  for (std::int64_t g = 0; g < a.group_count; ++g) {
-    const WeightGroup& group = a.groups[g];
-    const char* const lines = panel + numbers;
-    if (a.rows == 1) {
-      add_one_row(group.width, lines, x, group.rows, sum);
-    } else {
-      for (int i = 0; i < a.rows * panel_columns; i += 4) vst1q_f32(sum + i, vdupq_n_f32(0));
-      for (std::int32_t first = 0; first < group.rows; first += part) {
-        const int count = group.rows - first < part ? group.rows - first : part;
-        open_part(group.width, lines, first, count, codes);
-        multiply_rows(codes, x + first * a.rows, a.rows, count, a.rows, sum);
-      }
-    }
-    end_group(a, group, panel, sums, sum);
-    x += a.rows * group.rows;
-    if (sums != nullptr) sums += a.rows;
-    panel += numbers + 64 * group.lines;
-  }
-}
+struct Loops {
+  template <int R>
+  static constexpr auto multiply = neon::multiply<R>;
+  template <int width>
+  static constexpr auto open_rows = neon::open_rows<width>;
+  template <int width>
+  static constexpr auto add_group = neon::add_group<width>;
+  static constexpr auto end_group = neon::end_group;
+};
 
 }  // namespace
 
-const WeightOnlyTile weight_only_tile = {most_rows, 1, run};
+const WeightOnlyTile weight_only_tile = {WeightOnlyRows::most, 1, run_weight_only_rows<Loops>};
 
 }  // namespace bie::kernels::cpu::neon

@@ -88,7 +88,7 @@ class ConvOutputGrad {
   /// in_c/groups, kh, kw].
   InputGrads of_pixels(const Codes& filter, const Scale& scale, at::IntArrayRef image, const LinearInput& pixels,
                        const kernels::InputRule& rule, bool want_codes) const;
-  /// Of a filter of these sizes, dense: against the codes of the image, with that padding of zeros.
+  /// Of a filter of these sizes: against the codes of the image, with that padding of zeros.
   Scaled against(const at::Tensor& image, const Scale& scale, at::IntArrayRef filter, at::IntArrayRef padding) const;
 
  private:
@@ -134,13 +134,13 @@ Scaled ConvOutputGrad::against(const at::Tensor& image, const Scale& scale, at::
       mixed_product(op_, product(kernels::cuda::MixedProduct::Kind::weight_grad, image.sizes(), filter, padding),
                     parts_, codes, scale, {filter[0] * filter[2] * filter[3], filter[1]}, /*want_totals=*/true);
   if (grad.values.defined()) {
-    grad.values = image_of(grad.values, filter).contiguous();
+    grad.values = image_of(grad.values, filter);
     return grad;
   }
   Movement move = move_;
   move.padding = padding;
   const at::Tensor like = at::empty(filter, g_.options().dtype(at::kFloat), at::MemoryFormat::ChannelsLast);
-  return {std::get<1>(convolution_grads(g_, opened(codes, at::kFloat), like, move, false, true)).contiguous(), scale};
+  return {std::get<1>(convolution_grads(g_, opened(codes, at::kFloat), like, move, false, true)), scale};
 }
 
 constexpr std::int64_t no_padding[] = {0, 0};
