@@ -79,7 +79,9 @@ Table<WeightOnlyGemmKernel> weight_only_q8_table() {
   static const WeightOnlyGemmKernel best_first[] = {
 #if defined(BIE_X86)
     cpu::kernel<cpu::avx512::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avx512", Isa::avx512),
-    cpu::kernel<cpu::avx2::weight_only_q8_loops, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
+    cpu::kernel<cpu::avxvnni::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avxvnni",
+                                                                                  Isa::avxvnni),
+    cpu::kernel<cpu::avx2::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
 #endif
     cpu::kernel<cpu::plain::weight_only_q8_loops, cpu::plain::weight_only_passes>("weight_only_q8_portable",
                                                                                   Isa::portable),

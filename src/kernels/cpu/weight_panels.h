@@ -118,8 +118,19 @@ extern const WeightOnlyQ8Tile weight_only_q8_loops;
 }  // namespace plain
 namespace avx2 {
 extern const WeightOnlyTile weight_only_tile, weight_only_loops;
-extern const WeightOnlyQ8Tile weight_only_q8_loops;
+extern const WeightOnlyQ8Tile weight_only_q8_tile, weight_only_q8_loops;
+float weight_only_q8_codes(const Q8CodesArgs& args, std::int32_t* sum);
 }  // namespace avx2
+namespace avxvnni {
+inline constexpr int weight_only_q8_rows = 5;
+namespace vex {
+void weight_only_q8(const WeightOnlyQ8Args& args);
+}
+namespace evex {
+void weight_only_q8(const WeightOnlyQ8Args& args);
+}
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+}  // namespace avxvnni
 namespace avx512bw {
 extern const WeightOnlyTile weight_only_tile;
 }

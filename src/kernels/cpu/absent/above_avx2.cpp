@@ -9,6 +9,7 @@ namespace bie::kernels::cpu {
 
 namespace avxvnni {
 const Tile s8xs8_tile{}, s4xs4_tile{};
+const WeightOnlyQ8Tile weight_only_q8_tile{};
 }  // namespace avxvnni
 
 namespace avx512bw {
