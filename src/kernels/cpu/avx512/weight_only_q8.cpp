@@ -131,7 +131,7 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v)
 #pragma GCC unroll 4
-    for (int f = 0; f < kept; ++f) parts[v][f] = _mm512_setzero_si512();
+    for (int f = 0; f < kept; ++f) parts[v][f] = _mm512_set1_epi32(f == 0 ? starts[0] : 0);
   for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256, u += 4 * fields) {
     __m512i word[4];
 #pragma GCC unroll 4
@@ -151,10 +151,9 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
       }
     }
   }
-  const __m512i start = _mm512_set1_epi32(starts[0]);
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
-    sum[0][v] = _mm512_add_epi32(start, parts[v][0]);
+    sum[0][v] = parts[v][0];
 #pragma GCC unroll 4
     for (int f = 1; f < kept; ++f) sum[0][v] = _mm512_add_epi32(sum[0][v], _mm512_srai_epi32(parts[v][f], width * f));
   }
