@@ -4,13 +4,18 @@
     PYTHONPATH=.venv/lib/python3.11/site-packages build/rivals/bin/python bench/weight_only.py
         [--library build/release/src/ops/libbie_ops.so] [--filter TEXT] [--core N] [--seconds S] [--json FILE]
 
-Every engine has float32 (torch's int4pack bfloat16) activations, 4-bit weights in groups and float32 sums:
+Every engine has float32 (torch's int4pack bfloat16) activations, weights of few bits in groups and float32 sums:
 
     bie           torch.ops.bie.weight_only_linear with its panels, scales of 16 bits, whole zeros
     onnxruntime   MatMulNBits, accuracy_level 0: float32 activations; scales of 32 bits, symmetric
     int4pack      torch._weight_int4pack_mm_for_cpu, bfloat16 in and out
     float32       torch's float32 linear with an opened weight
-    ggml          ggml_mul_mat of llama-cpp-python: Q4_0, groups of 32, activations quantised to 8 bits in the call
+
+and these quantise activations to 8 bits in the call, a scale for each row and group:
+
+    bie int8          the same operator with int8_activations
+    onnxruntime int8  accuracy_level 4
+    ggml              ggml_mul_mat of llama-cpp-python: Q4_0, groups of 32
 
 Medians of CPU time of the thread. A rival that is not installed or does not take a shape is left out.
 """
@@ -37,18 +42,19 @@ def shapes() -> list[list[int]]:
     return [[int(word) for word in line.split()[:5]] for line in lines if line and line[0] != "#"]
 
 
-def bie(m: int, k: int, n: int, bits: int, group: int) -> Run:
+def bie(m: int, k: int, n: int, bits: int, group: int, int8: bool = False) -> Run:
     operators = torch.ops.bie
     groups = -(-k // group)
     words = torch.randint(-(2**31), 2**31 - 1, ((k * bits + 31) // 32, n), dtype=torch.int64).int()
     scales = (torch.rand(groups, n) * 0.01 + 0.005).half()
     zeros = operators.pack_words(torch.full((groups, n), 2 ** (bits - 1) - 1, dtype=torch.int32), bits, 1)
     options = {"bits": bits, "group_size": group}
-    panels = operators.weight_only_prepack(words, scales, zeros, in_features=k, **options)
     x = torch.randn(m, k)
     w = operators.weight_only_open(words, scales, zeros, in_features=k, dtype=torch.float32, **options).double()
+    options |= {"int8_activations": int8}
+    panels = operators.weight_only_prepack(words, scales, zeros, in_features=k, **options)
     y = operators.weight_only_linear(x, words, scales, zeros, panels=panels, **options)
-    if (y - x.double() @ w).abs().max() > 1e-3 * y.abs().max():
+    if (y - x.double() @ w).abs().max() > (0.03 if int8 else 1e-3) * y.abs().max():
         raise SystemExit(f"bie, {m}x{k}x{n}: the result is not the product")
     return lambda: operators.weight_only_linear(x, words, scales, zeros, panels=panels, **options)
 
@@ -66,7 +72,11 @@ def int4pack(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
     return lambda: torch._weight_int4pack_mm_for_cpu(x, packed, group, numbers)
 
 
-def onnxruntime(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
+def bie_int8(m: int, k: int, n: int, bits: int, group: int) -> Run:
+    return bie(m, k, n, bits, group, int8=True)
+
+
+def onnxruntime(m: int, k: int, n: int, bits: int, group: int, accuracy_level: int = 0) -> Run | None:
     if group & (group - 1) or group < 16 or group > 256 or k % group:
         return None
     import numpy as np
@@ -76,7 +86,7 @@ def onnxruntime(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
     rng = np.random.default_rng(1)
     packed = rng.integers(0, 256, (n, k // group, group * bits // 8), dtype=np.uint8)
     scale = rng.uniform(0.005, 0.015, (n, k // group)).astype(np.float32)
-    sizes = {"K": k, "N": n, "bits": bits, "block_size": group, "accuracy_level": 0}
+    sizes = {"K": k, "N": n, "bits": bits, "block_size": group, "accuracy_level": accuracy_level}
     node = helper.make_node("MatMulNBits", ["x", "w", "scale"], ["y"], domain="com.microsoft", **sizes)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
     weights = [numpy_helper.from_array(packed, "w"), numpy_helper.from_array(scale, "scale")]
@@ -91,6 +101,10 @@ def onnxruntime(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
         return None
     x = rng.standard_normal((m, k), dtype=np.float32)
     return lambda: session.run(None, {"x": x})
+
+
+def onnxruntime_int8(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
+    return onnxruntime(m, k, n, bits, group, accuracy_level=4)
 
 
 def ggml(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
@@ -151,7 +165,10 @@ def ggml(m: int, k: int, n: int, bits: int, group: int) -> Run | None:
     return run
 
 
-RIVALS = {"float32": float32, "int4pack": int4pack, "onnxruntime": onnxruntime, "ggml": ggml}
+RIVALS = {
+    **{"bie int8": bie_int8, "onnxruntime int8": onnxruntime_int8, "ggml": ggml},
+    **{"float32": float32, "int4pack": int4pack, "onnxruntime": onnxruntime},
+}
 
 
 def race(runs: dict[str, Run], budget: float) -> dict[str, float]:
@@ -177,6 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/release/src/ops/libbie_ops.so")
     parser.add_argument("--filter", default="", help="only shapes whose title has this, such as 'm=1 '")
+    parser.add_argument("--without", nargs="*", default=[], help="contenders that are left out")
     parser.add_argument("--core", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--json", type=Path)
@@ -191,6 +209,8 @@ def main() -> None:
             continue
         runs = {"bie": bie(m, k, n, bits, group)}
         for name, make in RIVALS.items():
+            if name in arguments.without:
+                continue
             try:
                 run = make(m, k, n, bits, group)
             except ImportError:
@@ -200,7 +220,10 @@ def main() -> None:
         with torch.no_grad():
             medians = race(runs, arguments.seconds)
         results.append({"shape": title, "median_s": medians})
-        times = "  ".join(f"{name} {1e6 * t:.1f} ({t / medians['bie']:.2f}x)" for name, t in medians.items())
+        times = "  ".join(
+            f"{name} {1e6 * t:.1f} ({t / medians['bie']:.2f}x, {t / medians['bie int8']:.2f}x)"
+            for name, t in medians.items()
+        )
         print(f"{title}: {times}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -1,5 +1,5 @@
-// The kernels of weight_only_gemm, float32 in and out, weights prepacked, against torch's float32 product and its 4-bit
-// one.
+// The kernels of weight_only_gemm and weight_only_q8, float32 in and out, weights prepacked, against torch's float32
+// product and its 4-bit one.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_convert_weight_to_int4pack_for_cpu.h>
 #include <ATen/ops/_weight_int4pack_mm_for_cpu.h>
@@ -17,7 +17,7 @@
 
 #include "bench/race.h"
 #include "bie/kernels/huge_pages.h"
-#include "bie/kernels/weight_only_gemm.h"
+#include "bie/kernels/weight_only_q8.h"
 
 namespace bie::bench {
 namespace {
@@ -72,8 +72,8 @@ void run_kernel(const kernels::WeightOnlyGemmKernel& kernel, const Operands& o, 
 }
 
 /// The first row of the result is the reference's.
-void check(const kernels::WeightOnlyGemmKernel& kernel, const Operands& o, const at::Tensor& panels) {
-  const kernels::WeightOnlyGemmKernel& reference = kernels::weight_only_gemm_table().back();
+void check(const kernels::WeightOnlyGemmKernel& kernel, const kernels::WeightOnlyGemmKernel& reference,
+           const Operands& o, const at::Tensor& panels) {
   const at::Tensor mine = at::empty({1, o.n}), wanted = at::empty_like(mine);
   run_kernel(kernel, o, panels, mine);
   run_kernel(reference, o, prepacked(reference, o), wanted);
@@ -99,15 +99,20 @@ void bench_weight_only(const Settings& settings, nlohmann::json& results) {
       contenders.push_back(
           {"torch int4pack bfloat16", [&] { at::_weight_int4pack_mm_for_cpu(half, tiles, o.group, numbers); }});
     }
-    for (const kernels::WeightOnlyGemmKernel& kernel : kernels::weight_only_gemm_table()) {
-      if (!kernels::host().isas.has(kernel.isa) || float_unit_of(kernel.isa) == Unit::none) continue;
-      const at::Tensor panels = prepacked(kernel, o);
-      check(kernel, o, panels);
-      contenders.push_back(
-          {kernel.name,
-           [&o, &kernel, &y, panels] { run_kernel(kernel, o, panels, y); },
-           {float_unit_of(kernel.isa), static_cast<double>(o.m * o.k * o.n), panels.const_data_ptr(), panels.numel()}});
-    }
+    const auto add = [&](const kernels::Table<kernels::WeightOnlyGemmKernel>& table, const auto& unit) {
+      for (const kernels::WeightOnlyGemmKernel& kernel : table) {
+        if (!kernels::host().isas.has(kernel.isa) || unit(kernel.isa) == Unit::none) continue;
+        const at::Tensor panels = prepacked(kernel, o);
+        check(kernel, table.back(), o, panels);
+        contenders.push_back(
+            {kernel.name,
+             [&o, &kernel, &y, panels] { run_kernel(kernel, o, panels, y); },
+             {unit(kernel.isa), static_cast<double>(o.m * o.k * o.n), panels.const_data_ptr(), panels.numel()}});
+      }
+    };
+    add(kernels::weight_only_gemm_table(), float_unit_of);
+    add(kernels::weight_only_q8_table(),
+        [&](kernels::Isa isa) { return unit_of(isa, o.bits == 8 ? kernels::Dtype::s8 : kernels::Dtype::s4); });
     const nlohmann::json shape = {{"m", s[0]},    {"k", s[1]},     {"n", s[2]},
                                   {"bits", s[3]}, {"group", s[4]}, {"source", source}};
     results.push_back(report(shape, title, contenders, race(contenders, settings.seconds)));

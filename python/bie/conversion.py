@@ -336,7 +336,7 @@ def convert(
             meet does that.
         small_groups: on CUDA, swap convolutions of fewer than 16 channels a group too, depthwise ones among them,
             most of which are slower there than in float16. On the CPU they are swapped in any case.
-        options: further arguments of the new layers' constructors.
+        options: further arguments of the new layers' constructors; with "w1" to "w8" ``activation="int8"`` is one.
 
     Raises:
         TypeError, ValueError: an unknown target.

@@ -51,10 +51,10 @@ def _description(layer: nn.Module) -> dict[str, Any]:
     """The class and the arguments that make an empty layer of the same form."""
     found: dict[str, Any] = {"class": type(layer).__name__}
     if isinstance(layer, WeightOnlyEmbedding):
-        names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx")
+        names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx", "activation")
     elif isinstance(layer, WeightOnlyLinear):
         names = ("in_channels", "out_channels", "w_bit", "group_size", "use_gba_quant", "disable_bias", "asym")
-        names += ("train_bias",)
+        names += ("train_bias", "activation")
     else:
         names = tuple(name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype"))
     for name in names:

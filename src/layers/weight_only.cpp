@@ -40,11 +40,13 @@ at::Tensor CodedLinear::forward(const at::Tensor& x) {
   const ops::CodedWeightTensors& weight = coded();
   ops::WeightOnlyLinearOptions options;
   options.channel_scale = channel_scale_of_x();
+  options.int8_activations = int8_activations_;
   if (is_training())
     options.anchor = anchor();
   else
-    options.panels = panels_.current({weight.qweight, weight.scales, weight.zeros, weight.g_idx, weight.q_perm},
-                                     [&] { return ops::weight_only_prepack(weight, in_features()); });
+    options.panels = panels_.current({weight.qweight, weight.scales, weight.zeros, weight.g_idx, weight.q_perm}, [&] {
+      return ops::weight_only_prepack(weight, in_features(), int8_activations_);
+    });
   return ops::weight_only_linear(x, weight, bias, options);
 }
 

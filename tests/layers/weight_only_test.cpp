@@ -58,6 +58,25 @@ TEST(WeightOnlyLinear, TheProductIsThatOfTheOpenedWeight) {
   }
 }
 
+TEST(WeightOnlyLinear, Int8ActivationsAreAskedFor) {
+  for (const Sizes& s : every_size) {
+    const auto layer = linear(s);
+    layer->eval();
+    const at::Tensor x = at::randn({6, s.in}), exact = layer->forward(x);
+    layer->set_int8_activations(true);
+    EXPECT_TRUE(layer->int8_activations());
+    const at::Tensor y = layer->forward(x);
+    EXPECT_FALSE(y.equal(exact));
+    const at::Tensor room = at::matmul(x.abs().amax(1, true).expand_as(x), layer->open().abs()) / 254 + 1e-4;
+    EXPECT_TRUE(((y - exact).abs() <= room).all().item<bool>()) << s.bits;
+    layer->train();
+    EXPECT_TRUE(layer->forward(x).equal(y)) << "panels and none are the same bits";
+    layer->eval();
+    layer->set_int8_activations(false);
+    EXPECT_TRUE(layer->forward(x).equal(exact));
+  }
+}
+
 TEST(WeightOnlyLinear, CodesAreThoseNearestToTheWeight) {
   for (const Sizes& s : every_size) {
     if (s.bits == 1) continue;

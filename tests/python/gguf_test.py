@@ -78,6 +78,16 @@ def test_a_type_of_codes_is_the_packages_to_the_bit(name, tmp_path):
         assert ((y - exact).abs() <= room).all()
 
 
+def test_layers_of_a_file_take_int8_activations(tmp_path):
+    tensor = write(tmp_path / "a.gguf", {"w": (random_blocks("Q4_0"), "Q4_0")})["w"]
+    layer, table = tensor.linear(activation="int8"), tensor.embedding(activation="int8")
+    assert (layer.activation, table.activation) == ("int8", "int8")
+    x = torch.randn(3, COLUMNS, generator=torch.Generator().manual_seed(1))
+    wanted = tensor.linear()(x)
+    for y in (layer(x), table.head()(x)):
+        assert not torch.equal(y, wanted) and (y - wanted).norm() < 0.02 * wanted.norm()
+
+
 @pytest.mark.parametrize("name", HALVES)
 def test_a_layer_holds_the_weight_to_the_bit(name, tmp_path):
     blocks = random_blocks(name, seed=3)

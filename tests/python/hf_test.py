@@ -8,7 +8,7 @@ import torch
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 import bie.hf  # noqa: E402  after the skip
-from bie.nn import QuantLayer  # noqa: E402
+from bie.nn import QuantLayer, WeightOnlyEmbedding, WeightOnlyLinear  # noqa: E402
 
 
 def bert():
@@ -56,6 +56,21 @@ def test_a_saved_model_gives_the_same_bits(make, target, tmp_path):
     assert again.state_dict().keys() == model.state_dict().keys()
     again.save_pretrained(tmp_path / "twice")
     assert torch.equal(logits(type(model).from_pretrained(tmp_path / "twice"), inputs), wanted)
+
+
+def test_a_saved_model_keeps_int8_activations(tmp_path):
+    torch.manual_seed(0)
+    model, inputs = llama()
+    bie.hf.quantize_model(model, "w4", activation="int8")
+    wanted = logits(model, inputs)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    ours = [m for m in again.modules() if isinstance(m, (WeightOnlyEmbedding, WeightOnlyLinear))]
+    assert len(ours) >= 14 and all(layer.activation == "int8" for layer in ours)
+    assert torch.equal(logits(again, inputs), wanted)
+    for layer in ours:
+        layer.activation = "exact"
+    assert not torch.equal(logits(again, inputs), wanted)
 
 
 def test_other_versions_and_classes_are_refused():

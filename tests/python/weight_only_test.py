@@ -341,6 +341,38 @@ def test_int8_activations_survive_copies_and_files():
     assert revived.activation == "exact" and not torch.equal(revived(x), y)
 
 
+def test_int8_activations_are_asked_for_where_layers_are_made():
+    model = nn.Sequential(nn.Embedding(20, 64), nn.Linear(64, 64), nn.Linear(64, 9)).eval()
+    tokens = torch.arange(20)
+    exact = bie.convert(model, "w4", inplace=False).model
+    report = bie.convert(model, "w4", inplace=False, activation="int8")
+    assert [layer.activation for layer in report.model] == ["int8"] * 3
+    y, wanted = report.model(tokens), exact(tokens)
+    assert not torch.equal(y, wanted)
+    assert (y - wanted).norm() < 0.02 * wanted.norm()
+    for layer in report.model:
+        layer.activation = "exact"
+    assert torch.equal(report.model(tokens), wanted)
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_tied_head_takes_the_activation_of_its_table(mode):
+    table = bie.nn.WeightOnlyEmbedding(30, 64, activation="int8")
+    table.set_weight_data(torch.randn(30, 64))
+    head, x = getattr(table.head(), mode)(), torch.randn(5, 64)
+    assert "activation=int8" in repr(table)
+    y = head(x)
+    wanted = torch.ops.bie.weight_only_linear(
+        x, table.qweight.detach().t(), table.scales.t(), table.zeros.t(), bits=4, group_size=32, int8_activations=True
+    )
+    assert torch.equal(y, wanted) and torch.equal(copy.deepcopy(head)(x), y)
+    table.activation = "exact"  # of a head that has computed already
+    assert not torch.equal(head(x), y)
+    torch.testing.assert_close(head(x), x @ table(torch.arange(30)).t())
+    with pytest.raises(ValueError, match="WeightOnlyEmbedding: activation is 'int4'"):
+        table.activation = "int4"
+
+
 def test_gradients_of_int8_activations_are_those_of_exact_ones():
     grads = []
     for activation in ("exact", "int8"):

@@ -44,6 +44,18 @@ def test_a_model_takes_a_folder(tmp_path):
     assert torch.allclose(empty.eval()(ids), net.eval()(ids), rtol=1e-3, atol=1e-4)
 
 
+@torch.no_grad()
+def test_a_model_takes_a_folder_with_int8_activations(tmp_path):
+    net, folder = net_folder(tmp_path)
+    model = Net()
+    folder.load_into(model, activation="int8")
+    assert (model.up.activation, model.down.activation) == ("int8", "int8")
+    assert folder["up"].linear(activation="int8").activation == "int8"
+    ids = torch.arange(10)
+    y, wanted = model.eval()(ids), net.eval()(ids)
+    assert (y - wanted).norm() < 0.03 * wanted.norm()
+
+
 def test_an_entry_that_no_layer_knows_stays_with_the_others(tmp_path):
     tensors = gptq(64, 32, 4, 32)[0] | {"wf": torch.zeros(1, 8).int(), "extra": torch.ones(2)}
     folder = load_weights_folder(write(tmp_path / "m", {"a": tensors}))

@@ -179,6 +179,25 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         assert [] in bad, f"{name}: {bad}"
 
 
+# Of integer activations: to (instruction, register, multiplications in a turn of the full loop of 4-bit codes).
+WEIGHT_ONLY_Q8_TILES = {
+    "avx512/weight_only_q8": ("vpdpbusd", "zmm", 48),
+    "avxvnni_vex/weight_only_q8": ("vpdpbusd", "ymm", 20),
+    "avxvnni_evex/weight_only_q8": ("vpdpbusd", "ymm", 20),
+    "avx2/weight_only_q8": ("vpmaddubsw", "ymm", 16),
+}
+
+
+def test_the_loop_of_a_weight_only_tile_of_codes_multiplies_from_registers(objects, build):
+    for name, (product, register, wanted) in WEIGHT_ONLY_Q8_TILES.items():
+        library, stem = name.split("/")
+        path = next(build.glob(f"src/kernels/**/bie_kernels_{library}.dir/cpu/*/{stem}.cpp.o"))
+        full = [body for body in loops(path) if sum(t.startswith(product) and register in t for t in body) == wanted]
+        assert full, f"{name} has no loop with {wanted} of {product}"
+        bad = [[t for t in body if t.startswith("call") or "(%rsp" in t or REGISTER_MOVE.match(t)] for body in full]
+        assert [] in bad, f"{name}: {bad}"
+
+
 def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build):
     path = next(build.glob("src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/float_gemm.cpp.o"))
     terms = {n: sum(t.startswith("vfmadd") and "zmm" in t for t in body) for n, body in enumerate(loops(path))}
@@ -193,6 +212,9 @@ def test_every_weight_only_kernel_is_checked(bie):
     names = {k["name"] for k in kernels if k["name"].startswith("weight_only_gemm_")}
     plain = {"weight_only_gemm_portable", "weight_only_gemm_reference"}
     assert names - plain == {"weight_only_gemm_" + name.split("/")[0] for name in WEIGHT_ONLY_TILES}
+    names = {k["name"] for k in kernels if k["name"].startswith("weight_only_q8_")}
+    plain = {"weight_only_q8_portable", "weight_only_q8_reference"}
+    assert names - plain == {"weight_only_q8_" + re.split("[/_]", name)[0] for name in WEIGHT_ONLY_Q8_TILES}
 
 
 # Source of src/kernels/cpu/passes to an instruction that its loops have eight of at once.
@@ -207,7 +229,7 @@ PASSES = {
     "input_grad": "vdivps",
     "weight_only": "vaddps",
     "weight_only_tile": "vfmadd231ps",
-    "weight_q8_tile": "vpmulld",
+    "weight_only_q8_tile": "vpmulld",
     "weight_values": "vsqrtps",
 }
 

@@ -20,6 +20,12 @@ class CodedLinear : public PackedLayer {
   at::Tensor forward(const at::Tensor& x) override;
   /// W [in, out] in float32.
   at::Tensor open() const;
+  /// Whether x becomes int8 codes first: ops::WeightOnlyLinearOptions.
+  bool int8_activations() const { return int8_activations_; }
+  void set_int8_activations(bool on) {
+    int8_activations_ = on;
+    repack();
+  }
   void repack() override { panels_.forget(); }
   std::int64_t derived_bytes() const override { return panels_.bytes(); }
   void train(bool on = true) override;
@@ -43,6 +49,7 @@ class CodedLinear : public PackedLayer {
 
  private:
   Panels panels_;
+  bool int8_activations_ = false;
 };
 
 struct WeightOnlyLinearOptions {

@@ -44,12 +44,15 @@ class CodedLayer:
         sizes = f"{self.in_features}, {self.out_features}, bits={self.bits}, group_size={self.group_size}"
         return f"CodedLayer({self.name!r}, {self.kind}, {sizes})"
 
-    def linear(self, dtype: torch.dtype | None = None, *, requires_grad: bool = False) -> WeightOnlyLinear:
+    def linear(
+        self, dtype: torch.dtype | None = None, *, requires_grad: bool = False, activation: str = "exact"
+    ) -> WeightOnlyLinear:
         """The layer, prepared and in evaluation mode: ``MPQLinear``, or ``MBWQLinear`` where rows are permuted.
 
         Args:
             dtype: of scales, zeros and bias; by default one that holds those of the file.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
+            activation: of the layer: ``"int8"`` for products of 8-bit activations.
 
         Raises:
             ValueError: a sentence that names the file and the layer, for an order of rows that is none and for scales
@@ -60,6 +63,7 @@ class CodedLayer:
         make = {"gptq": self._gptq, "gptq2": self._gptq, "gba": self._gba}.get(self.kind, self._permuted)
         try:
             layer = make(dtype or self._dtype(), requires_grad)
+            layer.activation = activation
             layer.prepare_params()
         except (ValueError, RuntimeError) as error:
             said = "; ".join(str(error).partition(":\n\t")[2].split("\n\t")) or error  # torch lists them in lines
@@ -72,12 +76,12 @@ class CodedLayer:
         floats = [t.dtype for t in self.tensors.values() if t.is_floating_point()]
         return reduce(torch.promote_types, tables or floats)
 
-    def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
-        """The table, in evaluation mode, of a layer whose kind is ``"embedding"``."""
+    def embedding(self, padding_idx: int | None = None, *, activation: str = "exact") -> WeightOnlyEmbedding:
+        """The table, in evaluation mode, of a layer of kind ``"embedding"``; ``activation`` is that of its head."""
         if self.kind != "embedding":
             raise ValueError(f"layer {self.name!r} is of kind {self.kind}, no embedding")
         sizes = self.out_features, self.in_features, self.bits, self.group_size
-        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype)
+        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype, activation=activation)
         table.load_state_dict(self.tensors)
         return table.eval()
 
@@ -153,13 +157,14 @@ class WeightsFolder:
     def __repr__(self) -> str:
         return f"WeightsFolder({self.path!r}, {len(self.layers)} layers, {len(self.tensors)} other tensors)"
 
-    def load_into(self, model: nn.Module, *, requires_grad: bool = False) -> None:
+    def load_into(self, model: nn.Module, *, requires_grad: bool = False, activation: str = "exact") -> None:
         """Puts the weight-only layers where ``model`` has ``nn.Linear`` (``nn.Embedding``) of their names.
 
         All other tensors are loaded.
 
         The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
-        tensors. Nothing is changed where a name or a size does not fit.
+        tensors. Nothing is changed where a name or a size does not fit. ``requires_grad`` and ``activation`` are
+        those of :meth:`CodedLayer.linear`.
 
         Raises:
             ValueError: a layer of the file that the model lacks or that is of another class there.
@@ -176,7 +181,10 @@ class WeightsFolder:
             sizes = (found.embedding_dim, found.num_embeddings) if table else (found.in_features, found.out_features)
             if sizes != (coded.in_features, coded.out_features):
                 raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
-            new[name] = coded.embedding(found.padding_idx) if table else coded.linear(requires_grad=requires_grad)
+            if table:
+                new[name] = coded.embedding(found.padding_idx, activation=activation)
+            else:
+                new[name] = coded.linear(requires_grad=requires_grad, activation=activation)
         ties = _check_rest(model, self.layers, self.tensors)
         model.load_state_dict(self.tensors, strict=False, assign=True)
         for key, source in ties.items():

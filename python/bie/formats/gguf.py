@@ -76,20 +76,25 @@ class GgufTensor:
             raise ShapeError(f"{self._facts['what']} is {list(self.shape)}, a matrix is wanted")
         return self.codes()
 
-    def linear(self, bias: Tensor | GgufTensor | None = None, *, requires_grad: bool = False) -> MPQLinear:
+    def linear(
+        self, bias: Tensor | GgufTensor | None = None, *, requires_grad: bool = False, activation: str = "exact"
+    ) -> MPQLinear:
         """``y = x . W^T (+ bias)`` with the codes of the file, in evaluation mode.
 
         Args:
             bias: the tensor of the bias, of floats.
             requires_grad: whether training gives the codes a gradient, as ``bie.optim.DiodeMix`` wants it.
+            activation: of the layer: ``"int8"`` for products of 8-bit activations.
         """
         if isinstance(bias, GgufTensor):
             bias = bias.open()
-        return self._matrix().linear(bias, requires_grad=requires_grad)
+        return self._matrix().linear(bias, requires_grad=requires_grad, activation=activation)
 
-    def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
-        """A table with the codes of the file, in evaluation mode; its ``head()`` is the linear that shares it."""
-        return self._matrix().embedding(padding_idx)
+    def embedding(self, padding_idx: int | None = None, *, activation: str = "exact") -> WeightOnlyEmbedding:
+        """A table with the codes of the file, in evaluation mode; its ``head()``, whose ``activation`` that is, is the
+        linear that shares it.
+        """
+        return self._matrix().embedding(padding_idx, activation=activation)
 
 
 @dataclass(frozen=True, repr=False)

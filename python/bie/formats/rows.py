@@ -48,7 +48,9 @@ class CodedRows:
         options = {"in_features": self.columns, "bits": self.bits, "group_size": self.group_size}
         return ops.weight_only_open(self.words.t(), self.scales.t(), zeros, dtype=torch.float32, **options).t()
 
-    def linear(self, bias: Tensor | None = None, *, requires_grad: bool = False) -> MPQLinear:
+    def linear(
+        self, bias: Tensor | None = None, *, requires_grad: bool = False, activation: str = "exact"
+    ) -> MPQLinear:
         """A layer of these codes, with scales (and zeros) in 16 bits where nothing is lost by it."""
         floats = [self.scales, *([] if self.zeros is None else [self.zeros]), *([] if bias is None else [bias])]
         half = all(torch.equal(t.half().float(), t.float()) for t in floats)
@@ -61,6 +63,7 @@ class CodedRows:
             use_gba_quant=self.zeros is not None,
             disable_bias=bias is None,
             requires_grad=requires_grad,
+            activation=activation,
         )
         if bias is not None and tuple(bias.shape) != (self.rows,):
             raise ShapeError(f"the bias is {list(bias.shape)}, [{self.rows}] is wanted")
@@ -69,9 +72,11 @@ class CodedRows:
         layer.load_state_dict(state | ({} if bias is None else {"bias": bias}))
         return layer.eval()
 
-    def embedding(self, padding_idx: int | None = None) -> WeightOnlyEmbedding:
+    def embedding(self, padding_idx: int | None = None, *, activation: str = "exact") -> WeightOnlyEmbedding:
         """A table of these codes, whose rows are the floats of ``open`` to the bit."""
-        table = WeightOnlyEmbedding(self.rows, self.columns, self.bits, self.group_size, padding_idx)
+        table = WeightOnlyEmbedding(
+            self.rows, self.columns, self.bits, self.group_size, padding_idx, activation=activation
+        )
         zeros = self.zero * self.scales if self.zeros is None else self.zeros
         table.load_state_dict({"qweight": self.words, "scales": self.scales, "zeros": zeros})
         return table.eval()

@@ -14,14 +14,13 @@ from torch import Tensor
 from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
-from bie.nn.state.arguments import bit_width
+from bie.nn.state.arguments import ACTIVATIONS, bit_width, one_of
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_only_state import WeightOnlyState
 from bie.weights.gptq import Coded, coded
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-_ACTIVATIONS = ("exact", "int8")
 
 
 class WeightOnlyLinear(WeightOnlyState):
@@ -157,9 +156,7 @@ class WeightOnlyLinear(WeightOnlyState):
 
     @activation.setter
     def activation(self, activation: str) -> None:
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"{type(self).__name__}: activation is {activation!r}, 'exact' or 'int8' is wanted")
-        self._activation = activation
+        self._activation = one_of(f"{type(self).__name__}: activation", activation, ACTIVATIONS)
         self._panels.forget()
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
+from bie.nn.state.arguments import ACTIVATIONS, one_of
 from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState, take_entry
@@ -56,6 +57,8 @@ class WeightOnlyEmbedding(nn.Module):
         dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
         requires_grad: whether training makes that gradient.
         sparse: whether it is sparse; a dense one is [N, D], and moves every row as an optimizer's moments say.
+        activation: of ``head()``, as a :class:`WeightOnlyLinear` has it: ``"exact"`` or ``"int8"``; an attribute that
+            may be set.
 
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
@@ -82,6 +85,7 @@ class WeightOnlyEmbedding(nn.Module):
         *,
         requires_grad: bool = True,
         sparse: bool = True,
+        activation: str = "exact",
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -96,7 +100,7 @@ class WeightOnlyEmbedding(nn.Module):
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"{name}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.sparse = sparse
+        self.sparse, self.activation = sparse, activation
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
         groups = -(-embedding_dim // self.group_size)
         words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
@@ -104,6 +108,15 @@ class WeightOnlyEmbedding(nn.Module):
         self.register_buffer("scales", torch.ones(num_embeddings, groups, dtype=dtype, device=device))
         self.register_buffer("zeros", torch.zeros(num_embeddings, groups, dtype=dtype, device=device))
         self._tell_weight()
+
+    @property
+    def activation(self) -> str:
+        """``"exact"``, or ``"int8"``: what ``head()`` multiplies becomes 8-bit codes first."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, activation: str) -> None:
+        self._activation = one_of(f"{type(self).__name__}: activation", activation, ACTIVATIONS)
 
     def _tell_weight(self) -> None:
         for name, value in (("scales", self.scales), ("zeros", self.zeros), ("w_bit", self.bits)):
@@ -132,7 +145,7 @@ class WeightOnlyEmbedding(nn.Module):
         return self.__dict__ | {"_words": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"sparse": True} | state)
+        super().__setstate__({"sparse": True, "_activation": "exact"} | state)
         if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
             self.qweight = CodeRowsParameter(self.qweight.detach(), False)
         self._tell_weight()
@@ -215,8 +228,17 @@ class WeightOnlyEmbedding(nn.Module):
         return {name: tensor.detach() for name, tensor in self.state_dict(keep_vars=True).items()}
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}, bits={self.bits}, group_size={self.group_size}{padding}"
+        parts = [
+            str(self.num_embeddings),
+            str(self.embedding_dim),
+            f"bits={self.bits}",
+            f"group_size={self.group_size}",
+        ]
+        if self.padding_idx is not None:
+            parts.append(f"padding_idx={self.padding_idx}")
+        if self.activation != "exact":
+            parts.append(f"activation={self.activation}")
+        return ", ".join(parts)
 
 
 class TiedHead(nn.Module):
@@ -230,10 +252,10 @@ class TiedHead(nn.Module):
     def __init__(self, embedding: WeightOnlyEmbedding) -> None:
         super().__init__()
         self._table = (embedding,)  # in a tuple: it is no child of this module
-        self._panels = Panels()
+        self._panels, self._activation = Panels(), embedding.activation
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state | {"_panels": Panels()})
+        super().__setstate__({"_activation": "exact"} | state | {"_panels": Panels()})
 
     def forward(self, x: Tensor) -> Tensor:
         (table,) = self._table
@@ -242,6 +264,11 @@ class TiedHead(nn.Module):
             raise ShapeError(f"TiedHead: x is {shape}, the table has {table.embedding_dim} features")
         tensors = (table._plain_words().t(), table.scales.t(), table.zeros.t())
         options: dict[str, Any] = {"bits": table.bits, "group_size": table.group_size}
+        if table.activation == "int8":
+            options["int8_activations"] = True
+        if self._activation != table.activation:  # panels serve activations of one kind
+            self._activation = table.activation
+            self._panels.forget()
 
         def make() -> Tensor:
             return ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)

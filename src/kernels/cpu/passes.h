@@ -117,9 +117,6 @@ struct WeightOnlyPasses {
   void (*floats)(const void* x, Dtype dtype, const float* factor, std::int64_t count, float* to);
   /// Of 16 sums side by side, which are then added in halves.
   float (*sum)(const float* x, std::int64_t count);
-  /// The int8 codes u of a group of `count` activations (weight_only_q8.h): four side by side for each of `quads`,
-  /// which lie 4 * rows bytes apart, the last ones 0. Returns d; `sum` is U.
-  float (*codes)(const float* x, std::int32_t count, std::int32_t quads, int rows, std::int8_t* u, std::int32_t* sum);
   /// y + bias (null: y), rounded.
   void (*results)(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype);
 };

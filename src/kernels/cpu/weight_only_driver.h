@@ -2,7 +2,8 @@
 // then every block meets every panel. Plain code.
 //
 // A Side is one kind of activation: its tile, what a row of a block takes and how it is put there, and one call of the
-// tile. A block of R rows has R * row_bytes of memory.
+// tile. A block of R rows has R * row_bytes of memory. Where it keeps panels, every block meets a panel before the next
+// panel is read; else a block meets every panel.
 #pragma once
 
 #include <algorithm>
@@ -89,7 +90,8 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   const std::int64_t work = std::max<std::int64_t>(1, s.m / blocks.count() * panel_columns * at_once * s.k);
   const std::int64_t grain = std::max<std::int64_t>(1, task_work / work);
   const std::size_t result_bytes = 4 * panel_columns * static_cast<std::size_t>(std::max(side.rows, side.panels));
-  const WorkOrder order(blocks.count(), steps, parallel.threads);
+  const WorkOrder order = Side::keeps_panels ? WorkOrder(steps, blocks.count(), parallel.threads)
+                                             : WorkOrder(blocks.count(), steps, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {
     auto* const results = static_cast<float*>(workspace(result_bytes, Buffer::tile));
     if (results == nullptr) {
@@ -97,7 +99,8 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
       return;
     }
     for (std::int64_t item = begin; item < end; ++item) {
-      const auto [block, step] = order.item(item);
+      const auto [outer, inner] = order.item(item);
+      const std::int64_t block = Side::keeps_panels ? inner : outer, step = Side::keeps_panels ? outer : inner;
       const std::int64_t panel = step * at_once, column = panel * panel_columns;
       const int panels = static_cast<int>(std::min<std::int64_t>(at_once, head.panels - panel));
       const int rows = blocks.rows(block);

@@ -10,6 +10,8 @@ namespace {
 
 /// Activations as floats. A block is [k][rows] of them and [groups][rows] sums.
 struct FloatSide {
+  static constexpr bool keeps_panels = false;
+
   const WeightOnlyTile& product;
   const WeightOnlyPasses& passes;
   int rows, panels;

@@ -10,38 +10,45 @@ namespace bie::kernels {
 namespace cpu {
 namespace {
 
-/// Activations as codes. A block is [quads][rows][4] of them, then [groups][rows] sums and as many step sizes.
+/// Activations as codes. A block is [quads][rows][4] of them, then [groups][rows] of what else a tile reads, thrice.
 struct CodeSide {
-  const WeightQ8Tile& product;
+  static constexpr bool keeps_panels = true;  // a block has fewer bytes than a panel
+
+  const WeightOnlyQ8Tile& product;
   const WeightOnlyPasses& passes;
   int rows, panels;
 
-  static std::int64_t row_bytes(const WeightHead& head) { return 4 * head.quads + 8 * head.groups; }
+  static std::int64_t row_bytes(const WeightHead& head) { return 4 * head.quads + 12 * head.groups; }
   static float* lone_row(char*, float* row) { return row; }
 
   void put(const void* packed, const float* row, int row_count, int r, char* block) const {
     const WeightHead& head = head_of(packed);
     auto* u = reinterpret_cast<std::int8_t*>(block);
-    auto* const sums = reinterpret_cast<std::int32_t*>(block + 4 * head.quads * row_count);
-    auto* const steps = reinterpret_cast<float*>(sums + head.groups * row_count);
+    auto* const starts = reinterpret_cast<std::int32_t*>(block + 4 * head.quads * row_count);
+    auto* const sums = reinterpret_cast<float*>(starts + head.groups * row_count);
+    float* const steps = sums + head.groups * row_count;
     for (std::int64_t g = 0; g < head.groups; ++g) {
       const WeightGroup& group = groups_of(packed)[g];
       const std::int64_t at = g * row_count + r;
-      steps[at] = passes.codes(row, group.rows, group.quads(), row_count, u + 4 * r, &sums[at]);
+      std::int32_t sum = 0;
+      steps[at] = product.codes({row, group.rows, group.quads(), row_count, u + 4 * r}, &sum);
+      sums[at] = static_cast<float>(sum);
+      starts[at] = sum * -(1 << (group.width - 1));
       row += group.rows;
       u += std::int64_t{4} * group.quads() * row_count;
     }
   }
   void tile(const char* block, int row_count, const PanelsOfTile& to) const {
     const WeightHead& head = head_of(to.packed);
-    const auto* const sums = reinterpret_cast<const std::int32_t*>(block + 4 * head.quads * row_count);
-    product.run({reinterpret_cast<const std::int8_t*>(block), sums,
-                 reinterpret_cast<const float*>(sums + head.groups * row_count), groups_of(to.packed), head.groups,
-                 to.panel, head.panel_bytes, to.count, row_count, head.scale, head.offset, to.y, to.y_stride});
+    const auto* const starts = reinterpret_cast<const std::int32_t*>(block + 4 * head.quads * row_count);
+    const auto* const sums = reinterpret_cast<const float*>(starts + head.groups * row_count);
+    product.run({reinterpret_cast<const std::int8_t*>(block), starts, sums, sums + head.groups * row_count,
+                 groups_of(to.packed), head.groups, to.panel, head.panel_bytes, to.count, row_count, head.scale,
+                 head.offset, to.y, to.y_stride});
   }
 };
 
-template <const WeightQ8Tile& tile, const WeightOnlyPasses& passes>
+template <const WeightOnlyQ8Tile& tile, const WeightOnlyPasses& passes>
 constexpr WeightOnlyGemmKernel kernel(const char* name, Isa isa) {
   return {name,
           isa,
@@ -71,9 +78,13 @@ Status check_q8_weight(const PackedWeight& w) {
 Table<WeightOnlyGemmKernel> weight_only_q8_table() {
   static const WeightOnlyGemmKernel best_first[] = {
 #if defined(BIE_X86)
-    cpu::kernel<cpu::avx2::weight_q8_loops, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
+    cpu::kernel<cpu::avx512::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avx512", Isa::avx512),
+    cpu::kernel<cpu::avxvnni::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avxvnni",
+                                                                                  Isa::avxvnni),
+    cpu::kernel<cpu::avx2::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
 #endif
-    cpu::kernel<cpu::plain::weight_q8_loops, cpu::plain::weight_only_passes>("weight_only_q8_portable", Isa::portable),
+    cpu::kernel<cpu::plain::weight_only_q8_loops, cpu::plain::weight_only_passes>("weight_only_q8_portable",
+                                                                                  Isa::portable),
     reference::weight_only_q8,
   };
   return table_of(best_first);

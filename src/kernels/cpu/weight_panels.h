@@ -80,10 +80,11 @@ struct WeightOnlyTile {
 };
 
 /// One block of rows of integer activations with one panel, or with the next ones too.
-struct WeightQ8Args {
-  const std::int8_t* u;      ///< [quads][rows][4], rows of k in the order of the panel
-  const std::int32_t* sums;  ///< [groups][rows], of u over each group
-  const float* steps;        ///< [groups][rows]: d
+struct WeightOnlyQ8Args {
+  const std::int8_t* u;        ///< [quads][rows][4], rows of k in the order of the panel
+  const std::int32_t* starts;  ///< [groups][rows], of D of codes as they lie: -2^(width - 1) * U
+  const float* sums;           ///< [groups][rows]: U
+  const float* steps;          ///< [groups][rows]: d
   const WeightGroup* groups;
   std::int64_t group_count;
   const char* panel;
@@ -96,21 +97,45 @@ struct WeightQ8Args {
   std::int64_t y_stride;  ///< floats from one row to the next
 };
 
-struct WeightQ8Tile {
+/// One group of one row of the activation.
+struct Q8CodesArgs {
+  const float* x;
+  std::int32_t count, quads;
+  int rows;        ///< of the block: quads lie 4 * rows bytes apart
+  std::int8_t* u;  ///< the last ones, beyond `count`, are 0
+};
+
+struct WeightOnlyQ8Tile {
   int rows, panels;  ///< as WeightOnlyTile has them
-  void (*run)(const WeightQ8Args&);
+  /// Codes of a group (weight_only_q8.h). Returns d; `sum` is U.
+  float (*codes)(const Q8CodesArgs&, std::int32_t* sum);
+  void (*run)(const WeightOnlyQ8Args&);
 };
 
 namespace plain {
 extern const WeightOnlyTile weight_only_loops;
-extern const WeightQ8Tile weight_q8_loops;
+extern const WeightOnlyQ8Tile weight_only_q8_loops;
 }  // namespace plain
 namespace avx2 {
 extern const WeightOnlyTile weight_only_tile, weight_only_loops;
-extern const WeightQ8Tile weight_q8_loops;
+extern const WeightOnlyQ8Tile weight_only_q8_tile, weight_only_q8_loops;
+float weight_only_q8_codes(const Q8CodesArgs& args, std::int32_t* sum);
 }  // namespace avx2
+namespace avxvnni {
+inline constexpr int weight_only_q8_rows = 5;
+namespace vex {
+void weight_only_q8(const WeightOnlyQ8Args& args);
+}
+namespace evex {
+void weight_only_q8(const WeightOnlyQ8Args& args);
+}
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+}  // namespace avxvnni
 namespace avx512bw {
 extern const WeightOnlyTile weight_only_tile;
+}
+namespace avx512 {
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
 }
 namespace neon {
 extern const WeightOnlyTile weight_only_tile;

@@ -22,6 +22,10 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+#: What a layer whose weight alone has few bits multiplies: its input as it is, or 8-bit codes of it.
+ACTIVATIONS = ("exact", "int8")
+
+
 def bit_width(layer: nn.Module, name: str, value: int) -> int:
     """``TypeError`` for what is no int: where nn.Linear has its ``bias``, layers of BITorch Engine have ``a_bit``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):

@@ -9,6 +9,7 @@ namespace bie::kernels::cpu {
 
 namespace avxvnni {
 const Tile s8xs8_tile{}, s4xs4_tile{};
+const WeightOnlyQ8Tile weight_only_q8_tile{};
 }  // namespace avxvnni
 
 namespace avx512bw {
@@ -23,6 +24,7 @@ const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
 const PixelTile b1xb1_pixel_tile{}, s8xs8_pixel_tile{}, s4xs4_pixel_tile{};
 const GroupedTile b1xb1_grouped_tile{}, s8xs8_grouped_tile{}, s4xs4_grouped_tile{};
 const SignPixels sign_pixels{};
+const WeightOnlyQ8Tile weight_only_q8_tile{};
 bool encode(const EncodeArgs&) { return false; }
 bool tail(const TailArgs&) { return false; }
 void pack_int4(const std::int8_t*, std::int64_t, std::uint8_t*) {}

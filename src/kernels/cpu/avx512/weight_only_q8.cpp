@@ -1,0 +1,252 @@
+// The tile of weight-only products with integer activations for VNNI: 6 rows x 64 outputs, or 12 x 32 twice.
+//
+// Lanes are outputs, the bytes of a lane four rows, and vpdpbusd multiplies unsigned codes with signed activations. Of
+// one row nothing is shifted: a field of a byte is masked out where it lies, is so many times the code and has sums of
+// its own, which are shifted once a group. Of more rows opened codes are shared, and shifted.
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/weight_panels.h"
+
+namespace bie::kernels::cpu::avx512 {
+namespace {
+
+#define BIE_INLINE [[gnu::always_inline]] inline
+
+BIE_INLINE __m512i four_codes(const std::int8_t* u) {
+  std::int32_t four;
+  std::memcpy(&four, u, 4);
+  return _mm512_set1_epi32(four);
+}
+
+BIE_INLINE __mmask16 lanes_of(std::int32_t count) {
+  return count >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1);
+}
+
+/// Magnitudes are compared by their bits, which rise as they do; NaN is above infinity.
+float codes(const Q8CodesArgs& a, std::int32_t* sum) {
+  __m512i most = _mm512_setzero_si512();
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  for (std::int32_t i = 0; i < a.count; i += 16) {
+    const __m512 x = _mm512_maskz_loadu_ps(lanes_of(a.count - i), a.x + i);
+    most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(x), magnitude));
+  }
+  const std::int32_t largest = _mm512_reduce_max_epi32(most);
+  float of_largest;
+  std::memcpy(&of_largest, &largest, 4);
+  const bool finite = largest < 0x7f800000, live = finite && of_largest >= 0x1p-100f;
+  const __m512 r = _mm512_set1_ps(live ? 127.0f / of_largest : 0.0f);
+  __m512i all = _mm512_setzero_si512();
+  std::int8_t* u = a.u;
+  for (std::int32_t i = 0, left = a.quads; left > 0; i += 16, left -= 4) {
+    const __mmask16 lanes = live ? lanes_of(a.count - i) : __mmask16{0};
+    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, a.x + i), r));
+    all = _mm512_add_epi32(all, code);
+    const __m128i bytes = _mm512_cvtepi32_epi8(code);
+    if (a.rows == 1) {
+      _mm_mask_storeu_epi32(u, static_cast<__mmask8>(lanes_of(left)), bytes);
+      u += 16;
+      continue;
+    }
+    std::int32_t quads[4];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(quads), bytes);
+    for (int q = 0; q < 4 && q < left; ++q, u += std::int64_t{4} * a.rows) std::memcpy(u, &quads[q], 4);
+  }
+  *sum = _mm512_reduce_add_epi32(all);
+  return live ? of_largest / 127.0f : finite ? 0.0f : __builtin_nanf("");
+}
+
+template <Dtype dtype>
+BIE_INLINE __m512 load_floats(const char* at, int v) {
+  if constexpr (dtype == Dtype::f32) return _mm512_load_ps(at + 64 * v);
+  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(at + 32 * v));
+  if constexpr (dtype == Dtype::f16) return _mm512_cvtph_ps(halves);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/// Scales and offsets of a group, 64 of each.
+struct alignas(64) Numbers {
+  float s[panel_columns], o[panel_columns];
+
+  template <Dtype dtype>
+  BIE_INLINE void open(const char* at, float middle, Offset offset) {
+    const char* const zeros = at + (dtype == Dtype::f32 ? 4 : 2) * panel_columns;
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) _mm512_store_ps(s + 16 * v, load_floats<dtype>(at, v));
+    if (offset == Offset::value) {
+      const __m512 h = _mm512_set1_ps(middle);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v)
+        _mm512_store_ps(o + 16 * v, _mm512_fmsub_ps(h, load_floats<dtype>(at, v), load_floats<dtype>(zeros, v)));
+    } else if (offset == Offset::zero) {
+      const __m512 one_less = _mm512_set1_ps(middle - 1);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        const __m512i z = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros + 16 * v)));
+        const __m512 from_zero = _mm512_sub_ps(one_less, _mm512_cvtepi32_ps(z));
+        _mm512_store_ps(o + 16 * v, _mm512_mul_ps(load_floats<dtype>(at, v), from_zero));
+      }
+    }
+  }
+  BIE_INLINE void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
+    switch (a.scale) {
+      case Dtype::f32: open<Dtype::f32>(at, group.middle, a.offset); break;
+      case Dtype::f16: open<Dtype::f16>(at, group.middle, a.offset); break;
+      default: open<Dtype::bf16>(at, group.middle, a.offset); break;
+    }
+  }
+};
+
+/// What a group adds to outputs, of which `sum` holds D.
+template <bool subtracts, int R, int V>
+BIE_INLINE void end_group(const float* s, const float* o, const float* sums, const float* steps, float* y,
+                          std::int64_t stride, const __m512i (&sum)[R][V]) {
+  __m512 scale[V], offset[V];
+#pragma GCC unroll 4
+  for (int v = 0; v < V; ++v) {
+    scale[v] = _mm512_load_ps(s + 16 * v);
+    if constexpr (subtracts) offset[v] = _mm512_load_ps(o + 16 * v);
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r, y += stride) {
+    const __m512 all = _mm512_set1_ps(sums[r]), step = _mm512_set1_ps(steps[r]);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale[v]);
+      if constexpr (subtracts) t = _mm512_fmadd_ps(all, offset[v], t);
+      _mm512_storeu_ps(y + 16 * v, _mm512_fmadd_ps(step, t, _mm512_loadu_ps(y + 16 * v)));
+    }
+  }
+}
+
+/// D of one row.
+template <int width>
+BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts, const char* lines,
+                         __m512i (&sum)[1][4]) {
+  constexpr std::int64_t distance = 4096;
+  constexpr int fields = 8 / width, kept = fields < 4 ? fields : 4;
+  __m512i parts[4][kept];
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v)
+#pragma GCC unroll 4
+    for (int f = 0; f < kept; ++f) parts[v][f] = _mm512_set1_epi32(f == 0 ? starts[0] : 0);
+  for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256, u += 4 * fields) {
+    __m512i word[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      word[v] = _mm512_load_si512(lines + 64 * v);
+      _mm_prefetch(lines + 64 * v + distance, _MM_HINT_T0);
+    }
+#pragma GCC unroll 8
+    for (int f = 0; f < fields; ++f) {
+      const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << width) - 1) << (width * (f % 4))));
+      const __m512i by = four_codes(u + 4 * f);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v) {
+        if (f == 4) word[v] = _mm512_srli_epi32(word[v], 4);
+        const __m512i codes = width == 8 ? word[v] : _mm512_and_si512(word[v], mask);
+        parts[v][f % 4] = _mm512_dpbusd_epi32(parts[v][f % 4], codes, by);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    sum[0][v] = parts[v][0];
+#pragma GCC unroll 4
+    for (int f = 1; f < kept; ++f) sum[0][v] = _mm512_add_epi32(sum[0][v], _mm512_srai_epi32(parts[v][f], width * f));
+  }
+}
+
+/// D of R rows and V vectors of outputs.
+template <int width, int R, int V>
+BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts, const char* lines,
+                         __m512i (&sum)[R][V]) {
+  constexpr int fields = 8 / width;
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << width) - 1));
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = _mm512_set1_epi32(starts[r]);
+  for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256) {
+#pragma GCC unroll 8
+    for (int f = 0; f < fields; ++f, u += 4 * R) {
+      asm("" ::: "memory");  // lines are loaded again for each field: kept, they would take registers of sums
+      __m512i codes[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        codes[v] = _mm512_load_si512(lines + 64 * v);
+        if (f > 0) codes[v] = _mm512_srli_epi32(codes[v], static_cast<unsigned>(width * f));
+        if (width < 8) codes[v] = _mm512_and_si512(codes[v], mask);
+      }
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const __m512i by = four_codes(u + 4 * r);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], codes[v], by);
+      }
+    }
+  }
+}
+
+/// One group, V vectors of outputs at a time.
+template <int width, int R>
+void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
+               const float* sums, const float* steps, const char* numbers, const char* lines) {
+  constexpr int V = R <= 6 ? 4 : 2;
+  Numbers n;
+  if constexpr (R > 1) {
+    n.open(a, group, numbers);
+    asm("" ::"r"(&n) : "memory");  // in memory they stay: the loop of products has no register to keep them in
+  }
+#pragma GCC unroll 1
+  for (int v = 0; v < 4; v += V) {
+    __m512i sum[R][V];
+    if constexpr (R == 1) {
+      multiply<width>(group, u, starts, lines, sum);
+      n.open(a, group, numbers);
+    } else {
+      multiply<width, R, V>(group, u, starts, lines + 64 * v, sum);
+    }
+    float* const y = a.y + 16 * v;
+    if (a.offset == Offset::none)
+      end_group<false, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, y, a.y_stride, sum);
+    else
+      end_group<true, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, y, a.y_stride, sum);
+  }
+}
+
+template <int R>
+void tile(const WeightOnlyQ8Args& a) {
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < panel_columns; j += 16) _mm512_storeu_ps(a.y + r * a.y_stride + j, _mm512_setzero_ps());
+  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
+  const std::int8_t* u = a.u;
+  const std::int32_t* starts = a.starts;
+  const float *sums = a.sums, *steps = a.steps;
+  const char* panel = a.panel;
+  for (std::int64_t g = 0; g < a.group_count; ++g, starts += R, sums += R, steps += R) {
+    const WeightGroup& group = a.groups[g];
+    switch (group.width) {
+      case 1: add_group<1, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
+      case 2: add_group<2, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
+      case 4: add_group<4, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
+      default: add_group<8, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
+    }
+    u += std::int64_t{4} * group.quads() * R;
+    panel += numbers + 64 * group.lines;
+  }
+}
+
+using Run = void (*)(const WeightOnlyQ8Args&);
+constexpr Run tiles[] = {tile<1>, tile<2>, tile<3>, tile<4>,  tile<5>,  tile<6>,
+                         tile<7>, tile<8>, tile<9>, tile<10>, tile<11>, tile<12>};
+
+void run(const WeightOnlyQ8Args& a) { tiles[a.rows - 1](a); }
+
+}  // namespace
+
+const WeightOnlyQ8Tile weight_only_q8_tile = {12, 1, codes, run};
+
+}  // namespace bie::kernels::cpu::avx512

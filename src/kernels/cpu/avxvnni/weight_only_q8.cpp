@@ -1,0 +1,22 @@
+// Weight-only products with integer activations by vpdpbusd of 256 bits.
+#include "kernels/cpu/avx2/weight_only_q8_loop.h"
+#include "kernels/cpu/avxvnni/tiles.h"
+
+namespace bie::kernels::cpu::avxvnni {
+namespace {
+
+template <int>
+struct Product {
+  using Sum = __m256i;
+  using Codes = __m256i;
+  static constexpr bool starts = true;
+  static constexpr int most = 0;
+  static Codes codes(__m256i field) { return field; }
+  static Sum add(Sum sum, Codes codes, __m256i by) { return BIE_DOT(sum, codes, by); }
+};
+
+}  // namespace
+
+void BIE_ENCODING::weight_only_q8(const WeightOnlyQ8Args& args) { avx2::q8::run<Product, weight_only_q8_rows>(args); }
+
+}  // namespace bie::kernels::cpu::avxvnni
