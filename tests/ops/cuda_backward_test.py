@@ -143,4 +143,5 @@ def test_products_open_codes_and_finish_gradients_where_rows_fit(operators, dtyp
     ran = [event.name for event in found.events()]
     assert sum("mixed_kernel" in name for name in ran) == 4, ran
     assert not any(word in name for name in ran for word in ("gemm", "nvjet", "cudnn", "xmma")), ran
-    assert not any("::input_pass<" in name for name in ran), ran  # the products make the activations' gradients
+    # The products make the activations' gradients; those of float32 come in parts, which a pass behind them adds.
+    assert any("::input_pass<" in name for name in ran) == (dtype == F32), ran

@@ -16,23 +16,6 @@ __device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.re
 __device__ inline void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// The same of another block of the cluster.
-__device__ inline void arrive_at(unsigned barrier, unsigned block) {
-  asm volatile(
-      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-      "r"(block)
-      : "memory");
-}
-__device__ inline unsigned block_of_cluster() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-/// All threads of the cluster's blocks wait for one another.
-__device__ inline void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-}
 /// Arrives, and lets the phase end once so many bytes have been copied too.
 __device__ inline void arrive_expecting(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -53,14 +36,6 @@ __device__ inline void load_box(unsigned to, const CUtensorMap& map, int x, int 
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
           "r"(to),
       "l"(&map), "r"(x), "r"(y), "r"(barrier)
-      : "memory");
-}
-/// The same to both blocks of a cluster, at the same places of their shared memory.
-__device__ inline void load_box_to_both(unsigned to, const CUtensorMap& map, int x, int y, unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-      "{%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<unsigned short>(3))
       : "memory");
 }
 /// One tap of the windows of output pixels, from channel c on; the first window begins at pixel x, y of image n, the

@@ -35,7 +35,7 @@ struct FloatSums {
     }
     clear();
   }
-  __device__ void ask_rows(const Args&, int, int, const void*, int) {}
+  __device__ void ask_rows(const Args&, int, int) {}
   __device__ void begin_rows() {}
   __device__ void share_group() {}
   __device__ void clear() {
@@ -95,8 +95,7 @@ struct FloatProduct {
   static __device__ Row load(unsigned at) { return load_chunk(at); }
 
   static int whole_bytes(const Args& p, int steps) { return p.m * p.parts * stride(steps * step_chunks(width) * 64); }
-  static __device__ void put_whole(const Args& p, int from, int to, char* to_rows, int row_stride) {
-    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to_rows));
+  static __device__ void put_whole(const Args& p, int from, int to, unsigned at, int row_stride) {
     const int pieces = (to - from) * 4;
     for (int row = 0; row < p.m * p.parts; ++row)
       for (int i = threadIdx.x; i < pieces; i += threads)

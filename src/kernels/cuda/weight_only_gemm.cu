@@ -1,5 +1,6 @@
 // Products of few rows with panels: the activation's rows become what the tile reads, where they are not.
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/cuda/tile_args.cuh"
 #include "kernels/cuda/weight_only_float_tile.cuh"
@@ -60,17 +61,44 @@ bool is_direct(const WeightOnlyPlan& plan, const FloatRows& x) {
          reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
-/// Fewer rows are faster with scales of float32, more with W opened once for cuBLAS (H100, docs/measured).
-constexpr std::int64_t least_wide_rows = 33, most_wide_rows = 256;
+/// Fewer rows are faster with scales of float32.
+constexpr std::int64_t least_wide_rows = 33;
+
+/// The tile for so many rows, and about how long it takes on an H100 (docs/measured/gpu-weight-only.md): waves of
+/// blocks, each a step of so many slots after another.
+struct WideChoice {
+  weight_only::WideTile tile;
+  double us;
+};
+WideChoice wide_choice(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gpu) {
+  using weight_only::WideTile;
+  constexpr double start_us = 4;
+  const auto of = [&](WideTile tile, std::int64_t rows, std::int64_t outputs, std::int64_t slots, double step_us) {
+    const std::int64_t waves = over(over(m, rows) * over(plan.n, outputs), gpu.multiprocessors);
+    return WideChoice{tile, start_us + static_cast<double>(waves * over(plan.k, slots)) * step_us};
+  };
+  if (m <= 64) return of(WideTile::rows64, 64, 64, 256, 0.8);
+  const WideChoice choices[] = {of(WideTile::rows128, 128, 64, 256, 1.05),
+                                of(WideTile::rows128_outputs128, 128, 128, 64, 0.57),
+                                of(WideTile::rows256_outputs128, 256, 128, 64, 0.87)};
+  return *std::min_element(std::begin(choices), std::end(choices),
+                           [](const WideChoice& a, const WideChoice& b) { return a.us < b.us; });
+}
+/// The same of opening the weight in memory for cuBLAS.
+double opened_us(const WeightOnlyPlan& plan, std::int64_t m) {
+  constexpr double start_us = 5, weights_a_us = 0.95e6, products_a_us = 370e6;
+  const double weights = static_cast<double>(plan.n) * static_cast<double>(plan.k);
+  return start_us + weights / weights_a_us + static_cast<double>(m) * weights / products_a_us;
+}
 
 Status run_wide(const weight_only::Args& p, const WeightOnlyPlan& plan, const FloatRows& x, void* workspace,
-                const Queue& queue) {
+                const Gpu& gpu, const Queue& queue) {
   const int in_row = static_cast<int>(4 * plan.chunks);
   const Status turned =
       launch_beside(tensor_rows, p.m * ((in_row + std::int64_t{threads} - 1) / threads), threads, 0, queue,
                     static_cast<const char*>(x.data), x.row_stride, in_row, static_cast<uint4*>(workspace));
   if (turned != Status::ok) return turned;
-  weight_only::WideArgs args{{}, p, 0};
+  weight_only::WideArgs args{{}, p, 0, wide_choice(plan, p.m, gpu).tile};
   const bool bf16 = x.dtype == Dtype::bf16;
   switch (plan.width) {
     case 1: return weight_only::run_wide<1>(args, workspace, bf16, queue);
@@ -88,14 +116,15 @@ Status launch_rows(Kernel kernel, std::int64_t count, const Queue& queue, const 
 }  // namespace
 
 bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const Gpu& gpu) {
-  const bool enough_tiles = m <= 64 || over(m, 128) * over(plan.n, 64) * 3 >= gpu.multiprocessors;
-  return !plan.int8 && runs_hopper_code(gpu) && enough_tiles && m >= least_wide_rows && m <= most_wide_rows &&
-         plan.k > 0 && plan.scale == x.dtype && is_direct(plan, x);
+  if (plan.int8 || !runs_hopper_code(gpu) || m < least_wide_rows || plan.k == 0 || plan.scale != x.dtype ||
+      !is_direct(plan, x))
+    return false;
+  return m <= 64 || wide_choice(plan, m, gpu).us < opened_us(plan, m);
 }
 
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
   if (plan.int8) return weight_only::int8_workspace(plan, m);
-  if (is_direct(plan, x)) return m < least_wide_rows || m > most_wide_rows ? 0 : m * plan.chunks * chunk_slots * 2;
+  if (is_direct(plan, x)) return m < least_wide_rows ? 0 : m * plan.chunks * chunk_slots * 2;
   return m * (needs_parts(x) ? 3 : 1) * plan.chunks * chunk_slots * 2;
 }
 
@@ -117,7 +146,7 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
   if (weight_only_rounds(plan, m, x, *facts)) {
     p.m = static_cast<int>(m);
     p.y = static_cast<char*>(y.data);
-    return run_wide(p, plan, x, workspace, queue);
+    return run_wide(p, plan, x, workspace, *facts, queue);
   }
   const std::int64_t slots = plan.chunks * chunk_slots, most = weight_only::most_rows(*facts) / p.parts;
   for (std::int64_t first = 0; first < m; first += most) {

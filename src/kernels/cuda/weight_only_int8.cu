@@ -50,12 +50,12 @@ Status run_tile(int width, const Int8Args& p, const Gpu& gpu, const Queue& queue
   }
 }
 
-Status run_wide(int width, Int8WideArgs& args, const Queue& queue) {
+Status run_wide(int width, Int8WideArgs& args, const Gpu& gpu, const Queue& queue) {
   switch (width) {
-    case 1: return run_int8_wide<1>(args, queue);
-    case 2: return run_int8_wide<2>(args, queue);
-    case 4: return run_int8_wide<4>(args, queue);
-    default: return run_int8_wide<8>(args, queue);
+    case 1: return run_int8_wide<1>(args, gpu, queue);
+    case 2: return run_int8_wide<2>(args, gpu, queue);
+    case 4: return run_int8_wide<4>(args, gpu, queue);
+    default: return run_int8_wide<8>(args, gpu, queue);
   }
 }
 
@@ -88,7 +88,7 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
   if (status != Status::ok) return status;
   if (runs_hopper_code(gpu) && m >= least_wide_rows && p.runs > 0) {
     p.m = static_cast<int>(m);
-    return run_wide(plan.width, args, queue);
+    return run_wide(plan.width, args, gpu, queue);
   }
   const int most = std::min(most_rows(gpu), 32);
   for (std::int64_t first = 0; first < m && status == Status::ok; first += most) {

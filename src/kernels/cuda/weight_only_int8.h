@@ -28,6 +28,6 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
 template <int width>
 Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue);
 template <int width>
-Status run_int8_wide(Int8WideArgs& args, const Queue& queue);
+Status run_int8_wide(Int8WideArgs& args, const Gpu& gpu, const Queue& queue);
 
 }  // namespace bie::kernels::cuda::weight_only

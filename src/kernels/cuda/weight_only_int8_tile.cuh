@@ -81,11 +81,9 @@ struct Int8Sums {
         for (int i = 0; i < 4; ++i) acc[t][j][i] = 0;
     }
   }
-  /// `whole`: the block's own scales, from the run `first_run` on.
-  __device__ void ask_rows(const Int8Args& p, int run, int lane, const void* whole, int first_run) {
+  __device__ void ask_rows(const Int8Args& p, int run, int lane) {
     if (run >= p.runs) return;
-    const RowScale* const table = whole != nullptr ? static_cast<const RowScale*>(whole) + (run - first_run) * 8
-                                                   : p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
+    const RowScale* const table = p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
 #pragma unroll
     for (int j = 0; j < S::rows8; ++j) next_rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];
   }
@@ -133,47 +131,17 @@ struct Int8Product {
   static __device__ int row_of(int lane) { return lane % 8; }
   static __device__ int column_of(int lane) { return lane / 8 % 2 * 16; }
   static __device__ Row load(unsigned at) { return load_two_matrices(at); }
-
-  /// The codes, and behind them the scales of eight rows for every run.
-  static int whole_bytes(const Args& p, int steps) {
-    const int chunks = steps * step_chunks(width), runs = chunks / p.group_chunks + 2;
-    return p.m * stride(chunks * chunk_bytes) + runs * scale_bytes;
-  }
-  static __device__ void put_whole(const Args& p, int from, int to, char* to_rows, int row_stride) {
-    if (from >= to) return;
-    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to_rows));
-    const int pieces = (to - from) * (chunk_bytes / 16);
-    for (int row = 0; row < p.m; ++row)
-      for (int i = threadIdx.x; i < pieces; i += threads)
-        copy_chunk(at + row * row_stride + i * 16, p.x + row * p.x_stride + std::int64_t{from} * chunk_bytes + i * 16,
-                   true);
-    const int first = from / p.group_chunks, runs = (to - 1) / p.group_chunks - first + 1;
-    constexpr int run_pieces = scale_bytes / 16;
-    for (int i = threadIdx.x; i < runs * run_pieces; i += threads)
-      copy_chunk(at + p.m * row_stride + i * 16,
-                 reinterpret_cast<const uint4*>(p.row_scales + (first + std::int64_t{i / run_pieces}) * p.scale_rows) +
-                     i % run_pieces,
-                 true);
-  }
-
- private:
-  static constexpr int scale_bytes = 8 * sizeof(RowScale);
 };
 
-/// The tiles of FloatProduct.
+/// The tiles that were fastest on an H100 with groups of 128 and four sizes of n and k.
 template <int width>
 Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue) {
   const auto with = [&](auto shape) { return launch_tile<Int8Product<width>, decltype(shape)>(p, gpu, queue); };
-  const bool fits_whole = runs_hopper_code(gpu) && p.first_row == 0 && p.chunks * (32 * p.m + 64) <= 1 << 20;
-  if (p.m <= 2 && fits_whole)
-    return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
-  if (p.m <= 4 && fits_whole)
-    return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
-  if (p.m <= 8 && fits_whole)
-    return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
-  if (p.m <= 16)
-    return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
-                                                                         : with(Shape<2, 2, 2, 2, false>{});
+  const bool few_outputs = p.n <= 32 * gpu.multiprocessors;
+  if (p.m <= 8)
+    return few_outputs && (p.m == 1 || width <= 2) ? with(Shape<1, 1, 1, 4, false>{})
+                                                   : with(Shape<2, 1, 1, 3, false>{});
+  if (p.m <= 16) return few_outputs ? with(Shape<2, 2, 1, 2, false>{}) : with(Shape<2, 2, 2, 2, false>{});
   return with(Shape<2, 4, 2, 1, false>{});
 }
 

@@ -10,8 +10,8 @@ namespace bie::kernels::cuda::weight_only {
 namespace wide {
 
 /// A stage brings the rows' scales of up to four runs.
-template <int width, int rows, int warpgroups, Shared shared, int buffers, int cluster = 1>
-struct Int8Stages : Stages<width, rows, warpgroups, shared, buffers, cluster, 4, 4 * rows * sizeof(RowScale)> {
+template <int width, int rows, int warpgroups, Shared shared>
+struct Int8Stages : Stages<width, rows, warpgroups, shared, 2, 4, 4 * rows * sizeof(RowScale)> {
   static constexpr int run_bytes = rows * sizeof(RowScale);
 };
 
@@ -75,27 +75,17 @@ class Int8Block : BlockOfStages<S> {
     for (float& of_rows : sum_) of_rows = 0;
     Left left;
     open(left);
-    if constexpr (S::buffers == 1) {
+    Left other;
 #pragma unroll 1
-      for (int i = stages_;;) {
-        multiply(left);
-        finish(--i == 0);
-        if (i == 0) break;
-        open(left);
-      }
-    } else {
-      Left other;
-#pragma unroll 1
-      for (int i = 1;; ++i) {
-        multiply(left);
-        if (i < stages_) open(other);
-        finish(i == stages_);
-        if (i == stages_) break;
-        multiply(other);
-        if (++i < stages_) open(left);
-        finish(i == stages_);
-        if (i == stages_) break;
-      }
+    for (int i = 1;; ++i) {
+      multiply(left);
+      if (i < stages_) open(other);
+      finish(i == stages_);
+      if (i == stages_) break;
+      multiply(other);
+      if (++i < stages_) open(left);
+      finish(i == stages_);
+      if (i == stages_) break;
     }
     Base::put(sum_);
   }
@@ -202,14 +192,16 @@ __global__ void __launch_bounds__(S::threads, 1) int8_kernel(const __grid_consta
 }  // namespace wide
 
 template <int width>
-Status run_int8_wide(Int8WideArgs& args, const Queue& queue) {
+Status run_int8_wide(Int8WideArgs& args, const Gpu& gpu, const Queue& queue) {
   const auto start = [&](auto stages) {
     using S = decltype(stages);
     return wide::launch_blocks<S>(wide::int8_kernel<S>, args, args.p.x, 1, queue);
   };
-  if (args.p.m <= 64) return start(wide::Int8Stages<width, 64, 4, wide::Shared::depth, 1>{});
-  if (args.p.m <= 128) return start(wide::Int8Stages<width, 128, 3, wide::Shared::depth, 1>{});
-  return start(wide::Int8Stages<width, 128, 3, wide::Shared::outputs, 1>{});
+  const int m = args.p.m;
+  if (m <= 64) return start(wide::Int8Stages<width, 64, 3, wide::Shared::depth>{});
+  if (over(m, 128) * over(args.p.n, 64) <= gpu.multiprocessors)
+    return start(wide::Int8Stages<width, 128, 2, wide::Shared::depth>{});
+  return start(wide::Int8Stages<width, 128, 2, wide::Shared::outputs>{});
 }
 
 }  // namespace bie::kernels::cuda::weight_only

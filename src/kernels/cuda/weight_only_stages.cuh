@@ -23,18 +23,14 @@ constexpr int group_outputs = 64;  ///< of a warpgroup
 enum class Shared : char { depth, outputs };
 
 /// Rows of a tile, chunks of a stage, which are 128 bytes of a row, and what else of a stage the TMA brings.
-/// `cluster` is 1, or 2 for pairs of blocks with the same rows that bring each other half of them.
-template <int width_, int rows_, int warpgroups_, Shared shared_, int buffers_, int cluster_, int stage_chunks_,
-          int scale_bytes_>
+template <int width_, int rows_, int warpgroups_, Shared shared_, int buffers_, int stage_chunks_, int scale_bytes_>
 struct Stages {
   static constexpr int width = width_, rows = rows_, warpgroups = warpgroups_, stage_chunks = stage_chunks_;
   static constexpr Shared shared = shared_;
-  static constexpr int buffers = buffers_;  ///< opened stages of a warpgroup
-  static constexpr int cluster = cluster_;
+  static constexpr int buffers = buffers_;                                ///< opened stages of a warpgroup
   static constexpr int parts = shared == Shared::depth ? warpgroups : 1;  ///< of the depth
   static constexpr int outputs = shared == Shared::depth ? group_outputs : group_outputs * warpgroups;
-  static constexpr int threads = 128 * (warpgroups + 1),
-                       readers = cluster * (shared == Shared::depth ? 4 : 4 * warpgroups);
+  static constexpr int threads = 128 * (warpgroups + 1), readers = shared == Shared::depth ? 4 : 4 * warpgroups;
   static constexpr int row_bytes = rows * 128, stage_bytes = row_bytes + scale_bytes_;
   static constexpr int code_bytes = warpgroups * 4 * code_slots * step_bytes;
   static constexpr int stages = std::min(4 * warpgroups, (226 * 1024 - code_bytes) / stage_bytes);
@@ -58,10 +54,8 @@ class BlockOfStages {
  protected:
   __device__ BlockOfStages(const Args& p, int row_tiles, char* shared) : p_(p), shared_(shared) {
     base_ = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    const int number = static_cast<int>(blockIdx.x) / S::cluster;
-    own_ = S::cluster == 1 ? 0 : hopper::block_of_cluster();
-    first_row_ = number % row_tiles * S::rows;
-    first_tile_ = (number / row_tiles * S::cluster + static_cast<int>(own_)) * (S::outputs / tile_outputs);
+    first_row_ = static_cast<int>(blockIdx.x) % row_tiles * S::rows;
+    first_tile_ = static_cast<int>(blockIdx.x) / row_tiles * (S::outputs / tile_outputs);
     constexpr int together = S::stage_chunks * S::span * S::parts;  // chunks; the last stages may have none
     stages_ = (p_.chunks + together - 1) / together * S::span;
     group_ = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -78,10 +72,7 @@ class BlockOfStages {
       }
       hopper::publish_barriers();
     }
-    if constexpr (S::cluster == 1)
-      __syncthreads();
-    else
-      hopper::sync_cluster();
+    __syncthreads();
   }
 
   /// One thread keeps the ring full, for all parts of the depth in turns. What else belongs to a part's next stage is
@@ -98,13 +89,7 @@ class BlockOfStages {
         hopper::wait(empty(place), parity);
         hopper::arrive_expecting(full(place), S::row_bytes + scales.bytes(part));
         const int stage = part * stages_ + i;
-        const int slot = stage * S::stage_chunks * chunk_slots;
-        if constexpr (S::cluster == 1) {
-          hopper::load_box(stage_at(place), x, slot, first_row_, full(place));
-        } else {
-          const int half = static_cast<int>(own_) * (S::rows / 2);
-          hopper::load_box_to_both(stage_at(place) + half * 128, x, slot, first_row_ + half, full(place));
-        }
+        hopper::load_box(stage_at(place), x, stage * S::stage_chunks * chunk_slots, first_row_, full(place));
         scales.load(part, stage_at(place) + S::row_bytes, full(place));
         scales.pass(part);
         if (++place == S::stages) {
@@ -177,10 +162,7 @@ class BlockOfStages {
   }
   /// It may be filled again.
   __device__ void release_stage() {
-    if (lane_ == 0) {
-      hopper::arrive(empty(place_));
-      if constexpr (S::cluster == 2) hopper::arrive_at(empty(place_), own_ ^ 1);
-    }
+    if (lane_ == 0) hopper::arrive(empty(place_));
     place_ += S::parts;
     if (place_ >= S::stages) {
       place_ -= S::stages;
@@ -208,7 +190,7 @@ class BlockOfStages {
 
   const Args& p_;
   char* const shared_;
-  unsigned base_, own_;                  ///< own_: of the cluster's blocks
+  unsigned base_;
   int first_row_, first_tile_, stages_;  ///< stages_: of a part of the depth
   int group_, part_, lane_, warp_, tile_;
   uint4 step_[S::pieces];
@@ -255,7 +237,6 @@ __device__ void run_block(const WideArgs& args, char* shared) {
     hopper::take_registers<S::taken_registers>();
     block.consume();
   }
-  if constexpr (S::cluster == 2) hopper::sync_cluster();  // nothing comes from the other block any more
 #endif
 }
 
@@ -264,12 +245,10 @@ template <class S, class WideArgs>
 Status launch_blocks(void (*kernel)(WideArgs), WideArgs& args, const void* x, int bytes, const Queue& queue) {
   const Args& p = args.p;
   const std::int64_t slots = std::int64_t{p.chunks} * chunk_slots;
-  const Status mapped =
-      make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows / S::cluster}, &args.x);
+  const Status mapped = make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows}, &args.x);
   if (mapped != Status::ok) return mapped;
   args.row_tiles = static_cast<int>(over(p.m, S::rows));
-  const std::int64_t blocks = args.row_tiles * over(p.n, S::outputs * S::cluster) * S::cluster;
-  return launch_clusters(kernel, blocks, S::cluster, S::threads, S::bytes, queue, args);
+  return launch_beside(kernel, args.row_tiles * over(p.n, S::outputs), S::threads, S::bytes, queue, args);
 }
 
 }  // namespace bie::kernels::cuda::weight_only::wide

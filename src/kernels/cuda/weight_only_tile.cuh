@@ -10,7 +10,7 @@
 //     Args                  the kernel's arguments
 //     Row, load, row_at     what a lane reads of a chunk of eight rows, and from where
 //     Sums<S>               what a warp adds up
-//     put_whole             copies or makes the whole rows of a block; whole_bytes() of them
+//     put_whole             copies whole rows of a block, whole_bytes() of them; where shapes are `whole`
 #pragma once
 
 #include <cooperative_groups.h>
@@ -88,9 +88,6 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   const int rows = p.m * p.parts, from = step_of(split * S::behind), steps = step_of((split + 1) * S::behind) - from;
   const int row_stride = S::whole ? P::stride(steps * R::row_bytes) : R::row_stride;
   const unsigned rows_at = memory + R::code_bytes + (S::whole ? 0 : behind * depth * S::rows * R::row_stride);
-  char* const own_rows = reinterpret_cast<char*>(shared) + R::code_bytes;  // whole ones
-  const void* const behind_rows = S::whole ? own_rows + rows * row_stride : nullptr;
-  const int block_run = from * in_step / p.group_chunks;
   constexpr int in_row = R::row_bytes / 16, crew = S::beside * 32, rows_at_once = crew / in_row;
   static_assert(S::whole || crew % in_row == 0);
   const int own_row = (beside * 32 + lane) / in_row, own_column = lane % in_row;
@@ -126,7 +123,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   }
   wait_for_previous_kernel();
   if constexpr (S::whole) {
-    P::put_whole(p, from * in_step, min((from + steps) * in_step, p.chunks), own_rows, row_stride);
+    P::put_whole(p, from * in_step, min((from + steps) * in_step, p.chunks), rows_at, row_stride);
     commit_copies();
   } else {
 #pragma unroll
@@ -151,9 +148,9 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     __syncthreads();
   }
   if (first_chunk < end_chunk) {
-    sums.ask_rows(p, run, lane, behind_rows, block_run);
+    sums.ask_rows(p, run, lane);
     sums.begin_rows();
-    sums.ask_rows(p, run + 1, lane, behind_rows, block_run);
+    sums.ask_rows(p, run + 1, lane);
     if (left < p.group_chunks) sums.share_group();
   }
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
@@ -192,7 +189,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
         sums.begin(p);
         sums.ask(p, run + 1, tile, lane / 4);
         sums.begin_rows();
-        sums.ask_rows(p, run + 1, lane, behind_rows, block_run);
+        sums.ask_rows(p, run + 1, lane);
       }
     }
     if (S::whole) own_row_at += R::row_bytes;
@@ -251,8 +248,11 @@ template <class P, class S>
 Status launch_tile(typename P::Args p, const Gpu& gpu, const Queue& queue) {
   const std::int64_t blocks = over(p.n, S::outputs);
   using R = Ring<P, S>;
-  const auto rows_bytes = [&](int splits) {
-    return S::whole ? P::whole_bytes(p, p.steps / splits + 1) : R::rows_bytes;
+  const auto rows_bytes = [&]([[maybe_unused]] int splits) {
+    if constexpr (S::whole)
+      return P::whole_bytes(p, p.steps / splits + 1);
+    else
+      return R::rows_bytes;
   };
   constexpr int at_once = S::rows8 > 2 ? 1 : S::beside < 4 ? 2 : 3;  // blocks of a multiprocessor that read fastest
   p.split_bits = 0;

@@ -9,8 +9,8 @@ namespace bie::kernels::cuda::weight_only {
 
 namespace wide {
 
-template <class Float_, int width, int rows, int warpgroups, Shared shared, int buffers, int cluster = 1>
-struct FloatStages : Stages<width, rows, warpgroups, shared, buffers, cluster, 2, 0> {
+template <class Float_, int width, int rows, int warpgroups, Shared shared, int buffers>
+struct FloatStages : Stages<width, rows, warpgroups, shared, buffers, 2, 0> {
   using Float = Float_;
 };
 
@@ -163,9 +163,16 @@ Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
     };
     return bf16 ? start(stages_of(__nv_bfloat16{})) : start(stages_of(__half{}));
   };
-  return args.p.m > 64
-             ? with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, wide::Shared::depth, 2>{}; })
-             : with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, wide::Shared::depth, 1>{}; });
+  using wide::Shared;
+  switch (args.tile) {
+    case WideTile::rows64:
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, Shared::depth, 1>{}; });
+    case WideTile::rows128:
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 4, Shared::depth, 1>{}; });
+    case WideTile::rows128_outputs128:
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, Shared::outputs, 2>{}; });
+    default: return with([](auto f) { return wide::FloatStages<decltype(f), width, 256, 2, Shared::outputs, 2>{}; });
+  }
 }
 
 }  // namespace bie::kernels::cuda::weight_only

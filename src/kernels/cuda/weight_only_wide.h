@@ -7,10 +7,14 @@
 
 namespace bie::kernels::cuda::weight_only {
 
+/// Rows of a block's tile, and its outputs where they are not 64.
+enum class WideTile : char { rows64, rows128, rows128_outputs128, rows256_outputs128 };
+
 struct WideArgs {
   CUtensorMap x;  ///< rows of slots in the order of the tensor cores
   Args p;
   int row_tiles;
+  WideTile tile;
 };
 
 /// One instance a file: instances/weight_only_gemm_wgmma_w*.cu.

@@ -92,4 +92,7 @@ inline Arranged in_slots(const DeviceWeight& w, bool int8 = false) {
   return made;
 }
 
+/// Every so many results of a large product of m rows are compared: each takes k additions in float64.
+inline std::int64_t checked_every(std::int64_t m, const WeightCase& w) { return 1 + m * w.n * w.k / (1 << 23); }
+
 }  // namespace bie::kernels::test

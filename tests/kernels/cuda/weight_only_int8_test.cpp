@@ -80,9 +80,10 @@ struct Quantised {
 void expect_product(const WeightCase& w, const Arranged& arranged, const Case& c) {
   const std::vector<float> found = product(w, arranged, c);
   if (testing::Test::HasFatalFailure()) return;
+  const std::int64_t every = checked_every(c.m, w);
   for (std::int64_t r = 0; r < c.m; ++r) {
     const Quantised x(w, c, r);
-    for (std::int64_t j = 0; j < w.n; ++j) {
+    for (std::int64_t j = r % every; j < w.n; j += every) {
       double sum = c.bias.empty() ? 0 : static_cast<double>(c.bias[static_cast<std::size_t>(j)]), size = std::fabs(sum);
       for (std::int64_t i = 0; i < w.k; ++i) {
         const auto g = static_cast<std::size_t>(w.group_of[static_cast<std::size_t>(i)]);
@@ -133,6 +134,19 @@ TEST(CudaWeightOnlyInt8, EveryNumberOfRowsAndTile) {
       expect_product(w, ordered(device, group, true), Case(rng.one_of(float_dtypes), m, w, rng.coin(), rng));
       if (HasFatalFailure()) return;
     }
+}
+
+// More blocks of 64 outputs than an H100 has places for.
+TEST(CudaWeightOnlyInt8, ManyOutputs) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 4, 8}) {
+    const std::int64_t k = rng.one_of({96, 1056}), group = rng.one_of({32, 96, 128, 4096});
+    const WeightCase w({{bits, k}}, 8500, even_groups(k, group), Dtype::f16, rng.one_of(offsets), rng);
+    const DeviceWeight device(w);
+    expect_product(w, ordered(device, group, true), Case(Dtype::f16, rng.between(65, 200), w, rng.coin(), rng));
+    if (HasFatalFailure()) return;
+  }
 }
 
 TEST(CudaWeightOnlyInt8, SmallOddGroupsInSlots) {

@@ -40,8 +40,9 @@ void expect_product(const WeightCase& w, const Arranged& arranged, std::int64_t 
   // Sixteen products are cut where the largest of them ends; a weight of x's dtype is off by half of its last bit.
   const bool rounded = cuda::weight_only_rounds(arranged.plan, m, rows, this_gpu());
   const double off = !rounded ? 0x1p-20 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-8;
+  const std::int64_t every = checked_every(m, w);
   for (std::int64_t r = 0; r < m; ++r)
-    for (std::int64_t j = 0; j < w.n; ++j) {
+    for (std::int64_t j = r % every; j < w.n; j += every) {
       double sum = has_bias ? static_cast<double>(bias[static_cast<std::size_t>(j)]) : 0, size = std::fabs(sum);
       for (std::int64_t i = 0; i < w.k; ++i) {
         const auto input = static_cast<std::size_t>(w.input(i));
@@ -121,23 +122,48 @@ TEST(CudaWeightOnly, EveryNumberOfRowsAndTile) {
     }
 }
 
-// Rows that begin at multiples of 16 bytes, whole chunks and scales of x's dtype: where a kernel opens W on the way.
+/// The product of many rows, by the kernel that opens W on the way.
+void expect_rounded_product(int bits, std::int64_t k, std::int64_t n, std::int64_t m, Offset offset, Dtype dtype,
+                            ReplayableRng& rng) {
+  const std::int64_t group = rng.one_of({32, 64, 96, 128, 3000});
+  const WeightCase w({{bits, k}}, n, even_groups(k, group), dtype, offset, rng);
+  const DeviceWeight device(w);
+  const Arranged arranged = ordered(device, group);
+  const FloatRows rows = {nullptr, dtype, row_bytes(dtype, k), nullptr};
+  EXPECT_EQ(cuda::weight_only_rounds(arranged.plan, m, rows, this_gpu()), this_gpu().sm == 90)
+      << k << ", " << n << ", " << m;
+  expect_product(w, arranged, m, dtype, rng.one_of({Extras::none, Extras::bias}), rng);
+}
+
+// Rows that begin at multiples of 16 bytes, whole chunks and scales of x's dtype.
 TEST(CudaWeightOnly, ManyRowsOfEveryWidthAndOffset) {
   BIE_NEEDS_WEIGHT_ONLY();
   ReplayableRng rng;
   for (const int bits : {1, 2, 3, 4, 6, 8})
-    for (const Offset offset : offsets)
-      for (const std::int64_t m : {33, 64, 65, 129}) {
-        const bool wide = m > 64;  // and enough outputs, in which case a short depth has to do
-        const std::int64_t k = 32 * (wide ? rng.one_of({1, 2, 3}) : rng.one_of({1, 2, 3, 5, 9, 16, 33}));
-        const std::int64_t n = wide ? 2880 : rng.one_of({1, 16, 63, 65, 130});
-        const std::int64_t group = rng.one_of({32, 64, 96, 128, 3000});
-        const Dtype dtype = rng.one_of({Dtype::f16, Dtype::bf16});
-        const WeightCase w({{bits, k}}, n, even_groups(k, group), dtype, offset, rng);
-        const DeviceWeight device(w);
-        expect_product(w, ordered(device, group), m, dtype, rng.one_of({Extras::none, Extras::bias}), rng);
-        if (HasFatalFailure()) return;
-      }
+    for (const Offset offset : offsets) {
+      const Dtype dtype = rng.one_of({Dtype::f16, Dtype::bf16});
+      for (const std::int64_t m : {33, 64})
+        expect_rounded_product(bits, 32 * rng.one_of({1, 2, 3, 5, 9, 16, 33}), rng.one_of({1, 16, 63, 65, 130}), m,
+                               offset, dtype, rng);
+      for (const std::int64_t m : {65, 129})
+        expect_rounded_product(bits, 32 * rng.one_of({1, 2, 3}), 2880, m, offset, dtype, rng);
+      if (HasFatalFailure() || HasNonfatalFailure()) return;
+    }
+}
+
+// As many blocks as an H100 has places for, or twice as many: that of 256 rows, of 128 outputs, and of 64.
+TEST(CudaWeightOnly, ManyRowsOfEveryTile) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 4, 8}) {
+    const Dtype dtype = rng.one_of({Dtype::f16, Dtype::bf16});
+    for (const std::int64_t k : {96, 1056}) {
+      expect_rounded_product(bits, k, 16890, 500, rng.one_of(offsets), dtype, rng);
+      expect_rounded_product(bits, k, 8447, 250, rng.one_of(offsets), dtype, rng);
+      expect_rounded_product(bits, k, 8190, 127, rng.one_of(offsets), dtype, rng);
+    }
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
 }
 
 // On a pretended GPU.
@@ -146,8 +172,8 @@ TEST(CudaWeightOnly, ManyRowsRoundTheWeightOnHopperAlone) {
   const WeightOnlyPlan plan = cuda::ordered_plan(4096, 4096, 128, 4, Offset::value, Dtype::f16);
   const FloatRows rows{nullptr, Dtype::f16, 2 * 4096, nullptr};
   const auto rounds = [&](std::int64_t m) { return cuda::weight_only_rounds(plan, m, rows, hopper); };
-  EXPECT_TRUE(rounds(33) && rounds(64) && rounds(65) && rounds(256));
-  EXPECT_FALSE(rounds(32) || rounds(257));
+  EXPECT_TRUE(rounds(33) && rounds(64) && rounds(65) && rounds(1024));
+  EXPECT_FALSE(rounds(32) || rounds(4096));
   for (const int sm : {80, 89, 100, 120}) EXPECT_FALSE(cuda::weight_only_rounds(plan, 64, rows, {sm, 132})) << sm;
 
   const WeightOnlyPlan few_outputs = cuda::ordered_plan(4096, 1024, 128, 4, Offset::value, Dtype::f16);

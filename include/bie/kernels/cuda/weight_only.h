@@ -68,12 +68,13 @@ Status weight_only_prepack(const PackedWeight&, const WeightOnlyPlan&, const Wei
 
 /// Bytes of the workspace of a product of m rows, from a 16-byte boundary on.
 std::int64_t weight_only_workspace(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x);
-/// Whether a product of m rows rounds W to x's dtype: of 33 to 256 rows on sm_90, where x is float16 or bfloat16, its
-/// scales are too, slots are rows and whole chunks, and rows of x start at multiples of 16 bytes; of more than 64 rows
-/// only where outputs are enough for a third of the multiprocessors.
+/// Whether a product of m rows rounds W to x's dtype on its way to the tensor cores: of 33 rows and more on sm_90,
+/// where x is float16 or bfloat16, its scales are too, slots are rows and whole chunks, and rows of x start at
+/// multiples of 16 bytes; of more than 64 rows where that is estimated to be faster than to open W in memory for
+/// cuBLAS.
 bool weight_only_rounds(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x, const Gpu&);
-/// y = x . W + bias, of any m; many rows are fast where weight_only_rounds says so. x.factor and y.bias are in the
-/// device's memory. sm_80 and later: Status::bad_shape on others.
+/// y = x . W + bias, of any m; more than 64 rows are fast where weight_only_rounds says so. x.factor and y.bias are in
+/// the device's memory. sm_80 and later: Status::bad_shape on others.
 Status weight_only_gemm(const WeightOnlyPlan&, std::int64_t m, const FloatRows& x, const void* panels,
                         const FloatResults& y, void* workspace, const Queue&);
 

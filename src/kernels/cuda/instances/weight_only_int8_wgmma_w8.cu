@@ -2,6 +2,6 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-template Status run_int8_wide<8>(Int8WideArgs&, const Queue&);
+template Status run_int8_wide<8>(Int8WideArgs&, const Gpu&, const Queue&);
 
 }  // namespace bie::kernels::cuda::weight_only
