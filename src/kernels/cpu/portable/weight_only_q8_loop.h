@@ -74,7 +74,10 @@ BIE_Q8_INLINE void end_group(const float* s, const float* o, const float* sums, 
 template <class Vectors, class Product, int width, int R, int V>
 BIE_Q8_INLINE void add_sets(std::int32_t sets, const char* lines, const std::int8_t* u,
                             typename Product::Sum (&sum)[R][V]) {
+  constexpr int ahead = 4096;  // bytes of a panel that are fetched before they are needed
   for (; sets > 0; --sets, lines += 256) {
+#pragma GCC unroll 4
+    for (int byte = 0; byte < 4 * Vectors::lanes * V; byte += 64) __builtin_prefetch(lines + ahead + byte);
 #pragma GCC unroll 8
     for (int f = 0; f < 8 / width; ++f, u += 4 * R) {
       asm("" ::: "memory");  // lines are loaded again for each field: kept, they would take registers of sums
