@@ -83,6 +83,11 @@ Table<WeightOnlyGemmKernel> weight_only_q8_table() {
                                                                                   Isa::avxvnni),
     cpu::kernel<cpu::avx2::weight_only_q8_tile, cpu::avx2::weight_only_passes>("weight_only_q8_avx2", Isa::avx2),
 #endif
+#if defined(BIE_ARM)
+    cpu::kernel<cpu::dotprod::weight_only_q8_tile, cpu::plain::weight_only_passes>("weight_only_q8_dotprod",
+                                                                                   Isa::dotprod),
+    cpu::kernel<cpu::neon::weight_only_q8_tile, cpu::plain::weight_only_passes>("weight_only_q8_neon", Isa::neon),
+#endif
     cpu::kernel<cpu::plain::weight_only_q8_loops, cpu::plain::weight_only_passes>("weight_only_q8_portable",
                                                                                   Isa::portable),
     reference::weight_only_q8,

@@ -139,6 +139,12 @@ extern const WeightOnlyQ8Tile weight_only_q8_tile;
 }
 namespace neon {
 extern const WeightOnlyTile weight_only_tile;
-}
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+float weight_only_q8_codes(const Q8CodesArgs& args, std::int32_t* sum);
+}  // namespace neon
+namespace dotprod {
+inline constexpr int weight_only_q8_rows = 6;
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+}  // namespace dotprod
 
 }  // namespace bie::kernels::cpu

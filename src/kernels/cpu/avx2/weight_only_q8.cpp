@@ -1,9 +1,12 @@
 // Weight-only products with integer activations for AVX2: vpmaddubsw, whose sums of int16 are kept for as many rows as
 // they hold and never saturate. Codes of 8 bits are signed: their magnitude is the unsigned operand.
-#include "kernels/cpu/avx2/weight_only_q8_loop.h"
+#include "kernels/cpu/avx2/q8_vectors.h"
+#include "kernels/cpu/portable/weight_only_q8_loop.h"
 
 namespace bie::kernels::cpu::avx2 {
 namespace {
+
+constexpr int most_rows = 4;
 
 __m256i pairs(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 
@@ -11,7 +14,9 @@ template <int width>
 struct Product {
   using Sum = __m256i;
   using Codes = __m256i;
+  static constexpr int rows = most_rows;
   static constexpr bool starts = true;
+  static Sum zero() { return _mm256_setzero_si256(); }
   static constexpr int most = 32767 / (2 * 127 * ((1 << width) - 1)) / (8 / width) * (8 / width);  ///< quads
   static Codes codes(__m256i field) { return field; }
   static Sum add(Sum sum, Codes codes, __m256i by) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, by)); }
@@ -24,6 +29,7 @@ struct Product<8> {
   struct Codes {
     __m256i code, size;
   };
+  static constexpr int rows = most_rows;
   static constexpr bool starts = false;
   static constexpr int most = 0;
   static Codes codes(__m256i field) {
@@ -34,8 +40,6 @@ struct Product<8> {
     return _mm256_add_epi32(sum, pairs(_mm256_maddubs_epi16(codes.size, _mm256_sign_epi8(by, codes.code))));
   }
 };
-
-constexpr int most_rows = 4;
 
 __m256i lanes_of(std::int32_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -79,7 +83,7 @@ float weight_only_q8_codes(const Q8CodesArgs& a, std::int32_t* sum) {
 }
 
 namespace {
-void run(const WeightOnlyQ8Args& a) { q8::run<Product, most_rows>(a); }
+void run(const WeightOnlyQ8Args& a) { q8::run<Q8Vectors, Product>(a); }
 }  // namespace
 
 const WeightOnlyQ8Tile weight_only_q8_tile = {most_rows, 1, weight_only_q8_codes, run};

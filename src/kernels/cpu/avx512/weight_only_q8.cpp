@@ -15,6 +15,8 @@ namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
 
+constexpr std::int64_t ahead = 4096;  // bytes of a panel that are fetched before they are needed
+
 BIE_INLINE __m512i four_codes(const std::int8_t* u) {
   std::int32_t four;
   std::memcpy(&four, u, 4);
@@ -125,7 +127,6 @@ BIE_INLINE void end_group(const float* s, const float* o, const float* sums, con
 template <int width>
 BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts, const char* lines,
                          __m512i (&sum)[1][4]) {
-  constexpr std::int64_t distance = 4096;
   constexpr int fields = 8 / width, kept = fields < 4 ? fields : 4;
   __m512i parts[4][kept];
 #pragma GCC unroll 4
@@ -137,7 +138,7 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
       word[v] = _mm512_load_si512(lines + 64 * v);
-      _mm_prefetch(lines + 64 * v + distance, _MM_HINT_T0);
+      _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
     }
 #pragma GCC unroll 8
     for (int f = 0; f < fields; ++f) {
@@ -170,6 +171,8 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = _mm512_set1_epi32(starts[r]);
   for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
 #pragma GCC unroll 8
     for (int f = 0; f < fields; ++f, u += 4 * R) {
       asm("" ::: "memory");  // lines are loaded again for each field: kept, they would take registers of sums

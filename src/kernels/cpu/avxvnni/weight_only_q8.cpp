@@ -1,6 +1,7 @@
 // Weight-only products with integer activations by vpdpbusd of 256 bits.
-#include "kernels/cpu/avx2/weight_only_q8_loop.h"
+#include "kernels/cpu/avx2/q8_vectors.h"
 #include "kernels/cpu/avxvnni/tiles.h"
+#include "kernels/cpu/portable/weight_only_q8_loop.h"
 
 namespace bie::kernels::cpu::avxvnni {
 namespace {
@@ -9,6 +10,7 @@ template <int>
 struct Product {
   using Sum = __m256i;
   using Codes = __m256i;
+  static constexpr int rows = weight_only_q8_rows;
   static constexpr bool starts = true;
   static constexpr int most = 0;
   static Codes codes(__m256i field) { return field; }
@@ -17,6 +19,6 @@ struct Product {
 
 }  // namespace
 
-void BIE_ENCODING::weight_only_q8(const WeightOnlyQ8Args& args) { avx2::q8::run<Product, weight_only_q8_rows>(args); }
+void BIE_ENCODING::weight_only_q8(const WeightOnlyQ8Args& args) { q8::run<avx2::Q8Vectors, Product>(args); }
 
 }  // namespace bie::kernels::cpu::avxvnni

@@ -1,0 +1,25 @@
+// Weight-only products with integer activations by SDOT.
+#include "kernels/cpu/neon/q8_vectors.h"
+#include "kernels/cpu/portable/weight_only_q8_loop.h"
+
+namespace bie::kernels::cpu::dotprod {
+namespace {
+
+template <int width>
+struct Product {
+  using Sum = int32x4_t;
+  using Codes = int8x16_t;
+  static constexpr int rows = weight_only_q8_rows;
+  static constexpr bool starts = width < 8;
+  static constexpr int most = 0;
+  static Codes codes(uint8x16_t field) { return neon::signed_codes<width>(field); }
+  static Sum add(Sum sum, Codes codes, int8x16_t by) { return vdotq_s32(sum, codes, by); }
+};
+
+void run(const WeightOnlyQ8Args& a) { q8::run<neon::Q8Vectors, Product>(a); }
+
+}  // namespace
+
+const WeightOnlyQ8Tile weight_only_q8_tile = {weight_only_q8_rows, 1, neon::weight_only_q8_codes, run};
+
+}  // namespace bie::kernels::cpu::dotprod

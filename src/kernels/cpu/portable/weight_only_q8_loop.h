@@ -1,0 +1,172 @@
+// The tile of weight-only products with integer activations for vectors of 128 and 256 bits: one row x 4 vectors of
+// outputs, or more rows x Vectors::columns vectors, until a panel's 64 outputs are done. Lanes are outputs, the bytes
+// of a lane four rows.
+//
+// Vectors are what a folder has: loads, stores and arithmetic of bytes, int32 and float32. A Product<width> has
+//
+//     rows            at most
+//     Codes, codes(field)    of a masked field of unsigned codes: what its multiplication wants
+//     Sum, zero()     what it adds to: int32, or int16 that hold `most` quads of rows; most = 0: any number
+//     add(sum, codes, u)     the products of one quad
+//     wide(sum)       as int32
+//     starts          whether D begins with -2^(width - 1) * U, as the codes stay unsigned
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/weight_panels.h"
+
+namespace bie::kernels::cpu {
+namespace {
+namespace q8 {
+
+#define BIE_Q8_INLINE [[gnu::always_inline]] inline
+
+/// Scales and offsets of a group, 64 of each.
+template <class Vectors>
+struct alignas(64) Numbers {
+  static constexpr int lanes = Vectors::lanes;
+  float s[panel_columns], o[panel_columns];
+
+  template <Dtype dtype>
+  BIE_Q8_INLINE void open(const char* at, float middle, Offset offset) {
+    constexpr int bytes = dtype == Dtype::f32 ? 4 : 2;
+    const char* const zeros = at + bytes * panel_columns;
+    for (int j = 0; j < panel_columns; j += lanes) {
+      const auto scale = Vectors::template floats<dtype>(at + bytes * j);
+      Vectors::store(s + j, scale);
+      if (offset == Offset::value)
+        Vectors::store(o + j, Vectors::times_less(Vectors::splat(middle), scale,
+                                                  Vectors::template floats<dtype>(zeros + bytes * j)));
+      else if (offset == Offset::zero)
+        Vectors::store(o + j,
+                       Vectors::times(scale, Vectors::less(Vectors::splat(middle - 1), Vectors::of_bytes(zeros + j))));
+    }
+  }
+  BIE_Q8_INLINE void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
+    switch (a.scale) {
+      case Dtype::f32: open<Dtype::f32>(at, group.middle, a.offset); break;
+      case Dtype::f16: open<Dtype::f16>(at, group.middle, a.offset); break;
+      default: open<Dtype::bf16>(at, group.middle, a.offset); break;
+    }
+  }
+};
+
+/// What a group adds to outputs, of which `sum` holds D.
+template <class Vectors, bool subtracts, int R, int V>
+BIE_Q8_INLINE void end_group(const float* s, const float* o, const float* sums, const float* steps, float* y,
+                             std::int64_t stride, const typename Vectors::Ints (&sum)[R][V]) {
+  constexpr int lanes = Vectors::lanes;
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r, y += stride) {
+    const auto all = Vectors::splat(sums[r]), step = Vectors::splat(steps[r]);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      auto t = Vectors::times(Vectors::of_ints(sum[r][v]), Vectors::load(s + lanes * v));
+      if constexpr (subtracts) t = Vectors::times_plus(all, Vectors::load(o + lanes * v), t);
+      Vectors::store(y + lanes * v, Vectors::times_plus(step, t, Vectors::load(y + lanes * v)));
+    }
+  }
+}
+
+/// Adds the products of whole sets of lines.
+template <class Vectors, class Product, int width, int R, int V>
+BIE_Q8_INLINE void add_sets(std::int32_t sets, const char* lines, const std::int8_t* u,
+                            typename Product::Sum (&sum)[R][V]) {
+  constexpr int ahead = 4096;  // bytes of a panel that are fetched before they are needed
+  for (; sets > 0; --sets, lines += 256) {
+#pragma GCC unroll 4
+    for (int byte = 0; byte < 4 * Vectors::lanes * V; byte += 64) __builtin_prefetch(lines + ahead + byte);
+#pragma GCC unroll 8
+    for (int f = 0; f < 8 / width; ++f, u += 4 * R) {
+      asm("" ::: "memory");  // lines are loaded again for each field: kept, they would take registers of sums
+      typename Product::Codes codes[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v)
+        codes[v] = Product::codes(Vectors::template field<width>(lines + 4 * Vectors::lanes * v, f));
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const auto by = Vectors::four_bytes(u + 4 * r);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) sum[r][v] = Product::add(sum[r][v], codes[v], by);
+      }
+    }
+  }
+}
+
+template <class Vectors, class Product, int width, int R>
+void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
+               const float* sums, const float* steps, const char* numbers, const char* lines) {
+  constexpr int V = R == 1 ? 4 : Vectors::columns, lanes = Vectors::lanes;
+  constexpr int most = Product::most * width / 8;  // sets
+  Numbers<Vectors> n;
+  n.open(a, group, numbers);
+#pragma GCC unroll 1
+  for (int j = 0; j < panel_columns; j += V * lanes) {
+    typename Vectors::Ints all[R][V];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) all[r][v] = Vectors::splat(Product::starts ? starts[r] : 0);
+    const std::int8_t* at = u;
+    const char* from = lines + 4 * j;
+    if constexpr (most == 0) {
+      add_sets<Vectors, Product, width, R, V>(group.lines / 4, from, at, all);
+    } else {
+      for (std::int32_t left = group.lines / 4; left > 0; left -= most) {
+        typename Product::Sum sum[R][V];
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v) sum[r][v] = Product::zero();
+        const std::int32_t sets = left < most ? left : most;
+        add_sets<Vectors, Product, width, R, V>(sets, from, at, sum);
+        from += std::int64_t{256} * sets;
+        at += std::int64_t{32} / width * R * sets;
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v) all[r][v] = Vectors::plus(all[r][v], Product::wide(sum[r][v]));
+      }
+    }
+    if (a.offset == Offset::none)
+      end_group<Vectors, false, R, V>(n.s + j, n.o + j, sums, steps, a.y + j, a.y_stride, all);
+    else
+      end_group<Vectors, true, R, V>(n.s + j, n.o + j, sums, steps, a.y + j, a.y_stride, all);
+  }
+}
+
+template <class Vectors, template <int> class Product, int R>
+void tile(const WeightOnlyQ8Args& a) {
+  for (int r = 0; r < R; ++r) std::memset(a.y + r * a.y_stride, 0, 4 * panel_columns);
+  const std::int64_t numbers = row_bytes(a.scale, panel_columns) + zero_bytes(a.offset, a.scale);
+  const std::int8_t* u = a.u;
+  const std::int32_t* starts = a.starts;
+  const float *sums = a.sums, *steps = a.steps;
+  const char* panel = a.panel;
+  for (std::int64_t g = 0; g < a.group_count; ++g, starts += R, sums += R, steps += R) {
+    const WeightGroup& group = a.groups[g];
+    const char* const lines = panel + numbers;
+    switch (group.width) {
+      case 1: add_group<Vectors, Product<1>, 1, R>(a, group, u, starts, sums, steps, panel, lines); break;
+      case 2: add_group<Vectors, Product<2>, 2, R>(a, group, u, starts, sums, steps, panel, lines); break;
+      case 4: add_group<Vectors, Product<4>, 4, R>(a, group, u, starts, sums, steps, panel, lines); break;
+      default: add_group<Vectors, Product<8>, 8, R>(a, group, u, starts, sums, steps, panel, lines); break;
+    }
+    u += std::int64_t{4} * group.quads() * R;
+    panel = lines + 64 * group.lines;
+  }
+}
+
+template <class Vectors, template <int> class Product, int R = Product<8>::rows>
+BIE_Q8_INLINE void run(const WeightOnlyQ8Args& a) {
+  if constexpr (R > 1) {
+    if (a.rows < R) return run<Vectors, Product, R - 1>(a);
+  }
+  tile<Vectors, Product, R>(a);
+}
+
+}  // namespace q8
+}  // namespace
+}  // namespace bie::kernels::cpu
