@@ -69,6 +69,12 @@ def pytest_of(file: str) -> None:
     run_junit(file, *command, report="--junitxml=", env=package_environment() | {"OMP_NUM_THREADS": "2"})
 
 
+def command() -> list[Job]:
+    if os.environ["BIE_OPS_ONLY"] == "ON":
+        return [partial(TALLY.skip, "bie --device cuda", "this build has the operators alone")]
+    return pytest(ROOT / "tests/cli/gpu_test.py")
+
+
 def main() -> int:
     start = time.monotonic()
     layers = ("cuda_test.py", "cuda_weight_only_test.py", "captured_step_test.py", "cuda_distributed_test.py")
@@ -78,7 +84,7 @@ def main() -> int:
             *sorted((ROOT / "tests/ops").glob("cuda_*_test.py")), *(ROOT / "tests/python" / name for name in layers)
         ),
         *kernels(),
-        *pytest(ROOT / "tests/cli/gpu_test.py"),
+        *command(),
     ]
     # All share one GPU; a job keeps about one core busy.
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) * 3 // 4)) as pool:
