@@ -36,7 +36,8 @@ def suite_cuda() -> None:
     if release is None or int(release[1]) < 12:
         TALLY.skip("cuda", "there is no CUDA toolkit from 12.0 on: the CUDA kernels are not compiled")
         return
-    build("cuda", targets=CUDA_TARGETS)
+    if build("cuda", targets=CUDA_TARGETS):
+        run_pytest("pytest CUDA code", "tests/tools/cuda_code_test.py", env=environment(BIE_BUILD_DIR="build/cuda"))
 
 
 def foreign_libraries(listed: str) -> list[str]:

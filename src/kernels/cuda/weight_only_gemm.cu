@@ -78,7 +78,7 @@ WideChoice wide_choice(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gp
     return WideChoice{tile, start_us + static_cast<double>(waves * over(plan.k, slots)) * step_us};
   };
   if (m <= 64) return of(WideTile::rows64, 64, 64, 256, 0.8);
-  const WideChoice choices[] = {of(WideTile::rows128, 128, 64, 256, 1.05),
+  const WideChoice choices[] = {of(WideTile::rows128, 128, 64, 192, 0.72),
                                 of(WideTile::rows128_outputs128, 128, 128, 64, 0.57),
                                 of(WideTile::rows256_outputs128, 256, 128, 64, 0.87)};
   return *std::min_element(std::begin(choices), std::end(choices),

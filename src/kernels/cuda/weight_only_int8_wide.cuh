@@ -11,7 +11,7 @@ namespace wide {
 
 /// A stage brings the rows' scales of up to four runs.
 template <int width, int rows, int warpgroups, Shared shared>
-struct Int8Stages : Stages<width, rows, warpgroups, shared, 2, 4, 4 * rows * sizeof(RowScale)> {
+struct Int8Stages : Stages<width, rows, warpgroups, shared, 4, 4 * rows * sizeof(RowScale)> {
   static constexpr int run_bytes = rows * sizeof(RowScale);
 };
 

@@ -23,11 +23,10 @@ constexpr int group_outputs = 64;  ///< of a warpgroup
 enum class Shared : char { depth, outputs };
 
 /// Rows of a tile, chunks of a stage, which are 128 bytes of a row, and what else of a stage the TMA brings.
-template <int width_, int rows_, int warpgroups_, Shared shared_, int buffers_, int stage_chunks_, int scale_bytes_>
+template <int width_, int rows_, int warpgroups_, Shared shared_, int stage_chunks_, int scale_bytes_>
 struct Stages {
   static constexpr int width = width_, rows = rows_, warpgroups = warpgroups_, stage_chunks = stage_chunks_;
   static constexpr Shared shared = shared_;
-  static constexpr int buffers = buffers_;                                ///< opened stages of a warpgroup
   static constexpr int parts = shared == Shared::depth ? warpgroups : 1;  ///< of the depth
   static constexpr int outputs = shared == Shared::depth ? group_outputs : group_outputs * warpgroups;
   static constexpr int threads = 128 * (warpgroups + 1), readers = shared == Shared::depth ? 4 : 4 * warpgroups;

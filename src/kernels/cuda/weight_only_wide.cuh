@@ -9,8 +9,8 @@ namespace bie::kernels::cuda::weight_only {
 
 namespace wide {
 
-template <class Float_, int width, int rows, int warpgroups, Shared shared, int buffers>
-struct FloatStages : Stages<width, rows, warpgroups, shared, buffers, 2, 0> {
+template <class Float_, int width, int rows, int warpgroups, Shared shared>
+struct FloatStages : Stages<width, rows, warpgroups, shared, 2, 0> {
   using Float = Float_;
 };
 
@@ -40,27 +40,17 @@ class FloatBlock : BlockOfStages<S> {
     for (float& sum : acc) sum = 0;
     Left left;
     open(left);
-    if constexpr (S::buffers == 1) {
+    Left other;
 #pragma unroll 1
-      for (int i = stages_;;) {
-        multiply(acc, left);
-        finish();
-        if (--i == 0) break;
-        open(left);
-      }
-    } else {
-      Left other;
-#pragma unroll 1
-      for (int i = 1;; ++i) {
-        multiply(acc, left);
-        if (i < stages_) open(other);
-        finish();
-        if (i == stages_) break;
-        multiply(acc, other);
-        if (++i < stages_) open(left);
-        finish();
-        if (i == stages_) break;
-      }
+    for (int i = 1;; ++i) {
+      multiply(acc, left);
+      if (i < stages_) open(other);
+      finish();
+      if (i == stages_) break;
+      multiply(acc, other);
+      if (++i < stages_) open(left);
+      finish();
+      if (i == stages_) break;
     }
     Base::put(acc);
   }
@@ -166,12 +156,12 @@ Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
   using wide::Shared;
   switch (args.tile) {
     case WideTile::rows64:
-      return with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, Shared::depth, 1>{}; });
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, Shared::depth>{}; });
     case WideTile::rows128:
-      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 4, Shared::depth, 1>{}; });
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 3, Shared::depth>{}; });
     case WideTile::rows128_outputs128:
-      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, Shared::outputs, 2>{}; });
-    default: return with([](auto f) { return wide::FloatStages<decltype(f), width, 256, 2, Shared::outputs, 2>{}; });
+      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, Shared::outputs>{}; });
+    default: return with([](auto f) { return wide::FloatStages<decltype(f), width, 256, 2, Shared::outputs>{}; });
   }
 }
 
