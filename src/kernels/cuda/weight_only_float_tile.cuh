@@ -118,7 +118,8 @@ Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
     return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
   if (rows <= 4 && fits_whole)
     return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
-  if (rows <= 8 && fits_whole)
+  // Copying eight long rows before the loop takes longer than 16 rows in a ring.
+  if (rows <= 8 && fits_whole && p.chunks <= 128)
     return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
   if (rows <= 16)
     return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})

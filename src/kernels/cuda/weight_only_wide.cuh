@@ -159,8 +159,6 @@ Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
       return with([](auto f) { return wide::FloatStages<decltype(f), width, 64, 4, Shared::depth>{}; });
     case WideTile::rows128:
       return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 3, Shared::depth>{}; });
-    case WideTile::rows128_outputs128:
-      return with([](auto f) { return wide::FloatStages<decltype(f), width, 128, 2, Shared::outputs>{}; });
     default: return with([](auto f) { return wide::FloatStages<decltype(f), width, 256, 2, Shared::outputs>{}; });
   }
 }

@@ -7,8 +7,8 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-/// Rows of a block's tile, and its outputs where they are not 64.
-enum class WideTile : char { rows64, rows128, rows128_outputs128, rows256_outputs128 };
+/// Rows of a block's tile; those of 64 and 128 are of 64 outputs, those of 256 of 128.
+enum class WideTile : char { rows64, rows128, rows256 };
 
 struct WideArgs {
   CUtensorMap x;  ///< rows of slots in the order of the tensor cores

@@ -146,22 +146,19 @@ TEST(CudaWeightOnly, ManyRowsOfEveryWidthAndOffset) {
         expect_rounded_product(bits, 32 * rng.one_of({1, 2, 3, 5, 9, 16, 33}), rng.one_of({1, 16, 63, 65, 130}), m,
                                offset, dtype, rng);
       for (const std::int64_t m : {65, 129})
-        expect_rounded_product(bits, 32 * rng.one_of({1, 2, 3}), 2880, m, offset, dtype, rng);
+        expect_rounded_product(bits, 32 * rng.one_of({3, 5}), 2880, m, offset, dtype, rng);
       if (HasFatalFailure() || HasNonfatalFailure()) return;
     }
 }
 
-// As many blocks as an H100 has places for, or twice as many: that of 256 rows, of 128 outputs, and of 64.
+// Twice as many blocks as an H100 has places for, and as many: the tiles of 256 and of 128 rows.
 TEST(CudaWeightOnly, ManyRowsOfEveryTile) {
   BIE_NEEDS_WEIGHT_ONLY();
   ReplayableRng rng;
   for (const int bits : {1, 2, 4, 8}) {
     const Dtype dtype = rng.one_of({Dtype::f16, Dtype::bf16});
-    for (const std::int64_t k : {96, 1056}) {
-      expect_rounded_product(bits, k, 16890, 500, rng.one_of(offsets), dtype, rng);
-      expect_rounded_product(bits, k, 8447, 250, rng.one_of(offsets), dtype, rng);
-      expect_rounded_product(bits, k, 8190, 127, rng.one_of(offsets), dtype, rng);
-    }
+    expect_rounded_product(bits, 1056, 16890, 500, rng.one_of(offsets), dtype, rng);
+    expect_rounded_product(bits, 1056, 8190, 127, rng.one_of(offsets), dtype, rng);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
 }
