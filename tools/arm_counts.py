@@ -27,6 +27,7 @@ CORES = {
 SIGNS = ("ld[rp]", "fadd", "uzp2", "cmge", "and", "addp", "shl", "umax", "st[rp]")  # SHL and UMAX look for NaN
 CODES = ("ld[rp]", "fadd", "fmul", "sqsub", "sqxtn", "smax", "smin", "st[rp]")
 TABLES = ("ldr", "fmla", "and", "ushr", "tbl", "trn", "shl")
+OPENED = (r"ldr\s+q", "sdot", "smlal", "and", "ushl", "ushr")  # what one row has to do with each line
 LOOPS = [
     ("1 bit", "neon/binary_gemm", "", None, "cnt", ("cnt", "eor", r"add\s+v")),
     ("8 bits", "neon/int8_gemm", "", None, "smull", ("smull", "sadalp")),
@@ -43,6 +44,10 @@ LOOPS = [
     ("8 bits, one row", "neon/weight_only_gemm", "add_group<8>", None, "fmla", ("ldr", "fmla", "fadd", "trn")),
     ("4 rows", "neon/weight_only_gemm", "multiply<4>", None, "fmla", ("fmla",)),
     ("6 rows", "neon/weight_only_gemm", "multiply<6>", None, "fmla", ("fmla",)),
+    ("int8 activations, 4 bits, one row", "dotprod/weight_only_q8", "4, 1>", None, "sdot", OPENED),
+    ("int8 activations, 4 bits, 6 rows", "dotprod/weight_only_q8", "4, 6>", None, "sdot", ("sdot",)),
+    ("int8 activations, 4 bits, one row", "neon/weight_only_q8", "4, 1>", None, "smlal", OPENED),
+    ("int8 activations, 4 bits, 3 rows", "neon/weight_only_q8", "4, 3>", None, "smlal", ("smlal",)),
     ("float32 to signs", "neon/signs", "sign_row<(Dtype)0, (Code)0, (Added)1>", 64, "addp", SIGNS),
     ("the same, a bias each", "neon/signs", "sign_row<(Dtype)0, (Code)0, (Added)2>", 64, "addp", SIGNS),
     ("float16 to signs", "neon/signs", "sign_row<(Dtype)2, (Code)0, (Added)1>", 64, "addp", (*SIGNS, "fcvtl")),

@@ -19,7 +19,14 @@ struct Product {
   static Sum zero() { return _mm256_setzero_si256(); }
   static constexpr int most = 32767 / (2 * 127 * ((1 << width) - 1)) / (8 / width) * (8 / width);  ///< quads
   static Codes codes(__m256i field) { return field; }
-  static Sum add(Sum sum, Codes codes, __m256i by) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, by)); }
+  template <int r>
+  static __m256i row(const std::int8_t* u) {
+    return Q8Vectors::four_bytes(u + 4 * r);
+  }
+  template <int r>
+  static Sum add(Sum sum, Codes codes, __m256i by) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, by));
+  }
   static __m256i wide(Sum sum) { return pairs(sum); }
 };
 
@@ -36,6 +43,11 @@ struct Product<8> {
     const __m256i code = _mm256_xor_si256(field, _mm256_set1_epi8(static_cast<char>(0x80)));
     return {code, _mm256_abs_epi8(code)};
   }
+  template <int r>
+  static __m256i row(const std::int8_t* u) {
+    return Q8Vectors::four_bytes(u + 4 * r);
+  }
+  template <int r>
   static Sum add(Sum sum, Codes codes, __m256i by) {
     return _mm256_add_epi32(sum, pairs(_mm256_maddubs_epi16(codes.size, _mm256_sign_epi8(by, codes.code))));
   }

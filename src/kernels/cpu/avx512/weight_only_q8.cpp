@@ -101,6 +101,11 @@ struct alignas(64) Numbers {
   }
 };
 
+/// They stay in memory: the loop of products of many rows has no registers for them.
+[[gnu::noinline]] void open_outside(Numbers& n, const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
+  n.open(a, group, at);
+}
+
 /// What a group adds to outputs, of which `sum` holds D.
 template <bool subtracts, int R, int V>
 BIE_INLINE void end_group(const float* s, const float* o, const float* sums, const float* steps, float* y,
@@ -199,10 +204,7 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
                const float* sums, const float* steps, const char* numbers, const char* lines) {
   constexpr int V = R <= 6 ? 4 : 2;
   Numbers n;
-  if constexpr (R > 1) {
-    n.open(a, group, numbers);
-    asm("" ::"r"(&n) : "memory");  // in memory they stay: the loop of products has no register to keep them in
-  }
+  if constexpr (R > 1) open_outside(n, a, group, numbers);
 #pragma GCC unroll 1
   for (int v = 0; v < 4; v += V) {
     __m512i sum[R][V];

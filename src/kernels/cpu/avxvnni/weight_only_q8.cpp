@@ -14,7 +14,14 @@ struct Product {
   static constexpr bool starts = true;
   static constexpr int most = 0;
   static Codes codes(__m256i field) { return field; }
-  static Sum add(Sum sum, Codes codes, __m256i by) { return BIE_DOT(sum, codes, by); }
+  template <int r>
+  static __m256i row(const std::int8_t* u) {
+    return avx2::Q8Vectors::four_bytes(u + 4 * r);
+  }
+  template <int r>
+  static Sum add(Sum sum, Codes codes, __m256i by) {
+    return BIE_DOT(sum, codes, by);
+  }
 };
 
 }  // namespace

@@ -13,7 +13,14 @@ struct Product {
   static constexpr bool starts = width < 8;
   static constexpr int most = 0;
   static Codes codes(uint8x16_t field) { return neon::signed_codes<width>(field); }
-  static Sum add(Sum sum, Codes codes, int8x16_t by) { return vdotq_s32(sum, codes, by); }
+  template <int r>
+  static int8x16_t row(const std::int8_t* u) {
+    return vld1q_s8(u + r / 4 * 16);
+  }
+  template <int r>
+  static Sum add(Sum sum, Codes codes, int8x16_t by) {
+    return vdotq_laneq_s32(sum, codes, by, r % 4);
+  }
 };
 
 void run(const WeightOnlyQ8Args& a) { q8::run<neon::Q8Vectors, Product>(a); }

@@ -37,15 +37,12 @@ struct Q8Vectors {
   static float32x4_t times_plus(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(c, a, b); }
   static float32x4_t times_less(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(vnegq_f32(c), a, b); }
 
-  static int8x16_t four_bytes(const std::int8_t* at) {
-    return vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const std::int32_t*>(at)));
-  }
   /// The codes at bit width * f of the bytes of a line.
   template <int width>
   static uint8x16_t field(const char* at, int f) {
     const uint8x16_t line = vld1q_u8(reinterpret_cast<const std::uint8_t*>(at));
     const uint8x16_t moved = f == 0 ? line : vshlq_u8(line, vdupq_n_s8(static_cast<std::int8_t>(-width * f)));
-    return width == 8 ? moved : vandq_u8(moved, vdupq_n_u8(static_cast<std::uint8_t>((1 << width) - 1)));
+    return width * (f + 1) == 8 ? moved : vandq_u8(moved, vdupq_n_u8(static_cast<std::uint8_t>((1 << width) - 1)));
   }
 };
 

@@ -20,6 +20,11 @@ struct Product {
   static constexpr int most = 32767 / (127 * largest) / (8 / width) * (8 / width);  ///< quads
   static Sum zero() { return {vdupq_n_s16(0), vdupq_n_s16(0)}; }
   static Codes codes(uint8x16_t field) { return signed_codes<width>(field); }
+  template <int r>
+  static int8x16_t row(const std::int8_t* u) {
+    return vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const std::int32_t*>(u) + r));
+  }
+  template <int r>
   static Sum add(Sum sum, Codes codes, int8x16_t by) {
     return {vmlal_s8(sum.low, vget_low_s8(codes), vget_low_s8(by)), vmlal_high_s8(sum.high, codes, by)};
   }

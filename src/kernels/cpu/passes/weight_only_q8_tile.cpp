@@ -37,10 +37,9 @@ std::int32_t rounded(float x, float r) {
 float codes(const Q8CodesArgs& args, std::int32_t* sum) {
   const float* const x = args.x;
   const std::int32_t count = args.count, quads = args.quads;
-  const int rows = args.rows;
   std::int8_t* u = args.u;
   const std::int32_t most = largest(x, count);
-  const std::int64_t stride = std::int64_t{4} * rows;
+  const std::int64_t stride = std::int64_t{4} * args.rows;
   *sum = 0;
   const float a = float_from_bits(static_cast<std::uint32_t>(most));
   if (most >= 0x7f800000 || a < 0x1p-100f) {
@@ -50,29 +49,19 @@ float codes(const Q8CodesArgs& args, std::int32_t* sum) {
   }
   const float r = 127.0f / a;
   std::int32_t all = 0;
-  std::int64_t i = 0;
-  if (rows == 1) {
-    for (; i < count; ++i) {
-      const std::int32_t code = rounded(x[i], r);
+  std::int8_t side[chunk];
+  for_chunks(0, count, [&](std::int64_t first, std::int64_t n) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int32_t code = rounded(x[first + j], r);
       all += code;
-      u[i] = static_cast<std::int8_t>(code);
+      side[j] = static_cast<std::int8_t>(code);
     }
-    for (; i < std::int64_t{4} * quads; ++i) u[i] = 0;
-  } else {
-    std::int8_t side[chunk];
-    for_chunks(0, count, [&](std::int64_t first, std::int64_t n) {
-      for (std::int64_t j = 0; j < n; ++j) {
-        const std::int32_t code = rounded(x[first + j], r);
-        all += code;
-        side[j] = static_cast<std::int8_t>(code);
-      }
-      for (std::int64_t j = n; j < (n + 3) / 4 * 4; ++j) side[j] = 0;
-      for (std::int64_t j = 0; j < n; j += 4, u += stride)
-        for (int b = 0; b < 4; ++b) u[b] = side[j + b];
-    });
-    for (std::int64_t q = (std::int64_t{count} + 3) / 4; q < quads; ++q, u += stride)
-      for (int b = 0; b < 4; ++b) u[b] = 0;
-  }
+    for (std::int64_t j = n; j < (n + 3) / 4 * 4; ++j) side[j] = 0;
+    for (std::int64_t j = 0; j < n; j += 4, u += stride)
+      for (int b = 0; b < 4; ++b) u[b] = side[j + b];
+  });
+  for (std::int64_t q = (std::int64_t{count} + 3) / 4; q < quads; ++q, u += stride)
+    for (int b = 0; b < 4; ++b) u[b] = 0;
   *sum = all;
   return a / 127.0f;
 }

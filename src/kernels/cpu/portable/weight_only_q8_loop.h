@@ -7,7 +7,8 @@
 //     rows            at most
 //     Codes, codes(field)    of a masked field of unsigned codes: what its multiplication wants
 //     Sum, zero()     what it adds to: int32, or int16 that hold `most` quads of rows; most = 0: any number
-//     add(sum, codes, u)     the products of one quad
+//     row<r>(u)       the activations of row r, from those of a quad [rows][4]; the 12 bytes behind them can be read
+//     add<r>(sum, codes, row)    the products of one quad
 //     wide(sum)       as int32
 //     starts          whether D begins with -2^(width - 1) * U, as the codes stay unsigned
 #pragma once
@@ -70,6 +71,18 @@ BIE_Q8_INLINE void end_group(const float* s, const float* o, const float* sums, 
   }
 }
 
+/// Adds the products of a quad of rows r ....
+template <class Product, int R, int V, int r = 0>
+BIE_Q8_INLINE void add_quad(const typename Product::Codes (&codes)[V], const std::int8_t* u,
+                            typename Product::Sum (&sum)[R][V]) {
+  if constexpr (r < R) {
+    const auto by = Product::template row<r>(u);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = Product::template add<r>(sum[r][v], codes[v], by);
+    add_quad<Product, R, V, r + 1>(codes, u, sum);
+  }
+}
+
 /// Adds the products of whole sets of lines.
 template <class Vectors, class Product, int width, int R, int V>
 BIE_Q8_INLINE void add_sets(std::int32_t sets, const char* lines, const std::int8_t* u,
@@ -85,12 +98,7 @@ BIE_Q8_INLINE void add_sets(std::int32_t sets, const char* lines, const std::int
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v)
         codes[v] = Product::codes(Vectors::template field<width>(lines + 4 * Vectors::lanes * v, f));
-#pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
-        const auto by = Vectors::four_bytes(u + 4 * r);
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) sum[r][v] = Product::add(sum[r][v], codes[v], by);
-      }
+      add_quad<Product, R, V>(codes, u, sum);
     }
   }
 }
