@@ -160,9 +160,11 @@ at::Tensor TiedHeadImpl::forward(const at::Tensor& x) {
                     " features");
   const ops::CodedWeightTensors weight = table.columns();
   ops::WeightOnlyLinearOptions options;
+  options.int8_activations = table.int8_activations_;
   if (!is_training())
-    options.panels = table.panels_.current({table.qweight, table.scales, table.zeros},
-                                           [&] { return ops::weight_only_prepack(weight, dim); });
+    options.panels = table.panels_.current({table.qweight, table.scales, table.zeros}, [&] {
+      return ops::weight_only_prepack(weight, dim, table.int8_activations_);
+    });
   else if (const at::Tensor anchor = table.anchor(); anchor.defined())
     options.anchor = anchor.t();
   return ops::weight_only_linear(x, weight, {}, options);

@@ -104,6 +104,25 @@ TEST(WeightOnlyEmbedding, TheHeadSharesTheTableAndItsGradient) {
   EXPECT_LT(worst(head->forward(x), y * 2), 1e-4) << "panels follow the table";
 }
 
+TEST(WeightOnlyEmbedding, TheHeadTakesInt8Activations) {
+  at::manual_seed(4);
+  WeightOnlyEmbedding table = table_of(at::randn({11, 21}), 4, 8);
+  TiedHead head(table);
+  table->eval();
+  head->eval();
+  const at::Tensor x = at::randn({5, 21}), exact = head->forward(x);
+  table->set_int8_activations(true);
+  const at::Tensor y = head->forward(x);
+  EXPECT_FALSE(y.equal(exact));
+  const at::Tensor room = at::matmul(x.abs().amax(1, true).expand_as(x), table->open().abs().t()) / 254 + 1e-4;
+  EXPECT_TRUE(((y - exact).abs() <= room).all().item<bool>());
+  head->train();
+  EXPECT_TRUE(head->forward(x).equal(y)) << "panels and none are the same bits";
+  head->eval();
+  table->set_int8_activations(false);
+  EXPECT_TRUE(head->forward(x).equal(exact));
+}
+
 TEST(WeightOnlyEmbedding, WhatDoesNotFitIsNamed) {
   WeightOnlyEmbedding table = table_of(at::randn({5, 16}), 4, 8);
   for (const auto& [name, tensor] : std::vector<std::pair<std::string, at::Tensor>>{

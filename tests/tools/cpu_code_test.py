@@ -179,9 +179,9 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         assert [] in bad, f"{name}: {bad}"
 
 
-# Of integer activations: to (instruction, register, multiplications in a turn of the full loop of 4-bit codes).
+# Of integer activations: to (instruction, register, multiplications in a turn of the full loop).
 WEIGHT_ONLY_Q8_TILES = {
-    "avx512/weight_only_q8": ("vpdpbusd", "zmm", 48),
+    "avx512/weight_only_q8": ("vpdpbusd", "zmm", 24),
     "avxvnni_vex/weight_only_q8": ("vpdpbusd", "ymm", 20),
     "avxvnni_evex/weight_only_q8": ("vpdpbusd", "ymm", 20),
     "avx2/weight_only_q8": ("vpmaddubsw", "ymm", 16),

@@ -67,6 +67,12 @@ class WeightOnlyEmbeddingImpl : public PackedLayer {
   /// W [N, D] in float32, the padding row as its codes have it.
   at::Tensor open() const;
   void repack() override { panels_.forget(); }
+  /// Of its TiedHead: whether x becomes int8 codes first, ops::WeightOnlyLinearOptions.
+  bool int8_activations() const { return int8_activations_; }
+  void set_int8_activations(bool on) {
+    int8_activations_ = on;
+    repack();
+  }
   void train(bool on = true) override;
   Take check_state(StateDict& entries, const std::string& prefix) override;
 
@@ -85,6 +91,7 @@ class WeightOnlyEmbeddingImpl : public PackedLayer {
 
   WeightOnlyEmbeddingOptions options_;
   Panels panels_;
+  bool int8_activations_ = false;
 };
 TORCH_MODULE(WeightOnlyEmbedding);
 

@@ -165,12 +165,13 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
   }
 }
 
-/// D of R rows and V vectors of outputs.
-template <int width, int R, int V>
+/// D of R rows and V vectors of outputs. The width is no template's: the loop would be compiled once for each.
+template <int R, int V>
 BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts, const char* lines,
                          __m512i (&sum)[R][V]) {
-  constexpr int fields = 8 / width;
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << width) - 1));
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << group.width) - 1));
+  const __m512i step = _mm512_set1_epi32(group.width);
+  const int fields = 8 / group.width;
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -178,16 +179,14 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
   for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
-#pragma GCC unroll 8
+    __m512i shift = _mm512_setzero_si512();
+#pragma GCC unroll 1
     for (int f = 0; f < fields; ++f, u += 4 * R) {
-      asm("" ::: "memory");  // lines are loaded again for each field: kept, they would take registers of sums
       __m512i codes[V];
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
-        codes[v] = _mm512_load_si512(lines + 64 * v);
-        if (f > 0) codes[v] = _mm512_srli_epi32(codes[v], static_cast<unsigned>(width * f));
-        if (width < 8) codes[v] = _mm512_and_si512(codes[v], mask);
-      }
+      for (int v = 0; v < V; ++v)
+        codes[v] = _mm512_and_si512(_mm512_srlv_epi32(_mm512_load_si512(lines + 64 * v), shift), mask);
+      shift = _mm512_add_epi32(shift, step);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         const __m512i by = four_codes(u + 4 * r);
@@ -198,27 +197,40 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
   }
 }
 
-/// One group, V vectors of outputs at a time.
-template <int width, int R>
-void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
-               const float* sums, const float* steps, const char* numbers, const char* lines) {
+/// What a group adds to the outputs from 16 v on.
+template <int R, int V>
+BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Numbers& n, int v, const float* sums, const float* steps,
+                          const __m512i (&sum)[R][V]) {
+  if (a.offset == Offset::none)
+    end_group<false, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, a.y + 16 * v, a.y_stride, sum);
+  else
+    end_group<true, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, a.y + 16 * v, a.y_stride, sum);
+}
+
+/// One group of one row.
+template <int width>
+void add_row(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
+             const float* sums, const float* steps, const char* numbers, const char* lines) {
+  __m512i sum[1][4];
+  multiply<width>(group, u, starts, lines, sum);
+  Numbers n;
+  n.open(a, group, numbers);
+  end_group<1, 4>(a, n, 0, sums, steps, sum);
+}
+
+/// One group of more rows, V vectors of outputs at a time.
+template <int R>
+BIE_INLINE void add_rows(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u,
+                         const std::int32_t* starts, const float* sums, const float* steps, const char* numbers,
+                         const char* lines) {
   constexpr int V = R <= 6 ? 4 : 2;
   Numbers n;
-  if constexpr (R > 1) open_outside(n, a, group, numbers);
+  open_outside(n, a, group, numbers);
 #pragma GCC unroll 1
   for (int v = 0; v < 4; v += V) {
     __m512i sum[R][V];
-    if constexpr (R == 1) {
-      multiply<width>(group, u, starts, lines, sum);
-      n.open(a, group, numbers);
-    } else {
-      multiply<width, R, V>(group, u, starts, lines + 64 * v, sum);
-    }
-    float* const y = a.y + 16 * v;
-    if (a.offset == Offset::none)
-      end_group<false, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, y, a.y_stride, sum);
-    else
-      end_group<true, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, y, a.y_stride, sum);
+    multiply<R, V>(group, u, starts, lines + 64 * v, sum);
+    end_group<R, V>(a, n, v, sums, steps, sum);
   }
 }
 
@@ -233,11 +245,16 @@ void tile(const WeightOnlyQ8Args& a) {
   const char* panel = a.panel;
   for (std::int64_t g = 0; g < a.group_count; ++g, starts += R, sums += R, steps += R) {
     const WeightGroup& group = a.groups[g];
-    switch (group.width) {
-      case 1: add_group<1, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
-      case 2: add_group<2, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
-      case 4: add_group<4, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
-      default: add_group<8, R>(a, group, u, starts, sums, steps, panel, panel + numbers); break;
+    const char* const lines = panel + numbers;
+    if constexpr (R > 1) {
+      add_rows<R>(a, group, u, starts, sums, steps, panel, lines);
+    } else {
+      switch (group.width) {
+        case 1: add_row<1>(a, group, u, starts, sums, steps, panel, lines); break;
+        case 2: add_row<2>(a, group, u, starts, sums, steps, panel, lines); break;
+        case 4: add_row<4>(a, group, u, starts, sums, steps, panel, lines); break;
+        default: add_row<8>(a, group, u, starts, sums, steps, panel, lines); break;
+      }
     }
     u += std::int64_t{4} * group.quads() * R;
     panel += numbers + 64 * group.lines;

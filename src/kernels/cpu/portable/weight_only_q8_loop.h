@@ -45,7 +45,7 @@ struct alignas(64) Numbers {
                        Vectors::times(scale, Vectors::less(Vectors::splat(middle - 1), Vectors::of_bytes(zeros + j))));
     }
   }
-  BIE_Q8_INLINE void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
+  [[gnu::noinline]] void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
     switch (a.scale) {
       case Dtype::f32: open<Dtype::f32>(at, group.middle, a.offset); break;
       case Dtype::f16: open<Dtype::f16>(at, group.middle, a.offset); break;
