@@ -71,7 +71,6 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
   Int8WideArgs args{};
   Int8Args& p = args.p;
   static_cast<Args&>(p) = args_of(plan, panels);
-  p.source = slot_rows_of(plan, m, x, panels);
   p.group_chunks = std::max(1, p.group_chunks);
   p.parts = 1;
   p.y = static_cast<char*>(y.data);
@@ -84,7 +83,8 @@ Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x,
   p.x_stride = plan.chunks * chunk_slots;
   p.row_scales = scales;
   p.scale_rows = static_cast<int>(scale_rows_of(m));
-  Status status = p.runs == 0 ? Status::ok : quantise(p.source, p.scale_rows, codes, scales, queue);
+  Status status =
+      p.runs == 0 ? Status::ok : quantise(slot_rows_of(plan, m, x, panels), p.scale_rows, codes, scales, queue);
   if (status != Status::ok) return status;
   if (runs_hopper_code(gpu) && m >= least_wide_rows && p.runs > 0) {
     p.m = static_cast<int>(m);

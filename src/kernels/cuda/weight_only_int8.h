@@ -7,8 +7,7 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-struct Int8Args : Args {  ///< x: codes, [m][32 * chunks]
-  SlotRows source;
+struct Int8Args : Args {       ///< x: codes, [m][32 * chunks]
   const RowScale* row_scales;  ///< [runs][scale_rows], at a multiple of 16 bytes
   int scale_rows, first_row;
 };

@@ -8,8 +8,8 @@
 //     width, chunk_bytes    bits of a code, bytes of an activation's chunk
 //     stride(bytes)         of a row of so many bytes in shared memory, so that no banks meet
 //     Args                  the kernel's arguments
-//     Row, load, row_at     what a lane reads of a chunk of eight rows, and from where
-//     Sums<S>               what a warp adds up
+//     Row, load             what a lane reads of a chunk of eight rows, from its row_of() and column_of()
+//     Sums<S>               what a warp adds up, and what it asks for of a group's weight and rows
 //     put_whole             copies whole rows of a block, whole_bytes() of them; where shapes are `whole`
 #pragma once
 
