@@ -7,7 +7,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time.
+// Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time. What is written in halves of
+// lines takes twice as long for some rows (docs/measured/gpu-weight-only.md).
 
 /// Which slots hold a row: the first k, or those with an input.
 struct Slots {
@@ -15,6 +16,30 @@ struct Slots {
   const std::int32_t* inputs;
   __device__ bool has(std::int64_t slot) const { return inputs != nullptr ? inputs[slot] >= 0 : slot < k; }
 };
+
+/// Eight values of a lane in chunk c of a step, of its lower or upper output.
+template <class T, int width>
+__device__ uint4 eight_values(const weight_only::Args& p, const Slots& slots, const uint4& codes, int c, int half,
+                              int chunk, int lane, const weight_only::Record& record, float middle) {
+  const unsigned w[4] = {codes.x, codes.y, codes.z, codes.w};
+  const float scale = record.scale(p, half);
+  const unsigned zeros = record.zeros(p);
+  const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
+  const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
+  const std::int64_t first = std::int64_t{chunk} * chunk_slots + lane % 4 * 8;
+  alignas(16) T eight[8];
+#pragma unroll
+  for (int slot = 0; slot < 8; ++slot) {
+    const CodePlace place = code_place(width, c, half, slot);
+    const int code = static_cast<int>(w[place.word] >> place.bit & ((1u << width) - 1));
+    eight[slot] = narrow<T>(slots.has(first + slot) ? fmaf(static_cast<float>(code - zero), scale, add) : 0.0f);
+  }
+  return *reinterpret_cast<const uint4*>(eight);
+}
+
+__device__ uint4 chosen(bool first, const uint4& a, const uint4& b) {
+  return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
+}
 
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
@@ -24,33 +49,37 @@ __global__ void __launch_bounds__(threads)
        i += std::int64_t{gridDim.x} * threads) {
     const int lane = static_cast<int>(i % 32), step = static_cast<int>(i / 32 % p.steps);
     const int tile = static_cast<int>(i / 32 / p.steps);
-    const uint4 four = __ldcs(p.codes + i);
-    const unsigned w[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int c = 0; c < step_chunks(width); ++c) {
+    const uint4 codes = __ldcs(p.codes + i);
+    const auto values_of = [&](int c, int half) {
       const int chunk = step * step_chunks(width) + c;
-      if (chunk >= p.chunks) break;
+      if (chunk >= p.chunks) return make_uint4(0, 0, 0, 0);
       const int run = chunk / p.group_chunks;
       const weight_only::Record record = weight_only::record_of(p, run, tile, lane / 4);
       const float middle = p.offset == Offset::value ? p.middles[run] : 0;
+      return eight_values<T, width>(p, slots, codes, c, half, chunk, lane, record, middle);
+    };
+    const auto put = [&](int c, int half, int row, const uint4& eight) {
+      const int chunk = step * step_chunks(width) + c, column = tile * tile_outputs + row + 8 * half;
+      if (chunk >= p.chunks || column >= p.n) return;
+      T* const to = values + (std::int64_t{column} * p.chunks + chunk) * chunk_slots + lane % 4 * 8;
+      *reinterpret_cast<uint4*>(to) = eight;
+    };
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int column = tile * tile_outputs + lane / 4 + 8 * half;
-        if (column >= p.n) continue;
-        const float scale = record.scale(p, half);
-        const unsigned zeros = record.zeros(p);
-        const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
-        const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
-        const std::int64_t first = std::int64_t{chunk} * chunk_slots + lane % 4 * 8;
-        alignas(16) T eight[8];
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (width == 8) {
+        put(0, half, lane / 4, values_of(0, half));
+      } else {
+        // Two chunks are a line of 128 bytes, which lanes of two rows write together.
+        const bool odd = lane / 4 % 2 == 1;
 #pragma unroll
-        for (int slot = 0; slot < 8; ++slot) {
-          const CodePlace place = code_place(width, c, half, slot);
-          const int code = static_cast<int>(w[place.word] >> place.bit & ((1u << width) - 1));
-          eight[slot] = narrow<T>(slots.has(first + slot) ? fmaf(static_cast<float>(code - zero), scale, add) : 0.0f);
+        for (int c = 0; c < step_chunks(width); c += 2) {
+          const uint4 first = values_of(c, half), second = values_of(c + 1, half);
+          const uint4 own = chosen(odd, second, first), given = chosen(odd, first, second);
+          const uint4 got = {__shfl_xor_sync(~0u, given.x, 4), __shfl_xor_sync(~0u, given.y, 4),
+                             __shfl_xor_sync(~0u, given.z, 4), __shfl_xor_sync(~0u, given.w, 4)};
+          put(c + odd, half, lane / 4 / 2 * 2, chosen(odd, got, own));
+          put(c + odd, half, lane / 4 / 2 * 2 + 1, chosen(odd, own, got));
         }
-        T* const to = values + std::int64_t{column} * p.chunks * chunk_slots + first;
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(eight);
       }
     }
   }
