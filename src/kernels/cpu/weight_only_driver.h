@@ -2,8 +2,8 @@
 // then every block meets every panel. Plain code.
 //
 // A Side is one kind of activation: its tile, what a row of a block takes and how it is put there, and one call of the
-// tile. A block of R rows has R * row_bytes of memory, and the last one `slack` more that may be read. Where it keeps panels, every block meets a panel before the next
-// panel is read; else a block meets every panel.
+// tile. A block of R rows has R * row_bytes of memory, and the last one `slack` more that may be read. Where it keeps
+// panels, every block meets a panel before the next panel is read; else a block meets every panel.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,8 @@ namespace bie::kernels {
 namespace cpu {
 namespace {
 
-/// Activations as codes. A block is [pieces][rows][piece] of them, then [groups][rows] of what else a tile reads, thrice.
+/// Activations as codes. A block is [pieces][rows][piece] of them, then [groups][rows] of what else a tile reads,
+/// thrice.
 struct CodeSide {
   static constexpr bool keeps_panels = true;  // a block has fewer bytes than a panel
 

@@ -11,11 +11,11 @@ extern const WeightOnlyQ8Tile weight_only_q8_tile;
 namespace {
 
 constexpr int most_rows = 64, tile_rows = 16;
-constexpr int piece = 64;                                    // bytes of a row of a tile
-constexpr int step_quads = piece / q8_quad;                  // of rows of k in a tile
-constexpr std::int64_t quad_bytes = q8_quad * panel_columns; // of opened codes
+constexpr int piece = 64;                                     // bytes of a row of a tile
+constexpr int step_quads = piece / q8_quad;                   // of rows of k in a tile
+constexpr std::int64_t quad_bytes = q8_quad * panel_columns;  // of opened codes
 constexpr std::int64_t part_quads = 4 * step_quads;
-constexpr std::int64_t row_stride = 4 * panel_columns;       // of sums
+constexpr std::int64_t row_stride = 4 * panel_columns;  // of sums
 
 /// Sets of lines as bytes, [quad][output][4].
 template <int width>
@@ -55,8 +55,8 @@ struct Numbers : Q8Numbers {
   float back[panel_columns];  ///< -shift * s
   bool quick;
 };
-constexpr float shift = 12582912.0f;                // 1.5 * 2^23
-constexpr std::int32_t shift_bits = 0x4b400000;     // as which + D are those of shift + D
+constexpr float shift = 12582912.0f;             // 1.5 * 2^23
+constexpr std::int32_t shift_bits = 0x4b400000;  // as which + D are those of shift + D
 constexpr std::int64_t most_shifted = 1 << 22;
 
 void open_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at, Numbers* n) {
@@ -87,8 +87,16 @@ template <bool subtracts, bool quick>
 class Ending {
  public:
   Ending(const Ended& e, std::int64_t y_stride, std::int64_t slots)
-      : products_(e.products), starts_(e.starts), sums_(e.sums), steps_(e.steps), y_(e.y), y_stride_(y_stride),
-        left_(e.count), at_once_(slots == 4 ? 4 : slots < 16 ? 2 : 1) {
+      : products_(e.products),
+        starts_(e.starts),
+        sums_(e.sums),
+        steps_(e.steps),
+        y_(e.y),
+        y_stride_(y_stride),
+        left_(e.count),
+        at_once_(slots == 4   ? 4
+                 : slots < 16 ? 2
+                              : 1) {
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
       scale_[v] = _mm512_load_ps(e.numbers->s + 16 * v);
@@ -258,9 +266,7 @@ void run_groups(const WeightOnlyQ8Args& a) {
   }
 }
 
-void run(const WeightOnlyQ8Args& a) {
-  a.offset == Offset::none ? run_groups<false>(a) : run_groups<true>(a);
-}
+void run(const WeightOnlyQ8Args& a) { a.offset == Offset::none ? run_groups<false>(a) : run_groups<true>(a); }
 
 }  // namespace
 
