@@ -2,8 +2,8 @@
 // then every block meets every panel. Plain code.
 //
 // A Side is one kind of activation: its tile, what a row of a block takes and how it is put there, and one call of the
-// tile. A block of R rows has R * row_bytes of memory. Where it keeps panels, every block meets a panel before the next
-// panel is read; else a block meets every panel.
+// tile. A block of R rows has R * row_bytes of memory, and the last one `slack` more that may be read. Where it keeps
+// panels, every block meets a panel before the next panel is read; else a block meets every panel.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,18 @@ struct PanelsOfTile {
   std::int64_t y_stride;  ///< floats from one row to the next
 };
 
-/// Blocks of nearly equal numbers of rows.
+/// Blocks of nearly equal numbers of rows, or of units of rows.
 class RowBlocks {
  public:
-  RowBlocks(std::int64_t m, int most) : m_(m), count_((m + most - 1) / most) {}
+  RowBlocks(std::int64_t m, int most, int unit)
+      : m_(m), unit_(unit), units_((m + unit - 1) / unit), count_((m + most - 1) / most) {}
 
   std::int64_t count() const { return count_; }
-  std::int64_t first(std::int64_t block) const { return block * m_ / count_; }
+  std::int64_t first(std::int64_t block) const { return std::min(m_, block * units_ / count_ * unit_); }
   int rows(std::int64_t block) const { return static_cast<int>(first(block + 1) - first(block)); }
 
  private:
-  std::int64_t m_, count_;
+  std::int64_t m_, unit_, units_, count_;
 };
 
 /// Rows of the activation as floats in the panels' order of k, put into a block. `row` has room for 2 k floats.
@@ -64,9 +65,9 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
                 const Parallel& parallel) {
   constexpr std::int64_t task_work = std::int64_t{1} << 20;  // products that make a task worth a thread
   const WeightHead& head = head_of(packed);
-  const RowBlocks blocks(s.m, side.rows);
+  const RowBlocks blocks(s.m, side.rows, side.unit());
   const std::int64_t bytes_of_row = side.row_bytes(head);
-  const std::size_t bytes = static_cast<std::size_t>(s.m * bytes_of_row);
+  const std::size_t bytes = static_cast<std::size_t>(s.m * bytes_of_row + side.slack());
   auto* const memory = static_cast<char*>(workspace(bytes));
   if (memory == nullptr && bytes > 0) return Status::out_of_memory;
   const auto block_at = [&](std::int64_t b) { return memory + blocks.first(b) * bytes_of_row; };
@@ -98,6 +99,7 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
       enough.store(false, std::memory_order_relaxed);
       return;
     }
+    side.enter();
     for (std::int64_t item = begin; item < end; ++item) {
       const auto [outer, inner] = order.item(item);
       const std::int64_t block = Side::keeps_panels ? inner : outer, step = Side::keeps_panels ? outer : inner;
@@ -116,6 +118,7 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
         side.passes.results(results + r * panels * panel_columns, y.bias == nullptr ? nullptr : y.bias + column,
                             columns, out + r * y.row_stride, y.dtype);
     }
+    side.leave();
   });
   return enough.load() ? Status::ok : Status::out_of_memory;
 }

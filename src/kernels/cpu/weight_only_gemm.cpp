@@ -16,6 +16,10 @@ struct FloatSide {
   const WeightOnlyPasses& passes;
   int rows, panels;
 
+  static int unit() { return 1; }
+  static std::int64_t slack() { return 0; }
+  static void enter() {}
+  static void leave() {}
   static std::int64_t groups_of_sums(const WeightHead& head) { return head.offset == Offset::none ? 0 : head.groups; }
   static std::int64_t row_bytes(const WeightHead& head) { return 4 * (head.k + groups_of_sums(head)); }
   static float* lone_row(char* block, float*) { return reinterpret_cast<float*>(block); }

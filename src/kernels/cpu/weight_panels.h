@@ -79,9 +79,11 @@ struct WeightOnlyTile {
   void (*run)(const WeightOnlyArgs&);
 };
 
+inline constexpr int q8_quad = 4;
+
 /// One block of rows of integer activations with one panel, or with the next ones too.
 struct WeightOnlyQ8Args {
-  const std::int8_t* u;        ///< [quads][rows][4], rows of k in the order of the panel
+  const std::int8_t* u;        ///< [pieces][rows][piece], rows of k in the order of the panel
   const std::int32_t* starts;  ///< [groups][rows], of D of codes as they lie: -2^(width - 1) * U
   const float* sums;           ///< [groups][rows]: U
   const float* steps;          ///< [groups][rows]: d
@@ -97,12 +99,18 @@ struct WeightOnlyQ8Args {
   std::int64_t y_stride;  ///< floats from one row to the next
 };
 
+/// Scales and offsets of a group, 64 of each; no offsets where there are no zeros.
+struct alignas(64) Q8Numbers {
+  float s[panel_columns], o[panel_columns];
+};
+
 /// One group of one row of the activation.
 struct Q8CodesArgs {
   const float* x;
   std::int32_t count, quads;
-  int rows;        ///< of the block: quads lie 4 * rows bytes apart
+  int rows;        ///< of the block: pieces lie piece * rows bytes apart
   std::int8_t* u;  ///< the last ones, beyond `count`, are 0
+  int piece = q8_quad;
 };
 
 struct WeightOnlyQ8Tile {
@@ -110,6 +118,11 @@ struct WeightOnlyQ8Tile {
   /// Codes of a group (weight_only_q8.h). Returns d; `sum` is U.
   float (*codes)(const Q8CodesArgs&, std::int32_t* sum);
   void (*run)(const WeightOnlyQ8Args&);
+  int piece = q8_quad;  ///< bytes of a row of codes that lie together; a group has whole ones
+  int unit = 1;         ///< rows that a block has a multiple of, but for the last one; the tile may read as many
+  // Null where a thread needs no state: before its first run and after its last one.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
 };
 
 namespace plain {
@@ -135,6 +148,11 @@ namespace avx512bw {
 extern const WeightOnlyTile weight_only_tile;
 }
 namespace avx512 {
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+float weight_only_q8_codes(const Q8CodesArgs& args, std::int32_t* sum);
+void weight_only_q8_numbers(const WeightOnlyQ8Args& args, const WeightGroup& group, const char* at, Q8Numbers* to);
+}  // namespace avx512
+namespace amx {
 extern const WeightOnlyQ8Tile weight_only_q8_tile;
 }
 namespace neon {

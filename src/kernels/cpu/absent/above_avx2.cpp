@@ -33,6 +33,7 @@ void pack_int4(const std::int8_t*, std::int64_t, std::uint8_t*) {}
 namespace amx {
 const Tile s8xs8_tile{}, s4xs4_tile{};
 const MixedTile mixed_tile{};
+const WeightOnlyQ8Tile weight_only_q8_tile{};
 }  // namespace amx
 
 }  // namespace bie::kernels::cpu

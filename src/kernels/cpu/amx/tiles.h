@@ -36,19 +36,27 @@ template <int T>
 void store_tile(void* to, std::int64_t stride) {
   for (int r = 0; r < 16; ++r) std::memcpy(static_cast<char*>(to) + r * stride, tiles.bytes[T][r], 64);
 }
-/// acc[r][c] += sum over j < 16 and i < 4 of uint8(a[r][4 j + i]) * int8(b[j][4 c + i]).
-template <int Acc, int A, int B>
-void dot() {
+/// acc[r][c] += sum over j < 16 and i < 4 of a[r][4 j + i] * b[j][4 c + i].
+template <class OfA, class OfB, int Acc, int A, int B>
+void dot_bytes() {
   for (int r = 0; r < 16; ++r)
     for (int c = 0; c < 16; ++c) {
       std::uint32_t acc;
       std::memcpy(&acc, tiles.bytes[Acc][r] + 4 * c, 4);
       for (int j = 0; j < 16; ++j)
         for (int i = 0; i < 4; ++i)
-          acc += static_cast<std::uint32_t>(static_cast<std::uint8_t>(tiles.bytes[A][r][4 * j + i]) *
-                                            static_cast<std::int8_t>(tiles.bytes[B][j][4 * c + i]));
+          acc += static_cast<std::uint32_t>(static_cast<OfA>(tiles.bytes[A][r][4 * j + i]) *
+                                            static_cast<OfB>(tiles.bytes[B][j][4 * c + i]));
       std::memcpy(tiles.bytes[Acc][r] + 4 * c, &acc, 4);
     }
+}
+template <int Acc, int A, int B>
+void dot() {
+  dot_bytes<std::uint8_t, std::int8_t, Acc, A, B>();
+}
+template <int Acc, int A, int B>
+void dot_signed() {
+  dot_bytes<std::int8_t, std::uint8_t, Acc, A, B>();
 }
 
 /// acc[r][c] += sum over j < 16 and i < 2 of a[r][2 j + i] * b[j][2 c + i], of bfloat16.
@@ -103,9 +111,15 @@ template <int T>
 [[gnu::always_inline]] inline void store_tile(void* to, std::int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(T) : "memory");
 }
+/// Unsigned rows, signed columns.
 template <int Acc, int A, int B>
 [[gnu::always_inline]] inline void dot() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Acc), "i"(A), "i"(B));
+}
+/// Signed rows, unsigned columns.
+template <int Acc, int A, int B>
+[[gnu::always_inline]] inline void dot_signed() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Acc), "i"(A), "i"(B));
 }
 template <int Acc, int A, int B>
 [[gnu::always_inline]] inline void dot_bf16() {

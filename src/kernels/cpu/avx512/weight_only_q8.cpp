@@ -27,8 +27,10 @@ BIE_INLINE __mmask16 lanes_of(std::int32_t count) {
   return count >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << (count < 0 ? 0 : count)) - 1);
 }
 
+}  // namespace
+
 /// Magnitudes are compared by their bits, which rise as they do; NaN is above infinity.
-float codes(const Q8CodesArgs& a, std::int32_t* sum) {
+float weight_only_q8_codes(const Q8CodesArgs& a, std::int32_t* sum) {
   __m512i most = _mm512_setzero_si512();
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   for (std::int32_t i = 0; i < a.count; i += 16) {
@@ -47,9 +49,9 @@ float codes(const Q8CodesArgs& a, std::int32_t* sum) {
     const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, a.x + i), r));
     all = _mm512_add_epi32(all, code);
     const __m128i bytes = _mm512_cvtepi32_epi8(code);
-    if (a.rows == 1) {
+    if (a.rows == 1 || a.piece > 4) {
       _mm_mask_storeu_epi32(u, static_cast<__mmask8>(lanes_of(left)), bytes);
-      u += 16;
+      u += (i + 16) % a.piece == 0 ? 16 + a.piece * (a.rows - 1) : 16;
       continue;
     }
     std::int32_t quads[4];
@@ -60,6 +62,8 @@ float codes(const Q8CodesArgs& a, std::int32_t* sum) {
   return live ? of_largest / 127.0f : finite ? 0.0f : __builtin_nanf("");
 }
 
+namespace {
+
 template <Dtype dtype>
 BIE_INLINE __m512 load_floats(const char* at, int v) {
   if constexpr (dtype == Dtype::f32) return _mm512_load_ps(at + 64 * v);
@@ -68,43 +72,44 @@ BIE_INLINE __m512 load_floats(const char* at, int v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/// Scales and offsets of a group, 64 of each.
-struct alignas(64) Numbers {
-  float s[panel_columns], o[panel_columns];
+template <Dtype dtype>
+BIE_INLINE void open_numbers(const char* at, float middle, Offset offset, Q8Numbers* to) {
+  const char* const zeros = at + (dtype == Dtype::f32 ? 4 : 2) * panel_columns;
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) _mm512_store_ps(to->s + 16 * v, load_floats<dtype>(at, v));
+  if (offset == Offset::value) {
+    const __m512 h = _mm512_set1_ps(middle);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v)
+      _mm512_store_ps(to->o + 16 * v, _mm512_fmsub_ps(h, load_floats<dtype>(at, v), load_floats<dtype>(zeros, v)));
+  } else if (offset == Offset::zero) {
+    const __m512 one_less = _mm512_set1_ps(middle - 1);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      const __m512i z = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros + 16 * v)));
+      const __m512 from_zero = _mm512_sub_ps(one_less, _mm512_cvtepi32_ps(z));
+      _mm512_store_ps(to->o + 16 * v, _mm512_mul_ps(load_floats<dtype>(at, v), from_zero));
+    }
+  }
+}
 
-  template <Dtype dtype>
-  BIE_INLINE void open(const char* at, float middle, Offset offset) {
-    const char* const zeros = at + (dtype == Dtype::f32 ? 4 : 2) * panel_columns;
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) _mm512_store_ps(s + 16 * v, load_floats<dtype>(at, v));
-    if (offset == Offset::value) {
-      const __m512 h = _mm512_set1_ps(middle);
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v)
-        _mm512_store_ps(o + 16 * v, _mm512_fmsub_ps(h, load_floats<dtype>(at, v), load_floats<dtype>(zeros, v)));
-    } else if (offset == Offset::zero) {
-      const __m512 one_less = _mm512_set1_ps(middle - 1);
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        const __m512i z = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(zeros + 16 * v)));
-        const __m512 from_zero = _mm512_sub_ps(one_less, _mm512_cvtepi32_ps(z));
-        _mm512_store_ps(o + 16 * v, _mm512_mul_ps(load_floats<dtype>(at, v), from_zero));
-      }
-    }
+BIE_INLINE void open_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at, Q8Numbers* to) {
+  switch (a.scale) {
+    case Dtype::f32: open_numbers<Dtype::f32>(at, group.middle, a.offset, to); break;
+    case Dtype::f16: open_numbers<Dtype::f16>(at, group.middle, a.offset, to); break;
+    default: open_numbers<Dtype::bf16>(at, group.middle, a.offset, to); break;
   }
-  BIE_INLINE void open(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
-    switch (a.scale) {
-      case Dtype::f32: open<Dtype::f32>(at, group.middle, a.offset); break;
-      case Dtype::f16: open<Dtype::f16>(at, group.middle, a.offset); break;
-      default: open<Dtype::bf16>(at, group.middle, a.offset); break;
-    }
-  }
-};
+}
+
+}  // namespace
 
 /// They stay in memory: the loop of products of many rows has no registers for them.
-[[gnu::noinline]] void open_outside(Numbers& n, const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at) {
-  n.open(a, group, at);
+[[gnu::noinline]] void weight_only_q8_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group, const char* at,
+                                              Q8Numbers* to) {
+  open_numbers(a, group, at, to);
 }
+
+namespace {
 
 /// What a group adds to outputs, of which `sum` holds D.
 template <bool subtracts, int R, int V>
@@ -199,7 +204,7 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
 
 /// What a group adds to the outputs from 16 v on.
 template <int R, int V>
-BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Numbers& n, int v, const float* sums, const float* steps,
+BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Q8Numbers& n, int v, const float* sums, const float* steps,
                           const __m512i (&sum)[R][V]) {
   if (a.offset == Offset::none)
     end_group<false, R, V>(n.s + 16 * v, n.o + 16 * v, sums, steps, a.y + 16 * v, a.y_stride, sum);
@@ -213,8 +218,8 @@ void add_row(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int
              const float* sums, const float* steps, const char* numbers, const char* lines) {
   __m512i sum[1][4];
   multiply<width>(group, u, starts, lines, sum);
-  Numbers n;
-  n.open(a, group, numbers);
+  Q8Numbers n;
+  open_numbers(a, group, numbers, &n);
   end_group<1, 4>(a, n, 0, sums, steps, sum);
 }
 
@@ -224,8 +229,8 @@ BIE_INLINE void add_rows(const WeightOnlyQ8Args& a, const WeightGroup& group, co
                          const std::int32_t* starts, const float* sums, const float* steps, const char* numbers,
                          const char* lines) {
   constexpr int V = R <= 6 ? 4 : 2;
-  Numbers n;
-  open_outside(n, a, group, numbers);
+  Q8Numbers n;
+  weight_only_q8_numbers(a, group, numbers, &n);
 #pragma GCC unroll 1
   for (int v = 0; v < 4; v += V) {
     __m512i sum[R][V];
@@ -269,6 +274,6 @@ void run(const WeightOnlyQ8Args& a) { tiles[a.rows - 1](a); }
 
 }  // namespace
 
-const WeightOnlyQ8Tile weight_only_q8_tile = {12, 1, codes, run};
+const WeightOnlyQ8Tile weight_only_q8_tile = {12, 1, weight_only_q8_codes, run};
 
 }  // namespace bie::kernels::cpu::avx512
