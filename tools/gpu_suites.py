@@ -20,7 +20,7 @@ from suites.tally import TALLY
 PYTHON = os.environ["BIE_PYTHON"]
 KERNELS = BUILD / "release/tests/kernels/bie_cuda_test"
 SHARDS = 4
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+TOOLS = {"racecheck": 12, "memcheck": 1, "synccheck": 1, "initcheck": 1}  # to parts that run side by side
 RANDOM_SHAPES = "2000"  # of each of the five tables: 10,000
 SMALL = (
     "*SmallOdd*:*EveryMixOfChannel*:*FloatWeights*:*FloatFilters*:*HalvesWith*:*HalvesInPlanes*:*HalvesOfOneTap*:"
@@ -44,19 +44,21 @@ def shard(number: int) -> None:
 
 
 def sanitizers() -> list[Job]:
-    """Each tool counts as one test."""
+    """Each part of a tool counts as one test."""
     program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(program).exists():
         return [partial(TALLY.skip, tool, "compute-sanitizer is not installed") for tool in TOOLS]
-    return [partial(sanitize, program, tool) for tool in TOOLS]
+    return [partial(sanitize, program, tool, part, parts) for tool, parts in TOOLS.items() for part in range(parts)]
 
 
-def sanitize(program: str, tool: str) -> None:
+def sanitize(program: str, tool: str, part: int, parts: int) -> None:
     tests = f"--gtest_filter={SMALL}{BUT.get(tool, '')}"
     command = (program, "--tool", tool, "--error-exitcode", "9", KERNELS, tests, "--gtest_brief=1")
-    status, output, seconds = run(*command, env=os.environ.copy())
+    settings = {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)}
+    status, output, seconds = run(*command, env=os.environ | settings)
     clean = re.search(r"ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards", output) is not None
-    TALLY.check(f"compute-sanitizer {tool}", seconds, status == 0 and clean, output[-6000:])
+    label = f"compute-sanitizer {tool}" + (f", part {part + 1} of {parts}" if parts > 1 else "")
+    TALLY.check(label, seconds, status == 0 and clean, output[-6000:])
 
 
 def pytest(*files: Path | str) -> list[Job]:

@@ -198,6 +198,17 @@ def test_the_loop_of_a_weight_only_tile_of_codes_multiplies_from_registers(objec
         assert [] in bad, f"{name}: {bad}"
 
 
+def test_an_amx_tile_of_codes_ends_rows_in_registers(objects, build):
+    """The loops between its products: a row of 64 outputs, whose small sums become floats in one multiplication, with
+    one more for zeros and one for the step."""
+    path = next(build.glob("src/kernels/**/bie_kernels_amx.dir/cpu/*/weight_only_q8.cpp.o"))
+    rows = [body for body in loops(path) if sum(t.startswith("vfmadd") and "zmm" in t for t in body) in (8, 12)]
+    assert rows, "no loop of a row"
+    for body in rows:
+        bad = [t for t in body if t.startswith("call") or "(%rsp" in t]
+        assert not bad, f"{bad}\n" + "\n".join(body)
+
+
 def test_the_loop_of_a_float_tile_multiplies_from_registers(objects, build):
     path = next(build.glob("src/kernels/**/bie_kernels_avx512bw.dir/cpu/*/float_gemm.cpp.o"))
     terms = {n: sum(t.startswith("vfmadd") and "zmm" in t for t in body) for n, body in enumerate(loops(path))}
@@ -214,7 +225,8 @@ def test_every_weight_only_kernel_is_checked(bie):
     assert names - plain == {"weight_only_gemm_" + name.split("/")[0] for name in WEIGHT_ONLY_TILES}
     names = {k["name"] for k in kernels if k["name"].startswith("weight_only_q8_")}
     plain = {"weight_only_q8_portable", "weight_only_q8_reference"}
-    assert names - plain == {"weight_only_q8_" + re.split("[/_]", name)[0] for name in WEIGHT_ONLY_Q8_TILES}
+    checked = {re.split("[/_]", name)[0] for name in WEIGHT_ONLY_Q8_TILES} | {"amx"}
+    assert names - plain == {"weight_only_q8_" + name for name in checked}
 
 
 # Source of src/kernels/cpu/passes to an instruction that its loops have eight of at once.

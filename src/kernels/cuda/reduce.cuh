@@ -19,7 +19,7 @@ T* result_in(void* workspace) {
   return reinterpret_cast<T*>(static_cast<char*>(workspace) + reduction_bytes - result_bytes);
 }
 
-/// The total of the block's threads, in thread 0. A Total has none(), add() and no constructor.
+/// The total of the block's threads, in all of them. A Total has none(), add() and no constructor.
 template <class Total>
 __device__ inline Total of_block(const Total& mine) {
   __shared__ Total part[total_threads];
@@ -28,7 +28,8 @@ __device__ inline Total of_block(const Total& mine) {
     __syncthreads();
     if (threadIdx.x < half) part[threadIdx.x].add(part[threadIdx.x + half]);
   }
-  return threadIdx.x == 0 ? part[0] : mine;  // which alone wrote that last
+  __syncthreads();
+  return part[0];
 }
 
 template <class Total, class Take>
