@@ -10,8 +10,30 @@
 
 #include "weight_only_product.h"
 
+#if defined(__x86_64__)
+#include "kernels/cpu/weight_only_q8_driver.h"
+
+namespace bie::kernels::cpu::amx_emulated {
+extern const WeightOnlyQ8Tile weight_only_q8_tile;
+}
+#endif
+
 namespace bie::kernels::test {
 namespace {
+
+/// Those of the table and, behind an emulation of its registers, the AMX tile for any number of rows.
+Table<WeightOnlyGemmKernel> kernels_of_codes() {
+  static const std::vector<WeightOnlyGemmKernel> every = [] {
+    std::vector<WeightOnlyGemmKernel> kernels;
+#if defined(__x86_64__)
+    kernels.push_back(cpu::q8_kernel_of_two<cpu::amx_emulated::weight_only_q8_tile, cpu::avx512::weight_only_q8_tile,
+                                            cpu::avx2::weight_only_passes, 0>("emulated", Isa::avx512));
+#endif
+    for (const WeightOnlyGemmKernel& kernel : weight_only_q8_table()) kernels.push_back(kernel);
+    return kernels;
+  }();
+  return {every.data(), static_cast<int>(every.size())};
+}
 
 double step_of(float a) { return static_cast<double>(f32(static_cast<double>(a) / 127)); }
 
@@ -67,7 +89,7 @@ void expect_the_law(const Product& p) {
 }
 
 void expect_every_kernel_alike(const Product& p, Dtype out) {
-  test::expect_every_kernel_alike(weight_only_q8_table(), p, out);
+  test::expect_every_kernel_alike(kernels_of_codes(), p, out);
 }
 
 TEST(WeightOnlyQ8, EveryWidthAndRaggedSize) {
@@ -93,7 +115,7 @@ TEST(WeightOnlyQ8, EveryNumberOfRowsHasTheSameBits) {
   for (const int bits : {1, 2, 4, 8}) {
     const WeightCase w({{bits, k}}, n, even_groups(k, 32), Dtype::f16, Offset::zero, rng);
     const Product p(w, most, Dtype::f32, rng);
-    for_every_kernel(weight_only_q8_table(), [&](const WeightOnlyGemmKernel& kernel) {
+    for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
       const std::vector<unsigned char> all = p.result(kernel, Dtype::f32, serial()).bytes();
       for (std::int64_t rows = 1; rows <= most; ++rows) {
         const std::int64_t first = most - rows, bytes = 4 * n;
@@ -131,6 +153,36 @@ TEST(WeightOnlyQ8, TheLargestGroup) {
     expect_every_kernel_alike(p, Dtype::f32);
     if (HasFailure()) return;
   }
+}
+
+/// Sums on both sides of 2^22, and scales of 16 bits to infinity: the AMX tile multiplies small ones in one operation.
+TEST(WeightOnlyQ8, LargeSumsAndScalesOfSixteenBits) {
+  ReplayableRng rng;
+  const std::int64_t n = 3;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> every_scales[] = {{1, -0.25f, 0x1p-14f},
+                                             {0x1p15f, 0, -0x1p-24f},
+                                             {1, infinity, -1},
+                                             {0x1p99f, -0x1p100f, 1},
+                                             {0x1p120f, 0x1p-120f, 1}};
+  for (const std::int64_t size : {258, 259})  // 127 * 128 * 258 < 2^22 < 127 * 128 * 259
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
+      for (const std::vector<float>& scales : every_scales) {
+        WeightCase w({{8, 2 * size}}, n, even_groups(2 * size, size), dtype, Offset::none, rng);
+        std::fill(w.words.begin(), w.words.end(), 0u);
+        std::fill(w.codes.begin(), w.codes.end(), 0);
+        bool finite = true;
+        for (std::int64_t at = 0; at < 2 * n; ++at) {
+          w.scales.set(at, scales[static_cast<std::size_t>(at % n)]);
+          finite = finite && std::isfinite(w.scales.get(at));
+        }
+        Product p(w, 3, Dtype::f32, rng);
+        for (std::int64_t i = 0; i < 3 * w.k; ++i)  // the last row's sums are small or 0, which infinity makes NaN
+          p.x.set(i, finite && i >= 2 * w.k && i % w.k % size % 2 == 1 ? -1.0f : 1.0f);
+        expect_the_law(p);
+        expect_every_kernel_alike(p, Dtype::f32);
+        if (HasFailure()) return;
+      }
 }
 
 TEST(WeightOnlyQ8, ManyRowsAreThoseOfSmallerProducts) {
@@ -204,7 +256,7 @@ TEST(WeightOnlyQ8, EmptySizes) {
   ReplayableRng rng;
   const WeightCase none({{4, 0}}, 5, {}, Dtype::f32, Offset::none, rng),
       some({{4, 8}}, 5, even_groups(8, 8), Dtype::f32, Offset::none, rng);
-  for_every_kernel(weight_only_q8_table(), [&](const WeightOnlyGemmKernel& kernel) {
+  for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
     const Product zeros(none, 3, Dtype::f32, rng);
     EXPECT_EQ(zeros.result(kernel, Dtype::f32, serial()).bytes(), std::vector<unsigned char>(60, 0));
     EXPECT_TRUE(Product(some, 0, Dtype::f32, rng).result(kernel, Dtype::f32, serial()).untouched());
@@ -220,7 +272,7 @@ TEST(WeightOnlyQ8, NanAndInfinityMakeTheirRowNan) {
     for (const std::int64_t place : {0, 7, 39, 79}) {
       Product p(w, 4, Dtype::f32, rng), plain = p;
       p.x.set(2 * k + place, odd);
-      for_every_kernel(weight_only_q8_table(), [&](const WeightOnlyGemmKernel& kernel) {
+      for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
         const std::vector<unsigned char> found = p.result(kernel, Dtype::f32, serial()).bytes(),
                                          whole = plain.result(kernel, Dtype::f32, serial()).bytes();
         for (std::int64_t i = 0; i < 4 * n; ++i) {
@@ -239,7 +291,7 @@ TEST(WeightOnlyQ8, WrongArguments) {
   WeightCase w({{4, 40}}, 33, even_groups(40, 16), Dtype::f32, Offset::none, rng);
   EXPECT_EQ(check_q8_weight(w.packed()), Status::ok);
   const Product p(w, 2, Dtype::f32, rng);
-  for_every_kernel(weight_only_q8_table(), [&](const WeightOnlyGemmKernel& kernel) {
+  for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
     const PackedMemory packed(kernel.packed_bytes(w.packed()));
     kernel.prepack(w.packed(), packed.get(), serial());
     GuardedBytes y(2 * 33 * 4);

@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(threads)
           const uint4 own = chosen(odd, second, first), given = chosen(odd, first, second);
           const uint4 got = {__shfl_xor_sync(~0u, given.x, 4), __shfl_xor_sync(~0u, given.y, 4),
                              __shfl_xor_sync(~0u, given.z, 4), __shfl_xor_sync(~0u, given.w, 4)};
-          put(c + odd, half, lane / 4 / 2 * 2, chosen(odd, got, own));
-          put(c + odd, half, lane / 4 / 2 * 2 + 1, chosen(odd, own, got));
+          put(c + odd, half, lane / 8 * 2, chosen(odd, got, own));
+          put(c + odd, half, lane / 8 * 2 + 1, chosen(odd, own, got));
         }
       }
     }
