@@ -53,7 +53,8 @@ def test_version(program):
     assert process.returncode == 0
     assert re.match(r"bie \d+\.\d+\.\d+ \(torch \d+\.\d+.*\)\nbuild: ", process.stdout)
     assert "CUDA kernels: " in process.stdout
-    assert re.search(r"^CPU: (reference|avx2|avx512bw|avxvnni|avx512)", process.stdout, re.MULTILINE)
+    x86, arm = "avx2|avx512bw|avxvnni|avx512|amx", "neon|dotprod|i8mm"
+    assert re.search(rf"^CPU: (portable|{x86}|{arm})\b", process.stdout, re.MULTILINE)
 
 
 WRONG_USE = [
