@@ -3,13 +3,20 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # In depend mode ccache preprocesses nothing before it compiles. A precompiled header has no macros of its own to be
   # compared, and is no text that could hold __TIME__.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  # Paths below the base are relative in what is kept, so that one build folder is served what another compiled; the base
+  # is the namespace too, because a precompiled header knows the folders of the headers in it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_NAMESPACE=${PROJECT_SOURCE_DIR} CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
+# The linker of a small library leaves out what nobody calls, function by function; the flags are those of every build,
+# so that ccache has compiled a file once for all of them.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections> $<$<COMPILE_LANGUAGE:CXX>:-fdata-sections>)
+# Messages name src/ops/..., not a folder of the machine that built it, nor ../../src/ops/...
+file(RELATIVE_PATH bie_sources_from_build ${CMAKE_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 add_library(bie_options INTERFACE)
 target_compile_options(bie_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -ffp-contract=off
-  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)  # messages name src/ops/..., not a folder of the machine that built it
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/= -fmacro-prefix-map=${bie_sources_from_build}=)
 if(BIE_WERROR)
   target_compile_options(bie_options INTERFACE -Werror)
 endif()

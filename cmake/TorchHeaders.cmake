@@ -5,8 +5,16 @@ if(BIE_USES_CLANG)
   # As CMake's own Compiler/Clang.cmake has it: the compiler that CMake knows is another.
   set(CMAKE_PCH_EXTENSION .pch)
   set(CMAKE_CXX_COMPILE_OPTIONS_INVALID_PCH "")
-  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -include -Xclang <PCH_HEADER> -x c++-header)
-  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -Xclang -include-pch -Xclang <PCH_FILE> -Xclang -include -Xclang <PCH_HEADER>)
+  set(bie_pch_header <PCH_HEADER>)
+  set(bie_pch_file <PCH_FILE>)
+  if(CMAKE_GENERATOR MATCHES "Ninja")  # runs compilers in the build folder: these words are the same in every such folder
+    file(RELATIVE_PATH bie_pch_header ${CMAKE_BINARY_DIR}
+      ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/bie_torch_headers.dir/cmake_pch.hxx)
+    set(bie_pch_file ${bie_pch_header}.pch)
+  endif()
+  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -include -Xclang ${bie_pch_header} -x c++-header)
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH
+    -Xclang -include-pch -Xclang ${bie_pch_file} -Xclang -include -Xclang ${bie_pch_header})
 endif()
 
 # Compiles a target with the precompiled header, or, given OWNER, makes it the one whose header the others use.

@@ -27,7 +27,10 @@ endforeach()
 add_library(bie_torch INTERFACE)
 target_include_directories(bie_torch SYSTEM INTERFACE
   $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include> $<BUILD_INTERFACE:${BIE_TORCH_DIR}/include/torch/csrc/api/include>)
-target_compile_options(bie_torch INTERFACE $<BUILD_INTERFACE:-fmacro-prefix-map=${BIE_TORCH_DIR}/=torch/>)
+file(RELATIVE_PATH bie_torch_from_build ${CMAKE_BINARY_DIR} ${BIE_TORCH_DIR})
+target_compile_options(bie_torch INTERFACE
+  $<BUILD_INTERFACE:-fmacro-prefix-map=${BIE_TORCH_DIR}/=torch/>
+  $<BUILD_INTERFACE:-fmacro-prefix-map=${bie_torch_from_build}/=torch/>)
 # torch's own libgomp: another copy would start a second pool of threads.
 target_link_libraries(bie_torch INTERFACE
   $<BUILD_INTERFACE:bie_torch_torch_cpu> $<BUILD_INTERFACE:bie_torch_c10> $<BUILD_INTERFACE:bie_torch_gomp>)

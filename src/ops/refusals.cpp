@@ -16,6 +16,9 @@ void refuse_cuda(const c10::OperatorHandle& op, torch::jit::Stack*) {
 
 }  // namespace
 
+bie::ops::Operators::Operators(torch::Library& library, bool of_cuda)
+    : library_(library), refuses_(of_cuda && !BIE_WITH_CUDA) {}
+
 torch::CppFunction bie::ops::Operators::refusal() { return torch::CppFunction::makeFromBoxedFunction<&refuse_cuda>(); }
 
 TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {

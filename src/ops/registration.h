@@ -7,11 +7,11 @@
 
 namespace bie::ops {
 
-/// A list of operators with their functions, for one kind of device. Where this build has no kernels for it they
+/// A list of operators with their functions, for the CPU or for CUDA. Where this build has no kernels for it they
 /// refuse instead.
 class Operators {
  public:
-  Operators(torch::Library& library, bool refuses) : library_(library), refuses_(refuses) {}
+  Operators(torch::Library& library, bool of_cuda);
 
   template <class Function>
   void impl(const char* name, Function&& function) {
@@ -34,11 +34,11 @@ class Operators {
 #define BIE_OPERATORS(m)                                                \
   static void bie_operators(bie::ops::Operators& m);                    \
   TORCH_LIBRARY_IMPL(bie, CPU, library) {                               \
-    bie::ops::Operators operators(library, /*refuses=*/false);          \
+    bie::ops::Operators operators(library, /*of_cuda=*/false);          \
     bie_operators(operators);                                           \
   }                                                                     \
   TORCH_LIBRARY_IMPL(bie, CUDA, library) {                              \
-    bie::ops::Operators operators(library, /*refuses=*/!BIE_WITH_CUDA); \
+    bie::ops::Operators operators(library, /*of_cuda=*/true);           \
     bie_operators(operators);                                           \
   }                                                                     \
   static void bie_operators(bie::ops::Operators& m)

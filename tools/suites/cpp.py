@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 from suites.builds import build, test_executables
 from suites.commands import BUILD, ROOT, environment, run, torch_free_environment
 from suites.cpus import isa_caps
-from suites.junit import run_gtest, run_pytest
+from suites.junit import run_gtest, run_gtest_in_parts, run_pytest, run_side_by_side
 from suites.tally import TALLY
 
 
@@ -20,8 +21,10 @@ def suite_cpp() -> None:
         return
     for executable in test_executables("release"):
         if executable.name == "bie_kernels_test":
-            for isa in isa_caps():
-                run_gtest(executable, f" BIE_MAX_ISA={isa}", environment(BIE_MAX_ISA=isa))
+            run_side_by_side(
+                partial(run_gtest, executable, f" BIE_MAX_ISA={isa}", environment(BIE_MAX_ISA=isa))
+                for isa in reversed(isa_caps())  # the longest first
+            )
         else:
             run_gtest(executable)
 
@@ -57,7 +60,7 @@ def suite_kernels_only() -> None:
         traces += foreign_libraries(listed) if status == 0 else [listed]
     TALLY.check("kernels-only knows no torch", 0.0, not traces, "\n".join(traces))
     for executable in test_executables("kernels-only"):
-        run_gtest(executable, " kernels-only", torch_free_environment())
+        run_gtest_in_parts(executable, " kernels-only", torch_free_environment())
 
 
 def suite_runtime() -> None:
@@ -80,7 +83,7 @@ def suite_asan() -> None:
     """Kernels and runtime under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if build("asan", torch_free=True):
         for executable in test_executables("asan"):
-            run_gtest(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
+            run_gtest_in_parts(executable, " asan", torch_free_environment() | {"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
 def suite_tsan() -> None:

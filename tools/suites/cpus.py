@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 from suites.builds import build, test_executables
 from suites.commands import BUILD, environment, run
-from suites.junit import ONE_THREAD, run_gtest, run_junit, run_pytest
+from suites.junit import ONE_THREAD, run_gtest, run_junit, run_pytest, run_side_by_side
 from suites.tally import TALLY
 
 # Settings that make torch's libraries and ours take the paths of other CPUs.
@@ -46,9 +46,17 @@ def isa_caps() -> list[str]:
 
 def run_as_another_cpu(setting: dict[str, str], said: str) -> None:
     """What trains and what compares floats, under one setting."""
-    for executable in test_executables("release"):
-        if executable.name in ("bie_layers_test", "bie_models_test", "bie_train_test", "bie_optim_test"):
-            run_gtest(executable, f" {said}", environment(**setting))
+    names = ("bie_layers_test", "bie_models_test", "bie_train_test", "bie_optim_test")
+    jobs = [
+        partial(run_gtest, executable, f" {said}", environment(**setting))
+        for executable in test_executables("release")
+        if executable.name in names
+    ]
+    if setting.get("OMP_NUM_THREADS") == "1":
+        run_side_by_side(jobs)
+    else:
+        for job in jobs:
+            job()
 
 
 def suite_avx2() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from suites.commands import BIN, ROOT, environment, run
 from suites.tally import TALLY
 
-# pytest's processes, each on one thread.
+# Processes side by side, each on one thread.
 PROCESSES = max(2, os.cpu_count() or 1)
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
@@ -50,6 +53,27 @@ def run_gtest(executable: Path, suffix: str = "", env: dict[str, str] | None = N
     run_junit(
         executable.name + suffix, executable, "--gtest_brief=1", report="--gtest_output=xml:", env=env or environment()
     )
+
+
+def run_gtest_in_parts(executable: Path, suffix: str, env: dict[str, str]) -> None:
+    """All tests of a program of one thread, in as many processes as there are cores."""
+    parts = PROCESSES
+    run_side_by_side(
+        partial(
+            run_gtest,
+            executable,
+            f"{suffix}, part {part + 1} of {parts}",
+            env | {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)},
+        )
+        for part in range(parts)
+    )
+
+
+def run_side_by_side(jobs: Iterable[Callable[[], None]]) -> None:
+    """Each job keeps about one core busy."""
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for job in [pool.submit(job) for job in jobs]:
+            job.result()
 
 
 def run_pytest(
