@@ -31,14 +31,14 @@ class Operators {
 }  // namespace bie::ops
 
 /// Before a block that names operators and their functions, m.impl("name", function): those of the CPU and of CUDA.
-#define BIE_OPERATORS(m)                                                \
-  static void bie_operators(bie::ops::Operators& m);                    \
-  TORCH_LIBRARY_IMPL(bie, CPU, library) {                               \
-    bie::ops::Operators operators(library, /*of_cuda=*/false);          \
-    bie_operators(operators);                                           \
-  }                                                                     \
-  TORCH_LIBRARY_IMPL(bie, CUDA, library) {                              \
-    bie::ops::Operators operators(library, /*of_cuda=*/true);           \
-    bie_operators(operators);                                           \
-  }                                                                     \
+#define BIE_OPERATORS(m)                                       \
+  static void bie_operators(bie::ops::Operators& m);           \
+  TORCH_LIBRARY_IMPL(bie, CPU, library) {                      \
+    bie::ops::Operators operators(library, /*of_cuda=*/false); \
+    bie_operators(operators);                                  \
+  }                                                            \
+  TORCH_LIBRARY_IMPL(bie, CUDA, library) {                     \
+    bie::ops::Operators operators(library, /*of_cuda=*/true);  \
+    bie_operators(operators);                                  \
+  }                                                            \
   static void bie_operators(bie::ops::Operators& m)
