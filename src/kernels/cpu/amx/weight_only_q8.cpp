@@ -1,6 +1,6 @@
 // The tile of weight-only products with integer activations for AMX: up to 64 rows x 64 outputs. Codes are opened to
 // bytes once for all rows, a part of a group at a time; those of 8 bits are read where they lie. tdpbsud multiplies
-// signed activations with unsigned codes, 32 rows x 32 outputs x 64 of k in four instructions.
+// signed activations with unsigned codes, 16 rows x 64 outputs x 64 of k in four instructions.
 #include "kernels/cpu/amx/tiles.h"
 #include "kernels/cpu/weight_panels.h"
 
