@@ -60,9 +60,15 @@ def objects(build):
 
 @cache
 def loops(path: Path) -> list[list[str]]:
-    """The instructions of every innermost loop: between a branch back and its target, without another such branch."""
+    """The instructions of every innermost loop of a file."""
+    sections = run("objdump", "-d", "--no-show-raw-insn", path).split("Disassembly of section")
+    return [body for section in sections for body in loops_of(section)]
+
+
+def loops_of(section: str) -> list[list[str]]:
+    """Between a branch back and its target, without another such branch. Addresses are those of a section."""
     code = []
-    for line in run("objdump", "-d", "--no-show-raw-insn", path).splitlines():
+    for line in section.splitlines():
         if match := re.match(r"\s*([0-9a-f]+):\s+(?:\{vex\} )?(\S.*?)\s*(?:#.*)?$", line):
             code.append((int(match[1], 16), match[2]))
     places = {address: place for place, (address, _) in enumerate(code)}
