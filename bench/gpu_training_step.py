@@ -4,8 +4,8 @@ python bench/gpu_training_step.py [--net mlp|vgg-small] [--json FILE] [--markdow
 
 mlp: 1024 inputs, hidden layers of one width with BatchNorm and PReLU between them, 10 classes; all layers but the last
 are BinaryLinear with int8 weights. AMP steps with fused AdamW. vgg-small: the net of `bie train`, whose first and last
-layer are float, and 128 images of 3x32x32; images and float convolutions are channels_last. AMP and float weights step
-with fused SGD (Nesterov). DiodeMix steps the nets of int8 weights.
+layer are float, AMP's of torch's own modules, and 128 images of 3x32x32; images and float convolutions are
+channels_last. AMP and float weights step with fused SGD (Nesterov). DiodeMix steps the nets of int8 weights.
 
 Forward, loss, backward and optimizer, under autocast to bfloat16, each as a loop written out and by bie.CapturedStep,
 which makes a graph of the forward and backward passes. The median of five intervals of 20 steps, in turns. Memory, of
@@ -161,6 +161,19 @@ VGG_SMALL = {  # bits, form of the weights
 }
 
 
+def torchs_vgg_small(width: int) -> nn.Sequential:
+    """The net of `bie train` as torch has it: its rival."""
+    layers: list[nn.Module] = [nn.BatchNorm2d(3, affine=False)]
+    inputs, side = 3, 32
+    for outputs in (width, 2 * width, 4 * width):
+        for last in (False, True):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if last else []
+            inputs = outputs
+        side //= 2
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(inputs * side * side, CLASSES))
+
+
 class VggSmall:
     """Rows of its table are contestants, its numbers images a second."""
 
@@ -168,7 +181,7 @@ class VggSmall:
     def maker(bits: int, weights: str, batch: int, width: int | None) -> Maker:
         def make(device: torch.device) -> Parts:
             config = NetConfig("vgg-small", bits, image=(3, 32, 32), classes=CLASSES, width=width, weights=weights)
-            model = build(config).to(device)
+            model = (torchs_vgg_small(config.own_width) if bits == 32 else build(config)).to(device)
             for module in model.modules():
                 if isinstance(module, nn.Conv2d):
                     module.to(memory_format=torch.channels_last)

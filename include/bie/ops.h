@@ -263,6 +263,23 @@ BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, cons
 BIE_API bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                             const TailActivation& act);
 
+/// What follows a product in training: y = pool(act((x - mean) / sqrt(var + eps) * weight + bias + shortcut)) with the
+/// batch's own mean and var of each channel, computed in float32 and rounded once. As torch's BatchNorm, activation and
+/// max_pool2d, but that a pool takes its largest before it is rounded. Has a derivative with respect to x, weight,
+/// bias, shortcut and slope.
+/// @param x         [rows, channels] or [images, channels, height, width]: float32, bfloat16 or float16; more than one
+///                  element a channel.
+/// @param norm      mean and var: the running statistics, which are moved by `momentum`, or undefined.
+/// @param shortcut  like x, or undefined.
+/// @return          [rows, channels] or [images, channels, height / pool, width / pool] like x, in its memory format.
+BIE_API at::Tensor training_tail(const at::Tensor& x, const NormNumbers& norm, double momentum,
+                                 const at::Tensor& shortcut = {}, const TailActivation& act = {},
+                                 std::int64_t pool = 1);
+/// Whether that is a few passes of kernels instead of torch's operators one after the other: on CUDA, dense rows or
+/// channels_last, channels a multiple of 4, a pool of 1 or 2.
+BIE_API bool has_training_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
+                               const TailActivation& act, std::int64_t pool);
+
 /// The numbers of one step of DiodeMix on one parameter.
 struct DiodeMixStep {
   std::int64_t step = 1;  ///< of this parameter, from 1

@@ -86,6 +86,36 @@ bool has_numbers(const torch::nn::AnyModule& norm, NormNumbers* numbers) {
                                     read_numbers<torch::nn::BatchNorm2dImpl>(*module, numbers));
 }
 
+struct NormInTraining {
+  NormNumbers numbers;
+  double momentum;
+  at::Tensor batches;  ///< their number, or undefined
+};
+template <class Impl>
+bool read_training(torch::nn::Module& module, NormInTraining* training) {
+  auto* norm = dynamic_cast<Impl*>(&module);
+  if (norm == nullptr || !norm->is_training() || !norm->options.momentum()) return false;
+  *training = {{norm->running_mean, norm->running_var, norm->weight, norm->bias, norm->options.eps()},
+               *norm->options.momentum(),
+               norm->num_batches_tracked};
+  return true;
+}
+
+/// What a BatchNorm in training would make of x, with what follows it, in a few passes; undefined where torch's modules
+/// have to do it.
+at::Tensor fused_tail(torch::nn::AnyModule& norm, const at::Tensor& x, const at::Tensor& shortcut,
+                      const TailActivation& act, std::int64_t pool) {
+  if (norm.is_empty() || !x.is_cuda()) return {};
+  NormInTraining its;
+  if (!read_training<torch::nn::BatchNorm1dImpl>(*norm.ptr(), &its) &&
+      !read_training<torch::nn::BatchNorm2dImpl>(*norm.ptr(), &its))
+    return {};
+  const bool pools = pool == 1 || (x.dim() == 4 && x.size(2) >= pool && x.size(3) >= pool);
+  if (!pools || !ops::has_training_tail(x, its.numbers, shortcut, act, pool)) return {};
+  if (its.batches.defined()) its.batches.add_(1);
+  return ops::training_tail(x, its.numbers, its.momentum, shortcut, act, pool);
+}
+
 TailActivation tail_of(Activation act, const torch::nn::PReLU& prelu) {
   switch (act) {
     case Activation::relu: return {TailActivation::relu, {}};
@@ -100,6 +130,7 @@ at::Tensor normalised(torch::nn::AnyModule& norm, const at::Tensor& x) {
   if (norm.is_empty()) return x;
   NormNumbers numbers;
   if (has_numbers(norm, &numbers) && ops::has_block_tail(x, numbers, {}, {})) return ops::block_tail(x, numbers);
+  if (at::Tensor fused = fused_tail(norm, x, {}, {}, 1); fused.defined()) return fused;
   return norm.forward(x);
 }
 
@@ -207,6 +238,7 @@ at::Tensor Block::forward(const at::Tensor& x, const at::Tensor& shortcut, std::
   const bool pools = pool == 1 || (product.dim() == 4 && product.size(2) >= pool && product.size(3) >= pool);
   if (!is_training() && pools && has_numbers(norm_, &numbers) && ops::has_block_tail(product, numbers, shortcut, act))
     return ops::block_tail(product, numbers, shortcut, act, pool);
+  if (at::Tensor fused = fused_tail(norm_, product, shortcut, act, pool); fused.defined()) return fused;
   at::Tensor y = norm_.is_empty() ? product : norm_.forward(product);
   if (shortcut.defined()) y = y + shortcut;
   y = act_ == Activation::none ? y : act_ == Activation::relu ? y.relu() : prelu_->forward(y);

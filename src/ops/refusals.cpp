@@ -23,7 +23,7 @@ torch::CppFunction bie::ops::Operators::refusal() { return torch::CppFunction::m
 
 TORCH_LIBRARY_IMPL(bie, FuncTorchBatched, m) {
   for (const char* name : {"binary_linear", "q8_linear", "q4_linear", "binary_conv2d", "q8_conv2d", "q4_conv2d",
-                           "binary_matmul", "q8_matmul", "q4_matmul", "block_tail", "weight_only_linear",
-                           "binary_embedding", "binary_embedding_bag", "weight_only_embedding"})
+                           "binary_matmul", "q8_matmul", "q4_matmul", "block_tail", "training_tail",
+                           "weight_only_linear", "binary_embedding", "binary_embedding_bag", "weight_only_embedding"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_transforms>());
 }

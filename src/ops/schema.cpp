@@ -119,6 +119,16 @@ TORCH_LIBRARY(bie, m) {
   m.def(
       "block_tail(Tensor x, Tensor? mean=None, Tensor? var=None, Tensor? weight=None, Tensor? bias=None, "
       "Tensor? shortcut=None, Tensor? slope=None, *, float eps=1e-5, str activation=\"none\", int pool=1) -> Tensor");
+  // The same by the batch's statistics, with mean and 1 / sqrt(var + eps); the running statistics are moved.
+  m.def(
+      "training_tail(Tensor x, Tensor? weight=None, Tensor? bias=None, Tensor(a!)? running_mean=None, "
+      "Tensor(b!)? running_var=None, Tensor? shortcut=None, Tensor? slope=None, *, float momentum=0.1, "
+      "float eps=1e-5, str activation=\"none\", int pool=1) -> (Tensor y, Tensor mean, Tensor rstd)");
+  // Gradients of x, weight, bias, shortcut and slope; undefined where the tensor is, or a shortcut's is not wanted.
+  m.def(
+      "training_tail_backward(Tensor g, Tensor x, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, "
+      "Tensor? shortcut, Tensor? slope, *, str activation, int pool, bool want_shortcut) -> "
+      "(Tensor, Tensor, Tensor, Tensor, Tensor)");
 
   m.def(
       "diode_mix_float_(Tensor(a!) param, Tensor grad, Tensor(b!) exp_avg_l, Tensor(c!) exp_avg_s, *, int step, "

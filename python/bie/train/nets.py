@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from bie.nn import BinaryConv2d, BinaryLinear, Q4Conv2d, Q4Linear, Q8Conv2d, Q8Linear
 from bie.train.config import NetConfig, PlannedLayer, plan
+from bie.train.tails import fused_tail
 
 _LINEAR = {1: BinaryLinear, 4: Q4Linear, 8: Q8Linear, 32: nn.Linear}
 _CONV = {1: BinaryConv2d, 4: Q4Conv2d, 8: Q8Conv2d, 32: nn.Conv2d}
+_IDENTITY = nn.Identity()
 
 
 def _product(c: NetConfig, layer: PlannedLayer, bias: bool) -> nn.Module:
@@ -40,7 +42,12 @@ class Block(nn.Module):
         self.act = act()
 
     def forward(self, x: Tensor, shortcut: Tensor | None = None, pool: int = 1) -> Tensor:
-        y = self.norm(self.product(self.signs_norm(x)))
+        signs = fused_tail(self.signs_norm, _IDENTITY, x, None, 1)
+        y = self.product(self.signs_norm(x) if signs is None else signs)
+        fused = fused_tail(self.norm, self.act, y, shortcut, pool)
+        if fused is not None:
+            return fused
+        y = self.norm(y)
         y = self.act(y if shortcut is None else y + shortcut)
         return y if pool == 1 else nn.functional.max_pool2d(y, pool)
 

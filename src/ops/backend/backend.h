@@ -9,7 +9,7 @@
 #define BIE_BACKEND_INTERFACES(of)                                                                              \
   of(BlockTails, block_tails) of(ConvGrads, conv_grads) of(DiodeMixSteps, diode_mix) of(Embeddings, embeddings) \
       of(Gradients, gradients) of(InputGradients, input_gradients) of(Packing, packing) of(Products, products)  \
-          of(Quantizers, quantizers) of(Tuning, tuning) of(WeightOnly, weight_only)
+          of(Quantizers, quantizers) of(TrainingTails, training_tails) of(Tuning, tuning) of(WeightOnly, weight_only)
 
 #define BIE_DECLARE_CLASS(Interface, name) class Interface;
 #define BIE_DECLARE_MEMBER(Interface, name) const Interface& name;

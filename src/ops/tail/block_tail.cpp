@@ -1,10 +1,7 @@
 // What follows a product in evaluation: BatchNorm, shortcut, activation, pool.
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <array>
-#include <cmath>
 #include <string_view>
 
 #include "bie/ops.h"
@@ -13,12 +10,12 @@
 #include "ops/checks.h"
 #include "ops/layer/autograd.h"
 #include "ops/registration.h"
+#include "ops/tail/tail_arguments.h"
 
 namespace bie::ops {
 namespace {
 
 constexpr const char* op_name = "block_tail";
-constexpr std::array<std::string_view, 3> activation_names = {"none", "relu", "prelu"};
 
 /// What the operator is given beside x.
 struct Tail {
@@ -28,70 +25,26 @@ struct Tail {
   std::int64_t pool;
 };
 
-TailActivation activation_of(std::string_view name, const OptTensor& slope) {
-  for (std::size_t kind = 0; kind < activation_names.size(); ++kind)
-    if (activation_names[kind] == name) return {static_cast<TailActivation::Kind>(kind), value_or_none(slope)};
-  TORCH_CHECK_VALUE(false, op_name, ": activation is \"", name, "\", none, relu or prelu is wanted");
-}
-
-/// Of two formats that both fit, as those of one pixel do, NCHW.
-bool is_channels_last(const at::Tensor& x) {
-  return x.dim() == 4 && !x.is_contiguous() && x.is_contiguous(at::MemoryFormat::ChannelsLast);
-}
-
-at::MemoryFormat format_of(const at::Tensor& x) {
-  return is_channels_last(x) ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-}
-
-void check_float32(const char* name, const at::Tensor& t) {
-  TORCH_CHECK_TYPE(t.scalar_type() == at::kFloat, op_name, ": ", name, " is ", t.scalar_type(), ", float32 is wanted");
-}
-
-void check_channels(const char* name, const at::Tensor& t, const at::Tensor& x) {
-  if (!t.defined()) return;
-  check_float32(name, t);
-  TORCH_CHECK_VALUE(t.dim() == 1 && t.sym_size(0) == x.sym_size(1), op_name, ": ", name, " is ", t.sym_sizes(),
-                    ", x is ", x.sym_sizes(), ", [", x.sym_size(1), "] is wanted");
-}
-
 void check(const at::Tensor& x, const Tail& tail) {
   const NormNumbers& norm = tail.norm;
-  check_float32("x", x);
-  TORCH_CHECK_VALUE(x.dim() == 2 || x.dim() == 4, op_name, ": x is ", x.sym_sizes(),
-                    ", [rows, channels] or [images, channels, height, width] is wanted");
+  check_float32(op_name, "x", x);
+  check_tail_input(op_name, x);
   TORCH_CHECK_VALUE(norm.mean.defined() == norm.var.defined(), op_name,
                     ": mean and var belong together, one is missing");
   TORCH_CHECK_VALUE(norm.mean.defined() || !(norm.weight.defined() || norm.bias.defined()), op_name,
                     ": weight and bias want mean and var");
-  check_channels("mean", norm.mean, x);
-  check_channels("var", norm.var, x);
-  check_channels("weight", norm.weight, x);
-  check_channels("bias", norm.bias, x);
-  TORCH_CHECK_VALUE(std::isfinite(norm.eps) && norm.eps >= 0, op_name, ": eps is ", norm.eps,
-                    ", a number >= 0 is wanted");
+  check_channels(op_name, "mean", norm.mean, x);
+  check_channels(op_name, "var", norm.var, x);
+  check_channels(op_name, "weight", norm.weight, x);
+  check_channels(op_name, "bias", norm.bias, x);
+  check_norm_eps(op_name, norm.eps);
   if (tail.shortcut.defined()) {
-    check_float32("shortcut", tail.shortcut);
+    check_float32(op_name, "shortcut", tail.shortcut);
     TORCH_CHECK_VALUE(tail.shortcut.sym_sizes() == x.sym_sizes(), op_name, ": shortcut is ", tail.shortcut.sym_sizes(),
                       ", x is ", x.sym_sizes());
   }
-  const bool is_prelu = tail.act.kind == TailActivation::prelu;
-  TORCH_CHECK_VALUE(tail.act.slope.defined() == is_prelu, op_name, ": a slope is that of prelu, activation is \"",
-                    activation_names[tail.act.kind], "\"");
-  if (is_prelu) {
-    check_float32("slope", tail.act.slope);
-    TORCH_CHECK_VALUE(tail.act.slope.sym_numel() == 1, op_name, ": slope is ", tail.act.slope.sym_sizes(),
-                      ", one element is wanted");
-  }
-  TORCH_CHECK_VALUE(tail.pool >= 1, op_name, ": pool is ", tail.pool, ", a number >= 1 is wanted");
-  TORCH_CHECK_VALUE(tail.pool == 1 || (x.dim() == 4 && x.sym_size(2) >= tail.pool && x.sym_size(3) >= tail.pool),
-                    op_name, ": pool is ", tail.pool, ", x is ", x.sym_sizes(),
-                    ", images of that size at least are wanted");
-}
-
-at::Tensor empty_result(const at::Tensor& x, std::int64_t pool) {
-  c10::SymDimVector sizes(x.sym_sizes());
-  if (pool > 1) sizes[2] = sizes[2] / pool, sizes[3] = sizes[3] / pool;
-  return at::empty_symint(sizes, x.options().requires_grad(false), format_of(x));
+  check_activation(op_name, tail.act);
+  check_pool(op_name, x, tail.pool);
 }
 
 Tail checked(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, const OptTensor& weight,
@@ -99,7 +52,7 @@ Tail checked(const at::Tensor& x, const OptTensor& mean, const OptTensor& var, c
              std::string_view activation, std::int64_t pool) {
   Tail tail{{value_or_none(mean), value_or_none(var), value_or_none(weight), value_or_none(bias), eps},
             value_or_none(shortcut),
-            activation_of(activation, slope),
+            activation_of(op_name, activation, slope),
             pool};
   check(x, tail);
   const NormNumbers& n = tail.norm;
@@ -113,7 +66,7 @@ at::Tensor block_tail_real(const at::Tensor& x, const OptTensor& mean, const Opt
                            const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
                            std::string_view activation, std::int64_t pool) {
   const Tail tail = checked(x, mean, var, weight, bias, shortcut, slope, eps, activation, pool);
-  at::Tensor y = empty_result(x, tail.pool);
+  at::Tensor y = empty_tail(x, tail.pool);
   backend_of(op_name, x).block_tails.run(op_name, x, tail.norm, tail.shortcut, tail.act, tail.pool, y);
   return y;
 }
@@ -122,7 +75,7 @@ at::Tensor block_tail_meta(const at::Tensor& x, const OptTensor& mean, const Opt
                            const OptTensor& bias, const OptTensor& shortcut, const OptTensor& slope, double eps,
                            std::string_view activation, std::int64_t pool) {
   const Tail tail = checked(x, mean, var, weight, bias, shortcut, slope, eps, activation, pool);
-  return empty_result(x, tail.pool);
+  return empty_tail(x, tail.pool);
 }
 
 bool is_dense_float(const at::Tensor& t, at::Device device) {
