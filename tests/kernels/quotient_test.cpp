@@ -1,5 +1,5 @@
-// The arithmetic of src/kernels/cuda/quantiser.cuh, on the host: a product with the inverse and one correction round to
-// the integer that the rounded quotient rounds to.
+// The arithmetic of src/kernels/cuda/quotient.cuh and quantiser.cuh, on the host: a product with the inverse and one
+// correction are the rounded quotient, and round to the integer that it rounds to.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,6 +31,36 @@ TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
   }
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(uncorrected, 0);  // else these were no hard cases
+}
+
+// Of whole numbers of 24 bits: x / by lies beside the middle between two floats where by * Q + k = x * 2^bits with an
+// odd Q of 25 bits and a small k. Of an odd `by` every k has one such Q. With 25 bits the quotients are below 1, with
+// 24 bits above; other quotients differ by a power of two. k from 9 on is too far from the middle to matter.
+TEST(Quotient, OneCorrectionIsTheRoundedQuotientBesideEveryMiddle) {
+  constexpr std::uint32_t first = 1U << 23, last = 1U << 24, stride = 14;
+  std::int64_t tried = 0, wrong = 0, uncorrected = 0;
+  for (std::uint32_t by = first + 1; by < last; by += stride) {
+    std::uint32_t inverse_of_odd = by;  // modulo 2^32: each step doubles the right bits
+    for (int step = 0; step < 5; ++step) inverse_of_odd *= 2 - by * inverse_of_odd;
+    const float divisor = static_cast<float>(by), inverse = 1.0f / divisor;
+    for (const int bits : {24, 25})
+      for (int k = -7; k <= 7; k += 2) {
+        const std::uint32_t middle = (static_cast<std::uint32_t>(-k) * inverse_of_odd) & ((1U << bits) - 1);
+        const std::uint32_t whole = bits == 25 ? middle : middle | 1U << 24;
+        const std::uint64_t product = std::uint64_t{by} * whole + static_cast<std::uint64_t>(std::int64_t{k});
+        ASSERT_EQ(product & ((1U << bits) - 1), 0U);
+        const std::uint64_t x = product >> bits;
+        if (whole < (1U << 24) || x < first || x >= last) continue;
+        ++tried;
+        const float number = static_cast<float>(x), quotient = number * inverse;
+        const float nearer = std::fma(std::fma(-quotient, divisor, number), inverse, quotient);
+        wrong += nearer != number / divisor;
+        uncorrected += quotient != number / divisor;
+      }
+  }
+  EXPECT_GT(tried, 1000000);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(uncorrected, tried / 10);
 }
 
 TEST(Quotient, TwoStepsInFloat64RoundToTheInverse) {

@@ -6,23 +6,36 @@
 #include "kernels/arithmetic/amax_factor.h"
 #include "kernels/arithmetic/host_device.h"
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define BIE_HAS_MINIMUM_OF_NAN
+#endif
+
 namespace bie::kernels {
 
 /// max(v, floor) that keeps NaN.
 BIE_HOST_DEVICE float lifted(float v, float floor) { return v < floor ? floor : v; }
 
-/// clamp(v, lo, hi) that keeps NaN and -0.
+/// clamp(v, lo, hi) that keeps NaN and, of bounds that are not 0, -0.
 BIE_HOST_DEVICE float clamped(float v, float lo, float hi) {
+#ifdef BIE_HAS_MINIMUM_OF_NAN
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(v), "f"(lo));
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(v), "f"(hi));
+  return v;
+#else
   v = v < lo ? lo : v;
   return v > hi ? hi : v;
+#endif
 }
 
-/// clamp(rint(v), lo, hi) for integer bounds below 2^22: no -0 comes out, NaN stays. Adding 1.5 * 2^23 leaves no
-/// fraction bits, so the sum is rounded to even; unlike rint() it becomes vector instructions of any CPU.
-BIE_HOST_DEVICE float round_clamped(float v, float lo, float hi) {
+/// rint(v) of |v| < 2^22: no -0 comes out, NaN stays. Adding 1.5 * 2^23 leaves no fraction bits, so the sum is rounded
+/// to even; unlike rint() it becomes vector instructions of any CPU.
+BIE_HOST_DEVICE float rounded(float v) {
   constexpr float shift = 0x1.8p23f;
-  return (clamped(v, lo, hi) + shift) - shift;
+  return (v + shift) - shift;
 }
+
+/// clamp(rint(v), lo, hi) for integer bounds below 2^22: no -0 comes out, NaN stays.
+BIE_HOST_DEVICE float round_clamped(float v, float lo, float hi) { return rounded(clamped(v, lo, hi)); }
 
 /// clamp(rint(xs / step), lo, hi) by true division; NaN gives lo.
 BIE_HOST_DEVICE int quantize(float xs, float step, float lo, float hi) {

@@ -44,12 +44,16 @@ struct QuantizerEstimator {
   bool exact;     ///< terms take the gradient as it comes, not clipped
 };
 
-BIE_HOST_DEVICE Estimate quantizer_estimate(float xs, float up, const QuantizerEstimator& e) {
-  const float v = xs / e.divisor;
-  const float inside = inside_range(v, e.lo, e.hi), code = round_clamped(v, e.lo, e.hi);
+/// v: xs / e.divisor.
+BIE_HOST_DEVICE Estimate quotient_estimate(float v, float up, const QuantizerEstimator& e) {
+  const float within = clamped(v, e.lo, e.hi), inside = static_cast<float>(v == within), code = rounded(within);
   const float grad = up * e.gain * inside;
   // Outside, the clamped value is the bound itself.
   return {grad, (code - v * inside) * (e.exact ? up : grad), code};
+}
+
+BIE_HOST_DEVICE Estimate quantizer_estimate(float xs, float up, const QuantizerEstimator& e) {
+  return quotient_estimate(xs / e.divisor, up, e);
 }
 
 }  // namespace bie::kernels

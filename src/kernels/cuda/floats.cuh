@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "bie/kernels/dtype.h"
 
@@ -41,6 +42,24 @@ __device__ inline __nv_bfloat16 narrow(float value) {
 template <>
 __device__ inline std::int8_t narrow(float value) {
   return static_cast<std::int8_t>(value);
+}
+
+template <class T>
+struct alignas(2 * sizeof(T)) Two {
+  T at[2];
+};
+/// Both in one instruction where it has a form for two.
+template <class T>
+__device__ inline Two<T> narrow_two(const Two<float>& two) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(two.at[0], two.at[1]);
+    return {both.x, both.y};
+  } else if constexpr (std::is_same_v<T, __half>) {
+    const __half2 both = __floats2half2_rn(two.at[0], two.at[1]);
+    return {both.x, both.y};
+  } else {
+    return two;
+  }
 }
 
 /// body(T{}) for the element type of a float dtype.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace bie::kernels::cuda {
@@ -11,6 +12,11 @@ template <class T>
 struct alignas(4 * sizeof(T)) Four {
   T at[4];
 };
+template <class T>
+__device__ inline Four<T> narrow_four(const Four<float>& four) {
+  const Two<T> low = narrow_two<T>({four.at[0], four.at[1]}), high = narrow_two<T>({four.at[2], four.at[3]});
+  return {low.at[0], low.at[1], high.at[0], high.at[1]};
+}
 
 /// The first `valid` (4 at most count) of four elements, the others 0; `aligned`: four begin on a boundary of four.
 template <class T>

@@ -55,32 +55,37 @@ InputPartials partials_of(const Strips& grid, void* workspace) {
   return input_partials(workspace, grid.blocks(), grid.ranges(), grid.columns);
 }
 
-template <class X, class Estimator, bool in_parts>
-__global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once - (in_parts ? 1 : 0))
-    input_pass(const InputPass pass, const InputRule rule, const Scalar scale_a, const Strips grid,
-               const InputPartials partials) {
+/// A thread's columns of the rows of a block.
+struct Strip {
+  std::int64_t left;      ///< the first column
+  int range, first, end;  ///< rows: every Strips::warps'th from `first` on
+  int columns;            ///< from `left` on
+  __device__ explicit Strip(const Strips& grid) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    left = blockIdx.x % grid.strips() * Strips::width + 4 * lane;
+    range = static_cast<int>(blockIdx.x / grid.strips());
+    columns = static_cast<int>(max(min(grid.columns - left, std::int64_t{4}), std::int64_t{0}));
+    first = range * grid.rows_a_range() + warp;
+    end = columns > 0 ? min((range + 1) * grid.rows_a_range(), grid.rows) : 0;
+  }
+};
+
+/// Writes the strip's gradients and codes, and adds them to the column's sums and the terms.
+template <class X, bool in_parts, class Estimator>
+__device__ void pass_strip(const InputPass& pass, const Strips& grid, const Strip& strip, const Estimator& estimator,
+                           Four<float>& sums, double& terms) {
   constexpr int warps = Strips::warps, at_once = Strips::at_once;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const std::int64_t left = blockIdx.x % grid.strips() * Strips::width;
-  const int range = static_cast<int>(blockIdx.x / grid.strips());
-  const int columns =
-      static_cast<int>(min(grid.columns - left, std::int64_t{Strips::width})) - 4 * lane;  // from here on
-  const Estimator estimator(rule, value_of(scale_a));
   const float gain = value_of(pass.gain);
   const X* const x = static_cast<const X*>(pass.x);
   X* const grad_x = static_cast<X*>(pass.grad_x);
-
-  Four<float> bias{}, sums{};
-  if (pass.bias != nullptr) bias = load_some(pass.bias + left + 4 * lane, /*aligned=*/false, columns);
-  double terms = 0;
-  const int end = columns > 0 ? min((range + 1) * grid.rows_a_range(), grid.rows) : 0;
+  Four<float> bias{};
+  if (pass.bias != nullptr) bias = load_some(pass.bias + strip.left, /*aligned=*/false, strip.columns);
   const std::int64_t step = warps * grid.columns;
-  int row = range * grid.rows_a_range() + warp;
-  std::int64_t at = row * grid.columns + left + 4 * lane;
+  std::int64_t at = strip.first * grid.columns + strip.left;
   const auto valid_at = [&](int its_row, std::int64_t here) {
-    return its_row < end ? static_cast<int>(min(grid.count - here, std::int64_t{columns})) : 0;
+    return its_row < strip.end ? static_cast<int>(min(grid.count - here, std::int64_t{strip.columns})) : 0;
   };
-  for (; row < end; row += warps * at_once, at += at_once * step) {
+  for (int row = strip.first; row < strip.end; row += warps * at_once, at += at_once * step) {
     Four<X> from[at_once];
     Four<float> up[at_once];
 #pragma unroll
@@ -102,37 +107,54 @@ __global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once - (
         }
       }
     }
+    Four<X> grads[at_once];
+    Four<std::int8_t> codes[at_once];
 #pragma unroll
     for (int r = 0; r < at_once; ++r) {
-      const std::int64_t here = at + r * step;
-      const int valid = valid_at(row + r * warps, here);
-      Four<X> grad;
-      Four<std::int8_t> codes;
-      Four<float> term;
+      Four<float> grad, term;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         // What is not valid is 0, and so are its gradient and its term.
         const Estimate e = estimator(widen(from[r].at[j]) + bias.at[j], up[r].at[j] * gain);
         sums.at[j] += e.grad;
+        grad.at[j] = e.grad;
         term.at[j] = e.term;
-        grad.at[j] = narrow<X>(e.grad);
-        codes.at[j] = narrow<std::int8_t>(e.code);
+        codes[r].at[j] = narrow<std::int8_t>(e.code);
       }
       terms += (term.at[0] + term.at[1]) + (term.at[2] + term.at[3]);
-      store_some(grad_x + here, grid.aligned, valid, grad);
-      if (pass.codes != nullptr) store_some(pass.codes + here, grid.aligned, valid, codes);
+      grads[r] = narrow_four<X>(grad);
+    }
+#pragma unroll
+    for (int r = 0; r < at_once; ++r) {
+      const std::int64_t here = at + r * step;
+      const int valid = valid_at(row + r * warps, here);
+      store_some(grad_x + here, grid.aligned, valid, grads[r]);
+      if (pass.codes != nullptr) store_some(pass.codes + here, grid.aligned, valid, codes[r]);
     }
   }
+}
+
+template <class X, bool in_parts>
+__global__ void __launch_bounds__(32 * Strips::warps, Strips::blocks_at_once - (in_parts ? 1 : 0))
+    input_pass(const InputPass pass, const InputRule rule, const Scalar scale_a, const Strips grid,
+               const InputPartials partials) {
+  constexpr int warps = Strips::warps;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const Strip strip(grid);
+  Four<float> sums{};
+  double terms = 0;
+  with_estimator(rule, value_of(scale_a),
+                 [&](const auto& estimator) { pass_strip<X, in_parts>(pass, grid, strip, estimator, sums, terms); });
 
   __shared__ alignas(sizeof(Four<float>)) float of_warps[warps][Strips::width];
   if (pass.grad_bias != nullptr) {
     *reinterpret_cast<Four<float>*>(&of_warps[warp][4 * lane]) = sums;
     __syncthreads();
-    const std::int64_t mine = left + threadIdx.x;
+    const std::int64_t mine = blockIdx.x % grid.strips() * Strips::width + threadIdx.x;
     if (threadIdx.x < Strips::width && mine < pass.columns) {
       float sum = 0;
       for (int w = 0; w < warps; ++w) sum += of_warps[w][threadIdx.x];
-      partials.sums[range * pass.columns + mine] = sum;
+      partials.sums[strip.range * pass.columns + mine] = sum;
     }
   }
   const Terms total = of_block(Terms{terms});
@@ -164,17 +186,6 @@ __global__ void __launch_bounds__(total_threads) finish_input_pass(const InputPa
   pass.grad_bias[column] = static_cast<float>(sum);
 }
 
-template <class Estimator>
-Status run_input_pass(const InputPass& pass, const InputRule& rule, const Scalar& scale_a, void* workspace,
-                      const Queue& queue) {
-  const Strips grid = grid_of(pass);
-  return with_float(pass.x_dtype, [&](auto element) {
-    using X = decltype(element);
-    return launch(pass.up_parts > 1 ? input_pass<X, Estimator, true> : input_pass<X, Estimator, false>, grid.blocks(),
-                  32 * Strips::warps, 0, queue, pass, rule, scale_a, grid, partials_of(grid, workspace));
-  });
-}
-
 }  // namespace
 
 std::int64_t input_pass_bytes(const InputPass& pass) {
@@ -186,10 +197,15 @@ Status input_grads(const InputPass& pass, const InputRule& rule, const Scalar& s
                    const Queue& queue) {
   constexpr std::int64_t most_rows = INT32_MAX - Strips::most_blocks;
   if (pass.rows > most_rows || pass.rows * pass.columns / Strips::width >= most_rows) return Status::bad_shape;
-  const Status status = rule.signs ? run_input_pass<SignEstimator>(pass, rule, scale_a, workspace, queue)
-                                   : run_input_pass<CodeEstimator>(pass, rule, scale_a, workspace, queue);
+  const Strips grid = grid_of(pass);
+  const InputPartials partials = partials_of(grid, workspace);
+  const Status status = with_float(pass.x_dtype, [&](auto element) {
+    using X = decltype(element);
+    return launch(pass.up_parts > 1 ? input_pass<X, true> : input_pass<X, false>, grid.blocks(), 32 * Strips::warps, 0,
+                  queue, pass, rule, scale_a, grid, partials);
+  });
   if (status != Status::ok) return status;
-  return finish_input_grads(pass, rule, scale_a, partials_of(grid_of(pass), workspace), queue);
+  return finish_input_grads(pass, rule, scale_a, partials, queue);
 }
 
 Status finish_input_grads(const InputPass& pass, const InputRule& rule, const Scalar& scale_a,

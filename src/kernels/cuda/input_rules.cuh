@@ -4,29 +4,45 @@
 #include "bie/kernels/cuda/input_grad.h"
 #include "kernels/arithmetic/estimator.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quotient.cuh"
 
 namespace bie::kernels::cuda {
 
 struct SignEstimator {
   float bound;
 
-  __device__ SignEstimator(const InputRule&, float scale) : bound(sign_bound(scale)) {}
   __device__ Estimate operator()(float xs, float up) const { return sign_estimate(xs, up, bound); }
 };
 
+/// Of a scale that a FloatDivisor takes and that is no smaller than the floor of the codes.
 struct CodeEstimator {
+  QuantizerEstimator clip;
+  FloatDivisor divisor;
+
+  __device__ Estimate operator()(float xs, float up) const { return quotient_estimate(divisor(xs), up, clip); }
+};
+
+/// Of any other.
+struct RareCodeEstimator {
   QuantizerEstimator clip;
   float step;
 
-  __device__ CodeEstimator(const InputRule& rule, float scale)
-      : clip{rule.codes.lo, rule.codes.hi, clip_divisor(scale), rule.step.scaled ? scale : 1.0f, rule.step.exact},
-        step(lifted(scale, rule.codes.floor)) {}
   __device__ Estimate operator()(float xs, float up) const {
     Estimate e = quantizer_estimate(xs, up, clip);
     if (step != clip.divisor) e.code = round_clamped(xs / step, clip.lo, clip.hi);
     return e;
   }
 };
+
+/// body(estimator) with the rule's.
+template <class Body>
+__device__ void with_estimator(const InputRule& rule, float scale, const Body& body) {
+  if (rule.signs) return body(SignEstimator{sign_bound(scale)});
+  const QuantizerEstimator clip{rule.codes.lo, rule.codes.hi, clip_divisor(scale), rule.step.scaled ? scale : 1.0f,
+                                rule.step.exact};
+  if (FloatDivisor::takes(scale) && scale >= rule.codes.floor) return body(CodeEstimator{clip, FloatDivisor(scale)});
+  body(RareCodeEstimator{clip, lifted(scale, rule.codes.floor)});
+}
 
 /// terms [term_count], whose sum is that of the gradient of the scale; sums [ranges, columns] of the bias's, where that
 /// is wanted.

@@ -122,11 +122,7 @@ class Block {
   __device__ void consume() {
     if constexpr (!S::transposed) {
       if (p_.pass.x != nullptr) {
-        const float scale = value_of(p_.scale_a);
-        if (p_.rule.signs)
-          consume_into_gradients(SignEstimator(p_.rule, scale));
-        else
-          consume_into_gradients(CodeEstimator(p_.rule, scale));
+        consume_into_gradients();
         return;
       }
     }
@@ -332,71 +328,105 @@ class Block {
   }
 
   /// consume() where the result becomes an activation's gradients.
-  template <class Estimator>
-  __device__ void consume_into_gradients(const Estimator& estimator) {
+  __device__ void consume_into_gradients() {
     const float gain = value_of(p_.gain);
     double terms = 0;
     for (int tile = blockIdx.x; tile < tiles(); tile += gridDim.x) {
       const Place place = place_of(tile);
+      prefetch_activation(place);
       float acc[S::right / 2];
       multiply_stages(acc, place.end_stage - place.first_stage);
-      write_gradients(acc, gain, place, estimator, terms);
+      const Corner corner = corner_of(place);
+      if (!corner.inside) continue;
+      with_estimator(p_.rule, value_of(p_.scale_a),
+                     [&](const auto& estimator) { write_gradients(acc, gain, place, corner, estimator, terms); });
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) terms += __shfl_xor_sync(~0u, terms, mask);
     if (lane() == 0) p_.terms[blockIdx.x * consumer_warps + 4 * group() + warp()] = terms;
   }
 
-  template <class T>
-  struct alignas(2 * sizeof(T)) Pair {
-    T at[2];
-  };
-  /// Consumes `acc`: its first rows are those of the turn, so that the loop need not be written out.
+  /// Of the warpgroup's part of a tile, to L2: it is wanted when the product is there.
+  __device__ void prefetch_activation(const Place& place) const {
+    using X = typename S::Activation;
+    constexpr int line = 128 / sizeof(X);
+    const int column = (place.unit + (S::shared ? 0 : group())) * unit;
+    const int row = place.row + (S::shared ? group() * S::right : 0) + threadIdx.x % 128;
+#pragma unroll
+    for (int i = 0; i < S::right; i += 128)
+#pragma unroll
+      for (int j = 0; j < unit; j += line)
+        if (threadIdx.x % 128 + i < S::right && row + i < p_.rows && column + j < p_.tap_columns)
+          asm volatile(
+              "prefetch.global.L2 [%0];" ::"l"(static_cast<const X*>(p_.pass.x) + (row + i) * p_.stride + column + j));
+  }
+
+  static constexpr int pairs = 4;  ///< of rows that a lane takes in a turn: 8 j and 8 j + 1
+  static constexpr int turn_rows = 8 * pairs, turn_elements = 4 * pairs;
+
+  /// The lane's columns of the rows of a turn, of which `left` are inside.
+  template <class X>
+  __device__ void read_turn(Two<X> (&to)[pairs][2], const X* from, int left) const {
+#pragma unroll
+    for (int j = 0; j < pairs; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        to[j][e] = 8 * j + e < left ? *reinterpret_cast<const Two<X>*>(from + (8 * j + e) * p_.stride) : Two<X>{};
+  }
+
+  /// Consumes `acc`: the rows of a step of the loop, whose turns are written out, are its first ones. Rows behind the
+  /// end are products of zeros, whose gradients and terms are 0.
   template <class Estimator>
-  __device__ void write_gradients(float (&acc)[S::right / 2], float gain, const Place& place,
+  __device__ void write_gradients(float (&acc)[S::right / 2], float gain, const Place& place, const Corner& corner,
                                   const Estimator& estimator, double& terms) const {
     using X = typename S::Activation;
-    constexpr int at_once = 4, turn = 4 * at_once;  // pairs of rows, elements of acc
-    static_assert(S::right / 8 % at_once == 0);
-    const Corner corner = corner_of(place);
-    if (!corner.inside) return;
-    Pair<float> bias{}, sums{};
-    if (p_.pass.bias != nullptr) bias = *reinterpret_cast<const Pair<float>*>(p_.pass.bias + corner.column);
+    constexpr int turns = 2, step = turns * turn_elements;
+    static_assert(S::right % (turns * turn_rows) == 0);
+    Two<float> bias{}, sums{};
+    if (p_.pass.bias != nullptr) bias = *reinterpret_cast<const Two<float>*>(p_.pass.bias + corner.column);
+    std::int64_t at = corner.row * p_.stride + corner.column;
+    const X* const x = static_cast<const X*>(p_.pass.x);
+    const bool wants_codes = p_.pass.codes != nullptr;
+    int left = p_.rows - corner.row;
+    Two<X> next[pairs][2];
+    read_turn(next, x + at, left);
 #pragma unroll 1
-    for (int first = corner.row; first < corner.row + S::right; first += 8 * at_once) {
-      const auto row_of = [&](int j, int e) { return first + 8 * j + e; };
-      const auto at_row = [&](auto* data, int row) { return data + row * p_.stride + corner.column; };
-      Pair<X> x[at_once][2];
+    for (int i = 0; i < S::right / (turns * turn_rows); ++i) {
 #pragma unroll
-      for (int j = 0; j < at_once; ++j)
+      for (int turn = 0; turn < turns; ++turn) {
+        Two<X> xs[pairs][2];
 #pragma unroll
-        for (int e = 0; e < 2; ++e)
-          if (row_of(j, e) < p_.rows)
-            x[j][e] = *reinterpret_cast<const Pair<X>*>(at_row(static_cast<const X*>(p_.pass.x), row_of(j, e)));
+        for (int j = 0; j < pairs; ++j) xs[j][0] = next[j][0], xs[j][1] = next[j][1];
+        const bool last = turn + 1 == turns && i + 1 == S::right / (turns * turn_rows);
+        read_turn(next, x + at + turn_rows * p_.stride, last ? 0 : left - turn_rows);
 #pragma unroll
-      for (int j = 0; j < at_once; ++j) {
-        float term = 0;
+        for (int j = 0; j < pairs; ++j) {
+          float term = 0;
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int row = row_of(j, e);
-          if (row >= p_.rows) continue;
-          Pair<X> grad;
-          Pair<std::int8_t> codes;
+          for (int e = 0; e < 2; ++e) {
+            Two<float> grad;
+            Two<std::int8_t> codes;
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const Estimate estimate = estimator(widen(x[j][e].at[i]) + bias.at[i], acc[4 * j + 2 * i + e] * gain);
-            sums.at[i] += estimate.grad;
-            term += estimate.term;
-            grad.at[i] = narrow<X>(estimate.grad);
-            codes.at[i] = narrow<std::int8_t>(estimate.code);
+            for (int c = 0; c < 2; ++c) {
+              const float up = acc[turn_elements * turn + 4 * j + 2 * c + e] * gain;
+              const Estimate estimate = estimator(widen(xs[j][e].at[c]) + bias.at[c], up);
+              sums.at[c] += estimate.grad;
+              term += estimate.term;
+              grad.at[c] = estimate.grad;
+              codes.at[c] = narrow<std::int8_t>(estimate.code);
+            }
+            const std::int64_t here = at + (8 * j + e) * p_.stride;
+            const bool inside = 8 * j + e < left;
+            if (inside) *reinterpret_cast<Two<X>*>(static_cast<X*>(p_.pass.grad_x) + here) = narrow_two<X>(grad);
+            if (inside & wants_codes) *reinterpret_cast<Two<std::int8_t>*>(p_.pass.codes + here) = codes;
           }
-          *reinterpret_cast<Pair<X>*>(at_row(static_cast<X*>(p_.pass.grad_x), row)) = grad;
-          if (p_.pass.codes != nullptr) *reinterpret_cast<Pair<std::int8_t>*>(at_row(p_.pass.codes, row)) = codes;
+          terms += term;
         }
-        terms += term;
+        at += turn_rows * p_.stride;
+        left -= turn_rows;
       }
 #pragma unroll
-      for (int i = turn; i < S::right / 2; ++i) acc[i - turn] = acc[i];
+      for (int j = step; j < S::right / 2; ++j) acc[j - step] = acc[j];
     }
     if (p_.pass.grad_bias == nullptr) return;
 #pragma unroll
@@ -404,7 +434,7 @@ class Block {
 #pragma unroll
       for (int mask = 1; mask < 4; mask *= 2) sums.at[i] += __shfl_xor_sync(~0u, sums.at[i], mask);
     const int range = place.row / S::right + (S::shared ? group() : 0);
-    if (lane() % 4 == 0) *reinterpret_cast<Pair<float>*>(p_.sums + range * p_.stride + corner.column) = sums;
+    if (lane() % 4 == 0) *reinterpret_cast<Two<float>*>(p_.sums + range * p_.stride + corner.column) = sums;
   }
 
   const Args& p_;

@@ -2,20 +2,9 @@
 #pragma once
 
 #include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/quotient.cuh"
 
 namespace bie::kernels::cuda {
-
-/// 1 / value rounded, of values from 2^-70 to 2^61, without the routine that a division calls for others: two steps of
-/// Newton's in float64 from the instruction's approximation (tests/kernels/quotient_test.cpp).
-__device__ inline float inverse_of(float value) {
-  float approximate;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(approximate) : "f"(value));
-  const double by = value;
-  double inverse = approximate;
-#pragma unroll
-  for (int step = 0; step < 2; ++step) inverse = __fma_rn(__fma_rn(-by, inverse, 1.0), inverse, inverse);
-  return __double2float_rn(inverse);
-}
 
 /// clamp(rint(xs / step), lo, hi) of eight xs without dividing them. With y = 1 / step rounded, q = xs * y is off by
 /// two units in its last place at most, and q + (xs - q * step) * y, whose remainder is found without rounding its
