@@ -64,22 +64,24 @@ bool is_direct(const WeightOnlyPlan& plan, const FloatRows& x) {
 constexpr std::int64_t least_wide_rows = 33;
 
 /// The tile for so many rows, and about how long it takes on an H100 (docs/measured/gpu-weight-only.md): waves of
-/// blocks, each a step of so many slots after another.
+/// blocks, each a step of so many slots after another, behind the pass that turns the rows.
 struct WideChoice {
   weight_only::WideTile tile;
   double us;
 };
 WideChoice wide_choice(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gpu) {
   using weight_only::WideTile;
+  constexpr double turned_a_us = 0.6e6;
+  const double turned_us = static_cast<double>(m) * static_cast<double>(plan.k) / turned_a_us;
   const auto of = [&](WideTile tile, std::int64_t rows, std::int64_t outputs, std::int64_t slots, double step_us,
                       double wave_us) {
     const std::int64_t waves = over(over(m, rows) * over(plan.n, outputs), gpu.multiprocessors);
-    return WideChoice{tile,
-                      static_cast<double>(waves) * (static_cast<double>(over(plan.k, slots)) * step_us + wave_us)};
+    const double a_wave_us = static_cast<double>(over(plan.k, slots)) * step_us + wave_us;
+    return WideChoice{tile, turned_us + static_cast<double>(waves) * a_wave_us};
   };
   const WideChoice few =
       m <= 64 ? of(WideTile::rows64, 64, 64, 256, 0.8, 4) : of(WideTile::rows128, 128, 64, 192, 0.65, 4.5);
-  const WideChoice many = of(WideTile::rows256, 256, 128, 64, 0.77, 10.5);
+  const WideChoice many = of(WideTile::rows256, 256, 128, 64, 0.73, 3);
   return few.us <= many.us ? few : many;
 }
 /// The same of opening the weight in memory for cuBLAS.

@@ -1,6 +1,7 @@
 // Results of weight-only products to memory.
 #pragma once
 
+#include "kernels/cuda/floats.cuh"
 #include "kernels/cuda/weight_opener.cuh"
 
 namespace bie::kernels::cuda::weight_only {
@@ -29,6 +30,29 @@ __device__ inline void put_pair(const Args& p, int row, int column, float first,
     reinterpret_cast<__nv_bfloat162*>(to)[column / 2] = __floats2bfloat162_rn(first, second);
   else
     reinterpret_cast<__half2*>(to)[column / 2] = __floats2half2_rn(first, second);
+}
+
+/// Whether eight columns from a multiple of eight on begin at 16 bytes in every row.
+__device__ inline bool puts_eights(const Args& p) {
+  return ((reinterpret_cast<std::uintptr_t>(p.y) | static_cast<std::uintptr_t>(p.y_stride)) & 15) == 0;
+}
+/// Columns from `column` on, a multiple of eight, those that are there. `eights`: puts_eights, and all are.
+__device__ inline void put_eight(const Args& p, int row, int column, bool eights, const float (&values)[8]) {
+  if (!eights || p.y_dtype == Dtype::f32) {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2)
+      if (column + j < p.n) put_pair(p, row, column + j, values[j], values[j + 1]);
+    return;
+  }
+  unsigned pairs[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    Two<float> two{values[2 * j], values[2 * j + 1]};
+    if (p.bias != nullptr) two.at[0] += p.bias[column + 2 * j], two.at[1] += p.bias[column + 2 * j + 1];
+    const auto bits_of = [](auto narrowed) { return reinterpret_cast<const unsigned&>(narrowed); };
+    pairs[j] = p.y_dtype == Dtype::bf16 ? bits_of(narrow_two<__nv_bfloat16>(two)) : bits_of(narrow_two<__half>(two));
+  }
+  *reinterpret_cast<uint4*>(p.y + row * p.y_stride + 2 * column) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
 }  // namespace bie::kernels::cuda::weight_only

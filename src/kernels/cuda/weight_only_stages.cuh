@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -32,12 +33,13 @@ struct Stages {
   static constexpr int threads = 128 * (warpgroups + 1), readers = shared == Shared::depth ? 4 : 4 * warpgroups;
   static constexpr int row_bytes = rows * 128, stage_bytes = row_bytes + scale_bytes_;
   static constexpr int code_bytes = warpgroups * 4 * code_slots * step_bytes;
-  static constexpr int stages = std::min(4 * warpgroups, (226 * 1024 - code_bytes) / stage_bytes);
+  /// A multiple of the parts, so that a place belongs to one of them: a barrier's parity says nothing to a part that is
+  /// a phase ahead, which it can be where copies overtake one another.
+  static constexpr int stages = std::min(4 * warpgroups, (226 * 1024 - code_bytes) / stage_bytes) / parts * parts;
   static constexpr int codes_at = stages * stage_bytes, barriers_at = codes_at + code_bytes;
   static constexpr int bytes = barriers_at + 16 * stages;
   static constexpr int sum_stride = group_outputs + 4;  ///< floats from one row of sums to the next
-  static_assert(stage_bytes % 1024 == 0 && stages >= 2 && stages >= parts &&
-                warpgroups * rows * sum_stride * 4 <= codes_at);
+  static_assert(stage_bytes % 1024 == 0 && stages >= 2 && warpgroups * rows * sum_stride * 4 <= codes_at);
   /// Stages that one step of codes covers, or steps of a stage.
   static constexpr int span = std::max(1, step_chunks(width) / stage_chunks);
   static constexpr int pieces = std::max(1, stage_chunks / step_chunks(width));
@@ -199,22 +201,29 @@ class BlockOfStages {
   __device__ unsigned empty(int stage) const { return full(S::stages + stage); }
   static __device__ void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(128 * S::warpgroups) : "memory"); }
 
-  /// Sums to the result, those of the parts of the depth added, two neighbours a thread.
+  /// Sums to the result, those of the parts of the depth added, eight neighbours a thread.
   __device__ void write() const {
-    const float* const sums = reinterpret_cast<const float*>(shared_);
-    const int thread = static_cast<int>(threadIdx.x) - 128;
-    for (int i = thread; i < S::rows * S::outputs / 2; i += 128 * S::warpgroups) {
-      const int row = i / (S::outputs / 2), output = i % (S::outputs / 2) * 2;
-      const int column = first_tile_ * tile_outputs + output;
-      if (first_row_ + row >= p_.m || column >= p_.n) continue;
-      const float* const own = sums + (output / group_outputs * S::rows + row) * S::sum_stride + output % group_outputs;
-      float2 pair = *reinterpret_cast<const float2*>(own);
+    constexpr int threads = 128 * S::warpgroups, eights = S::outputs / 8;
+    const int thread = static_cast<int>(threadIdx.x) - 128, output = thread % eights * 8;
+    const int column = first_tile_ * tile_outputs + output;
+    if (column >= p_.n) return;
+    const bool whole = column + 8 <= p_.n && puts_eights(p_);
+    const float* const sums = reinterpret_cast<const float*>(shared_) +
+                              output / group_outputs * S::rows * S::sum_stride + output % group_outputs;
+    const int rows = min(S::rows, p_.m - first_row_);
+#pragma unroll 4
+    for (int row = thread / eights; row < rows; row += threads / eights) {
+      float total[8]{};
 #pragma unroll
-      for (int part = 1; part < S::parts; ++part) {
-        const float2 more = *reinterpret_cast<const float2*>(own + part * S::rows * S::sum_stride);
-        pair.x += more.x, pair.y += more.y;
-      }
-      put_pair(p_, first_row_ + row, column, pair.x, pair.y);
+      for (int part = 0; part < S::parts; ++part)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const Four<float> own =
+              reinterpret_cast<const Four<float>*>(sums + (part * S::rows + row) * S::sum_stride)[half];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) total[4 * half + j] += own.at[j];
+        }
+      put_eight(p_, first_row_ + row, column, whole, total);
     }
   }
 
