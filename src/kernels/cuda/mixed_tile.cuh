@@ -75,11 +75,6 @@ class Block {
  public:
   __device__ Block(const Args& p, char* shared) : p_(p) {
     base_ = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    tap_units_ = ceil_div(p.tap_columns, unit);
-    units_ = p.column_taps * tap_units_;
-    column_tiles_ = ceil_div(units_, S::units);
-    row_tiles_ = ceil_div(p.rows, S::rows);
-    stages_ = p.depth_taps * p.tap_stages;
     if (threadIdx.x == 0) {
       for (int i = 0; i < S::stages; ++i) {
         hopper::init_barrier(full(i), 1);
@@ -146,7 +141,12 @@ class Block {
   static __device__ int lane() { return threadIdx.x % 32; }
   static __device__ int warp() { return threadIdx.x % 128 / 32; }
   static __device__ int group() { return threadIdx.x / 128 - 1; }
-  __device__ int tiles() const { return row_tiles_ * column_tiles_ * p_.splits; }
+  // Shifts and sums of arguments, made where they are wanted: the accumulators leave few registers to keep them in.
+  __device__ int tap_units() const { return ceil_div(p_.tap_columns, unit); }
+  __device__ int units() const { return p_.column_taps * tap_units(); }
+  __device__ int column_tiles() const { return ceil_div(units(), S::units); }
+  __device__ int row_tiles() const { return ceil_div(p_.rows, S::rows); }
+  __device__ int tiles() const { return row_tiles() * column_tiles() * p_.splits; }
   __device__ unsigned full(int stage) const { return base_ + S::barriers_at + 8 * stage; }
   __device__ unsigned empty(int stage) const { return full(S::stages + stage); }
   __device__ unsigned floats_at(int stage, int part) const {
@@ -167,14 +167,15 @@ class Block {
   /// are the depth, of rows, so that the end of a weight's gradient is what was written last.
   __device__ Place place_of(int tile) const {
     constexpr int band = 8;
-    const int of_split = row_tiles_ * column_tiles_, split = tile / of_split;
+    const int of_split = row_tiles() * column_tiles(), split = tile / of_split;
     tile -= split * of_split;
-    const int across = S::transposed ? row_tiles_ : column_tiles_, along = S::transposed ? column_tiles_ : row_tiles_;
+    const int across = S::transposed ? row_tiles() : column_tiles(),
+              along = S::transposed ? column_tiles() : row_tiles();
     const int first = tile / (band * along) * band, inside = tile - first * along;
     const int height = min(band, across - first);
     const int in_band = first + inside % height, beside = inside / height;
     const auto stage_of = [&](int its_split) {
-      return static_cast<int>(std::int64_t{stages_} * its_split / p_.splits);
+      return static_cast<int>(std::int64_t{p_.depth_taps * p_.tap_stages} * its_split / p_.splits);
     };
     return {(S::transposed ? beside : in_band) * S::units, (S::transposed ? in_band : beside) * S::rows, split,
             stage_of(split), stage_of(split + 1)};
@@ -206,8 +207,8 @@ class Block {
     int first;  ///< of its tap
   };
   __device__ Columns columns_of(int its_unit) const {
-    const int tap = its_unit / tap_units_;
-    return {tap_of(tap), (its_unit - tap * tap_units_) * unit};
+    const int tap = its_unit / tap_units();
+    return {tap_of(tap), (its_unit - tap * tap_units()) * unit};
   }
   __device__ void load_codes(unsigned to, const Columns& columns, int tap, int part, const Pixel& pixel) const {
     if (p_.reads == Reads::code_windows)
@@ -304,10 +305,10 @@ class Block {
     bool inside;           ///< the same for all lanes of a warp
   };
   __device__ Corner corner_of(const Place& place) const {
-    const int its_unit = place.unit + (S::shared ? 0 : group()), tap = its_unit / tap_units_;
-    const int column = (its_unit - tap * tap_units_) * unit + 16 * warp() + lane() / 4 * 2;
+    const int its_unit = place.unit + (S::shared ? 0 : group()), tap = its_unit / tap_units();
+    const int column = (its_unit - tap * tap_units()) * unit + 16 * warp() + lane() / 4 * 2;
     return {place.row + (S::shared ? group() * S::right : 0) + lane() % 4 * 2, tap, column,
-            its_unit < units_ && column < p_.tap_columns};
+            its_unit < units() && column < p_.tap_columns};
   }
 
   __device__ void write(const float (&acc)[S::right / 2], float gain, const Place& place, Extremes& total) const {
@@ -332,18 +333,31 @@ class Block {
     const float gain = value_of(p_.gain);
     double terms = 0;
     for (int tile = blockIdx.x; tile < tiles(); tile += gridDim.x) {
-      const Place place = place_of(tile);
-      prefetch_activation(place);
       float acc[S::right / 2];
-      multiply_stages(acc, place.end_stage - place.first_stage);
-      const Corner corner = corner_of(place);
-      if (!corner.inside) continue;
-      with_estimator(p_.rule, value_of(p_.scale_a),
-                     [&](const auto& estimator) { write_gradients(acc, gain, place, corner, estimator, terms); });
+      multiply_stages(acc, begin_tile(tile));
+      forget_place(tile);
+      if (const Corner corner = corner_of(place_of(tile)); corner.inside) {
+        Two<float> sums{};
+        with_estimator(p_.rule, value_of(p_.scale_a),
+                       [&](const auto& estimator) { write_gradients(acc, gain, corner, estimator, terms, sums); });
+        forget_place(tile);
+        if (p_.pass.grad_bias != nullptr) write_sums(sums, place_of(tile));
+      }
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) terms += __shfl_xor_sync(~0u, terms, mask);
     if (lane() == 0) p_.terms[blockIdx.x * consumer_warps + 4 * group() + warp()] = terms;
+  }
+
+  /// Hides from the compiler that the number stays the same, so that it makes the tile's place of it again: products
+  /// and gradients leave no registers to keep the place in.
+  static __device__ void forget_place(int& tile) { asm volatile("" : "+r"(tile)); }
+
+  /// Its stages. What the gradients want of it is asked for.
+  __device__ int begin_tile(int tile) const {
+    const Place place = place_of(tile);
+    prefetch_activation(place);
+    return place.end_stage - place.first_stage;
   }
 
   /// Of the warpgroup's part of a tile, to L2: it is wanted when the product is there.
@@ -375,14 +389,14 @@ class Block {
   }
 
   /// Consumes `acc`: the rows of a step of the loop, whose turns are written out, are its first ones. Rows behind the
-  /// end are products of zeros, whose gradients and terms are 0.
+  /// end are products of zeros, whose gradients and terms are 0. `sums` are of the lane's columns.
   template <class Estimator>
-  __device__ void write_gradients(float (&acc)[S::right / 2], float gain, const Place& place, const Corner& corner,
-                                  const Estimator& estimator, double& terms) const {
+  __device__ void write_gradients(float (&acc)[S::right / 2], float gain, const Corner& corner,
+                                  const Estimator& estimator, double& terms, Two<float>& sums) const {
     using X = typename S::Activation;
     constexpr int turns = 2, step = turns * turn_elements;
     static_assert(S::right % (turns * turn_rows) == 0);
-    Two<float> bias{}, sums{};
+    Two<float> bias{};
     if (p_.pass.bias != nullptr) bias = *reinterpret_cast<const Two<float>*>(p_.pass.bias + corner.column);
     std::int64_t at = corner.row * p_.stride + corner.column;
     const X* const x = static_cast<const X*>(p_.pass.x);
@@ -428,18 +442,20 @@ class Block {
 #pragma unroll
       for (int j = step; j < S::right / 2; ++j) acc[j - step] = acc[j];
     }
-    if (p_.pass.grad_bias == nullptr) return;
+  }
+
+  /// The bias's gradients, of the warpgroup's rows of a tile.
+  __device__ void write_sums(Two<float> sums, const Place& place) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
       for (int mask = 1; mask < 4; mask *= 2) sums.at[i] += __shfl_xor_sync(~0u, sums.at[i], mask);
     const int range = place.row / S::right + (S::shared ? group() : 0);
-    if (lane() % 4 == 0) *reinterpret_cast<Two<float>*>(p_.sums + range * p_.stride + corner.column) = sums;
+    if (lane() % 4 == 0) *reinterpret_cast<Two<float>*>(p_.sums + range * p_.stride + corner_of(place).column) = sums;
   }
 
   const Args& p_;
   unsigned base_;
-  int tap_units_, units_, column_tiles_, row_tiles_, stages_;
   int at_ = 0;  ///< the place in the ring
   unsigned parity_ = 0;
 };
