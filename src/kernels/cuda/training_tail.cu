@@ -50,19 +50,19 @@ struct Place {
 };
 
 template <class X>
-__device__ Four<X> four_at(const void* data, std::int64_t pixel, int channels, int channel) {
-  return *reinterpret_cast<const Four<X>*>(static_cast<const X*>(data) + pixel * channels + channel);
+__device__ Four<X> four_at(const void* data, int pixel, int channels, int channel) {
+  return *reinterpret_cast<const Four<X>*>(static_cast<const X*>(data) + std::int64_t{pixel} * channels + channel);
 }
 template <class X>
-__device__ void put_four(void* data, std::int64_t pixel, int channels, int channel, const Four<X>& four) {
-  *reinterpret_cast<Four<X>*>(static_cast<X*>(data) + pixel * channels + channel) = four;
+__device__ void put_four(void* data, int pixel, int channels, int channel, const Four<X>& four) {
+  *reinterpret_cast<Four<X>*>(static_cast<X*>(data) + std::int64_t{pixel} * channels + channel) = four;
 }
 
 /// The pixels of a turn. Without pools they are four items of the thread; with them those of one pool, line by line,
 /// and its result. Pools at an edge that is cut off have no result.
 template <int pool>
 struct Turn {
-  std::int64_t pixel[at_once], result;
+  int pixel[at_once], result;
   bool valid[at_once], has_result;
 };
 
@@ -90,7 +90,7 @@ struct Pools {
     } else {
       const int line_of_all = item / columns, column = item - line_of_all * columns;
       const int image = line_of_all / lines, line = line_of_all - image * lines;
-      const std::int64_t corner = (std::int64_t{image} * height + 2 * line) * width + 2 * column;
+      const int corner = (image * height + 2 * line) * width + 2 * column;
       const bool below = 2 * line + 1 < height, right = 2 * column + 1 < width;
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -98,7 +98,7 @@ struct Pools {
         turn.valid[i] = (i < 2 || below) && (i % 2 == 0 || right);
       }
       turn.has_result = below && right;
-      turn.result = (std::int64_t{image} * (height / 2) + line) * (width / 2) + column;
+      turn.result = (image * (height / 2) + line) * (width / 2) + column;
     }
     return turn;
   }
