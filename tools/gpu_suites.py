@@ -71,6 +71,12 @@ def pytest_of(file: str) -> None:
     run_junit(file, *command, report="--junitxml=", env=package_environment() | {"OMP_NUM_THREADS": "2"})
 
 
+def files_for_gpus() -> list[Path]:
+    """Those of operators and Python layers that ask whether there is a GPU, or how many."""
+    files = sorted((ROOT / "tests/ops").glob("*_test.py")) + sorted((ROOT / "tests/python").glob("*_test.py"))
+    return [file for file in files if re.search(r"cuda\.(is_available|device_count)\(\)", file.read_text())]
+
+
 def command() -> list[Job]:
     if os.environ["BIE_OPS_ONLY"] == "ON":
         return [partial(TALLY.skip, "bie --device cuda", "this build has the operators alone")]
@@ -79,12 +85,9 @@ def command() -> list[Job]:
 
 def main() -> int:
     start = time.monotonic()
-    layers = ("cuda_test.py", "cuda_weight_only_test.py", "captured_step_test.py", "cuda_distributed_test.py")
     jobs = [
         *sanitizers(),  # the longest first
-        *pytest(
-            *sorted((ROOT / "tests/ops").glob("cuda_*_test.py")), *(ROOT / "tests/python" / name for name in layers)
-        ),
+        *pytest(*files_for_gpus()),
         *kernels(),
         *command(),
     ]
