@@ -6,6 +6,17 @@
 
 namespace bie::kernels::cuda::weight_only {
 
+/// Of eight rows and a chunk: the right operands of both products.
+__device__ inline uint4 load_four_matrices(unsigned at) {
+  uint4 four{};
+#if __CUDA_ARCH__ >= 800
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+               : "r"(at));
+#endif
+  return four;
+}
+
 /// What a warp adds up: of a group in `acc`, of all groups in `sum`.
 template <class Float, int width, bool with_sums, class S>
 struct FloatSums {
@@ -89,17 +100,24 @@ struct FloatProduct {
   using Row = uint4;
   static constexpr int width = width_, chunk_bytes = 64;
 
-  static constexpr int stride(int bytes) { return 64 * (bytes / 64 | 1); }  ///< eight lanes read of two rows
-  static __device__ int row_of(int lane) { return lane / 4; }
-  static __device__ int column_of(int lane) { return lane % 4 * 16; }
-  static __device__ Row load(unsigned at) { return load_chunk(at); }
+  // Rows of several chunks begin at multiples of a step's bytes, and their pieces are turned by the row within 128
+  // bytes; rows of one chunk are an odd number of 64 bytes apart, and turned within those.
+  static constexpr bool long_rows = step_chunks(width) > 1;
+  static constexpr int stride(int bytes) { return long_rows ? bytes : 64 * (bytes / 64 | 1); }
+  static __device__ int place(int row, int column) { return (column ^ (long_rows ? row % 8 : row / 2 % 4)) * 16; }
+  static __device__ int column_of(int lane) { return lane / 8; }
+  static __device__ unsigned chunk_at(unsigned at, int c) { return at ^ (c * chunk_bytes); }
+  static __device__ Row load(unsigned at) { return load_four_matrices(at); }
 
-  static int whole_bytes(const Args& p, int steps) { return p.m * p.parts * stride(steps * step_chunks(width) * 64); }
+  static int whole_bytes(const Args& p, int steps) {
+    return p.m * p.parts * stride(steps * step_chunks(width) * chunk_bytes);
+  }
   static __device__ void put_whole(const Args& p, int from, int to, unsigned at, int row_stride) {
     const int pieces = (to - from) * 4;
     for (int row = 0; row < p.m * p.parts; ++row)
       for (int i = threadIdx.x; i < pieces; i += threads)
-        copy_chunk(at + row * row_stride + i * 16, p.x + row * p.x_stride + std::int64_t{from} * 64 + i * 16, true);
+        copy_chunk(at + row * row_stride + place(row, i), p.x + row * p.x_stride + std::int64_t{from} * 64 + i * 16,
+                   true);
   }
 };
 

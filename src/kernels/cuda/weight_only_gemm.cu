@@ -1,7 +1,7 @@
-// Products of few rows with panels: the activation's rows become what the tile reads, where they are not.
+// Products with panels: which tile, or opening for cuBLAS; the rows become what the tile of few rows reads, where they
+// are not.
 #include <algorithm>
 
-#include "kernels/cuda/tile_args.cuh"
 #include "kernels/cuda/weight_only_float_tile.cuh"
 #include "kernels/cuda/weight_only_int8.h"
 #include "kernels/cuda/weight_only_wide.h"
@@ -38,20 +38,6 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// Rows of 16-bit floats, of each 32 slots those first that lanes of the tensor cores' left operand have first: a quad
-/// of threads turns slots 8t ... 8t+7 of its lanes t to pairs p of all of them, one behind the other.
-__global__ void __launch_bounds__(threads) tensor_rows(const char* x, std::int64_t stride, int in_row, uint4* out) {
-  let_next_start();
-  wait_for_previous_kernel();
-  const int blocks = (in_row + threads - 1) / threads;  // of a row
-  const std::int64_t row = static_cast<int>(blockIdx.x) / blocks;
-  const int i = static_cast<int>(blockIdx.x) % blocks * threads + static_cast<int>(threadIdx.x);
-  const bool inside = i < in_row;
-  const uint4 own = inside ? __ldg(reinterpret_cast<const uint4*>(x + row * stride) + i) : make_uint4(0, 0, 0, 0);
-  const uint4 turned = transposed_quad(own.x, own.y, own.z, own.w);
-  if (inside) out[row * in_row + i] = turned;
-}
-
 bool needs_parts(const FloatRows& x) { return x.dtype == Dtype::f32 || x.factor != nullptr; }
 
 /// Whether the tile can read x as it lies.
@@ -64,24 +50,22 @@ bool is_direct(const WeightOnlyPlan& plan, const FloatRows& x) {
 constexpr std::int64_t least_wide_rows = 33;
 
 /// The tile for so many rows, and about how long it takes on an H100 (docs/measured/gpu-weight-only.md): waves of
-/// blocks, each a step of so many slots after another, behind the pass that turns the rows.
+/// blocks, each a step of so many slots after another.
 struct WideChoice {
   weight_only::WideTile tile;
   double us;
 };
 WideChoice wide_choice(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gpu) {
   using weight_only::WideTile;
-  constexpr double turned_a_us = 0.6e6;
-  const double turned_us = static_cast<double>(m) * static_cast<double>(plan.k) / turned_a_us;
   const auto of = [&](WideTile tile, std::int64_t rows, std::int64_t outputs, std::int64_t slots, double step_us,
                       double wave_us) {
     const std::int64_t waves = over(over(m, rows) * over(plan.n, outputs), gpu.multiprocessors);
     const double a_wave_us = static_cast<double>(over(plan.k, slots)) * step_us + wave_us;
-    return WideChoice{tile, turned_us + static_cast<double>(waves) * a_wave_us};
+    return WideChoice{tile, static_cast<double>(waves) * a_wave_us};
   };
   const WideChoice few =
-      m <= 64 ? of(WideTile::rows64, 64, 64, 256, 0.8, 4) : of(WideTile::rows128, 128, 64, 192, 0.65, 4.5);
-  const WideChoice many = of(WideTile::rows256, 256, 128, 64, 0.73, 3);
+      m <= 64 ? of(WideTile::rows64, 64, 64, 256, 0.56, 3.4) : of(WideTile::rows128, 128, 64, 192, 0.6, 3.2);
+  const WideChoice many = of(WideTile::rows256, 256, 128, 64, 0.67, 3.8);
   return few.us <= many.us ? few : many;
 }
 /// The same of opening the weight in memory for cuBLAS.
@@ -91,20 +75,13 @@ double opened_us(const WeightOnlyPlan& plan, std::int64_t m) {
   return start_us + weights / weights_a_us + static_cast<double>(m) * weights / products_a_us;
 }
 
-Status run_wide(const weight_only::Args& p, const WeightOnlyPlan& plan, const FloatRows& x, void* workspace,
-                const Gpu& gpu, const Queue& queue) {
-  const int in_row = static_cast<int>(4 * plan.chunks);
-  const Status turned =
-      launch_beside(tensor_rows, p.m * ((in_row + std::int64_t{threads} - 1) / threads), threads, 0, queue,
-                    static_cast<const char*>(x.data), x.row_stride, in_row, static_cast<uint4*>(workspace));
-  if (turned != Status::ok) return turned;
+Status run_wide(const weight_only::Args& p, const WeightOnlyPlan& plan, bool bf16, const Gpu& gpu, const Queue& queue) {
   weight_only::WideArgs args{{}, p, 0, wide_choice(plan, p.m, gpu).tile};
-  const bool bf16 = x.dtype == Dtype::bf16;
   switch (plan.width) {
-    case 1: return weight_only::run_wide<1>(args, workspace, bf16, queue);
-    case 2: return weight_only::run_wide<2>(args, workspace, bf16, queue);
-    case 4: return weight_only::run_wide<4>(args, workspace, bf16, queue);
-    default: return weight_only::run_wide<8>(args, workspace, bf16, queue);
+    case 1: return weight_only::run_wide<1>(args, bf16, queue);
+    case 2: return weight_only::run_wide<2>(args, bf16, queue);
+    case 4: return weight_only::run_wide<4>(args, bf16, queue);
+    default: return weight_only::run_wide<8>(args, bf16, queue);
   }
 }
 
@@ -124,7 +101,7 @@ bool weight_only_rounds(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
 
 std::int64_t weight_only_workspace(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x) {
   if (plan.int8) return weight_only::int8_workspace(plan, m);
-  if (is_direct(plan, x)) return m < least_wide_rows ? 0 : m * plan.chunks * chunk_slots * 2;
+  if (is_direct(plan, x)) return 0;
   return m * (needs_parts(x) ? 3 : 1) * plan.chunks * chunk_slots * 2;
 }
 
@@ -145,8 +122,10 @@ Status weight_only_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatR
   p.bias = y.bias;
   if (weight_only_rounds(plan, m, x, *facts)) {
     p.m = static_cast<int>(m);
+    p.x = static_cast<const char*>(x.data);
+    p.x_stride = x.row_stride;
     p.y = static_cast<char*>(y.data);
-    return run_wide(p, plan, x, workspace, *facts, queue);
+    return run_wide(p, plan, x.dtype == Dtype::bf16, *facts, queue);
   }
   const std::int64_t slots = plan.chunks * chunk_slots, most = weight_only::most_rows(*facts) / p.parts;
   for (std::int64_t first = 0; first < m; first += most) {

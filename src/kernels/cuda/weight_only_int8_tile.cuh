@@ -128,8 +128,9 @@ struct Int8Product {
   static constexpr int width = width_, chunk_bytes = 32;
 
   static constexpr int stride(int bytes) { return bytes + 16; }
-  static __device__ int row_of(int lane) { return lane % 8; }
-  static __device__ int column_of(int lane) { return lane / 8 % 2 * 16; }
+  static __device__ int place(int, int column) { return column * 16; }
+  static __device__ int column_of(int lane) { return lane / 8 % 2; }
+  static __device__ unsigned chunk_at(unsigned at, int c) { return at + c * chunk_bytes; }
   static __device__ Row load(unsigned at) { return load_two_matrices(at); }
 };
 

@@ -195,7 +195,7 @@ template <int width>
 Status run_int8_wide(Int8WideArgs& args, const Gpu& gpu, const Queue& queue) {
   const auto start = [&](auto stages) {
     using S = decltype(stages);
-    return wide::launch_blocks<S>(wide::int8_kernel<S>, args, args.p.x, 1, queue);
+    return wide::launch_blocks<S>(wide::int8_kernel<S>, args, 1, queue);
   };
   const int m = args.p.m;
   if (m <= 64) return start(wide::Int8Stages<width, 64, 3, wide::Shared::depth>{});

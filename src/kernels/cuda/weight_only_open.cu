@@ -1,5 +1,5 @@
 // Weights of packed codes as floats, from their panels and from their words.
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/tile_args.cuh"
 #include "kernels/cuda/weight_words.cuh"
 
 namespace bie::kernels::cuda {
@@ -7,8 +7,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time. What is written in halves of
-// lines takes twice as long for some rows (docs/measured/gpu-weight-only.md).
+// Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time, which its quad turns to
+// neighbours. What is written in halves of lines takes twice as long for some rows (docs/measured/gpu-weight-only.md).
 
 /// Which slots hold a row: the first k, or those with an input.
 struct Slots {
@@ -17,7 +17,8 @@ struct Slots {
   __device__ bool has(std::int64_t slot) const { return inputs != nullptr ? inputs[slot] >= 0 : slot < k; }
 };
 
-/// Eight values of a lane in chunk c of a step, of its lower or upper output.
+/// Eight neighbours of a row in chunk c of a step, those of lane t of a quad from 8 t on, of its lower or upper output.
+/// All lanes of a quad come.
 template <class T, int width>
 __device__ uint4 eight_values(const weight_only::Args& p, const Slots& slots, const uint4& codes, int c, int half,
                               int chunk, int lane, const weight_only::Record& record, float middle) {
@@ -26,15 +27,17 @@ __device__ uint4 eight_values(const weight_only::Args& p, const Slots& slots, co
   const unsigned zeros = record.zeros(p);
   const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
   const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
-  const std::int64_t first = std::int64_t{chunk} * chunk_slots + lane % 4 * 8;
+  const std::int64_t first = std::int64_t{chunk} * chunk_slots;
   alignas(16) T eight[8];
 #pragma unroll
-  for (int slot = 0; slot < 8; ++slot) {
-    const CodePlace place = code_place(width, c, half, slot);
+  for (int i = 0; i < 8; ++i) {
+    const CodePlace place = code_place(width, c, half, i);
     const int code = static_cast<int>(w[place.word] >> place.bit & ((1u << width) - 1));
-    eight[slot] = narrow<T>(slots.has(first + slot) ? fmaf(static_cast<float>(code - zero), scale, add) : 0.0f);
+    const bool has = slots.has(first + lane_slot(/*int8=*/false, lane % 4, i));
+    eight[i] = narrow<T>(has ? fmaf(static_cast<float>(code - zero), scale, add) : 0.0f);
   }
-  return *reinterpret_cast<const uint4*>(eight);
+  const uint4& own = *reinterpret_cast<const uint4*>(eight);
+  return transposed_quad(own.x, own.y, own.z, own.w);
 }
 
 __device__ uint4 chosen(bool first, const uint4& a, const uint4& b) {

@@ -250,10 +250,10 @@ __device__ void run_block(const WideArgs& args, char* shared) {
 
 /// `bytes` of an element of x.
 template <class S, class WideArgs>
-Status launch_blocks(void (*kernel)(WideArgs), WideArgs& args, const void* x, int bytes, const Queue& queue) {
+Status launch_blocks(void (*kernel)(WideArgs), WideArgs& args, int bytes, const Queue& queue) {
   const Args& p = args.p;
   const std::int64_t slots = std::int64_t{p.chunks} * chunk_slots;
-  const Status mapped = make_tensor_map(x, p.m, slots, bytes, slots * bytes, {128 / bytes, S::rows}, &args.x);
+  const Status mapped = make_tensor_map(p.x, p.m, slots, bytes, p.x_stride, {128 / bytes, S::rows}, &args.x);
   if (mapped != Status::ok) return mapped;
   args.row_tiles = static_cast<int>(over(p.m, S::rows));
   return launch_beside(kernel, args.row_tiles * over(p.n, S::outputs), S::threads, S::bytes, queue, args);

@@ -6,9 +6,10 @@
 // shared memory. What is multiplied, and how, is a Product: weight_only_float_tile.cuh, weight_only_int8_tile.cuh.
 //
 //     width, chunk_bytes    bits of a code, bytes of an activation's chunk
-//     stride(bytes)         of a row of so many bytes in shared memory, so that no banks meet
+//     stride(bytes)         of a row of so many bytes in shared memory
+//     place(row, column)    of 16 bytes of a row there, so that no banks meet
 //     Args                  the kernel's arguments
-//     Row, load             what a lane reads of a chunk of eight rows, from its row_of() and column_of()
+//     Row, load             what a lane reads of chunk_at(), from its place() in row lane % 8 and its column_of()
 //     Sums<S>               what a warp adds up, and what it asks for of a group's weight and rows
 //     put_whole             copies whole rows of a block, whole_bytes() of them; where shapes are `whole`
 #pragma once
@@ -56,9 +57,10 @@ __device__ void sync_beside(int number) {
 
 template <class P, class S>
 __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_constant__ typename P::Args p) {
-  extern __shared__ __align__(16) float shared[];
+  extern __shared__ __align__(1024) float shared[];  // what places in rows take for granted
   using R = Ring<P, S>;
   constexpr int in_step = step_chunks(P::width), depth = R::stages;
+  constexpr int early = S::whole || S::rows8 > 4 ? 0 : 1;  // chunks that rows are read before they are wanted
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, beside = warp % S::beside, behind = warp / S::beside;
   const int split = blockIdx.x & (p.splits - 1), block = static_cast<int>(blockIdx.x) >> p.split_bits;
   const int tile = (block * S::beside + beside) * S::tiles;
@@ -97,7 +99,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
 #pragma unroll
     for (int i = 0; i < (S::rows + rows_at_once - 1) / rows_at_once; ++i)
       if (own_row + i * rows_at_once < rows && columns_left > 0)
-        copy_chunk(rows_at + (stage * S::rows + own_row + i * rows_at_once) * R::row_stride + own_column * 16,
+        copy_chunk(rows_at + (stage * S::rows + own_row + i * rows_at_once) * R::row_stride +
+                       P::place(own_row + i * rows_at_once, own_column),
                    own_x + i * rows_at_once * p.x_stride, true);
     own_x += R::row_bytes;
     columns_left -= in_row;
@@ -154,8 +157,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     if (left < p.group_chunks) sums.share_group();
   }
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
-  unsigned own_row_at =
-      rows_at + P::column_of(lane) + (S::whole ? min(P::row_of(lane), rows - 1) : P::row_of(lane)) * row_stride;
+  const int read_row = S::whole ? min(lane % 8, rows - 1) : lane % 8;
+  unsigned own_row_at = rows_at + read_row * row_stride + P::place(read_row, P::column_of(lane));
   if (S::whole) own_row_at += (first - from) * R::row_bytes;
   int stage = 0, chunk = first_chunk;
 #pragma unroll 1
@@ -175,13 +178,18 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t) opened[t] = load_chunk(own_codes + (stage * S::tiles + t) * step_bytes);
     const unsigned at = S::whole ? own_row_at : own_row_at + stage * S::rows * R::row_stride;
+    typename P::Row of_rows[1 + early][S::rows8];  // of this chunk and, early, of the next
+    const auto load_rows_of_chunk = [&](int c) {
+#pragma unroll
+      for (int j = 0; j < S::rows8; ++j)
+        of_rows[c % (1 + early)][j] = P::load(P::chunk_at(at, c) + 8 * j * R::row_stride);
+    };
+    if (early) load_rows_of_chunk(0);
 #pragma unroll
     for (int c = 0; c < in_step; ++c, ++chunk) {
       if (in_step > 1 && chunk >= end_chunk) break;
-      typename P::Row of_rows[S::rows8];
-#pragma unroll
-      for (int j = 0; j < S::rows8; ++j) of_rows[j] = P::load(at + 8 * j * R::row_stride + c * P::chunk_bytes);
-      sums.chunk(opened, c, of_rows);
+      if (c + early < in_step) load_rows_of_chunk(c + early);
+      sums.chunk(opened, c, of_rows[c % (1 + early)]);
       if (--left == 0) {
         sums.end();
         left = p.group_chunks;

@@ -145,11 +145,11 @@ __global__ void __launch_bounds__(S::threads, 1) float_kernel(const __grid_const
 }  // namespace wide
 
 template <int width>
-Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue) {
+Status run_wide(WideArgs& args, bool bf16, const Queue& queue) {
   const auto with = [&](auto stages_of) {
     const auto start = [&](auto stages) {
       using S = decltype(stages);
-      return wide::launch_blocks<S>(wide::float_kernel<S>, args, x, 2, queue);
+      return wide::launch_blocks<S>(wide::float_kernel<S>, args, 2, queue);
     };
     return bf16 ? start(stages_of(__nv_bfloat16{})) : start(stages_of(__half{}));
   };

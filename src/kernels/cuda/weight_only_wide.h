@@ -11,7 +11,7 @@ namespace bie::kernels::cuda::weight_only {
 enum class WideTile : char { rows64, rows128, rows256 };
 
 struct WideArgs {
-  CUtensorMap x;  ///< rows of slots in the order of the tensor cores
+  CUtensorMap x;
   Args p;
   int row_tiles;
   WideTile tile;
@@ -19,6 +19,6 @@ struct WideArgs {
 
 /// One instance a file: instances/weight_only_gemm_wgmma_w*.cu.
 template <int width>
-Status run_wide(WideArgs& args, const void* x, bool bf16, const Queue& queue);
+Status run_wide(WideArgs& args, bool bf16, const Queue& queue);
 
 }  // namespace bie::kernels::cuda::weight_only

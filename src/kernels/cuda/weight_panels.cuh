@@ -1,8 +1,8 @@
 // Panels of a weight of packed codes, as the tile reads them. A tile is 16 outputs, a chunk 32 slots of k. Of a chunk
-// lane l of a warp holds eight slots, t = l % 4, of the outputs l / 4 and l / 4 + 8. For float activations they are
-// 8 t ... 8 t + 7: what two products of 16 x 16 with 16 x 8 want in its registers. For activations of 8 bits they are
-// 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3: what one product of 16 x 32 with 32 x 8 wants. A step is as many
-// chunks as fill 16 bytes a lane.
+// lane l of a warp holds eight slots, t = l % 4, of the outputs l / 4 and l / 4 + 8: what the tensor cores want of it
+// as their left operand where slots are the depth in their own order. For float activations, two products of depth 16,
+// those are 2 t and 2 t + 1 and the same 8, 16 and 24 further on; for activations of 8 bits, one product of depth 32,
+// 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3. A step is as many chunks as fill 16 bytes a lane.
 //
 //     codes    [tiles][steps][32 lanes][16 bytes]
 //     records  [tiles][runs][8] of 8 bytes, or of 16 with scales of float32: s of outputs l / 4 and l / 4 + 8, then
@@ -60,6 +60,8 @@ constexpr CodePlace byte_place(int width, int c, int half, int i) {
   return {number / registers, 8 * (i % 4) + width * (number % registers)};
 }
 /// Slot i = 0 ... 7 of lanes t, of a chunk's 32.
-constexpr int lane_slot(bool int8, int t, int i) { return int8 ? i / 4 * 16 + 4 * t + i % 4 : 8 * t + i; }
+constexpr int lane_slot(bool int8, int t, int i) {
+  return int8 ? i / 4 * 16 + 4 * t + i % 4 : i / 2 * 8 + 2 * t + i % 2;
+}
 
 }  // namespace bie::kernels::cuda

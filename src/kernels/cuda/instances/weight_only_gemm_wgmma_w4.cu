@@ -2,6 +2,6 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-template Status run_wide<4>(WideArgs&, const void*, bool, const Queue&);
+template Status run_wide<4>(WideArgs&, bool, const Queue&);
 
 }  // namespace bie::kernels::cuda::weight_only
