@@ -5,9 +5,8 @@
 // 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3. A step is as many chunks as fill 16 bytes a lane.
 //
 //     codes    [tiles][steps][32 lanes][16 bytes]
-//     records  [tiles][runs][8] of 8 bytes, or of 16 with scales of float32: s of outputs l / 4 and l / 4 + 8, then
-//     their
-//              zeros, which are floats like s (Offset::value) or uint16
+//     records  [tiles][runs][8] of 8 bytes, or of 16 with scales of float32: s of outputs l / 4 and l / 4 + 8,
+//              then their zeros, which are floats like s (Offset::value) or uint16
 //     middles  [runs] float32, 2^(bits - 1) of the group, where zeros are floats
 //     inputs   [32 * chunks] int32, the input feature of a slot or -1, where slots are not ordered
 //     groups   [runs] int32, the group of a run, there too
