@@ -19,13 +19,16 @@ file(STRINGS ${BIE_TORCH_DIR}/version.py bie_torch_version_line REGEX "^__versio
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" BIE_TORCH_VERSION "${bie_torch_version_line}")
 message(STATUS "bie: torch ${BIE_TORCH_VERSION} from ${BIE_TORCH_DIR}")
 
-# A C++ library of our own beside torch's has other locales: the first refusal that prints a size would crash.
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.so
-                OUTPUT_VARIABLE bie_shared_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
-if(NOT EXISTS "${bie_shared_libstdcxx}")
-  message(FATAL_ERROR "bie: ${CMAKE_CXX_COMPILER} has no shared libstdc++, which torch and its operators must have in "
-                      "common; name another compiler in the environment variable CXX.")
-endif()
+# A C++ library of our own beside torch's has other locales: the first refusal that prints a size would crash. Where
+# nvcc's host compiler keeps its libraries is searched first.
+foreach(compiler ${CMAKE_CXX_COMPILER} ${CMAKE_CUDA_HOST_COMPILER})
+  execute_process(COMMAND ${compiler} -print-file-name=libstdc++.so
+                  OUTPUT_VARIABLE bie_shared_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT EXISTS "${bie_shared_libstdcxx}")
+    message(FATAL_ERROR "bie: ${compiler} has no shared libstdc++, which torch and its operators must have in common; "
+                        "name another compiler in the environment variables CXX and CUDAHOSTCXX.")
+  endif()
+endforeach()
 
 foreach(library c10.so torch_cpu.so gomp.so.1)
   string(REGEX REPLACE "\\.so.*" "" name ${library})
