@@ -2,7 +2,7 @@
 // its scale in float32.
 #pragma once
 
-#include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_only_launch.cuh"
 
 namespace bie::kernels::cuda::weight_only {
 
@@ -27,22 +27,20 @@ struct FloatSums {
   float next_middle;
 
   /// Asks for what belongs to a group, before it is wanted.
-  __device__ void ask(const Args& p, int run, int tile, int row) {
-    if (run >= p.runs) return;
+  __device__ void ask(const Args& p, int run, const Records<S::tiles>& records) {
     next_middle = with_sums ? __ldg(p.middles + run) : 0;
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t)
-      if (tile + t < p.tiles) next[t] = record_of(p, run, tile + t, row);
+    records.read(p, next);
   }
   __device__ void begin(const Args& p) {
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t) {
       opener[t].set(with_sums ? (1u << (width - 1)) * 0x10001 : next[t].zeros(p));
+      next[t].scales(p, scale[t]);
+      if (!with_sums) continue;
+      float values[2];
+      next[t].values(p, values);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        scale[t][half] = next[t].scale(p, half);
-        offset[t][half] = with_sums ? fmaf(next_middle, scale[t][half], -next[t].value(p, half)) : 0;
-      }
+      for (int half = 0; half < 2; ++half) offset[t][half] = fmaf(next_middle, scale[t][half], -values[half]);
     }
     clear();
   }
@@ -92,13 +90,14 @@ struct FloatSums {
   }
 };
 
-template <class Float, int width_, bool with_sums>
+template <class Float, int width_, bool with_sums_>
 struct FloatProduct {
   using Args = weight_only::Args;
   template <class S>
-  using Sums = FloatSums<Float, width_, with_sums, S>;
+  using Sums = FloatSums<Float, width_, with_sums_, S>;
   using Row = uint4;
   static constexpr int width = width_, chunk_bytes = 64;
+  static constexpr bool with_sums = with_sums_;
 
   // Rows of several chunks begin at multiples of a step's bytes, and their pieces are turned by the row within 128
   // bytes; rows of one chunk are an odd number of 64 bytes apart, and turned within those.
@@ -121,28 +120,36 @@ struct FloatProduct {
   }
 };
 
-/// The tiles that were fastest on an H100 at 4 bits, groups of 128 and four sizes of n and k.
+/// The tiles that were fastest on an H100, up to 16 rows the one that is by the model of their spread.
+template <class P>
+Status launch_product(const Args& p, const Gpu& gpu, const Queue& queue) {
+  using Whole = Shape<2, 1, 1, 3, true>;
+  using Broad = Shape<2, 2, 2, 2, false>;
+  using Slim = Shape<1, 2, 2, 3, false>;
+  const int rows = p.m * p.parts;
+  if (rows <= 16) {
+    const Spread broad = spread_of<P, Broad>(p, gpu), slim = spread_of<P, Slim>(p, gpu);
+    const bool is_slim = !P::with_sums && slim.cost < broad.cost;  // with sums three blocks have too few registers
+    // Whole rows are shared out among the blocks of a cluster: up to 64 thousand slots of eight rows.
+    if (rows <= 8 && runs_hopper_code(gpu) && rows * p.chunks <= 8 * 2048) {
+      const Spread whole = spread_of<P, Whole>(p, gpu);
+      if (whole.cost <= (is_slim ? slim : broad).cost && (rows <= 4 || whole.each > 0))
+        return launch_tile<P, Whole>(p, whole, gpu, queue);
+    }
+    if constexpr (!P::with_sums)
+      if (is_slim) return launch_tile<P, Slim>(p, slim, gpu, queue);
+    return launch_tile<P, Broad>(p, broad, gpu, queue);
+  }
+  if (rows > 32) return launch_tile<P, Shape<2, 8, 4, 1, false>>(p, gpu, queue);
+  // Where sums of x are added up too, or a step is long, two blocks of a multiprocessor are slower than a larger one.
+  using UpTo32 = std::conditional_t<P::with_sums || P::width <= 2, Shape<2, 4, 2, 1, false>, Shape<1, 4, 2, 2, false>>;
+  return launch_tile<P, UpTo32>(p, gpu, queue);
+}
+
 template <class Float, int width>
 Status launch_width(const Args& p, const Gpu& gpu, const Queue& queue) {
-  const int rows = p.m * p.parts;
-  const auto with = [&](auto shape) {
-    using S = decltype(shape);
-    return p.offset == Offset::value ? launch_tile<FloatProduct<Float, width, true>, S>(p, gpu, queue)
-                                     : launch_tile<FloatProduct<Float, width, false>, S>(p, gpu, queue);
-  };
-  // Whole rows are shared out among the blocks of a cluster: up to 64 thousand slots of eight rows.
-  const bool fits_whole = runs_hopper_code(gpu) && rows * p.chunks <= 8 * 2048;
-  if (rows <= 2 && fits_whole)
-    return p.n < 16 * gpu.multiprocessors ? with(Shape<1, 1, 1, 4, true>{}) : with(Shape<2, 1, 1, 3, true>{});
-  if (rows <= 4 && fits_whole)
-    return p.n <= 32 * gpu.multiprocessors ? with(Shape<2, 1, 1, 3, true>{}) : with(Shape<1, 1, 2, 4, true>{});
-  // Copying eight long rows before the loop takes longer than 16 rows in a ring.
-  if (rows <= 8 && fits_whole && p.chunks <= 128)
-    return p.n < 64 * gpu.multiprocessors ? with(Shape<2, 1, 4, 3, true>{}) : with(Shape<1, 1, 4, 4, true>{});
-  if (rows <= 16)
-    return std::min(p.n, p.chunks * 32) < 64 * gpu.multiprocessors - 256 ? with(Shape<1, 2, 4, 2, false>{})
-                                                                         : with(Shape<2, 2, 2, 2, false>{});
-  return rows <= 32 ? with(Shape<2, 4, 2, 1, false>{}) : with(Shape<2, 8, 4, 1, false>{});
+  return p.offset == Offset::value ? launch_product<FloatProduct<Float, width, true>>(p, gpu, queue)
+                                   : launch_product<FloatProduct<Float, width, false>>(p, gpu, queue);
 }
 
 template <int width>

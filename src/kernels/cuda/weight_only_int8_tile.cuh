@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/cuda/weight_only_int8.h"
-#include "kernels/cuda/weight_only_tile.cuh"
+#include "kernels/cuda/weight_only_launch.cuh"
 
 namespace bie::kernels::cuda::weight_only {
 
@@ -15,13 +15,17 @@ struct ByteScales {
   float scale[2], add[2];
 
   __device__ void set(const Args& p, const Record& record, float middle) {
+    record.scales(p, scale);
+    float values[2];
+    if (p.offset == Offset::value) {
+      record.values(p, values);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float s = record.scale(p, half);
+      for (int half = 0; half < 2; ++half) add[half] = fmaf(middle - (1 << (width - 1)), scale[half], -values[half]);
+    } else {
       const unsigned zeros = record.zeros(p);
-      scale[half] = s;
-      add[half] = p.offset == Offset::value ? fmaf(middle - (1 << (width - 1)), s, -record.value(p, half))
-                                            : -s * static_cast<float>(half == 0 ? zeros & 0xffff : zeros >> 16);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        add[half] = -scale[half] * static_cast<float>(half == 0 ? zeros & 0xffff : zeros >> 16);
     }
   }
 };
@@ -64,12 +68,9 @@ struct Int8Sums {
   Record next[S::tiles];
   float next_middle;
 
-  __device__ void ask(const Args& p, int run, int tile, int row) {
-    if (run >= p.runs) return;
+  __device__ void ask(const Args& p, int run, const Records<S::tiles>& records) {
     next_middle = p.offset == Offset::value ? __ldg(p.middles + run) : 0;
-#pragma unroll
-    for (int t = 0; t < S::tiles; ++t)
-      if (tile + t < p.tiles) next[t] = record_of(p, run, tile + t, row);
+    records.read(p, next);
   }
   __device__ void begin(const Args& p) {
 #pragma unroll
@@ -82,7 +83,6 @@ struct Int8Sums {
     }
   }
   __device__ void ask_rows(const Int8Args& p, int run, int lane) {
-    if (run >= p.runs) return;
     const RowScale* const table = p.row_scales + std::int64_t{run} * p.scale_rows + p.first_row;
 #pragma unroll
     for (int j = 0; j < S::rows8; ++j) next_rows[j] = reinterpret_cast<const float4*>(table)[4 * j + lane % 4];

@@ -23,10 +23,12 @@ template <class T, int width>
 __device__ uint4 eight_values(const weight_only::Args& p, const Slots& slots, const uint4& codes, int c, int half,
                               int chunk, int lane, const weight_only::Record& record, float middle) {
   const unsigned w[4] = {codes.x, codes.y, codes.z, codes.w};
-  const float scale = record.scale(p, half);
+  float scales[2], values[2] = {};
+  record.scales(p, scales);
+  if (p.offset == Offset::value) record.values(p, values);
   const unsigned zeros = record.zeros(p);
   const int zero = p.offset == Offset::value ? 1 << (width - 1) : half == 0 ? zeros & 0xffff : zeros >> 16;
-  const float add = p.offset == Offset::value ? fmaf(middle, scale, -record.value(p, half)) : 0;
+  const float scale = scales[half], add = p.offset == Offset::value ? fmaf(middle, scale, -values[half]) : 0;
   const std::int64_t first = std::int64_t{chunk} * chunk_slots;
   alignas(16) T eight[8];
 #pragma unroll

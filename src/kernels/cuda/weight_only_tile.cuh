@@ -12,11 +12,11 @@
 //     Row, load             what a lane reads of chunk_at(), from its place() in row lane % 8 and its column_of()
 //     Sums<S>               what a warp adds up, and what it asks for of a group's weight and rows
 //     put_whole             copies whole rows of a block, whole_bytes() of them; where shapes are `whole`
+//
+// How a launch is shared out is in weight_only_launch.cuh.
 #pragma once
 
 #include <cooperative_groups.h>
-
-#include <algorithm>
 
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -24,7 +24,7 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-constexpr int threads = 256, warps = threads / 32, most_splits = 8, most_shared = 220 * 1024;
+constexpr int threads = 256, warps = threads / 32, most_shared = 220 * 1024;
 
 /// Tiles of a warp, groups of eight rows, warps side by side along the outputs, and the blocks that a multiprocessor is
 /// to hold. With `whole` all of a block's slots of the activation are copied before the loop.
@@ -42,11 +42,33 @@ struct Shape {
 /// The rings of a warp: a stage is one step.
 template <class P, class S>
 struct Ring {
-  static constexpr int stages = S::whole ? 8 : P::width == 1 && S::rows8 >= 4 ? 2 : 4;
+  static constexpr int stages = !S::whole && P::width == 1 ? 2 : 4;
   static constexpr int code_bytes = warps * stages * S::tiles * step_bytes;
   static constexpr int row_bytes = P::chunk_bytes * step_chunks(P::width), row_stride = P::stride(row_bytes);
   static constexpr int rows_bytes = S::whole ? 0 : S::behind * stages * S::rows * row_stride;
   static_assert(code_bytes + rows_bytes <= most_shared);
+};
+
+/// Where a lane's records of the next group are.
+template <int tiles>
+struct Records {
+  const char* at[tiles];
+
+  /// Tiles beyond the last one repeat it.
+  __device__ void begin(const Args& p, int tile, int run, int row) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t)
+      at[t] = p.records + (std::int64_t{min(tile + t, p.tiles - 1)} * p.runs + run) * p.record_bytes +
+              row * (p.record_bytes / 8);
+  }
+  __device__ void read(const Args& p, Record (&records)[tiles]) const {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) records[t] = Record::at(at[t], p.wide_scales);
+  }
+  __device__ void step(const Args& p) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) at[t] += p.record_bytes;
+  }
 };
 
 /// A barrier of the warps side by side, numbered from 1.
@@ -110,8 +132,15 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   typename P::template Sums<S> sums;
   const int first_chunk = first * in_step, end_chunk = min(last * in_step, p.chunks);
   int run = first_chunk / p.group_chunks, left = p.group_chunks - (first_chunk - run * p.group_chunks);
+  Records<S::tiles> records;
+  const auto ask_next = [&] {
+    if (run + 1 >= p.runs) return;
+    records.step(p);
+    sums.ask(p, run + 1, records);
+  };
   if (first_chunk < end_chunk) {
-    sums.ask(p, run, tile, lane / 4);
+    records.begin(p, tile, run, lane / 4);
+    sums.ask(p, run, records);
     const int bytes = ((end_chunk - 1) / p.group_chunks - run + 1) * p.record_bytes;
 #pragma unroll
     for (int t = 0; t < S::tiles; ++t)
@@ -144,7 +173,7 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
       for (int i = 0; i < 4; ++i) sums.sum[t][j][i] = 0;
   if (first_chunk < end_chunk) {
     sums.begin(p);
-    sums.ask(p, run + 1, tile, lane / 4);
+    ask_next();
   }
   if constexpr (S::whole) {
     wait_copies<0>();
@@ -153,14 +182,14 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   if (first_chunk < end_chunk) {
     sums.ask_rows(p, run, lane);
     sums.begin_rows();
-    sums.ask_rows(p, run + 1, lane);
+    if (run + 1 < p.runs) sums.ask_rows(p, run + 1, lane);
     if (left < p.group_chunks) sums.share_group();
   }
   // Rows that are not there repeat one or hold anything: a column of a product has its own row alone.
   const int read_row = S::whole ? min(lane % 8, rows - 1) : lane % 8;
   unsigned own_row_at = rows_at + read_row * row_stride + P::place(read_row, P::column_of(lane));
   if (S::whole) own_row_at += (first - from) * R::row_bytes;
-  int stage = 0, chunk = first_chunk;
+  int stage = 0, chunks_left = end_chunk - first_chunk;
 #pragma unroll 1
   for (int step = first; step < last; ++step) {
     const int next = stage == 0 ? depth - 1 : stage - 1;
@@ -186,8 +215,8 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
     };
     if (early) load_rows_of_chunk(0);
 #pragma unroll
-    for (int c = 0; c < in_step; ++c, ++chunk) {
-      if (in_step > 1 && chunk >= end_chunk) break;
+    for (int c = 0; c < in_step; ++c) {
+      if (in_step > 1 && c >= chunks_left) break;
       if (c + early < in_step) load_rows_of_chunk(c + early);
       sums.chunk(opened, c, of_rows[c % (1 + early)]);
       if (--left == 0) {
@@ -195,11 +224,12 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
         left = p.group_chunks;
         ++run;
         sums.begin(p);
-        sums.ask(p, run + 1, tile, lane / 4);
         sums.begin_rows();
-        sums.ask_rows(p, run + 1, lane);
+        ask_next();
+        if (run + 1 < p.runs) sums.ask_rows(p, run + 1, lane);
       }
     }
+    chunks_left -= in_step;
     if (S::whole) own_row_at += R::row_bytes;
     stage = stage == depth - 1 ? 0 : stage + 1;
   }
@@ -250,30 +280,6 @@ __global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_c
   }
 #endif
   for (int i = threadIdx.x; i < p.m * S::outputs; i += threads) write(i, [&](int at) { return of_block(shared, at); });
-}
-
-template <class P, class S>
-Status launch_tile(typename P::Args p, const Gpu& gpu, const Queue& queue) {
-  const std::int64_t blocks = over(p.n, S::outputs);
-  using R = Ring<P, S>;
-  const auto rows_bytes = [&]([[maybe_unused]] int splits) {
-    if constexpr (S::whole)
-      return P::whole_bytes(p, p.steps / splits + 1);
-    else
-      return R::rows_bytes;
-  };
-  constexpr int at_once = S::rows8 > 2 ? 1 : S::beside < 4 ? 2 : 3;  // blocks of a multiprocessor that read fastest
-  p.split_bits = 0;
-  p.splits = 1;
-  if (runs_hopper_code(gpu))
-    while (p.splits < most_splits && ((blocks * p.splits * 2 <= std::int64_t{gpu.multiprocessors} * at_once &&
-                                       p.steps >= p.splits * 4 * S::behind) ||
-                                      R::code_bytes + rows_bytes(p.splits) > most_shared))
-      p.splits = 1 << ++p.split_bits;
-  const auto kernel = tile_kernel<P, S>;
-  const auto shared = static_cast<std::size_t>(std::max(S::sum_bytes, R::code_bytes + rows_bytes(p.splits)));
-  if (runs_hopper_code(gpu)) return launch_clusters(kernel, blocks * p.splits, p.splits, threads, shared, queue, p);
-  return launch(kernel, blocks, threads, shared, queue, p);
 }
 
 }  // namespace bie::kernels::cuda::weight_only

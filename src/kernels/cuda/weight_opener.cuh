@@ -146,18 +146,23 @@ struct Record {
   }
   /// z of codes, in the halves of a word.
   __device__ unsigned zeros(const Args& p) const { return p.wide_scales ? bits.z : bits.y; }
-  static __device__ float wide_of(unsigned short bits, bool bf16) {
-    return bf16 ? __bfloat162float(__ushort_as_bfloat16(bits)) : __half2float(__ushort_as_half(bits));
+  /// Two floats of the type of scales: those of a pair of 32 bits, or where they have 16 bits of one word.
+  static __device__ void widen(const Args& p, unsigned lower, unsigned upper, float (&v)[2]) {
+    if (p.wide_scales) {
+      v[0] = __uint_as_float(lower);
+      v[1] = __uint_as_float(upper);
+    } else if (p.bf16_scales) {
+      v[0] = __uint_as_float(lower << 16);
+      v[1] = __uint_as_float(lower & 0xffff0000);
+    } else {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&lower));
+      v[0] = two.x;
+      v[1] = two.y;
+    }
   }
-  __device__ float scale(const Args& p, int half) const {
-    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.x : bits.y);
-    return wide_of(static_cast<unsigned short>(half == 0 ? bits.x : bits.x >> 16), p.bf16_scales);
-  }
+  __device__ void scales(const Args& p, float (&s)[2]) const { widen(p, bits.x, bits.y, s); }
   /// z of Offset::value.
-  __device__ float value(const Args& p, int half) const {
-    if (p.wide_scales) return __uint_as_float(half == 0 ? bits.z : bits.w);
-    return wide_of(static_cast<unsigned short>(half == 0 ? bits.y : bits.y >> 16), p.bf16_scales);
-  }
+  __device__ void values(const Args& p, float (&z)[2]) const { widen(p, p.wide_scales ? bits.z : bits.y, bits.w, z); }
 };
 __device__ inline Record record_of(const Args& p, int run, int tile, int row) {
   return Record::at(p.records + (tile * p.runs + run) * p.record_bytes + row * (p.record_bytes / 8), p.wide_scales);
