@@ -16,6 +16,8 @@ import bie
 import bitorch_engine.layers
 from bie import _library
 
+pytest.importorskip("bitorch", reason="bitorch, which some of bitorch_engine's layers import, is not installed")
+
 #: Classes whose own arguments are followed by those of another class, which is an argument or a base.
 OPEN = {"Conv1dLayer", "MultiheadAttention", "BinaryEmbeddingCuda", "BinaryEmbeddingBag", "MPQLinearMlx"}
 
