@@ -97,7 +97,7 @@ struct FloatProduct {
   using Sums = FloatSums<Float, width_, with_sums_, S>;
   using Row = uint4;
   static constexpr int width = width_, chunk_bytes = 64;
-  static constexpr bool with_sums = with_sums_;
+  static constexpr bool with_sums = with_sums_, early = true;
 
   // Rows of several chunks begin at multiples of a step's bytes, and their pieces are turned by the row within 128
   // bytes; rows of one chunk are an odd number of 64 bytes apart, and turned within those.

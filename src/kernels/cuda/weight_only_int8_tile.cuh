@@ -126,6 +126,7 @@ struct Int8Product {
   using Sums = Int8Sums<width_, S>;
   using Row = uint2;
   static constexpr int width = width_, chunk_bytes = 32;
+  static constexpr bool early = width > 2;
 
   static constexpr int stride(int bytes) { return bytes + 16; }
   static __device__ int place(int, int column) { return column * 16; }

@@ -8,6 +8,7 @@
 //     width, chunk_bytes    bits of a code, bytes of an activation's chunk
 //     stride(bytes)         of a row of so many bytes in shared memory
 //     place(row, column)    of 16 bytes of a row there, so that no banks meet
+//     early                 whether there are registers to read rows a chunk before their use
 //     Args                  the kernel's arguments
 //     Row, load             what a lane reads of chunk_at(), from its place() in row lane % 8 and its column_of()
 //     Sums<S>               what a warp adds up, and what it asks for of a group's weight and rows
@@ -77,12 +78,22 @@ __device__ void sync_beside(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(count) : "memory");
 }
 
+/// Blocks of a multiprocessor that registers are kept free for: on Hopper, where they were chosen, as many as wanted.
+constexpr int kept_blocks(int wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  return wanted < 2 ? wanted : 2;
+#else
+  return wanted;
+#endif
+}
+
 template <class P, class S>
-__global__ void __launch_bounds__(threads, S::blocks) tile_kernel(const __grid_constant__ typename P::Args p) {
+__global__ void __launch_bounds__(threads, kept_blocks(S::blocks))
+    tile_kernel(const __grid_constant__ typename P::Args p) {
   extern __shared__ __align__(1024) float shared[];  // what places in rows take for granted
   using R = Ring<P, S>;
   constexpr int in_step = step_chunks(P::width), depth = R::stages;
-  constexpr int early = S::whole || S::rows8 > 4 ? 0 : 1;  // chunks that rows are read before they are wanted
+  constexpr int early = S::whole || S::rows8 > 4 || !P::early ? 0 : 1;  // chunks that rows are read before their use
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, beside = warp % S::beside, behind = warp / S::beside;
   const int split = blockIdx.x & (p.splits - 1), block = static_cast<int>(blockIdx.x) >> p.split_bits;
   const int tile = (block * S::beside + beside) * S::tiles;
