@@ -122,6 +122,20 @@ TEST(CudaWeightOnly, EveryNumberOfRowsAndTile) {
     }
 }
 
+// On Hopper blocks of a cluster, up to eight, share the slots.
+TEST(CudaWeightOnly, ManySlotsOfFewOutputs) {
+  BIE_NEEDS_WEIGHT_ONLY();
+  ReplayableRng rng;
+  constexpr std::int64_t k = 16640;
+  for (const int bits : {1, 2, 4, 8})
+    for (const std::int64_t m : {1, 5, 8, 16, 32}) {
+      const WeightCase w({{bits, k}}, rng.one_of({24, 70}), even_groups(k, 128), Dtype::f16, rng.one_of(offsets), rng);
+      const DeviceWeight device(w);
+      expect_product(w, ordered(device, 128), m, rng.one_of(float_dtypes), Extras::none, rng);
+      if (HasFatalFailure()) return;
+    }
+}
+
 /// The product of many rows, by the kernel that opens W on the way.
 void expect_rounded_product(int bits, std::int64_t k, std::int64_t n, std::int64_t m, Offset offset, Dtype dtype,
                             ReplayableRng& rng) {
