@@ -152,8 +152,9 @@ class Block {
   /// A warpgroup multiplies and writes.
   __device__ void consume() {
     wait_for_previous_kernel();
-    const bool poisoned = hopper::any_of_warpgroup(barrier(), flagged(p_.flags) || flagged(p_.panel_flags));
-    const Writer writer(p_.y, p_.n, poisoned);
+    const float scale = scale_of(p_.y);
+    const bool poisoned = hopper::any_of_warpgroup(barrier(), flagged());
+    const Writer writer(p_.y, p_.n, scale, poisoned);
     const Quantiser quantiser = quantiser_of(p_.y);
     for (int tile = first_tile(); tile < tiles(); tile += tile_step()) {
       const Place place = place_of(tile, left_tiles_, right_tiles_);
@@ -247,10 +248,13 @@ class Block {
     if (lane() == 0) hopper::arrive(empty(stage));
   }
 
-  __device__ static bool flagged(const Flags& flags) {
-    bool any = false;
-    for (int i = thread(); i < flags.count; i += 128) any = any || flags.data[i] != 0;
-    return any;
+  /// Whether this thread's share of the flags holds one. Those of few blocks are asked for at once.
+  __device__ bool flagged() const {
+    const auto at = [](const Flags& flags, int i) { return i < flags.count ? flags.data[i] : 0; };
+    int any = at(p_.flags, thread()) | at(p_.panel_flags, thread());
+    for (int i = thread() + 128; i < p_.flags.count; i += 128) any |= p_.flags.data[i];
+    for (int i = thread() + 128; i < p_.panel_flags.count; i += 128) any |= p_.panel_flags.data[i];
+    return any != 0;
   }
 
   /// Asked for before the product, needed after it.
