@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int
     }
   }
   put_flag(a.flags, finite);
+  if (a.weight) publish_weights();
 }
 
 /// Short rows of signs that follow one another: 32, 64, 128 or 256 of them, so that 4 to 32 lanes share a row.
@@ -112,6 +113,7 @@ __global__ void __launch_bounds__(threads) encode_short_rows(const RowArgs a, in
     }
   }
   put_flag(a.flags, finite);
+  if (a.weight) publish_weights();
 }
 
 /// How many lanes share a row there; 0 where the rows are not like that.
@@ -296,6 +298,7 @@ __global__ void __launch_bounds__(threads, 4) encode_taps(const FilterArgs a) {
     });
   }
   put_flag(a.flags, finite);
+  publish_weights();
 }
 
 /// Signs of a filter: a block for each of its rows.
@@ -327,6 +330,7 @@ __global__ void __launch_bounds__(threads) encode_sign_taps(const FilterArgs a, 
     __syncthreads();
   }
   put_flag(a.flags, finite);
+  publish_weights();
 }
 
 Range range_of(Format format) { return format == Format::bytes ? range_s8 : range_s4; }

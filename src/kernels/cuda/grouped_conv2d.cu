@@ -236,6 +236,7 @@ __global__ void __launch_bounds__(group_threads) encode_filter_words(const Filte
   }
   const int bad = __syncthreads_or(!finite);
   if (a.flags != nullptr && threadIdx.x == 0) a.flags[blockIdx.x] = bad;
+  publish_weights();
 }
 
 template <class Width>

@@ -113,12 +113,16 @@ Status launch_early(void (*kernel)(P...), std::int64_t blocks, int threads, std:
 }
 
 /// Lets the next kernel start where launch_beside started it. Kernels may read weights before they wait for this one,
-/// so what writes weights never says it.
+/// so what writes weights never says it and ends with publish_weights().
 __device__ inline void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+
+/// Makes what this thread wrote seen by the next kernel, which may start when the last block ends and read it before it
+/// waits.
+__device__ inline void publish_weights() { __threadfence(); }
 
 /// Until the kernel before this one has ended and its writes are seen, where launch_beside started this one.
 __device__ inline void wait_for_previous_kernel() {

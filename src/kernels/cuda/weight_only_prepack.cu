@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(threads) prepack_codes(const __grid_constant__
     }
     codes[i] = {w[0], w[1], w[2], w[3]};
   }
+  publish_weights();
 }
 
 /// The group of a run of chunks, or -1.
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(threads) prepack_records(const __grid_constant
       }
     }
   }
+  publish_weights();
 }
 
 __global__ void __launch_bounds__(threads) prepack_rows(const __grid_constant__ Prepack p, std::int64_t runs,
@@ -109,6 +111,7 @@ __global__ void __launch_bounds__(threads) prepack_rows(const __grid_constant__ 
     const std::int32_t row = p.slots.row != nullptr ? p.slots.row[i] : i < p.k ? static_cast<std::int32_t>(i) : -1;
     inputs[i] = row < 0 || p.input_of == nullptr ? row : p.input_of[row];
   }
+  publish_weights();
 }
 
 }  // namespace
