@@ -16,7 +16,7 @@ struct Family<B1> {
 // does.
 GemmTable b1xb1_gemm_table() {
   static const GemmKernel best_first[] = {
-      {"b1xb1_gemm_popc_gemv", 75, newest_sm, accepts_gemv<B1>, little_work, run_gemv<B1, PackedBits>},
+      {"b1xb1_gemm_popc_gemv", 75, newest_sm, accepts_gemv<B1>, little_work<B1>, run_gemv<B1, PackedBits>},
       {"b1xb1_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<B1, launch_wgmma<B1, WgmmaWeightThin, MatrixRows>>},
       {"b1xb1_gemm_wgmma_weight_64x64", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightSmall>,

@@ -119,10 +119,14 @@ inline bool few_rows(const GemmShape& s, const Gpu&) { return s.m <= 2 * ThinTil
 /// The TMA takes no empty matrices.
 inline bool has_depth(const GemmShape& s) { return s.k > 0; }
 
-/// Where wgmma serves, a gemv is faster as long as its one launch is what counts.
-inline bool little_work(const GemmShape& s, const Gpu& gpu) {
-  constexpr std::int64_t most = std::int64_t{1} << 24;
-  return gpu.sm != 90 || (s.n <= most && s.k <= most && s.m * s.n <= most && s.m * s.n * s.k <= most);
+/// Where wgmma serves, a gemv is faster as long as its one launch is what counts; of more rows than a warp takes that
+/// is short, as on other GPUs.
+template <class Product>
+bool little_work(const GemmShape& s, const Gpu& gpu) {
+  if (gpu.sm != 90) return s.m <= gemv::most_of_warp;
+  constexpr std::int64_t unit = 1 << 24;
+  const std::int64_t most = s.m > gemv::most_of_warp ? unit : Product::counts ? 4 * unit : 3 * unit;
+  return s.n <= most && s.k <= most && s.m * s.n <= most && s.m * s.n * s.k <= most;
 }
 
 inline bool one_thin_tile(const GemmShape& s, const Gpu&) { return s.m <= WgmmaWeightThin::right; }

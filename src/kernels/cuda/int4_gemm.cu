@@ -17,7 +17,7 @@ struct Family<S4Native> : Family<S4> {};
 // sm_90 and later emulate the 4-bit form of mma.sync; there 4-bit codes meet as bytes.
 GemmTable s4xs4_gemm_table() {
   static const GemmKernel best_first[] = {
-      {"s4xs4_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S4>, little_work, run_gemv<S4, PackedS4>},
+      {"s4xs4_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S4>, little_work<S4>, run_gemv<S4, PackedS4>},
       {"s4xs4_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<S4, launch_wgmma<S4, WgmmaWeightThin, MatrixRows>>},
       {"s4xs4_gemm_wgmma_weight_64x64", 90, 90, has_depth, WeightWgmma::cheapest<WgmmaWeightSmall>,

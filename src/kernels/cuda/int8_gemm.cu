@@ -14,7 +14,7 @@ struct Family<S8> {
 
 GemmTable s8xs8_gemm_table() {
   static const GemmKernel best_first[] = {
-      {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, little_work, run_gemv<S8, void>},
+      {"s8xs8_gemm_dp4a_gemv", 75, newest_sm, accepts_gemv<S8>, little_work<S8>, run_gemv<S8, void>},
       {"s8xs8_gemm_wgmma_weight_64x16", 90, 90, has_depth, one_thin_tile,
        run_gemm<S8, launch_wgmma<S8, WgmmaWeightThin, MatrixRows>>},
       {"s8xs8_gemm_wgmma_weight_64x64", 90, 90, has_depth, MixedWgmma::cheapest<WgmmaWeightSmall>,

@@ -45,6 +45,7 @@ TEST(CudaChoice, FourBitTensorCoresAreUsedWhereTheyAreNative) {
 TEST(CudaChoice, TilesShrinkWithTheShape) {
   const cuda::GemmTable table = cuda::s8xs8_gemm_table();
   EXPECT_EQ(chosen(table, {1, 4096, 4096}, 80), "s8xs8_gemm_dp4a_gemv");
+  EXPECT_EQ(chosen(table, {5, 1024, 1024}, 80), "s8xs8_gemm_mma_16x128");
   EXPECT_EQ(chosen(table, {16, 4096, 4096}, 80), "s8xs8_gemm_mma_16x128");
   EXPECT_EQ(chosen(table, {256, 256, 4096}, 80), "s8xs8_gemm_mma_64x64");
   EXPECT_EQ(chosen(table, {4096, 4096, 4096}, 80), "s8xs8_gemm_mma_128x256");
@@ -55,6 +56,10 @@ TEST(CudaChoice, HopperTilesFillItsMultiprocessors) {
   const cuda::GemmTable table = cuda::s8xs8_gemm_table();
   EXPECT_EQ(chosen(table, {1, 4096, 4096}, 90), "s8xs8_gemm_dp4a_gemv");
   EXPECT_EQ(chosen(table, {1, 8192, 8192}, 90), "s8xs8_gemm_wgmma_weight_64x16");
+  EXPECT_EQ(chosen(cuda::b1xb1_gemm_table(), {1, 8192, 8192}, 90), "b1xb1_gemm_popc_gemv");
+  EXPECT_EQ(chosen(table, {12, 1024, 1024}, 90), "s8xs8_gemm_dp4a_gemv");
+  EXPECT_EQ(chosen(table, {13, 1024, 1024}, 90), "s8xs8_gemm_wgmma_weight_64x16");
+  EXPECT_EQ(chosen(table, {8, 4096, 4096}, 90), "s8xs8_gemm_wgmma_weight_64x16");
   EXPECT_EQ(chosen(table, {16, 4096, 4096}, 90), "s8xs8_gemm_wgmma_weight_64x16");
   EXPECT_EQ(chosen(table, {128, 4096, 4096}, 90), "s8xs8_gemm_wgmma_weight_64x64");
   EXPECT_EQ(chosen(table, {128, 8192, 8192}, 90), "s8xs8_gemm_wgmma_weight_64x128");

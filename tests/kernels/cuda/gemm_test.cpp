@@ -103,7 +103,7 @@ class CudaGemm : public testing::TestWithParam<CudaWidth> {
 TEST_P(CudaGemm, SmallOddShapes) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
-  for (const std::int64_t m : {0, 1, 2, 3, 4, 5, 17, 65})
+  for (const std::int64_t m : {0, 1, 2, 3, 4, 5, 9, 12, 17, 65})
     for (const std::int64_t n : {0, 1, 7, 33, 129})
       for (const std::int64_t k : {0, 1, 7, 31, 33, 129, 257}) {
         expect_drawn({m, n, k}, rng);
@@ -127,8 +127,10 @@ TEST_P(CudaGemm, EveryMixOfDtypesBiasAndStrides) {
 TEST_P(CudaGemm, ShapesBeyondATileInEachDirection) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;
-  for (const GemmShape& shape : {GemmShape{300, 20, 100}, GemmShape{20, 600, 100}, GemmShape{3, 5, 20000},
-                                 GemmShape{129, 257, 513}, GemmShape{4, 300, 3000}, GemmShape{1, 1, 100001}}) {
+  for (const GemmShape& shape :
+       {GemmShape{300, 20, 100}, GemmShape{20, 600, 100}, GemmShape{3, 5, 20000}, GemmShape{129, 257, 513},
+        GemmShape{4, 300, 3000}, GemmShape{1, 1, 100001}, GemmShape{1, 9001, 40}, GemmShape{3, 5000, 40},
+        GemmShape{7, 2500, 70}, GemmShape{12, 3001, 300}}) {
     expect_drawn(shape, rng);
     if (HasFailure()) return;
   }
