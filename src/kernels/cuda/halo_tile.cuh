@@ -157,7 +157,11 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     for (int c = threadIdx.x; c < Shape::columns; c += Shape::threads)
       row_spots[L::column_ones + c] = first_column + c < p.n ? p.panel_ones[first_column + c] : 0;
   }
-  const float scale = __syncthreads_or(own_flag(p.panel_flags)) != 0 ? __int_as_float(0x7fc00000) : scale_of(p.y);
+  // All asked for at once.
+  const float step = Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps);
+  const float asked = scale_of(p.y);
+  const bool flagged = own_flag(p.panel_flags);
+  const float scale = __syncthreads_or(flagged) != 0 ? __int_as_float(0x7fc00000) : asked;
   const auto first_pixel = [&](int row) {  // of its window, in the tile
     const int spot = max(row_spots[row], 0);
     return ((spot >> 24) * p.cut.halo_h + (spot >> 12 & 4095) * p.stride_h) * p.cut.halo_w + (spot & 4095) * p.stride_w;
@@ -177,7 +181,6 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
     commit_copies();
     wait_copies<0>();
   }
-  const float step = Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps);
   using Quick = std::conditional_t<Io::halves && !Product::counts, HalfQuantiser<typename Io::Element>, NoQuantiser>;
   const Quick quick(step, p.range);
   const bool special = Product::counts ? least != nullptr : p.bias == nullptr && quick.settled();

@@ -172,9 +172,12 @@ __global__ void __launch_bounds__(threads, 2) kernel(const __grid_constant__ Lin
     for (int c = threadIdx.x; c < columns; c += threads)
       column_ones[c] = first_column + c < p.n ? p.panel_ones[first_column + c] : 0;
   }
-  const bool bad_panels = __syncthreads_or(own_flag(p.panel_flags)) != 0;
-  const Writer writer(p.y, p.n, scale_of(p.y), bad_panels);
-  const Quantiser quantiser(Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps), p.range);
+  // All asked for at once.
+  const float step = Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps);
+  const float scale = scale_of(p.y);
+  const bool flagged = own_flag(p.panel_flags);
+  const Writer writer(p.y, p.n, scale, __syncthreads_or(flagged) != 0);
+  const Quantiser quantiser(step, p.range);
   const int pixel = p.stride_w * p.in_c;  // elements from one output pixel's window to the next one's
   bool finite = true;
   int turn = 0;

@@ -274,7 +274,8 @@ __global__ void __launch_bounds__(Shape::threads, mma_blocks<Product, Shape, Sou
       if (thread % a_chunks == 0) row_ones[thread / a_chunks + i * (threads / a_chunks)] = seen[i];
     }
   }
-  const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
+  const float scale = scale_of(p.y);
+  const Writer writer(p.y, p.n, scale, poisoned(p));  // which all threads reach together
   const int column = first_column + warp_column;
   const auto row_at = [&](int r) {
     const int row = first_row + warp_row + r;

@@ -315,6 +315,9 @@ __global__ void __launch_bounds__(128 * Tile::groups, 1) kernel(const __grid_con
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int first_tile = static_cast<int>(blockIdx.x) / across + group_number() * down, tile_step = down * p.groups;
   wait_for_previous_kernel();
+  // All asked for at once.
+  const float step = Product::counts ? 1 : fmaxf(value_of(p.scale), p.eps), asked = scale_of(p.y);
+  const bool flagged = own_flag(p.panel_flags);
   const auto work = [&](auto pieces) {
     Ring<pieces.value> pixels(p, base + rings_at, first_tile, tile_step);
     int* const ones = reinterpret_cast<int*>(shared + rings_at + p.groups * p.stages * pieces.value * 64 * 64);
@@ -324,7 +327,7 @@ __global__ void __launch_bounds__(128 * Tile::groups, 1) kernel(const __grid_con
         ones[c] = first_column + c < p.n ? p.panel_ones[first_column + c] : 0;
     }
     hopper::before_stores();  // products read shared memory as the TMA does
-    const float scale = __syncthreads_or(own_flag(p.panel_flags)) != 0 ? __int_as_float(0x7fc00000) : scale_of(p.y);
+    const float scale = __syncthreads_or(flagged) != 0 ? __int_as_float(0x7fc00000) : asked;
     const auto with = [&](auto simple, const auto& quantiser) {
       Group<Product, Tile, T, pieces.value, simple.value> group(p, base);
       return group.work(&pixels, first_tile, tile_step, first_column, base + boxes_at, ones, scale, quantiser);
@@ -332,7 +335,6 @@ __global__ void __launch_bounds__(128 * Tile::groups, 1) kernel(const __grid_con
     if constexpr (Product::counts) {
       return p.bias == nullptr ? with(std::true_type{}, nullptr) : with(std::false_type{}, nullptr);
     } else {
-      const float step = fmaxf(value_of(p.scale), p.eps);
       const HalfQuantiser<T> quantiser(step, p.range);
       return p.bias == nullptr && quantiser.settled() ? with(std::true_type{}, quantiser)
                                                       : with(std::false_type{}, Quantiser(step, p.range));

@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
     for (int by = 1; by < a_chunks; by *= 2) seen += __shfl_xor_sync(0xffffffffu, seen, by);
     if (thread % a_chunks == 0) row_ones[a_place] = seen;
   }
-  const Writer writer(p.y, p.n, poisoned(p));  // which all threads reach together
+  const float scale = scale_of(p.y);
+  const Writer writer(p.y, p.n, scale, poisoned(p));  // which all threads reach together
   const Quantiser quantiser = quantiser_of(p.y);
   const CodeWriter codes(p.y, p.n, writer, quantiser);
   const bool signs = p.y.dtype == Dtype::bits;

@@ -154,7 +154,6 @@ class Writer {
  public:
   static constexpr int offset = 0;  ///< what put_eight() and word() take off a sum of bits
 
-  __device__ Writer(const Results& y, int columns, bool poisoned) : Writer(y, columns, scale_of(y), poisoned) {}
   __device__ Writer(const Results& y, int columns, float scale, bool poisoned) : y_(y), columns_(columns) {
     scale_ = poisoned ? __int_as_float(0x7fc00000) : scale;
     size_ = y.dtype == Dtype::bf16 || y.dtype == Dtype::f16 ? 2 : 4;
@@ -343,11 +342,11 @@ class CodeWriter {
   const Quantiser& quantiser_;
 };
 
-/// Whether this thread's share of the flags holds one.
+/// Whether this thread's share of the flags holds one. It waits for the last of them alone.
 __device__ inline bool own_flag(const Flags& flags) {
-  bool any = false;
-  for (int i = threadIdx.x; i < flags.count; i += blockDim.x) any = any || flags.data[i] != 0;
-  return any;
+  int any = 0;
+  for (int i = threadIdx.x; i < flags.count; i += blockDim.x) any |= flags.data[i];
+  return any != 0;
 }
 
 /// Whether any block that encoded met NaN or infinity; the same for all threads, which all have to ask.
