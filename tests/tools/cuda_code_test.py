@@ -13,7 +13,7 @@ import torch
 EXPECTED = {  # file name to (instruction, architectures)
     r"binary_(gemm|conv2d)_(mma|halo)_(\d|lines)": ("BMMA.168256.AND.POPC", {"sm_80", "sm_90a"}),
     r"binary_(gemm|conv2d)_wgmma_": ("BGMMA", {"sm_90a"}),
-    r"int[48]_(gemm|conv2d)_wgmma_": ("IGMMA", {"sm_90a"}),
+    r"int[48]_(gemm|conv2d)_(wgmma|halo_pipeline)_": ("IGMMA", {"sm_90a"}),
     r"int[48]_(gemm|conv2d)_(mma|halo)_(\d|lines)": ("IMMA.16832.S8.S8", {"sm_80", "sm_90a"}),
     r"int4_(gemm|conv2d)_mma_s4_": ("IMMA.16864.S4.S4", {"sm_80"}),
     r"int[48]_(gemm|conv2d)_portable": ("IDP.4A", {"sm_80", "sm_90a"}),

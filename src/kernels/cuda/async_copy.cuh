@@ -11,6 +11,14 @@ __device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
 #endif
 }
 
+/// The same by way of the L1, for neighbours that ask for halves of a sector.
+__device__ inline void copy_chunk_by_l1(unsigned to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+#endif
+}
+
 /// Eight bytes.
 __device__ inline void copy_half(unsigned to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800

@@ -40,6 +40,12 @@ const int* panel_ones(const Conv2dShape& s, const Panels& panels) {
   return reinterpret_cast<const int*>(static_cast<const char*>(panels.data) + s.out_c * panel_stride<Product>(s));
 }
 
+/// 16-bit floats to the same, channels side by side.
+inline bool takes_halves(const Image& x, const Conv2dOutput& y) {
+  return (x.dtype == Dtype::f16 || x.dtype == Dtype::bf16) && y.dtype == x.dtype && x.layout == ImageLayout::nhwc &&
+         y.layout == ImageLayout::nhwc && aligned(x.data, 0, 16) && aligned(y.data, 0, 16) && aligned(x.bias, 0, 16);
+}
+
 inline Results results_of(const Conv2dShape& s, const Conv2dOutput& y) {
   const std::int64_t plane = s.out_h() * s.out_w(), element = row_bytes(y.dtype, 1);
   const bool rows = y.layout == ImageLayout::nhwc || plane == 1;

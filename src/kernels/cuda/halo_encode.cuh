@@ -54,11 +54,11 @@ struct Place {
     out_y = rest % p.cut.down * p.cut.h;
     image = rest / p.cut.down * p.cut.images;
   }
-  /// Goes on by as many tiles as another place is from the first.
-  __device__ void advance(const HaloArgs& p, const Place& by) {
-    out_x += by.out_x;
-    out_y += by.out_y;
-    image += by.image;
+  /// Goes on to the block's next tile.
+  __device__ void advance(const HaloArgs& p) {
+    out_x += p.x_on;
+    out_y += p.y_on;
+    image += p.image_on;
     if (out_x >= p.cut.across * p.cut.w) out_x -= p.cut.across * p.cut.w, out_y += p.cut.h;
     if (out_y >= p.cut.down * p.cut.h) out_y -= p.cut.down * p.cut.h, image += p.cut.images;
   }
@@ -236,25 +236,70 @@ struct Encoder {
     }
   }
 
+  /// Codes of a group of a pixel and of the one `apart` behind it: 1, of bits always, where both are real or none, or
+  /// more, where the second may lie behind the last. `special`: as of halves(); `real`: the first has channels;
+  /// `bounds`: of `least`.
+  template <class Product, class Io, bool special, int words>
+  __device__ void put_pair(const unsigned (&raw)[2][words], int index, int column, bool inside, int group, int apart,
+                           bool real, const uint4 (&bounds)[2], unsigned* zero) {
+    constexpr bool bits = Product::a_format == Format::bits;
+    const bool both = apart == 1 || group + apart < p.groups;
+    if constexpr (!bits && Io::halves && special) {  // what was not loaded is 0
+#pragma unroll
+      for (int g = 0; g < 2; ++g)
+#pragma unroll
+        for (int w = 0; w < 4; ++w) Io::add_zero(raw[g][w], zero);
+      const uint2 front = make_uint2(quick.bytes(raw[0][0], raw[0][1]), quick.bytes(raw[0][2], raw[0][3])),
+                  back = make_uint2(quick.bytes(raw[1][0], raw[1][1]), quick.bytes(raw[1][2], raw[1][3]));
+      char* const to = image + index * p.cut.pitch + 8 * group;
+      if (apart == 1) {
+        *reinterpret_cast<uint4*>(to) = make_uint4(front.x, front.y, back.x, back.y);
+      } else {
+        *reinterpret_cast<uint2*>(to) = front;
+        if (both) *reinterpret_cast<uint2*>(to + 8 * apart) = back;
+      }
+    } else if constexpr (bits && Io::halves) {
+      // What was not loaded is 0 and finite, but no sign.
+      const unsigned front = signs_of<Io>(raw[0], bounds[0], zero), back = signs_of<Io>(raw[1], bounds[1], zero);
+      const unsigned signs = real && inside ? front | back << 8 : 0;
+      put_signs(p, image, index, column, group, static_cast<std::uint16_t>(signs));
+    } else {
+      const Elements x(p.x, Io::dtype(p));
+#pragma unroll
+      for (int g = 0; g < 2; ++g) {
+        float xs[8];
+        x.open_eight(raw[g], xs);
+        if (g == 0 || both)
+          put_eight<Product, Io>(p, quantiser, image, index, column, inside, group + g * apart, xs, &finite);
+      }
+    }
+  }
+  /// Of two groups the bounds of `least`, where it serves.
+  template <class Product, bool special>
+  __device__ void load_bounds(int group, uint4 (&bounds)[2]) const {
+    if constexpr (Product::a_format == Format::bits && special) {
+      bounds[0] = reinterpret_cast<const uint4*>(least)[group];
+      bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
+    }
+  }
+  /// After the last put_pair().
+  __device__ void notice(unsigned zero) { finite = finite && (zero & 0x7fff7fffu) == 0; }
+
   /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `special`: as of halves().
   template <class Product, class Shape, class Io, int words, bool special>
   __device__ void side_by_side(const Place& place) {
     constexpr int batch = words == 8 || !Io::halves ? 2 : 5;  // loads under way, of two groups each
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
-    const int lanes = p.pixel_lanes, step = Shape::threads / lanes;
-    constexpr bool bits = Product::a_format == Format::bits, bounded = bits && special;
+    const int lanes = 1 << p.pixel_bits, step = Shape::threads >> p.pixel_bits;
     unsigned zero = 0;
 #pragma unroll 1
     for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
       const int left = p.in_c / 8 - group, real = Io::halves ? (left > 0 ? 2 : 0) : min(max(left, 0), 2);
       uint4 bounds[2] = {};
-      if constexpr (bounded) {
-        bounds[0] = reinterpret_cast<const uint4*>(least)[group];
-        bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
-      }
+      load_bounds<Product, special>(group, bounds);
 #pragma unroll 1
-      for (int first = thread / lanes; first < p.cut.halo_pixels; first += batch * step) {
+      for (int first = thread >> p.pixel_bits; first < p.cut.halo_pixels; first += batch * step) {
         unsigned raw[batch][2][words];
         int columns[batch];
         bool inside[batch];
@@ -274,33 +319,11 @@ struct Encoder {
         for (int b = 0; b < batch; ++b) {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
-          if constexpr (!bits && Io::halves && special) {  // what was not loaded is 0
-            uint2* const to = reinterpret_cast<uint2*>(image + index * p.cut.pitch + 8 * group);
-#pragma unroll
-            for (int g = 0; g < 2; ++g) {
-              const auto& eight = raw[b][g];
-#pragma unroll
-              for (int w = 0; w < 4; ++w) Io::add_zero(eight[w], &zero);
-              to[g] = make_uint2(quick.bytes(eight[0], eight[1]), quick.bytes(eight[2], eight[3]));
-            }
-          } else if constexpr (bits && Io::halves) {
-            // What was not loaded is 0 and finite, but no sign.
-            const unsigned front = signs_of<Io>(raw[b][0], bounds[0], &zero),
-                           back = signs_of<Io>(raw[b][1], bounds[1], &zero);
-            const unsigned signs = real > 0 && inside[b] ? front | back << 8 : 0;
-            put_signs(p, image, index, columns[b], group, static_cast<std::uint16_t>(signs));
-          } else {
-#pragma unroll
-            for (int g = 0; g < 2; ++g) {
-              float xs[8];
-              x.open_eight(raw[b][g], xs);
-              put_eight<Product, Io>(p, quantiser, image, index, columns[b], inside[b], group + g, xs, &finite);
-            }
-          }
+          put_pair<Product, Io, special>(raw[b], index, columns[b], inside[b], group, 1, real > 0, bounds, &zero);
         }
       }
     }
-    finite = finite && (zero & 0x7fff7fffu) == 0;
+    notice(zero);
   }
 
   /// Planes of halves: a lane has two neighbours of a line, and a warp so many of their channels. `spots` are those of
@@ -360,7 +383,7 @@ struct Encoder {
           }
       }
     }
-    finite = finite && (zero & 0x7fff7fffu) == 0;
+    notice(zero);
   }
 
   /// Channels that lie apart, or side by side but not at multiples of 16 bytes: a lane has a pixel, so that lanes read

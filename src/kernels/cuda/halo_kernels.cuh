@@ -17,6 +17,8 @@ struct Cut {
   int pitch = 0;  ///< bytes from one pixel's codes to the next: an odd number of chunks, so that eight neighbours are
                   ///< read without a bank conflict
   int down = 0, across = 0, tiles = 0;
+
+  constexpr int image_bytes() const { return halo_pixels * pitch; }
 };
 
 struct HaloArgs {
@@ -36,14 +38,18 @@ struct HaloArgs {
   int gap_h, gap_w;                      ///< input pixels from one of the tile to the next
   int pad_h, pad_w;
   int pixel_chunks, groups;  ///< of one pixel; groups of eight channels to write
-  int pixel_lanes;           ///< threads that read a pixel together, two groups each; a power of two
+  int pixel_bits;            ///< 1 << pixel_bits threads read a pixel together, two groups each
   Cut cut;
+  int split;                 ///< where windows begin at even columns: odd ones lie so far behind the even, else 0
+  int tiles_on;              ///< from one tile of a block to its next
+  int image_on, y_on, x_on;  ///< the same of its place
   const char* panels;
   std::int64_t panel_stride;
   int panel_chunks;
   int chunks;                                                      ///< of a window, in whole stages
   int ring;                                                        ///< stages of panels in shared memory
   int image_at, spots_at, offsets_at, taps_at, ones_at, least_at;  ///< places in shared memory; least_at may be 0
+  int pixels_at;                                                   ///< of a pipeline
   int n, k;
   Results y;
   const int* panel_ones;
@@ -54,9 +60,25 @@ struct HaloArgs {
 /// Pairs of columns that hold a line of so many, wherever it begins.
 constexpr int pairs_of_line(int columns) { return columns / 2 + 1; }
 
-/// Defined in halo_tile.cuh, instantiated one a file in instances/. `flags` has room for most_flags.
+/// Decides the blocks, of which a multiprocessor holds `resident` at once, each with as many tiles as the others.
+inline std::int64_t spread_tiles(HaloArgs* p, std::int64_t columns, std::int64_t resident, int multiprocessors) {
+  const std::int64_t across = (p->n + columns - 1) / columns;
+  const std::int64_t most =
+      std::max<std::int64_t>(1, std::min<std::int64_t>(most_flags, resident * multiprocessors) / across);
+  const std::int64_t rounds = (p->cut.tiles + most - 1) / most;
+  p->tiles_on = static_cast<int>((p->cut.tiles + rounds - 1) / rounds);
+  p->x_on = p->tiles_on % p->cut.across * p->cut.w;
+  p->y_on = p->tiles_on / p->cut.across % p->cut.down * p->cut.h;
+  p->image_on = p->tiles_on / p->cut.across / p->cut.down * p->cut.images;
+  return p->tiles_on * across;
+}
+
+/// Defined in halo_tile.cuh and halo_pipeline.cuh, instantiated one a file in instances/. `flags` has room for
+/// most_flags.
 template <class Product, class Shape>
 Status launch_halo(HaloArgs args, int* flags, const Queue& queue);
+template <class Product, class Shape>
+Status launch_halo_pipeline(HaloArgs args, int* flags, const Queue& queue);
 
 constexpr std::int64_t shared_of_multiprocessor = 224 << 10;  // of sm_90; smaller ones hold fewer blocks
 constexpr std::int64_t shared_of_block = 98 << 10;            // of every GPU from sm_80 on, less a kernel's own
@@ -66,12 +88,19 @@ constexpr std::int64_t most_halo_bytes = 40 << 10, most_resident_bytes = 40 << 1
 constexpr std::int64_t most_halo_pixels = 2048, most_chunks = 1024;
 constexpr std::int64_t most_least = 1024;  // channels with a bias of their own in a table of halves
 
-/// The cheapest cut into tiles of at most `rows` output pixels; no tiles where none fits.
+/// Bytes from one pixel's codes to the next.
 template <class Product>
-Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
+std::int64_t pixel_pitch(const Conv2dShape& s) {
+  return (row_chunks(Product::a_format, s.in_c) | 1) * chunk_bytes;
+}
+
+/// The cheapest cut into tiles of at most `rows` output pixels that read at most `most_pixels`; no tiles where none
+/// fits.
+template <class Product>
+Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows, std::int64_t most_pixels) {
   constexpr std::int64_t most_across = 32, sector_pixels = 16, most_side = 4096;  // twelve bits each
   const std::int64_t out_h = s.out_h(), out_w = s.out_w();
-  const std::int64_t chunks = row_chunks(Product::a_format, s.in_c), pitch = (chunks | 1) * chunk_bytes;
+  const std::int64_t pitch = pixel_pitch<Product>(s);
   const std::int64_t step_h = s.kernel_h == 1 ? 1 : s.stride_h, step_w = s.kernel_w == 1 ? 1 : s.stride_w;
   Cut best;
   std::int64_t least = INT64_MAX;
@@ -85,7 +114,7 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
     if (halo_h >= most_side || halo_w >= most_side) continue;
     const std::int64_t pixels = images * halo_h * halo_w;
     const std::int64_t tiles = (s.batch + images - 1) / images * down * across;
-    if (pixels > most_halo_pixels || pixels * pitch > most_halo_bytes || tiles > INT32_MAX) continue;
+    if (pixels > most_pixels || tiles > INT32_MAX) continue;
     // Lines of a plane are fetched in sectors, and written in them where the tile is whole lines; codes of more than a
     // bit take so long to make that the smallest halo is the fastest all the same.
     const bool planes = layout == ImageLayout::nchw;
@@ -102,13 +131,20 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows) {
   return best;
 }
 
+/// The same where a ring of panels and tables lie beside the codes of one tile.
+template <class Product, class Shape>
+Cut cut_image(const Conv2dShape& s, ImageLayout layout) {
+  return cut_image<Product>(s, layout, Shape::rows,
+                            std::min(most_halo_pixels, most_halo_bytes / pixel_pitch<Product>(s)));
+}
+
 /// Whether the kernel computes it: one group, and a tile of it fits shared memory.
 template <class Product, class Shape>
 bool has_halo(const Conv2dShape& s) {
   return s.groups == 1 && s.in_c > 0 && s.batch * s.in_h * s.in_w > 0 && s.batch * s.out_h() * s.out_w() > 0 &&
          s.taps() * row_chunks(Product::a_format, s.in_c) <= most_chunks &&
          (s.out_c + Shape::columns - 1) / Shape::columns <= most_flags / 16 &&
-         cut_image<Product>(s, ImageLayout::nhwc, Shape::rows).tiles > 0;
+         cut_image<Product, Shape>(s, ImageLayout::nhwc).tiles > 0;
 }
 
 /// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): of bits up to 256
@@ -128,13 +164,47 @@ bool suits_halo(const Conv2dShape& s, const Image& x, const Gpu& gpu) {
          tiles * ((s.out_c + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
 }
 
-template <class Product, class Shape, std::int64_t max_k>
-Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
-                const Queue& queue) {
-  const Status checked = check_product<Product>(s, x, y, max_k);
-  if (checked != Status::ok) return checked;
-  if (s.batch * s.out_h() * s.out_w() == 0 || s.out_c == 0) return Status::ok;
-  if (!has_halo<Product, Shape>(s)) return Status::bad_shape;
+// Of a pipeline the threads that quantise, the pairs of groups of eight channels that each has asked for, and their
+// room.
+constexpr int pipeline_producers = 384, pipeline_depth = 4;
+constexpr std::int64_t pipeline_pixel_bytes = std::int64_t{pipeline_producers} * pipeline_depth * 32;
+
+/// The cut of a pipeline: panels as bytes, the codes of two tiles, tables and pixels on their way lie in shared memory.
+template <class Product, class Shape>
+Cut cut_for_pipeline(const Conv2dShape& s) {
+  constexpr std::int64_t shared = 226 << 10;  // of sm_90, less the kernel's own
+  const std::int64_t chunks = s.taps() * row_chunks(Product::a_format, s.in_c), blocks = (chunks + 7) / 8;
+  // Rows' spots up to the panels, and offsets of chunks; of a pixel its spot.
+  const std::int64_t tables = (4 * Shape::rows + 1023) / 1024 * 1024 + 32 * blocks + 16;
+  const std::int64_t left = shared - pipeline_pixel_bytes - blocks * 128 * Shape::columns - tables;
+  const std::int64_t most = std::min(most_halo_pixels, left / (2 * pixel_pitch<Product>(s) + 4));
+  return cut_image<Product>(s, ImageLayout::nhwc, Shape::rows, most);
+}
+
+/// Whether the pipeline computes it: what lies in shared memory fits.
+template <class Product, class Shape>
+bool has_halo_pipeline(const Conv2dShape& s) {
+  return s.groups == 1 && s.in_c > 0 && s.in_c % 16 == 0 && s.out_c % 8 == 0 && has_halo<Product, Shape>(s) &&
+         cut_for_pipeline<Product, Shape>(s).tiles > 0;
+}
+
+/// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): all outputs are of
+/// one block, so that each halo is quantised once, pixels have few enough channels, and half of the multiprocessors
+/// have a tile.
+template <class Product, class Shape>
+bool suits_halo_pipeline(const Conv2dShape& s, const Image&, const Gpu& gpu) {
+  constexpr std::int64_t few = 64;
+  constexpr bool narrow = Shape::columns <= few;
+  const std::int64_t tiles = (s.batch * s.out_h() * s.out_w() + Shape::rows - 1) / Shape::rows;
+  const bool one_block = s.out_c <= Shape::columns && (narrow || s.out_c > few);
+  return one_block && s.taps() > 1 && s.in_c >= few / 2 && s.in_c <= (narrow ? 2 * few : few) &&
+         2 * tiles > gpu.multiprocessors;
+}
+
+/// What their kernels read, but for what the launch decides.
+template <class Product>
+HaloArgs halo_args(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y,
+                   const Cut& image) {
   constexpr Format format = Product::a_format;
   const bool pixels_first = x.layout == ImageLayout::nhwc || s.in_h * s.in_w == 1;
   const auto cut = cut_to_int;
@@ -157,9 +227,8 @@ Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, cons
   p.pixel_chunks = cut(row_chunks(format, s.in_c));
   constexpr int chunk_groups = format == Format::bits ? 16 : 2;
   p.groups = p.paired ? 8 : p.pixel_chunks * chunk_groups;
-  p.pixel_lanes = 1;
-  while (p.pixel_lanes < 32 && 4 * p.pixel_lanes <= p.groups) p.pixel_lanes *= 2;
-  p.cut = cut_image<Product>(s, x.layout, Shape::rows);
+  while (p.pixel_bits < 5 && 4 << p.pixel_bits <= p.groups) ++p.pixel_bits;
+  p.cut = image;
   p.panels = static_cast<const char*>(panels.data);
   p.panel_stride = panel_stride<Product>(s);
   p.panel_chunks = p.paired ? cut(s.kernel_h * ((s.kernel_w + 1) / 2)) : cut(panel_stride<Product>(s) / chunk_bytes);
@@ -173,7 +242,33 @@ Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, cons
                   aligned(x.data, 0, 4);
   p.panel_ones = panel_ones<Product>(s, panels);
   p.panel_flags = {panels.flags, panels.flag_count};
-  return launch_halo<Product, Shape>(p, static_cast<int*>(workspace), queue);
+  // Windows of neighbours are read without a bank conflict where they begin in neighbours.
+  if (p.stride_w % 2 == 0 && !p.paired && !p.plane_pairs) p.split = (p.cut.halo_w + 1) / 2;
+  return p;
+}
+
+template <class Product, class Shape, std::int64_t max_k>
+Status run_halo(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, void* workspace,
+                const Queue& queue) {
+  const Status checked = check_product<Product>(s, x, y, max_k);
+  if (checked != Status::ok) return checked;
+  if (s.batch * s.out_h() * s.out_w() == 0 || s.out_c == 0) return Status::ok;
+  if (!has_halo<Product, Shape>(s)) return Status::bad_shape;
+  const Cut cut = cut_image<Product, Shape>(s, x.layout);
+  return launch_halo<Product, Shape>(halo_args<Product>(s, x, panels, y, cut), static_cast<int*>(workspace), queue);
+}
+
+template <class Product, class Shape, std::int64_t max_k>
+Status run_halo_pipeline(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y,
+                         void* workspace, const Queue& queue) {
+  const Status checked = check_product<Product>(s, x, y, max_k);
+  if (checked != Status::ok) return checked;
+  if (s.batch * s.out_h() * s.out_w() == 0 || s.out_c == 0) return Status::ok;
+  if (!has_halo_pipeline<Product, Shape>(s)) return Status::bad_shape;
+  if (!takes_halves(x, y)) return Status::bad_dtype;
+  const Cut cut = cut_for_pipeline<Product, Shape>(s);
+  return launch_halo_pipeline<Product, Shape>(halo_args<Product>(s, x, panels, y, cut), static_cast<int*>(workspace),
+                                              queue);
 }
 
 }  // namespace bie::kernels::cuda

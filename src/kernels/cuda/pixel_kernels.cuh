@@ -72,12 +72,6 @@ bool has_pixels(const Conv2dShape& s) {
          (s.out_c + Tile::columns - 1) / Tile::columns <= most_flags / 16 && s.batch * s.in_h * s.in_w > 0;
 }
 
-/// 16-bit floats to the same, channels side by side.
-inline bool takes_pixels(const Image& x, const Conv2dOutput& y) {
-  return (x.dtype == Dtype::f16 || x.dtype == Dtype::bf16) && y.dtype == x.dtype && x.layout == ImageLayout::nhwc &&
-         y.layout == ImageLayout::nhwc && aligned(x.data, 0, 16) && aligned(y.data, 0, 16) && aligned(x.bias, 0, 16);
-}
-
 /// As many output channels as there are at once, since each tile of them quantises the pixels again; fewer where that
 /// leaves multiprocessors without work. The panels of a block are arranged anew in each call, which few pixels are not
 /// worth: for bytes of any number of channels, for bits of many (times on an H100, docs/measured/gpu-conv2d.md).
@@ -98,7 +92,7 @@ Status run_pixels(const Conv2dShape& s, const Image& x, const Panels& panels, co
   if (checked != Status::ok) return checked;
   if (s.batch * s.out_h() * s.out_w() == 0 || s.out_c == 0) return Status::ok;
   if (!has_pixels<Product, Tile>(s)) return Status::bad_shape;
-  if (!takes_pixels(x, y)) return Status::bad_dtype;
+  if (!takes_halves(x, y)) return Status::bad_dtype;
   const auto cut = cut_to_int;
   constexpr int step = pixels::step_channels<Product>;
   PixelArgs p{};

@@ -21,6 +21,14 @@ using ThinTile = Tile<16, 128, 16, 32, 4, 4>;  ///< few rows
 using HaloTile = Tile<128, 64, 32, 64, 2, 4>;  ///< of a convolution that quantises as it goes
 using HaloWideTile = Tile<128, 128, 32, 64, 2, 4>;
 
+/// A tile of two warpgroups whose panels stay in shared memory.
+template <int rows_, int columns_>
+struct PipelineTile {
+  static constexpr int rows = rows_, columns = columns_;
+};
+using PipelineTall = PipelineTile<256, 64>;
+using PipelineWide = PipelineTile<128, 128>;
+
 /// A block's tile on wgmma: 64 rows of the left operand a consumer warpgroup. The left one is the weight or the
 /// activation.
 template <bool weight_left_, int left_, int right_>

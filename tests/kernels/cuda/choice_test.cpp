@@ -87,6 +87,12 @@ TEST(CudaChoice, ConvolutionsChooseByPixelsAndChannels) {
   EXPECT_EQ(name(pointwise, 90), "s8xs8_conv2d_wgmma_128x256");
   EXPECT_EQ(name(wide, 90), "s8xs8_conv2d_halo_128x64");
   EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90), "s8xs8_conv2d_halo_128x128");
+  // Halves side by side are quantised while others are multiplied.
+  EXPECT_EQ(name(wide, 90, Dtype::f16), "s8xs8_conv2d_halo_pipeline_256x64");
+  EXPECT_EQ(name({128, 64, 56, 56, 128, 3, 3, 2, 2, 1, 1}, 90, Dtype::bf16), "s8xs8_conv2d_halo_pipeline_128x128");
+  EXPECT_EQ(name({128, 128, 28, 28, 128, 3, 3, 1, 1, 1, 1}, 90, Dtype::f16), "s8xs8_conv2d_wgmma_128x128");
+  EXPECT_EQ(name({4, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1}, 90, Dtype::f16), "s8xs8_conv2d_wgmma_128x64");  // few tiles
+  EXPECT_EQ(name(wide, 80, Dtype::f16), "s8xs8_conv2d_halo_128x64");
   // Halves of one tap are quantised on their way to the product, for as many output channels at once as there are.
   EXPECT_EQ(name(pointwise, 90, Dtype::f16), "s8xs8_conv2d_wgmma_pixels_256");
   EXPECT_EQ(name({2, 64, 56, 56, 256, 1, 1}, 90, Dtype::bf16), "s8xs8_conv2d_wgmma_pixels_128");

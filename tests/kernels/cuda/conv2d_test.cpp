@@ -267,6 +267,24 @@ TEST_P(CudaConv2d, HalvesWithAndWithoutABias) {
       }
 }
 
+/// So many that a block has several of them, and uses its shared memory again and again.
+TEST_P(CudaConv2d, ManyTiles) {
+  BIE_NEEDS_GPU();
+  ReplayableRng rng;
+  const Conv2dShape shapes[] = {
+      {120, 16, 22, 22, 8, 3, 3, 1, 1, 1, 1},
+      {90, 32, 33, 31, 72, 3, 2, 2, 1, 1, 0},
+  };
+  for (const Conv2dShape& shape : shapes)
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16})
+      for (const bool with_bias : {false, true}) {
+        const Conv2dProblem p =
+            random_conv2d(GetParam().host, {shape, dtype, dtype, ImageLayout::nhwc, ImageLayout::nhwc, with_bias}, rng);
+        expect_kernels(GetParam(), p, expected_sums(p));
+        if (HasFailure()) return;
+      }
+}
+
 TEST_P(CudaConv2d, HalvesInPlanes) {
   BIE_NEEDS_GPU();
   ReplayableRng rng;

@@ -1,0 +1,7 @@
+#include "kernels/cuda/halo_pipeline.cuh"
+
+namespace bie::kernels::cuda {
+
+template Status launch_halo_pipeline<S8, PipelineTall>(HaloArgs, int*, const Queue&);
+
+}  // namespace bie::kernels::cuda
