@@ -11,7 +11,7 @@ __device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
 #endif
 }
 
-/// The same by way of the L1, for neighbours that ask for halves of a sector.
+/// The same by way of the L1.
 __device__ inline void copy_chunk_by_l1(unsigned to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   const int bytes = inside ? 16 : 0;

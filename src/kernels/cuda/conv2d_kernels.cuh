@@ -40,6 +40,9 @@ const int* panel_ones(const Conv2dShape& s, const Panels& panels) {
   return reinterpret_cast<const int*>(static_cast<const char*>(panels.data) + s.out_c * panel_stride<Product>(s));
 }
 
+/// What a block of sm_90 may have of shared memory, less the kernel's own.
+constexpr std::int64_t most_hopper_shared = 226 << 10;
+
 /// 16-bit floats to the same, channels side by side.
 inline bool takes_halves(const Image& x, const Conv2dOutput& y) {
   return (x.dtype == Dtype::f16 || x.dtype == Dtype::bf16) && y.dtype == x.dtype && x.layout == ImageLayout::nhwc &&

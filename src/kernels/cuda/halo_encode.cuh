@@ -236,15 +236,22 @@ struct Encoder {
     }
   }
 
-  /// Codes of a group of a pixel and of the one `apart` behind it: 1, of bits always, where both are real or none, or
-  /// more, where the second may lie behind the last. `special`: as of halves(); `real`: the first has channels;
-  /// `bounds`: of `least`.
+  /// Signs of two neighbouring groups of a pixel; `real`: there are channels. What was not loaded is 0 and finite, but
+  /// no sign.
+  template <class Io>
+  __device__ void put_signs_of_groups(const unsigned (&raw)[2][4], int index, int column, bool inside, int group,
+                                      bool real, const uint4 (&bounds)[2], unsigned* zero) {
+    const unsigned front = signs_of<Io>(raw[0], bounds[0], zero), back = signs_of<Io>(raw[1], bounds[1], zero);
+    const unsigned signs = real && inside ? front | back << 8 : 0;
+    put_signs(p, image, index, column, group, static_cast<std::uint16_t>(signs));
+  }
+  /// Codes of a group of a pixel and of the one `apart` behind it, which may lie behind the last where it is no
+  /// neighbour. `special`: as of halves().
   template <class Product, class Io, bool special, int words>
-  __device__ void put_pair(const unsigned (&raw)[2][words], int index, int column, bool inside, int group, int apart,
-                           bool real, const uint4 (&bounds)[2], unsigned* zero) {
-    constexpr bool bits = Product::a_format == Format::bits;
+  __device__ void put_groups(const unsigned (&raw)[2][words], int index, int column, bool inside, int group, int apart,
+                             unsigned* zero) {
     const bool both = apart == 1 || group + apart < p.groups;
-    if constexpr (!bits && Io::halves && special) {  // what was not loaded is 0
+    if constexpr (Io::halves && special) {  // what was not loaded is 0
 #pragma unroll
       for (int g = 0; g < 2; ++g)
 #pragma unroll
@@ -258,11 +265,6 @@ struct Encoder {
         *reinterpret_cast<uint2*>(to) = front;
         if (both) *reinterpret_cast<uint2*>(to + 8 * apart) = back;
       }
-    } else if constexpr (bits && Io::halves) {
-      // What was not loaded is 0 and finite, but no sign.
-      const unsigned front = signs_of<Io>(raw[0], bounds[0], zero), back = signs_of<Io>(raw[1], bounds[1], zero);
-      const unsigned signs = real && inside ? front | back << 8 : 0;
-      put_signs(p, image, index, column, group, static_cast<std::uint16_t>(signs));
     } else {
       const Elements x(p.x, Io::dtype(p));
 #pragma unroll
@@ -274,15 +276,7 @@ struct Encoder {
       }
     }
   }
-  /// Of two groups the bounds of `least`, where it serves.
-  template <class Product, bool special>
-  __device__ void load_bounds(int group, uint4 (&bounds)[2]) const {
-    if constexpr (Product::a_format == Format::bits && special) {
-      bounds[0] = reinterpret_cast<const uint4*>(least)[group];
-      bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
-    }
-  }
-  /// After the last put_pair().
+  /// After the last tile's groups.
   __device__ void notice(unsigned zero) { finite = finite && (zero & 0x7fff7fffu) == 0; }
 
   /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `special`: as of halves().
@@ -292,12 +286,16 @@ struct Encoder {
     const Elements x(p.x, Io::dtype(p));
     const int thread = thread_anew();
     const int lanes = 1 << p.pixel_bits, step = Shape::threads >> p.pixel_bits;
+    constexpr bool bits = Product::a_format == Format::bits, bounded = bits && special;
     unsigned zero = 0;
 #pragma unroll 1
     for (int group = thread % lanes * 2; group < p.groups; group += 2 * lanes) {
       const int left = p.in_c / 8 - group, real = Io::halves ? (left > 0 ? 2 : 0) : min(max(left, 0), 2);
       uint4 bounds[2] = {};
-      load_bounds<Product, special>(group, bounds);
+      if constexpr (bounded) {
+        bounds[0] = reinterpret_cast<const uint4*>(least)[group];
+        bounds[1] = reinterpret_cast<const uint4*>(least)[group + 1];
+      }
 #pragma unroll 1
       for (int first = thread >> p.pixel_bits; first < p.cut.halo_pixels; first += batch * step) {
         unsigned raw[batch][2][words];
@@ -319,7 +317,11 @@ struct Encoder {
         for (int b = 0; b < batch; ++b) {
           const int index = first + b * step;
           if (index >= p.cut.halo_pixels) break;
-          put_pair<Product, Io, special>(raw[b], index, columns[b], inside[b], group, 1, real > 0, bounds, &zero);
+          if constexpr (bits && Io::halves) {
+            put_signs_of_groups<Io>(raw[b], index, columns[b], inside[b], group, real > 0, bounds, &zero);
+          } else {
+            put_groups<Product, Io, special>(raw[b], index, columns[b], inside[b], group, 1, &zero);
+          }
         }
       }
     }

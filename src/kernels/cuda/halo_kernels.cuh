@@ -172,11 +172,10 @@ constexpr std::int64_t pipeline_pixel_bytes = std::int64_t{pipeline_producers} *
 /// The cut of a pipeline: panels as bytes, the codes of two tiles, tables and pixels on their way lie in shared memory.
 template <class Product, class Shape>
 Cut cut_for_pipeline(const Conv2dShape& s) {
-  constexpr std::int64_t shared = 226 << 10;  // of sm_90, less the kernel's own
   const std::int64_t chunks = s.taps() * row_chunks(Product::a_format, s.in_c), blocks = (chunks + 7) / 8;
   // Rows' spots up to the panels, and offsets of chunks; of a pixel its spot.
   const std::int64_t tables = (4 * Shape::rows + 1023) / 1024 * 1024 + 32 * blocks + 16;
-  const std::int64_t left = shared - pipeline_pixel_bytes - blocks * 128 * Shape::columns - tables;
+  const std::int64_t left = most_hopper_shared - pipeline_pixel_bytes - blocks * 128 * Shape::columns - tables;
   const std::int64_t most = std::min(most_halo_pixels, left / (2 * pixel_pitch<Product>(s) + 4));
   return cut_image<Product>(s, ImageLayout::nhwc, Shape::rows, most);
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/halo_block.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/named_barrier.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace bie::kernels::cuda {
@@ -18,15 +19,6 @@ struct Producers {
 /// Barriers that a part of the block waits at while the other arrives and goes on: an image that is whole, and one
 /// whose codes nobody needs any more; of each two. And one of the consumers' own.
 enum Barrier { image_ready = 1, image_free = 3, consumers_only = 5 };
-
-template <int threads>
-__device__ void wait_at(int barrier) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
-}
-template <int threads>
-__device__ void arrive_at(int barrier) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
-}
 
 /// The pixels of a block's tiles in shared memory, on their way to a producer that asked for them. Each has places for
 /// pipeline_depth pairs of groups of channels, and asks for the next when it has read the oldest. Neighbouring threads
@@ -114,7 +106,8 @@ __device__ void encode(Encoder<Quick>& encoder, Pixels& pixels) {
     for (int index = Pixels::first_index(p); index < p.cut.halo_pixels; index += Pixels::indices_on(p)) {
       unsigned raw[2][4];
       const bool inside = pixels.take(raw);
-      encoder.template put_pair<Product, Io, special>(raw, index, 0, inside, group, Pixels::apart(p), true, {}, &zero);
+      encoder.template put_groups<Product, Io, special>(raw, index, /*column=*/0, inside, group, Pixels::apart(p),
+                                                        &zero);
     }
   }
   encoder.notice(zero);
@@ -193,9 +186,7 @@ struct Consumers {
 #pragma unroll
     for (int step = 0; step < 4; ++step)
 #pragma unroll
-      for (int i = 0; i < parts; ++i) {
-        wgmma_s8(sums(acc, i), a[step * parts + i], right + 2 * step, number + step > 0);
-      }
+      for (int i = 0; i < parts; ++i) wgmma_s8(sums(acc, i), a[step * parts + i], right + 2 * step, number + step > 0);
     hopper::commit_products();
     hopper::wait_products<0>();
 #pragma unroll

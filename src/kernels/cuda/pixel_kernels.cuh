@@ -41,8 +41,6 @@ Status launch_pixels(PixelArgs args, int* flags, const Queue& queue);
 namespace pixels {
 
 constexpr int tile_rows = 64;
-constexpr std::int64_t most_shared = 226 << 10;  ///< of sm_90, less the kernel's own
-
 /// Channels whose codes are 32 bytes.
 template <class Product>
 constexpr int step_channels = Product::counts ? 256 : 32;
@@ -68,7 +66,7 @@ template <class Product, class Tile>
 bool has_pixels(const Conv2dShape& s) {
   return s.groups == 1 && s.taps() == 1 && s.pad_h == 0 && s.pad_w == 0 && s.in_c > 0 && s.in_c % 8 == 0 &&
          s.out_c % 8 == 0 &&
-         pixels::shared_bytes<Product, Tile>(s.in_c, 1, pixels::least_stages) <= pixels::most_shared &&
+         pixels::shared_bytes<Product, Tile>(s.in_c, 1, pixels::least_stages) <= most_hopper_shared &&
          (s.out_c + Tile::columns - 1) / Tile::columns <= most_flags / 16 && s.batch * s.in_h * s.in_w > 0;
 }
 

@@ -360,7 +360,7 @@ Status launch_pixels(PixelArgs p, int* flags, const Queue& queue) {
   for (int groups = Tile::groups; groups > 0; --groups)
     for (int stages = pixels::most_stages; stages >= pixels::least_stages; --stages)
       if (groups * stages > p.groups * p.stages &&
-          pixels::shared_bytes<Product, Tile>(p.in_c, groups, stages) <= pixels::most_shared)
+          pixels::shared_bytes<Product, Tile>(p.in_c, groups, stages) <= most_hopper_shared)
         p.groups = groups, p.stages = stages;
   const std::int64_t shared = pixels::shared_bytes<Product, Tile>(p.in_c, p.groups, p.stages);
   const std::int64_t across = (p.n + Tile::columns - 1) / Tile::columns;

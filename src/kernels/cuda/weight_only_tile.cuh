@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/named_barrier.cuh"
 #include "kernels/cuda/weight_only_put.cuh"
 
 namespace bie::kernels::cuda::weight_only {
@@ -71,12 +72,6 @@ struct Records {
     for (int t = 0; t < tiles; ++t) at[t] += p.record_bytes;
   }
 };
-
-/// A barrier of the warps side by side, numbered from 1.
-template <int count>
-__device__ void sync_beside(int number) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(count) : "memory");
-}
 
 /// Blocks of a multiprocessor that registers are kept free for: on Hopper, where they were chosen, as many as wanted.
 constexpr int kept_blocks(int wanted) {
@@ -206,7 +201,7 @@ __global__ void __launch_bounds__(threads, kept_blocks(S::blocks))
     const int next = stage == 0 ? depth - 1 : stage - 1;
     if (!S::whole || step > first) wait_copies<depth - 2>();
     if constexpr (!S::whole && S::beside > 1)
-      sync_beside<S::beside * 32>(behind + 1);
+      wait_at<S::beside * 32>(behind + 1);
     else
       __syncwarp();
     if (step + depth - 1 < last) {
