@@ -1,9 +1,6 @@
 #include "runtime/runner.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "bie/kernels/planes.h"
@@ -67,30 +64,8 @@ RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const
 }
 
 RunResult Runner::pass(std::int64_t batch) {
-  static double best[512];
-  static long passes = 0;  // BIEPROF
-  std::size_t w = 0;
-  for (const Work& work : net_->plan().works) {
-    const auto t = std::chrono::steady_clock::now();
+  for (const Work& work : net_->plan().works)
     if (const Status status = run_work(work, batch); status != Status::ok) return {status, work.node};
-    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - t).count() / batch;
-    if (passes == 0 || us < best[w]) best[w] = us;
-    ++w;
-  }
-  if (++passes % 400 == 0 && getenv("BIEPROF")) {
-    double sum = 0;
-    w = 0;
-    for (const Work& work : net_->plan().works) {
-      sum += best[w];
-      printf("%2zu %s%s %.1f\n", work.node, net_op_names[net_->file().nodes[work.node].op],
-             work.kind == Work::Kind::tailed   ? "+tail"
-             : work.kind == Work::Kind::pooled ? " pool"
-                                               : "",
-             best[w]);
-      ++w;
-    }
-    printf("sum %.1f\n", sum);
-  }
   return {};
 }
 
