@@ -151,7 +151,7 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
   net.set_metadata("classes", listed(c.class_names, '\n'));
   net.set_metadata("image",
                    listed({std::to_string(c.image[0]), std::to_string(c.image[1]), std::to_string(c.image[2])}, ','));
-  net.set_metadata("input", c.normalise ? "raw" : "unit");
+  net.set_metadata("input", c.normalise ? "numbers" : "unit");
   try {
     return net.finish({logits}, folds);
   } catch (const formats::Error& error) {

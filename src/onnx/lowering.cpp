@@ -187,6 +187,30 @@ std::vector<bool> Lowering::needed_nodes() const {
   return needed;
 }
 
+Symbol Lowering::add_input(const Sizes& sizes) {
+  const Symbol x = net_.input(sizes);
+  if (form_.mean.empty() && form_.std.empty()) return x;
+  const auto channels = static_cast<std::size_t>(sizes[0]);
+  const auto spread = [&](std::vector<float> numbers, const char* what, float otherwise) {
+    if (numbers.empty()) numbers = {otherwise};
+    if (numbers.size() == 1) numbers.resize(channels, numbers[0]);
+    if (numbers.size() != channels)
+      formats::fail_file(kind, name_, "expected 1 or ", channels, " numbers of ", what, ", one per channel, got ",
+                         numbers.size());
+    for (const float number : numbers)
+      if (!std::isfinite(number)) formats::fail_file(kind, name_, "a ", what, " is not finite");
+    return numbers;
+  };
+  const std::vector<float> mean = spread(form_.mean, "mean", 0), std = spread(form_.std, "std", 1);
+  runtime::TailNumbers tail;
+  for (std::size_t c = 0; c < channels; ++c) {
+    if (!(std[c] > 0)) formats::fail_file(kind, name_, "expected a std above 0, got ", std[c]);
+    tail.scale.push_back(1 / std[c]);
+    tail.shift.push_back(-mean[c] / std[c]);
+  }
+  return net_.tail(x, tail);
+}
+
 formats::NetFile Lowering::run() {
   const auto fail = [&](const auto&... parts) { formats::fail_file(kind, name_, parts...); };
   if (graph_.inputs.size() != 1) fail("has ", graph_.inputs.size(), " inputs, one is wanted");
@@ -204,7 +228,7 @@ formats::NetFile Lowering::run() {
   }
   if (sizes.size() == 3 && elements_of({sizes[0], sizes[1]}) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
   if (elements_of(sizes) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
-  values_[input.name] = {net_.input(sizes), sizes, {}};
+  values_[input.name] = {add_input(sizes), sizes, {}};
   for (auto& [name, tensor] : graph_.constants) constants_[name] = {std::move(tensor), {}, {}};
 
   const std::vector<bool> needed = needed_nodes();
@@ -226,7 +250,11 @@ formats::NetFile Lowering::run() {
   const Sizes image = sizes.size() == 3 ? sizes : Sizes{1, 1, sizes[0]};
   net_.set_metadata("arch", "onnx");
   net_.set_metadata("image", formats::joined(image[0], ",", image[1], ",", image[2]));
-  net_.set_metadata("input", "raw");
+  const bool is_scaled = !form_.mean.empty() || !form_.std.empty();
+  const auto guessed = is_scaled           ? formats::InputRange::unit
+                       : sizes.size() == 3 ? formats::InputRange::any
+                                           : formats::InputRange::numbers;
+  net_.set_metadata("input", formats::name(form_.range.value_or(guessed)));
   try {
     return net_.finish(outputs, /*folds=*/false);
   } catch (const formats::Error& error) {
@@ -235,13 +263,14 @@ formats::NetFile Lowering::run() {
   return {};
 }
 
-formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size) {
-  return Lowering(name, read_graph(name, bytes, size)).run();
+formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
+                             const InputForm& form) {
+  return Lowering(name, read_graph(name, bytes, size), form).run();
 }
 
-formats::NetFile import_onnx(const std::string& path) {
+formats::NetFile import_onnx(const std::string& path, const InputForm& form) {
   const formats::MappedFile file(kind, path);
-  return import_onnx(path, file.data(), file.size());
+  return import_onnx(path, file.data(), file.size(), form);
 }
 
 }  // namespace bie::onnx

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "bie/onnx/onnx_import.h"
 #include "bie/runtime/net_builder.h"
 #include "onnx/graph.h"
 
@@ -84,7 +85,8 @@ class NodeView {
 
 class Lowering {
  public:
-  Lowering(std::string name, Graph graph) : name_(std::move(name)), graph_(std::move(graph)) {}
+  Lowering(std::string name, Graph graph, InputForm form)
+      : name_(std::move(name)), graph_(std::move(graph)), form_(std::move(form)) {}
 
   formats::NetFile run();
 
@@ -114,9 +116,12 @@ class Lowering {
   friend class NodeView;
 
   std::vector<bool> needed_nodes() const;
+  /// The input, its mean taken off and divided by its deviation where the form has them.
+  Symbol add_input(const Sizes& sizes);
 
   std::string name_;
   Graph graph_;
+  InputForm form_;
   runtime::NetBuilder net_;
   std::map<std::string, Value> values_;
   std::map<std::string, Constant> constants_;

@@ -36,9 +36,14 @@ struct Arguments {
 
 void add_predictions(models::Classifier& model, const std::string& file, const Arguments& a, Predictions* found) {
   const models::ModelConfig& c = model.config();
-  const data::Samples samples = data::load_samples(
-      file,
-      {{c.image.begin(), c.image.end()}, !c.normalise, a.white, a.table.form, a.table.table.drop, a.table.csv, c.fit});
+  const data::Samples samples =
+      data::load_samples(file, {{c.image.begin(), c.image.end()},
+                                c.normalise ? formats::InputRange::numbers : formats::InputRange::unit,
+                                a.white,
+                                a.table.form,
+                                a.table.table.drop,
+                                a.table.csv,
+                                c.fit});
   const std::int64_t top = std::min<std::int64_t>(a.top, c.classes), count = samples.facts.count;
   found->tables = found->tables && samples.facts.is_table;
   found->id_name = samples.facts.id_name;
@@ -89,7 +94,7 @@ void add_predict(CLI::App& app, const Global& global) {
   command->add_option("--top", arguments->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
   command
       ->add_option("--white", arguments->white,
-                   "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
+                   "the files' value of white (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
   add_device(*command, arguments->device);
   add_asked_table_options(*command, arguments->table);
