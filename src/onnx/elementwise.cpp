@@ -50,14 +50,45 @@ Steps steps_of(const NodeView& n) {
   n.wants(step.size() == 1, "has ", step.size(), " scales for a value, one is wanted");
   n.wants(step[0] > 0, "has a scale that is not above 0");
   Steps steps{step[0], 0, 0, 255};
+  constexpr std::int64_t none = 0, uint8 = 2, int8 = 3;  // ONNX's numbers of types
+  const std::int64_t type = n.node().op == "QuantizeLinear" ? n.integer("output_dtype", none) : none;
+  n.wants(type == none || type == uint8 || type == int8, "makes codes of type ", type,
+          ", uint8 (2) or int8 (3) is wanted");
+  if (type == int8) steps.lo = -128, steps.hi = 127;
   if (!n.has(2)) return steps;
   const Tensor& zero = n.constant(2).tensor;
   n.wants(zero.type == Type::u8 || zero.type == Type::s8, "has a zero point that is neither uint8 nor int8");
   n.wants(zero.ints.size() == 1, "has ", zero.ints.size(), " zero points, one is wanted");
+  n.wants(type == none || (type == int8) == (zero.type == Type::s8), "has an output_dtype of ", type,
+          " and a zero point of another type");
   if (zero.type == Type::s8) steps.lo = -128, steps.hi = 127;
   steps.zero = zero.ints[0];
   n.wants(steps.zero >= steps.lo && steps.zero <= steps.hi, "has a zero point out of its range");
   return steps;
+}
+
+/// (code - zero) * scale, one of both for each `block` elements along an axis.
+void dequantize_blocks(const NodeView& n, const Tensor& codes, std::int64_t axis, std::int64_t block) {
+  const auto rank = static_cast<std::int64_t>(codes.sizes.size());
+  n.wants(axis >= 0 && axis < rank, "has axis ", axis, " of ", rank);
+  Sizes sizes = codes.sizes;
+  std::int64_t& along = sizes[static_cast<std::size_t>(axis)];
+  const std::int64_t length = along, blocks = along = (along + block - 1) / block;
+  const Tensor& scales = n.constant(1).tensor;
+  n.wants(scales.sizes == sizes, "has scales of ", formats::listed(scales.sizes), ", blocks of ", block, " want ",
+          formats::listed(sizes));
+  n.wants(!n.has(2) || n.constant(2).tensor.sizes == sizes, "has zero points and scales of other sizes");
+  std::int64_t inner = 1;
+  for (std::int64_t i = axis + 1; i < rank; ++i) inner *= codes.sizes[static_cast<std::size_t>(i)];
+  Constant result{{Type::f32, codes.sizes, {}, {}}, {}, {}};
+  for (std::int64_t i = 0; i < codes.count(); ++i) {
+    const std::int64_t outer = i / inner / length, place = i / inner % length / block;
+    const auto at = static_cast<std::size_t>((outer * blocks + place) * inner + i % inner);
+    const std::int64_t zero = n.has(2) ? n.ints(2)[at] : 0;
+    result.tensor.floats.push_back(static_cast<float>(codes.ints[static_cast<std::size_t>(i)] - zero) *
+                                   scales.floats[at]);
+  }
+  n.lowering().set(n, std::move(result));
 }
 
 /// The floats of a constant of codes.
@@ -69,6 +100,9 @@ void dequantize_constant(const NodeView& n) {
   const auto rank = static_cast<std::int64_t>(codes.sizes.size());
   std::int64_t axis = n.integer("axis", 1);
   if (axis < 0) axis += rank;
+  const std::int64_t block = n.integer("block_size", 0);
+  n.wants(block >= 0, "has a block_size of ", block);
+  if (block > 0) return dequantize_blocks(n, codes, axis, block);
   if (steps.size() == 1) axis = 0;
   n.wants(steps.size() == 1 || (axis >= 0 && axis < rank &&
                                 codes.sizes[static_cast<std::size_t>(axis)] == static_cast<std::int64_t>(steps.size())),
@@ -246,7 +280,11 @@ void lower_quantize(const NodeView& n) {
 }
 
 void lower_dequantize(const NodeView& n) {
+  constexpr std::int64_t float32 = 1;
+  const std::int64_t type = n.integer("output_dtype", float32);
+  n.wants(type == float32 || type == 0, "makes floats of type ", type, ", float32 (1) is wanted");
   if (n.is_constant(0)) return dequantize_constant(n);
+  n.wants(n.integer("block_size", 0) == 0, "has blocks, one scale is wanted");
   const Value& x = n.value(0);
   n.wants(x.is_codes && x.steps, "reads floats");
   Steps steps = steps_of(n);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -13,50 +14,7 @@ namespace {
 
 constexpr const char* kind = "onnx file";
 
-constexpr std::pair<const char*, Lower> operators[] = {
-    {"Add", lower_add},
-    {"AveragePool", lower_average_pool},
-    {"BatchNormalization", lower_batch_norm},
-    {"Cast", lower_cast},
-    {"Clip", lower_clip},
-    {"Concat", lower_concat},
-    {"Constant", lower_constant},
-    {"Conv", lower_conv},
-    {"DequantizeLinear", lower_dequantize},
-    {"Div", lower_div},
-    {"Dropout", lower_same},
-    {"Flatten", lower_flatten},
-    {"Gather", lower_gather},
-    {"Gemm", lower_gemm},
-    {"GlobalAveragePool", lower_global_average_pool},
-    {"GlobalMaxPool", lower_global_max_pool},
-    {"Identity", lower_same},
-    {"LeakyRelu", lower_leaky_relu},
-    {"MatMul", lower_mat_mul},
-    {"MaxPool", lower_max_pool},
-    {"Mul", lower_mul},
-    {"PRelu", lower_prelu},
-    {"Pad", lower_pad},
-    {"QuantizeLinear", lower_quantize},
-    {"ReduceMean", lower_reduce_mean},
-    {"Relu", lower_relu},
-    {"Reshape", lower_reshape},
-    {"Shape", lower_shape},
-    {"Sigmoid", lower_sigmoid},
-    {"Softmax", lower_softmax},
-    {"Squeeze", lower_squeeze},
-    {"Sub", lower_sub},
-    {"Transpose", lower_transpose},
-    {"Unsqueeze", lower_unsqueeze},
-};
-
 }  // namespace
-
-Lower lowering_of(const std::string& op) {
-  for (const auto& [name, lower] : operators)
-    if (op == name) return lower;
-  return nullptr;
-}
 
 std::int64_t elements_of(const Sizes& sizes) {
   std::int64_t product = 1;
@@ -73,6 +31,12 @@ void NodeView::fail_with(const std::string& reason) const {
 
 bool NodeView::is_constant(std::size_t input) const {
   return has(input) && lowering_.constants_.count(node().inputs[input]) > 0;
+}
+
+bool NodeView::reads_constants_alone() const {
+  for (std::size_t i = 0; i < node().inputs.size(); ++i)
+    if (has(i) && !is_constant(i)) return false;
+  return true;
 }
 
 const Value& NodeView::value(std::size_t input) const {
@@ -187,6 +151,14 @@ std::vector<bool> Lowering::needed_nodes() const {
   return needed;
 }
 
+void Lowering::check_known(const NodeView& view) {
+  const Operator* const op = operator_of(view.node());
+  view.wants(op != nullptr, "a net has no such operator");
+  for (const auto& [name, attribute] : view.node().attributes)
+    view.wants(knows(*op, name, graph_.opset), "has the attribute ", formats::in_quotes(name),
+               ", which bie does not know for this operator in version ", graph_.opset);
+}
+
 Symbol Lowering::add_input(const Sizes& sizes) {
   const Symbol x = net_.input(sizes);
   if (form_.mean.empty() && form_.std.empty()) return x;
@@ -232,12 +204,19 @@ formats::NetFile Lowering::run() {
   for (auto& [name, tensor] : graph_.constants) constants_[name] = {std::move(tensor), {}, {}};
 
   const std::vector<bool> needed = needed_nodes();
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+    if (needed[i]) check_known(NodeView(*this, i));
+  is_done_.assign(graph_.nodes.size(), false);
+  // Constants first: a product looks ahead to the numbers of the node that reads it.
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-    if (!needed[i] || std::find(skipped_.begin(), skipped_.end(), i) != skipped_.end()) continue;
     const NodeView view(*this, i);
-    const Lower lower = view.node().domain.empty() ? lowering_of(view.node().op) : nullptr;
-    view.wants(lower != nullptr, "a net has no such operator");
-    lower(view);
+    if (!needed[i] || !operator_of(view.node())->folds || !view.reads_constants_alone()) continue;
+    is_done_[i] = true;
+    operator_of(view.node())->lower(view);
+  }
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const NodeView view(*this, i);
+    if (needed[i] && !is_done_[i]) operator_of(view.node())->lower(view);
   }
   std::vector<Symbol> outputs;
   for (const std::string& output : graph_.outputs) {
@@ -265,12 +244,13 @@ formats::NetFile Lowering::run() {
 
 formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
                              const InputForm& form) {
-  return Lowering(name, read_graph(name, bytes, size), form).run();
+  return Lowering(name, read_graph(name, bytes, size, /*folder=*/""), form).run();
 }
 
 formats::NetFile import_onnx(const std::string& path, const InputForm& form) {
   const formats::MappedFile file(kind, path);
-  return import_onnx(path, file.data(), file.size(), form);
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
+  return Lowering(path, read_graph(path, file.data(), file.size(), folder), form).run();
 }
 
 }  // namespace bie::onnx
