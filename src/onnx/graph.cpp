@@ -1,7 +1,7 @@
 // The only file that knows protobuf.
 #include "onnx/graph.h"
 
-#include <onnx.pb.h>
+#include <onnx-ml.pb.h>
 
 #include <algorithm>
 #include <charconv>
