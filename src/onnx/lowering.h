@@ -171,6 +171,19 @@ void lower_mul(const NodeView&);
 void lower_div(const NodeView&);
 void lower_quantize(const NodeView&);
 void lower_dequantize(const NodeView&);
+// functions.cpp
+void lower_hard_sigmoid(const NodeView&);
+void lower_hard_swish(const NodeView&);
+void lower_tanh(const NodeView&);
+void lower_elu(const NodeView&);
+void lower_softplus(const NodeView&);
+void lower_erf(const NodeView&);
+void lower_gelu(const NodeView&);
+void lower_pow(const NodeView&);
+void lower_layer_norm(const NodeView&);
+void lower_reduce_max(const NodeView&);
+void lower_slice(const NodeView&);
+void lower_split(const NodeView&);
 // pools.cpp
 void lower_max_pool(const NodeView&);
 void lower_average_pool(const NodeView&);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bie/kernels/functions.h"
 #include "bie/kernels/planes.h"
 #include "runtime/graph.h"
 
@@ -236,6 +237,18 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
     case NetOp::border:
       kernels::border_planes({batch * channels_of(in), in.sizes[1], in.sizes[2], ints[0], ints[1], ints[2], ints[3]},
                              floats[0], x, y, parallel_);
+      break;
+    case NetOp::function:
+      kernels::apply_function(static_cast<kernels::Function>(ints[0]), floats[0], floats[1], x, all, y, parallel_);
+      break;
+    case NetOp::layer_norm:
+      kernels::layer_norm(x, batch, each, floats[0], blob_of<float>(file, node, 0), blob_of<float>(file, node, 1), y,
+                          parallel_);
+      break;
+    case NetOp::crop:
+      kernels::crop_planes({batch, channels_of(in), height_of(in), width_of(in), ints[0], ints[1], ints[2],
+                            channels_of(out), height_of(out), width_of(out)},
+                           x, y, parallel_);
       break;
     default: return Status::bad_shape;
   }
