@@ -46,6 +46,11 @@ class Reader {
       fail();
     if (colours_ == TJCS_CMYK || colours_ == TJCS_YCCK)
       fail_file(kind, path, "has the colours of printers (CMYK), red, green and blue are wanted");
+    // A block of 8x8 pixels takes a bit at least: what a small file only claims to hold takes no memory.
+    constexpr std::int64_t most_pixels_a_byte = 1024;
+    if (std::int64_t{height_} * width_ > most_pixels_a_byte * file.size())
+      fail_file(kind, path, "cannot be read: ", file.size(), " bytes cannot hold the ", height_, "x", width_,
+                " pixels of its header");
     // A large file of one scan is decoded at a fraction of its size, in the memory of that.
     constexpr std::int64_t most_stored = 1 << 28;
     const std::int64_t pixels = std::int64_t{height_} * width_;

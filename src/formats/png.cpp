@@ -31,6 +31,12 @@ class Reader {
     png_set_read_fn(handle_.png, this, &Reader::on_read);
     guarded([](Reader* self) { png_read_info(self->handle_.png, self->handle_.info); });
     check_pixels(kind, path, height(), width());
+    // Deflate makes at most 1032 bytes of one: what a small file only claims to hold takes no memory.
+    constexpr std::int64_t largest_ratio = 1032;
+    const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(handle_.png, handle_.info));
+    if (row_bytes * height() > largest_ratio * file.size())
+      fail_file(kind, path, "cannot be read: ", file.size(), " bytes cannot hold the ", height(), "x", width(),
+                " pixels of its header");
     png_bytep exif = nullptr;
     png_uint_32 size = 0;
     if (png_get_eXIf_1(handle_.png, handle_.info, &size, &exif) != 0) orientation_ = orientation_of(exif, size);
