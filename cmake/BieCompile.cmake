@@ -22,6 +22,7 @@ if(BIE_WERROR)
 endif()
 if(BIE_SANITIZE)
   add_compile_options(-fsanitize=${BIE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_definitions(BIE_SANITIZED)  # g++ and clang tell it by different macros
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)  # found in std::regex, once it is instrumented
   endif()

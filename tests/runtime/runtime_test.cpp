@@ -13,7 +13,7 @@
 #include "runtime/memory_plan.h"
 #include "tests/runtime/some_nets.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+#if !defined(BIE_SANITIZED) && defined(__GLIBC__)
 #define BIE_COUNTS_ALLOCATIONS 1
 namespace {
 
