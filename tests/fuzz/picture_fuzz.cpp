@@ -1,4 +1,5 @@
-// Any bytes as a picture: one sentence, or the pixels that its header tells of, as they are shown and brought to a size.
+// Any bytes as a picture: one sentence, or the pixels that its header tells of, as they are shown and brought to a
+// size.
 #include "bie/formats/picture.h"
 #include "tests/fuzz/fuzz.h"
 
