@@ -21,7 +21,7 @@ void set_sizes(const NodeView& n, const Value& x, Sizes sizes) {
   n.wants(sizes.size() == 1 || sizes.size() == 3, "leaves ", formats::listed(sizes),
           " a sample, features or an image is wanted");
   // Channels that are taken apart are others.
-  n.lowering().set(n, {x.symbol, std::move(sizes), x.steps});
+  n.lowering().set(n, {x.symbol, std::move(sizes), x.steps, x.is_codes});
 }
 
 void set_ints(const NodeView& n, std::vector<std::int64_t> ints, Sizes sizes) {
@@ -215,7 +215,7 @@ void lower_transpose(const NodeView& n) {
   Sizes sizes;
   for (std::size_t i = 1; i < rank; ++i) sizes.push_back(x.sizes[static_cast<std::size_t>(order[i] - 1)]);
   const Symbol y = to.net().transpose(to.source(x), {order[1] - 1, order[2] - 1, order[3] - 1});
-  to.set(n, {y, std::move(sizes), x.steps});
+  to.set(n, {y, std::move(sizes), x.steps, x.is_codes});
 }
 
 void lower_concat(const NodeView& n) {
