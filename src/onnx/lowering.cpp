@@ -68,6 +68,9 @@ const std::vector<float>& NodeView::floats(std::size_t input) const {
 const std::vector<std::int64_t>& NodeView::ints(std::size_t input) const {
   const Tensor& tensor = constant(input).tensor;
   wants(tensor.type != Type::f32, "input ", input, " is of floats, integers are wanted");
+  const bool passes = node().op == "Reshape" || node().op == "Concat" || node().op == "Gather";
+  wants(passes || std::count(tensor.ints.begin(), tensor.ints.end(), open_batch) == 0, "input ", input,
+        " is the size of the batch, which is not fixed");
   return tensor.ints;
 }
 

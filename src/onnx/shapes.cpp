@@ -48,7 +48,7 @@ Sizes reshaped(const NodeView& n, const Sizes& wanted, const Value& x) {
     }
   }
   if (open >= 0) sizes[static_cast<std::size_t>(open)] = elements_of(x.sizes) / known;
-  const std::int64_t batch = wanted[0];
+  const std::int64_t batch = wanted[0] == open_batch ? -1 : wanted[0];
   n.wants(elements_of(sizes) == elements_of(x.sizes) && (batch == -1 || batch == 0 || batch == n.lowering().batch()),
           "makes ", formats::listed(wanted), " of [batch] and ", formats::listed(x.sizes),
           ", the batch is to stay as it is");
@@ -254,7 +254,8 @@ void lower_shape(const NodeView& n) {
     sizes = n.constant(0).tensor.sizes;
   } else {
     sizes = n.value(0).sizes;
-    sizes.insert(sizes.begin(), n.lowering().batch());
+    const std::int64_t batch = n.lowering().batch();
+    sizes.insert(sizes.begin(), batch < 0 ? open_batch : batch);
   }
   n.wants(n.integer("start", 0) == 0 && !n.has_attribute("end"), "takes a part of the shape");
   const auto rank = static_cast<std::int64_t>(sizes.size());

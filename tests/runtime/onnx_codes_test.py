@@ -1,4 +1,4 @@
-"""Operators on codes, QLinearConv and its like, beside onnxruntime; which are refused. Attributes of a wrong kind."""
+"""Operators on codes, QLinearConv and its like, beside onnxruntime; refusals by name."""
 
 import numpy as np
 import pytest
@@ -120,7 +120,14 @@ def wrong_kind(op: str, **attributes) -> onnx.ModelProto:
     return m.model(m.node(op, "x", *weights, **attributes))
 
 
+def slice_to_the_batch() -> onnx.ModelProto:
+    m = Maker(7)
+    batch = m.node("Gather", m.node("Shape", "x"), m.constant(np.array([0])))
+    return m.model(m.node("Slice", "x", m.constant(np.array([0])), batch, m.constant(np.array([1]))))
+
+
 REFUSED = {
+    "is the size of the batch, which is not fixed": slice_to_the_batch(),
     'node 1 ("com.microsoft" "QLinearSoftmax"): a net has no such operator': one("QLinearSoftmax", axis=1),
     "node 1 (\"com.microsoft\" \"QLinearGlobalAveragePool\"): has the attribute \"channels_last\"":
         one("QLinearGlobalAveragePool", channels_last=1),
