@@ -57,8 +57,12 @@ class Reader {
       if (graph.constants.count(proto.name()) == 0) graph.inputs.push_back(input(proto));
     for (const auto& proto : model.graph().output()) graph.outputs.push_back(proto.name());
     if (graph.outputs.empty()) fail("has no output");
-    for (const auto& proto : model.graph().node()) graph.nodes.push_back(node(proto));
+    for (const auto& proto : model.graph().node()) {
+      graph.nodes.push_back(node(proto));
+      graph.nodes.back().number = graph.nodes.size() - 1;
+    }
     check_order(graph);
+    expand_codes(graph);
     return graph;
   }
 
@@ -192,7 +196,7 @@ class Reader {
   }
 
   Node node(const ::onnx::NodeProto& proto) const {
-    Node node{proto.op_type(), proto.domain() == "ai.onnx" ? "" : proto.domain(), proto.name(), {}, {}, {}};
+    Node node{proto.op_type(), proto.domain() == "ai.onnx" ? "" : proto.domain(), proto.name(), {}, {}, {}, 0, {}, {}};
     node.inputs.assign(proto.input().begin(), proto.input().end());
     node.outputs.assign(proto.output().begin(), proto.output().end());
     for (const AttributeProto& from : proto.attribute()) {
@@ -201,7 +205,7 @@ class Reader {
       to.ints.assign(from.ints().begin(), from.ints().end());
       if (from.has_f()) to.floats = {from.f()};
       if (from.has_i()) to.ints = {from.i()};
-      to.text = from.s();
+      if (from.has_s()) to.text = from.s();
       to.has_tensor = from.has_t();
       // What nobody asks for may be of any kind.
       if (from.has_t() && node.op == "Constant")
@@ -238,11 +242,13 @@ class Reader {
 
 std::string name_of(const Graph& graph, std::size_t i) {
   const Node& node = graph.nodes[i];
-  std::string text = formats::joined("node ", i, " ");
+  std::string text = formats::joined("node ", node.number, " ");
   if (!node.name.empty()) text += in_quotes(node.name) + " ";
   text += "(";
-  if (!node.domain.empty()) text += in_quotes(node.domain) + " ";
-  return text + in_quotes(node.op) + ")";
+  const bool is_part = !node.file_op.empty();
+  const std::string& domain = is_part ? node.file_domain : node.domain;
+  if (!domain.empty()) text += in_quotes(domain) + " ";
+  return text + in_quotes(is_part ? node.file_op : node.op) + ")";
 }
 
 Graph read_graph(const std::string& name, const std::uint8_t* bytes, std::int64_t size, const std::string& folder) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct Tensor {
 struct Attribute {
   std::vector<float> floats;
   std::vector<std::int64_t> ints;
-  std::string text;
+  std::optional<std::string> text;
   Tensor tensor;
   bool has_tensor = false;
 };
@@ -33,6 +34,8 @@ struct Node {
   std::string op, domain, name;
   std::vector<std::string> inputs, outputs;  ///< "": left out
   std::map<std::string, Attribute> attributes;
+  std::size_t number = 0;            ///< its place in the file
+  std::string file_domain, file_op;  ///< of the node in the file that this one is a part of; "": itself
 };
 
 struct GraphInput {
@@ -48,6 +51,9 @@ struct Graph {
   std::vector<GraphInput> inputs;  ///< but those that are constants
   std::vector<std::string> outputs;
 };
+
+/// Puts nodes on floats in the place of those on codes, such as QLinearConv.
+void expand_codes(Graph& graph);
 
 /// "node 3 "conv1" (Conv)"
 std::string name_of(const Graph& graph, std::size_t node);

@@ -44,7 +44,9 @@ const Value& NodeView::value(std::size_t input) const {
   const auto found = lowering_.values_.find(node().inputs[input]);
   wants(found != lowering_.values_.end(), "input ", input,
         " is a constant, a value that depends on the net's input is wanted");
-  wants(!found->second.is_codes || node().op == "DequantizeLinear",
+  constexpr std::string_view of_codes[] = {"DequantizeLinear", "Dropout", "Flatten", "Identity",  "MaxPool",
+                                           "Reshape",          "Shape",   "Squeeze", "Transpose", "Unsqueeze"};
+  wants(!found->second.is_codes || std::count(std::begin(of_codes), std::end(of_codes), node().op) > 0,
         "reads codes, DequantizeLinear is wanted in between");
   return found->second;
 }
@@ -66,6 +68,9 @@ const std::vector<float>& NodeView::floats(std::size_t input) const {
 const std::vector<std::int64_t>& NodeView::ints(std::size_t input) const {
   const Tensor& tensor = constant(input).tensor;
   wants(tensor.type != Type::f32, "input ", input, " is of floats, integers are wanted");
+  const bool passes = node().op == "Reshape" || node().op == "Concat" || node().op == "Gather";
+  wants(passes || std::count(tensor.ints.begin(), tensor.ints.end(), open_batch) == 0, "input ", input,
+        " is the size of the batch, which is not fixed");
   return tensor.ints;
 }
 
@@ -85,12 +90,17 @@ std::int64_t NodeView::integer(const char* name, std::int64_t otherwise) const {
 
 Sizes NodeView::integers(const char* name, Sizes otherwise) const {
   const auto found = node().attributes.find(name);
-  return found == node().attributes.end() ? std::move(otherwise) : found->second.ints;
+  if (found == node().attributes.end()) return otherwise;
+  const Attribute& given = found->second;
+  wants(given.floats.empty() && !given.text && !given.has_tensor, name, " is no list of integers");
+  return given.ints;
 }
 
 std::string NodeView::text(const char* name, const std::string& otherwise) const {
   const auto found = node().attributes.find(name);
-  return found == node().attributes.end() ? otherwise : found->second.text;
+  if (found == node().attributes.end()) return otherwise;
+  wants(found->second.text.has_value(), name, " is no text");
+  return *found->second.text;
 }
 
 Symbol Lowering::source(const Value& value) {

@@ -1,6 +1,7 @@
 // From the operators of an ONNX graph to the nodes of a net.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,9 @@ namespace bie::onnx {
 
 using runtime::Symbol;
 using Sizes = std::vector<std::int64_t>;
+
+/// What Shape gives for a batch of any size: a number that no size is. Reshape alone may read it.
+constexpr std::int64_t open_batch = std::numeric_limits<std::int64_t>::min() + 1;
 
 /// What QuantizeLinear does to a value: clamp(rint(x / step) + zero, lo, hi).
 struct Steps {

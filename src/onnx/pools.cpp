@@ -80,7 +80,7 @@ void lower_max_pool(const NodeView& n) {
   runtime::TailNumbers tail;
   tail.pool = pool.kernel[0];
   const Symbol y = is_square ? net.tail(image, tail) : net.max_pool(image, pool);
-  to.set(n, {y, Sizes(net.sizes(y)), x.steps});
+  to.set(n, {y, Sizes(net.sizes(y)), x.steps, x.is_codes});
 }
 
 void lower_average_pool(const NodeView& n) {

@@ -21,7 +21,7 @@ void set_sizes(const NodeView& n, const Value& x, Sizes sizes) {
   n.wants(sizes.size() == 1 || sizes.size() == 3, "leaves ", formats::listed(sizes),
           " a sample, features or an image is wanted");
   // Channels that are taken apart are others.
-  n.lowering().set(n, {x.symbol, std::move(sizes), x.steps});
+  n.lowering().set(n, {x.symbol, std::move(sizes), x.steps, x.is_codes});
 }
 
 void set_ints(const NodeView& n, std::vector<std::int64_t> ints, Sizes sizes) {
@@ -48,7 +48,7 @@ Sizes reshaped(const NodeView& n, const Sizes& wanted, const Value& x) {
     }
   }
   if (open >= 0) sizes[static_cast<std::size_t>(open)] = elements_of(x.sizes) / known;
-  const std::int64_t batch = wanted[0];
+  const std::int64_t batch = wanted[0] == open_batch ? -1 : wanted[0];
   n.wants(elements_of(sizes) == elements_of(x.sizes) && (batch == -1 || batch == 0 || batch == n.lowering().batch()),
           "makes ", formats::listed(wanted), " of [batch] and ", formats::listed(x.sizes),
           ", the batch is to stay as it is");
@@ -215,7 +215,7 @@ void lower_transpose(const NodeView& n) {
   Sizes sizes;
   for (std::size_t i = 1; i < rank; ++i) sizes.push_back(x.sizes[static_cast<std::size_t>(order[i] - 1)]);
   const Symbol y = to.net().transpose(to.source(x), {order[1] - 1, order[2] - 1, order[3] - 1});
-  to.set(n, {y, std::move(sizes), x.steps});
+  to.set(n, {y, std::move(sizes), x.steps, x.is_codes});
 }
 
 void lower_concat(const NodeView& n) {
@@ -254,7 +254,8 @@ void lower_shape(const NodeView& n) {
     sizes = n.constant(0).tensor.sizes;
   } else {
     sizes = n.value(0).sizes;
-    sizes.insert(sizes.begin(), n.lowering().batch());
+    const std::int64_t batch = n.lowering().batch();
+    sizes.insert(sizes.begin(), batch < 0 ? open_batch : batch);
   }
   n.wants(n.integer("start", 0) == 0 && !n.has_attribute("end"), "takes a part of the shape");
   const auto rank = static_cast<std::int64_t>(sizes.size());

@@ -137,9 +137,10 @@ def test_a_net_as_torch_writes_it(imported, tmp_path, name, dynamo):
     assert np.abs(found - wanted).max() <= 2e-5 * max(1, np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", ["VGG", "ResNet", "MobileNetV2"])
+@pytest.mark.parametrize("name", ["VGG", "ResNet", "MobileNetV2", "DenseNet", "MLP", "EfficientNet"])
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_net_as_onnxruntime_quantises_it(imported, tmp_path, name):
+def test_a_net_as_onnxruntime_quantises_it(imported, tmp_path, name, form):
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     net, x = made(name)
@@ -153,9 +154,12 @@ def test_a_net_as_onnxruntime_quantises_it(imported, tmp_path, name):
         def get_next(self):
             return next(self.batches, None)
 
+    of_codes = form == "QOperator"
     quantize_static(
-        str(path), str(coded), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-        activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,
+        str(path), str(coded), Reader(), quant_format=QuantFormat[form], per_channel=name != "MLP",
+        activation_type=QuantType.QUInt8 if of_codes else QuantType.QInt8, weight_type=QuantType.QInt8,
     )  # fmt: skip
+    kinds = {node.op_type for node in onnx.load(coded).graph.node}
+    assert ("QLinearConv" in kinds or "QGemm" in kinds) == of_codes, kinds
     found, wanted = imported(coded, x)
     assert np.abs(found - wanted).max() <= 0.06 * np.abs(wanted).max(), "a code may differ by one step"
