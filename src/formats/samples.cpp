@@ -88,8 +88,9 @@ Samples table_samples(const std::string& path, const SampleForm& form) {
   if (!form.table && features > most_columns)
     fail_file("CSV file", path, "the model takes ", features, " numbers, a table has at most ", most_columns);
   const TableForm table = form.table ? *form.table : plain_form(features);
-  TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.left_out);
-  return {rows.count, std::move(rows.values), true, table.id, std::move(rows.ids), std::move(rows.labels)};
+  TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.asked);
+  return {rows.count,           std::move(rows.values), true, table.id, std::move(rows.ids), std::move(rows.labels),
+          std::move(rows.notes)};
 }
 
 /// The values of an array, and whether they are bytes.

@@ -12,11 +12,11 @@
 namespace bie::formats {
 
 struct SampleForm {
-  std::vector<std::int64_t> image;         ///< channels, height, width of the model's images
-  bool unit_range = true;                  ///< the model takes values in [0, 1]; any numbers if not
-  std::optional<double> white = {};        ///< values are divided by it; where not given, bytes by 255 and no others
-  std::optional<TableForm> table = {};     ///< of the table that the model was trained with; rows of numbers if none
-  std::vector<std::string> left_out = {};  ///< columns of tables that the model does not know
+  std::vector<std::int64_t> image;      ///< channels, height, width of the model's images
+  bool unit_range = true;               ///< the model takes values in [0, 1]; any numbers if not
+  std::optional<double> white = {};     ///< values are divided by it; where not given, bytes by 255 and no others
+  std::optional<TableForm> table = {};  ///< of the table that the model was trained with; rows of numbers if none
+  AskedTable asked = {};                ///< what is said of tables
   CsvForm csv = {};
   std::optional<Fit> fit = {};  ///< how pictures of other sizes are brought to the model's; refused if not
 };
@@ -29,6 +29,7 @@ struct Samples {
   std::string id_name = {};              ///< of the column that the ids are from
   std::vector<std::string> ids = {};     ///< of a table that has such a column, one a row
   std::vector<std::string> labels = {};  ///< of a table that has them, one a row
+  std::vector<std::string> notes = {};   ///< sentences about values of a table that training lacked
 };
 
 /// Every image of a file. The first bytes tell what the file is:

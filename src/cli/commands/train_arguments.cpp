@@ -212,6 +212,10 @@ void start_with(TrainArguments& a) {
                     ": the model is quantised, a float one is wanted (bie train --bits 32)");
   a.config = train::with_net_of(a.config, source);
   a.words.sized = true;
+  formats::SplitRule& split = a.table.table.split;
+  // Rows that the float model was tested with stay apart from those that it has learnt.
+  const bool says_none = split.kind == formats::SplitKind::shuffle && split.seed == 0;
+  if (source.table && says_none) split = source.table->split;
   if (!source.fit) return;
   data::PictureOptions& pictures = a.table.pictures;
   if (!a.data.starts_with("images:")) return;

@@ -103,12 +103,12 @@ void add_answers(const formats::TableForm& table, const at::Tensor& outputs, con
   const auto [mae, rmse] = train::regression_errors(table, outputs, data.test_labels);
   report.results.insert(report.results.begin() + 1,
                         {{"mean error", format("%.4g", mae)}, {"root mean square error", format("%.4g", rmse)}});
-  const auto in_unit = [&](const at::Tensor& x) {
-    const at::Tensor values = (x.to(at::kDouble) * table.scale + table.mean).contiguous();
+  const auto numbers = [&](const at::Tensor& values) {
     const auto* first = values.const_data_ptr<double>();
     return std::vector<double>(first, first + values.numel());
   };
-  report.answers = {in_unit(data.test_labels), in_unit(outputs), table.label};
+  report.answers = {numbers(train::labels(table, data.test_labels)), numbers(train::answers(table, outputs)),
+                    table.label};
 }
 
 void add_results(const train::TrainResult& result, const models::Classifier& model, const data::Dataset& data,

@@ -7,7 +7,6 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cinttypes>
 #include <cmath>
@@ -53,7 +52,7 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
   config.image = {image[0], image[1], image[2]};
   config.classes = data.classes;
   config.class_names = data.class_names;
-  config.normalise = data.table.has_value();
+  config.normalise = data.table && data.table->version < 2;  // else rows are scaled as they are read
   config.table = data.table;
   config.fit = data.fit;
   return config;
@@ -143,75 +142,6 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
-namespace {
-
-void add_comment(CLI::App& command, data::DataOptions& options, const std::string& group) {
-  command
-      .add_option_function<std::string>(
-          "--comment", [&options](const std::string& text) { options.csv.comment = text.front(); },
-          "a character: lines that begin with it are left out")
-      ->type_name("CHAR")
-      ->check([](const std::string& text) {
-        return text.size() == 1 && std::ispunct(static_cast<unsigned char>(text[0])) && text[0] != '"'
-                   ? std::string()
-                   : text + " is no mark like # or %";
-      })
-      ->group(group);
-}
-
-void add_drop(CLI::App& command, data::DataOptions& options, const std::string& group) {
-  command.add_option("--drop", options.table.drop, "a column to leave out; may be repeated")
-      ->type_name("NAME|N")
-      ->type_size(1)
-      ->allow_extra_args(false)
-      ->group(group);
-}
-
-}  // namespace
-
-void add_table_options(CLI::App& command, data::DataOptions& options) {
-  const std::string group = "Tables (--data csv:FILE)";
-  formats::TableOptions& table = options.table;
-  command
-      .add_option("--label", table.label,
-                  "the column to predict, by its name or its place from 1 on (default: label, class, target or y, else "
-                  "the last)")
-      ->type_name("NAME|N")
-      ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--task", [&table](const std::string& task) { table.regression = task == "regression"; },
-          "classification, or regression: the label is a number")
-      ->type_name("classification|regression")
-      ->check(CLI::IsMember({"classification", "regression"}))
-      ->default_str("classification")
-      ->group(group);
-  takes_file(command.add_option("--test-data", options.test_file, "rows to test with, in place of a share of the file"))
-      ->group(group);
-  command.add_option("--test-share", table.test_share, "share of the rows to test with")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str()
-      ->group(group);
-  add_drop(command, options, group);
-  command.add_option("--id", table.id, "a column that names rows: left out, and shown by bie predict")
-      ->type_name("NAME")
-      ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--missing",
-          [&table](const std::string& word) {
-            for (const formats::Missing m : {formats::Missing::refuse, formats::Missing::mean, formats::Missing::drop})
-              if (word == formats::name(m)) table.missing = m;
-          },
-          "what a missing value is: refused; replaced by the column's mean, with a column more that marks it; or its "
-          "row dropped")
-      ->type_name("refuse|mean|drop")
-      ->check(CLI::IsMember({"refuse", "mean", "drop"}))
-      ->default_str("refuse")
-      ->group(group);
-  add_comment(command, options, group);
-}
-
 void add_picture_options(CLI::App& command, data::DataOptions& options) {
   const std::string group = "Pictures (--data images:DIR)";
   data::PictureOptions& pictures = options.pictures;
@@ -243,18 +173,12 @@ void add_picture_options(CLI::App& command, data::DataOptions& options) {
   command.add_flag("--nested", pictures.nested, "read folders below those of the classes too")->group(group);
 }
 
-void add_asked_table_options(CLI::App& command, data::DataOptions& options) {
-  const std::string group = "Tables";
-  add_drop(command, options, group);
-  add_comment(command, options, group);
-}
-
 void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& c) {
   if (c.fit && spec.starts_with("images:")) {
     options.pictures.size = {c.image[1], c.image[2]};
     options.pictures.fit = c.fit;
   }
-  if (!c.normalise || c.image[0] != 1 || c.image[1] != 1) return;
+  if (!c.takes_numbers() || c.image[0] != 1 || c.image[1] != 1) return;
   options.form = c.table ? *c.table : formats::plain_form(c.image[2]);
   options.classes.clear();
   for (std::int64_t i = 0; i < c.classes && !c.is_regression(); ++i) options.classes.push_back(c.class_name(i));

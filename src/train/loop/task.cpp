@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "bie/train/evaluation.h"
 #include "layers/finite.h"
 
 namespace bie::train {
@@ -56,8 +57,12 @@ const Task& classification() {
 
 Regression::Regression(const data::Dataset& data) {
   check_targets(data);
-  const auto variance = [](const at::Tensor& targets) {
-    return targets.to(at::kDouble).var(0, /*unbiased=*/false).sum().item<double>();
+  if (data.table && data.table->curve) curved_ = data.table;
+  const auto variance = [&](const at::Tensor& targets) {
+    return (curved_ ? labels(*curved_, targets) : targets.to(at::kDouble))
+        .var(0, /*unbiased=*/false)
+        .sum()
+        .item<double>();
   };
   TORCH_CHECK_VALUE(variance(data.train_labels) > 0, data.name,
                     ": all training targets are equal, there is nothing to explain");
@@ -77,7 +82,9 @@ at::Tensor Regression::loss(const at::Tensor& outputs, const at::Tensor& targets
 }
 
 at::Tensor Regression::scores(const at::Tensor& outputs, const at::Tensor& targets) const {
-  return (outputs.to(at::kDouble) - targets).square().sum(1).div_(-variance_).add_(1);
+  const at::Tensor error = curved_ ? answers(*curved_, outputs).sub_(labels(*curved_, targets)).to(outputs.device())
+                                   : outputs.to(at::kDouble) - targets;
+  return error.square().sum(1).div_(-variance_).add_(1);
 }
 
 std::shared_ptr<const Task> task_of(const data::Dataset& data) {
