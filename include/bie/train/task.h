@@ -46,6 +46,10 @@ class Regression : public Task {
   double variance_;
 };
 
+/// classification() with a weight for each class in the loss: samples / (classes * samples of the class), of the
+/// training samples, so that each class weighs as much as another.
+std::shared_ptr<const Task> balanced_classification(const data::Dataset& data);
+
 /// What a data set is for: a regression where its table says so, else classification().
 std::shared_ptr<const Task> task_of(const data::Dataset& data);
 

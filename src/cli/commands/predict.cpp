@@ -19,6 +19,7 @@
 #include "cli/support/log.h"
 #include "cli/support/predictions.h"
 #include "cli/support/result.h"
+#include "cli/support/run_files.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
 #include "cli/support/threads.h"
@@ -69,6 +70,8 @@ void add_predictions(models::Classifier& model, const std::string& file, const A
 }
 
 void predict(Arguments& a, const Global& global) {
+  a.model = model_file(a.model);
+  a.files = files_in(a.files);
   check_predictions_file(a.answers.out, a.model, a.files);
   const AskedFiles asked{a.files, a.white, a.table.asked, a.table.csv};
   if (is_net(a.model)) return predict_with_net(a.model, asked, a.answers, global);
@@ -91,10 +94,14 @@ void predict(Arguments& a, const Global& global) {
 void add_predict(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("predict", "What a model says of images, or of a table's rows");
-  command->add_option("model", arguments->model, "file written by bie train, bie quantize or bie export")->required();
+  command
+      ->add_option("model", arguments->model,
+                   "file written by bie train, bie quantize or bie export, or the folder of a run")
+      ->required();
   command
       ->add_option("files", arguments->files,
-                   "PNG, JPEG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+                   "PNG, JPEG, WebP, IDX (.gz or not), NPY or CSV files, or folders of such files; - is a table from "
+                   "standard input")
       ->required();
   add_answer_options(*command, arguments->answers);
   command

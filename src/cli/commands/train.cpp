@@ -95,6 +95,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
             {"warmup", recipe.schedule.warmup},
             {"renew_scale_every", o.renew_scale_every},
             {"wide_gradients", o.wide_gradients},
+            {"class_weights", o.balanced_classes ? "balanced" : "none"},
             {"freeze_binary", o.freeze_binary},
             {"moments", o.moments == optim::MomentType::bfloat16 ? "bfloat16" : "float32"},
             {"step_floor", a.guard.floor},

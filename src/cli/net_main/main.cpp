@@ -44,13 +44,15 @@ void add_predict_of_nets(CLI::App& app, const Global& global) {
   command->add_option("model", a->model, "file written by bie export")->required();
   command
       ->add_option("files", a->asked.files,
-                   "PNG, JPEG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+                   "PNG, JPEG, WebP, IDX (.gz or not), NPY or CSV files, or folders of such files; - is a table from "
+                   "standard input")
       ->required();
   add_answer_options(*command, a->answers);
   add_asked_table(*command, a->asked.csv, a->asked.table, "Tables");
   command->add_option("--white", a->asked.white, "what values are divided by to lie in 0 to 1")->check(bad_white);
   command->callback([a, &global] {
     need_net(a->model);
+    a->asked.files = files_in(a->asked.files);
     check_predictions_file(a->answers.out, a->model, a->asked.files);
     predict_with_net(a->model, a->asked, a->answers, global);
   });

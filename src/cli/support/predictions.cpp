@@ -18,6 +18,7 @@
 #include "cli/support/log.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
+#include "formats/lower.h"
 
 namespace bie::cli {
 namespace {
@@ -130,6 +131,33 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
       ->type_name("INT")
       ->default_str("3");
   command.add_flag("--probabilities", options.probabilities, "a column of the CSV file for each class, p_NAME");
+}
+
+std::vector<std::string> files_in(const std::vector<std::string>& paths) {
+  namespace fs = std::filesystem;
+  static const std::set<std::string> endings{".png", ".jpg", ".jpeg", ".webp", ".npy", ".csv", ".tsv", ".gz"};
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (path == "-" || !fs::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    std::int64_t others = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+      const std::string ending = formats::lower(entry.path().extension().string());
+      const bool taken = entry.is_regular_file(error) && endings.count(ending) > 0;
+      others += taken ? 0 : 1;
+      if (taken) found.push_back(entry.path().string());
+    }
+    if (found.empty()) throw formats::Error(path + ": the folder holds no pictures, arrays or tables");
+    if (others > 0)
+      log::info(format("%s: %lld other entries are left out", path.c_str(), static_cast<long long>(others)));
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
 }
 
 std::optional<formats::TableForm> asked_form(const std::optional<formats::TableForm>& form,

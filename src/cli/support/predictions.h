@@ -56,6 +56,10 @@ struct AnswerOptions {
 };
 void add_answer_options(CLI::App& command, AnswerOptions& options);
 
+/// The files with those of folders in the place of these: pictures, arrays and tables by their endings, sorted. Others
+/// are counted in the log. An Error for a folder without such files.
+std::vector<std::string> files_in(const std::vector<std::string>& paths);
+
 /// An Error where `out` cannot be written or is among the files that are read. To be called before the work.
 void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& files);
 

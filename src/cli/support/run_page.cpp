@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "bie/layers/nbit_layer.h"
+#include "bie/train/class_scores.h"
 #include "bie/train/evaluation.h"
 #include "cli/support/build_info.h"
 #include "cli/support/run_results.h"
@@ -87,6 +88,11 @@ void add_predictions(const models::ModelConfig& c, const at::Tensor& logits, con
   const auto* guess = predicted.const_data_ptr<std::int64_t>();
   const auto* truth = data.test_labels.const_data_ptr<std::int64_t>();
   report.confusion = confusion_of(logits, data.test_labels, c);
+  const train::ClassScores scores = train::class_scores(logits, data.test_labels);
+  report.results.insert(report.results.begin() + 1,
+                        {{"balanced accuracy", format("%.2f %%", 100 * scores.balanced_accuracy)},
+                         {"AUC", std::isnan(scores.auc) ? "none" : format("%.4f", scores.auc)},
+                         {"share of the commonest class", format("%.2f %%", 100 * scores.majority)}});
   const at::Tensor order = std::get<1>(confidence.sort(0, /*descending=*/true));
   const bool pictures = !data.table && (c.image[0] == 1 || c.image[0] == 3);
   for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(report.mistakes.size()) < most_mistakes; ++i) {

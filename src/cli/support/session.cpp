@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bie/train/class_scores.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/recipe.h"
 #include "cli/support/interrupt.h"
@@ -43,6 +44,15 @@ std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::
                 validation.c_str(), score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
+/// What stands behind an accuracy that an answer which is always the same would nearly have.
+std::string hidden_text(const train::ClassScores& scores, const data::Dataset& data) {
+  if (scores.majority * static_cast<double>(data.classes) < 1.5) return "";
+  const auto at = static_cast<std::size_t>(scores.commonest);
+  const std::string name = at < data.class_names.size() ? data.class_names[at] : std::to_string(at);
+  return format(", balanced accuracy %.2f %%, AUC %.4f (always \"%s\" is right for %.2f %%)",
+                100 * scores.balanced_accuracy, scores.auc, printable(name).c_str(), 100 * scores.majority);
+}
+
 bool is_regression(const data::Dataset& data) { return data.table && data.table->regression; }
 
 }  // namespace
@@ -64,7 +74,7 @@ std::string score_text(const train::Task& task, double score) {
 
 std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
   std::string text = score_text(task, train::mean_score(task, outputs, data.test_labels));
-  if (!is_regression(data)) return text;
+  if (!is_regression(data)) return text + hidden_text(train::class_scores(outputs, data.test_labels), data);
   const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   text += format(", mean error %.4g, root mean square %.4g", mae, rmse);
   return data.table->label.empty() ? text : text + " (" + printable(data.table->label) + ")";
@@ -72,7 +82,13 @@ std::string scores_text(const train::Task& task, const at::Tensor& outputs, cons
 
 Json score_json(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
   const double score = train::mean_score(task, outputs, data.test_labels);
-  if (!is_regression(data)) return {{"test_accuracy", score}};
+  if (!is_regression(data)) {
+    const train::ClassScores scores = train::class_scores(outputs, data.test_labels);
+    return {{"test_accuracy", score},
+            {"balanced_accuracy", scores.balanced_accuracy},
+            {"auc", std::isnan(scores.auc) ? Json() : Json(scores.auc)},
+            {"majority", scores.majority}};
+  }
   const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   return {{"label", data.table->label}, {"r2", score}, {"mae", mae}, {"rmse", rmse}};
 }
@@ -80,7 +96,9 @@ Json score_json(const train::Task& task, const at::Tensor& outputs, const data::
 Session train_with_bar(const std::string& label, const models::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
-  Session session{models::make_model(fitted(config, data)), train::task_of(data), {}};
+  Session session{models::make_model(fitted(config, data)),
+                  options.balanced_classes ? train::balanced_classification(data) : train::task_of(data),
+                  {}};
   use_threads_for(session.model->config(), options.batch.value_or(train::default_batch(data.train_images.size(0))));
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
@@ -198,8 +216,7 @@ void add_device(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
 }
 
-void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data) {
-  const models::ModelConfig& c = model.config();
+void check_fit(const models::ModelConfig& c, const std::string& path, const data::Dataset& data) {
   const auto image = data.test_images.sizes().slice(1);
   TORCH_CHECK_VALUE(image == at::IntArrayRef(c.image), data.name, ": the images are ", image, ", ", path, " wants ",
                     at::IntArrayRef(c.image));

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "bie/train/evaluation.h"
@@ -30,6 +31,10 @@ void check_targets(const data::Dataset& data) {
 }
 
 class Classification : public Task {
+ public:
+  /// @param weights  of the classes, float32 [classes]; undefined: all weigh one
+  explicit Classification(at::Tensor weights = {}) : weights_(std::move(weights)) {}
+
   std::string metric() const override { return "accuracy"; }
 
   void check(const data::Dataset& data, std::int64_t outputs) const override {
@@ -40,12 +45,16 @@ class Classification : public Task {
   }
 
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
-    return at::cross_entropy_loss(outputs, targets);
+    if (!weights_.defined()) return at::cross_entropy_loss(outputs, targets);
+    return at::cross_entropy_loss(outputs, targets, weights_.to(outputs.device()));
   }
 
   at::Tensor scores(const at::Tensor& outputs, const at::Tensor& targets) const override {
     return outputs.argmax(1).eq(targets).to(at::kDouble);
   }
+
+ private:
+  at::Tensor weights_;
 };
 
 }  // namespace
@@ -53,6 +62,12 @@ class Classification : public Task {
 const Task& classification() {
   static const Classification task;
   return task;
+}
+
+std::shared_ptr<const Task> balanced_classification(const data::Dataset& data) {
+  const at::Tensor counts = data.train_labels.cpu().bincount({}, data.classes).to(at::kDouble),
+                   samples = counts.sum() / static_cast<double>(data.classes);
+  return std::make_shared<const Classification>((samples / counts.clamp_min(1)).to(at::kFloat));
 }
 
 Regression::Regression(const data::Dataset& data) {
