@@ -43,7 +43,7 @@ SUITES = {
     "arm": suite_arm,
 }
 # Suites that run where they are asked for: they take a quarter of an hour and an hour.
-ON_REQUEST = {"tsan", "cpus", "arm"}
+ON_REQUEST = {"cpus", "arm"}
 
 
 def main() -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 # These read the weights of their children themselves, past the children's forward.
 _READ_PAST_FORWARD = (nn.MultiheadAttention,)
@@ -43,10 +44,17 @@ def shared_parameters(model: nn.Module) -> dict[int, list[str]]:
     return {key: found for key, found in names.items() if len(found) > 1}
 
 
+def shape_of(weight: Tensor) -> tuple[int, ...]:
+    """Empty for a weight of a lazy layer, which has none before its first call."""
+    return () if is_lazy(weight) else tuple(weight.shape)
+
+
 def reason_to_skip(
     module: nn.Module, parent: nn.Module | None, targets: Collection[type], shared: dict[int, list[str]]
 ) -> str:
     """Why a layer cannot be swapped for another, or ""."""
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+        return "it is lazy: its sizes come with the first call, call the model once before"
     if type(module) not in targets:
         return f"a {type(module).__name__} may compute something else than its base class"
     if isinstance(parent, _READ_PAST_FORWARD):

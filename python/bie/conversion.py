@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from bie._places import children, join, reason_to_skip, shared_parameters, walk
+from bie._places import children, join, reason_to_skip, shape_of, shared_parameters, walk
 from bie._tables import html_table, text_table
 from bie.errors import ShapeError
 from bie.nn import (
@@ -368,11 +369,11 @@ def convert(
             if id(module) not in asked and (weight := _own_weight(module)) is not None:
                 asked.add(id(module))
                 reason = f"there is no such layer for {type(module).__name__}"
-                report.skipped.append(Converted(name, type(module).__name__, tuple(weight.shape), reason=reason))
+                report.skipped.append(Converted(name, type(module).__name__, shape_of(weight), reason=reason))
             continue
         if id(module) not in asked:
             asked.add(id(module))
-            entry = Converted(name, type(module).__name__, tuple(_weight(module).shape))
+            entry = Converted(name, type(module).__name__, shape_of(_weight(module)))
             reason = reason_to_skip(module, parent, targets, shared)
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
@@ -412,7 +413,8 @@ def _own_weight(module: nn.Module) -> Tensor | None:
     if isinstance(module, _OURS):
         return None
     weights = [value for name, value in module._parameters.items() if name.startswith(("weight", "in_proj_weight"))]
-    return next((weight for weight in weights if weight is not None and weight.dim() > 1), None)
+    there = (weight for weight in weights if weight is not None)
+    return next((weight for weight in there if is_lazy(weight) or weight.dim() > 1), None)
 
 
 def _slower(module: nn.Module) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 _NONE, _RELU, _PRELU = range(3)
+_INPUT_RANGES = ("unit", "bytes", "any", "numbers")
 _UNTRAINED = "a layer has no step size yet: the model was not trained"
 
 
@@ -270,6 +271,7 @@ def export(
     path: str | os.PathLike | None = None,
     *,
     class_names: Iterable[str] = (),
+    input_range: str | None = None,
 ) -> bytes:
     """The net (``.net.bie``) that computes what the module does in evaluation, for ``bie run``, ``bie-runtime`` and
     ``libbie_runtime.so``. The module's forward goes through :func:`torch.export.export` with the example, a batch of
@@ -279,6 +281,10 @@ def export(
     AdaptiveAvgPool2d(1), sums, Flatten, Softmax and Dropout have nodes; another one is a ValueError that names
     it, and nothing is written. Integers are those of the module; where torch rounds a BatchNorm or a sum otherwise, a
     code may differ by one step (docs/spec/nets.md).
+
+    ``input_range`` is what ``bie run`` makes of files: with ``"unit"`` (0 to 1) bytes of pictures are divided by 255,
+    with ``"bytes"`` (0 to 255) they stay, ``"any"``, the default for images, divides them too and takes any other
+    numbers, ``"numbers"``, the default for features, leaves all as they are.
 
     >>> net = torch.nn.Sequential(bie.nn.Q4Linear(8, 4), torch.nn.ReLU())
     >>> _ = net(torch.randn(16, 8))  # the first batch of a training
@@ -292,6 +298,10 @@ def export(
             if isinstance(example, Tensor)
             else "bie.export: the example is no tensor"
         )
+    if input_range is None:
+        input_range = "any" if example.dim() == 4 else "numbers"
+    if input_range not in _INPUT_RANGES:
+        raise ValueError(f"bie.export: expected input_range {', '.join(_INPUT_RANGES)}, got {input_range!r}")
     if module.training:
         raise ValueError("bie.export: the module is in training, call eval() first")
     graph = _Graph(example)
@@ -302,7 +312,7 @@ def export(
     sizes = [1] * (3 - len(graph.input_sizes)) + graph.input_sizes
     names = list(class_names)
     lines = "\n".join(name.replace("\n", " ") for name in names)
-    metadata = {"classes": lines, "image": ",".join(map(str, sizes)), "input": "raw"}
+    metadata = {"classes": lines, "image": ",".join(map(str, sizes)), "input": input_range}
     if any(not name or "\n" in name for name in names):  # which a list of lines cannot hold
         metadata["class_names"] = json.dumps(names)
     data = graph.bytes(outputs, metadata)

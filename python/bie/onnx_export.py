@@ -253,7 +253,8 @@ def export_onnx(
 
     Args:
         args: example arguments of the model, a tensor or a tuple.
-        file: where the file goes; without it the program alone is returned.
+        file: where the file goes, weights included (``external_data=True`` keeps them in ``FILE.data``, as models above
+            2 GB need it); without it the program alone is returned.
         int4: weights of up to 4 bits are tensors of INT4 and UINT4, half a byte a weight, which came with ONNX's opset
             21; else they take a byte.
         options: of ``torch.onnx.export``, such as ``dynamic_shapes``.
@@ -274,12 +275,13 @@ def export_onnx(
     if model.training:
         raise ValueError("export_onnx: the model is in training, call eval() first")
     arguments = (args,) if isinstance(args, Tensor) else tuple(args)
-    options = {"dynamo": True, "verbose": False} | ({"opset_version": 21} if int4 else {}) | options
+    options = {"dynamo": True, "verbose": False, "external_data": False} | options
+    options = ({"opset_version": 21} if int4 else {}) | options
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's own, of its copies
         program = torch.onnx.export(plain_twin(model), arguments, None if int4 else file, **options)
     if int4:
         _halve(program)
         if file is not None:
-            program.save(file)
+            program.save(file, external_data=options["external_data"])
     return program

@@ -171,8 +171,9 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options) {
   TORCH_CHECK_VALUE(!for_tables || spec.starts_with("csv:"), "data set \"", spec,
                     "\" is no table: labels, columns, missing values, tasks and shares of rows are for csv:FILE");
   const PictureOptions& pictures = options.pictures;
-  TORCH_CHECK_VALUE((!pictures.size && !pictures.fit && !pictures.nested) || spec.starts_with("images:"), "data set \"",
-                    spec, "\" is no folder of pictures: sizes and folders within folders are for images:DIR");
+  TORCH_CHECK_VALUE(
+      (!pictures.size && !pictures.fit && !pictures.nested && !pictures.skip_broken) || spec.starts_with("images:"),
+      "data set \"", spec, "\" is no folder of pictures: --size, --fit, --nested and --skip-broken are for images:DIR");
   return with_value_errors([&] {
     Dataset data = load(spec, options);
     const bool has_part = data.validation_images.defined();

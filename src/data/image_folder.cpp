@@ -4,10 +4,13 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
-#include <initializer_list>
 #include <iterator>
+#include <mutex>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -105,46 +108,140 @@ struct Common {
   bool colour = false, one_size = true;
 };
 
-Common common_of(const std::vector<std::string>& paths) {
-  const formats::PictureFacts first = formats::picture_facts(paths.front());
-  Common common{{first.height, first.width}, first.colour};
-  for (const std::string& path : paths) {
-    const formats::PictureFacts own = formats::picture_facts(path);
-    common.one_size = common.one_size && own.height == first.height && own.width == first.width;
-    common.colour |= own.colour;
+/// Pictures that cannot be read, with the sentences that say why. Without `skips` the first of them is an error.
+class Broken {
+ public:
+  explicit Broken(bool skips) : skips_(skips) {}
+
+  /// Calls read(); false where it refuses a file that is to be left out. May be called from several threads.
+  template <class Read>
+  bool can(const Read& read) {
+    if (!skips_) {
+      read();
+      return true;
+    }
+    try {
+      read();
+      return true;
+    } catch (const formats::Error& error) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      sentences_.emplace_back(error.what());
+      return false;
+    }
   }
-  return common;
+
+  void tell(const std::string& dir, Dataset* data) {
+    if (sentences_.empty()) return;
+    constexpr std::size_t most = 20;
+    std::sort(sentences_.begin(), sentences_.end());
+    const std::size_t count = sentences_.size();
+    data->notes.push_back(
+        formats::joined(dir, ": ", count, count == 1 ? " picture is" : " pictures are", " left out (--skip-broken):"));
+    for (std::size_t i = 0; i < std::min(count, most); ++i) data->notes.push_back(sentences_[i]);
+    if (count > most) data->notes.push_back(formats::joined("and ", count - most, " more"));
+  }
+
+ private:
+  bool skips_;
+  std::mutex mutex_;
+  std::vector<std::string> sentences_;
+};
+
+/// The sizes and colours of all files; those whose headers cannot be read are taken off the lists.
+Common common_of(const std::string& dir, std::vector<Files*> parts, Broken* broken) {
+  std::optional<Common> common;
+  for (Files* const files : parts) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < files->paths.size(); ++i) {
+      formats::PictureFacts own{};
+      if (!broken->can([&] { own = formats::picture_facts(files->paths[i]); })) continue;
+      if (!common) common = Common{{own.height, own.width}, own.colour};
+      common->one_size = common->one_size && own.height == common->form.height && own.width == common->form.width;
+      common->colour |= own.colour;
+      std::swap(files->paths[kept], files->paths[i]);
+      files->labels[kept++] = files->labels[i];
+    }
+    files->paths.resize(kept);
+    files->labels.resize(kept);
+  }
+  if (!common) formats::fail_file(kind, dir, "holds no picture that can be read");
+  return *common;
 }
 
-/// The pictures of a part, uint8 [n, channels, height, width], read by all threads.
-at::Tensor load_pictures(const std::vector<std::string>& paths, const Common& common) {
+/// The pictures of a part, uint8 [n, channels, height, width], and their labels, read by all threads.
+void load_pictures(const std::vector<std::string>& paths, std::vector<std::int64_t> labels, const Common& common,
+                   Broken* broken, at::Tensor* images, at::Tensor* their_labels) {
   const std::int64_t channels = common.colour ? 3 : 1, count = std::ssize(paths);
   const auto& [height, width, fit] = common.form;
-  const at::Tensor images = room_for_bytes({count, channels, height, width});
-  auto* const first = images.mutable_data_ptr<std::uint8_t>();
+  *images = room_for_bytes({count, channels, height, width});
+  auto* const first = images->mutable_data_ptr<std::uint8_t>();
   const std::int64_t bytes = channels * height * width;
+  std::vector<char> is_read(paths.size(), 0);
   on_workers(count, at::get_num_threads(), [&](std::int64_t i) {
-    const formats::Array picture = formats::load_picture(paths[static_cast<std::size_t>(i)], channels, common.form);
-    std::memcpy(first + i * bytes, picture.data<std::uint8_t>(), static_cast<std::size_t>(bytes));
+    const auto at = static_cast<std::size_t>(i);
+    is_read[at] = broken->can([&] {
+      const formats::Array picture = formats::load_picture(paths[at], channels, common.form);
+      std::memcpy(first + i * bytes, picture.data<std::uint8_t>(), static_cast<std::size_t>(bytes));
+    });
   });
-  return images;
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (is_read[static_cast<std::size_t>(i)] == 0) continue;
+    if (kept != i) std::memmove(first + kept * bytes, first + i * bytes, static_cast<std::size_t>(bytes));
+    labels[static_cast<std::size_t>(kept++)] = labels[static_cast<std::size_t>(i)];
+  }
+  labels.resize(static_cast<std::size_t>(kept));
+  *images = images->narrow(0, 0, kept);
+  *their_labels = at::tensor(labels);
+}
+
+/// Every class has a picture left to train with, and there is one to test with.
+void check_left(const std::string& dir, const Dataset& data, const std::vector<std::string>& classes) {
+  const at::Tensor& labels = data.train_labels;
+  if (data.test_labels.numel() == 0) formats::fail_file(kind, dir, "holds no test picture that can be read");
+  std::vector<std::int64_t> counts(classes.size(), 0);
+  for (std::int64_t i = 0; i < labels.numel(); ++i)
+    ++counts[static_cast<std::size_t>(labels.const_data_ptr<std::int64_t>()[i])];
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    if (counts[i] == 0)
+      formats::fail_file(kind, dir, "class ", formats::in_quotes(classes[i]),
+                         " has no training picture that can be read");
 }
 
 /// The folders of a data set that is split already. Empty: the folder is one heap.
 struct Parts {
   fs::path train, validation, test;
-  bool test_is_validation = false;  ///< there is no folder for testing
+  bool test_is_validation = false;    ///< there is no folder for testing
+  std::vector<std::string> left_out;  ///< folders beside them
 };
 
+/// Names in any case.
+constexpr std::pair<std::string_view, int> part_names[] = {{"train", 0}, {"training", 0}, {"validation", 1},
+                                                           {"valid", 1}, {"val", 1},      {"dev", 1},
+                                                           {"test", 2},  {"testing", 2}};
+
 Parts parts_of(const fs::path& dir) {
-  const auto part = [&](std::initializer_list<const char*> names) {
-    std::error_code ignored;
-    for (const char* name : names)
-      if (fs::is_directory(dir / name, ignored)) return dir / name;
-    return fs::path();
-  };
-  Parts parts{part({"train"}), part({"validation", "val"}), part({"test"})};
-  if (parts.train.empty() || (parts.validation.empty() && parts.test.empty())) return {};
+  std::array<std::string, 3> found;
+  Parts parts;
+  std::string twice;
+  for (const std::string& name : entries_of(dir).folders) {
+    const std::string lower = formats::lower(name);
+    const auto* const part =
+        std::find_if(std::begin(part_names), std::end(part_names), [&](const auto& p) { return p.first == lower; });
+    if (part == std::end(part_names)) {
+      parts.left_out.push_back((dir / name).string());
+      continue;
+    }
+    std::string& place = found[static_cast<std::size_t>(part->second)];
+    if (!place.empty() && twice.empty()) twice = formats::joined(place, " and ", name);
+    place = name;
+  }
+  if (found[0].empty() || (found[1].empty() && found[2].empty())) return {};
+  if (!twice.empty()) formats::fail_file(kind, dir.string(), "has two folders for one part: ", twice);
+  const auto path = [&](const std::string& name) { return name.empty() ? fs::path() : dir / name; };
+  parts.train = path(found[0]);
+  parts.validation = path(found[1]);
+  parts.test = path(found[2]);
   if (parts.test.empty()) {
     parts.test = std::exchange(parts.validation, {});
     parts.test_is_validation = true;
@@ -197,40 +294,49 @@ PartFiles files_of(const std::string& dir, const Parts& parts, bool nested) {
 }
 
 void load_parts(const std::string& dir, const Parts& parts, const PictureOptions& options, Dataset* data) {
-  const PartFiles files = files_of(dir, parts, options.nested);
-  Common common = common_of(files.all(&Files::paths));
+  PartFiles files = files_of(dir, parts, options.nested);
+  Broken broken(options.skip_broken);
+  Common common = common_of(dir, {&files.train, &files.validation, &files.test}, &broken);
   choose_size(dir, options, &common, data);
-  count_left_out(dir, files.all(&Files::left_out), data);
+  std::vector<std::string> left_out = files.all(&Files::left_out);
+  left_out.insert(left_out.end(), parts.left_out.begin(), parts.left_out.end());
+  count_left_out(dir, left_out, data);
   if (parts.test_is_validation)
     data->notes.push_back(formats::joined(dir, " has no folder test: ", parts.test.string(), " is tested with"));
   const auto load = [&](const Files& part, at::Tensor* images, at::Tensor* labels) {
-    if (part.paths.empty()) return;
-    *images = load_pictures(part.paths, common);
-    *labels = at::tensor(part.labels);
+    if (!part.paths.empty()) load_pictures(part.paths, part.labels, common, &broken, images, labels);
   };
   load(files.train, &data->train_images, &data->train_labels);
   load(files.validation, &data->validation_images, &data->validation_labels);
   load(files.test, &data->test_images, &data->test_labels);
+  broken.tell(dir, data);
+  check_left(dir, *data, files.train.classes);
   data->class_names = files.train.classes;
 }
 
 /// One heap: the files are split, so that no picture is in memory twice.
 void load_heap(const std::string& dir, const PictureOptions& options, Dataset* data) {
-  const Files files = files_in(dir, options.nested);
-  Common common = common_of(files.paths);
+  Files files = files_in(dir, options.nested);
+  Broken broken(options.skip_broken);
+  Common common = common_of(dir, {&files}, &broken);
   choose_size(dir, options, &common, data);
   count_left_out(dir, files.left_out, data);
   const at::Tensor labels = at::tensor(files.labels);
   const Split rows = split_rows(labels, 0.2, formats::joined(kind, " ", dir), "testing");
   const auto load = [&](const at::Tensor& chosen, at::Tensor* images, at::Tensor* their_labels) {
     std::vector<std::string> paths;
-    for (std::int64_t i = 0; i < chosen.numel(); ++i)
-      paths.push_back(files.paths[static_cast<std::size_t>(chosen.const_data_ptr<std::int64_t>()[i])]);
-    *images = load_pictures(paths, common);
-    *their_labels = labels.index_select(0, chosen);
+    std::vector<std::int64_t> own_labels;
+    for (std::int64_t i = 0; i < chosen.numel(); ++i) {
+      const auto row = static_cast<std::size_t>(chosen.const_data_ptr<std::int64_t>()[i]);
+      paths.push_back(files.paths[row]);
+      own_labels.push_back(files.labels[row]);
+    }
+    load_pictures(paths, std::move(own_labels), common, &broken, images, their_labels);
   };
   load(rows.train, &data->train_images, &data->train_labels);
   load(rows.other, &data->test_images, &data->test_labels);
+  broken.tell(dir, data);
+  check_left(dir, *data, files.classes);
   data->class_names = files.classes;
 }
 

@@ -15,11 +15,23 @@ struct Pair {
   at::ScalarType type;
 };
 constexpr Pair pairs[] = {
-    {formats::Element::boolean, at::kBool}, {formats::Element::u8, at::kByte},
-    {formats::Element::i8, at::kChar},      {formats::Element::i16, at::kShort},
-    {formats::Element::i32, at::kInt},      {formats::Element::i64, at::kLong},
-    {formats::Element::f16, at::kHalf},     {formats::Element::bf16, at::kBFloat16},
-    {formats::Element::f32, at::kFloat},    {formats::Element::f64, at::kDouble},
+    {formats::Element::boolean, at::kBool},
+    {formats::Element::u8, at::kByte},
+    {formats::Element::i8, at::kChar},
+    {formats::Element::i16, at::kShort},
+    {formats::Element::i32, at::kInt},
+    {formats::Element::i64, at::kLong},
+    {formats::Element::f16, at::kHalf},
+    {formats::Element::bf16, at::kBFloat16},
+    {formats::Element::f32, at::kFloat},
+    {formats::Element::f64, at::kDouble},
+    {formats::Element::u16, at::kUInt16},
+    {formats::Element::u32, at::kUInt32},
+    {formats::Element::u64, at::kUInt64},
+    {formats::Element::f8_e4m3, at::kFloat8_e4m3fn},
+    {formats::Element::f8_e5m2, at::kFloat8_e5m2},
+    {formats::Element::f8_e8m0, at::kFloat8_e8m0fnu},
+    {formats::Element::c64, at::kComplexFloat},
 };
 
 at::ScalarType type_of(formats::Element element) {

@@ -75,6 +75,7 @@ void add_sizes(const Json& config, Told* to) {
     if (is_whole(at(config, key), 1, 8)) to->bits.push_back(at(config, key).get<int>());
   for (const char* key : {"group_size", "q_group_size"})
     if (is_whole(at(config, key), -1, INT32_MAX)) to->groups.push_back(at(config, key).get<std::int64_t>());
+  if (at(config, "sym").is_boolean()) to->symmetric = at(config, "sym").get<bool>();
 }
 
 constexpr std::int64_t own_weights_version = 1;
@@ -119,7 +120,7 @@ CodedConfig::CodedConfig(const WeightsFolder& folder) : path_(folder.path) {
   const Json own = json_of(folder, "quantize_config.json");
   if (inner.is_object()) check_method(folder, "config.json", inner);
   if (own.is_object()) check_method(folder, "quantize_config.json", own);
-  for (const char* key : {"bits", "group_size", "checkpoint_format", "desc_act"}) {
+  for (const char* key : {"bits", "group_size", "checkpoint_format", "desc_act", "sym"}) {
     const Json &a = at(inner, key), &b = at(own, key);
     if (!a.is_null() && !b.is_null() && a != b)
       fail_file("weights", folder.path, key, " is ", shown(a), " in config.json and ", shown(b),
@@ -128,6 +129,7 @@ CodedConfig::CodedConfig(const WeightsFolder& folder) : path_(folder.path) {
   for (const auto& [config, file] : {std::pair{&inner, "config.json"}, {&own, "quantize_config.json"}}) {
     add_sizes(*config, &all_);
     add_overrides(folder, file, at(*config, "dynamic"));
+    tells_symmetry = tells_symmetry || all_.symmetric;
     act_order = act_order || is_set(*config, "desc_act");
     zeros_as_they_are = zeros_as_they_are || text_at(*config, "checkpoint_format") == "gptq_v2";
   }
@@ -170,6 +172,7 @@ void CodedConfig::add_overrides(const WeightsFolder& folder, const std::string& 
     if (!sizes.is_object() || key.starts_with("-:") || key.size() > longest_pattern) continue;
     Told told;
     add_sizes(sizes, &told);
+    tells_symmetry = tells_symmetry || told.symmetric;
     try {
       overrides_.emplace_back(std::regex(key.starts_with("+:") ? key.substr(2) : key, matcher), told);
     } catch (const std::regex_error&) {
@@ -194,6 +197,7 @@ Told CodedConfig::told(const std::string& layer) const {
     }
   told.bits.insert(told.bits.end(), all_.bits.begin(), all_.bits.end());
   told.groups.insert(told.groups.end(), all_.groups.begin(), all_.groups.end());
+  if (!told.symmetric) told.symmetric = all_.symmetric;
   return told;
 }
 

@@ -25,10 +25,12 @@ struct Strategy {
 struct Told {
   std::vector<int> bits;
   std::vector<std::int64_t> groups;
+  std::optional<bool> symmetric = {};  ///< "sym": whether every zero point is the middle of the codes
 };
 
 struct CodedConfig {
   bool act_order = false;
+  bool tells_symmetry = false;                 ///< of any layer
   std::map<std::string, std::int64_t> tables;  ///< embeddings of our own files and how wide their rows are
   bool zeros_as_they_are = false;              ///< checkpoint_format "gptq_v2"
   /// By block ("model.layers.0") and linear ("q_proj").

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -68,6 +69,23 @@ class Parts {
     return array;
   }
 
+  /// The group of every row as int32, of a file that has it as int32 or int64; none where there is no entry.
+  std::optional<Array> index() const {
+    const Array* const found = find("g_idx");
+    if (found == nullptr) return std::nullopt;
+    const Array& array = need("g_idx", 1, {Element::i32, Element::i64});
+    if (array.count() == 0) return std::nullopt;
+    if (array.element == Element::i32) return array;
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(4 * array.count()));
+    for (std::int64_t i = 0; i < array.count(); ++i) {
+      const std::int64_t wide = array.data<std::int64_t>()[i];
+      if (wide < 0 || wide > INT32_MAX) fail("g_idx", "holds the group ", wide);
+      const auto group = static_cast<std::int32_t>(wide);
+      std::memcpy(bytes.data() + 4 * i, &group, 4);
+    }
+    return array_of(Element::i32, array.sizes, std::move(bytes));
+  }
+
   const std::string& name() const { return name_; }
 
  private:
@@ -117,7 +135,52 @@ void add_bias(const Parts& p, std::int64_t n, CodedLayer* layer) {
   // BITorch Engine's files hold one of zeros where the layer has none.
   const auto* bytes = bias.bytes->data;
   const std::int64_t count = n * size_of(bias.element);
-  if (std::any_of(bytes, bytes + count, [](std::uint8_t b) { return b != 0; })) layer->tensors["bias"] = bias;
+  layer->zero_bias = std::all_of(bytes, bytes + count, [](std::uint8_t b) { return b == 0; });
+  if (!layer->zero_bias) layer->tensors["bias"] = bias;
+}
+
+/// Code i of a row of words of `bits`.
+int code_of(const std::uint32_t* row, std::int64_t i, int bits) {
+  const std::int64_t at = i * bits;
+  std::uint64_t pair = row[at / 32];
+  if (at % 32 + bits > 32) pair |= std::uint64_t{row[at / 32 + 1]} << 32;
+  return static_cast<int>(pair >> at % 32 & ((1U << bits) - 1));
+}
+
+/// Zeros as a file stores them, which are the middle of the codes in every group and column.
+Array middle_zeros(std::int64_t groups, std::int64_t n, int bits, int stored) {
+  const std::int64_t row_words = words(n, bits);
+  std::vector<std::uint32_t> row(static_cast<std::size_t>(row_words), 0);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t at = i * bits;
+    const std::uint64_t pair = static_cast<std::uint64_t>(stored) << at % 32;
+    row[static_cast<std::size_t>(at / 32)] |= static_cast<std::uint32_t>(pair);
+    if (at % 32 + bits > 32) row[static_cast<std::size_t>(at / 32 + 1)] |= static_cast<std::uint32_t>(pair >> 32);
+  }
+  std::vector<std::uint8_t> bytes;
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(row.data());
+  for (std::int64_t g = 0; g < groups; ++g) bytes.insert(bytes.end(), first, first + 4 * row_words);
+  return array_of(Element::i32, {groups, row_words}, std::move(bytes));
+}
+
+/// A configuration that says "sym" beside zeros that are all alike and not in the middle: one of the two is wrong, and
+/// most often it is the version, which moves every zero by one.
+void check_symmetric(const Parts& p, const Array& qzeros, std::int64_t n, int bits, bool is_first_version) {
+  const auto* const zeros = qzeros.data<std::uint32_t>();
+  const std::int64_t row_words = qzeros.sizes[1];
+  const int first = code_of(zeros, 0, bits), middle = 1 << (bits - 1);
+  for (std::int64_t g = 0; g < qzeros.sizes[0]; ++g)
+    for (std::int64_t i = 0; i < n; ++i)
+      if (code_of(zeros + g * row_words, i, bits) != first) return;
+  const int is_read_as = first + (is_first_version ? 1 : 0);
+  if (is_read_as == middle) return;
+  const bool is_other_version = first + (is_first_version ? 0 : 1) == middle;
+  p.fail("qzeros", "holds ", first, " everywhere, which ", is_first_version ? "version 1" : "version 2",
+         " of the format reads as the zero point ", is_read_as, "; the configuration says sym, whose zero point is ",
+         middle,
+         is_other_version ? is_first_version ? ": the file is of checkpoint_format \"gptq_v2\" or not symmetric"
+                                             : ": the file is of checkpoint_format \"gptq\" or not symmetric"
+                          : "");
 }
 
 // Of GPTQ's files; ours say which of all widths they have.
@@ -127,18 +190,19 @@ bool is_width(int bits) { return bits >= 1 && bits <= 8 && bits != 7; }
 CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
   const Array& qweight = p.need("qweight", 2, {Element::i32});
   const Sizes sizes = sizes_of(p, qweight, "scales");
-  const Array& qzeros = p.need("qzeros", 2, {Element::i32});
-  const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
+  const Array* const qzeros = p.has("qzeros") ? &p.need("qzeros", 2, {Element::i32}) : nullptr;
+  const std::optional<Array> g_idx = p.index();
   CodedLayer layer;
   layer.kind = config.zeros_as_they_are ? CodedLayer::Kind::gptq2 : CodedLayer::Kind::gptq;
-  const auto features = [&](int bits) { return g_idx != nullptr ? g_idx->sizes[0] : sizes.words * 32 / bits; };
+  const auto features = [&](int bits) { return g_idx ? g_idx->sizes[0] : sizes.words * 32 / bits; };
   const auto fits = [&](int bits) {
     const std::int64_t k = features(bits);
     return is_width(bits) && k >= 1 && words(k, bits) == sizes.words &&
-           qzeros.sizes == std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)};
+           (qzeros == nullptr || qzeros->sizes == std::vector<std::int64_t>{sizes.groups, words(sizes.n, bits)});
   };
   // Where the tensors leave nothing open no pattern is matched, which takes its time.
-  const bool clear = g_idx != nullptr && std::count_if(std::begin(gptq_widths), std::end(gptq_widths), fits) == 1;
+  const bool clear =
+      g_idx && !config.tells_symmetry && std::count_if(std::begin(gptq_widths), std::end(gptq_widths), fits) == 1;
   const Told told = clear ? Told() : config.told(p.name());
   std::vector<int> widths = told.bits;
   widths.insert(widths.end(), std::begin(gptq_widths), std::end(gptq_widths));
@@ -148,18 +212,26 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
     layer.in_features = features(*width);
   }
   if (layer.bits == 0)
-    p.fail("qweight", "is ", listed(qweight.sizes), ", its scales ", listed({sizes.groups, sizes.n}), ", its qzeros ",
-           listed(qzeros.sizes), g_idx != nullptr ? ", its g_idx " + listed(g_idx->sizes) : "",
-           ": no weight of 2, 3, 4 or 8 bits");
+    p.fail("qweight", "is ", listed(qweight.sizes), ", its scales ", listed({sizes.groups, sizes.n}),
+           qzeros != nullptr ? ", its qzeros " + listed(qzeros->sizes) : "",
+           g_idx ? ", its g_idx " + listed(g_idx->sizes) : "", ": no weight of 2, 3, 4 or 8 bits");
   layer.out_features = sizes.n;
-  layer.group = group_of(p, layer.in_features, sizes.groups, g_idx, told.groups);
-  if (g_idx == nullptr && config.act_order) p.fail("g_idx", "is missing, which act-order (desc_act) wants");
-  if (g_idx != nullptr) {
+  layer.group = group_of(p, layer.in_features, sizes.groups, g_idx ? &*g_idx : nullptr, told.groups);
+  if (!g_idx && config.act_order) p.fail("g_idx", "is missing, which act-order (desc_act) wants");
+  if (g_idx) {
     check_index(p, *g_idx, sizes.groups);
     layer.tensors["g_idx"] = *g_idx;
   }
+  const bool is_first_version = layer.kind == CodedLayer::Kind::gptq;
+  if (qzeros == nullptr && !told.symmetric.value_or(false))
+    p.fail("qzeros", "is missing, and no configuration says that the weight is symmetric (sym)");
+  if (qzeros != nullptr && told.symmetric.value_or(false))
+    check_symmetric(p, *qzeros, sizes.n, layer.bits, is_first_version);
   layer.tensors["qweight"] = qweight;
-  layer.tensors["qzeros"] = qzeros;
+  const int middle = 1 << (layer.bits - 1);
+  layer.tensors["qzeros"] =
+      qzeros != nullptr ? *qzeros
+                        : middle_zeros(sizes.groups, sizes.n, layer.bits, is_first_version ? middle - 1 : middle);
   layer.tensors["scales"] = *p.find("scales");
   add_bias(p, sizes.n, &layer);
   return layer;
@@ -167,7 +239,7 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
 
 /// Input features: as many as there are entries of an index, or what the strategy's width makes of the words.
 std::int64_t features_of(const Parts& p, const char* index, std::int64_t rows, const CodedConfig& config) {
-  if (const Array* array = p.find(index)) {
+  if (const Array* array = p.find(index); array != nullptr && array->sizes != std::vector<std::int64_t>{0}) {
     if (array->sizes.size() != 1) p.fail(index, "is ", listed(array->sizes), ", one axis is wanted");
     return array->sizes[0];
   }
@@ -283,12 +355,13 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
   for (const char* key : {"scales", "zeros"})
     if (p.has(key)) layer.tensors[key] = p.floats(key, {groups, n});
   const std::optional<Strategy> strategy = config.strategy_of(p.name());
-  const Array* g_idx = p.has("g_idx") ? &p.need("g_idx", 1, {Element::i32}) : nullptr;
-  if (g_idx != nullptr) {
+  const std::optional<Array> g_idx = p.index();
+  if (g_idx) {
     check_index(p, *g_idx, groups);
     layer.tensors["g_idx"] = *g_idx;
   }
-  layer.group = group_of(p, k, groups, g_idx, strategy ? strategy->groups : config.told(p.name()).groups);
+  layer.group =
+      group_of(p, k, groups, g_idx ? &*g_idx : nullptr, strategy ? strategy->groups : config.told(p.name()).groups);
   add_bias(p, n, &layer);
   return layer;
 }
@@ -334,11 +407,23 @@ constexpr Foreign foreign_tensors[] = {
 };
 
 void check_foreign(const WeightsFolder& folder) {
-  for (const auto& [tensor, array] : folder.arrays)
+  const auto refuse = [&](const std::string& tensor, const auto&... parts) {
+    fail_file("weights", folder.files.count(tensor) > 0 ? folder.files.at(tensor) : folder.path, "tensor ",
+              in_quotes(tensor), " is ", parts...);
+  };
+  constexpr const char* are_read = ", which is not read; GPTQ's, GreenBit's and GGUF files are";
+  for (const auto& [tensor, array] : folder.arrays) {
     for (const Foreign& f : foreign_tensors)
-      if (tensor.find(f.part) != std::string::npos)
-        fail_file("weights", folder.files.count(tensor) > 0 ? folder.files.at(tensor) : folder.path, "tensor ",
-                  in_quotes(tensor), " is of ", f.format, ", which is not read; GPTQ's, GreenBit's and GGUF files are");
+      if (tensor.find(f.part) != std::string::npos) refuse(tensor, "of ", f.format, are_read);
+    const std::string layer = tensor.substr(0, tensor.rfind('.') + 1);
+    if (array.element == Element::u32 && tensor.ends_with(".weight") && folder.arrays.count(layer + "scales") > 0)
+      refuse(tensor, "of MLX", are_read);
+    const bool is_integer = array.element == Element::i8 || array.element == Element::u8 ||
+                            array.element == Element::i16 || array.element == Element::u32 ||
+                            array.element == Element::i64;
+    if (is_integer && tensor.ends_with(".qweight") && folder.arrays.count(layer + "scales") > 0)
+      refuse(tensor, name(array.element), ", words of int32 are expected");
+  }
 }
 
 }  // namespace
@@ -365,7 +450,7 @@ CodedModel coded_layers(const WeightsFolder& folder) {
     if (!tensor.ends_with(end) || array.element != Element::i32) continue;
     const std::string layer_name = tensor.substr(0, tensor.size() - end.size());
     const Parts parts(folder, layer_name);
-    const bool gba = parts.has("qstatistic") || parts.has("qscales") || !parts.has("qzeros");
+    const bool gba = parts.has("qstatistic") || parts.has("qscales") || parts.has("zeros");
     model.layers.emplace(layer_name, config.tables.count(layer_name) > 0 ? table_layer(parts, config)
                                      : parts.has("q_perm")               ? permuted_layer(parts, config)
                                      : gba                               ? gba_layer(parts, config)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
+#include "formats/foreign_file.h"
 #include "formats/gguf_blocks.h"
 
 namespace bie::formats {
@@ -144,8 +146,11 @@ GgufValue metadata_value(Cursor& in, const std::string& what) {
   return value;
 }
 
-void check_magic(Cursor& in) {
-  if (in.left() < 4 || in.number<std::uint32_t>("the magic") != 0x46554747) in.fail("does not begin with GGUF");
+void check_magic(Cursor& in, const MappedFile& file) {
+  if (in.left() < 4 || in.number<std::uint32_t>("the magic") != 0x46554747) {
+    const std::string what = foreign_file(file.data(), file.size());
+    in.fail("does not begin with GGUF", what.empty() ? "" : ": it is " + what);
+  }
   const auto version = in.number<std::uint32_t>("the version");
   if (version != 0 && (version & 0xffff) == 0) in.fail("is big-endian, which is not read");
   if (version != 2 && version != 3) in.fail("has version ", version, ", 2 or 3 is wanted");
@@ -261,12 +266,14 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-GgufFile load_gguf(const std::string& path) {
+namespace {
+
+GgufFile load_part(const std::string& path) {
   const auto file = std::make_shared<MappedFile>(kind, path);
   GgufFile result;
   result.path = path;
   Cursor in(path, *file);
-  check_magic(in);
+  check_magic(in, *file);
   const std::int64_t tensors = in.count("tensors", 24);
   const std::int64_t pairs = in.count("metadata entries", 13);
   for (std::int64_t i = 0; i < pairs; ++i) {
@@ -290,6 +297,77 @@ GgufFile load_gguf(const std::string& path) {
     result.tensors.push_back(std::move(e.tensor));
   }
   return result;
+}
+
+std::optional<std::uint64_t> number_at(const GgufFile& file, const char* key) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) return std::nullopt;
+  if (const auto* value = std::get_if<std::uint64_t>(&found->second.value)) return *value;
+  if (const auto* value = std::get_if<std::int64_t>(&found->second.value); value != nullptr && *value >= 0)
+    return static_cast<std::uint64_t>(*value);
+  fail_file(kind, file.path, "the metadata ", in_quotes(key), " is no number from 0 on");
+}
+
+constexpr const char *split_count = "split.count", *split_number = "split.no", *split_tensors = "split.tensors.count";
+
+/// The names of all parts beside one of them: NAME-00002-of-00005.gguf.
+std::vector<std::string> names_of_parts(const GgufFile& part, std::uint64_t count, std::uint64_t number) {
+  const auto five = [](std::uint64_t value) {
+    const std::string digits = std::to_string(value);
+    return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+  };
+  const auto end_of = [&](std::uint64_t i) { return joined("-", five(i + 1), "-of-", five(count), ".gguf"); };
+  if (!part.path.ends_with(end_of(number)))
+    fail_file(kind, part.path, "is part ", number + 1, " of ", count, ", whose name is expected to end in ",
+              end_of(number));
+  const std::string stem = part.path.substr(0, part.path.size() - end_of(number).size());
+  std::vector<std::string> names;
+  std::string missing;
+  std::error_code ignored;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    names.push_back(stem + end_of(i));
+    if (missing.size() < 300 && !std::filesystem::exists(names.back(), ignored))
+      missing += (missing.empty() ? "" : ", ") + std::filesystem::path(names.back()).filename().string();
+  }
+  if (!missing.empty())
+    fail_file(kind, part.path, "is part ", number + 1, " of ", count, ", and these are not beside it: ", missing);
+  return names;
+}
+
+/// All parts of a model as one file: the metadata of the first, the tensors of each.
+GgufFile joined_parts(GgufFile one, std::uint64_t count) {
+  constexpr std::uint64_t most_parts = 1 << 16;
+  const std::uint64_t number = number_at(one, split_number).value_or(0);
+  if (count > most_parts || number >= count)
+    fail_file(kind, one.path, "says that it is part ", number + 1, " of ", count);
+  GgufFile whole;
+  whole.path = one.path;
+  std::set<std::string> names;
+  std::uint64_t i = 0;
+  for (const std::string& path : names_of_parts(one, count, number)) {
+    GgufFile part = i == number ? std::move(one) : load_part(path);
+    if (number_at(part, split_count) != count || number_at(part, split_number) != i)
+      fail_file(kind, path, "is expected to be part ", i + 1, " of ", count, ", its metadata say another");
+    if (i == 0) whole.metadata = std::move(part.metadata);
+    for (GgufTensor& tensor : part.tensors) {
+      if (!names.insert(tensor.name).second) fail_file(kind, path, called(tensor.name), " lies in two parts");
+      whole.tensors.push_back(std::move(tensor));
+    }
+    ++i;
+  }
+  const auto wanted = number_at(whole, split_tensors);
+  if (wanted && *wanted != whole.tensors.size())
+    fail_file(kind, whole.path, "its parts have ", whole.tensors.size(), " tensors, expected ", *wanted);
+  for (const char* key : {split_count, split_number, split_tensors}) whole.metadata.erase(key);
+  return whole;
+}
+
+}  // namespace
+
+GgufFile load_gguf(const std::string& path) {
+  GgufFile file = load_part(path);
+  const std::uint64_t count = number_at(file, split_count).value_or(1);
+  return count > 1 ? joined_parts(std::move(file), count) : file;
 }
 
 Array gguf_array(const GgufFile& file, const GgufTensor& t) {

@@ -1,6 +1,5 @@
 #include "bie/formats/jpeg.h"
 
-#include <libexif/exif-data.h>
 #include <turbojpeg.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "formats/orientation.h"
 #include "formats/pixels.h"
 
 namespace bie::formats {
@@ -20,35 +20,20 @@ struct Destroy {
   void operator()(void* handle) const { tjDestroy(handle); }
 };
 
-/// EXIF's orientation: how the stored rows and columns lie in the picture that is shown.
-struct Orientation {
-  bool transposed = false;  ///< stored rows are shown as columns
-  bool from_right = false, from_bottom = false;
-};
-
-/// Of EXIF's numbers 1 to 8; anything else is shown as it is stored.
-Orientation orientation_of(int number) {
-  switch (number) {
-    case 2: return {false, true, false};
-    case 3: return {false, true, true};
-    case 4: return {false, false, true};
-    case 5: return {true, false, false};
-    case 6: return {true, true, false};
-    case 7: return {true, true, true};
-    case 8: return {true, false, true};
-    default: return {};
+/// Whether the file is progressive: its coefficients then lie in memory all together. Markers up to the frame's.
+bool is_progressive(const MappedFile& file) {
+  const std::uint8_t* const bytes = file.data();
+  for (std::int64_t at = 2; at + 4 <= file.size() && bytes[at] == 0xff;) {
+    const int marker = bytes[at + 1];
+    if (marker == 0xff) {
+      ++at;  // padding
+      continue;
+    }
+    const bool is_frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+    if (is_frame) return marker != 0xc0 && marker != 0xc1;
+    at += 2 + (bytes[at + 2] << 8 | bytes[at + 3]);
   }
-}
-
-struct Unref {
-  void operator()(ExifData* data) const { exif_data_unref(data); }
-};
-
-Orientation orientation_of(const MappedFile& file) {
-  const std::unique_ptr<ExifData, Unref> exif(exif_data_new_from_data(file.data(), static_cast<unsigned>(file.size())));
-  const ExifEntry* const entry = exif ? exif_content_get_entry(exif->ifd[EXIF_IFD_0], EXIF_TAG_ORIENTATION) : nullptr;
-  if (entry == nullptr || entry->format != EXIF_FORMAT_SHORT || entry->components < 1) return {};
-  return orientation_of(exif_get_short(entry->data, exif_data_get_byte_order(exif.get())));
+  return true;
 }
 
 /// A JPEG file whose headers have been read.
@@ -61,8 +46,17 @@ class Reader {
       fail();
     if (colours_ == TJCS_CMYK || colours_ == TJCS_YCCK)
       fail_file(kind, path, "has the colours of printers (CMYK), red, green and blue are wanted");
-    check_pixels(kind, path, height_, width_);
-    orientation_ = orientation_of(file_);
+    // A block of 8x8 pixels takes a bit at least: what a small file only claims to hold takes no memory.
+    constexpr std::int64_t most_pixels_a_byte = 1024;
+    if (std::int64_t{height_} * width_ > most_pixels_a_byte * file.size())
+      fail_file(kind, path, "cannot be read: ", file.size(), " bytes cannot hold the ", height_, "x", width_,
+                " pixels of its header");
+    // A large file of one scan is decoded at a fraction of its size, in the memory of that.
+    constexpr std::int64_t most_stored = 1 << 28;
+    const std::int64_t pixels = std::int64_t{height_} * width_;
+    if (pixels > most_pixels && (pixels > most_stored || is_progressive(file)))
+      check_pixels(kind, path, height_, width_);
+    orientation_ = orientation_of(file_.data(), static_cast<std::size_t>(file_.size()));
   }
 
   PictureFacts facts() const {
@@ -75,7 +69,8 @@ class Reader {
   Array picture(std::int64_t channels, const std::optional<std::array<std::int64_t, 2>>& at_least) {
     if (at_least)
       make_smaller((*at_least)[orientation_.transposed ? 1 : 0], (*at_least)[orientation_.transposed ? 0 : 1]);
-    return shown(stored(channels), channels);
+    check_pixels(kind, path_, height_, width_);
+    return shown(stored(channels), height_, width_, channels, orientation_);
   }
 
  private:
@@ -87,7 +82,9 @@ class Reader {
     for (const int divisor : {2, 4, 8}) {
       const tjscalingfactor factor{1, divisor};
       const int h = TJSCALED(stored_height, factor), w = TJSCALED(stored_width, factor);
-      if (h < 2 * height || w < 2 * width) return;
+      const bool is_too_large =
+          height_ > most_side || width_ > most_side || std::int64_t{height_} * width_ > most_pixels;
+      if ((h < 2 * height || w < 2 * width) && !is_too_large) return;
       height_ = h;
       width_ = w;
     }
@@ -101,23 +98,6 @@ class Reader {
                       channels == 1 ? TJPF_GRAY : TJPF_RGB, flags) != 0)
       fail();
     return pixels;
-  }
-
-  Array shown(std::vector<std::uint8_t> pixels, std::int64_t channels) const {
-    const auto& [transposed, from_right, from_bottom] = orientation_;
-    const std::int64_t height = transposed ? width_ : height_, width = transposed ? height_ : width_;
-    if (!transposed && !from_right && !from_bottom)
-      return array_of(Element::u8, {height, width, channels}, std::move(pixels));
-    std::vector<std::uint8_t> turned(pixels.size());
-    for (std::int64_t y = 0; y < height; ++y)
-      for (std::int64_t x = 0; x < width; ++x) {
-        const std::int64_t down = from_bottom ? height - 1 - y : y, along = from_right ? width - 1 - x : x;
-        const std::int64_t source = transposed ? along * width_ + down : down * width_ + along;
-        for (std::int64_t c = 0; c < channels; ++c)
-          turned[static_cast<std::size_t>((y * width + x) * channels + c)] =
-              pixels[static_cast<std::size_t>(source * channels + c)];
-      }
-    return array_of(Element::u8, {height, width, channels}, std::move(turned));
   }
 
   const std::string& path_;

@@ -26,9 +26,12 @@ struct DtypeName {
   Element element;
 };
 inline constexpr DtypeName dtypes[] = {
-    {"BOOL", Element::boolean}, {"U8", Element::u8},   {"I8", Element::i8},   {"I16", Element::i16},
-    {"I32", Element::i32},      {"I64", Element::i64}, {"F16", Element::f16}, {"BF16", Element::bf16},
-    {"F32", Element::f32},      {"F64", Element::f64},
+    {"BOOL", Element::boolean},    {"U8", Element::u8},           {"I8", Element::i8},
+    {"I16", Element::i16},         {"I32", Element::i32},         {"I64", Element::i64},
+    {"F16", Element::f16},         {"BF16", Element::bf16},       {"F32", Element::f32},
+    {"F64", Element::f64},         {"U16", Element::u16},         {"U32", Element::u32},
+    {"U64", Element::u64},         {"F8_E4M3", Element::f8_e4m3}, {"F8_E5M2", Element::f8_e5m2},
+    {"F8_E8M0", Element::f8_e8m0}, {"C64", Element::c64},
 };
 
 template <class... Parts>

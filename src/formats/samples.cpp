@@ -21,6 +21,30 @@ namespace {
 constexpr const char* kind = "file";
 constexpr std::string_view npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08", 3);
 
+/// The model's value of white.
+float white_of(InputRange range) { return range == InputRange::bytes ? 255.0f : 1.0f; }
+
+/// What a value of a file is multiplied by: the numerator, then divided by.
+struct Factor {
+  float times, over;
+};
+Factor factor_of(const SampleForm& form, bool holds_bytes) {
+  if (form.white) return {white_of(form.range), static_cast<float>(*form.white)};
+  const bool shrinks = holds_bytes && (form.range == InputRange::unit || form.range == InputRange::any);
+  return {1, shrinks ? 255.0f : 1.0f};
+}
+
+void check_range(const std::string& path, const SampleForm& form, const std::vector<float>& values) {
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::all_of(values.begin(), values.end(), is_finite)) fail_file(kind, path, "holds NaN or infinity");
+  if (form.range == InputRange::any || form.range == InputRange::numbers) return;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  const float white = white_of(form.range);
+  if (*least < 0 || *most > white)
+    fail_file(kind, path, "holds the value ", *least < 0 ? *least : *most, ", the model takes 0 to ", white,
+              "; --white says which value of the file is white");
+}
+
 MappedFile opened(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail_file(kind, path, "is a folder");
@@ -58,7 +82,7 @@ std::vector<float> floats_of(const Array& array) {
     case Element::f16: return converted<std::uint16_t>(array, float_of_half);
     case Element::f32: return converted<float>(array, cast);
     case Element::f64: return converted<double>(array, cast);
-    case Element::bf16: break;  // of none of the files read here
+    default: break;  // of none of the files read here
   }
   return {};
 }
@@ -89,8 +113,13 @@ Samples table_samples(const std::string& path, const SampleForm& form) {
     fail_file("CSV file", path, "the model takes ", features, " numbers, a table has at most ", most_columns);
   const TableForm table = form.table ? *form.table : plain_form(features);
   TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.asked);
-  return {rows.count,           std::move(rows.values), true, table.id, std::move(rows.ids), std::move(rows.labels),
-          std::move(rows.notes)};
+  return {.count = rows.count,
+          .values = std::move(rows.values),
+          .is_table = true,
+          .id_name = table.id,
+          .ids = std::move(rows.ids),
+          .labels = std::move(rows.labels),
+          .notes = std::move(rows.notes)};
 }
 
 /// The values of an array, and whether they are bytes.
@@ -115,27 +144,20 @@ std::vector<float> array_samples(const std::string& path, const MappedFile& file
 }  // namespace
 
 Samples load_samples(const std::string& path, const SampleForm& form) {
-  bool bytes = false;
   Samples samples;
   if (path == "-") {
     samples = table_samples(path, form);
   } else if (const MappedFile file = opened(path); is_array(file)) {
-    samples.values = array_samples(path, file, form, &bytes);
+    samples.values = array_samples(path, file, form, &samples.holds_bytes);
   } else {
     samples = table_samples(path, form);
   }
   samples.count = static_cast<std::int64_t>(samples.values.size()) / product(form.image);
   if (samples.count == 0) fail_file(kind, path, "holds no images");
-  const auto by = static_cast<float>(form.white.value_or(255));
-  if (form.white || (bytes && form.unit_range))
-    for (float& value : samples.values) value /= by;
-  const auto is_finite = [](float value) { return std::isfinite(value); };
-  if (!std::all_of(samples.values.begin(), samples.values.end(), is_finite))
-    fail_file(kind, path, "holds NaN or infinity");
-  const auto [least, most] = std::minmax_element(samples.values.begin(), samples.values.end());
-  if (form.unit_range && (*least < 0 || *most > 1))
-    fail_file(kind, path, "holds the value ", *least < 0 ? *least : *most,
-              ", the model takes 0 to 1; --white says what values are to be divided by");
+  const auto [times, over] = factor_of(form, samples.holds_bytes);
+  if (times != 1 || over != 1)
+    for (float& value : samples.values) value = value * times / over;
+  check_range(path, form, samples.values);
   return samples;
 }
 

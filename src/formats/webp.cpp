@@ -1,12 +1,14 @@
 #include "bie/formats/webp.h"
 
 #include <webp/decode.h>
+#include <webp/demux.h>
 
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "formats/orientation.h"
 #include "formats/pixels.h"
 
 namespace bie::formats {
@@ -27,16 +29,24 @@ struct Free {
   void operator()(std::uint8_t* pixels) const { WebPFree(pixels); }
 };
 
-/// 0.299 red + 0.587 green + 0.114 blue, in 65536ths.
-std::uint8_t luminance(const std::uint8_t* rgb) {
-  return static_cast<std::uint8_t>((19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 32768) >> 16);
+/// The note of a camera, which lies in a chunk of its own.
+Orientation orientation_of(const MappedFile& file) {
+  const WebPData data{file.data(), static_cast<std::size_t>(file.size())};
+  const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data), WebPDemuxDelete);
+  WebPChunkIterator chunk;
+  if (!demuxer || WebPDemuxGetChunk(demuxer.get(), "EXIF", 1, &chunk) == 0) return {};
+  const Orientation orientation = formats::orientation_of(chunk.chunk.bytes, chunk.chunk.size);
+  WebPDemuxReleaseChunkIterator(&chunk);
+  return orientation;
 }
 
 }  // namespace
 
 PictureFacts webp_facts(const std::string& path, const MappedFile& file) {
   const WebPBitstreamFeatures features = features_of(path, file);
-  return {features.height, features.width, true};
+  PictureFacts facts{features.height, features.width, true};
+  if (orientation_of(file).transposed) std::swap(facts.height, facts.width);
+  return facts;
 }
 
 Array load_webp(const std::string& path, const MappedFile& file, std::int64_t channels) {
@@ -47,15 +57,8 @@ Array load_webp(const std::string& path, const MappedFile& file, std::int64_t ch
   if (!rgba) fail_file(kind, path, "cannot be read: its pixels are damaged or cut off");
   const std::int64_t count = std::int64_t{features.height} * features.width;
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count * channels));
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::uint8_t* const from = rgba.get() + 4 * i;
-    for (int c = 0; c < 3; ++c) from[c] = static_cast<std::uint8_t>((from[c] * from[3] + 127) / 255);
-    if (channels == 1)
-      pixels[static_cast<std::size_t>(i)] = luminance(from);
-    else
-      for (int c = 0; c < 3; ++c) pixels[static_cast<std::size_t>(3 * i + c)] = from[c];
-  }
-  return array_of(Element::u8, {features.height, features.width, channels}, std::move(pixels));
+  for (std::int64_t i = 0; i < count; ++i) write_pixel(rgba.get() + 4 * i, channels, pixels.data() + i * channels);
+  return shown(std::move(pixels), features.height, features.width, channels, orientation_of(file));
 }
 
 }  // namespace bie::formats

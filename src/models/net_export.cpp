@@ -153,7 +153,7 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
   for (const auto& [key, text] : formats::class_name_entries(c.class_names)) net.set_metadata(key, text);
   net.set_metadata("image",
                    listed({std::to_string(c.image[0]), std::to_string(c.image[1]), std::to_string(c.image[2])}, ','));
-  net.set_metadata("input", c.takes_numbers() ? "raw" : "unit");
+  net.set_metadata("input", c.takes_numbers() ? "numbers" : "unit");
   try {
     return net.finish({logits}, folds);
   } catch (const formats::Error& error) {

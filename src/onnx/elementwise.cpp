@@ -38,6 +38,57 @@ std::vector<float> channels_at(const NodeView& n, std::size_t input, const Value
   return along_channels(n, n.constant(input).tensor, x.sizes);
 }
 
+/// The element of a constant that is broadcast to a place of `sizes`, along which it is counted from the last axis on.
+std::size_t broadcast_at(const Tensor& t, const Sizes& sizes, std::int64_t place) {
+  std::int64_t at = 0, step = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t along = place % sizes[sizes.size() - 1 - i];
+    place /= sizes[sizes.size() - 1 - i];
+    if (i >= t.sizes.size()) continue;
+    const std::int64_t own = t.sizes[t.sizes.size() - 1 - i];
+    if (own != 1) at += along * step;
+    step *= own;
+  }
+  return static_cast<std::size_t>(at);
+}
+
+/// Add, Sub, Mul or Div of two constants, as the shapes of a graph are computed.
+void fold_arithmetic(const NodeView& n) {
+  const Tensor &a = n.constant(0).tensor, &b = n.constant(1).tensor;
+  n.wants(a.type == b.type && (a.type == Type::f32 || a.type == Type::integer), "reads two types of numbers");
+  Sizes sizes(std::max(a.sizes.size(), b.sizes.size()));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto from_end = [i](const Sizes& s) { return i < s.size() ? s[s.size() - 1 - i] : 1; };
+    const std::int64_t one = from_end(a.sizes), other = from_end(b.sizes);
+    n.wants(one == other || one == 1 || other == 1, "reads constants of ", formats::listed(a.sizes), " and ",
+            formats::listed(b.sizes));
+    sizes[sizes.size() - 1 - i] = one == 1 ? other : one;
+  }
+  const std::string& op = n.node().op;
+  const auto result_of = [&](auto x, auto y) {
+    if (op == "Div" && a.type == Type::integer) n.wants(y != 0, "divides by 0");
+    return op == "Add" ? x + y : op == "Sub" ? x - y : op == "Mul" ? x * y : x / y;
+  };
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  Constant result{{a.type, sizes, {}, {}}, {}, {}};
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) {
+    count *= size;
+    n.wants(count <= 1 << 26, "makes a constant of ", formats::listed(sizes));
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t one = broadcast_at(a, sizes, i), other = broadcast_at(b, sizes, i);
+    if (a.type == Type::f32) {
+      result.tensor.floats.push_back(result_of(a.floats[one], b.floats[other]));
+      continue;
+    }
+    const std::int64_t x = a.ints[one], y = b.ints[other];
+    n.wants(x > -most && x < most && y > -most && y < most, "reads whole numbers beyond 31 bits");
+    result.tensor.ints.push_back(result_of(x, y));
+  }
+  n.lowering().set(n, std::move(result));
+}
+
 /// Both values, of the same sizes.
 void wants_alike(const NodeView& n, const Value& a, const Value& b) {
   n.wants(a.sizes == b.sizes, "reads ", formats::listed(a.sizes), " and ", formats::listed(b.sizes),
@@ -50,14 +101,45 @@ Steps steps_of(const NodeView& n) {
   n.wants(step.size() == 1, "has ", step.size(), " scales for a value, one is wanted");
   n.wants(step[0] > 0, "has a scale that is not above 0");
   Steps steps{step[0], 0, 0, 255};
+  constexpr std::int64_t none = 0, uint8 = 2, int8 = 3;  // ONNX's numbers of types
+  const std::int64_t type = n.node().op == "QuantizeLinear" ? n.integer("output_dtype", none) : none;
+  n.wants(type == none || type == uint8 || type == int8, "makes codes of type ", type,
+          ", uint8 (2) or int8 (3) is wanted");
+  if (type == int8) steps.lo = -128, steps.hi = 127;
   if (!n.has(2)) return steps;
   const Tensor& zero = n.constant(2).tensor;
   n.wants(zero.type == Type::u8 || zero.type == Type::s8, "has a zero point that is neither uint8 nor int8");
   n.wants(zero.ints.size() == 1, "has ", zero.ints.size(), " zero points, one is wanted");
+  n.wants(type == none || (type == int8) == (zero.type == Type::s8), "has an output_dtype of ", type,
+          " and a zero point of another type");
   if (zero.type == Type::s8) steps.lo = -128, steps.hi = 127;
   steps.zero = zero.ints[0];
   n.wants(steps.zero >= steps.lo && steps.zero <= steps.hi, "has a zero point out of its range");
   return steps;
+}
+
+/// (code - zero) * scale, one of both for each `block` elements along an axis.
+void dequantize_blocks(const NodeView& n, const Tensor& codes, std::int64_t axis, std::int64_t block) {
+  const auto rank = static_cast<std::int64_t>(codes.sizes.size());
+  n.wants(axis >= 0 && axis < rank, "has axis ", axis, " of ", rank);
+  Sizes sizes = codes.sizes;
+  std::int64_t& along = sizes[static_cast<std::size_t>(axis)];
+  const std::int64_t length = along, blocks = along = (along + block - 1) / block;
+  const Tensor& scales = n.constant(1).tensor;
+  n.wants(scales.sizes == sizes, "has scales of ", formats::listed(scales.sizes), ", blocks of ", block, " want ",
+          formats::listed(sizes));
+  n.wants(!n.has(2) || n.constant(2).tensor.sizes == sizes, "has zero points and scales of other sizes");
+  std::int64_t inner = 1;
+  for (std::int64_t i = axis + 1; i < rank; ++i) inner *= codes.sizes[static_cast<std::size_t>(i)];
+  Constant result{{Type::f32, codes.sizes, {}, {}}, {}, {}};
+  for (std::int64_t i = 0; i < codes.count(); ++i) {
+    const std::int64_t outer = i / inner / length, place = i / inner % length / block;
+    const auto at = static_cast<std::size_t>((outer * blocks + place) * inner + i % inner);
+    const std::int64_t zero = n.has(2) ? n.ints(2)[at] : 0;
+    result.tensor.floats.push_back(static_cast<float>(codes.ints[static_cast<std::size_t>(i)] - zero) *
+                                   scales.floats[at]);
+  }
+  n.lowering().set(n, std::move(result));
 }
 
 /// The floats of a constant of codes.
@@ -69,6 +151,9 @@ void dequantize_constant(const NodeView& n) {
   const auto rank = static_cast<std::int64_t>(codes.sizes.size());
   std::int64_t axis = n.integer("axis", 1);
   if (axis < 0) axis += rank;
+  const std::int64_t block = n.integer("block_size", 0);
+  n.wants(block >= 0, "has a block_size of ", block);
+  if (block > 0) return dequantize_blocks(n, codes, axis, block);
   if (steps.size() == 1) axis = 0;
   n.wants(steps.size() == 1 || (axis >= 0 && axis < rank &&
                                 codes.sizes[static_cast<std::size_t>(axis)] == static_cast<std::int64_t>(steps.size())),
@@ -182,6 +267,7 @@ void lower_softmax(const NodeView& n) {
 }
 
 void lower_add(const NodeView& n) {
+  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   if (has_constant(n)) {
     const std::size_t constant = constant_among(n);
@@ -195,6 +281,7 @@ void lower_add(const NodeView& n) {
 }
 
 void lower_sub(const NodeView& n) {
+  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   const auto negative = [](float v) { return -v; };
   if (n.is_constant(1)) {
@@ -213,6 +300,7 @@ void lower_sub(const NodeView& n) {
 }
 
 void lower_mul(const NodeView& n) {
+  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   if (has_constant(n)) {
     const std::size_t constant = constant_among(n);
@@ -228,6 +316,7 @@ void lower_mul(const NodeView& n) {
 }
 
 void lower_div(const NodeView& n) {
+  if (n.reads_constants_alone()) return fold_arithmetic(n);
   const Value& x = n.value(0);
   n.wants(n.is_constant(1), "divides by what depends on the net's input");
   std::vector<float> by = channels_at(n, 1, x);
@@ -246,7 +335,11 @@ void lower_quantize(const NodeView& n) {
 }
 
 void lower_dequantize(const NodeView& n) {
+  constexpr std::int64_t float32 = 1;
+  const std::int64_t type = n.integer("output_dtype", float32);
+  n.wants(type == float32 || type == 0, "makes floats of type ", type, ", float32 (1) is wanted");
   if (n.is_constant(0)) return dequantize_constant(n);
+  n.wants(n.integer("block_size", 0) == 0, "has blocks, one scale is wanted");
   const Value& x = n.value(0);
   n.wants(x.is_codes && x.steps, "reads floats");
   Steps steps = steps_of(n);

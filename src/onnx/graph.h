@@ -53,6 +53,8 @@ struct Graph {
 std::string name_of(const Graph& graph, std::size_t node);
 
 /// Trusts nothing. @throws formats::Error, one sentence that names the file.
-Graph read_graph(const std::string& name, const std::uint8_t* bytes, std::int64_t size);
+/// @param folder  where the files of tensors lie that the model keeps beside it; "": a model that names some is
+/// refused.
+Graph read_graph(const std::string& name, const std::uint8_t* bytes, std::int64_t size, const std::string& folder);
 
 }  // namespace bie::onnx

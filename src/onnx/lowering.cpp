@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -13,50 +14,7 @@ namespace {
 
 constexpr const char* kind = "onnx file";
 
-constexpr std::pair<const char*, Lower> operators[] = {
-    {"Add", lower_add},
-    {"AveragePool", lower_average_pool},
-    {"BatchNormalization", lower_batch_norm},
-    {"Cast", lower_cast},
-    {"Clip", lower_clip},
-    {"Concat", lower_concat},
-    {"Constant", lower_constant},
-    {"Conv", lower_conv},
-    {"DequantizeLinear", lower_dequantize},
-    {"Div", lower_div},
-    {"Dropout", lower_same},
-    {"Flatten", lower_flatten},
-    {"Gather", lower_gather},
-    {"Gemm", lower_gemm},
-    {"GlobalAveragePool", lower_global_average_pool},
-    {"GlobalMaxPool", lower_global_max_pool},
-    {"Identity", lower_same},
-    {"LeakyRelu", lower_leaky_relu},
-    {"MatMul", lower_mat_mul},
-    {"MaxPool", lower_max_pool},
-    {"Mul", lower_mul},
-    {"PRelu", lower_prelu},
-    {"Pad", lower_pad},
-    {"QuantizeLinear", lower_quantize},
-    {"ReduceMean", lower_reduce_mean},
-    {"Relu", lower_relu},
-    {"Reshape", lower_reshape},
-    {"Shape", lower_shape},
-    {"Sigmoid", lower_sigmoid},
-    {"Softmax", lower_softmax},
-    {"Squeeze", lower_squeeze},
-    {"Sub", lower_sub},
-    {"Transpose", lower_transpose},
-    {"Unsqueeze", lower_unsqueeze},
-};
-
 }  // namespace
-
-Lower lowering_of(const std::string& op) {
-  for (const auto& [name, lower] : operators)
-    if (op == name) return lower;
-  return nullptr;
-}
 
 std::int64_t elements_of(const Sizes& sizes) {
   std::int64_t product = 1;
@@ -73,6 +31,12 @@ void NodeView::fail_with(const std::string& reason) const {
 
 bool NodeView::is_constant(std::size_t input) const {
   return has(input) && lowering_.constants_.count(node().inputs[input]) > 0;
+}
+
+bool NodeView::reads_constants_alone() const {
+  for (std::size_t i = 0; i < node().inputs.size(); ++i)
+    if (has(i) && !is_constant(i)) return false;
+  return true;
 }
 
 const Value& NodeView::value(std::size_t input) const {
@@ -187,6 +151,38 @@ std::vector<bool> Lowering::needed_nodes() const {
   return needed;
 }
 
+void Lowering::check_known(const NodeView& view) {
+  const Operator* const op = operator_of(view.node());
+  view.wants(op != nullptr, "a net has no such operator");
+  for (const auto& [name, attribute] : view.node().attributes)
+    view.wants(knows(*op, name, graph_.opset), "has the attribute ", formats::in_quotes(name),
+               ", which bie does not know for this operator in version ", graph_.opset);
+}
+
+Symbol Lowering::add_input(const Sizes& sizes) {
+  const Symbol x = net_.input(sizes);
+  if (form_.mean.empty() && form_.std.empty()) return x;
+  const auto channels = static_cast<std::size_t>(sizes[0]);
+  const auto spread = [&](std::vector<float> numbers, const char* what, float otherwise) {
+    if (numbers.empty()) numbers = {otherwise};
+    if (numbers.size() == 1) numbers.resize(channels, numbers[0]);
+    if (numbers.size() != channels)
+      formats::fail_file(kind, name_, "expected 1 or ", channels, " numbers of ", what, ", one per channel, got ",
+                         numbers.size());
+    for (const float number : numbers)
+      if (!std::isfinite(number)) formats::fail_file(kind, name_, "a ", what, " is not finite");
+    return numbers;
+  };
+  const std::vector<float> mean = spread(form_.mean, "mean", 0), std = spread(form_.std, "std", 1);
+  runtime::TailNumbers tail;
+  for (std::size_t c = 0; c < channels; ++c) {
+    if (!(std[c] > 0)) formats::fail_file(kind, name_, "expected a std above 0, got ", std[c]);
+    tail.scale.push_back(1 / std[c]);
+    tail.shift.push_back(-mean[c] / std[c]);
+  }
+  return net_.tail(x, tail);
+}
+
 formats::NetFile Lowering::run() {
   const auto fail = [&](const auto&... parts) { formats::fail_file(kind, name_, parts...); };
   if (graph_.inputs.size() != 1) fail("has ", graph_.inputs.size(), " inputs, one is wanted");
@@ -204,16 +200,23 @@ formats::NetFile Lowering::run() {
   }
   if (sizes.size() == 3 && elements_of({sizes[0], sizes[1]}) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
   if (elements_of(sizes) > 1 << 26) fail(in, " is of ", formats::listed(sizes));
-  values_[input.name] = {net_.input(sizes), sizes, {}};
+  values_[input.name] = {add_input(sizes), sizes, {}};
   for (auto& [name, tensor] : graph_.constants) constants_[name] = {std::move(tensor), {}, {}};
 
   const std::vector<bool> needed = needed_nodes();
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+    if (needed[i]) check_known(NodeView(*this, i));
+  is_done_.assign(graph_.nodes.size(), false);
+  // Constants first: a product looks ahead to the numbers of the node that reads it.
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-    if (!needed[i] || std::find(skipped_.begin(), skipped_.end(), i) != skipped_.end()) continue;
     const NodeView view(*this, i);
-    const Lower lower = view.node().domain.empty() ? lowering_of(view.node().op) : nullptr;
-    view.wants(lower != nullptr, "a net has no such operator");
-    lower(view);
+    if (!needed[i] || !operator_of(view.node())->folds || !view.reads_constants_alone()) continue;
+    is_done_[i] = true;
+    operator_of(view.node())->lower(view);
+  }
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const NodeView view(*this, i);
+    if (needed[i] && !is_done_[i]) operator_of(view.node())->lower(view);
   }
   std::vector<Symbol> outputs;
   for (const std::string& output : graph_.outputs) {
@@ -226,7 +229,11 @@ formats::NetFile Lowering::run() {
   const Sizes image = sizes.size() == 3 ? sizes : Sizes{1, 1, sizes[0]};
   net_.set_metadata("arch", "onnx");
   net_.set_metadata("image", formats::joined(image[0], ",", image[1], ",", image[2]));
-  net_.set_metadata("input", "raw");
+  const bool is_scaled = !form_.mean.empty() || !form_.std.empty();
+  const auto guessed = is_scaled           ? formats::InputRange::unit
+                       : sizes.size() == 3 ? formats::InputRange::any
+                                           : formats::InputRange::numbers;
+  net_.set_metadata("input", formats::name(form_.range.value_or(guessed)));
   try {
     return net_.finish(outputs, /*folds=*/false);
   } catch (const formats::Error& error) {
@@ -235,13 +242,15 @@ formats::NetFile Lowering::run() {
   return {};
 }
 
-formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size) {
-  return Lowering(name, read_graph(name, bytes, size)).run();
+formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
+                             const InputForm& form) {
+  return Lowering(name, read_graph(name, bytes, size, /*folder=*/""), form).run();
 }
 
-formats::NetFile import_onnx(const std::string& path) {
+formats::NetFile import_onnx(const std::string& path, const InputForm& form) {
   const formats::MappedFile file(kind, path);
-  return import_onnx(path, file.data(), file.size());
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
+  return Lowering(path, read_graph(path, file.data(), file.size(), folder), form).run();
 }
 
 }  // namespace bie::onnx

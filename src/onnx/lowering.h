@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bie/formats/error.h"
+#include "bie/onnx/onnx_import.h"
 #include "bie/runtime/net_builder.h"
 #include "onnx/graph.h"
 
@@ -50,6 +52,7 @@ class NodeView {
   const Node& node() const;
   bool has(std::size_t input) const { return input < node().inputs.size() && !node().inputs[input].empty(); }
   bool is_constant(std::size_t input) const;
+  bool reads_constants_alone() const;
   const Value& value(std::size_t input) const;
   const Constant& constant(std::size_t input) const;
   /// Floats of a constant.
@@ -84,7 +87,8 @@ class NodeView {
 
 class Lowering {
  public:
-  Lowering(std::string name, Graph graph) : name_(std::move(name)), graph_(std::move(graph)) {}
+  Lowering(std::string name, Graph graph, InputForm form)
+      : name_(std::move(name)), graph_(std::move(graph)), form_(std::move(form)) {}
 
   formats::NetFile run();
 
@@ -108,20 +112,25 @@ class Lowering {
   void set(const std::string& output, Value value) { values_.insert_or_assign(output, std::move(value)); }
   /// The one node that reads what this one writes, where there is one, and it is not an output of the net.
   std::optional<std::size_t> only_reader(const NodeView& n) const;
-  void skip(std::size_t node) { skipped_.push_back(node); }
+  void skip(std::size_t node) { is_done_[node] = true; }
 
  private:
   friend class NodeView;
 
   std::vector<bool> needed_nodes() const;
+  /// Refuses an operator and an attribute that no lowering knows.
+  void check_known(const NodeView& view);
+  /// The input, its mean taken off and divided by its deviation where the form has them.
+  Symbol add_input(const Sizes& sizes);
 
   std::string name_;
   Graph graph_;
+  InputForm form_;
   runtime::NetBuilder net_;
   std::map<std::string, Value> values_;
   std::map<std::string, Constant> constants_;
   std::map<std::pair<Symbol, std::string>, Symbol> rounded_;
-  std::vector<std::size_t> skipped_;
+  std::vector<bool> is_done_;  ///< by node: constants, and what another node took over
   std::int64_t batch_ = -1;
 };
 
@@ -131,8 +140,18 @@ std::vector<float> along_channels(const NodeView& n, const Tensor& tensor, const
 std::int64_t elements_of(const Sizes& sizes);
 
 using Lower = void (*)(const NodeView&);
-/// By the operators' names; null where there is none.
-Lower lowering_of(const std::string& op);
+
+/// An operator that a net can have.
+struct Operator {
+  const char* name;
+  Lower lower;
+  const char* attributes;  ///< names with blanks between them; any other attribute is refused
+  bool folds = false;      ///< makes a constant of constants
+};
+/// Null where a net has no such operator.
+const Operator* operator_of(const Node& node);
+/// Whether the operator has such an attribute in this version of the operators.
+bool knows(const Operator& op, std::string_view attribute, std::int64_t opset);
 
 // products.cpp
 void lower_conv(const NodeView&);
@@ -152,6 +171,19 @@ void lower_mul(const NodeView&);
 void lower_div(const NodeView&);
 void lower_quantize(const NodeView&);
 void lower_dequantize(const NodeView&);
+// functions.cpp
+void lower_hard_sigmoid(const NodeView&);
+void lower_hard_swish(const NodeView&);
+void lower_tanh(const NodeView&);
+void lower_elu(const NodeView&);
+void lower_softplus(const NodeView&);
+void lower_erf(const NodeView&);
+void lower_gelu(const NodeView&);
+void lower_pow(const NodeView&);
+void lower_layer_norm(const NodeView&);
+void lower_reduce_max(const NodeView&);
+void lower_slice(const NodeView&);
+void lower_split(const NodeView&);
 // pools.cpp
 void lower_max_pool(const NodeView&);
 void lower_average_pool(const NodeView&);

@@ -176,6 +176,12 @@ void lower_gemm(const NodeView& n) {
   n.wants(sizes.size() == 2, "has a weight of ", formats::listed(sizes), ", a matrix is wanted");
   const float alpha = n.number("alpha", 1), beta = n.number("beta", 1);
   Weight w = weight_of(n, 1, n.integer("transB", 0) != 0 ? 0 : 1);
+  if (n.has(2)) {
+    const Sizes& added = n.constant(2).tensor.sizes;
+    const bool is_row = added.empty() || (added.size() == 1 && (added[0] == 1 || added[0] == w.rows)) ||
+                        (added.size() == 2 && added[0] == 1 && (added[1] == 1 || added[1] == w.rows));
+    n.wants(is_row, "adds a constant of ", formats::listed(added), ", one number per output is wanted");
+  }
   w.bias = bias_of(n, 2, w.rows);
   if (alpha != 1) w.codes.clear();
   for (float& number : w.numbers) number *= alpha;

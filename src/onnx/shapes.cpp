@@ -134,7 +134,7 @@ void lower_reshape(const NodeView& n) {
     std::int64_t known = 1, open = -1;
     const Tensor& from = n.constant(0).tensor;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == 0 && i < from.sizes.size()) sizes[i] = from.sizes[i];
+      if (sizes[i] == 0 && n.integer("allowzero", 0) == 0 && i < from.sizes.size()) sizes[i] = from.sizes[i];
       n.wants(sizes[i] >= -1 && sizes[i] <= 1 << 28 && known <= 1 << 28, "leaves a size of ", sizes[i]);
       if (sizes[i] == -1)
         open = static_cast<std::int64_t>(i);

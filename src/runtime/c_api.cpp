@@ -1,4 +1,5 @@
 // bie_runtime.h over the classes of this folder: every exception becomes a status and a sentence.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -18,6 +19,7 @@ struct bie_net {
 
 struct bie_context {
   bie::runtime::Runner context;
+  std::atomic_flag is_running = ATOMIC_FLAG_INIT;
 };
 
 namespace {
@@ -46,6 +48,22 @@ bie_status guarded(const Body& body) {
     return fail(BIE_FAILED, "an error of no known kind");
   }
 }
+
+/// Holds a context for one call.
+class Turn {
+ public:
+  explicit Turn(std::atomic_flag& flag) : flag_(flag), is_ours_(!flag.test_and_set(std::memory_order_acquire)) {}
+  ~Turn() {
+    if (is_ours_) flag_.clear(std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool is_ours() const { return is_ours_; }
+
+ private:
+  std::atomic_flag& flag_;
+  const bool is_ours_;
+};
 
 bie_status tell(const bie_net* net, bool input, std::int32_t index, bie_tensor* tensor) {
   if (net == nullptr || tensor == nullptr) return fail(BIE_BAD_ARGUMENT, "a null pointer in place of a net or tensor");
@@ -165,6 +183,8 @@ bie_status bie_run(bie_context* context, int64_t batch, const void* const* input
     if (inputs[i] == nullptr && batch > 0) return fail(BIE_BAD_ARGUMENT, "an input is a null pointer");
   for (std::size_t i = 0; i < file.outputs.size(); ++i)
     if (outputs[i] == nullptr && batch > 0) return fail(BIE_BAD_ARGUMENT, "an output is a null pointer");
+  const Turn turn(context->is_running);
+  if (!turn.is_ours()) return fail(BIE_BUSY, "another thread is running this context: each thread needs its own");
   return guarded([&] { return status_of(context->context.run(batch, inputs, outputs), context->context.net()); });
 }
 

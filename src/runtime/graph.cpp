@@ -5,6 +5,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/kernels/binary_gemm.h"
+#include "bie/kernels/functions.h"
 #include "bie/kernels/int4_gemm.h"
 #include "bie/kernels/int8_gemm.h"
 
@@ -44,6 +45,9 @@ class Check {
       case NetOp::round_to_steps: return round_to_steps();
       case NetOp::channel_prelu: return channel_prelu();
       case NetOp::border: return border();
+      case NetOp::function: return function();
+      case NetOp::layer_norm: return layer_norm();
+      case NetOp::crop: return crop();
     }
   }
 
@@ -327,6 +331,34 @@ class Check {
     for (const std::int64_t pixels : node_.ints) in_range("a border of", pixels, 0, 1 << 16);
     const std::int64_t* const n = node_.ints.data();
     shaped({channels_of(in()), in().sizes[1] + n[0] + n[2], in().sizes[2] + n[1] + n[3]});
+  }
+
+  void function() const {
+    lists(1, 1, 2, 0);
+    floats_alone();
+    in_range("the function", node_.ints[0], 0, static_cast<std::int64_t>(kernels::last_function));
+    for (const float value : node_.floats) number("number", value, false);
+    shaped(in().sizes);
+  }
+
+  void layer_norm() const {
+    lists(1, 0, 1, 2);
+    floats_alone();
+    number("eps", node_.floats[0], true);
+    blob("scales", 0, 4 * elements_of(in()), true);
+    blob("shifts", 1, 4 * elements_of(in()), true);
+    shaped(in().sizes);
+  }
+
+  void crop() const {
+    lists(1, 3, 0, 0);
+    floats_alone();
+    const std::vector<std::int64_t>&from = in().sizes, &to = out().sizes;
+    if (from.size() != to.size()) fail("makes ", formats::listed(to), " of ", formats::listed(from));
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::int64_t last = i < from.size() ? from[i] - to[i] : 0;
+      in_range("a first element of", node_.ints[i], 0, last);
+    }
   }
 
   const NetFile& net_;

@@ -158,6 +158,19 @@ Symbol NetBuilder::border(Symbol x, const std::array<std::int64_t, 4>& n, float 
   return add(NetOp::border, {x}, std::move(to), {n.begin(), n.end()}, {value}, {});
 }
 
+Symbol NetBuilder::function(Symbol x, kernels::Function function, float a, float b) {
+  return add(NetOp::function, {x}, sizes(x), {static_cast<std::int64_t>(function)}, {a, b}, {});
+}
+
+Symbol NetBuilder::layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift) {
+  const std::uint32_t factors = floats_blob(scale), added = floats_blob(shift);
+  return add(NetOp::layer_norm, {x}, sizes(x), {}, {eps}, {factors, added});
+}
+
+Symbol NetBuilder::crop(Symbol x, const std::array<std::int64_t, 3>& first, std::vector<std::int64_t> to) {
+  return add(NetOp::crop, {x}, std::move(to), {first.begin(), first.end()}, {}, {});
+}
+
 Symbol NetBuilder::flatten(Symbol x) {
   bool is_read = false;
   for (const NetNode& node : net_.nodes)

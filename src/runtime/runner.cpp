@@ -1,11 +1,9 @@
 #include "runtime/runner.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
+#include "bie/kernels/functions.h"
 #include "bie/kernels/planes.h"
 #include "runtime/graph.h"
 
@@ -67,30 +65,8 @@ RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const
 }
 
 RunResult Runner::pass(std::int64_t batch) {
-  static double best[512];
-  static long passes = 0;  // BIEPROF
-  std::size_t w = 0;
-  for (const Work& work : net_->plan().works) {
-    const auto t = std::chrono::steady_clock::now();
+  for (const Work& work : net_->plan().works)
     if (const Status status = run_work(work, batch); status != Status::ok) return {status, work.node};
-    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - t).count() / batch;
-    if (passes == 0 || us < best[w]) best[w] = us;
-    ++w;
-  }
-  if (++passes % 400 == 0 && getenv("BIEPROF")) {
-    double sum = 0;
-    w = 0;
-    for (const Work& work : net_->plan().works) {
-      sum += best[w];
-      printf("%2zu %s%s %.1f\n", work.node, net_op_names[net_->file().nodes[work.node].op],
-             work.kind == Work::Kind::tailed   ? "+tail"
-             : work.kind == Work::Kind::pooled ? " pool"
-                                               : "",
-             best[w]);
-      ++w;
-    }
-    printf("sum %.1f\n", sum);
-  }
   return {};
 }
 
@@ -261,6 +237,18 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
     case NetOp::border:
       kernels::border_planes({batch * channels_of(in), in.sizes[1], in.sizes[2], ints[0], ints[1], ints[2], ints[3]},
                              floats[0], x, y, parallel_);
+      break;
+    case NetOp::function:
+      kernels::apply_function(static_cast<kernels::Function>(ints[0]), floats[0], floats[1], x, all, y, parallel_);
+      break;
+    case NetOp::layer_norm:
+      kernels::layer_norm(x, batch, each, floats[0], blob_of<float>(file, node, 0), blob_of<float>(file, node, 1), y,
+                          parallel_);
+      break;
+    case NetOp::crop:
+      kernels::crop_planes({batch, channels_of(in), height_of(in), width_of(in), ints[0], ints[1], ints[2],
+                            channels_of(out), height_of(out), width_of(out)},
+                           x, y, parallel_);
       break;
     default: return Status::bad_shape;
   }

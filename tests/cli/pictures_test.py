@@ -104,6 +104,24 @@ def test_what_is_no_picture_is_told(program, camera, name, content, sentence):
         program.refused(done, str(path), sentence)
 
 
+def test_broken_pictures_are_left_out_and_listed(program, camera):
+    for i, content in enumerate((b"", b"no picture", jpeg()[:-200], cmyk())):
+        (camera / "evening" / f"broken{i}.jpg").write_bytes(content)
+    train = ["train", "--data", f"images:{camera}", *TINY]
+    program.refused(program.run(*train), "broken0.jpg")
+    done = program.run(*train, "--skip-broken")
+    assert done.returncode == 0, done
+    assert "4 pictures are left out (--skip-broken)" in done.stderr
+    for i, why in enumerate(("empty", "no picture", "cannot be read", "CMYK")):
+        (line,) = [line for line in done.stderr.splitlines() if f"broken{i}.jpg" in line]
+        assert why in line or i == 1, line
+    # One of 201 files of "evening" less two whose headers are not read: the fifths are counted without those.
+    assert "200 images" in done.stderr or "training and" in done.stderr
+    for file in (camera / "morning").iterdir():
+        file.write_bytes(b"")
+    program.refused(program.run(*train, "--skip-broken"), "morning")
+
+
 @pytest.mark.parametrize("size", ["64", "0x8", "8x", "x8", "8x8x3", "99999x8", "-8x8", "8 x8 "])
 def test_sizes_are_two_numbers(program, camera, size):
     done = program.run("train", "--data", f"images:{camera}", f"--size={size}", *TINY)
@@ -193,7 +211,7 @@ def split_set(folder, parts):
     return f"images:{folder}"
 
 
-@pytest.mark.parametrize("name", ["validation", "val"])
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "Dev"])
 def test_a_folder_for_validation(program, tmp_path, name):
     data = split_set(tmp_path / "set", {"train": 12, name: 4, "test": 6})
     done = program.run("train", "--data", data, *TINY, "--best", "--run", tmp_path / "run")
@@ -203,6 +221,10 @@ def test_a_folder_for_validation(program, tmp_path, name):
     assert len(log) == 2 and all('"validation_accuracy":' in line for line in log)
     refused = program.run("train", "--data", data, *TINY, "--best", "--validation-share", "0.2")
     program.refused(refused, "the folder has its own validation pictures")
+    (tmp_path / "set" / "spare").mkdir()
+    assert "spare" in program.run("train", "--data", data, *TINY).stderr
+    (tmp_path / "set" / name.swapcase()).mkdir()
+    program.refused(program.run("train", "--data", data, *TINY), "has two folders for one part")
 
 
 def test_validation_stands_in_for_testing(program, tmp_path):

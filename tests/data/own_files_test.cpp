@@ -272,11 +272,17 @@ TEST(Samples, WhiteIsWhatValuesAreDividedBy) {
   const std::string path = scratch.path("f");
   write_file(path, "0,4,8,12,16,0\n");
   expect_sentence(refusal([&] { samples(path); }), path, "holds the value 16, the model takes 0 to 1");
-  EXPECT_EQ(load_samples(path, {grey, true, 16}).images.max().item<float>(), 1);
-  EXPECT_EQ(load_samples(path, {grey, false}).images.max().item<float>(), 16) << "a model of any numbers";
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::unit, 16}).images.max().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::any}).images.max().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::bytes}).images.max().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::bytes, 16}).images.max().item<float>(), 255);
   write_file(path, npy("|u1", "(2, 3)", as_bytes(at::full({6}, 16, at::kByte))));
-  EXPECT_EQ(load_samples(path, {grey, true, 16}).images.min().item<float>(), 1);
-  EXPECT_EQ(load_samples(path, {grey, false}).images.min().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::unit, 16}).images.min().item<float>(), 1);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::unit}).images.min().item<float>(), 16.0f / 255);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::any}).images.min().item<float>(), 16.0f / 255);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::any, 1}).images.min().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::bytes}).images.min().item<float>(), 16);
+  EXPECT_EQ(load_samples(path, {grey, formats::InputRange::numbers}).images.min().item<float>(), 16);
 }
 
 TEST(Samples, WhatDoesNotFitIsRefused) {

@@ -144,7 +144,7 @@ TEST(Safetensors, WhatCannotBeWrittenIsRefused) {
                            const std::map<std::string, std::string>& metadata, const char* part) {
     expect_sentence(refusal([&] { save_safetensors(path, tensors, metadata); }), path, part);
   };
-  refused({{"w", at::zeros({2}, at::kComplexFloat)}}, {}, "tensor \"w\" is ComplexFloat");
+  refused({{"w", at::zeros({2}, at::kComplexDouble)}}, {}, "tensor \"w\" is ComplexDouble");
   refused({{"w", at::Tensor()}}, {}, "tensor \"w\" is undefined");
   refused({{"w", at::empty({2}, at::kMeta)}}, {}, "tensor \"w\" is on meta");
   refused({{"__metadata__", at::zeros({2})}}, {}, "cannot be named __metadata__");

@@ -171,5 +171,97 @@ TEST(CodedLayers, TensorsThatDoNotFitEachOtherAreNamed) {
   says(sentence("a.weight_packed", filled(Element::i32, {1})), "is of compressed-tensors");
 }
 
+TEST(CodedLayers, AFileThatContradictsItsSymmetryIsRefused) {
+  // Every code of a word of zeros is 7 or 8: version 1 reads them as 8 and 9, version 2 as they are.
+  const auto said = [](int byte, const char* config) {
+    const Scratch scratch;
+    Arrays arrays = gptq("a");
+    arrays["a.qzeros"] = filled(Element::i32, {2, 4}, byte);
+    save_safetensors(scratch.path("model.safetensors"), arrays, {});
+    write_file(scratch.path("quantize_config.json"), config);
+    return refusal([&] { read(scratch.folder()); });
+  };
+  const char *const first = R"({"bits": 4, "sym": true})",
+                    *const second = R"({"bits": 4, "sym": true, "checkpoint_format": "gptq_v2"})";
+  EXPECT_EQ(said(0x77, first), "");
+  EXPECT_EQ(said(0x88, second), "");
+  EXPECT_NE(said(0x88, first).find("holds 8 everywhere, which version 1 of the format reads as the zero point 9"),
+            std::string::npos)
+      << said(0x88, first);
+  EXPECT_NE(said(0x77, second).find("is of checkpoint_format \"gptq\" or not symmetric"), std::string::npos);
+  EXPECT_EQ(said(0x88, R"({"bits": 4, "sym": false})"), "") << "a file that says nothing of the kind";
+  EXPECT_EQ(said(0x88, R"({"bits": 4, "sym": true, "dynamic": {"a": {"sym": false}}})"), "");
+  EXPECT_NE(said(0x88, R"({"bits": 4, "dynamic": {"a": {"sym": true}}})"), "");
+}
+
+TEST(CodedLayers, ASymmetricFileNeedsNoZeros) {
+  for (const int bits : {2, 3, 4, 8}) {
+    const Scratch scratch;
+    Arrays arrays = gptq("a");
+    arrays.erase("a.qzeros");
+    arrays["a.qweight"] = filled(Element::i32, {2 * bits, 33});
+    arrays["a.scales"] = filled(Element::f16, {2, 33}, 0x3c);
+    arrays.erase("a.bias");
+    save_safetensors(scratch.path("model.safetensors"), arrays, {});
+    const std::string config = "{\"bits\": " + std::to_string(bits) + ", \"group_size\": 32";
+    write_file(scratch.path("quantize_config.json"), config + "}");
+    expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(),
+                    "\"a.qzeros\" is missing, and no configuration says");
+    write_file(scratch.path("quantize_config.json"), config + ", \"sym\": true}");
+    const CodedLayer layer = read(scratch.folder()).layers.at("a");
+    EXPECT_EQ(layer.kind, CodedLayer::Kind::gptq);
+    EXPECT_EQ(layer.bits, bits);
+    const Array& zeros = layer.tensors.at("qzeros");
+    EXPECT_EQ(zeros.sizes, (std::vector<std::int64_t>{2, (33 * bits + 31) / 32}));
+    for (int row = 0; row < 2; ++row)
+      for (int i = 0; i < 33; ++i) {
+        int code = 0;  // bit by bit, the least first
+        for (int bit = 0; bit < bits; ++bit) {
+          const int at = i * bits + bit;
+          code |= (zeros.data<std::uint32_t>()[row * zeros.sizes[1] + at / 32] >> at % 32 & 1) << bit;
+        }
+        ASSERT_EQ(code + 1, 1 << (bits - 1)) << bits << " bits, column " << i;
+      }
+  }
+}
+
+TEST(CodedLayers, IndicesAndWordsOfOtherWidthsAreReadOrNamed) {
+  const auto model = [](const char* key, const DenseArray& array, const std::string& erased = "") {
+    const Scratch scratch;
+    Arrays arrays = gptq("a");
+    arrays.erase(erased);
+    arrays[key] = array;
+    save_safetensors(scratch.path("model.safetensors"), arrays, {});
+    return read(scratch.folder());
+  };
+  EXPECT_EQ(model("a.g_idx", filled(Element::i32, {0})).layers.at("a").tensors.count("g_idx"), 0U);
+  const Array index = model("a.g_idx", filled(Element::i64, {64})).layers.at("a").tensors.at("g_idx");
+  EXPECT_EQ(index.element, Element::i32);
+  EXPECT_EQ(index.count(), 64);
+  EXPECT_NE(refusal([&] { model("a.g_idx", filled(Element::i64, {64}, 1)); }).find("\"a.g_idx\" holds the group"),
+            std::string::npos);
+  for (const Element element : {Element::i8, Element::u8, Element::i16, Element::u32, Element::i64})
+    EXPECT_NE(refusal([&] {
+                model("a.qweight", filled(element, {8, 32}));
+              }).find("words of int32 are expected"),
+              std::string::npos);
+  EXPECT_NE(refusal([&] {
+              model("a.weight", filled(Element::u32, {8, 32}), "a.qweight");
+            }).find("is of MLX"),
+            std::string::npos);
+}
+
+TEST(CodedLayers, TensorsOfEveryWholeByteAreListed) {
+  const Scratch scratch;
+  Arrays arrays;
+  for (const Element element :
+       {Element::u16, Element::u32, Element::u64, Element::f8_e4m3, Element::f8_e5m2, Element::f8_e8m0, Element::c64})
+    arrays[std::string(name(element))] = filled(element, {3, 5}, 1);
+  save_safetensors(scratch.path("model.safetensors"), arrays, {});
+  const CodedModel model = read(scratch.folder());
+  EXPECT_EQ(model.rest.size(), arrays.size());
+  for (const auto& [key, array] : model.rest) EXPECT_EQ(name(array.element), key);
+}
+
 }  // namespace
 }  // namespace bie::formats::test

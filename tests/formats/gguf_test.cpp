@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <random>
 
+#include "bie/formats/error.h"
 #include "tests/support/gguf_bytes.h"
 #include "tests/support/scratch.h"
 
@@ -29,6 +31,52 @@ GgufFile loaded(const Scratch& scratch, const GgufBytes& file) {
   const std::string path = scratch.path("model.gguf");
   write_file(path, file.bytes());
   return load_gguf(path);
+}
+
+/// Part i of `count`, with one tensor.
+std::string part_bytes(int i, int count, const std::string& tensor, int tensors) {
+  GgufBytes part;
+  part.metadata = {gguf_pair("split.no", 2, little_endian(static_cast<std::uint64_t>(i), 2)),
+                   gguf_pair("split.count", 2, little_endian(static_cast<std::uint64_t>(count), 2)),
+                   gguf_pair("split.tensors.count", 5, little_endian(static_cast<std::uint64_t>(tensors), 4))};
+  if (i == 0) part.metadata.push_back(gguf_pair("general.name", 8, gguf_text("whole")));
+  part.tensors = {{tensor, f32, {8}, 0}};
+  part.data = std::string(32, static_cast<char>(i));
+  return part.bytes();
+}
+
+TEST(Gguf, AFileInPartsIsReadWholeOrNotAtAll) {
+  const Scratch scratch;
+  const auto name = [&](int i) { return scratch.path(joined("m-0000", i + 1, "-of-00003.gguf")); };
+  for (int i = 0; i < 3; ++i) write_file(name(i), part_bytes(i, 3, joined("t", i), 3));
+  for (int i = 0; i < 3; ++i) {
+    const GgufFile file = load_gguf(name(i));
+    EXPECT_EQ(file.tensors.size(), 3U);
+    EXPECT_EQ(std::get<std::string>(file.metadata.at("general.name").value), "whole");
+    EXPECT_EQ(file.metadata.count("split.count"), 0U) << "what is written again is one file";
+    for (int j = 0; j < 3; ++j) EXPECT_EQ(file.find(joined("t", j))->bytes->data[31], j);
+  }
+  write_file(name(2), part_bytes(2, 3, "t0", 3));
+  expect_sentence(refusal([&] { load_gguf(name(0)); }), name(2), "\"t0\" lies in two parts");
+  write_file(name(2), part_bytes(1, 3, "t2", 3));
+  expect_sentence(refusal([&] { load_gguf(name(0)); }), name(2), "is expected to be part 3 of 3");
+  write_file(name(2), part_bytes(2, 3, "t2", 4));
+  write_file(name(0), part_bytes(0, 3, "t0", 4));
+  expect_sentence(refusal([&] { load_gguf(name(1)); }), name(1), "its parts have 3 tensors, expected 4");
+  std::filesystem::remove(name(1));
+  expect_sentence(refusal([&] { load_gguf(name(2)); }), name(2), "these are not beside it: m-00002-of-00003.gguf");
+  write_file(scratch.path("m.gguf"), part_bytes(0, 3, "t0", 3));
+  expect_sentence(refusal([&] { load_gguf(scratch.path("m.gguf")); }), scratch.path("m.gguf"),
+                  "is part 1 of 3, whose name is expected to end in -00001-of-00003.gguf");
+  write_file(scratch.path("n.gguf"), part_bytes(3, 3, "t", 3));
+  expect_sentence(refusal([&] { load_gguf(scratch.path("n.gguf")); }), scratch.path("n.gguf"), "it is part 4 of 3");
+}
+
+TEST(Gguf, ThePointerOfAGitLfsFileIsKnown) {
+  const Scratch scratch;
+  const std::string path = scratch.path("model.gguf");
+  write_file(path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  expect_sentence(refusal([&] { load_gguf(path); }), path, "the pointer of a Git LFS file");
 }
 
 TEST(Gguf, MetadataOfEveryTypeIsRead) {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy
 import torch
+from PIL import Image
 from safetensors.torch import save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -65,6 +66,24 @@ for name, array in {
     file = io.BytesIO()
     numpy.save(file, array)
     write("npy_fuzz", name, file.getvalue())
+
+
+for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
+    file = io.BytesIO()
+    Image.new(mode, (6, 5), 1).save(file, "PNG")
+    write("picture_fuzz", f"{mode.replace(';', '_')}.png", file.getvalue())
+exif = Image.Exif()
+exif[0x0112] = 6
+for kind, options in {
+    "PNG": {},
+    "JPEG": {},
+    "JPEG2": {"progressive": True},
+    "WEBP": {},
+    "WEBP2": {"lossless": True},
+}.items():
+    file = io.BytesIO()
+    Image.new("RGB", (6, 5), (1, 2, 3)).save(file, kind.rstrip("2"), exif=exif, **options)
+    write("picture_fuzz", f"turned.{kind}", file.getvalue())
 
 
 def text(value: str) -> bytes:

@@ -182,3 +182,40 @@ def test_the_report_in_a_notebook():
     html = report._repr_html_()
     assert "<td>a</td><td>Linear</td><td>2x4</td><td>Q8Linear</td>" in html
     assert "unchanged: there is no such layer for Bilinear" in html and "1 swapped, 1 unchanged" in html
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_below_the_scales_of_float16_are_refused_and_told(dtype):
+    weight = torch.randn(32, 64, generator=torch.Generator().manual_seed(1)) * 1e-7
+    for kind in (torch.nn.Linear(64, 32, bias=False), torch.nn.Embedding(32, 64)):
+        with torch.no_grad():
+            kind.weight.copy_(weight)
+        kind = kind.to(dtype)
+        wanted = kind.weight.detach().double()
+        report = bie.convert(torch.nn.Sequential(kind), "w4")
+        if dtype == torch.float16:
+            (left,) = report.skipped
+            assert "float32 scales hold them (dtype=torch.float32)" in left.reason
+            report = bie.convert(torch.nn.Sequential(kind), "w4", dtype=torch.float32)
+        (layer,) = report.model
+        is_table = isinstance(kind, torch.nn.Embedding)
+        opened = layer.eval()(torch.arange(32) if is_table else torch.eye(64)).detach().double()
+        opened = opened if is_table else opened.t()
+        assert float((opened - wanted).norm() / wanted.norm()) < 0.1
+
+
+def test_a_half_model_with_one_dead_group_is_converted():
+    linear = torch.nn.Linear(64, 32, bias=False).half()
+    with torch.no_grad():
+        linear.weight[3] = 1e-7
+    assert bie.convert(torch.nn.Sequential(linear), "w4").swapped
+
+
+@pytest.mark.parametrize("lazy", [torch.nn.LazyLinear(4), torch.nn.LazyConv2d(4, 3)])
+@pytest.mark.parametrize("target", ["q8", "w4"])
+def test_a_lazy_layer_is_left_with_its_reason(lazy, target):
+    model = torch.nn.Sequential(copy.deepcopy(lazy), torch.nn.Linear(8, 8))
+    report = bie.convert(model, target)
+    (left,) = report.skipped
+    assert "it is lazy" in left.reason or "no such layer" in left.reason
+    assert "1 swapped, 1 unchanged" in str(report)

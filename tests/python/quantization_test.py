@@ -376,3 +376,32 @@ def test_the_values_of_codes():
         2,
     )
     assert coded.values().tolist() == [[-0.5, -1.0], [5.75, 3.75]]
+
+
+def test_the_batches_of_a_loader_hold_labels(recwarn):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(16, 4)
+
+        def forward(self, x, y):
+            return self.inner(x + y)
+
+    data = torch.utils.data.TensorDataset(torch.randn(24, 16), torch.zeros(24, dtype=torch.long))
+    loader = torch.utils.data.DataLoader(data, 8)
+    model = nn.Sequential(nn.Linear(16, 4), nn.ReLU(), nn.Linear(4, 4))
+    with pytest.warns(UserWarning, match="batches have 2 parts and Sequential.forward takes one"):
+        assert len(quantize(model, loader, group_size=8).layers) == 2
+    recwarn.clear()
+    assert quantize(Two(), [(torch.randn(8, 16), torch.randn(8, 16))], group_size=8).layers
+    assert not recwarn.list, "a tuple of arguments is no guess"
+    with pytest.raises(ValueError, match=r"a batch has 3 parts, Two.forward takes another number; call= says how"):
+        quantize(Two(), [(torch.randn(8, 16),) * 3])
+
+
+def test_a_lazy_layer_is_left_with_its_reason():
+    model = nn.Sequential(nn.Linear(16, 4), nn.LazyLinear(4))
+    report = quantize(model, [torch.randn(8, 16)], group_size=8)
+    assert [layer.reason for layer in report.skipped] == [
+        "it is lazy: its sizes come with the first call, call the model once before"
+    ] and len(report.layers) == 1

@@ -59,6 +59,53 @@ def test_a_bias_wider_than_the_scales_is_not_rounded(tmp_path):
     assert half.bias.dtype == torch.float16
 
 
+@pytest.mark.parametrize("zeros", [True, False])
+def test_a_symmetric_file_may_lack_zeros(tmp_path, zeros):
+    tensors, _ = gptq(64, 40, 4, 32)
+    tensors["qzeros"] = torch.ops.bie.pack_words(torch.full((2, 40), 7, dtype=torch.int32), 4, 1)
+    codes = torch.ops.bie.unpack_words(tensors["qweight"], 4, 64, 0)
+    wanted = (codes - 8) * tensors["scales"].float()[tensors["g_idx"].long()]
+    if not zeros:
+        del tensors["qzeros"]
+    tensors["g_idx"] = torch.empty(0, dtype=torch.int32)
+    config = {"bits": 4, "group_size": 32, "sym": True}
+    layer = load_weights_folder(write(tmp_path / "m", {"a": tensors}, quantize_config=config))["a"].linear()
+    assert torch.equal(opened(layer), wanted)
+
+
+@pytest.mark.parametrize(("there", "wanted", "problem"), [
+    (None, True, "missing a.bias"),
+    ("zeros", True, ""),
+    ("zeros", False, ""),
+    ("numbers", False, "unexpected a.bias"),
+    ("numbers", True, ""),
+])  # fmt: skip
+def test_a_bias_that_one_side_lacks_is_named(tmp_path, there, wanted, problem):
+    tensors = gptq(64, 32, 4, 32)[0]
+    if there:
+        tensors["bias"] = torch.zeros(32) if there == "zeros" else torch.arange(32.0)
+    model = torch.nn.Sequential()
+    model.a = torch.nn.Linear(64, 32, bias=wanted)
+    if wanted:
+        torch.nn.init.constant_(model.a.bias, 7)
+    folder = load_weights_folder(write(tmp_path / "m", {"a": tensors}))
+    if problem:
+        with pytest.raises(RuntimeError, match=problem):
+            folder.load_into(model)
+        assert not wanted or model.a.bias[0].item() == 7, "nothing changed"
+        return
+    folder.load_into(model)
+    assert torch.equal(model(torch.zeros(1, 64))[0], torch.arange(32.0) if there == "numbers" else torch.zeros(32))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"])
+def test_tensors_of_every_dtype_are_listed(tmp_path, dtype):
+    odd = torch.arange(6).view(2, 3).to(getattr(torch, dtype))
+    folder = load_weights_folder(write(tmp_path / "m", {"a": gptq(64, 32, 4, 32)[0]}, rest={"odd": odd}))
+    found = folder.tensors["odd"]
+    assert found.dtype == odd.dtype and torch.equal(found.view(torch.uint8), odd.view(torch.uint8))
+
+
 def test_dynamic_overrides_and_plain_layers(tmp_path):
     config = {
         **{"bits": 4, "group_size": 64, "quant_method": "gptq"},

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -81,6 +82,20 @@ def test_python_says_what_is_wrong(bie_runtime, float_net, tmp_path):
     net = bie_runtime.Net(coded_net(8).bytes())
     with pytest.raises(bie_runtime.NetError, match=r"node 0 \(conv2d\): .*NaN"):
         net.run(np.full((1, 32), np.nan, np.float32))
+
+
+@pytest.mark.parametrize("bits", [0, 1, 4, 8])
+def test_one_net_is_run_by_eight_threads(bie_runtime, float_net, bits):
+    net = bie_runtime.Net(coded_net(bits).bytes() if bits else float_net.read_bytes(), max_batch=4)
+    rng = np.random.default_rng(bits)
+    inputs = [rng.standard_normal((64, *net.input_shape)).astype(np.float32) for _ in range(8)]
+    wanted = [net.run(x) for x in inputs]
+
+    def wrong(i: int) -> int:
+        return sum(not np.array_equal(net.run(inputs[i]), wanted[i]) for _ in range(200))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(wrong, range(8))) == 0
 
 
 def signs(bytes_: bytes, count: int) -> np.ndarray:

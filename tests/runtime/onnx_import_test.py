@@ -347,7 +347,7 @@ BAD = {
     'node 0 "lstm0" ("LSTM"): a net has no such operator': features("LSTM", np.ones((1, 4, 7), F32), hidden_size=1),
     "is neither an initialiser nor written before": changed(lambda m: m.graph.initializer.pop(0)),
     "which is there already": changed(lambda m: m.graph.node.append(m.graph.node[0])),
-    'in another file, which is not read': changed(external),
+    "a file in the model's own folder is wanted": changed(external),
     "has tensor": changed(huge),
     "reads \"v4\", which is neither": changed(cycle),
     "has a size that is not fixed": changed(any_height),

@@ -122,9 +122,13 @@ inline formats::NetFile plain_net(ReplayableRng& rng) {
   const Symbol all = net.concat({net.clip(largest, -0.5f, 0.75f), means, net.multiply(means, inside)});
   const Symbol gated = net.multiply(net.channel_prelu(all, floats(9, rng)), net.sigmoid(net.plane_means(all)));
   Symbol y = net.border(net.round_to_steps(gated, 0.03f, 5, -128, 127), {1, 0, 2, 3}, 0.25f);
+  for (int function = 0; function < static_cast<int>(kernels::last_function); ++function)
+    y = net.function(y, static_cast<kernels::Function>(function), 0.5f, 0.25f);
+  y = net.crop(y, {1, 0, 2}, {net.sizes(y)[0] - 2, net.sizes(y)[1] - 1, net.sizes(y)[2] - 2});
   y = net.transpose(y, {1, 2, 0});
   const std::vector<std::int64_t> sizes = net.sizes(y);
   y = net.reshape(y, {sizes[0] * sizes[1] * sizes[2]});
+  y = net.layer_norm(y, 1e-5f, floats(net.sizes(y)[0], rng), {});
   return net.finish({net.float_linear(y, 5, floats(5 * net.sizes(y)[0], rng), {}), net.softmax(y)});
 }
 inline formats::NetFile conv_net(int bits, ReplayableRng& rng) { return conv_nets(bits, rng).folded; }

@@ -11,6 +11,7 @@ LINEAR, CONV2D, FLOAT_LINEAR, FLOAT_CONV2D, TAIL, THRESHOLD, PLANE_MEANS, STRIDE
 MAX_POOL, AVERAGE_POOL, CLIP, SIGMOID, MULTIPLY, CONCAT, TRANSPOSE, RESHAPE, ROUND, CHANNEL_PRELU, BORDER = range(
     10, 21
 )
+FUNCTION, LAYER_NORM, CROP = range(21, 24)
 
 
 def crc32c(data: bytes) -> int:
@@ -125,5 +126,7 @@ def plain_net() -> Net:
     y = node(MULTIPLY, (4, 2, 2), node(CHANNEL_PRELU, (4, 2, 2), both, blobs=[net.floats(1, 0.5, -1, 0)]), gates)
     y = node(TRANSPOSE, (3, 4, 4), node(BORDER, (4, 4, 3), y, ints=[1, 0, 1, 1], floats=[0.5]), ints=[2, 0, 1])
     y = node(RESHAPE, (48,), node(ROUND, (3, 4, 4), y, ints=[3, -128, 127], floats=[0.1]))
+    y = node(LAYER_NORM, (48,), node(FUNCTION, (48,), y, ints=[2], floats=[0, 0]), floats=[1e-5], blobs=[NONE, NONE])
+    y = node(CROP, (40,), y, ints=[8, 0, 0])
     net.inputs, net.outputs = [x], [y]
     return net

@@ -87,7 +87,10 @@ def suite_asan() -> None:
 
 
 def suite_tsan() -> None:
-    """Kernels, operators and layers called side by side under ThreadSanitizer."""
+    """The runtime, operators and layers called side by side under ThreadSanitizer."""
+    if shutil.which("clang++") is None:
+        TALLY.skip("tsan", "clang++ is not installed")
+        return
     if build("tsan"):
         options = f"suppressions={ROOT / 'tests/tsan.supp'} second_deadlock_stack=1"
         for executable in test_executables("tsan"):

@@ -36,6 +36,7 @@ struct PictureOptions {
   std::optional<std::array<std::int64_t, 2>> size = {};  ///< height, width; where not given: see load_dataset
   std::optional<formats::Fit> fit = {};                  ///< crop
   bool nested = false;                                   ///< folders below those of the classes are read too
+  bool skip_broken = false;                              ///< pictures that cannot be read are left out, with a note
 };
 
 inline constexpr double usual_validation_share = 0.1;

@@ -9,29 +9,55 @@
 
 namespace bie::formats {
 
-enum class Element : std::uint8_t { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
+enum class Element : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  i16,
+  i32,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  u16,
+  u32,
+  u64,
+  f8_e4m3,
+  f8_e5m2,
+  f8_e8m0,
+  c64,
+};
 
 /// Bytes of one element.
 constexpr std::int64_t size_of(Element element) {
   switch (element) {
     case Element::boolean:
     case Element::u8:
-    case Element::i8: return 1;
+    case Element::i8:
+    case Element::f8_e4m3:
+    case Element::f8_e5m2:
+    case Element::f8_e8m0: return 1;
     case Element::i16:
     case Element::f16:
-    case Element::bf16: return 2;
+    case Element::bf16:
+    case Element::u16: return 2;
     case Element::i32:
-    case Element::f32: return 4;
+    case Element::f32:
+    case Element::u32: return 4;
     case Element::i64:
-    case Element::f64: return 8;
+    case Element::f64:
+    case Element::u64:
+    case Element::c64: return 8;
   }
   return 0;
 }
 
-/// "float32", "bool".
+/// "float32", "bool": torch's names.
 constexpr std::string_view name(Element element) {
-  constexpr std::string_view names[] = {"bool",  "uint8",   "int8",     "int16",   "int32",
-                                        "int64", "float16", "bfloat16", "float32", "float64"};
+  constexpr std::string_view names[] = {
+      "bool",    "uint8",  "int8",   "int16",  "int32",         "int64",       "float16",        "bfloat16", "float32",
+      "float64", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "complex64"};
   return names[static_cast<int>(element)];
 }
 

@@ -26,6 +26,7 @@ struct CodedLayer {
   std::int64_t in_features = 0, out_features = 0, group = 0;
   std::int64_t scale_group = 0;  ///< of gba: columns that share a scale of scales; 0 where they are not quantised
   bool whole_zeros = false;      ///< of gba: zeros are packed, as GPTQ's
+  bool zero_bias = false;        ///< the file has a bias, of zeros, which is not among the tensors
   bool by_column = false;        ///< of gba: statistics of a column serve every group (dq_mode 1)
   std::map<std::string, Array> tensors = {};
 };

@@ -69,7 +69,8 @@ struct GgufFile {
 /// Maps a file of version 2 or 3 and trusts nothing in it: sizes are checked against the file before anything is
 /// allocated. Tensors are views into the map, as those of load_safetensors are; they lie one behind the other, as ggml
 /// wants them. A big-endian file, version 1, a type without a known size (I2_S of bitnet.cpp among them) are refused.
-/// Q2_0 has blocks of 64 or 128 weights, which the distances between tensors tell.
+/// Q2_0 has blocks of 64 or 128 weights, which the distances between tensors tell. A file in parts (metadata
+/// "split.count", names NAME-00001-of-00005.gguf) is read whole, from any of its parts, all of which lie in one folder.
 /// @throws Error, one sentence naming the file and the tensor.
 GgufFile load_gguf(const std::string& path);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bie/formats/input_range.h"
 #include "bie/formats/picture.h"
 #include "bie/formats/table.h"
 
@@ -13,8 +14,8 @@ namespace bie::formats {
 
 struct SampleForm {
   std::vector<std::int64_t> image;      ///< channels, height, width of the model's images
-  bool unit_range = true;               ///< the model takes values in [0, 1]; any numbers if not
-  std::optional<double> white = {};     ///< values are divided by it; where not given, bytes by 255 and no others
+  InputRange range = InputRange::unit;  ///< of the model's values
+  std::optional<double> white = {};     ///< the file's value of white, in place of what `range` takes for it
   std::optional<TableForm> table = {};  ///< of the table that the model was trained with; rows of numbers if none
   AskedTable asked = {};                ///< what is said of tables
   CsvForm csv = {};
@@ -26,6 +27,7 @@ struct Samples {
   std::int64_t count = 0;
   std::vector<float> values = {};
   bool is_table = false;
+  bool holds_bytes = false;
   std::string id_name = {};              ///< of the column that the ids are from
   std::vector<std::string> ids = {};     ///< of a table that has such a column, one a row
   std::vector<std::string> labels = {};  ///< of a table that has them, one a row
@@ -40,7 +42,7 @@ struct Samples {
 ///   channel,
 ///         row, column, and labels where there is one more. "-" is a table from standard input
 /// @throws Error, one sentence naming the file: also where its images are of another size, and where values are outside
-/// [0, 1] for a model that takes these.
+/// of the model's range.
 Samples load_samples(const std::string& path, const SampleForm& form);
 
 }  // namespace bie::formats

@@ -2,19 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "bie/formats/input_range.h"
 #include "bie/formats/net_file.h"
 
 namespace bie::onnx {
+
+/// What an ONNX file does not say of its input.
+struct InputForm {
+  /// Where not given: `unit` with mean or std, else `any` for images and `numbers` for features.
+  std::optional<formats::InputRange> range = {};
+  /// The net computes (x - mean) / std first, x in that range: a number per channel, or one for all. None: 0 and 1.
+  std::vector<float> mean = {}, std = {};
+};
 
 /// The net of an ONNX file, node by node and not folded: floats, and codes of 8 bits where the file has
 /// QuantizeLinear and DequantizeLinear around a product. A BatchNormalization behind the only product that it reads
 /// goes into that product's weight.
 /// @throws formats::Error, one sentence that names the file and, where one is at fault, the node.
-formats::NetFile import_onnx(const std::string& path);
+formats::NetFile import_onnx(const std::string& path, const InputForm& form = {});
 /// The same of bytes in memory.
 /// @param name  what sentences call them.
-formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size);
+formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
+                             const InputForm& form = {});
 
 }  // namespace bie::onnx

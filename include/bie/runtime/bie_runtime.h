@@ -8,7 +8,8 @@
  *     void* outputs[] = {logits};        // float32 [batch, classes]
  *     if (bie_run(context, batch, inputs, outputs) != BIE_OK) puts(bie_last_error());
  *
- * No function throws, prints or ends the process. A net may be used by several threads at a time, a context by one. */
+ * No function throws, prints or ends the process. Several threads may use a net at the same time. A context belongs to
+ * one thread at a time: bie_run refuses a second caller with BIE_BUSY. */
 #ifndef BIE_RUNTIME_H
 #define BIE_RUNTIME_H
 
@@ -32,7 +33,8 @@ typedef enum bie_status {
   BIE_BAD_ARGUMENT = 2, /**< a null pointer, a number out of its range, a net without such an input */
   BIE_BAD_VALUES = 3,   /**< the input holds NaN or infinity, or leads to them */
   BIE_NO_MEMORY = 4,
-  BIE_FAILED = 5 /**< a setting of the machine, such as BIE_MAX_ISA, cannot be */
+  BIE_FAILED = 5, /**< a setting of the machine, such as BIE_MAX_ISA, cannot be */
+  BIE_BUSY = 6    /**< another thread is running this context */
 } bie_status;
 
 typedef struct bie_net bie_net;
@@ -94,7 +96,8 @@ BIE_RUNTIME_API void bie_context_free(bie_context* context);
 BIE_RUNTIME_API int64_t bie_context_bytes(const bie_context* context);
 
 /** inputs[i] points to batch * elements floats, outputs[i] to room for as many. Nothing is allocated from a thread's
- * second call on. On any status but BIE_OK the outputs hold anything. */
+ * second call on. On any status but BIE_OK the outputs hold anything. A call that finds another thread inside the same
+ * context returns BIE_BUSY and leaves that thread's outputs alone. */
 BIE_RUNTIME_API bie_status bie_run(bie_context* context, int64_t batch, const void* const* inputs,
                                    void* const* outputs);
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bie/runtime/bie_runtime.h"
@@ -60,34 +62,75 @@ class SharedNet {
   std::shared_ptr<bie_net> net_;
 };
 
-/// What one thread runs a net with.
+/// Runs a net, from any number of threads at the same time. A call takes a bie_context that no other call is using and
+/// makes one where there is none, so a program of one thread has one. Options apply to each of them: `threads` are
+/// started per context, and the caller's `parallel_for` has to accept calls side by side.
 class Context {
  public:
   /// @throws NetError, here and below.
-  explicit Context(const SharedNet& net, const bie_options& options = {}) : net_(net) {
-    bie_context* context = nullptr;
-    check(bie_context_create(net.get(), &options, &context));
-    context_ = {context, bie_context_free};
+  explicit Context(const SharedNet& net, const bie_options& options = {}) : pool_(new Pool{net, options, {}, {}}) {
+    pool_->give(pool_->made());
   }
 
-  /// Of a net with one input and one output.
+  /// @throws NetError where the net does not have one input and one output, too.
   void run(const float* input, std::int64_t batch, float* output) {
+    const int ins = bie_net_inputs(pool_->net.get()), outs = bie_net_outputs(pool_->net.get());
+    if (ins != 1 || outs != 1)
+      throw NetError(BIE_BAD_ARGUMENT, "expected a net of one input and one output, got " + std::to_string(ins) +
+                                           " and " + std::to_string(outs));
     const void* const inputs[] = {input};
     void* const outputs[] = {output};
-    check(bie_run(context_.get(), batch, inputs, outputs));
+    run(batch, inputs, outputs);
   }
   std::vector<float> run(const std::vector<float>& input) {
-    const std::int64_t elements = net_.input().elements, batch = static_cast<std::int64_t>(input.size()) / elements;
+    const SharedNet& net = pool_->net;
+    const std::int64_t elements = net.input().elements, batch = static_cast<std::int64_t>(input.size()) / elements;
     if (batch * elements != static_cast<std::int64_t>(input.size()))
       throw NetError(BIE_BAD_ARGUMENT, "the input is no whole number of samples");
-    std::vector<float> output(static_cast<std::size_t>(batch * net_.output().elements));
+    std::vector<float> output(static_cast<std::size_t>(batch * net.output().elements));
     run(input.data(), batch, output.data());
     return output;
   }
+  /// One pointer per input and per output of the net.
+  void run(std::int64_t batch, const void* const* inputs, void* const* outputs) {
+    Owner context = pool_->take();
+    const bie_status status = bie_run(context.get(), batch, inputs, outputs);
+    pool_->give(std::move(context));
+    check(status);
+  }
 
  private:
-  SharedNet net_;
-  std::unique_ptr<bie_context, void (*)(bie_context*)> context_{nullptr, bie_context_free};
+  using Owner = std::unique_ptr<bie_context, void (*)(bie_context*)>;
+
+  struct Pool {
+    SharedNet net;
+    bie_options options;
+    std::mutex mutex;
+    std::vector<Owner> free;
+
+    Owner made() const {
+      bie_context* context = nullptr;
+      check(bie_context_create(net.get(), &options, &context));
+      return {context, bie_context_free};
+    }
+    Owner take() {
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!free.empty()) {
+          Owner context = std::move(free.back());
+          free.pop_back();
+          return context;
+        }
+      }
+      return made();
+    }
+    void give(Owner context) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      free.push_back(std::move(context));
+    }
+  };
+
+  std::unique_ptr<Pool> pool_;
 };
 
 }  // namespace bie::runtime

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bie/formats/net_file.h"
+#include "bie/kernels/functions.h"
 #include "bie/runtime/net_ops.h"
 
 namespace bie::runtime {
@@ -68,6 +69,11 @@ class NetBuilder {
   Symbol round_to_steps(Symbol x, float step, std::int64_t zero, std::int64_t lo, std::int64_t hi);
   Symbol channel_prelu(Symbol x, const std::vector<float>& slopes);
   Symbol border(Symbol x, const std::array<std::int64_t, 4>& sides, float value);
+  Symbol function(Symbol x, kernels::Function function, float a = 0, float b = 0);
+  /// scale and shift may be empty.
+  Symbol layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift);
+  /// `sizes` elements from `first` on along each axis.
+  Symbol crop(Symbol x, const std::array<std::int64_t, 3>& first, std::vector<std::int64_t> sizes);
   /// The same elements in the same order as [features].
   Symbol flatten(Symbol x);
 

@@ -57,14 +57,21 @@ enum class NetOp : std::uint32_t {
   channel_prelu = 19,
   /// [c, h, w]. ints {top, left, bottom, right}; floats {value}.
   border = 20,
+  /// f32 of any shape. ints {function (kernels::Function)}; floats {a, b}: kernels/functions.h, as in the next two.
+  function = 21,
+  /// f32, all elements of a sample together. floats {eps}; blobs {[scale f32 k], [shift f32 k]}.
+  layer_norm = 22,
+  /// f32 [c, h, w] or [n]. ints {first_channel, first_row, first_column}, 0 for axes that the input does not have; the
+  /// sizes of y say how many follow.
+  crop = 23,
 };
-inline constexpr auto last_net_op = NetOp::border;
+inline constexpr auto last_net_op = NetOp::crop;
 inline constexpr const char* net_op_names[] = {
     "",         "linear",       "conv2d",      "float_linear",   "float_conv2d",
     "tail",     "threshold",    "plane_means", "strided_planes", "softmax",
     "max_pool", "average_pool", "clip",        "sigmoid",        "multiply",
     "concat",   "transpose",    "reshape",     "round_to_steps", "channel_prelu",
-    "border",
+    "border",   "function",     "layer_norm",  "crop",
 };
 
 enum class NetActivation : std::int64_t { none, relu, prelu };

@@ -73,7 +73,8 @@ def _address(array: np.ndarray) -> int:
 
 
 class Net:
-    """A net file, or its bytes. One thread at a time may run it.
+    """A net file, or its bytes. Any number of threads may run it at the same time: a call takes a context, the memory
+    of one pass, that no other call is using. `threads` is the number of threads of each context.
 
     >>> net = Net("digits.net.bie")  # doctest: +SKIP
     >>> net.run(np.zeros((2, *net.input_shape), np.float32)).shape  # doctest: +SKIP
@@ -81,22 +82,29 @@ class Net:
     """
 
     def __init__(self, source: str | os.PathLike | bytes, *, max_batch: int = 32, threads: int = 1):
-        self._net, self._context = _POINTER(), _POINTER()
+        self._net, self._contexts = _POINTER(), []
         if isinstance(source, bytes):
             self._bytes = source  # which have to stay
             _check(_library().bie_net_from_memory(source, len(source), ctypes.byref(self._net)))
         else:
             _check(_library().bie_net_load(os.fsencode(source), ctypes.byref(self._net)))
-        options = _Options(max_batch=max_batch, threads=threads)
-        _check(_library().bie_context_create(self._net, ctypes.byref(options), ctypes.byref(self._context)))
+        self._options = _Options(max_batch=max_batch, threads=threads)
+        self._contexts.append(self._made_context())
+        if (inputs := _library().bie_net_inputs(self._net)) != 1:
+            raise NetError(f"expected a net of one input, got one of {inputs}")
         # What every run asks for. A call of a small net takes no longer than such questions.
         self._run, self._input = _library().bie_run, self._shape("input", 0)
         self._elements = math.prod(self._input)
         self._outputs = [self._shape("output", i) for i in range(_library().bie_net_outputs(self._net))]
 
+    def _made_context(self) -> ctypes.c_void_p:
+        context = _POINTER()
+        _check(_library().bie_context_create(self._net, ctypes.byref(self._options), ctypes.byref(context)))
+        return context
+
     def __del__(self):
-        if getattr(self, "_context", None):
-            _library().bie_context_free(self._context)
+        for context in getattr(self, "_contexts", ()):
+            _library().bie_context_free(context)
         if getattr(self, "_net", None):
             _library().bie_net_free(self._net)
 
@@ -139,5 +147,13 @@ class Net:
             raise NetError(f"x is {list(x.shape)}, [batch, {', '.join(map(str, self.input_shape))}] is wanted")
         outputs = [np.empty((x.shape[0], *shape), np.float32) for shape in self._outputs]
         places = (_POINTER * len(outputs))(*map(_address, outputs))
-        _check(self._run(self._context, x.shape[0], (_POINTER * 1)(_address(x)), places))
+        # ctypes releases the GIL during the call. pop and append of a list are atomic, with and without a GIL.
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = self._made_context()
+        try:
+            _check(self._run(context, x.shape[0], (_POINTER * 1)(_address(x)), places))
+        finally:
+            self._contexts.append(context)
         return outputs[0] if len(outputs) == 1 else outputs

@@ -85,6 +85,13 @@ class CodedLayer:
         table.load_state_dict(self.tensors)
         return table.eval()
 
+    def _wrong_bias(self, found: nn.Module) -> str:
+        """A bias that one of the model and the file has alone. One of zeros in the file stands for none as well."""
+        wanted, there = getattr(found, "bias", None) is not None, "bias" in self.tensors
+        if wanted and not there and not self._facts["zero_bias"]:
+            return f"missing {self.name}.bias"
+        return f"unexpected {self.name}.bias" if there and not wanted else ""
+
     def _common(self, dtype: torch.dtype, requires_grad: bool) -> dict[str, Any]:
         return {
             **{"in_channels": self.in_features, "out_channels": self.out_features, "dtype": dtype},
@@ -185,7 +192,8 @@ class WeightsFolder:
                 new[name] = coded.embedding(found.padding_idx, activation=activation)
             else:
                 new[name] = coded.linear(requires_grad=requires_grad, activation=activation)
-        ties = _check_rest(model, self.layers, self.tensors)
+        wrong = [problem for name, coded in self.layers.items() if (problem := coded._wrong_bias(modules[name]))]
+        ties = _check_rest(model, self.layers, self.tensors, wrong)
         model.load_state_dict(self.tensors, strict=False, assign=True)
         for key, source in ties.items():
             parent, _, leaf = key.rpartition(".")
@@ -195,13 +203,15 @@ class WeightsFolder:
             setattr(model.get_submodule(parent), leaf, layer)
 
 
-def _check_rest(model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def _check_rest(
+    model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor], wrong: list[str]
+) -> dict[str, str]:
     """Of a parameter that has two names and is in the file under one of them: the name that is missing to the other."""
     state = model.state_dict(keep_vars=True)
     own = {key: value for key, value in state.items() if key.rpartition(".")[0] not in layers}
     there = {id(own[key]): key for key in own if key in tensors}
     ties = {key: there[id(value)] for key, value in own.items() if key not in tensors and id(value) in there}
-    wrong = [f"missing {key}" for key in own if key not in tensors and key not in ties]
+    wrong += [f"missing {key}" for key in own if key not in tensors and key not in ties]
     wrong += [f"unexpected {key}" for key in tensors if key not in own]
     for key in tensors:
         if key in own and own[key].shape != tensors[key].shape:

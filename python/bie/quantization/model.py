@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bie._places import reason_to_skip, shared_parameters, walk
+from bie._places import reason_to_skip, shape_of, shared_parameters, walk
 from bie.conversion import Filter
 from bie.nn.mpq_linear import MPQLinear
 from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
@@ -98,7 +100,8 @@ def quantize(
 
     Args:
         batches: what the model is called with: a tensor, a tuple of arguments or a dict of keywords each. Some hundred
-            examples do; they are gone through once a layer.
+            examples do; they are gone through once a layer. Of the inputs and labels of a loader the inputs are taken,
+            with a warning, where ``forward`` takes one argument.
         bits, group_size, act_order, static_groups, damping, whole_zeros: those of :func:`gptq`.
         method: ``"gptq"``, or ``"nearest"``, whose codes need no data; the errors of the report do.
         filter: ``(name, module) -> bool``, whether to quantise.
@@ -121,6 +124,8 @@ def quantize(
     batches = list(batches)
     if not batches:
         raise ValueError("quantize: there is no batch")
+    if call is None:
+        batches = _without_labels(model, batches)
     model = model if inplace else copy.deepcopy(model)
     report, run = QuantizationReport(model), call or _call
     places = _places(model, filter, report)
@@ -156,8 +161,34 @@ def _call(model: nn.Module, batch: Any) -> Any:
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
+def _takes(model: nn.Module, count: int) -> bool:
+    try:
+        inspect.signature(model.forward).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a forward that has no signature
+        return True
+    return True
+
+
+def _without_labels(model: nn.Module, batches: list[Any]) -> list[Any]:
+    """The batches of a loader that gives inputs and labels, as the inputs alone, where forward takes no more."""
+    most = max((len(batch) for batch in batches if isinstance(batch, tuple | list)), default=1)
+    if most < 2 or _takes(model, most):
+        return batches
+    name = type(model).__name__
+    if not _takes(model, 1):
+        raise ValueError(f"quantize: a batch has {most} parts, {name}.forward takes another number; call= says how")
+    warnings.warn(
+        f"quantize: batches have {most} parts and {name}.forward takes one: the first is given, the others are taken "
+        "for labels; call= says otherwise",
+        stacklevel=3,
+    )
+    return [batch[0] if isinstance(batch, tuple | list) else batch for batch in batches]
+
+
 def _left(place: _Place, reason: str) -> QuantizedLayer:
-    return QuantizedLayer(place.name, tuple(place.module.weight.shape), reason=reason)
+    return QuantizedLayer(place.name, shape_of(place.module.weight), reason=reason)
 
 
 def _places(model: nn.Module, filter: Filter | None, report: QuantizationReport) -> list[_Place]:

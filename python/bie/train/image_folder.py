@@ -14,6 +14,11 @@ from bie.train.pictures import facts_of, load_picture
 
 _EVERY = 5  # this image of a class, in the order of the names, is for testing
 _LARGEST, _USUAL = 128, 64  # pixels of a side
+_PART_NAMES = {  # in any case
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 Part = tuple[Tensor, Tensor]
@@ -84,23 +89,32 @@ def _load(paths: Sequence[Path], labels: Sequence[int], form: _Form) -> Part:
     return images.div_(255), torch.tensor(labels)
 
 
-def _parts(folder: Path) -> dict[str, Path]:
-    """The folders of a data set that is split already; none where the folder is one heap."""
-    found = {}
-    for part, names in (("train", ["train"]), ("validation", ["validation", "val"]), ("test", ["test"])):
-        there = [folder / name for name in names if (folder / name).is_dir()]
-        if there:
-            found[part] = there[0]
-    return found if "train" in found and len(found) > 1 else {}
+def _parts(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """The folders of a data set that is split already, none where the folder is one heap; and those beside them."""
+    found: dict[str, Path] = {}
+    twice, others = "", []
+    for name in _names(folder, folders=True):
+        part = next((part for part, names in _PART_NAMES.items() if name.lower() in names), None)
+        if part is None:
+            others.append(name)
+        elif part in found:
+            twice = twice or f"{found[part].name} and {name}"
+        else:
+            found[part] = folder / name
+    if "train" not in found or len(found) == 1:
+        return {}, []
+    if twice:
+        raise ValueError(f"image folder {folder}: has two folders for one part: {twice}")
+    return found, others
 
 
 def load_image_folder(folder: Path, size: tuple[int, int] | None = None, fit: str | None = None) -> ImageFolder:
     """DIR/CLASS/*, every fifth image of a class for testing, or DIR/train/CLASS/* and DIR/test and DIR/validation (or
-    val), of which one is enough.
+    valid, val, dev), of which one is enough.
 
     Pictures are brought to ``size``; to 64x64 where they differ or are larger than 128.
     """
-    parts = _parts(folder)
+    parts, others = _parts(folder)
     if parts:
         files = {part: _files(path) for part, path in parts.items()}
         classes = files["train"][0]
@@ -109,6 +123,11 @@ def load_image_folder(folder: Path, size: tuple[int, int] | None = None, fit: st
                 raise ValueError(f"image folder {folder}: has not the same classes in train and in {parts[part].name}")
         form, note = _form(folder, [path for _, paths, _ in files.values() for path in paths], size, fit)
         notes = [note] if note else []
+        notes += (
+            [f"{folder}: left out beside {', '.join(path.name for path in parts.values())}: {', '.join(others)}"]
+            if others
+            else []
+        )
         loaded = {part: _load(paths, labels, form) for part, (_, paths, labels) in files.items()}
         if "test" not in loaded:
             loaded["test"] = loaded.pop("validation")

@@ -38,13 +38,33 @@ def _opened(path: Path) -> Image:
         raise ValueError(f"picture {path}: cannot be read: {error}") from None
     if max(image.size) > _MOST:
         raise ValueError(f"picture {path}: is {image.height}x{image.width}, at most {_MOST} a side is read")
-    opaque = image.mode in ("1", "L", "P", "RGB") and "transparency" not in image.info
-    if not opaque and image.format == "PNG":
-        raise ValueError(f"PNG file {path}: is transparent or of 16 bits, which `bie train` reads and this not")
-    if not opaque or getattr(image, "is_animated", False):
-        what = "moves" if getattr(image, "is_animated", False) else f"has the colours {image.mode}"
+    if image.format == "PNG" and image.mode in ("RGB", "RGBA", "LA") and _bits_of_png(path) == 16:
+        raise ValueError(f"PNG file {path}: has 16 bits a colour, of which Pillow reads 8; `bie train` reads all")
+    moves = getattr(image, "is_animated", False)
+    if moves or image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "I;16", "I;16B", "I"):
+        what = "moves" if moves else f"has the colours {image.mode}"
         raise ValueError(f"picture {path}: {what}, which is not read here")
     return image
+
+
+def _bits_of_png(path: Path) -> int:
+    with path.open("rb") as file:
+        return file.read(25)[24]
+
+
+def _opaque(image: Image, channels: int) -> Image:
+    """Grey or of three colours, 8 bits; what is transparent shows black."""
+    from PIL import Image as images
+
+    if image.mode.startswith("I"):  # 16 bits of grey
+        wide = torch.frombuffer(bytearray(image.convert("I").tobytes()), dtype=torch.int32)
+        grey = (wide.double() * 255 / 65535).round().to(torch.uint8)
+        image = images.frombytes("L", image.size, grey.numpy().tobytes())
+    elif image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        rgba = torch.frombuffer(bytearray(image.convert("RGBA").tobytes()), dtype=torch.uint8).view(-1, 4).int()
+        rgb = (rgba[:, :3] * rgba[:, 3:] + 127) // 255
+        image = images.frombytes("RGB", image.size, rgb.to(torch.uint8).numpy().tobytes())
+    return image.convert("L" if channels == 1 else "RGB")
 
 
 def facts_of(path: Path) -> Facts:
@@ -53,7 +73,7 @@ def facts_of(path: Path) -> Facts:
         height, width = image.height, image.width
         if image.getexif().get(_ORIENTATION) in _TURNED:
             height, width = width, height
-        return Facts(height, width, image.mode in ("P", "RGB"))
+        return Facts(height, width, image.mode in ("P", "PA", "RGB", "RGBA"))
 
 
 def _scaled(image: Image, size: tuple[int, int], fit: str) -> Image:
@@ -94,7 +114,7 @@ def load_picture(path: Path, channels: int, size: tuple[int, int], fit: str) -> 
             turned = image.getexif().get(_ORIENTATION) in _TURNED
             height, width = size[::-1] if turned else size
             image.draft(image.mode, (2 * width, 2 * height))  # of a JPEG file, to read less
-            shown = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+            shown = _opaque(ImageOps.exif_transpose(image), channels)
     except (OSError, SyntaxError) as error:
         raise ValueError(f"picture {path}: cannot be read: {error}") from None
     if (shown.height, shown.width) != size:

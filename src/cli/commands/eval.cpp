@@ -46,7 +46,7 @@ models::ModelConfig config_of_net(const NetInfo& net, const std::string& path) {
   c.image = {net.image[0], net.image[1], net.image[2]};
   c.classes = net.net.output().elements;
   c.class_names = net.classes;
-  c.normalise = !net.unit_range && !net.table;
+  c.normalise = net.range == formats::InputRange::numbers && !net.table;
   c.table = net.table;
   c.fit = net.fit;
   return c;

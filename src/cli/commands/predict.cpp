@@ -37,9 +37,14 @@ struct Arguments {
 
 void add_predictions(models::Classifier& model, const std::string& file, const Arguments& a, Predictions* found) {
   const models::ModelConfig& c = model.config();
-  const data::Samples samples = data::load_samples(
-      file,
-      {{c.image.begin(), c.image.end()}, !c.takes_numbers(), a.white, a.table.form, a.table.asked, a.table.csv, c.fit});
+  const data::Samples samples =
+      data::load_samples(file, {{c.image.begin(), c.image.end()},
+                                c.takes_numbers() ? formats::InputRange::numbers : formats::InputRange::unit,
+                                a.white,
+                                a.table.form,
+                                a.table.asked,
+                                a.table.csv,
+                                c.fit});
   const std::int64_t top = std::min<std::int64_t>(a.answers.top, c.classes), count = samples.facts.count;
   found->tables = found->tables && samples.facts.is_table;
   found->id_name = samples.facts.id_name;
@@ -106,7 +111,7 @@ void add_predict(CLI::App& app, const Global& global) {
   add_answer_options(*command, arguments->answers);
   command
       ->add_option("--white", arguments->white,
-                   "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
+                   "the files' value of white (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
   add_device(*command, arguments->device);
   add_asked_table_options(*command, arguments->table);

@@ -59,7 +59,8 @@ Json options_json(const data::DataOptions& o) {
           {"missing", formats::name(table.missing)},
           {"size", pictures.size ? Json(*pictures.size) : Json()},
           {"fit", formats::name(pictures.fit.value_or(formats::Fit::crop))},
-          {"nested", pictures.nested}};
+          {"nested", pictures.nested},
+          {"skip_broken", pictures.skip_broken}};
 }
 
 /// config.json of a run folder.

@@ -31,7 +31,8 @@ std::vector<std::string> files_of(const std::string& path) {
 }
 
 /// Evenly spaced samples of all files, `most` of them.
-formats::Samples calibration(const ImportArguments& a, const std::vector<std::int64_t>& image) {
+formats::Samples calibration(const ImportArguments& a, const std::vector<std::int64_t>& image,
+                             formats::InputRange range) {
   formats::Samples all;
   std::vector<std::string> files = files_of(a.calibration);
   // A file has one sample at least: of more files than samples are wanted, evenly spaced ones are read.
@@ -39,8 +40,7 @@ formats::Samples calibration(const ImportArguments& a, const std::vector<std::in
   for (std::int64_t i = 0, last = -1; i < count; ++i) {
     if (count > a.samples && i * a.samples / count == last) continue;
     last = i * a.samples / count;
-    const formats::Samples more =
-        formats::load_samples(files[static_cast<std::size_t>(i)], {image, /*unit_range=*/false, a.white});
+    const formats::Samples more = formats::load_samples(files[static_cast<std::size_t>(i)], {image, range, a.white});
     all.count += more.count;
     all.values.insert(all.values.end(), more.values.begin(), more.values.end());
   }
@@ -64,11 +64,12 @@ void import_net(const ImportArguments& a, const Global& global) {
     for (const std::string& file : files_of(a.calibration))
       if (fs::equivalent(a.out, file, ignored))
         formats::fail_file("net file", a.out, "would take the place of a file of samples");
-  formats::NetFile net = onnx::import_onnx(a.model);
+  formats::NetFile net = onnx::import_onnx(a.model, {formats::input_range_of(a.range), a.mean, a.std});
+  const formats::InputRange range = *formats::input_range_of(net.metadata["input"]);
   if (a.bits) {
     std::vector<std::int64_t> image = net.values[net.inputs[0]].sizes;
     if (image.size() == 1) image = {1, 1, image[0]};
-    const formats::Samples samples = calibration(a, image);
+    const formats::Samples samples = calibration(a, image, range);
     try {
       net = runtime::quantised(net, samples.values.data(), samples.count,
                                {*a.bits, a.first.value_or(32), a.last.value_or(32)});
@@ -85,6 +86,7 @@ void import_net(const ImportArguments& a, const Global& global) {
                           {"net", a.out},
                           {"bits", a.bits ? Json(*a.bits) : Json()},
                           {"bytes", bytes.size()},
+                          {"input_range", formats::name(range)},
                           {"nodes", net.nodes.size()}});
   else
     std::printf("%zu nodes, %zu bytes\n", net.nodes.size(), bytes.size());

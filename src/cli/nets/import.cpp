@@ -44,14 +44,22 @@ void add_import(CLI::App& app, const Global& global) {
   command->add_option("--calib-samples", a.samples, "how many samples to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command
-      ->add_option("--white", a.white,
-                   "what the samples' values are divided by (default: 255 for bytes, 1 for other numbers)")
+  command->add_option("--white", a.white, "the samples' value of white (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
+  command
+      ->add_option(
+          "--input-range", a.range,
+          "the values that the model takes: unit (0 to 1), bytes (0 to 255), any (bytes of pictures are divided "
+          "by 255), numbers (of a table; default: unit with --mean or --std, else any for images)")
+      ->check(CLI::IsMember({"unit", "bytes", "any", "numbers"}));
+  command->add_option("--mean", a.mean, "taken off the input first: a number per channel, or one, in --input-range")
+      ->delimiter(',')
+      ->type_name("R,G,B");
+  command->add_option("--std", a.std, "and what the difference is divided by")->delimiter(',')->type_name("R,G,B");
   command->footer(
       "An operator that a net does not have is named, and nothing is written.\n"
       "Examples:\n"
-      "  bie import resnet18.onnx -o resnet18.net.bie\n"
+      "  bie import resnet18.onnx -o resnet18.net.bie --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225\n"
       "  bie import resnet18.onnx -o resnet18.net.bie --bits 8 --calib samples.npy");
   command->callback([arguments, &global] {
     check_together(*arguments);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/commands/commands.h"
 
@@ -14,6 +15,8 @@ struct ImportArguments {
   std::optional<int> bits, first, last;
   std::optional<double> white;
   std::int64_t samples = 512;
+  std::string range;             ///< "": guessed
+  std::vector<float> mean, std;  ///< of the input's channels
 };
 
 /// Each half has its own. @throws formats::Error; the half with torch says where the other one is.

@@ -10,6 +10,7 @@
 
 #include "bie/formats/class_names.h"
 #include "bie/formats/error.h"
+#include "cli/support/log.h"
 
 namespace bie::cli {
 namespace {
@@ -30,6 +31,15 @@ std::vector<std::string> parts_of(const std::string& text, char between) {
   std::istringstream in(text);
   for (std::string part; std::getline(in, part, between);) parts.push_back(part);
   return parts;
+}
+
+/// "raw" is the word of older files for everything that does not take 0 to 1.
+formats::InputRange range_of(const NetInfo& net) {
+  const std::string word = net.net.metadata("input");
+  if (const auto range = formats::input_range_of(word)) return *range;
+  if (word != "raw") return formats::InputRange::unit;
+  const bool is_image = net.image[1] * net.image[2] > 1 && net.net.metadata("table").empty();
+  return is_image ? formats::InputRange::any : formats::InputRange::numbers;
 }
 
 /// What the runtime says of a file or of values is about data.
@@ -61,7 +71,7 @@ double NetInfo::answer(float output) const { return table->version < 2 ? output 
 
 NetInfo load_net(const std::string& path) {
   return with_file_errors(path, [&] {
-    NetInfo info{.path = path, .net = runtime::SharedNet(path), .image = {}, .classes = {}, .unit_range = true};
+    NetInfo info{.path = path, .net = runtime::SharedNet(path), .image = {}, .classes = {}, .range = {}};
     const bie_tensor input = info.net.input();
     for (const std::string& size : parts_of(info.net.metadata("image"), ',')) {
       std::int64_t number = 0;
@@ -79,7 +89,7 @@ NetInfo load_net(const std::string& path) {
     } catch (const formats::Error& error) {
       formats::fail_file("net file", path, error.what());
     }
-    info.unit_range = info.net.metadata("input") != "raw";
+    info.range = range_of(info);
     info.fit = formats::fit_of(info.net.metadata("fit"));
     if (const std::string table = info.net.metadata("table"); !table.empty()) {
       try {
@@ -96,8 +106,7 @@ NetInfo load_net(const std::string& path) {
 }
 
 formats::Samples load_samples(const NetInfo& net, const std::string& path, const AskedFiles& asked) {
-  return formats::load_samples(path,
-                               {net.image, net.unit_range, asked.white, net.table, asked.table, asked.csv, net.fit});
+  return formats::load_samples(path, {net.image, net.range, asked.white, net.table, asked.table, asked.csv, net.fit});
 }
 
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads) {
@@ -110,6 +119,20 @@ std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, 
     context.run(samples.values.data(), samples.count, outputs.data());
     return outputs;
   });
+}
+
+void tell_range(const NetInfo& net, const formats::Samples& samples, bool* is_told) {
+  if (*is_told || !samples.holds_bytes) return;
+  *is_told = true;
+  switch (net.range) {
+    case formats::InputRange::unit: return log::info(net.path + " takes values of 0 to 1: bytes are divided by 255");
+    case formats::InputRange::bytes: return log::info(net.path + " takes values of 0 to 255: bytes stay as they are");
+    case formats::InputRange::numbers: return;
+    case formats::InputRange::any:
+      return log::info(net.path +
+                       " does not say what range its values have: bytes are divided by 255; --white 1 takes them as "
+                       "they are, and import --input-range says it in the file");
+  }
 }
 
 std::string bad_white(const std::string& text) {

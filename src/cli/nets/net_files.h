@@ -21,7 +21,7 @@ struct NetInfo {
   runtime::SharedNet net;
   std::vector<std::int64_t> image;               ///< channels, height, width
   std::vector<std::string> classes;              ///< empty where they are numbers
-  bool unit_range;                               ///< takes values in 0 to 1
+  formats::InputRange range;                     ///< of the values it takes
   std::optional<formats::Fit> fit = {};          ///< how pictures of other sizes are brought to its own
   std::optional<formats::TableForm> table = {};  ///< of the table that it was trained with
 
@@ -54,6 +54,9 @@ void predict_with_net(const std::string& model, const AskedFiles& asked, const A
 void inspect_net(const std::string& path, const Global& global);
 void bench_nets(const std::vector<std::string>& nets, const std::vector<std::int64_t>& batches, int repeats,
                 const Global& global);
+
+/// Says once what becomes of the bytes of pictures.
+void tell_range(const NetInfo& net, const formats::Samples& samples, bool* is_told);
 
 /// A number above 0, for --white: "" or what is wrong.
 std::string bad_white(const std::string& text);

@@ -67,6 +67,7 @@ void inspect_net(const std::string& path, const Global& global) {
                          {"weight_bytes", bie_net_weight_bytes(net.net.get())},
                          {"image", net.image},
                          {"input", sizes_of(net.net.input())},
+                         {"input_range", formats::name(net.range)},
                          {"output", sizes_of(net.net.output())},
                          {"classes", net.classes},
                          {"nodes", nodes}});

@@ -54,8 +54,10 @@ void run(const Arguments& a, const Global& global) {
   const std::int64_t outputs = net.net.output().elements;
   Json classes = Json::array(), logits = Json::array();
   std::string text;
+  bool is_told = false;
   for (const std::string& file : a.asked.files) {
     const formats::Samples samples = load_samples(net, file, a.asked);
+    tell_range(net, samples, &is_told);
     const std::vector<float> values = run_net(net, samples, global.threads);
     for (const std::string& note : samples.notes) log::warn(note);
     for (std::int64_t i = 0; i < samples.count; ++i) {
@@ -92,8 +94,10 @@ void predict_with_net(const std::string& model, const AskedFiles& asked, const A
                     .table = asked_form(net.table, asked.table),
                     .top = options.top_given};
   for (std::int64_t j = 0; options.probabilities && j < outputs; ++j) found.classes.push_back(net.class_name(j));
+  bool is_told = false;
   for (const std::string& file : asked.files) {  // all before anything is said
     const formats::Samples samples = load_samples(net, file, asked);
+    if (net.range == formats::InputRange::any) tell_range(net, samples, &is_told);
     const std::vector<float> values = run_net(net, samples, global.threads);
     found.tables = found.tables && samples.is_table;
     found.id_name = samples.id_name;
@@ -119,7 +123,7 @@ void add_run(CLI::App& app, const Global& global) {
   command->add_option("--input", arguments->asked.files, "PNG, JPEG, IDX (.gz or not), NPY or CSV files")->required();
   command
       ->add_option("--white", arguments->asked.white,
-                   "what values are divided by to lie in 0 to 1 (default: 255 for bytes, 1 for other numbers)")
+                   "the files' value of white (default: 255 for bytes, 1 for other numbers)")
       ->check(bad_white);
   command->footer(
       "Needs no torch, and takes one thread unless --threads says.\n"

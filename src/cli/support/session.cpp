@@ -189,6 +189,8 @@ void add_picture_options(CLI::App& command, data::DataOptions& options) {
       ->default_str("crop")
       ->group(group);
   command.add_flag("--nested", pictures.nested, "read folders below those of the classes too")->group(group);
+  command.add_flag("--skip-broken", pictures.skip_broken, "leave out pictures that cannot be read, and list them")
+      ->group(group);
 }
 
 void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& c) {

@@ -56,6 +56,13 @@ formats::Element element_of(const std::string& name, at::ScalarType type) {
     case at::kBFloat16: return Element::bf16;
     case at::kFloat: return Element::f32;
     case at::kDouble: return Element::f64;
+    case at::kUInt16: return Element::u16;
+    case at::kUInt32: return Element::u32;
+    case at::kUInt64: return Element::u64;
+    case at::kFloat8_e4m3fn: return Element::f8_e4m3;
+    case at::kFloat8_e5m2: return Element::f8_e5m2;
+    case at::kFloat8_e8m0fnu: return Element::f8_e8m0;
+    case at::kComplexFloat: return Element::c64;
     default: TORCH_CHECK_VALUE(false, "tensor '", name, "' is ", type, ", which safetensors files do not have");
   }
 }
@@ -70,6 +77,7 @@ std::string layer_json(const CodedLayer& layer, Arrays* arrays) {
       .add("scale_group", std::to_string(layer.scale_group))
       .add("whole_zeros", layer.whole_zeros ? "true" : "false")
       .add("by_column", layer.by_column ? "true" : "false")
+      .add("zero_bias", layer.zero_bias ? "true" : "false")
       .add("tensors", arrays->add(layer.tensors))
       .close();
 }

@@ -1,11 +1,13 @@
 #include "bie/ops/weight_only_rules.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
@@ -40,6 +42,18 @@ Pair float_ranges(const at::Tensor& weight, std::int64_t bits, std::int64_t grou
   return {2 * distance, distance - mean};
 }
 
+/// Refuses scales or offsets of float16 whose rounding moves a weight by more than a hundredth of the largest one: a
+/// weight of 1e-7 has scales that float16 rounds to 0.
+void check_rounding(const char* op, const at::Tensor& w, std::int64_t bits, const at::Tensor& wide,
+                    const at::Tensor& rounded, double codes) {
+  if (rounded.scalar_type() != at::kHalf || w.numel() == 0 || w.is_meta()) return;
+  const double moved = codes * (rounded.to(at::kFloat) - wide).abs().max().item<double>();
+  const double largest = w.abs().max().item<double>();
+  TORCH_CHECK_VALUE(moved <= 0.01 * largest, op, ": the largest weight is ", largest, ", and rounding its ", bits,
+                    "-bit scales to float16 moves weights by up to ", moved,
+                    "; float32 scales hold them (dtype=torch.float32)");
+}
+
 Pair ranges(const at::Tensor& weight, std::int64_t bits, std::int64_t group_size, bool asym,
             std::optional<at::ScalarType> dtype) {
   const char* op = "weight_only_ranges";
@@ -55,7 +69,12 @@ Pair ranges(const at::Tensor& weight, std::int64_t bits, std::int64_t group_size
   const at::Tensor scales = steps.t().to(dtype.value_or(at::kFloat)).contiguous(), zeros = offsets.t();
   TORCH_CHECK_VALUE(all_finite(scales), op, ": a range of the weight is too large for ",
                     dtype_name(scales.scalar_type()));
-  if (!asym) return {scales, zeros.to(scales.scalar_type()).contiguous()};
+  check_rounding(op, w, bits, steps.t(), scales, static_cast<double>((std::int64_t{1} << bits) - 1));
+  if (!asym) {
+    const at::Tensor rounded = zeros.to(scales.scalar_type()).contiguous();
+    check_rounding(op, w, bits, zeros, rounded, 1);
+    return {scales, rounded};
+  }
   const at::Tensor whole = at::where(scales.eq(0), 1.0, zeros / scales.to(at::kFloat)).round();
   return {scales, packed_words(whole.clamp(1, std::int64_t{1} << bits).sub(1).to(at::kInt), bits, /*dim=*/1)};
 }

@@ -1,0 +1,88 @@
+// The table of the operators that a net can have, each with the attributes that its lowering knows.
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "onnx/lowering.h"
+
+namespace bie::onnx {
+namespace {
+
+// "axes<13": an attribute before version 13 of the operators, an input from then on. A few are known and change nothing
+// here: saturate, round_mode and precision are of float8 and of the scale's arithmetic, momentum, ratio and seed of
+// training, storage_order of a second output.
+constexpr Operator operators[] = {
+    {"Add", lower_add, "", true},
+    {"AveragePool", lower_average_pool, "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides"},
+    {"BatchNormalization", lower_batch_norm, "epsilon momentum spatial<9 training_mode"},
+    {"Cast", lower_cast, "to saturate round_mode", true},
+    {"Clip", lower_clip, "min<11 max<11"},
+    {"Concat", lower_concat, "axis", true},
+    {"Constant", lower_constant, "value value_float value_floats value_int value_ints", true},
+    {"Conv", lower_conv, "auto_pad dilations group kernel_shape pads strides"},
+    {"DequantizeLinear", lower_dequantize, "axis block_size output_dtype", true},
+    {"Div", lower_div, "", true},
+    {"Dropout", lower_same, "ratio<12 seed", true},
+    {"Elu", lower_elu, "alpha"},
+    {"Erf", lower_erf, ""},
+    {"Flatten", lower_flatten, "axis"},
+    {"Gather", lower_gather, "axis", true},
+    {"Gelu", lower_gelu, "approximate"},
+    {"Gemm", lower_gemm, "alpha beta transA transB"},
+    {"GlobalAveragePool", lower_global_average_pool, ""},
+    {"GlobalMaxPool", lower_global_max_pool, ""},
+    {"HardSigmoid", lower_hard_sigmoid, "alpha beta"},
+    {"HardSwish", lower_hard_swish, ""},
+    {"Identity", lower_same, "", true},
+    {"LayerNormalization", lower_layer_norm, "axis epsilon stash_type"},
+    {"LeakyRelu", lower_leaky_relu, "alpha"},
+    {"MatMul", lower_mat_mul, ""},
+    {"MaxPool", lower_max_pool, "auto_pad ceil_mode dilations kernel_shape pads storage_order strides"},
+    {"Mul", lower_mul, "", true},
+    {"PRelu", lower_prelu, ""},
+    {"Pad", lower_pad, "mode pads<11 value<11"},
+    {"Pow", lower_pow, ""},
+    {"QuantizeLinear", lower_quantize, "axis block_size output_dtype precision saturate"},
+    {"ReduceMax", lower_reduce_max, "axes<18 keepdims noop_with_empty_axes"},
+    {"ReduceMean", lower_reduce_mean, "axes<18 keepdims noop_with_empty_axes"},
+    {"Relu", lower_relu, ""},
+    {"Reshape", lower_reshape, "allowzero", true},
+    {"Shape", lower_shape, "start end", true},
+    {"Sigmoid", lower_sigmoid, ""},
+    {"Slice", lower_slice, "axes<10 ends<10 starts<10", true},
+    {"Softmax", lower_softmax, "axis"},
+    {"Softplus", lower_softplus, ""},
+    {"Split", lower_split, "axis num_outputs split<13"},
+    {"Squeeze", lower_squeeze, "axes<13", true},
+    {"Sub", lower_sub, "", true},
+    {"Tanh", lower_tanh, ""},
+    {"Transpose", lower_transpose, "perm", true},
+    {"Unsqueeze", lower_unsqueeze, "axes<13", true},
+};
+
+}  // namespace
+
+const Operator* operator_of(const Node& node) {
+  if (!node.domain.empty()) return nullptr;
+  const auto* const found =
+      std::find_if(std::begin(operators), std::end(operators), [&](const Operator& o) { return node.op == o.name; });
+  return found == std::end(operators) ? nullptr : found;
+}
+
+bool knows(const Operator& op, std::string_view attribute, std::int64_t opset) {
+  const std::string_view all = op.attributes;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = std::min(all.find(' ', at), all.size());
+    const std::string_view entry = all.substr(at, end - at);
+    const std::size_t limit = entry.find('<');
+    at = end + 1;
+    if (entry.substr(0, limit) != attribute) continue;
+    if (limit == std::string_view::npos) return true;
+    std::int64_t version = 0;
+    std::from_chars(entry.data() + limit + 1, entry.data() + entry.size(), version);
+    return opset < version;
+  }
+  return false;
+}
+
+}  // namespace bie::onnx
