@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from random import Random
 
 import pytest
@@ -53,6 +54,19 @@ def test_balanced_classes_find_the_rare_one(program, tmp_path, rare):
     assert "balanced accuracy" in page and "share of the commonest class" in page
     done = program.run(*train, "--task", "regression", "--label", "x", "--drop", "label", "--class-weights", "balanced")
     assert done.returncode == 2 and "--class-weights balanced" in done.stderr
+
+
+def test_the_page_says_which_columns_count(program, tmp_path):
+    random = Random(8)
+    rows = [f"{i % 2 + random.random() / 4},{random.random()},{'ab'[i % 2]}" for i in range(300)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["tells,noise,label", *rows]) + "\n")
+    run = tmp_path / "run"
+    program.json("train", "--data", f"csv:{path}", "--epochs", "10", "--hidden", "16", "--run", run)
+    page = (run / "report.html").read_text().partition("loses when a column is shuffled")[2]
+    found = dict(re.findall(r"(tells|noise)<.*?(-?\d+\.\d+) points", page, flags=re.DOTALL))
+    assert float(found["tells"]) > 30 and abs(float(found["noise"])) < 5
+    assert page.index("tells") < page.index("noise"), "the largest first"
 
 
 def test_nets_and_runs_are_evaluated_as_their_models(program, tmp_path, flowers, photos):

@@ -15,6 +15,7 @@
 #include "bie/train/class_scores.h"
 #include "bie/train/evaluation.h"
 #include "cli/support/build_info.h"
+#include "cli/support/importance.h"
 #include "cli/support/run_results.h"
 #include "cli/support/text.h"
 #include "report/runs_report.h"
@@ -192,6 +193,7 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     add_epochs(session.result.history, &report.layers.back());
   }
   if (const at::Tensor& outputs = session.result.test_outputs; outputs.defined()) {
+    report.importance = importance_of(session, data);
     if (model.config().is_regression())
       add_answers(*model.config().table, outputs, data, report);
     else
