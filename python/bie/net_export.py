@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Callable, Iterable
@@ -309,7 +310,11 @@ def export(
     if not outputs or not all(isinstance(value, _Value) for value in outputs):
         raise ValueError("bie.export: an output of the module does not depend on its input")
     sizes = [1] * (3 - len(graph.input_sizes)) + graph.input_sizes
-    metadata = {"classes": "\n".join(class_names), "image": ",".join(map(str, sizes)), "input": input_range}
+    names = list(class_names)
+    lines = "\n".join(name.replace("\n", " ") for name in names)
+    metadata = {"classes": lines, "image": ",".join(map(str, sizes)), "input": input_range}
+    if any(not name or "\n" in name for name in names):  # which a list of lines cannot hold
+        metadata["class_names"] = json.dumps(names)
     data = graph.bytes(outputs, metadata)
     if path is not None:
         Path(path).write_bytes(data)

@@ -159,9 +159,15 @@ bool reads_file(const std::string& spec, const std::string& path) {
 
 Dataset load_dataset(const std::string& spec, const DataOptions& options) {
   const formats::TableOptions& table = options.table;
-  const bool for_tables = !table.label.empty() || !table.id.empty() || !table.drop.empty() || table.regression ||
-                          table.missing != formats::Missing::refuse || !options.test_file.empty() ||
-                          table.test_share != formats::TableOptions().test_share || options.csv.comment != 0;
+  const formats::TableOptions none;
+  const bool for_tables = !table.label.empty() || !table.id.empty() || !table.drop.empty() || !table.keep.empty() ||
+                          table.regression || table.missing != none.missing || table.header ||
+                          table.split.kind != none.split.kind || table.split.seed != none.split.seed ||
+                          table.numbers.decimal != none.numbers.decimal || table.numbers.thousands != 0 ||
+                          table.numbers.missing || !options.test_file.empty() || table.test_share != none.test_share ||
+                          options.csv.comment != 0 || !options.asked.drop.empty() || options.asked.refuse_unseen ||
+                          options.asked.header || options.asked.decimal || options.asked.thousands ||
+                          options.asked.missing;
   TORCH_CHECK_VALUE(!for_tables || spec.starts_with("csv:"), "data set \"", spec,
                     "\" is no table: labels, columns, missing values, tasks and shares of rows are for csv:FILE");
   const PictureOptions& pictures = options.pictures;
@@ -171,7 +177,7 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options) {
   return with_value_errors([&] {
     Dataset data = load(spec, options);
     const bool has_part = data.validation_images.defined();
-    TORCH_CHECK_VALUE(!has_part || !options.validation_share, data.name, ": a share of ",
+    TORCH_CHECK_VALUE(!has_part || data.table || !options.validation_share, data.name, ": a share of ",
                       options.validation_share.value_or(0),
                       " for validation is asked for, and the folder has its own validation pictures");
     if ((options.validation || options.validation_share) && !has_part)

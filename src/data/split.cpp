@@ -32,16 +32,6 @@ Split split_rows(const at::Tensor& labels, double share, const std::string& what
   return {at::tensor(train), at::tensor(other)};
 }
 
-Dataset split_for_testing(const at::Tensor& images, const at::Tensor& labels, double share, const std::string& what) {
-  const Split rows = split_rows(labels, share, what, "testing");
-  Dataset data;
-  data.train_images = images.index_select(0, rows.train);
-  data.train_labels = labels.index_select(0, rows.train);
-  data.test_images = images.index_select(0, rows.other);
-  data.test_labels = labels.index_select(0, rows.other);
-  return data;
-}
-
 namespace {
 
 at::Tensor rows_of(const at::Tensor& images, const at::Tensor& rows) {

@@ -20,9 +20,6 @@ struct Split {
 /// @throws c10::ValueError that begins with `what` where one of the two would be empty.
 Split split_rows(const at::Tensor& labels, double share, const std::string& what, const char* purpose);
 
-/// A data set of the rows of one heap.
-Dataset split_for_testing(const at::Tensor& images, const at::Tensor& labels, double share, const std::string& what);
-
 /// Makes a share of the training rows the validation rows.
 void set_aside_validation(Dataset& data, double share);
 

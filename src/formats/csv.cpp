@@ -71,6 +71,75 @@ char separator_in(std::string_view line) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
+std::string_view take_line(std::string_view* text, char end) {
+  const std::size_t length = std::min(text->find(end), text->size() - 1) + 1;
+  const std::string_view line = text->substr(0, length);
+  text->remove_prefix(length);
+  return line;
+}
+
+/// How often separators stand outside of quotes in a line.
+struct Counts {
+  std::int64_t of[3] = {};
+  bool decimal_commas = true;  ///< each comma stands between digits
+  bool open = false;           ///< a quote goes on in the next line
+};
+constexpr std::string_view separators = ",;\t";
+
+Counts counts_in(std::string_view line) {
+  Counts counts;
+  const auto is_digit = [&](std::size_t i) { return i < line.size() && line[i] >= '0' && line[i] <= '9'; };
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"') counts.open = !counts.open;
+    const std::size_t at = separators.find(line[i]);
+    if (counts.open || at == std::string_view::npos) continue;
+    ++counts.of[at];
+    if (at == 0) counts.decimal_commas &= i > 0 && is_digit(i - 1) && is_digit(i + 1);
+  }
+  return counts;
+}
+
+/// The separator that the first lines have equally often. A comma between digits gives way to a semicolon: it is a
+/// decimal comma then. Where no separator is regular it is the first one of the first line.
+char separator_of(std::string_view text, char end, char comment) {
+  constexpr int most_lines = 30;
+  std::vector<Counts> lines;
+  std::string_view first;
+  while (!text.empty() && static_cast<int>(lines.size()) < most_lines) {
+    const std::string_view line = take_line(&text, end);
+    if (is_blank(line) || (comment != 0 && line.front() == comment)) continue;
+    if (lines.empty()) first = line;
+    const Counts counts = counts_in(line);
+    if (counts.open) break;
+    lines.push_back(counts);
+  }
+  const char usual = separator_in(first);
+  if (lines.empty()) return usual;
+  const auto regular = [&](char separator) {
+    const std::size_t at = separators.find(separator);
+    const std::int64_t wanted = lines.front().of[at];
+    return wanted > 0 && std::all_of(lines.begin(), lines.end(), [&](const Counts& c) { return c.of[at] == wanted; });
+  };
+  const bool decimals = std::all_of(lines.begin(), lines.end(), [](const Counts& c) { return c.decimal_commas; });
+  if (regular(usual)) return usual == ',' && decimals && regular(';') ? ';' : usual;
+  char other = usual;
+  int others = 0;
+  for (const char separator : separators)
+    if (regular(separator)) {
+      other = separator;
+      ++others;
+    }
+  return others == 1 ? other : usual;
+}
+
+/// The separator that spreadsheets name in a first line, `sep=;`; nothing in another line.
+std::optional<char> named_separator(std::string_view line) {
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
+  if (line.size() == 7 && line.front() == '"' && line.back() == '"') line = line.substr(1, 5);
+  if (line.size() != 5 || lower(std::string(line.substr(0, 4))) != "sep=") return std::nullopt;
+  return separators.find(line[4]) == std::string_view::npos ? std::nullopt : std::optional(line[4]);
+}
+
 /// What libcsv's callbacks fill in.
 struct Filler {
   std::string& text;
@@ -137,17 +206,21 @@ CsvText load_csv(const std::string& path, const CsvForm& form) {
     ~Parser() { csv_free(&state); }
   } parser;
   Filler filler{csv.text_, csv.ends_, csv.lines_};
-  bool any = false;
+  std::string_view rest = text;
+  std::optional<char> separator = text.empty() ? std::nullopt : named_separator(take_line(&rest, end));
+  if (separator) {
+    text = rest;
+    ++filler.line;
+  } else {
+    separator = separator_of(text, end, form.comment);
+  }
+  csv_set_delim(&parser.state, static_cast<unsigned char>(*separator));
   while (!text.empty() && !filler.fault) {
-    const std::size_t length = std::min(text.find(end), text.size() - 1) + 1;
-    const std::string_view line = text.substr(0, length);
-    text.remove_prefix(length);
+    const std::string_view line = take_line(&text, end);
     ++filler.line;
     const bool between = parser.state.pstate == 0;  // libcsv's ROW_NOT_BEGUN
     if (between && (is_blank(line) || (form.comment != 0 && line.front() == form.comment))) continue;
     if (between) filler.row_line = filler.line;
-    if (!any) csv_set_delim(&parser.state, static_cast<unsigned char>(separator_in(line)));
-    any = true;
     if (csv_parse(&parser.state, line.data(), line.size(), take_field, take_row, &filler) != line.size()) {
       if (csv_error(&parser.state) == CSV_ENOMEM) throw std::bad_alloc();
       filler.fault = joined("line ", filler.line,
@@ -160,10 +233,65 @@ CsvText load_csv(const std::string& path, const CsvForm& form) {
   if (filler.fault) fail_file(kind, path, *filler.fault);
   if (csv.lines_.empty()) fail_file(kind, path, "is empty");
   csv.columns_ = filler.columns;
+  csv.leave_out_empty_end();
   return csv;
 }
 
-bool csv_number(std::string_view text, double* number) {
+void CsvText::leave_out_empty_end() {
+  if (columns_ < 3) return;
+  for (std::int64_t row = 0; row < rows(); ++row)
+    if (!at(row, columns_ - 1).empty()) return;
+  std::vector<std::uint64_t> ends;  // an empty field has no bytes, so that the others stay where they are
+  ends.reserve(ends_.size());
+  for (std::size_t i = 0; i < ends_.size(); ++i)
+    if (static_cast<std::int64_t>(i + 1) % columns_ != 0) ends.push_back(ends_[i]);
+  ends_ = std::move(ends);
+  --columns_;
+  trailing_separator_ = true;
+}
+
+namespace {
+
+/// A number that is written with a decimal comma or with groups of three digits, as from_chars reads it; nothing where
+/// the text is no such number.
+std::optional<std::string> plainly_written(std::string_view text, const NumberForm& form) {
+  std::string plain;
+  bool grouped = false, whole = true;  // whole: no decimal sign, no exponent so far
+  std::size_t digits = 0;              // of the group
+  for (const char c : text) {
+    if (whole && form.thousands != 0 && c == form.thousands) {
+      if (grouped ? digits != 3 : digits < 1 || digits > 3) return std::nullopt;
+      grouped = true;
+      digits = 0;
+      continue;
+    }
+    if (c >= '0' && c <= '9') {
+      ++digits;
+    } else if (c != '-' && c != '+') {
+      if (whole && grouped && digits != 3) return std::nullopt;
+      whole = false;
+      if (c == '.' && form.decimal != '.') return std::nullopt;
+    }
+    plain += c == form.decimal ? '.' : c;
+  }
+  if (whole && grouped && digits != 3) return std::nullopt;
+  return plain;
+}
+
+bool is_word(std::string_view text, const std::vector<std::string>& words) {
+  const std::string word = lower(std::string(text));
+  return std::any_of(words.begin(), words.end(), [&](const std::string& w) { return lower(w) == word; });
+}
+
+}  // namespace
+
+bool csv_number(std::string_view text, double* number, const NumberForm& form) {
+  std::optional<std::string> plain;
+  if (form.decimal != '.' || form.thousands != 0) {
+    plain = plainly_written(text, form);
+    if (!plain) return false;
+    text = *plain;
+  }
   if (text.starts_with('+')) text.remove_prefix(1);
   const char* const end = text.data() + text.size();
   double value = 0;
@@ -179,12 +307,17 @@ bool csv_number(std::string_view text, double* number) {
   return true;
 }
 
-bool csv_is_missing(std::string_view text) {
+bool csv_is_missing(std::string_view text, const NumberForm& form) {
   if (is_blank(text)) return true;
+  if (form.missing) return is_word(text, *form.missing);
   std::string word = lower(std::string(text));
   if (word.starts_with('-') || word.starts_with('+')) word.erase(0, 1);
   constexpr std::string_view words[] = {"?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "inf", "infinity"};
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+bool csv_is_missing_label(std::string_view text, const NumberForm& form) {
+  return is_blank(text) || (form.missing && is_word(text, *form.missing));
 }
 
 std::string csv_field(std::string_view text) {

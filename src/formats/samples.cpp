@@ -112,13 +112,14 @@ Samples table_samples(const std::string& path, const SampleForm& form) {
   if (!form.table && features > most_columns)
     fail_file("CSV file", path, "the model takes ", features, " numbers, a table has at most ", most_columns);
   const TableForm table = form.table ? *form.table : plain_form(features);
-  TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.left_out);
+  TableRows rows = read_table(load_csv(path, form.csv), table, Labels::optional, form.asked);
   return {.count = rows.count,
           .values = std::move(rows.values),
           .is_table = true,
           .id_name = table.id,
           .ids = std::move(rows.ids),
-          .labels = std::move(rows.labels)};
+          .labels = std::move(rows.labels),
+          .notes = std::move(rows.notes)};
 }
 
 /// The values of an array, and whether they are bytes.

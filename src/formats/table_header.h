@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,12 @@ inline constexpr std::string_view label_names[] = {"label", "class", "target", "
 std::size_t label_rank(std::string_view text);
 
 /// A header has names where rows have numbers, or only texts that no row has; a row with a missing number is a row.
+/// Numbers that count up, as pandas writes them, are names where rows have other values.
+/// @param said   what the user says, which settles it
+/// @param notes  gets a sentence where numbers are taken for names; may be null
 /// @throws Error, here and below, one sentence naming the file: where the first line may be either.
-bool has_header(const CsvText& csv);
+bool has_header(const CsvText& csv, std::optional<bool> said, const NumberForm& numbers,
+                std::vector<std::string>* notes);
 
 /// The names of a header; of empty ones their places.
 std::vector<std::string> names_of(const CsvText& csv);

@@ -1,5 +1,8 @@
-// A table's form as JSON text.
+// A table's form as JSON text. Forms of version 2 name their columns "inputs": older builds, which would leave the
+// scales out, then find no columns and refuse the file.
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 #include "bie/formats/error.h"
 #include "bie/formats/table.h"
@@ -51,48 +54,149 @@ std::vector<std::string> texts_at(const Json& json, const char* name) {
   return texts;
 }
 
+std::vector<double> numbers_at(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  std::vector<double> numbers;
+  bool good = found != json.end() && found->is_array();
+  if (good)
+    for (const Json& number : *found) {
+      good = good && number.is_number() && std::isfinite(number.get<double>());
+      if (good) numbers.push_back(number.get<double>());
+    }
+  if (!good) fail(name, "an array of numbers");
+  return numbers;
+}
+
+std::optional<Curve> curve_at(const Json& json) {
+  if (!json.contains("curve")) return std::nullopt;
+  const std::vector<double> numbers = numbers_at(json, "curve");
+  if (numbers.size() != 2 || numbers[1] <= 0) fail("curve", "a number and a positive one");
+  return Curve{numbers[0], numbers[1]};
+}
+
+char character_at(const Json& json, const char* name, std::string_view allowed) {
+  const std::string text = text_at(json, name);
+  if (text.size() != 1 || allowed.find(text[0]) == std::string_view::npos) fail(name, "one character");
+  return text[0];
+}
+
+Json column_json(const TableColumn& c) {
+  Json column = {{"name", c.name}, {"mean", c.mean}};
+  if (!c.values.empty()) column["values"] = c.values;
+  if (c.others) column["others"] = true;
+  if (c.marked) column["marked"] = true;
+  if (c.curve) column["curve"] = {c.curve->center, c.curve->width};
+  if (!c.centers.empty()) column.update({{"centers", c.centers}, {"scales", c.scales}});
+  return column;
+}
+
+TableColumn column_of(const Json& json, int version) {
+  TableColumn c;
+  c.name = text_at(json, "name");
+  c.mean = number_at(json, "mean");
+  if (json.contains("values")) c.values = texts_at(json, "values");
+  if (json.contains("marked")) c.marked = flag_at(json, "marked");
+  if (version < 2) return c;
+  if (json.contains("others")) c.others = flag_at(json, "others");
+  c.curve = curve_at(json);
+  if (!json.contains("centers")) return c;
+  c.centers = numbers_at(json, "centers");
+  c.scales = numbers_at(json, "scales");
+  const auto features = static_cast<std::size_t>(c.features());
+  if (c.centers.size() != features || c.scales.size() != features) fail("scales", "a number for each input");
+  return c;
+}
+
+/// What forms of version 2 have beside those of version 1.
+Json additions(const TableForm& form) {
+  Json json = {{"decimals", form.decimals},
+               {"decimal", std::string(1, form.numbers.decimal)},
+               {"split", {{"kind", name(form.split.kind)}, {"seed", form.split.seed}, {"column", form.split.column}}}};
+  if (form.numbers.thousands != 0) json["thousands"] = std::string(1, form.numbers.thousands);
+  if (form.numbers.missing) json["missing_words"] = *form.numbers.missing;
+  if (!form.places.empty()) json.update({{"places", form.places}, {"width", form.width}});
+  if (form.curve)
+    json.update({{"curve", {form.curve->center, form.curve->width}}, {"least", form.least}, {"most", form.most}});
+  return json;
+}
+
+void take_places(const Json& json, TableForm* form) {
+  if (!json.contains("places")) return;
+  form->width = whole_at(json, "width", 2, std::int64_t{1} << 17);
+  for (const double place : numbers_at(json, "places")) {
+    const bool good = place == std::floor(place) && place >= 0 && place < static_cast<double>(form->width) &&
+                      place != static_cast<double>(form->label_place);
+    if (!good || form->named) fail("places", "places of columns of a table without names");
+    form->places.push_back(static_cast<std::int64_t>(place));
+  }
+  if (form->places.size() != form->columns.size() || form->label_place < 0 || form->label_place >= form->width)
+    fail("places", "a place for each input");
+}
+
+void take_additions(const Json& json, TableForm* form) {
+  form->decimals = static_cast<int>(whole_at(json, "decimals", 0, 1 << 16));
+  form->numbers.decimal = character_at(json, "decimal", ".,");
+  if (json.contains("thousands")) form->numbers.thousands = character_at(json, "thousands", ".,' _");
+  if (json.contains("missing_words")) form->numbers.missing = texts_at(json, "missing_words");
+  take_places(json, form);
+  if (form->places.empty() && form->label_place > static_cast<std::int64_t>(form->columns.size()))
+    fail("label_place", "a whole number");
+  form->curve = curve_at(json);
+  if (form->curve) {
+    form->least = number_at(json, "least");
+    form->most = number_at(json, "most");
+    if (form->least > form->most) fail("least", "a number below most");
+  }
+  const auto split = json.find("split");
+  if (split == json.end() || !split->is_object()) fail("split", "an object");
+  const std::string word = text_at(*split, "kind");
+  for (const SplitKind k : {SplitKind::order, SplitKind::shuffle, SplitKind::group, SplitKind::time})
+    if (word == name(k)) form->split.kind = k;
+  if (word != name(form->split.kind)) fail("kind", "order, shuffle, group or time");
+  const auto seed = split->find("seed");
+  if (seed == split->end() || !seed->is_number_unsigned()) fail("seed", "a whole number");
+  form->split.seed = seed->get<std::uint64_t>();
+  form->split.column = text_at(*split, "column");
+}
+
 }  // namespace
 
 std::string table_json(const TableForm& form) {
   Json columns = Json::array();
-  for (const TableColumn& c : form.columns) {
-    Json column = {{"name", c.name}, {"mean", c.mean}};
-    if (!c.values.empty()) column["values"] = c.values;
-    if (c.marked) column["marked"] = true;
-    columns.push_back(column);
-  }
-  return Json{{"columns", columns},
-              {"named", form.named},
-              {"label", form.label},
-              {"label_place", form.label_place},
-              {"id", form.id},
-              {"left_out", form.left_out},
-              {"missing", name(form.missing)},
-              {"regression", form.regression},
-              {"mean", form.mean},
-              {"scale", form.scale},
-              {"test_share", form.test_share},
-              {"checksum", form.checksum}}
-      .dump();
+  for (const TableColumn& column : form.columns) columns.push_back(column_json(column));
+  Json json = {{form.version < 2 ? "columns" : "inputs", columns},
+               {"named", form.named},
+               {"label", form.label},
+               {"label_place", form.label_place},
+               {"id", form.id},
+               {"left_out", form.left_out},
+               {"missing", name(form.missing)},
+               {"regression", form.regression},
+               {"mean", form.mean},
+               {"scale", form.scale},
+               {"test_share", form.test_share},
+               {"checksum", form.checksum}};
+  if (form.version >= 2) json.update(additions(form));
+  return json.dump();
 }
 
 TableForm parse_table(const std::string& text) {
   const Json json = parse_json(text);
   if (!json.is_object()) throw Error("table: an object is wanted");
   TableForm form;
-  const auto columns = json.find("columns");
-  if (columns == json.end() || !columns->is_array() || columns->empty()) fail("columns", "an array of objects");
+  form.version = json.contains("columns") ? 1 : 2;
+  const char* const inputs = form.version < 2 ? "columns" : "inputs";
+  const auto columns = json.find(inputs);
+  if (columns == json.end() || !columns->is_array() || columns->empty()) fail(inputs, "an array of objects");
   for (const Json& column : *columns) {
-    if (!column.is_object()) fail("columns", "an array of objects");
-    TableColumn& c = form.columns.emplace_back();
-    c.name = text_at(column, "name");
-    c.mean = number_at(column, "mean");
-    if (column.contains("values")) c.values = texts_at(column, "values");
-    if (column.contains("marked")) c.marked = flag_at(column, "marked");
+    if (!column.is_object()) fail(inputs, "an array of objects");
+    form.columns.push_back(column_of(column, form.version));
   }
   form.named = flag_at(json, "named");
   form.label = text_at(json, "label");
-  form.label_place = whole_at(json, "label_place", -1, static_cast<std::int64_t>(form.columns.size()));
+  form.label_place =
+      whole_at(json, "label_place", -1,
+               form.version < 2 ? static_cast<std::int64_t>(form.columns.size()) : std::int64_t{1} << 17);
   form.id = text_at(json, "id");
   form.left_out = texts_at(json, "left_out");
   const std::string missing = text_at(json, "missing");
@@ -105,6 +209,7 @@ TableForm parse_table(const std::string& text) {
   if (form.scale <= 0) fail("scale", "a positive number");
   form.test_share = number_at(json, "test_share");
   form.checksum = static_cast<std::uint32_t>(whole_at(json, "checksum", 0, 0xffffffff));
+  if (form.version >= 2) take_additions(json, &form);
   return form;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
 
 #include "bie/formats/error.h"
 #include "formats/table_header.h"
@@ -28,44 +29,43 @@ std::int64_t choose_label(const CsvText& csv, const std::vector<std::string>& na
     return label;
   }
   std::size_t rank = std::size(label_names);
-  bool several = false;
   for (std::int64_t i = 0; i < all; ++i) {
     const std::size_t own = label_rank(csv.at(0, i));
     if (own == std::size(label_names) || left_out.count(i) > 0) continue;
-    several |= rank < std::size(label_names);
     if (own >= rank) continue;
     label = i;
     rank = own;
   }
-  const bool by_place = rank == std::size(label_names);
-  if (several || by_place)
-    notes->push_back(joined("the label is the column ", name_at(label),
-                            several            ? "; --label NAME takes another"
-                            : label == all - 1 ? ", the last; --label NAME takes another"
-                                               : ""));
+  const bool last = rank == std::size(label_names) && label == all - 1;
+  notes->push_back(
+      joined("the label is the column ", name_at(label), last ? ", the last" : "", "; --label NAME takes another"));
   return label;
 }
 
-std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, std::int64_t first, Missing missing) {
+std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, std::int64_t first,
+                                       const TableOptions& options) {
   std::map<double, std::string> numbers;
   std::set<std::string> texts;
   std::int64_t count = 0;
   bool fractions = false;
   for (std::int64_t row = first; row < csv.rows(); ++row) {
     const std::string_view field = csv.at(row, column);
-    if (csv_is_missing(field)) {
-      if (missing == Missing::drop) continue;
+    if (csv_is_missing_label(field, options.numbers)) {
+      if (options.missing == Missing::drop) continue;
       fail_file(kind, csv.path(), Place{csv, row, column}, ", a label is wanted; --missing drop leaves the row out");
     }
     ++count;
     double value = 0;
-    if (csv_number(field, &value)) {
+    if (csv_number(field, &value, options.numbers)) {
       numbers.emplace(value, field);
       fractions |= value != std::floor(value);
     }
     texts.emplace(field);
   }
-  const bool all_numbers = std::all_of(texts.begin(), texts.end(), csv_is_number);
+  const bool all_numbers = std::all_of(texts.begin(), texts.end(), [&](auto& text) {
+    double ignored = 0;
+    return csv_number(text, &ignored, options.numbers);
+  });
   const auto different = static_cast<std::int64_t>(all_numbers ? numbers.size() : texts.size());
   const std::string name = in_quotes(first == 0 ? std::to_string(column + 1) : std::string(csv.at(0, column)));
   if (different == 1) fail_file(kind, csv.path(), "has one label, ", in_quotes(*texts.begin()), ", two are wanted");
@@ -84,25 +84,20 @@ std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, 
   return classes;
 }
 
-Moments learn_target(const CsvText& csv, std::int64_t column, std::int64_t first, Missing missing) {
-  double sum = 0, squares = 0;
-  std::int64_t count = 0;
-  for (int pass = 0; pass < 2; ++pass)
-    for (std::int64_t row = first; row < csv.rows(); ++row) {
-      double value = 0;
-      if (!csv_number(csv.at(row, column), &value)) {
-        if (csv_is_missing(csv.at(row, column)) && missing == Missing::drop) continue;
-        fail_file(kind, csv.path(), Place{csv, row, column}, ", the number to be predicted is wanted");
-      }
-      if (pass == 0) {
-        sum += value;
-        ++count;
-      } else {
-        squares += (value - sum / static_cast<double>(count)) * (value - sum / static_cast<double>(count));
-      }
+void check_target(const CsvText& csv, std::int64_t column, std::int64_t first, const TableOptions& options) {
+  std::optional<double> any;
+  bool differ = false;
+  for (std::int64_t row = first; row < csv.rows(); ++row) {
+    const std::string_view field = csv.at(row, column);
+    double value = 0;
+    if (csv_number(field, &value, options.numbers)) {
+      differ |= any && *any != value;
+      any = value;
+    } else if (!csv_is_missing(field, options.numbers) || options.missing != Missing::drop) {
+      fail_file(kind, csv.path(), Place{csv, row, column}, ", the number to be predicted is wanted");
     }
-  if (count == 0 || squares == 0) fail_file(kind, csv.path(), "all labels are equal, there is nothing to predict");
-  return {sum / static_cast<double>(count), std::sqrt(squares / static_cast<double>(count))};
+  }
+  if (!differ) fail_file(kind, csv.path(), "all labels are equal, there is nothing to predict");
 }
 
 }  // namespace bie::formats

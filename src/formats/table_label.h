@@ -11,7 +11,7 @@
 namespace bie::formats {
 
 /// The column of the label where the user names none: label, class, target or y, else the last that is an input. What
-/// was chosen goes into `notes` where it may be wrong.
+/// was chosen goes into `notes`.
 /// @param names     of the columns; none in a table without a header
 /// @param left_out  columns that are not read
 /// @param id        the column that names rows; -1: there is none
@@ -21,12 +21,10 @@ std::int64_t choose_label(const CsvText& csv, const std::vector<std::string>& na
 /// The classes of a column of labels. `first` is the first row behind the header, here and below.
 /// @throws Error, one sentence naming the file: also where the labels look like the numbers of a regression, or like
 /// names of rows.
-std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, std::int64_t first, Missing missing);
+std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, std::int64_t first,
+                                       const TableOptions& options);
 
-/// Mean and standard deviation of the numbers that are to be predicted.
-struct Moments {
-  double mean = 0, scale = 1;
-};
-Moments learn_target(const CsvText& csv, std::int64_t column, std::int64_t first, Missing missing);
+/// @throws Error where a label that is to be predicted is no number, or all are equal.
+void check_target(const CsvText& csv, std::int64_t column, std::int64_t first, const TableOptions& options);
 
 }  // namespace bie::formats

@@ -24,8 +24,9 @@ namespace {
 using Json = nlohmann::json;
 
 // 1: without norm, quantise_first and weights; 2: without linear_bits; 3: without bits_of and normalise; 4: without
-// width and channel_scales, and depth is that of an mlp alone; 5: no regressions.
-constexpr int format_version = 6;
+// width and channel_scales, and depth is that of an mlp alone; 5: no regressions; 6: tables are not scaled as they are
+// read.
+constexpr int format_version = 7;
 
 // Each of these takes a value of the field's type, or says what is wanted in its place.
 
@@ -134,7 +135,8 @@ ModelConfig config_of(const Json& json) {
 
 std::string config_json(const ModelConfig& c) {
   // The oldest version that describes the model, so that older builds read what they can run.
-  const int version = c.is_regression()                                              ? 6
+  const int version = c.table && c.table->version >= 2                               ? 7
+                      : c.is_regression()                                            ? 6
                       : (!is_all_linear(c) && !has_own_sizes(c)) || c.channel_scales ? 5
                       : !c.bits_of.empty() || c.normalise || !c.layers.empty()       ? 4
                                                                                      : 3;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "bie/formats/class_names.h"
 #include "bie/formats/error.h"
 #include "bie/kernels/code_tail.h"
 #include "models/blocks.h"
@@ -138,7 +139,8 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
   const ModelConfig& c = model.config();
   NetBuilder net;
   Symbol logits = model.trace(net);
-  if (c.is_regression()) {  // answers in the table's unit
+  if (c.is_regression() &&
+      c.table->version < 2) {  // answers in the table's unit; else the form's reader brings them there
     runtime::TailNumbers unit;
     unit.scale = {static_cast<float>(c.table->scale)};
     unit.shift = {static_cast<float>(c.table->mean)};
@@ -148,10 +150,10 @@ formats::NetFile exported_net(Classifier& model, bool folds) {
   if (c.table) net.set_metadata("table", formats::table_json(*c.table));
   net.set_metadata("arch", c.arch);
   net.set_metadata("bits", std::to_string(c.bits));
-  net.set_metadata("classes", listed(c.class_names, '\n'));
+  for (const auto& [key, text] : formats::class_name_entries(c.class_names)) net.set_metadata(key, text);
   net.set_metadata("image",
                    listed({std::to_string(c.image[0]), std::to_string(c.image[1]), std::to_string(c.image[2])}, ','));
-  net.set_metadata("input", c.normalise ? "numbers" : "unit");
+  net.set_metadata("input", c.takes_numbers() ? "numbers" : "unit");
   try {
     return net.finish({logits}, folds);
   } catch (const formats::Error& error) {

@@ -197,6 +197,11 @@ std::string html(const RunReport& report) {
   draw(page, report.confusion);
   draw(page, report.answers);
   draw_mistakes(page, report.mistakes);
+  if (!report.importance.empty()) {
+    page.open("section", {{"class", "card"}});
+    draw_facts(page, "What the test " + report.metric.name + " loses when a column is shuffled", report.importance);
+    page.close();
+  }
   draw_ranks(page, report.ranks);
   draw_circumstances(page, report.configuration, report.machine);
   return end_page(page);

@@ -70,6 +70,7 @@ struct RunReport {
   Confusion confusion;
   Answers answers;
   std::vector<Mistake> mistakes;  ///< the worst first
+  std::vector<Fact> importance;   ///< columns of a table, and what the score loses without what they say
   std::vector<Rank> ranks;
   std::vector<Fact> configuration;
   std::vector<Fact> machine;

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import math
 import subprocess
+from random import Random
 
 import pytest
 
@@ -174,5 +176,148 @@ def test_a_broken_table_in_a_model_is_told(program, tmp_path, flowers):
     path = tmp_path / "model"
     program.accuracy(program.run("train", "--data", f"csv:{flowers}", *TINY, "-o", path))
     metadata = program.json("inspect", path)["model"]
-    assert metadata["table"]["columns"][1]["name"] == "width"
+    assert metadata["table"]["inputs"][1]["name"] == "width"
     assert json.dumps(metadata["table"]).count("width") == 1
+
+
+def test_a_table_with_heavy_tails_is_learnt_at_every_width(program, tmp_path):
+    random = Random(7)
+    rows = []
+    for _ in range(600):
+        logs = [1.5 * random.gauss(0, 1) for _ in range(3)]
+        rows.append(",".join([*(str(math.exp(log)) for log in logs), "up" if sum(logs) > 0 else "down"]))
+    path, model, net = tmp_path / "t.csv", tmp_path / "m.safetensors", tmp_path / "m.net.bie"
+    path.write_text("\n".join(["a,b,c,label", *rows]) + "\n")
+    for bits in (32, 8, 1):
+        words = ["train", "--data", f"csv:{path}", "--bits", bits, "--epochs", "40", "-o", model]
+        assert float(program.accuracy(program.run(*words))) > 93, f"{bits} bits; a half by chance"
+    program.json("export", model, "-o", net)
+    exported = answers(program.run("predict", net, path))
+    assert [r["prediction"] for r in exported] == [
+        r["prediction"] for r in answers(program.run("predict", model, path))
+    ]
+
+
+def test_an_offset_costs_no_accuracy(program, tmp_path):
+    random = Random(3)
+    path = tmp_path / "t.csv"
+    for offset in (0, 1e7):
+        numbers = [random.gauss(0, 1) for _ in range(400)]
+        path.write_text("a,label\n" + "".join(f"{x + offset!r},{'ab'[x > 0]}\n" for x in numbers))
+        assert float(program.accuracy(program.run("train", "--data", f"csv:{path}", "--epochs", "30"))) > 95, offset
+
+
+def test_a_number_has_the_digits_of_its_labels(program, tmp_path):
+    random = Random(5)
+    path, model, net = tmp_path / "t.csv", tmp_path / "m.safetensors", tmp_path / "m.net.bie"
+    numbers = [random.gauss(0, 1) for _ in range(400)]
+    path.write_text("x,label\n" + "".join(f"{x!r},{1e9 + 3 * x!r}\n" for x in numbers))
+    words = ["train", "--data", f"csv:{path}", "--task", "regression", "--epochs", "30", "-o", model]
+    assert program.json(*words)["mae"] < 0.5
+    program.json("export", model, "-o", net)
+    for asked in (model, net):
+        rows = answers(program.run("predict", asked, path))
+        errors = [abs(float(row["prediction"]) - float(row["label"])) for row in rows]
+        assert sum(errors) / len(errors) < 0.5, "of labels with a deviation of 3"
+    text = program.run("run", net, "--input", path).stdout.split()[1]
+    assert abs(float(text) - 1e9 - 3 * numbers[0]) < 1.5
+
+
+def test_ids_are_left_out_and_noise_is_told_as_noise(program, tmp_path):
+    random = Random(2)
+    path = tmp_path / "t.csv"
+    rows = [f"{i},{random.gauss(0, 1)},{'ab'[i >= 150]}" for i in range(300)]
+    path.write_text("\n".join(["nr,x,label", *rows]) + "\n")
+    found = program.run("train", "--data", f"csv:{path}", "--epochs", "10")
+    assert '"nr" has 300 different whole numbers in 300 rows and is left out; --keep nr' in found.stderr
+    assert float(program.accuracy(found)) < 75, "noise"
+    kept = program.run("train", "--data", f"csv:{path}", "--epochs", "10", "--keep", "nr")
+    assert float(program.accuracy(kept)) > 90, "the order of the rows tells the class"
+
+
+def test_splits(program, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"p{i // 5},{2000 + i // 4},{i % 7},{'ab'[i % 2]}" for i in range(100)]
+    path.write_text("\n".join(["who,year,x,label", *rows]) + "\n")
+    train = ["train", "--data", f"csv:{path}", *TINY]
+    for split in ("order", "shuffle", "group:who", "time:year"):
+        done = program.run(*train, "--split", split, "--drop", "who" if "who" not in split else "year")
+        assert "t: 80 training and 20 test rows" in done.stderr, done.stderr
+    program.refused(program.run(*train, "--split", "group:town"), 'has no column "town"')
+    assert program.run(*train, "--split", "group").returncode == 2
+    config = program.json("train", "--data", f"csv:{path}", "--split", "time:year", "--drop", "who", "--dry-run")[
+        "config"
+    ]
+    assert config["data"]["options"]["split"] == "time" and config["data"]["options"]["split_column"] == "year"
+
+
+def test_rows_with_unseen_texts_are_answered(program, tmp_path, houses):
+    model, net, asked = tmp_path / "m", tmp_path / "m.net.bie", tmp_path / "asked.csv"
+    words = ["--task", "regression", "--id", "id", *TINY, "-o", model]
+    assert program.run("train", "--data", f"csv:{houses}", *words).returncode == 0
+    program.json("export", model, "-o", net)
+    asked.write_text("area,rooms,town\n60,2,Rom\n60,2,Ulm\n")
+    for path in (model, net):
+        done = program.run("predict", path, asked)
+        assert len(answers(done)) == 2
+        assert (
+            'column "town" has 1 value that the training rows lack' in done.stderr and 'line 2 has "Rom"' in done.stderr
+        )
+        refused = program.run("predict", path, asked, "--unseen", "refuse")
+        assert refused.returncode == 3 and "the model was trained with" in refused.stderr
+    asked.write_text("area,rooms,town\n,2,Ulm\n")
+    done = program.run("predict", model, asked)
+    assert done.returncode == 3 and "was trained without missing values (bie train --missing mean" in done.stderr
+
+
+def test_all_probabilities_stand_in_the_csv_file(program, tmp_path, flowers):
+    model, net = tmp_path / "m", tmp_path / "m.net.bie"
+    program.accuracy(program.run("train", "--data", f"csv:{flowers}", *TINY, "-o", model))
+    program.json("export", model, "-o", net)
+    for path in (model, net):
+        rows = answers(program.run("predict", path, flowers, "--probabilities"))
+        names = [name for name in rows[0] if name.startswith("p_")]
+        assert names == ["p_aster", "p_begonia", "p_crocus"] and "probability" not in rows[0]
+        for row in rows:
+            assert abs(sum(float(row[name]) for name in names) - 1) < 1e-5
+            assert max(names, key=lambda name: float(row[name])) == "p_" + row["prediction"]
+        done = program.run("predict", path, flowers, "--top", "1")
+        assert done.returncode == 2 and "--probabilities" in done.stderr
+
+
+def test_a_class_with_a_line_break_stays_one(program, tmp_path):
+    path, model, net = tmp_path / "t.csv", tmp_path / "m", tmp_path / "m.net.bie"
+    names = ['"class\na"', "b", "c"]
+    path.write_text("x,label\n" + "".join(f"{i % 3}.{i % 5},{names[i % 3]}\n" for i in range(60)))
+    program.accuracy(program.run("train", "--data", f"csv:{path}", "-o", model))
+    program.json("export", model, "-o", net)
+    rows = answers(program.run("predict", net, path))
+    assert {row["prediction"] for row in rows} == {"class\na", "b", "c"}
+    assert sum(row["prediction"] == row["label"] for row in rows) > 50
+    assert program.json("inspect", net)["classes"] == ["b", "c", "class\na"]
+
+
+def test_numbers_of_another_country_are_kept_with_the_model(program, tmp_path):
+    path, model = tmp_path / "t.csv", tmp_path / "m"
+    path.write_text("x;label\n" + "".join(f"{i % 9},5;{'ab'[i % 9 > 4]}\n" for i in range(90)) + "-;a\n")
+    train = ["train", "--data", f"csv:{path}", "--epochs", "10", "-o", model]
+    program.refused(program.run(*train), "numbers have a decimal point", "--decimal ,")
+    options = ["--decimal", ",", "--missing-words", "-", "--missing", "drop"]
+    assert float(program.accuracy(program.run(*train, *options))) > 90
+    assert program.json("eval", model, "--data", f"csv:{path}")["test_images"] == 18
+
+
+def test_a_model_of_an_older_build_answers_as_it_did(program, root, tmp_path):
+    """The form of its table has no scales: the net begins with a BatchNorm."""
+    folder = root / "tests/cli/old_table"
+    rows = answers(program.run("predict", folder / "model.safetensors", folder / "asked.csv"))
+    wanted = answers_in(folder / "answers.csv")
+    net = answers(program.run("predict", folder / "model.net.bie", folder / "asked.csv"))
+    for found in (rows, net):
+        assert [float(row["prediction"]) for row in found] == pytest.approx(
+            [float(row["prediction"]) for row in wanted], rel=1e-5
+        )
+
+
+def answers_in(path):
+    return list(csv.DictReader(io.StringIO(path.read_text())))

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,14 +62,18 @@ TEST(Csv, NumbersAndLabels) {
   std::string text = "a,b,label\r\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i) + ", -1.5e1," + std::to_string(i % 2 + 1) + "\r\n";
   write_file(scratch.path("t.csv"), text);
-  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"));
+  DataOptions options;
+  options.table.split.kind = formats::SplitKind::order;
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"), options);
   ASSERT_TRUE(data.table.has_value());
   EXPECT_EQ(data.classes, 2);
   EXPECT_EQ(data.name, "t");
   EXPECT_EQ(data.class_names, (std::vector<std::string>{"1", "2"}));
   EXPECT_EQ(data.train_images.sizes(), (std::vector<std::int64_t>{8, 1, 1, 2}));
-  // Of each class the fifth row: 8 and 9.
-  EXPECT_TRUE(data.test_images.equal(at::tensor({8.0f, -15.0f, 9.0f, -15.0f}).view({2, 1, 1, 2})));
+  // The fifth row of each class: 8 and 9, beside 0 to 7. A column of equal numbers says nothing.
+  const double deviation = std::sqrt(5.25);
+  EXPECT_TRUE(data.test_images.allclose(
+      at::tensor({4.5 / deviation, 0.0, 5.5 / deviation, 0.0}).to(at::kFloat).view({2, 1, 1, 2})));
   EXPECT_TRUE(data.test_labels.equal(at::tensor({0, 1}, at::kLong)));
 }
 
@@ -81,7 +86,9 @@ TEST(Csv, ATableOfItsOwnIsTestedWith) {
   options.test_file = test;
   const Dataset data = load_dataset("csv:" + train, options);
   EXPECT_EQ(data.train_images.size(0), 3);
-  EXPECT_TRUE(data.test_images.flatten().equal(at::tensor({10.0f, 20.0f}))) << "by their names";
+  const double deviation = std::sqrt(8.0 / 3);
+  EXPECT_TRUE(data.test_images.flatten().allclose(at::tensor({7 / deviation, 16 / deviation}).to(at::kFloat)))
+      << "by their names";
   EXPECT_TRUE(data.test_labels.equal(at::tensor({1}, at::kLong)));
 }
 
@@ -113,13 +120,59 @@ TEST(Csv, ARegressionLearnsItsUnit) {
   write_file(path, text);
   DataOptions options;
   options.table.regression = true;
+  options.table.split.kind = formats::SplitKind::order;
   const Dataset data = load_dataset("csv:" + path, options);
   EXPECT_EQ(data.classes, 1);
   EXPECT_TRUE(data.class_names.empty());
-  EXPECT_EQ(data.table->mean, 145);
-  EXPECT_NEAR(data.table->scale, 10 * std::sqrt(8.25), 1e-12);
-  EXPECT_TRUE(data.test_labels.allclose(
-      at::tensor({-0.5 / std::sqrt(8.25), 4.5 / std::sqrt(8.25)}).view({2, 1}).to(at::kFloat)));
+  EXPECT_NEAR(data.table->mean, 140, 1e-12) << "of the training rows: all but 140 and 190";
+  EXPECT_NEAR(data.table->scale, 10 * std::sqrt(7.5), 1e-12);
+  EXPECT_TRUE(data.test_labels.allclose(at::tensor({0.0, 5 / std::sqrt(7.5)}).view({2, 1}).to(at::kFloat), 1e-5, 1e-6));
+}
+
+TEST(Csv, ASortedFileIsSplitAtRandomWithinItsClasses) {
+  const Scratch scratch;
+  std::string text = "x,label\n";
+  for (int i = 0; i < 200; ++i) text += std::to_string(i / 4) + (i < 100 ? ".5,a\n" : ".5,b\n");
+  write_file(scratch.path("t.csv"), text);
+  DataOptions options;
+  options.validation = true;
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"), options);
+  EXPECT_EQ(data.test_labels.sum().item<std::int64_t>(), 20) << "20 of each class";
+  EXPECT_EQ(data.validation_labels.sum().item<std::int64_t>(), 8);
+  const at::Tensor gaps = data.test_images.flatten().diff();
+  EXPECT_GT(gaps.max().item<float>() - gaps.min().item<float>(), 0.1) << "not at equal distances";
+  options.table.split.seed = 1;
+  EXPECT_FALSE(load_dataset("csv:" + scratch.path("t.csv"), options).test_images.equal(data.test_images));
+  DataOptions asked;
+  asked.form = data.table;
+  asked.classes = data.class_names;
+  EXPECT_TRUE(load_dataset("csv:" + scratch.path("t.csv"), asked).test_images.equal(data.test_images))
+      << "the model knows its test rows";
+}
+
+TEST(Csv, GroupsAreInOnePartOnly) {
+  const Scratch scratch;
+  std::string text = "patient,x,label\n";
+  for (int i = 0; i < 100; ++i)
+    text += "p" + std::to_string(i / 5) + "," + std::to_string(i / 5) + ".5," + std::to_string(i % 2) + "\n";
+  write_file(scratch.path("t.csv"), text);
+  DataOptions options;
+  options.table.split = {formats::SplitKind::group, 0, "patient"};
+  options.validation = true;
+  const Dataset data = load_dataset("csv:" + scratch.path("t.csv"), options);
+  EXPECT_EQ(data.table->left_out, std::vector<std::string>{"patient"});
+  const auto values = [](const at::Tensor& images) {
+    const at::Tensor flat = images.flatten();
+    return std::set<float>(flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel());
+  };
+  std::set<float> all;
+  for (const at::Tensor& part : {data.train_images, data.validation_images, data.test_images}) {
+    const std::set<float> own = values(part);
+    EXPECT_EQ(part.size(0), 5 * static_cast<std::int64_t>(own.size()));
+    all.insert(own.begin(), own.end());
+  }
+  EXPECT_EQ(values(data.train_images).size() + values(data.validation_images).size() + values(data.test_images).size(),
+            all.size());
 }
 
 TEST(Csv, OptionsOfTablesAreForTables) {

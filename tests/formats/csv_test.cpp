@@ -46,6 +46,37 @@ TEST(Csv, SeparatorsLinesAndMarks) {
   EXPECT_EQ(rows_of("# said\na,b\n#c,d\n\"x\n#y\",e\n", '#'), (Rows{{"a", "b"}, {"x\n#y", "e"}}));
 }
 
+TEST(Csv, TheSeparatorIsTheOneThatIsRegular) {
+  EXPECT_EQ(rows_of("sep=;\na;b,c\n1;2\n"), (Rows{{"a", "b,c"}, {"1", "2"}}));
+  EXPECT_EQ(rows_of("\xef\xbb\xbf\"sep=,\"\r\na;b,c\r\n"), (Rows{{"a;b", "c"}}));
+  EXPECT_EQ(rows_of("Temp (C, mean);Hum;label\n1;2;a\n3;4;b\n"),
+            (Rows{{"Temp (C, mean)", "Hum", "label"}, {"1", "2", "a"}, {"3", "4", "b"}}));
+  EXPECT_EQ(rows_of("1,5;2,5;a\n3,5;4,5;b\n"), (Rows{{"1,5", "2,5", "a"}, {"3,5", "4,5", "b"}})) << "decimal commas";
+  EXPECT_EQ(rows_of("a,b;c\n1,2;3\n"), (Rows{{"a", "b;c"}, {"1", "2;3"}})) << "the first, where both are regular";
+}
+
+TEST(Csv, ASeparatorBehindEachLineHasNoColumn) {
+  EXPECT_EQ(rows_of("a,b,\n1,2,\n"), (Rows{{"a", "b"}, {"1", "2"}}));
+  EXPECT_EQ(rows_of("a,b,\n1,2,3\n"), (Rows{{"a", "b", ""}, {"1", "2", "3"}}));
+}
+
+TEST(Csv, NumbersOfOtherCountries) {
+  double number = 0;
+  const NumberForm german{',', '.'}, british{'.', ','}, swiss{'.', '\''};
+  EXPECT_TRUE(csv_number("-1.234.567,25", &number, german));
+  EXPECT_EQ(number, -1234567.25);
+  EXPECT_TRUE(csv_number("1,234", &number, british));
+  EXPECT_EQ(number, 1234);
+  EXPECT_TRUE(csv_number("12'345.5", &number, swiss));
+  EXPECT_EQ(number, 12345.5);
+  EXPECT_TRUE(csv_number("0,5", &number, {','}));
+  EXPECT_EQ(number, 0.5);
+  for (const char* text : {"1.5", "1.23.456,0", "1234.567", ".123"})
+    EXPECT_FALSE(csv_number(text, &number, german)) << text;
+  EXPECT_FALSE(csv_number("1.5", &number, {','})) << "no decimal sign, and no sign between thousands";
+  EXPECT_FALSE(csv_number("1,23", &number, british));
+}
+
 TEST(Csv, RowsKnowTheirLines) {
   const Scratch scratch;
   write_file(scratch.path("t.csv"), "\na,b\n\"c\n\n\",d\ne,f\n");

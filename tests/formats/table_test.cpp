@@ -32,7 +32,7 @@ class Table {
     return load_csv(path());
   }
   TableRows asked(const std::string& text, Labels labels = Labels::optional, const Texts& drop = {}) const {
-    return read_table(read(text), form, labels, drop);
+    return read_table(read(text), form, labels, {.drop = drop});
   }
   std::string path() const { return scratch_.path("t.csv"); }
 
@@ -56,7 +56,7 @@ TEST(Table, TheLabelStandsAnywhere) {
   const Table table("Class;x;y2\ndog;1;2\ncat;+3;4\n");
   EXPECT_EQ(table.form.label, "Class");
   EXPECT_EQ(table.rows.values, (std::vector<float>{1, 2, 3, 4}));
-  EXPECT_TRUE(table.notes.empty());
+  EXPECT_EQ(table.notes, (Texts{"the label is the column \"Class\"; --label NAME takes another"}));
   const Table surest("y,target,label,class\n1,2,u,3\n4,5,v,6\n");
   EXPECT_EQ(surest.form.label, "label") << "of several the surest name";
   EXPECT_EQ(surest.notes.size(), 1u);
@@ -158,10 +158,11 @@ TEST(Table, ATextThatIsNoFormIsRefused) {
   const Table table("a,b,kind\n1,2,u\n3,4,v\n");
   const std::string json = table_json(table.form);
   for (std::size_t i = 0; i < json.size(); ++i) EXPECT_THROW(parse_table(json.substr(0, i)), Error);
-  for (const char* field : {"columns", "named", "label", "label_place", "id", "left_out", "missing", "regression",
-                            "mean", "scale", "test_share", "checksum"}) {
+  for (const char* field : {"inputs", "named", "split", "decimals", "decimal", "seed", "label", "label_place", "id",
+                            "left_out", "missing", "regression", "mean", "scale", "test_share", "checksum"}) {
     std::string other = json;
-    other.replace(other.find("\"" + std::string(field) + "\""), std::string(field).size() + 2, "\"other\"");
+    const std::string quoted = std::string(1, '"') + field + '"';
+    other.replace(other.find(quoted), quoted.size(), "\"other\"");
     EXPECT_THROW(parse_table(other), Error) << field;
   }
 }
@@ -173,7 +174,9 @@ struct Strange {
 
 TEST(Table, WhatCannotBeLearntIsRefusedInASentence) {
   std::string prices = "x,price\n", names = "x,name\n", texts = "x,t,label\n";
+  std::string counted = "x,label\n";
   for (int i = 0; i < 150; ++i) {
+    counted += std::to_string(i * 7 % 150) + "," + std::to_string(i % 2) + "\n";
     prices += std::to_string(i) + "," + std::to_string(i * 7 % 150) + "\n";
     names += std::to_string(i) + ",person" + std::to_string(i) + "\n";
     texts += std::to_string(i) + ",text" + std::to_string(i) + "," + std::to_string(i % 2) + "\n";
@@ -198,7 +201,9 @@ TEST(Table, WhatCannotBeLearntIsRefusedInASentence) {
        "column \"price\" has 150 different labels in 150 rows: if it is a number to be predicted, "
        "--task regression"},
       {names.c_str(), "column \"name\" has 150 different labels in 150 rows: texts that name rows are no classes"},
-      {texts.c_str(), "more than 100 different texts; --drop t leaves it out, --id t"},
+      {texts.c_str(),
+       "has 150 different texts in 150 rows: they name rows, and are no kinds; --drop t leaves it out, --id t"},
+      {counted.c_str(), "has a label and no inputs: ids are left out; --keep x takes them in"},
   };
   for (const Strange& strange : cases)
     expect_sentence(refusal([&] { (void)Table(strange.text); }), "t.csv", strange.part);

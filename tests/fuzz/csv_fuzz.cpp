@@ -22,9 +22,14 @@ void learn(const CsvText& csv, Missing missing, bool regression) {
     TableOptions options;
     options.missing = missing;
     options.regression = regression;
-    const LearntTable learnt = learn_table(csv, options);
+    LearntTable learnt = learn_table(csv, options);
     fuzz::require(table_json(parse_table(table_json(learnt.form))) == table_json(learnt.form));
-    check(read_table(csv, learnt.form, Labels::wanted), learnt.form);
+    const AskedTable asked{.header = learnt.form.named};
+    const TableRows rows = read_table(csv, learnt.form, Labels::wanted, asked);
+    check(rows, learnt.form);
+    learn_scales(csv, rows.places, &learnt.form, &learnt.notes);
+    fuzz::require(table_json(parse_table(table_json(learnt.form))) == table_json(learnt.form));
+    check(read_table(csv, learnt.form, Labels::wanted, asked), learnt.form);
   } catch (const bie::formats::Error&) {
   }
 }

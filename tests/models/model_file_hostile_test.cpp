@@ -125,8 +125,8 @@ TEST_F(Tampered, MetadataAreCheckedOneByOne) {
   expect_refused("norm is 1, true or false is wanted");
   with("image", {1, 4096, 65536});
   expect_refused("an image is [1, 4096, 65536], at most 67108864 values are wanted");
-  with("format_version", 7);
-  expect_refused("format version 7, this build reads up to 6");
+  with("format_version", 8);
+  expect_refused("format version 8, this build reads up to 7");
   for (const char* key : {"bits_of", "normalise"}) {
     with("format_version", 4);
     with("bits_of", nlohmann::json::object());

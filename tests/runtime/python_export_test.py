@@ -69,6 +69,12 @@ def test_a_net_gives_what_its_module_gives(bie_package, bie_runtime, trained, tm
     assert equal.mean() >= 0.9
 
 
+def test_names_of_classes_are_what_they_were(bie_package, bie_runtime, tmp_path):
+    for names in (["class\na", "b"], ["", "b"], ["a\\n", 'say "b"']):
+        bie_package.export(nn.Linear(3, 2).eval(), torch.randn(1, 3), tmp_path / "net.bie", class_names=names)
+        assert bie_runtime.Net(tmp_path / "net.bie").class_names == names
+
+
 def test_nothing_but_integers_is_equal_to_the_bit(bie_package, bie_runtime):
     nn_ = bie_package.nn
     for layers in ([nn_.Q8Linear(33, 17), nn_.Q4Linear(17, 9)], [nn_.BinaryLinear(70, 31), nn_.BinaryLinear(31, 4)]):

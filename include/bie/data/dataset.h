@@ -48,13 +48,14 @@ struct DataOptions {
   formats::TableOptions table = {};
   std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
   /// Whether samples are to be set aside to choose by: those of DIR/validation of a folder of pictures that has it,
-  /// else a share of the training samples of each class, at equal distances.
+  /// else a share of the training samples of each class, at equal distances; of a table as its rows are split.
   bool validation = false;
   std::optional<double> validation_share = {};  ///< usual_validation_share where not given
   /// Of the model that is asked: its table's form and its classes. A table that is not the one it was trained with is
   /// then for testing as a whole, and its rows are training and test rows.
   std::optional<formats::TableForm> form = {};
   std::vector<std::string> classes = {};
+  formats::AskedTable asked = {};  ///< of a table that such a model is asked about
 };
 
 /// @param spec  "digits": the 8 x 8 handwritten digits compiled into the library (1437 train, 360 test),
@@ -62,8 +63,8 @@ struct DataOptions {
 ///              train-images.idx3-ubyte and so on,
 ///              "cifar10:DIR": the binary files data_batch_1.bin ... data_batch_5.bin and test_batch.bin in DIR, each
 ///              any number of records of a label and 3 x 32 x 32 bytes,
-///              "csv:FILE": a table of inputs and a label (formats/table.h), of which every fifth row of a class is for
-///              testing unless the options say otherwise; "csv:-" is standard input, or
+///              "csv:FILE": a table of inputs and a label (formats/table.h), of which a random fifth of the rows of
+///              each class is for testing unless the options say otherwise; "csv:-" is standard input, or
 ///              "images:DIR": PNG, JPEG and WebP files DIR/CLASS/*, every fifth of a class for testing, or
 ///              DIR/train/CLASS/*, DIR/test/CLASS/* and DIR/validation/CLASS/* (also called val), of which one beside
 ///              train is enough. Pictures of several sizes, or with a side above 128, are brought to 64x64 unless the

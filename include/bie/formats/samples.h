@@ -13,11 +13,11 @@
 namespace bie::formats {
 
 struct SampleForm {
-  std::vector<std::int64_t> image;         ///< channels, height, width of the model's images
-  InputRange range = InputRange::unit;     ///< of the model's values
-  std::optional<double> white = {};        ///< the file's value of white, in place of what `range` takes for it
-  std::optional<TableForm> table = {};     ///< of the table that the model was trained with; rows of numbers if none
-  std::vector<std::string> left_out = {};  ///< columns of tables that the model does not know
+  std::vector<std::int64_t> image;      ///< channels, height, width of the model's images
+  InputRange range = InputRange::unit;  ///< of the model's values
+  std::optional<double> white = {};     ///< the file's value of white, in place of what `range` takes for it
+  std::optional<TableForm> table = {};  ///< of the table that the model was trained with; rows of numbers if none
+  AskedTable asked = {};                ///< what is said of tables
   CsvForm csv = {};
   std::optional<Fit> fit = {};  ///< how pictures of other sizes are brought to the model's; refused if not
 };
@@ -31,6 +31,7 @@ struct Samples {
   std::string id_name = {};              ///< of the column that the ids are from
   std::vector<std::string> ids = {};     ///< of a table that has such a column, one a row
   std::vector<std::string> labels = {};  ///< of a table that has them, one a row
+  std::vector<std::string> notes = {};   ///< sentences about values of a table that training lacked
 };
 
 /// Every image of a file. The first bytes tell what the file is:

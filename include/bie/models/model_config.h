@@ -62,7 +62,9 @@ struct ModelConfig {
 
   std::optional<formats::Fit> fit = {};  ///< how pictures of other sizes than `image` are brought to it
 
-  /// Whether the one output is a number, (output * table->scale + table->mean) in the table's unit.
+  /// Whether inputs are any numbers, as of a table, and not pixels in [0, 1].
+  bool takes_numbers() const { return normalise || table; }
+  /// Whether the one output is a number, table->answer(output) in the table's unit.
   bool is_regression() const { return table && table->regression; }
   /// Of a class, its number where it has none.
   std::string class_name(std::int64_t index) const {

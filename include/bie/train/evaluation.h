@@ -28,6 +28,11 @@ double mean_score(models::Classifier& model, const Task& task, const at::Tensor&
 /// That of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
+/// What outputs of a regression stand for in the unit of its table, float64.
+at::Tensor answers(const formats::TableForm& table, const at::Tensor& outputs);
+/// The labels that targets were made of, float64.
+at::Tensor labels(const formats::TableForm& table, const at::Tensor& targets);
+
 /// Of the outputs of a regression, in the unit of its table. @throws c10::ValueError where the table has another task.
 struct RegressionErrors {
   double mae;   ///< mean of |answer - target|

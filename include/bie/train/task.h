@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bie/data/dataset.h"
@@ -29,7 +30,8 @@ const Task& classification();
 
 /// Mean squared error of outputs [n, k] and targets, float32 [n, k]. The mean score of the test samples is R2, the
 /// share of their targets' variance that the outputs explain: a sample scores 1 - |output - target|^2 / sum of the
-/// variances of the k test targets (of the training targets where those of the test are all equal).
+/// variances of the k test targets (of the training targets where those of the test are all equal). Samples of a table
+/// whose label is behind a curve (TableForm::curve) are scored by their labels, not by their targets.
 class Regression : public Task {
  public:
   /// @throws c10::ValueError where the training targets are not float32 [n, k], hold NaN or infinity, or are all equal.
@@ -40,8 +42,13 @@ class Regression : public Task {
   at::Tensor scores(const at::Tensor& outputs, const at::Tensor& targets) const override;
 
  private:
+  std::optional<formats::TableForm> curved_;  ///< of a label behind a curve
   double variance_;
 };
+
+/// classification() with a weight for each class in the loss: samples / (classes * samples of the class), of the
+/// training samples, so that each class weighs as much as another.
+std::shared_ptr<const Task> balanced_classification(const data::Dataset& data);
 
 /// What a data set is for: a regression where its table says so, else classification().
 std::shared_ptr<const Task> task_of(const data::Dataset& data);

@@ -23,6 +23,7 @@ struct TrainOptions {
   std::optional<double> lr, weight_decay, integer_lr, integer_memory;  ///< where not given, default_recipe's
   std::optional<optim::ScheduleKind> schedule;
   std::optional<double> warmup;
+  bool balanced_classes = false;  ///< each class weighs as much as another in the loss, however many samples it has
   bool freeze_binary = false;   ///< leave the binary weights as they start: the twin that shows what training them adds
   bool wide_gradients = false;  ///< integer weights get their gradient as float32 instead of int8
   std::int64_t renew_scale_every = 0;  ///< steps between new values of scale_w (4-bit weights, int8 codes); 0: never

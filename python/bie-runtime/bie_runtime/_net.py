@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import os
 from functools import cache
@@ -128,6 +129,8 @@ class Net:
     @property
     def class_names(self) -> list[str]:
         """Numbers where the net names none."""
+        if listed := self.metadata("class_names"):  # names that a list of lines cannot hold
+            return json.loads(listed)
         names = (self.metadata("classes") or "").split("\n")
         return names if names != [""] else [str(i) for i in range(self.output_shapes[0][0])]
 

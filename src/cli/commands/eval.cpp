@@ -1,30 +1,102 @@
-// bie eval: the test accuracy of a saved model.
+// bie eval: the test accuracy of a saved model, of a run's, or of an exported net.
+#include <ATen/ops/tensor.h>
+
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "bie/data/dataset.h"
 #include "bie/models/model_file.h"
 #include "bie/train/device.h"
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
+#include "cli/nets/net_files.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
+#include "cli/support/run_files.h"
 #include "cli/support/session.h"
 #include "cli/support/threads.h"
 
 namespace bie::cli {
+namespace {
+
+struct Arguments {
+  std::string model, data = "digits", logits, device = "cpu";
+  data::DataOptions table;
+};
+
+/// The outputs of a net for images as the training half reads them.
+at::Tensor net_outputs(const NetInfo& net, const at::Tensor& images, int threads) {
+  const at::Tensor values = data::pixels(images).contiguous();
+  const float* const first = values.const_data_ptr<float>();
+  formats::Samples samples{.count = values.size(0), .values = {first, first + values.numel()}};
+  at::Tensor outputs = at::tensor(run_net(net, samples, threads)).view({samples.count, -1});
+  if (!net.is_regression() || net.table->version >= 2) return outputs;
+  return (outputs.to(at::kDouble) - net.table->mean).div_(net.table->scale).to(at::kFloat);  // as it is learnt
+}
+
+/// A net's own configuration, as far as data are read by it.
+models::ModelConfig config_of_net(const NetInfo& net, const std::string& path) {
+  TORCH_CHECK_VALUE(!net.net.metadata("arch").empty(), path,
+                    ": bie export has not written this net, which does not say how its values are scaled");
+  models::ModelConfig c;
+  c.image = {net.image[0], net.image[1], net.image[2]};
+  c.classes = net.net.output().elements;
+  c.class_names = net.classes;
+  c.normalise = net.range == formats::InputRange::numbers && !net.table;
+  c.table = net.table;
+  c.fit = net.fit;
+  return c;
+}
+
+void eval(Arguments& a, const Global& global) {
+  a.model = model_file(a.model);
+  if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
+  if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
+  const c10::Device device = train::device_of(a.device);
+  std::optional<NetInfo> net;
+  std::shared_ptr<models::Classifier> model;
+  if (is_net(a.model))
+    net = load_net(a.model);
+  else
+    model = models::load_classifier(a.model);
+  const models::ModelConfig config = net ? config_of_net(*net, a.model) : model->config();
+  use_form(a.table, a.data, config);
+  const data::Dataset data = data::load_dataset(a.data, a.table);
+  tell_notes(data);
+  check_fit(config, a.model, data);
+  const auto task = train::task_of(data);
+  at::Tensor outputs;
+  if (net) {
+    outputs = net_outputs(*net, data.test_images, global.threads);
+  } else {
+    use_threads_for(config, std::min(data.test_images.size(0), train::evaluation_batch));
+    model->to(device);
+    outputs = train::logits(*model, data.test_images);
+  }
+  if (!a.logits.empty()) save_logits(outputs, a.logits);
+  if (!global.json) {
+    std::printf("test %s\n", scores_text(*task, outputs, data).c_str());
+    return;
+  }
+  Json json = {{"model", a.model}, {"data", data.name}};
+  json.update(score_json(*task, outputs, data));
+  json["test_images"] = data.test_images.size(0);
+  print_json("eval", json);
+}
+
+}  // namespace
 
 void add_eval(CLI::App& app, const Global& global) {
-  struct Arguments {
-    std::string model, data = "digits", logits, device = "cpu";
-    data::DataOptions table;
-  };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("eval", "Test accuracy of a saved model, or the errors of a regression");
-  command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
+  command
+      ->add_option("model", arguments->model,
+                   "file written by bie train, bie quantize or bie export, or the folder of a run")
+      ->required();
   add_data(*command, arguments->data);
   add_device(*command, arguments->device);
   add_asked_table_options(*command, arguments->table);
@@ -32,32 +104,10 @@ void add_eval(CLI::App& app, const Global& global) {
   command->footer(
       "Examples:\n"
       "  bie eval mnist4.safetensors --data mnist:data/mnist\n"
-      "  bie eval flowers8.safetensors --data csv:held_out.csv\n"
+      "  bie eval runs/flowers8 --data csv:held_out.csv\n"
+      "  bie eval flowers8.net.bie --data csv:held_out.csv\n"
       "  bie eval mnist4.safetensors --data mnist:data/mnist --json | jq .test_accuracy");
-  command->callback([arguments, &global] {
-    Arguments& a = *arguments;
-    if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
-    if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
-    const c10::Device device = train::device_of(a.device);
-    const auto model = models::load_classifier(a.model);
-    use_form(a.table, a.data, model->config());
-    const data::Dataset data = data::load_dataset(a.data, a.table);
-    tell_notes(data);
-    check_fit(*model, a.model, data);
-    use_threads_for(model->config(), std::min(data.test_images.size(0), train::evaluation_batch));
-    model->to(device);
-    const auto task = train::task_of(data);
-    const at::Tensor outputs = train::logits(*model, data.test_images);
-    if (!a.logits.empty()) save_logits(outputs, a.logits);
-    if (!global.json) {
-      std::printf("test %s\n", scores_text(*task, outputs, data).c_str());
-      return;
-    }
-    Json json = {{"model", a.model}, {"data", data.name}};
-    json.update(score_json(*task, outputs, data));
-    json["test_images"] = data.test_images.size(0);
-    print_json("eval", json);
-  });
+  command->callback([arguments, &global] { eval(*arguments, global); });
 }
 
 }  // namespace bie::cli

@@ -11,6 +11,7 @@
 #include "cli/support/log.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
+#include "cli/support/run_files.h"
 #include "cli/support/session.h"
 
 namespace bie::cli {
@@ -36,7 +37,7 @@ void export_net(const Arguments& a, const Global& global) {
   if (a.out.empty() && a.c_array.empty()) throw CLI::RequiredError("--out or --c-array");
   if (!a.out.empty()) check_output("--out", a.out, a.model);
   if (!a.c_array.empty()) check_output("--c-array", a.c_array, a.model);
-  const auto model = models::load_classifier(a.model);
+  const auto model = models::load_classifier(model_file(a.model));
   const formats::NetFile net = models::exported_net(*model);
   const std::vector<std::uint8_t> bytes = formats::net_bytes(net);
   if (!a.out.empty()) formats::save_net(a.out, net);
@@ -56,7 +57,8 @@ void export_net(const Arguments& a, const Global& global) {
 void add_export(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("export", "A saved model as a net that runs without torch");
-  command->add_option("model", arguments->model, "file written by bie train or bie quantize")->required();
+  command->add_option("model", arguments->model, "file written by bie train or bie quantize, or the folder of a run")
+      ->required();
   takes_file(command->add_option("-o,--out", arguments->out, "where to write the net (.net.bie)"));
   takes_file(command->add_option("--c-array", arguments->c_array, "where to write its bytes as a C array"));
   command->footer(

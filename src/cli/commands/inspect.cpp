@@ -107,7 +107,7 @@ Json model_json(const Arguments& a, const Metadata& metadata) {
     data::DataOptions options;
     use_form(options, a.data, model->config());
     const data::Dataset data = data::load_dataset(a.data, options);
-    check_fit(*model, a.file, data);
+    check_fit(model->config(), a.file, data);
     saturated = train::saturated_shares(*model, data.test_images);
   } else {
     // Makes what evaluation holds: packed forms and panels. The smallest input does: the model's image may be large.

@@ -66,7 +66,7 @@ void quantize(Arguments& a, const Global& global) {
   use_form(options, a.calibration, model->config());
   const data::Dataset data = data::load_dataset(a.calibration, options);
   tell_notes(data);
-  check_fit(*model, a.model, data);
+  check_fit(model->config(), a.model, data);
   const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
   const auto task = train::task_of(data);
   const double before = train::mean_score(*model, *task, data.test_images, data.test_labels);

@@ -43,7 +43,7 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
   use_form(options, spec, model.config());
   const data::Dataset data = data::load_dataset(spec, options);
   session.task = train::task_of(data);
-  check_fit(model, run.model(), data);
+  check_fit(model.config(), run.model(), data);
   use_threads_for(model.config(), std::min(data.test_images.size(0), train::evaluation_batch));
   train::TrainResult& result = session.result;
   result.history = history_of(run.log());

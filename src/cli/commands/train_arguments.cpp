@@ -143,6 +143,9 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
             "steps between new scales of 4-bit weights and of int8 codes; 0: never");
   group.flag("--wide-gradients", o.wide_gradients, "float32 gradients for int8 weights instead of int8");
   group.flag("--bfloat16-moments", w.bfloat16_moments, "the optimizer's moments in half the memory");
+  takes_one_of(group.add("--class-weights", w.class_weights,
+                         "none, or balanced: each class weighs as much in the loss, however many samples it has"),
+               {"none", "balanced"});
   group.flag("--freeze-binary", o.freeze_binary, "leave the 1-bit weights as they start, for comparison");
   add_seed(command, o.seed, "start of every random number")->group(group.title());
 }
@@ -212,6 +215,10 @@ void start_with(TrainArguments& a) {
                     ": the model is quantised, a float one is wanted (bie train --bits 32)");
   a.config = train::with_net_of(a.config, source);
   a.words.sized = true;
+  formats::SplitRule& split = a.table.table.split;
+  // Rows that the float model was tested with stay apart from those that it has learnt.
+  const bool says_none = split.kind == formats::SplitKind::shuffle && split.seed == 0;
+  if (source.table && says_none) split = source.table->split;
   if (!source.fit) return;
   data::PictureOptions& pictures = a.table.pictures;
   if (!a.data.starts_with("images:")) return;
@@ -314,6 +321,9 @@ void resolve(TrainArguments& a) {
   a.options.optimizer = train::optimizer_of(w.optimizer);
   if (!w.schedule.empty()) a.options.schedule = optim::schedule_of(w.schedule);
   if (w.bfloat16_moments) a.options.moments = optim::MomentType::bfloat16;
+  a.options.balanced_classes = w.class_weights == "balanced";
+  if (a.options.balanced_classes && a.table.table.regression)
+    useless("--class-weights balanced", "is for classes, --task regression predicts a number");
   if (w.training_form) a.form = models::SavedForm::training;
   a.compat = layers::compat_of(w.compat);
   TORCH_CHECK_VALUE(a.compat == layers::Compat::none || w.gradients != "exact", "--gradients exact: --compat ",

@@ -28,7 +28,8 @@ struct TrainArguments {
 
   // As they are given; `resolve` puts what they mean into the fields above.
   struct Words {
-    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none";
+    std::string weights = "usual", optimizer = "diodemix", gradients, compat = "none", schedule, augment = "none",
+                class_weights = "none";
     std::vector<std::string> bits_of;
     std::optional<int> first, last;
     std::optional<std::int64_t> hidden;

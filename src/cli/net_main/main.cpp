@@ -21,6 +21,7 @@
 #include "cli/support/result.h"
 #include "cli/support/streams.h"
 #include "cli/support/suggestion.h"
+#include "cli/support/table_words.h"
 
 namespace {
 
@@ -34,27 +35,26 @@ void need_net(const std::string& path) {
 
 void add_predict_of_nets(CLI::App& app, const Global& global) {
   struct Arguments {
-    std::string model, out;
+    std::string model;
     AskedFiles asked;
-    int top = 3;
+    AnswerOptions answers;
   };
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("predict", "What a net says of images, or of a table's rows");
   command->add_option("model", a->model, "file written by bie export")->required();
   command
       ->add_option("files", a->asked.files,
-                   "PNG, JPEG, IDX (.gz or not), NPY or CSV files; - is a table from standard input")
+                   "PNG, JPEG, WebP, IDX (.gz or not), NPY or CSV files, or folders of such files; - is a table from "
+                   "standard input")
       ->required();
-  command->add_option("-o,--out", a->out, "where to write the answers (CSV)");
-  command->add_option("--drop", a->asked.drop, "a column of a table to leave out; may be repeated")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  command->add_option("--top", a->top, "classes to name")->check(CLI::Range(1, 10000))->capture_default_str();
+  add_answer_options(*command, a->answers);
+  add_asked_table(*command, a->asked.csv, a->asked.table, "Tables");
   command->add_option("--white", a->asked.white, "what values are divided by to lie in 0 to 1")->check(bad_white);
   command->callback([a, &global] {
     need_net(a->model);
-    check_predictions_file(a->out, a->model, a->asked.files);
-    predict_with_net(a->model, a->asked, a->top, a->out, global);
+    a->asked.files = files_in(a->asked.files);
+    check_predictions_file(a->answers.out, a->model, a->asked.files);
+    predict_with_net(a->model, a->asked, a->answers, global);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "bie/formats/class_names.h"
 #include "bie/formats/error.h"
 #include "cli/support/log.h"
 
@@ -66,6 +67,8 @@ std::string NetInfo::class_name(std::int64_t index) const {
   return at < classes.size() ? classes[at] : std::to_string(index);
 }
 
+double NetInfo::answer(float output) const { return table->version < 2 ? output : table->answer(output); }
+
 NetInfo load_net(const std::string& path) {
   return with_file_errors(path, [&] {
     NetInfo info{.path = path, .net = runtime::SharedNet(path), .image = {}, .classes = {}, .range = {}};
@@ -81,7 +84,11 @@ NetInfo load_net(const std::string& path) {
                       info.image[2] == input.elements / (info.image[0] * info.image[1]);
     if (!fits) info.image.assign(input.sizes, input.sizes + 3);
     if (!fits && input.rank == 1) info.image = {1, 1, input.elements};
-    info.classes = parts_of(info.net.metadata("classes"), '\n');
+    try {
+      info.classes = formats::class_names_of(info.net.metadata("classes"), info.net.metadata("class_names"));
+    } catch (const formats::Error& error) {
+      formats::fail_file("net file", path, error.what());
+    }
     info.range = range_of(info);
     info.fit = formats::fit_of(info.net.metadata("fit"));
     if (const std::string table = info.net.metadata("table"); !table.empty()) {
@@ -99,7 +106,7 @@ NetInfo load_net(const std::string& path) {
 }
 
 formats::Samples load_samples(const NetInfo& net, const std::string& path, const AskedFiles& asked) {
-  return formats::load_samples(path, {net.image, net.range, asked.white, net.table, asked.drop, asked.csv, net.fit});
+  return formats::load_samples(path, {net.image, net.range, asked.white, net.table, asked.table, asked.csv, net.fit});
 }
 
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads) {

@@ -9,6 +9,7 @@
 #include "bie/formats/samples.h"
 #include "bie/runtime/net.h"
 #include "cli/commands/commands.h"
+#include "cli/support/predictions.h"
 
 namespace bie::cli {
 
@@ -26,13 +27,15 @@ struct NetInfo {
 
   bool is_regression() const { return table && table->regression; }
   std::string class_name(std::int64_t index) const;
+  /// What the output of a regression says, in the table's unit, which nets of older builds give themselves.
+  double answer(float output) const;
 };
 
 /// Files that a net is asked about.
 struct AskedFiles {
   std::vector<std::string> files;
   std::optional<double> white;
-  std::vector<std::string> drop = {};  ///< columns of tables that the net does not know
+  formats::AskedTable table = {};
   formats::CsvForm csv = {};
 };
 
@@ -46,7 +49,7 @@ formats::Samples load_samples(const NetInfo& net, const std::string& path, const
 std::vector<float> run_net(const NetInfo& net, const formats::Samples& samples, int threads);
 
 /// In place of the commands of the same names, for an exported net.
-void predict_with_net(const std::string& model, const AskedFiles& asked, int top, const std::string& out,
+void predict_with_net(const std::string& model, const AskedFiles& asked, const AnswerOptions& options,
                       const Global& global);
 void inspect_net(const std::string& path, const Global& global);
 void bench_nets(const std::vector<std::string>& nets, const std::vector<std::int64_t>& batches, int repeats,

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/nets/net_files.h"
+#include "cli/support/log.h"
 #include "cli/support/predictions.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
@@ -22,16 +23,28 @@ struct Arguments {
 
 std::int64_t largest(const float* row, std::int64_t count) { return std::max_element(row, row + count) - row; }
 
+/// The probability of each class, in their order.
+std::vector<double> softmax(const float* row, std::int64_t outputs) {
+  const double most = *std::max_element(row, row + outputs);
+  std::vector<double> shares;
+  double sum = 0;
+  for (std::int64_t j = 0; j < outputs; ++j) {
+    shares.push_back(std::exp(static_cast<double>(row[j]) - most));
+    sum += shares.back();
+  }
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
 std::vector<Guess> likeliest(const NetInfo& net, const float* row, std::int64_t outputs, std::int64_t wanted) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(outputs));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
-  double sum = 0;
-  for (std::int64_t j = 0; j < outputs; ++j) sum += std::exp(static_cast<double>(row[j]) - row[order[0]]);
+  const std::vector<double> shares = softmax(row, outputs);
   std::vector<Guess> guesses;
   for (std::int64_t j = 0; j < wanted; ++j) {
     const std::int64_t guess = order[static_cast<std::size_t>(j)];
-    guesses.push_back({net.class_name(guess), std::exp(static_cast<double>(row[guess]) - row[order[0]]) / sum});
+    guesses.push_back({net.class_name(guess), shares[static_cast<std::size_t>(guess)]});
   }
   return guesses;
 }
@@ -46,10 +59,11 @@ void run(const Arguments& a, const Global& global) {
     const formats::Samples samples = load_samples(net, file, a.asked);
     tell_range(net, samples, &is_told);
     const std::vector<float> values = run_net(net, samples, global.threads);
+    for (const std::string& note : samples.notes) log::warn(note);
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
-      const std::string name =
-          net.is_regression() ? format("%.6g", static_cast<double>(row[0])) : net.class_name(largest(row, outputs));
+      const std::string name = net.is_regression() ? formats::answer_text(*net.table, net.answer(row[0]))
+                                                   : net.class_name(largest(row, outputs));
       classes.push_back(name);
       Json numbers = Json::array();
       std::string line = place_of(file, i, samples.count) + ": " + name + " ";
@@ -71,11 +85,15 @@ void run(const Arguments& a, const Global& global) {
 
 }  // namespace
 
-void predict_with_net(const std::string& model, const AskedFiles& asked, int top, const std::string& out,
+void predict_with_net(const std::string& model, const AskedFiles& asked, const AnswerOptions& options,
                       const Global& global) {
   const NetInfo net = load_net(model);
-  const std::int64_t outputs = net.net.output().elements, wanted = std::min<std::int64_t>(top, outputs);
-  Predictions found{.model = model, .regression = net.is_regression()};
+  const std::int64_t outputs = net.net.output().elements, wanted = std::min<std::int64_t>(options.top, outputs);
+  Predictions found{.model = model,
+                    .regression = net.is_regression(),
+                    .table = asked_form(net.table, asked.table),
+                    .top = options.top_given};
+  for (std::int64_t j = 0; options.probabilities && j < outputs; ++j) found.classes.push_back(net.class_name(j));
   bool is_told = false;
   for (const std::string& file : asked.files) {  // all before anything is said
     const formats::Samples samples = load_samples(net, file, asked);
@@ -83,17 +101,19 @@ void predict_with_net(const std::string& model, const AskedFiles& asked, int top
     const std::vector<float> values = run_net(net, samples, global.threads);
     found.tables = found.tables && samples.is_table;
     found.id_name = samples.id_name;
+    for (const std::string& note : samples.notes) log::warn(note);
     for (std::int64_t i = 0; i < samples.count; ++i) {
       const float* const row = values.data() + i * outputs;
       Prediction prediction = prediction_of(file, samples, i);
       if (found.regression)
-        prediction.value = static_cast<double>(row[0]);
+        prediction.value = net.answer(row[0]);
       else
         prediction.guesses = likeliest(net, row, outputs, wanted);
+      if (options.probabilities) prediction.probabilities = softmax(row, outputs);
       found.all.push_back(std::move(prediction));
     }
   }
-  print_predictions(found, out, global);
+  print_predictions(found, options.out, global);
 }
 
 void add_run(CLI::App& app, const Global& global) {

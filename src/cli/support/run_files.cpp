@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bie/formats/mapped_file.h"
+#include "bie/train/run_folder.h"
 #include "data/value_errors.h"
 #include "formats/json_text.h"
 
@@ -66,6 +67,13 @@ report::Confusion confusion_of(const nlohmann::json& file, const std::string& pa
 }
 
 }  // namespace
+
+std::string model_file(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return path;
+  std::string model = train::RunFolder(path).model();
+  TORCH_CHECK_VALUE(std::filesystem::exists(model), path, ": the folder holds no model.safetensors of a run");
+  return model;
+}
 
 Json config_of(const std::string& path) {
   const nlohmann::json config = formats::parse_json(text_of(path));

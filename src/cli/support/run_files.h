@@ -12,6 +12,9 @@ namespace bie::cli {
 
 // Each refuses with a c10::ValueError, one sentence that names the file.
 
+/// The file of a model: the one that a run's folder holds, or the path itself.
+std::string model_file(const std::string& path);
+
 /// config.json with what a page asks of it.
 Json config_of(const std::string& path);
 

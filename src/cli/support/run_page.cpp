@@ -12,8 +12,10 @@
 #include <tuple>
 
 #include "bie/layers/nbit_layer.h"
+#include "bie/train/class_scores.h"
 #include "bie/train/evaluation.h"
 #include "cli/support/build_info.h"
+#include "cli/support/importance.h"
 #include "cli/support/run_results.h"
 #include "cli/support/text.h"
 #include "report/runs_report.h"
@@ -87,6 +89,11 @@ void add_predictions(const models::ModelConfig& c, const at::Tensor& logits, con
   const auto* guess = predicted.const_data_ptr<std::int64_t>();
   const auto* truth = data.test_labels.const_data_ptr<std::int64_t>();
   report.confusion = confusion_of(logits, data.test_labels, c);
+  const train::ClassScores scores = train::class_scores(logits, data.test_labels);
+  report.results.insert(report.results.begin() + 1,
+                        {{"balanced accuracy", format("%.2f %%", 100 * scores.balanced_accuracy)},
+                         {"AUC", std::isnan(scores.auc) ? "none" : format("%.4f", scores.auc)},
+                         {"share of the commonest class", format("%.2f %%", 100 * scores.majority)}});
   const at::Tensor order = std::get<1>(confidence.sort(0, /*descending=*/true));
   const bool pictures = !data.table && (c.image[0] == 1 || c.image[0] == 3);
   for (std::int64_t i = 0; i < count && static_cast<std::int64_t>(report.mistakes.size()) < most_mistakes; ++i) {
@@ -103,12 +110,12 @@ void add_answers(const formats::TableForm& table, const at::Tensor& outputs, con
   const auto [mae, rmse] = train::regression_errors(table, outputs, data.test_labels);
   report.results.insert(report.results.begin() + 1,
                         {{"mean error", format("%.4g", mae)}, {"root mean square error", format("%.4g", rmse)}});
-  const auto in_unit = [&](const at::Tensor& x) {
-    const at::Tensor values = (x.to(at::kDouble) * table.scale + table.mean).contiguous();
+  const auto numbers = [&](const at::Tensor& values) {
     const auto* first = values.const_data_ptr<double>();
     return std::vector<double>(first, first + values.numel());
   };
-  report.answers = {in_unit(data.test_labels), in_unit(outputs), table.label};
+  report.answers = {numbers(train::labels(table, data.test_labels)), numbers(train::answers(table, outputs)),
+                    table.label};
 }
 
 void add_results(const train::TrainResult& result, const models::Classifier& model, const data::Dataset& data,
@@ -186,6 +193,7 @@ std::string run_page(const Session& session, const data::Dataset& data, const Js
     add_epochs(session.result.history, &report.layers.back());
   }
   if (const at::Tensor& outputs = session.result.test_outputs; outputs.defined()) {
+    report.importance = importance_of(session, data);
     if (model.config().is_regression())
       add_answers(*model.config().table, outputs, data, report);
     else

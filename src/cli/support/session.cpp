@@ -7,12 +7,12 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
 
+#include "bie/train/class_scores.h"
 #include "bie/train/evaluation.h"
 #include "bie/train/recipe.h"
 #include "cli/support/interrupt.h"
@@ -44,6 +44,15 @@ std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::
                 validation.c_str(), score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
+/// What stands behind an accuracy that an answer which is always the same would nearly have.
+std::string hidden_text(const train::ClassScores& scores, const data::Dataset& data) {
+  if (scores.majority * static_cast<double>(data.classes) < 1.5) return "";
+  const auto at = static_cast<std::size_t>(scores.commonest);
+  const std::string name = at < data.class_names.size() ? data.class_names[at] : std::to_string(at);
+  return format(", balanced accuracy %.2f %%, AUC %.4f (always \"%s\" is right for %.2f %%)",
+                100 * scores.balanced_accuracy, scores.auc, printable(name).c_str(), 100 * scores.majority);
+}
+
 bool is_regression(const data::Dataset& data) { return data.table && data.table->regression; }
 
 }  // namespace
@@ -53,7 +62,7 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
   config.image = {image[0], image[1], image[2]};
   config.classes = data.classes;
   config.class_names = data.class_names;
-  config.normalise = data.table.has_value();
+  config.normalise = data.table && data.table->version < 2;  // else rows are scaled as they are read
   config.table = data.table;
   config.fit = data.fit;
   return config;
@@ -65,7 +74,7 @@ std::string score_text(const train::Task& task, double score) {
 
 std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
   std::string text = score_text(task, train::mean_score(task, outputs, data.test_labels));
-  if (!is_regression(data)) return text;
+  if (!is_regression(data)) return text + hidden_text(train::class_scores(outputs, data.test_labels), data);
   const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   text += format(", mean error %.4g, root mean square %.4g", mae, rmse);
   return data.table->label.empty() ? text : text + " (" + printable(data.table->label) + ")";
@@ -73,7 +82,13 @@ std::string scores_text(const train::Task& task, const at::Tensor& outputs, cons
 
 Json score_json(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data) {
   const double score = train::mean_score(task, outputs, data.test_labels);
-  if (!is_regression(data)) return {{"test_accuracy", score}};
+  if (!is_regression(data)) {
+    const train::ClassScores scores = train::class_scores(outputs, data.test_labels);
+    return {{"test_accuracy", score},
+            {"balanced_accuracy", scores.balanced_accuracy},
+            {"auc", std::isnan(scores.auc) ? Json() : Json(scores.auc)},
+            {"majority", scores.majority}};
+  }
   const auto [mae, rmse] = train::regression_errors(data.table, outputs, data.test_labels);
   return {{"label", data.table->label}, {"r2", score}, {"mae", mae}, {"rmse", rmse}};
 }
@@ -81,7 +96,9 @@ Json score_json(const train::Task& task, const at::Tensor& outputs, const data::
 Session train_with_bar(const std::string& label, const models::ModelConfig& config, const data::Dataset& data,
                        const train::TrainOptions& options, const SessionHooks& hooks) {
   at::manual_seed(options.seed);
-  Session session{models::make_model(fitted(config, data)), train::task_of(data), {}};
+  Session session{models::make_model(fitted(config, data)),
+                  options.balanced_classes ? train::balanced_classification(data) : train::task_of(data),
+                  {}};
   use_threads_for(session.model->config(), options.batch.value_or(train::default_batch(data.train_images.size(0))));
   if (hooks.configure) hooks.configure(*session.model);
   ProgressBar bar(label);
@@ -143,75 +160,6 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
       ->capture_default_str();
 }
 
-namespace {
-
-void add_comment(CLI::App& command, data::DataOptions& options, const std::string& group) {
-  command
-      .add_option_function<std::string>(
-          "--comment", [&options](const std::string& text) { options.csv.comment = text.front(); },
-          "a character: lines that begin with it are left out")
-      ->type_name("CHAR")
-      ->check([](const std::string& text) {
-        return text.size() == 1 && std::ispunct(static_cast<unsigned char>(text[0])) && text[0] != '"'
-                   ? std::string()
-                   : text + " is no mark like # or %";
-      })
-      ->group(group);
-}
-
-void add_drop(CLI::App& command, data::DataOptions& options, const std::string& group) {
-  command.add_option("--drop", options.table.drop, "a column to leave out; may be repeated")
-      ->type_name("NAME|N")
-      ->type_size(1)
-      ->allow_extra_args(false)
-      ->group(group);
-}
-
-}  // namespace
-
-void add_table_options(CLI::App& command, data::DataOptions& options) {
-  const std::string group = "Tables (--data csv:FILE)";
-  formats::TableOptions& table = options.table;
-  command
-      .add_option("--label", table.label,
-                  "the column to predict, by its name or its place from 1 on (default: label, class, target or y, else "
-                  "the last)")
-      ->type_name("NAME|N")
-      ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--task", [&table](const std::string& task) { table.regression = task == "regression"; },
-          "classification, or regression: the label is a number")
-      ->type_name("classification|regression")
-      ->check(CLI::IsMember({"classification", "regression"}))
-      ->default_str("classification")
-      ->group(group);
-  takes_file(command.add_option("--test-data", options.test_file, "rows to test with, in place of a share of the file"))
-      ->group(group);
-  command.add_option("--test-share", table.test_share, "share of the rows to test with")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str()
-      ->group(group);
-  add_drop(command, options, group);
-  command.add_option("--id", table.id, "a column that names rows: left out, and shown by bie predict")
-      ->type_name("NAME")
-      ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--missing",
-          [&table](const std::string& word) {
-            for (const formats::Missing m : {formats::Missing::refuse, formats::Missing::mean, formats::Missing::drop})
-              if (word == formats::name(m)) table.missing = m;
-          },
-          "what a missing value is: refused; replaced by the column's mean, with a column more that marks it; or its "
-          "row dropped")
-      ->type_name("refuse|mean|drop")
-      ->check(CLI::IsMember({"refuse", "mean", "drop"}))
-      ->default_str("refuse")
-      ->group(group);
-  add_comment(command, options, group);
-}
-
 void add_picture_options(CLI::App& command, data::DataOptions& options) {
   const std::string group = "Pictures (--data images:DIR)";
   data::PictureOptions& pictures = options.pictures;
@@ -245,18 +193,12 @@ void add_picture_options(CLI::App& command, data::DataOptions& options) {
       ->group(group);
 }
 
-void add_asked_table_options(CLI::App& command, data::DataOptions& options) {
-  const std::string group = "Tables";
-  add_drop(command, options, group);
-  add_comment(command, options, group);
-}
-
 void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& c) {
   if (c.fit && spec.starts_with("images:")) {
     options.pictures.size = {c.image[1], c.image[2]};
     options.pictures.fit = c.fit;
   }
-  if (!c.normalise || c.image[0] != 1 || c.image[1] != 1) return;
+  if (!c.takes_numbers() || c.image[0] != 1 || c.image[1] != 1) return;
   options.form = c.table ? *c.table : formats::plain_form(c.image[2]);
   options.classes.clear();
   for (std::int64_t i = 0; i < c.classes && !c.is_regression(); ++i) options.classes.push_back(c.class_name(i));
@@ -276,8 +218,7 @@ void add_device(CLI::App& command, std::string& device) {
   command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
 }
 
-void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data) {
-  const models::ModelConfig& c = model.config();
+void check_fit(const models::ModelConfig& c, const std::string& path, const data::Dataset& data) {
   const auto image = data.test_images.sizes().slice(1);
   TORCH_CHECK_VALUE(image == at::IntArrayRef(c.image), data.name, ": the images are ", image, ", ", path, " wants ",
                     at::IntArrayRef(c.image));

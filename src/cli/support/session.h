@@ -34,10 +34,11 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
 /// "accuracy 98.33 %", "R2 0.8312".
 std::string score_text(const train::Task& task, double score);
 
-/// The same of the test samples' outputs, and of a regression its errors in the table's unit: "R2 0.8312, mean
-/// error 2.1, root mean square 3.0 (price)".
+/// The same of the test samples' outputs, with what accuracy hides where a class has 1.5 times its share, and of a
+/// regression its errors in the table's unit: "R2 0.8312, mean error 2.1, root mean square 3.0 (price)".
 std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data);
-/// "test_accuracy", or "r2", "mae" and "rmse" with the "label" that they are of.
+/// "test_accuracy", "balanced_accuracy", "auc" and "majority", or "r2", "mae" and "rmse" with the "label" that they are
+/// of.
 Json score_json(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data);
 
 /// A new model of the configuration fitted to the data, trained. Ctrl-C ends the training with what
@@ -72,6 +73,6 @@ at::Tensor calibration_images(const data::Dataset& data, std::int64_t count);
 void tell_notes(const data::Dataset& data);
 
 /// A ValueError unless images of the data are what the model takes, and their classes its classes.
-void check_fit(const models::Classifier& model, const std::string& path, const data::Dataset& data);
+void check_fit(const models::ModelConfig& config, const std::string& path, const data::Dataset& data);
 
 }  // namespace bie::cli

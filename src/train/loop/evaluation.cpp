@@ -58,10 +58,30 @@ double accuracy(models::Classifier& model, const at::Tensor& images, const at::T
   return mean_score(model, classification(), images, labels);
 }
 
+namespace {
+
+template <class Function>
+at::Tensor in_unit(const at::Tensor& numbers, const Function& function) {
+  at::Tensor found = numbers.detach().cpu().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  auto* const first = found.mutable_data_ptr<double>();
+  std::transform(first, first + found.numel(), first, function);
+  return found;
+}
+
+}  // namespace
+
+at::Tensor answers(const formats::TableForm& table, const at::Tensor& outputs) {
+  return in_unit(outputs, [&](double output) { return table.answer(output); });
+}
+
+at::Tensor labels(const formats::TableForm& table, const at::Tensor& targets) {
+  return in_unit(targets, [&](double target) { return table.label_of(target); });
+}
+
 RegressionErrors regression_errors(const std::optional<formats::TableForm>& table, const at::Tensor& outputs,
                                    const at::Tensor& targets) {
   TORCH_CHECK_VALUE(table && table->regression, "regression_errors: the model is no regression of a table");
-  const at::Tensor error = (outputs.to(at::kDouble) - targets).mul_(table->scale);
+  const at::Tensor error = answers(*table, outputs).sub_(labels(*table, targets));
   return {error.abs().mean().item<double>(), std::sqrt(error.square().mean().item<double>())};
 }
 

@@ -5,8 +5,10 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "bie/train/evaluation.h"
 #include "layers/finite.h"
 
 namespace bie::train {
@@ -29,6 +31,10 @@ void check_targets(const data::Dataset& data) {
 }
 
 class Classification : public Task {
+ public:
+  /// @param weights  of the classes, float32 [classes]; undefined: all weigh one
+  explicit Classification(at::Tensor weights = {}) : weights_(std::move(weights)) {}
+
   std::string metric() const override { return "accuracy"; }
 
   void check(const data::Dataset& data, std::int64_t outputs) const override {
@@ -39,12 +45,16 @@ class Classification : public Task {
   }
 
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
-    return at::cross_entropy_loss(outputs, targets);
+    if (!weights_.defined()) return at::cross_entropy_loss(outputs, targets);
+    return at::cross_entropy_loss(outputs, targets, weights_.to(outputs.device()));
   }
 
   at::Tensor scores(const at::Tensor& outputs, const at::Tensor& targets) const override {
     return outputs.argmax(1).eq(targets).to(at::kDouble);
   }
+
+ private:
+  at::Tensor weights_;
 };
 
 }  // namespace
@@ -54,10 +64,20 @@ const Task& classification() {
   return task;
 }
 
+std::shared_ptr<const Task> balanced_classification(const data::Dataset& data) {
+  const at::Tensor counts = data.train_labels.cpu().bincount({}, data.classes).to(at::kDouble),
+                   samples = counts.sum() / static_cast<double>(data.classes);
+  return std::make_shared<const Classification>((samples / counts.clamp_min(1)).to(at::kFloat));
+}
+
 Regression::Regression(const data::Dataset& data) {
   check_targets(data);
-  const auto variance = [](const at::Tensor& targets) {
-    return targets.to(at::kDouble).var(0, /*unbiased=*/false).sum().item<double>();
+  if (data.table && data.table->curve) curved_ = data.table;
+  const auto variance = [&](const at::Tensor& targets) {
+    return (curved_ ? labels(*curved_, targets) : targets.to(at::kDouble))
+        .var(0, /*unbiased=*/false)
+        .sum()
+        .item<double>();
   };
   TORCH_CHECK_VALUE(variance(data.train_labels) > 0, data.name,
                     ": all training targets are equal, there is nothing to explain");
@@ -77,7 +97,9 @@ at::Tensor Regression::loss(const at::Tensor& outputs, const at::Tensor& targets
 }
 
 at::Tensor Regression::scores(const at::Tensor& outputs, const at::Tensor& targets) const {
-  return (outputs.to(at::kDouble) - targets).square().sum(1).div_(-variance_).add_(1);
+  const at::Tensor error = curved_ ? answers(*curved_, outputs).sub_(labels(*curved_, targets)).to(outputs.device())
+                                   : outputs.to(at::kDouble) - targets;
+  return error.square().sum(1).div_(-variance_).add_(1);
 }
 
 std::shared_ptr<const Task> task_of(const data::Dataset& data) {

@@ -52,6 +52,7 @@ std::string run_json(const models::Classifier& model, const data::Dataset& data,
                          {"moments", o.moments == optim::MomentType::float32 ? "float32" : "bfloat16"},
                          {"seed", o.seed}};
   if (o.keep_best) json["keep_best"] = true;
+  if (o.balanced_classes) json["class_weights"] = "balanced";
   if (data.validation_images.defined())
     json["validation"] = c10::str(data.validation_images.sizes(), ", labels of CRC-32 ",
                                   data::checksum({{"labels", data.validation_labels}}, ""));

@@ -1,0 +1,17 @@
+// What a model of a table makes of each column.
+#pragma once
+
+#include <vector>
+
+#include "bie/data/dataset.h"
+#include "cli/support/session.h"
+#include "report/facts.h"
+
+namespace bie::cli {
+
+/// Permutation importance: by how much the test score falls when a column's values are shuffled among the test rows,
+/// the mean of three shuffles, the largest first. Of at most 2000 test rows, and the first 20 columns of that order;
+/// none of tables of more than 200 columns, of those without names, and of pictures.
+std::vector<report::Fact> importance_of(const Session& session, const data::Dataset& data);
+
+}  // namespace bie::cli
