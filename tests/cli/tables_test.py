@@ -7,6 +7,7 @@ import math
 import subprocess
 from random import Random
 
+import numpy as np
 import pytest
 
 TINY = ["--epochs", "3", "--hidden", "16"]
@@ -321,3 +322,50 @@ def test_a_model_of_an_older_build_answers_as_it_did(program, root, tmp_path):
 
 def answers_in(path):
     return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+@pytest.mark.parametrize("kind", ["classes", "skewed numbers"])
+def test_the_python_runtime_takes_rows_and_gives_labels(program, tmp_path, root, build, monkeypatch, kind):
+    """bie_runtime's table beside bie predict: texts, missing numbers, an offset of 1e6, a label with a heavy tail."""
+    random = np.random.default_rng(3)
+    rows = []
+    for i in range(300):
+        width, colour = random.standard_normal(), ("red", "blue", "green")[i % 3]
+        tail = float(np.exp(2 * random.standard_normal()))
+        score = width + (colour == "red") + np.log(tail) / 2
+        label = ("high" if score > 0 else "low") if kind == "classes" else f"{np.exp(2 * score):.6g}"
+        number = "" if i % 17 == 5 else f"{1e6 + width:.6f}"
+        rows.append({"width": number, "colour": colour, "tail": f"{tail:.6g}", "label": label})
+    table, model, net = (tmp_path / name for name in ("t.csv", "m.safetensors", "m.net.bie"))
+    with table.open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    task = [] if kind == "classes" else ["--task", "regression"]
+    train = ["train", "--data", f"csv:{table}", "--label", "label", "--missing", "mean", "--bits", "8", *task]
+    assert program.run(*train, "--epochs", "5", "-o", model).returncode == 0
+    program.json("export", model, "-o", net)
+    wanted = [row["prediction"] for row in answers(program.run("predict", net, table))]
+
+    monkeypatch.syspath_prepend(str(root / "python/bie-runtime"))
+    monkeypatch.setenv("BIE_RUNTIME_LIBRARY", str(build / "src/runtime/libbie_runtime.so"))
+    import bie_runtime
+
+    run = bie_runtime.Net(net)
+    assert run.table.columns == ["width", "colour", "tail"]
+    given = [
+        {**row, "width": float(row["width"]) if row["width"] else None, "tail": float(row["tail"])} for row in rows
+    ]
+    outputs = run.run(run.table.features(given))
+    if kind == "classes":
+        assert [run.class_names[i] for i in outputs.argmax(1)] == wanted
+        with pytest.raises(ValueError, match="labels are of a regression"):
+            run.table.labels(outputs)
+    else:
+        assert run.table.labels(outputs) == pytest.approx([float(w) for w in wanted], rel=1e-4)
+    by_place = run.table.features([[row[name] for name in run.table.columns] for row in given])
+    assert np.array_equal(by_place, run.table.features(given))
+    for row, sentence in (({"width": 1}, "has no column 'colour'"), ([1, 2], "expected 3 values, got 2"),
+                          (["x", "red", 1], "expected a number, got 'x'"), ([1e999, "red", 1], "finite")):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            run.table.features([row])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bie_runtime._table import TableForm
+
 
 class NetError(ValueError):
     """A net, an input or an option that cannot be; the sentence is the runtime's."""
@@ -133,6 +135,15 @@ class Net:
             return json.loads(listed)
         names = (self.metadata("classes") or "").split("\n")
         return names if names != [""] else [str(i) for i in range(self.output_shapes[0][0])]
+
+    @property
+    def table(self) -> TableForm | None:
+        """Of a net that was trained with a table: makes what ``run`` takes of rows, and labels of what it returns.
+
+        >>> outputs = net.run(net.table.features([{"width": 1.5, "colour": "red"}]))  # doctest: +SKIP
+        """
+        text = self.metadata("table")
+        return TableForm(text) if text else None
 
     @property
     def summary(self) -> str:
