@@ -118,6 +118,8 @@ write("gguf_fuzz", "metadata", gguf(PAIRS, []))
 for kind, (weights, size) in BLOCKS.items():
     write("gguf_fuzz", f"type_{kind}", gguf(PAIRS[:1], [("a", kind, [weights, 3], 3 * size), ("b", 0, [2], 8)]))
 write("gguf_fuzz", "older_q2_0", gguf([], [("a", 42, [1024, 2], 544), ("b", 42, [1024], 272)]))
+parts = [text(f"split.{key}") + struct.pack("<IH", 2, value) for key, value in {"no": 0, "count": 2}.items()]
+write("gguf_fuzz", "part", gguf(parts, [("a", 8, [64], 68)]))
 aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
 
@@ -154,6 +156,10 @@ CONFIG = '{"bits": 4, "group_size": 16, "dynamic": {"+:a.*[bc]": {"bits": 8}, "-
 STRATEGY = '{"measurement": {"a": {"b": {"bits": [4, 2], "bits_prop": [0.5, 0.5], "group_size": {"4": 16, "2": 16}}}}}'
 folder("gptq", {"a": GPTQ, "b": {**GPTQ, "bias": halves(8)}}, "", CONFIG)
 folder("gptq_2", {"a": GPTQ}, '{"quantization_config": {"bits": 4, "checkpoint_format": "gptq_v2"}}')
+SYMMETRIC = {key: GPTQ[key] for key in ("qweight", "scales")} | {"g_idx": GPTQ["g_idx"].long()}
+folder(
+    "symmetric", {"a": SYMMETRIC, "b": {**GPTQ, "qzeros": ints(2, 1) + 0x77777777}}, "", CONFIG[:-1] + ', "sym": true}'
+)
 folder("gba", {"a": {"qweight": GPTQ["qweight"], "g_idx": GPTQ["g_idx"], **STATISTIC}})
 folder("layer_mix", {"a.b": {"qweight": GPTQ["qweight"], **ORDER, **TABLES}}, "", "", STRATEGY)
 groups = torch.tensor([4, 0, 2, 2]).short()
