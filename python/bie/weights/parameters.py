@@ -130,6 +130,10 @@ class CodesParameter(_IntegerWeight):
     rule = CODES
 
 
+def _fits(grad: Tensor, anchor: Tensor) -> bool:
+    return grad.shape == anchor.shape and grad.is_floating_point()
+
+
 class AnchoredParameter(QuantParameter):
     """A packed weight whose gradient is that of the weight as floats, and so has another shape than its own.
 
@@ -145,23 +149,30 @@ class AnchoredParameter(QuantParameter):
             given = self.__dict__.get("_given_grad")
             with torch.inference_mode(False):
                 anchor = torch.zeros(1, device=self.device).expand(shape).requires_grad_()
-            if given is not None and given.shape == shape and given.is_floating_point():
+            if given is not None and _fits(given, anchor):
                 anchor.grad = given.to(device=self.device, dtype=torch.float32)
-            self.__dict__.update(_anchor=anchor, _given_grad=None)
+            self.__dict__["_anchor"] = anchor
             if (reducer := self.reducer.reducer()) is not None:
                 reducer.watch_anchor(self, anchor)
+        self.__dict__["_given_grad"] = None
         return anchor
 
     @property
     def grad(self) -> Tensor | None:
         if TracingContext.try_get() is not None:  # a tracer wants gradients to be like their tensors
             return None
-        anchor = self.__dict__.get("_anchor")
-        return self.__dict__.get("_given_grad") if anchor is None else anchor.grad
+        anchor, given = self.__dict__.get("_anchor"), self.__dict__.get("_given_grad")
+        return given if anchor is None or given is not None else anchor.grad
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
-        self.__dict__.update(_anchor=None, _given_grad=grad)
+        # The anchor stays: a graph that is still to run backward brings its gradient there.
+        anchor = self.__dict__.get("_anchor")
+        if anchor is not None:
+            fits = grad is not None and _fits(grad, anchor)
+            anchor.grad = grad.to(device=anchor.device, dtype=torch.float32) if fits else None
+            grad = None if fits else grad
+        self.__dict__["_given_grad"] = grad
 
     @grad.deleter
     def grad(self) -> None:
