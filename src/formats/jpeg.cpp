@@ -46,6 +46,7 @@ class Reader {
       fail();
     if (colours_ == TJCS_CMYK || colours_ == TJCS_YCCK)
       fail_file(kind, path, "has the colours of printers (CMYK), red, green and blue are wanted");
+    if (height_ < 1 || width_ < 1) fail_file(kind, path, "cannot be read: its header says ", height_, "x", width_);
     // A block of 8x8 pixels takes a bit at least: what a small file only claims to hold takes no memory.
     constexpr std::int64_t most_pixels_a_byte = 1024;
     if (std::int64_t{height_} * width_ > most_pixels_a_byte * file.size())

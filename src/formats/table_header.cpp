@@ -112,6 +112,15 @@ std::size_t label_rank(std::string_view text) {
                                   std::begin(label_names));
 }
 
+bool has_header_of_words(const CsvText& csv, std::optional<bool> said, const NumberForm& numbers) {
+  if (said) return *said;
+  bool is_row_of_numbers = true;
+  double ignored = 0;
+  for (std::int64_t i = 0; i < csv.columns(); ++i)
+    is_row_of_numbers = is_row_of_numbers && csv_number(csv.at(0, i), &ignored, numbers);
+  return !is_row_of_numbers && has_header(csv, said, numbers, nullptr);
+}
+
 bool has_header(const CsvText& csv, std::optional<bool> said, const NumberForm& numbers,
                 std::vector<std::string>* notes) {
   if (said) return *said;

@@ -64,7 +64,7 @@ TablePlaces find_by_place(const CsvText& csv, const TableForm& form, Labels labe
     fail_file(kind, csv.path(), "has ", all, " columns, ", whole - 1, " are wanted",
               labels == Labels::wanted ? " and a label" : ", or one more with labels");
   TablePlaces places;
-  places.first = has_header(csv, header, form.numbers, nullptr) ? 1 : 0;
+  places.first = has_header_of_words(csv, header, form.numbers) ? 1 : 0;
   if (all == whole) {
     places.label = form.label_place >= 0 ? form.label_place : all - 1;
     if (form.label_place < 0 && places.first == 1)
