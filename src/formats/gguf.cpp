@@ -335,7 +335,7 @@ std::vector<std::string> names_of_parts(const GgufFile& part, std::uint64_t coun
 }
 
 /// All parts of a model as one file: the metadata of the first, the tensors of each.
-GgufFile joined_parts(GgufFile one, std::uint64_t count) {
+GgufFile joined_parts(const GgufFile& one, std::uint64_t count) {
   constexpr std::uint64_t most_parts = 1 << 16;
   const std::uint64_t number = number_at(one, split_number).value_or(0);
   if (count > most_parts || number >= count)
@@ -345,7 +345,7 @@ GgufFile joined_parts(GgufFile one, std::uint64_t count) {
   std::set<std::string> names;
   std::uint64_t i = 0;
   for (const std::string& path : names_of_parts(one, count, number)) {
-    GgufFile part = i == number ? std::move(one) : load_part(path);
+    GgufFile part = load_part(path);
     if (number_at(part, split_count) != count || number_at(part, split_number) != i)
       fail_file(kind, path, "is expected to be part ", i + 1, " of ", count, ", its metadata say another");
     if (i == 0) whole.metadata = std::move(part.metadata);
@@ -367,7 +367,7 @@ GgufFile joined_parts(GgufFile one, std::uint64_t count) {
 GgufFile load_gguf(const std::string& path) {
   GgufFile file = load_part(path);
   const std::uint64_t count = number_at(file, split_count).value_or(1);
-  return count > 1 ? joined_parts(std::move(file), count) : file;
+  return count > 1 ? joined_parts(file, count) : file;
 }
 
 Array gguf_array(const GgufFile& file, const GgufTensor& t) {

@@ -42,6 +42,7 @@ Indices of_groups(const Indices& rows, const std::vector<std::string>& keys, dou
   for (const std::int64_t row : rows) groups[keys[static_cast<std::size_t>(row)]].push_back(row);
   if (groups.size() < 2) throw Error(what + ": all rows have one " + in_quotes(column) + ", groups of rows are wanted");
   std::vector<const Indices*> order;
+  order.reserve(groups.size());
   for (const auto& [key, group] : groups) order.push_back(&group);
   shuffle(order, seed);
   const double wanted = share * static_cast<double>(rows.size());
