@@ -114,7 +114,7 @@ def load_image_folder(folder: Path, size: tuple[int, int] | None = None, fit: st
 
     Pictures are brought to ``size``; to 64x64 where they differ or are larger than 128.
     """
-    parts, others = _parts(folder)
+    parts, beside = _parts(folder)
     if parts:
         files = {part: _files(path) for part, path in parts.items()}
         classes = files["train"][0]
@@ -123,11 +123,9 @@ def load_image_folder(folder: Path, size: tuple[int, int] | None = None, fit: st
                 raise ValueError(f"image folder {folder}: has not the same classes in train and in {parts[part].name}")
         form, note = _form(folder, [path for _, paths, _ in files.values() for path in paths], size, fit)
         notes = [note] if note else []
-        notes += (
-            [f"{folder}: left out beside {', '.join(path.name for path in parts.values())}: {', '.join(others)}"]
-            if others
-            else []
-        )
+        if beside:
+            used = ", ".join(path.name for path in parts.values())
+            notes.append(f"{folder}: left out beside {used}: {', '.join(beside)}")
         loaded = {part: _load(paths, labels, form) for part, (_, paths, labels) in files.items()}
         if "test" not in loaded:
             loaded["test"] = loaded.pop("validation")
