@@ -34,8 +34,8 @@ struct TableColumn {
   double mean = 0;                       ///< of a number
   bool marked = false;              ///< one feature more: 1 where the value is missing, which it was in a training row
   std::optional<Curve> curve = {};  ///< of a number: its feature is made of curve->of(value)
-  /// Of each feature: (feature - center) / scale is the net's input, 0 where the scale is 0. Empty: features as they
-  /// are.
+  /// One of each per feature: the net's input is (feature - center) / scale, or 0 where the scale is 0. Empty lists
+  /// leave features as they are.
   std::vector<double> centers = {}, scales = {};
   std::int64_t features() const {
     return (values.empty() ? 1 : static_cast<std::int64_t>(values.size())) + (others ? 1 : 0) + (marked ? 1 : 0);
@@ -82,11 +82,11 @@ struct TableForm {
   std::uint32_t checksum = 0;  ///< CRC-32C of the training file; 0: it is not known
 
   std::int64_t features() const;
-  /// What is learnt of a label, and the label that was.
+  /// The number that a net learns for a label, and the label that such a number stands for.
   double learnt(double labelled) const;
   double label_of(double target) const;
-  /// What a net's output says of the label: as label_of, and near the labels of the training rows behind a curve, where
-  /// a small error of the net may be any number.
+  /// The label that a net's output stands for: as label_of, and near the labels of the training rows behind a curve,
+  /// where a small error of the net may be any number.
   double answer(double output) const;
 };
 
@@ -146,7 +146,7 @@ enum class Labels {
   optional,  ///< rows are asked about: they may have labels
 };
 
-/// What a user says of a table that a model is asked about.
+/// A user's options for a table that a model is asked about.
 struct AskedTable {
   std::vector<std::string> drop = {};  ///< names of columns to leave out that the form does not know
   bool refuse_unseen = false;          ///< texts that training lacked are refused; else they are none of the known ones

@@ -11,7 +11,7 @@
 
 namespace bie::onnx {
 
-/// What an ONNX file does not say of its input.
+/// Facts about a model's input that its ONNX file does not hold.
 struct InputForm {
   /// Where not given: `unit` with mean or std, else `any` for images and `numbers` for features.
   std::optional<formats::InputRange> range = {};

@@ -1,4 +1,4 @@
-// What accuracy hides where classes have few samples.
+// Scores that show what accuracy hides where classes have few samples.
 #pragma once
 
 #include <ATen/core/Tensor.h>
