@@ -52,43 +52,6 @@ std::size_t broadcast_at(const Tensor& t, const Sizes& sizes, std::int64_t place
   return static_cast<std::size_t>(at);
 }
 
-/// Add, Sub, Mul or Div of two constants, as the shapes of a graph are computed.
-void fold_arithmetic(const NodeView& n) {
-  const Tensor &a = n.constant(0).tensor, &b = n.constant(1).tensor;
-  n.wants(a.type == b.type && (a.type == Type::f32 || a.type == Type::integer), "reads two types of numbers");
-  Sizes sizes(std::max(a.sizes.size(), b.sizes.size()));
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto from_end = [i](const Sizes& s) { return i < s.size() ? s[s.size() - 1 - i] : 1; };
-    const std::int64_t one = from_end(a.sizes), other = from_end(b.sizes);
-    n.wants(one == other || one == 1 || other == 1, "reads constants of ", formats::listed(a.sizes), " and ",
-            formats::listed(b.sizes));
-    sizes[sizes.size() - 1 - i] = one == 1 ? other : one;
-  }
-  const std::string& op = n.node().op;
-  const auto result_of = [&](auto x, auto y) {
-    if (op == "Div" && a.type == Type::integer) n.wants(y != 0, "divides by 0");
-    return op == "Add" ? x + y : op == "Sub" ? x - y : op == "Mul" ? x * y : x / y;
-  };
-  constexpr std::int64_t most = std::int64_t{1} << 31;
-  Constant result{{a.type, sizes, {}, {}}, {}, {}};
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) {
-    count *= size;
-    n.wants(count <= 1 << 26, "makes a constant of ", formats::listed(sizes));
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::size_t one = broadcast_at(a, sizes, i), other = broadcast_at(b, sizes, i);
-    if (a.type == Type::f32) {
-      result.tensor.floats.push_back(result_of(a.floats[one], b.floats[other]));
-      continue;
-    }
-    const std::int64_t x = a.ints[one], y = b.ints[other];
-    n.wants(x > -most && x < most && y > -most && y < most, "reads whole numbers beyond 31 bits");
-    result.tensor.ints.push_back(result_of(x, y));
-  }
-  n.lowering().set(n, std::move(result));
-}
-
 /// Both values, of the same sizes.
 void wants_alike(const NodeView& n, const Value& a, const Value& b) {
   n.wants(a.sizes == b.sizes, "reads ", formats::listed(a.sizes), " and ", formats::listed(b.sizes),
@@ -179,6 +142,42 @@ void dequantize_constant(const NodeView& n) {
 
 }  // namespace
 
+void fold_arithmetic(const NodeView& n) {
+  const Tensor &a = n.constant(0).tensor, &b = n.constant(1).tensor;
+  n.wants(a.type == b.type && (a.type == Type::f32 || a.type == Type::integer), "reads two types of numbers");
+  Sizes sizes(std::max(a.sizes.size(), b.sizes.size()));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto from_end = [i](const Sizes& s) { return i < s.size() ? s[s.size() - 1 - i] : 1; };
+    const std::int64_t one = from_end(a.sizes), other = from_end(b.sizes);
+    n.wants(one == other || one == 1 || other == 1, "reads constants of ", formats::listed(a.sizes), " and ",
+            formats::listed(b.sizes));
+    sizes[sizes.size() - 1 - i] = one == 1 ? other : one;
+  }
+  const std::string& op = n.node().op;
+  const auto result_of = [&](auto x, auto y) {
+    if (op == "Div" && a.type == Type::integer) n.wants(y != 0, "divides by 0");
+    return op == "Add" ? x + y : op == "Sub" ? x - y : op == "Mul" ? x * y : x / y;
+  };
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  Constant result{{a.type, sizes, {}, {}}, {}, {}};
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) {
+    count *= size;
+    n.wants(count <= 1 << 26, "makes a constant of ", formats::listed(sizes));
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t one = broadcast_at(a, sizes, i), other = broadcast_at(b, sizes, i);
+    if (a.type == Type::f32) {
+      result.tensor.floats.push_back(result_of(a.floats[one], b.floats[other]));
+      continue;
+    }
+    const std::int64_t x = a.ints[one], y = b.ints[other];
+    n.wants(x > -most && x < most && y > -most && y < most, "reads whole numbers beyond 31 bits");
+    result.tensor.ints.push_back(result_of(x, y));
+  }
+  n.lowering().set(n, std::move(result));
+}
+
 std::vector<float> along_channels(const NodeView& n, const Tensor& tensor, const Sizes& sizes) {
   if (tensor.count() == 1) return std::vector<float>(static_cast<std::size_t>(sizes[0]), tensor.floats[0]);
   // From the right: behind the axis of the channels there are ones alone.
@@ -267,7 +266,6 @@ void lower_softmax(const NodeView& n) {
 }
 
 void lower_add(const NodeView& n) {
-  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   if (has_constant(n)) {
     const std::size_t constant = constant_among(n);
@@ -281,7 +279,6 @@ void lower_add(const NodeView& n) {
 }
 
 void lower_sub(const NodeView& n) {
-  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   const auto negative = [](float v) { return -v; };
   if (n.is_constant(1)) {
@@ -300,7 +297,6 @@ void lower_sub(const NodeView& n) {
 }
 
 void lower_mul(const NodeView& n) {
-  if (n.reads_constants_alone()) return fold_arithmetic(n);
   Lowering& to = n.lowering();
   if (has_constant(n)) {
     const std::size_t constant = constant_among(n);
@@ -316,7 +312,6 @@ void lower_mul(const NodeView& n) {
 }
 
 void lower_div(const NodeView& n) {
-  if (n.reads_constants_alone()) return fold_arithmetic(n);
   const Value& x = n.value(0);
   n.wants(n.is_constant(1), "divides by what depends on the net's input");
   std::vector<float> by = channels_at(n, 1, x);

@@ -38,11 +38,9 @@ void set_parts(const NodeView& n, const Value& x, const std::vector<Part>& parts
 
 /// An axis of a sample, of one that counts the batch.
 std::size_t axis_in_sample(const NodeView& n, std::int64_t axis, const Value& x) {
-  const auto rank = static_cast<std::int64_t>(x.sizes.size()) + 1;
-  n.wants(axis >= -rank && axis < rank, "has axis ", axis, " of ", rank);
-  if (axis < 0) axis += rank;
-  n.wants(axis > 0, "takes the batch apart");
-  return static_cast<std::size_t>(axis - 1);
+  const std::int64_t place = axis_of(n, axis, static_cast<std::int64_t>(x.sizes.size()) + 1);
+  n.wants(place > 0, "takes the batch apart");
+  return static_cast<std::size_t>(place - 1);
 }
 
 /// Where a slice begins and ends along an axis of `size` elements: below 0 counted from the end, then within the axis.
@@ -132,20 +130,6 @@ void lower_layer_norm(const NodeView& n) {
   };
   Lowering& to = n.lowering();
   to.set(n, {to.net().layer_norm(to.shaped(x), n.number("epsilon", 1e-5f), numbers(1), numbers(2)), x.sizes, {}});
-}
-
-void lower_reduce_max(const NodeView& n) {
-  const Value& x = n.value(0);
-  n.wants(x.sizes.size() == 3, "reads a value of ", formats::listed(x.sizes), " a sample, an image is wanted");
-  Sizes axes = n.has(1) ? n.ints(1) : n.integers("axes", {});
-  for (std::int64_t& axis : axes) axis += axis < 0 ? 4 : 0;
-  std::sort(axes.begin(), axes.end());
-  n.wants(axes == Sizes{2, 3}, "is not the largest of each channel");
-  n.wants(x.sizes[1] <= 1 << 16 && x.sizes[2] <= 1 << 16, "has an image with sides above 65536");
-  Lowering& to = n.lowering();
-  const std::array<std::int64_t, 2> whole{x.sizes[1], x.sizes[2]};
-  const Sizes sizes = n.integer("keepdims", 1) != 0 ? Sizes{x.sizes[0], 1, 1} : Sizes{x.sizes[0]};
-  to.set(n, {to.net().max_pool(to.source(x), {whole, whole}), sizes, x.steps});
 }
 
 void lower_slice(const NodeView& n) {

@@ -44,9 +44,7 @@ const Value& NodeView::value(std::size_t input) const {
   const auto found = lowering_.values_.find(node().inputs[input]);
   wants(found != lowering_.values_.end(), "input ", input,
         " is a constant, a value that depends on the net's input is wanted");
-  constexpr std::string_view of_codes[] = {"DequantizeLinear", "Dropout", "Flatten", "Identity",  "MaxPool",
-                                           "Reshape",          "Shape",   "Squeeze", "Transpose", "Unsqueeze"};
-  wants(!found->second.is_codes || std::count(std::begin(of_codes), std::end(of_codes), node().op) > 0,
+  wants(!found->second.is_codes || operator_of(node())->takes_codes,
         "reads codes, DequantizeLinear is wanted in between");
   return found->second;
 }
@@ -220,13 +218,16 @@ formats::NetFile Lowering::run() {
   // Constants first: a product looks ahead to the numbers of the node that reads it.
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const NodeView view(*this, i);
-    if (!needed[i] || !operator_of(view.node())->folds || !view.reads_constants_alone()) continue;
+    if (!needed[i] || operator_of(view.node())->fold == nullptr || !view.reads_constants_alone()) continue;
     is_done_[i] = true;
-    operator_of(view.node())->lower(view);
+    operator_of(view.node())->fold(view);
   }
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const NodeView view(*this, i);
-    if (needed[i] && !is_done_[i]) operator_of(view.node())->lower(view);
+    if (!needed[i] || is_done_[i]) continue;
+    // The shape of a value is a constant that is known here alone.
+    const Operator& op = *operator_of(view.node());
+    (op.fold != nullptr && view.reads_constants_alone() ? op.fold : op.lower)(view);
   }
   std::vector<Symbol> outputs;
   for (const std::string& output : graph_.outputs) {

@@ -149,8 +149,9 @@ using Lower = void (*)(const NodeView&);
 struct Operator {
   const char* name;
   Lower lower;
-  const char* attributes;  ///< names with blanks between them; any other attribute is refused
-  bool folds = false;      ///< makes a constant of constants
+  const char* attributes;    ///< names with blanks between them; any other attribute is refused
+  Lower fold = nullptr;      ///< makes a constant of constants; null: no such constant is made
+  bool takes_codes = false;  ///< reads codes as they are, without DequantizeLinear in between
 };
 /// Null where a net has no such operator.
 const Operator* operator_of(const Node& node);
@@ -170,11 +171,16 @@ void lower_clip(const NodeView&);
 void lower_sigmoid(const NodeView&);
 void lower_softmax(const NodeView&);
 void lower_add(const NodeView&);
+/// Add, Sub, Mul or Div of two constants, as the shapes of a graph are computed.
+void fold_arithmetic(const NodeView&);
 void lower_sub(const NodeView&);
 void lower_mul(const NodeView&);
 void lower_div(const NodeView&);
 void lower_quantize(const NodeView&);
 void lower_dequantize(const NodeView&);
+/// An axis of `rank` axes, the batch among them, counted from 0.
+std::int64_t axis_of(const NodeView& n, std::int64_t axis, std::int64_t rank);
+
 // functions.cpp
 void lower_hard_sigmoid(const NodeView&);
 void lower_hard_swish(const NodeView&);
@@ -185,7 +191,6 @@ void lower_erf(const NodeView&);
 void lower_gelu(const NodeView&);
 void lower_pow(const NodeView&);
 void lower_layer_norm(const NodeView&);
-void lower_reduce_max(const NodeView&);
 void lower_slice(const NodeView&);
 void lower_split(const NodeView&);
 // pools.cpp
@@ -193,6 +198,7 @@ void lower_max_pool(const NodeView&);
 void lower_average_pool(const NodeView&);
 void lower_global_average_pool(const NodeView&);
 void lower_global_max_pool(const NodeView&);
+void lower_reduce_max(const NodeView&);
 void lower_reduce_mean(const NodeView&);
 void lower_pad(const NodeView&);
 // shapes.cpp

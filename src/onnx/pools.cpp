@@ -35,6 +35,21 @@ runtime::PoolNumbers pool_of(const NodeView& n, const Sizes& image, bool* adds_b
   return pool;
 }
 
+/// The sizes that ReduceMax and ReduceMean leave of an image: one number per channel.
+Sizes sizes_of_channels(const NodeView& n, const Value& x) {
+  Sizes axes = n.has(1) ? n.ints(1) : n.integers("axes", {});
+  for (std::int64_t& axis : axes) axis += axis < 0 ? 4 : 0;
+  std::sort(axes.begin(), axes.end());
+  n.wants(axes == Sizes{2, 3}, "is not over the rows and columns of an image");
+  return n.integer("keepdims", 1) != 0 ? Sizes{x.sizes[0], 1, 1} : Sizes{x.sizes[0]};
+}
+
+Symbol largest_of_channels(const NodeView& n, const Value& x) {
+  n.wants(x.sizes[1] <= 1 << 16 && x.sizes[2] <= 1 << 16, "has an image with sides above 65536");
+  const Pair whole{x.sizes[1], x.sizes[2]};
+  return n.lowering().net().max_pool(n.lowering().source(x), {whole, whole});
+}
+
 }  // namespace
 
 Pair pair_of(const NodeView& n, const char* attribute, std::int64_t otherwise) {
@@ -102,20 +117,19 @@ void lower_global_average_pool(const NodeView& n) {
 
 void lower_global_max_pool(const NodeView& n) {
   const Value& x = image_of(n);
-  n.wants(x.sizes[1] <= 1 << 16 && x.sizes[2] <= 1 << 16, "has an image with sides above 65536");
-  Lowering& to = n.lowering();
-  const Pair whole{x.sizes[1], x.sizes[2]};
-  to.set(n, {to.net().max_pool(to.source(x), {whole, whole}), {x.sizes[0], 1, 1}, x.steps});
+  n.lowering().set(n, {largest_of_channels(n, x), {x.sizes[0], 1, 1}, x.steps});
+}
+
+void lower_reduce_max(const NodeView& n) {
+  const Value& x = image_of(n);
+  const Sizes sizes = sizes_of_channels(n, x);
+  n.lowering().set(n, {largest_of_channels(n, x), sizes, x.steps});
 }
 
 void lower_reduce_mean(const NodeView& n) {
   const Value& x = image_of(n);
-  Sizes axes = n.has(1) ? n.ints(1) : n.integers("axes", {});
-  for (std::int64_t& axis : axes) axis += axis < 0 ? 4 : 0;
-  std::sort(axes.begin(), axes.end());
-  n.wants(axes == Sizes{2, 3}, "is not the mean of each channel");
+  const Sizes sizes = sizes_of_channels(n, x);
   Lowering& to = n.lowering();
-  const Sizes sizes = n.integer("keepdims", 1) != 0 ? Sizes{x.sizes[0], 1, 1} : Sizes{x.sizes[0]};
   to.set(n, {to.net().plane_means(to.shaped(x)), sizes, {}});
 }
 

@@ -6,12 +6,6 @@
 namespace bie::onnx {
 namespace {
 
-/// An axis of a value of `rank` axes, the batch among them.
-std::int64_t axis_of(const NodeView& n, std::int64_t axis, std::int64_t rank) {
-  n.wants(axis >= -rank && axis < rank, "has axis ", axis, " of ", rank);
-  return axis < 0 ? axis + rank : axis;
-}
-
 std::int64_t rank_of(const Value& x) { return static_cast<std::int64_t>(x.sizes.size()) + 1; }
 
 /// The same elements under other sizes.
@@ -92,6 +86,11 @@ void resize_constant(const NodeView& n, const Constant& from, Sizes sizes) {
 }
 
 }  // namespace
+
+std::int64_t axis_of(const NodeView& n, std::int64_t axis, std::int64_t rank) {
+  n.wants(axis >= -rank && axis < rank, "has axis ", axis, " of ", rank);
+  return axis < 0 ? axis + rank : axis;
+}
 
 void lower_constant(const NodeView& n) {
   const auto& attributes = n.node().attributes;

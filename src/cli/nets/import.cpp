@@ -51,7 +51,9 @@ void add_import(CLI::App& app, const Global& global) {
           "--input-range", a.range,
           "the values that the model takes: unit (0 to 1), bytes (0 to 255), any (bytes of pictures are divided "
           "by 255), numbers (of a table; default: unit with --mean or --std, else any for images)")
-      ->check(CLI::IsMember({"unit", "bytes", "any", "numbers"}));
+      ->check([](const std::string& word) {
+        return formats::input_range_of(word) ? "" : word + " is no range, unit, bytes, any or numbers is wanted";
+      });
   command->add_option("--mean", a.mean, "taken off the input first: a number per channel, or one, in --input-range")
       ->delimiter(',')
       ->type_name("R,G,B");
