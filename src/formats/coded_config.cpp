@@ -83,12 +83,28 @@ constexpr std::int64_t own_weights_version = 1;
 // Bounds of what a hostile file can make of its patterns. The polynomial matcher has no back-references, which would
 // cost exponential time.
 constexpr std::size_t most_patterns = 1000, longest_pattern = 256;
-constexpr std::int64_t most_matches = 500'000;
+constexpr std::int64_t most_states = 100'000, most_visits = 50'000'000;
 #ifdef __GLIBCXX__
 constexpr auto matcher = std::regex::ECMAScript | std::regex_constants::__polynomial;
 #else
 constexpr auto matcher = std::regex::ECMAScript;
 #endif
+
+/// The most states that a pattern's automaton has: a counted repetition, as {3,5}, is written out, one in another as
+/// often as their product.
+std::int64_t states_of(const std::string& pattern) {
+  auto states = static_cast<std::int64_t>(pattern.size());
+  for (std::size_t at = pattern.find('{'); at != std::string::npos; at = pattern.find('{', at + 1)) {
+    std::int64_t most = 1, number = 0;
+    for (std::size_t i = at + 1; i < pattern.size() && pattern[i] != '}'; ++i) {
+      const bool is_digit = pattern[i] >= '0' && pattern[i] <= '9';
+      number = is_digit ? std::min(10 * number + (pattern[i] - '0'), most_states) : 0;
+      most = std::max(most, number);
+    }
+    states = std::min(states * most, most_states + 1);
+  }
+  return states;
+}
 
 Strategy strategy_of_json(const WeightsFolder& folder, const std::string& name, const Json& json) {
   const auto fail = [&](const char* what) {
@@ -170,11 +186,15 @@ void CodedConfig::add_overrides(const WeightsFolder& folder, const std::string& 
   for (const auto& [key, sizes] : dynamic.items()) {
     // "-:" leaves layers as floats, which their tensors say as well.
     if (!sizes.is_object() || key.starts_with("-:") || key.size() > longest_pattern) continue;
+    const std::int64_t states = states_of(key);
+    if ((pattern_states_ += states) > most_states)
+      fail_file("weights", place(folder, file), "dynamic has the pattern ", in_quotes(key),
+                ", which repeats more than can be matched");
     Told told;
     add_sizes(sizes, &told);
     tells_symmetry = tells_symmetry || told.symmetric;
     try {
-      overrides_.emplace_back(std::regex(key.starts_with("+:") ? key.substr(2) : key, matcher), told);
+      overrides_.push_back({std::regex(key.starts_with("+:") ? key.substr(2) : key, matcher), states, told});
     } catch (const std::regex_error&) {
       fail_file("weights", place(folder, file), "dynamic has the pattern ", in_quotes(key), ", which cannot be read");
     }
@@ -186,8 +206,8 @@ Told CodedConfig::told(const std::string& layer) const {
   if (own != own_.end()) return own->second;
   Told told;
   if (layer.size() <= longest_pattern)
-    for (const auto& [pattern, sizes] : overrides_) {
-      if (++matched_ > most_matches)
+    for (const auto& [pattern, states, sizes] : overrides_) {
+      if ((visits_ += states) > most_visits)
         throw Error("weights " + path_ +
                     ": dynamic has more patterns than can be matched with the names of its layers");
       if (std::regex_search(layer, pattern, std::regex_constants::match_continuous)) {

@@ -51,9 +51,15 @@ struct CodedConfig {
 
   std::string path_;
   Told all_;
-  std::vector<std::pair<std::regex, Told>> overrides_;
-  std::map<std::string, Told> own_;   ///< by the names of layers, of our own files
-  mutable std::int64_t matched_ = 0;  ///< names with patterns
+  struct Override {
+    std::regex pattern;
+    std::int64_t states;  ///< of the pattern's automaton, at most
+    Told told;
+  };
+  std::vector<Override> overrides_;
+  std::int64_t pattern_states_ = 0;  ///< of all patterns
+  std::map<std::string, Told> own_;  ///< by the names of layers, of our own files
+  mutable std::int64_t visits_ = 0;  ///< states of the patterns that names were matched with
 };
 
 }  // namespace bie::formats

@@ -1,5 +1,6 @@
 // bie_runtime.h over the classes of this folder: every exception becomes a status and a sentence.
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -83,8 +84,11 @@ bie_status tell(const bie_net* net, bool input, std::int32_t index, bie_tensor* 
 bie_status status_of(const bie::runtime::RunResult& result, const bie::runtime::Net& net) {
   using bie::kernels::Status;
   if (result.status == Status::ok) return BIE_OK;
-  std::snprintf(last_error, sizeof(last_error), "node %zu (%s): %s", result.node,
-                bie::runtime::net_op_names[net.file().nodes[result.node].op], bie::kernels::describe(result.status));
+  if (result.node == bie::runtime::RunResult::no_node)
+    std::snprintf(last_error, sizeof(last_error), "the input holds NaN or infinity");
+  else
+    std::snprintf(last_error, sizeof(last_error), "node %zu (%s): %s", result.node,
+                  bie::runtime::net_op_names[net.file().nodes[result.node].op], bie::kernels::describe(result.status));
   return result.status == Status::not_finite      ? BIE_BAD_VALUES
          : result.status == Status::out_of_memory ? BIE_NO_MEMORY
                                                   : BIE_FAILED;
@@ -114,6 +118,8 @@ bie_status bie_net_load(const char* path, bie_net** net) {
 bie_status bie_net_from_memory(const void* bytes, size_t size, bie_net** net) {
   if (bytes == nullptr || net == nullptr) return fail(BIE_BAD_ARGUMENT, "a null pointer in place of bytes or a net");
   *net = nullptr;
+  if (size > static_cast<size_t>(PTRDIFF_MAX))
+    return fail(BIE_BAD_ARGUMENT, "no memory has so many bytes as size says");
   return guarded([&] {
     const auto* at = static_cast<const std::uint8_t*>(bytes);
     std::shared_ptr<char> copy;

@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "runtime/graph.h"
 
@@ -56,8 +57,7 @@ class Planning {
       for (const std::uint32_t value : net_.nodes[i].inputs) readers_[value].push_back(i);
     }
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) propose(i);
-    while (withdraw()) {
-    }
+    withdraw();
     for (const std::size_t conv : conv_of_)
       if (conv != none) held_[conv] = true;
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) add(i);
@@ -103,21 +103,29 @@ class Planning {
     }
   }
 
-  /// Takes back one proposal that others do not go with; false where all do.
-  bool withdraw() {
-    for (std::size_t i = 0; i < net_.nodes.size(); ++i) {
+  bool fits(const NetNode& node) const {
+    for (const std::size_t reader : readers_[node.output])
+      if (!reads_last(reader, node.output)) return false;
+    if (moves_pixels(node)) return plan_.last[node.inputs[0]];
+    return op_of(node) != NetOp::tail || node.inputs.size() != 2 || plan_.last[node.inputs[1]];
+  }
+
+  /// Takes back the proposals that others do not go with, until all do. One that is taken back is looked at by the
+  /// nodes before and behind it alone.
+  void withdraw() {
+    std::vector<std::size_t> open(net_.nodes.size());
+    std::iota(open.rbegin(), open.rend(), std::size_t{0});
+    while (!open.empty()) {
+      const std::size_t i = open.back();
+      open.pop_back();
       const NetNode& node = net_.nodes[i];
-      if (!plan_.last[node.output]) continue;
-      bool fits = true;
-      for (const std::size_t reader : readers_[node.output]) fits = fits && reads_last(reader, node.output);
-      if (moves_pixels(node)) fits = fits && plan_.last[node.inputs[0]];
-      if (op_of(node) == NetOp::tail && node.inputs.size() == 2) fits = fits && plan_.last[node.inputs[1]];
-      if (fits) continue;
+      if (!plan_.last[node.output] || fits(node)) continue;
       plan_.last[node.output] = false;
       conv_of_[i] = none;
-      return true;
+      open.insert(open.end(), readers_[node.output].begin(), readers_[node.output].end());
+      for (const std::uint32_t value : node.inputs)
+        if (writers_[value] != none) open.push_back(writers_[value]);
     }
-    return false;
   }
 
   std::uint32_t new_value(NetElement element, const std::vector<std::int64_t>& sizes) {

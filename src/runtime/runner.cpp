@@ -1,6 +1,7 @@
 #include "runtime/runner.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "bie/kernels/functions.h"
@@ -29,6 +30,12 @@ std::int64_t samples_a_pass(const Net& net, std::int64_t most, int threads) {
   return std::clamp<std::int64_t>(threads * cache_bytes / bytes, 1, most);
 }
 
+/// Whether `count` samples of a value hold neither NaN nor infinity.
+bool are_finite(const void* first, std::int64_t count, const NetValue& value) {
+  return value.element != NetElement::f32 ||
+         kernels::all_finite(static_cast<const float*>(first), count * elements_of(value));
+}
+
 }  // namespace
 
 Runner::Runner(std::shared_ptr<const Net> net, std::int64_t max_batch, int threads, const kernels::Parallel* given)
@@ -52,16 +59,25 @@ RunResult Runner::run(std::int64_t batch, const void* const* inputs, void* const
       places_[file.outputs[i]] = sample(outputs[i], first, file.values[file.outputs[i]]);
     for (std::size_t i = 0; i < file.inputs.size(); ++i)
       places_[file.inputs[i]] = sample(inputs[i], first, file.values[file.inputs[i]]);
+    for (const std::uint32_t input : file.inputs)
+      if (!are_finite(at(input), count, file.values[input])) return {Status::not_finite, RunResult::no_node};
     const RunResult result = pass(count);
     if (result.status != Status::ok) return result;
     for (std::size_t i = 0; i < file.outputs.size(); ++i) {
       const NetValue& value = file.values[file.outputs[i]];
+      if (!are_finite(at(file.outputs[i]), count, value)) return {Status::not_finite, writer_of(file.outputs[i])};
       char* const to = sample(outputs[i], first, value);
       if (to != at(file.outputs[i]))
         std::memcpy(to, at(file.outputs[i]), static_cast<std::size_t>(count * bytes_of(value)));
     }
   }
   return {};
+}
+
+std::size_t Runner::writer_of(std::uint32_t value) const {
+  const std::vector<NetNode>& nodes = net_->file().nodes;
+  const auto writes = [&](const NetNode& node) { return node.output == value; };
+  return static_cast<std::size_t>(std::find_if(nodes.begin(), nodes.end(), writes) - nodes.begin());
 }
 
 RunResult Runner::pass(std::int64_t batch) {

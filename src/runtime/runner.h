@@ -15,7 +15,8 @@ namespace bie::runtime {
 /// Where a pass ended.
 struct RunResult {
   kernels::Status status = kernels::Status::ok;
-  std::size_t node = 0;  ///< that refused
+  std::size_t node = 0;  ///< that refused; `no_node`: the input is at fault
+  static constexpr auto no_node = static_cast<std::size_t>(-1);
 };
 
 class Runner {
@@ -33,6 +34,8 @@ class Runner {
 
  private:
   RunResult pass(std::int64_t batch);
+  /// The node that writes it.
+  std::size_t writer_of(std::uint32_t value) const;
   kernels::Status run_work(const Work& work, std::int64_t batch);
   kernels::Status run_node(std::size_t i, std::int64_t batch);
   kernels::Status run_conv2d(const Work& work, std::int64_t batch);

@@ -95,13 +95,28 @@ TEST(CodedLayers, APatternThatCostsExponentialTimeElsewhereEndsAtOnce) {
   expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(), "dynamic has the pattern \"(a\", which");
 }
 
+TEST(CodedLayers, PatternsOfManyRepetitionsAreASentence) {
+  const Scratch scratch;
+  save_safetensors(scratch.path("model.safetensors"), gptq("layer"), {});
+  std::string many;
+  for (int i = 0; i < 200; ++i) many += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "[a-z]{999}\": {\"bits\": 8}";
+  for (const std::string& patterns : {std::string(R"("((x{99}){99}){99}": {"bits": 8})"), many,
+                                      std::string(R"("y{99999999999999999999}": {"bits": 8})")}) {
+    write_file(scratch.path("quantize_config.json"), "{\"bits\": 4, \"dynamic\": {" + patterns + "}}");
+    expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(), "repeats more than can be matched");
+  }
+  write_file(scratch.path("quantize_config.json"), R"({"bits": 4, "dynamic": {"l[a-z]{1,9}$": {"group_size": 50}}})");
+  EXPECT_EQ(read(scratch.folder()).layers.at("layer").group, 50);
+}
+
 TEST(CodedLayers, MorePatternsAndLayersThanCanBeMatchedAreASentence) {
   const Scratch scratch;
   Arrays arrays;
   for (int i = 0; i < 600; ++i) arrays.merge(gptq("layer" + std::to_string(i)));
   save_safetensors(scratch.path("model.safetensors"), arrays, {});
   std::string patterns;
-  for (int i = 0; i < 1000; ++i) patterns += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "(x|y)*\": {\"bits\": 8}";
+  for (int i = 0; i < 1000; ++i)
+    patterns += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "(x|y)*" + std::string(85, 'z') + "\": {\"bits\": 8}";
   write_file(scratch.path("quantize_config.json"), "{\"dynamic\": {" + patterns + "}}");
   expect_sentence(refusal([&] { read(scratch.folder()); }), scratch.folder(), "more patterns than can be matched");
 }

@@ -172,3 +172,13 @@ def test_bad_input(operators):
             operators.tune_gemm(bits, 1, 1, 1, cpu)
     with pytest.raises(ValueError, match="tune_gemm: the device is meta, cpu or cuda is wanted"):
         operators.tune_gemm(8, 1, 1, 1, torch.device("meta"))
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(library, tmp_path):
+    os.mkfifo(tmp_path / "gemm_tuning.tsv")
+    script = "op.q8_linear(torch.ones(2, 8), torch.ones(3, 8, dtype=torch.int8), one, one); print('done')"
+    start = "import sys, torch; torch.ops.load_library(sys.argv[1]); op = torch.ops.bie; one = torch.tensor(1.0)\n"
+    environment = os.environ | {"BIE_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", start + script, library]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout == "done\n", done.stderr

@@ -80,7 +80,7 @@ def test_python_says_what_is_wrong(bie_runtime, float_net, tmp_path):
     with pytest.raises(bie_runtime.NetError, match="threads"):
         bie_runtime.Net(float_net, threads=-1)
     net = bie_runtime.Net(coded_net(8).bytes())
-    with pytest.raises(bie_runtime.NetError, match=r"node 0 \(conv2d\): .*NaN"):
+    with pytest.raises(bie_runtime.NetError, match="the input holds NaN or infinity"):
         net.run(np.full((1, 32), np.nan, np.float32))
 
 

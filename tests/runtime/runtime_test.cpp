@@ -244,6 +244,62 @@ TEST(Runtime, ValuesThatLiveTogetherDoNotOverlap) {
   }
 }
 
+/// Each kind of node that has no product, which would look at its numbers.
+TEST(Runtime, ValuesThatAreNoNumbersAreRefusedWhateverTheNet) {
+  const auto nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  using Make = Symbol (*)(NetBuilder&, Symbol);
+  const Make kinds[] = {
+      [](NetBuilder& net, Symbol x) { return net.clip(x, -1, 1); },
+      [](NetBuilder& net, Symbol x) { return net.sigmoid(x); },
+      [](NetBuilder& net, Symbol x) { return net.softmax(x); },
+      [](NetBuilder& net, Symbol x) { return net.multiply(x, x); },
+      [](NetBuilder& net, Symbol x) { return net.function(x, kernels::Function::tanh); },
+      [](NetBuilder& net, Symbol x) { return net.layer_norm(x, 1e-5f, {}, {}); },
+      [](NetBuilder& net, Symbol x) {
+        return net.crop(x, {0, 0, 0}, {1});
+      },
+      [](NetBuilder& net, Symbol x) {
+        return net.channel_prelu(x, {0.5f, 0.5f, 0.5f});
+      },
+  };
+  for (const Make& make : kinds) {
+    NetBuilder net;
+    const Symbol x = net.input({3});
+    const Bytes bytes(net.finish({make(net, x)}));
+    Context context(bytes.net, options(2, 1));
+    std::vector<float> outputs(6);
+    const std::vector<float> good{1, 2, 3, 4, 5, 6};
+    context.run(good.data(), 2, outputs.data());
+    for (const float bad : {nan, infinity, -infinity}) {
+      std::vector<float> values = good;
+      values[5] = bad;
+      try {
+        context.run(values.data(), 2, outputs.data());
+        ADD_FAILURE() << &make - kinds << " takes " << bad;
+      } catch (const NetError& error) {
+        EXPECT_EQ(error.status, BIE_BAD_VALUES);
+        EXPECT_STREQ(error.what(), "the input holds NaN or infinity");
+      }
+    }
+  }
+}
+
+TEST(Runtime, AnOutputThatIsNoNumberNamesItsNode) {
+  NetBuilder net;
+  const Symbol x = net.input({2});
+  const Bytes bytes(net.finish({net.multiply(x, x)}));
+  Context context(bytes.net, options(1, 1));
+  const float large[] = {1e30f, 1};
+  float outputs[2];
+  try {
+    context.run(large, 1, outputs);
+    ADD_FAILURE();
+  } catch (const NetError& error) {
+    EXPECT_EQ(error.status, BIE_BAD_VALUES);
+    EXPECT_NE(std::string(error.what()).find("node 0 (multiply)"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Runtime, ArgumentsThatCannotBeAreSentences) {
   ReplayableRng rng;
   const Bytes bytes(conv_net(8, rng));
@@ -255,6 +311,7 @@ TEST(Runtime, ArgumentsThatCannotBeAreSentences) {
   EXPECT_NE(std::string(bie_last_error()).find("/there/is/no/such.net.bie"), std::string::npos);
   EXPECT_EQ(net, nullptr);
   EXPECT_EQ(bie_net_from_memory("abc", 3, &net), BIE_BAD_FILE);
+  EXPECT_EQ(bie_net_from_memory("abc", SIZE_MAX, &net), BIE_BAD_ARGUMENT);
   EXPECT_EQ(bie_net_input(bytes.net.get(), 1, &tensor), BIE_BAD_ARGUMENT);
   EXPECT_EQ(bie_net_output(bytes.net.get(), -1, &tensor), BIE_BAD_ARGUMENT);
   bie_options asked = options(-1, 1);

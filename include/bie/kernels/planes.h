@@ -63,6 +63,8 @@ void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std:
 
 /// lo where x < lo, hi where x > hi, else x.
 void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel&);
+/// Whether none of the values is NaN or infinity.
+bool all_finite(const float* x, std::int64_t count);
 /// fl(1 / (1 + exp(-x))), computed in double.
 void sigmoid(const float* x, std::int64_t count, float* y, const Parallel&);
 /// The code clamp(rint(fl(x / step)) + zero, lo, hi) as a number again: fl(float(code - zero) * step). The distances of

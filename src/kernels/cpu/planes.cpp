@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 #include "bie/kernels/isa.h"
@@ -280,6 +281,17 @@ void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std:
 
 void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel& parallel) {
   each(x, count, y, parallel, [&](float v) { return v < lo ? lo : v > hi ? hi : v; });
+}
+
+bool all_finite(const float* x, std::int64_t count) {
+  constexpr std::uint32_t exponent = 0x7f800000;
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, x + i, sizeof(bits));
+    bad |= (bits & exponent) == exponent ? 1U : 0U;
+  }
+  return bad == 0;
 }
 
 void sigmoid(const float* x, std::int64_t count, float* y, const Parallel& parallel) {

@@ -44,6 +44,8 @@ std::filesystem::path file_path() {
 /// Nothing where there is no file; nothing and a warning where it is damaged.
 Choices read_file(const std::filesystem::path& path) {
   Choices choices;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return choices;  // a pipe would be waited for
   std::ifstream file(path);
   std::string line;
   if (!file || !std::getline(file, line)) return choices;
