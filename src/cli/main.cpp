@@ -76,11 +76,7 @@ int run(CLI::App& app, Global& global) {
   bie::cli::use_help_text(app);
   app.set_version_flag("--version", bie::cli::version_text, "print the version and what it was built with");
   app.require_subcommand(1);
-  app.add_option("--threads", global.threads, "CPU threads (default: what the net can use of the cores)")
-      ->check(CLI::Range(1, 1024));
-  app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
-  app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
-  app.fallthrough();
+  bie::cli::add_global_options(app, global, "what the net can use of the cores");
   app.footer(
       "Results go to stdout, logs and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data or "
       "file, 4 no such device, 130 interrupted.\n"

@@ -101,11 +101,23 @@ Dataset dataset_of(const Rows& rows, const Parts& parts, const Rows& test_rows, 
   return data;
 }
 
+/// The rows of options.test_file are for testing, all of them.
+Dataset with_test_file(const Rows& rows, const Parts& parts, const formats::TableForm& form,
+                       const std::vector<std::string>& classes, const DataOptions& options,
+                       std::vector<std::string>* notes) {
+  const formats::CsvText csv = formats::load_csv(options.test_file, options.csv);
+  const Rows test = rows_of(csv, form, classes, {.drop = form.left_out, .header = options.table.header});
+  take_notes(csv, test.table, notes);
+  return dataset_of(rows, parts, test, all_of(test), form.features());
+}
+
 /// A table that a model is asked about.
 Dataset asked_table(const formats::CsvText& csv, const formats::TableForm& form, const DataOptions& options,
                     std::vector<std::string>* notes) {
   const Rows rows = rows_of(csv, form, options.classes, options.asked);
   take_notes(csv, rows.table, notes);
+  if (!options.test_file.empty())
+    return with_test_file(rows, parts_of(form, rows, csv.path(), options), form, options.classes, options, notes);
   Parts parts;
   if (form.checksum != 0 && form.checksum == csv.checksum() && form.test_share > 0) {
     DataOptions own = options;
@@ -118,7 +130,9 @@ Dataset asked_table(const formats::CsvText& csv, const formats::TableForm& form,
   } else {
     parts.train = parts.test = all_of(rows);
   }
-  return dataset_of(rows, parts, rows, parts.test, form.features());
+  Dataset data = dataset_of(rows, parts, rows, parts.test, form.features());
+  data.test_is_training = form.checksum != 0 && form.checksum == csv.checksum() && form.test_share == 0;
+  return data;
 }
 
 /// A table that a model is to be trained with: the scales are those of the training rows.
@@ -133,10 +147,7 @@ Dataset training_table(const formats::CsvText& csv, formats::TableForm& form, co
   const Rows rows = rows_of(csv, form, classes, as_learnt);
   take_notes(csv, rows.table, notes);
   if (options.test_file.empty()) return dataset_of(rows, parts, rows, parts.test, form.features());
-  const formats::CsvText other = formats::load_csv(options.test_file, options.csv);
-  const Rows test = rows_of(other, form, classes, {.drop = form.left_out, .header = options.table.header});
-  take_notes(other, test.table, notes);
-  return dataset_of(rows, parts, test, all_of(test), form.features());
+  return with_test_file(rows, parts, form, classes, options, notes);
 }
 
 }  // namespace

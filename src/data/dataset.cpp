@@ -125,7 +125,7 @@ Dataset load(const std::string& spec, const DataOptions& options) {
   if (const std::string dir = behind(spec, "mnist:"); !dir.empty()) return load_mnist(dir);
   if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) return load_cifar10(dir);
   if (const std::string file = behind(spec, "csv:"); !file.empty()) return load_csv_dataset(file, options);
-  if (const std::string dir = behind(spec, "images:"); !dir.empty()) return load_image_folder(dir, options.pictures);
+  if (const std::string dir = picture_folder(spec); !dir.empty()) return load_image_folder(dir, options.pictures);
   TORCH_CHECK_VALUE(false, "data set \"", spec,
                     "\" is unknown; the forms are digits, mnist:DIR, cifar10:DIR, csv:FILE and images:DIR");
 }
@@ -136,25 +136,23 @@ at::Tensor pixels(const at::Tensor& images) {
   return images.scalar_type() == at::kByte ? images.to(at::kFloat).div_(255) : images;
 }
 
-bool reads_file(const std::string& spec, const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return false;
-  std::vector<std::string> read;
+std::string picture_folder(const std::string& spec) { return behind(spec, "images:"); }
+
+std::vector<std::string> files_of(const std::string& spec, const DataOptions& options) {
+  std::vector<std::string> files;
   if (const std::string dir = behind(spec, "mnist:"); !dir.empty())
     for (const char* part : {"train", "t10k"}) {
       const std::string stem = part;
       for (const auto& names :
            {idx_names(dir, stem + "-images", "idx3-ubyte"), idx_names(dir, stem + "-labels", "idx1-ubyte")})
-        read.insert(read.end(), names.begin(), names.end());
+        files.insert(files.end(), names.begin(), names.end());
     }
-  if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) read = cifar10_names(dir);
-  if (const std::string file = behind(spec, "csv:"); !file.empty()) read = {file};
-  if (const std::string dir = behind(spec, "images:"); !dir.empty())
-    read = with_value_errors([&] { return image_names(dir, /*nested=*/true); });
-  return std::any_of(read.begin(), read.end(), [&](const std::string& file) {
-    std::error_code ignored;
-    return std::filesystem::equivalent(path, file, ignored);
-  });
+  if (const std::string dir = behind(spec, "cifar10:"); !dir.empty()) files = cifar10_names(dir);
+  if (const std::string file = behind(spec, "csv:"); !file.empty()) files = {file};
+  if (const std::string dir = picture_folder(spec); !dir.empty())
+    files = with_value_errors([&] { return image_names(dir, /*nested=*/true); });
+  if (!options.test_file.empty()) files.push_back(options.test_file);
+  return files;
 }
 
 Dataset load_dataset(const std::string& spec, const DataOptions& options) {

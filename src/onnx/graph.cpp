@@ -63,6 +63,8 @@ class Reader {
     }
     check_order(graph);
     expand_codes(graph);
+    for (const auto& [location, file] : files_)
+      graph.files.push_back((std::filesystem::path(folder_) / location).string());
     return graph;
   }
 

@@ -50,6 +50,7 @@ struct Graph {
   std::map<std::string, Tensor> constants;
   std::vector<GraphInput> inputs;  ///< but those that are constants
   std::vector<std::string> outputs;
+  std::vector<std::string> files;  ///< of tensors, beside the model
 };
 
 /// Puts nodes on floats in the place of those on codes, such as QLinearConv.

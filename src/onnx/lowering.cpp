@@ -258,10 +258,12 @@ formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes,
   return Lowering(name, read_graph(name, bytes, size, /*folder=*/""), form).run();
 }
 
-formats::NetFile import_onnx(const std::string& path, const InputForm& form) {
+formats::NetFile import_onnx(const std::string& path, const InputForm& form, std::vector<std::string>* files) {
   const formats::MappedFile file(kind, path);
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  return Lowering(path, read_graph(path, file.data(), file.size(), folder), form).run();
+  Graph graph = read_graph(path, file.data(), file.size(), folder);
+  if (files != nullptr) *files = graph.files;
+  return Lowering(path, std::move(graph), form).run();
 }
 
 }  // namespace bie::onnx

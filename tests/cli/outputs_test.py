@@ -128,19 +128,6 @@ def test_stdout_may_be_the_output(program, tmp_path):
     assert process.stdout.endswith(b" s\n")
 
 
-def test_an_output_is_not_the_model_by_another_name(program, tmp_path):
-    model, link, hard = tmp_path / "model", tmp_path / "link", tmp_path / "hard"
-    program.accuracy(program.run("train", *TINY, "-o", model))
-    before = model.read_bytes()
-    link.symlink_to(model)
-    hard.hardlink_to(model)
-    for name in (link, hard, tmp_path / "." / "model"):
-        program.refused(program.run("eval", model, "--logits", name), "is the model's file")
-        program.refused(program.run("quantize", model, "-o", name), "is the model's file")
-    program.refused(program.run("eval", link, "--logits", model), "is the model's file")
-    assert model.read_bytes() == before
-
-
 @pytest.mark.parametrize("command", [["doctor"], ["train", *TINY], ["train", *TINY, "--json"]], ids=" ".join)
 def test_results_that_nobody_takes_are_an_error(program, command):
     with open("/dev/full", "wb") as full:
@@ -203,22 +190,6 @@ def test_a_run_that_is_killed_leaves_whole_files(program, tmp_path):
     assert not list(run.rglob("*.tmp-*"))
 
 
-def test_an_output_does_not_take_the_place_of_an_input(program, tmp_path):
-    table, net = tmp_path / "t.csv", tmp_path / "net.json"
-    table.write_text("".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(60)))
-    net.write_text('{"layers": [{"type": "linear", "out": 8, "bits": 8}]}')
-    before = table.read_bytes(), net.read_bytes()
-    link = tmp_path / "link.csv"
-    link.symlink_to(table)
-    for option, path, *inputs in (
-        ("-o", table, "--data", f"csv:{table}"),
-        ("--logits", link, "--data", f"csv:{table}"),
-        ("-o", net, "--net", net),
-    ):
-        program.refused(program.run("train", "--epochs", "1", *inputs, option, path), str(path))
-    assert (table.read_bytes(), net.read_bytes()) == before
-
-
 def test_an_output_does_not_take_the_place_of_an_image(program, tmp_path, small_mnist, photos):
     images, labels = (next(tmp_path.rglob(f"*t10k*{kind}*")) for kind in ("images", "labels"))
     photo, link = next(tmp_path.rglob("*.png")), tmp_path / "link"
@@ -229,14 +200,6 @@ def test_an_output_does_not_take_the_place_of_an_image(program, tmp_path, small_
         program.refused(process, "--logits", f"{path} is a file of the data")
     assert [path.read_bytes() for path in (images, labels, photo)] == before
     assert program.run("train", *TINY, "--data", small_mnist, "-o", images.parent / "model").returncode == 0
-
-
-def test_outputs_do_not_take_the_place_of_a_runs_files(program, tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    for option, name in (("-o", "log.jsonl"), ("--logits", "model.safetensors"), ("--logits", "report.html")):
-        program.refused(program.run("train", *TINY, "--run", run, option, run / name), "a file of the run's folder")
-    assert not list(run.iterdir())
 
 
 def test_a_folder_that_holds_a_run_is_not_written_over(program, tmp_path):

@@ -112,8 +112,69 @@ def test_a_grid_that_is_none(program, tmp_path, grid, sentence):
 
 
 def test_a_sweep_names_the_run_that_failed(program, tmp_path):
-    done = program.run("sweep", "--run", tmp_path / "s", "--grid", "bits=8,3", "--", *SMALL)
-    assert done.returncode == 1 and "run 2 of 2, bits-3 ended with exit code 3" in done.stderr
+    (tmp_path / "good.csv").write_text("x,label\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(60)))
+    (tmp_path / "bad.csv").write_text("x,label\n1\n")
+    grid = f"data=csv:{tmp_path}/good.csv,csv:{tmp_path}/bad.csv"
+    done = program.run("sweep", "--run", tmp_path / "s", "--grid", grid, "--", *SMALL)
+    assert done.returncode == 1 and "run 2 of 2" in done.stderr and "ended with exit code 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("axis", "sentence", "code"),
+    [
+        ("bits=8,3", "bits is 3", 3),
+        ("lr=0.01,-1", "lr", 3),
+        ("nothing=1,2", "--nothing", 2),
+        ("net=absent.json,x", "absent", 3),
+    ],
+)
+def test_every_point_is_checked_before_the_first_one_trains(program, tmp_path, axis, sentence, code):
+    done = program.run("sweep", "--run", tmp_path / "s", "--grid", axis, "--", *SMALL[2:])
+    assert done.returncode == code and sentence in done.stderr, done.stderr
+    assert "of 2, " in done.stderr and not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("changed", [["--epochs", "4"], ["--epochs", "3", "--bits", "8"]], ids=" ".join)
+def test_a_sweeps_folder_is_of_one_sweep(program, tmp_path, changed):
+    """The results of other options would pass for those of this grid."""
+    sweep = ["sweep", "--run", tmp_path / "s", "--grid", "seed=0,1", "--", *SMALL[:4]]
+    assert program.run(*sweep, "--epochs", "3").returncode == 0
+    program.refused(program.run(*sweep, *changed), str(tmp_path / "s" / "seed-0"), "--epochs 3", " ".join(changed))
+    again = program.run("--threads", "2", "-q", *sweep, "--epochs", "3", threads=None)
+    assert again.returncode == 0, again.stderr
+
+
+def test_points_of_a_grid_have_folders_of_their_own(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    for name, out in (("a/n.json", 8), ("a_n.json", 9), ("a%2Fn.json", 10)):
+        (tmp_path / name).write_text(
+            json.dumps({"format_version": 1, "layers": [{"type": "linear", "out": out, "bits": 32}]})
+        )
+    grid = ["--grid", "net=a/n.json,a_n.json,a%2Fn.json"]
+    done = program.run("sweep", "--run", "s", *grid, "--json", "--", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert len({run["weights"] for run in json.loads(done.stdout)["runs"]}) == 3
+    done = program.run("sweep", "--run", "t", "--grid", "seed=0,1,0", "--", *SMALL)
+    assert done.returncode == 2 and "0 stands there twice" in done.stderr
+
+
+def test_the_page_of_a_sweep_is_left_out_of_a_comparison(program, tmp_path, finished):
+    page = tmp_path / "sweep.html"
+    page.write_text("<html>")
+    done = program.run("compare", *finished, page)
+    assert done.returncode == 0 and f"{page} is no folder and is left out" in done.stderr
+    program.refused(program.run("compare", page), "the folder of a run is wanted")
+
+
+def test_repeated_options_are_compared_whole(program, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,c,label\n" + "".join(f"{i % 5},{i % 3},{i % 7},{i % 2}\n" for i in range(60)))
+    for name, dropped in (("r", ("a", "c")), ("s", ("b", "c"))):
+        words = [word for column in dropped for word in ("--drop", column)]
+        done = program.run("train", *SMALL, "--data", f"csv:{table}", *words, "--run", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    assert program.json("compare", tmp_path / "r", tmp_path / "s")["differences"]["--drop"] == ["a, c", "b, c"]
 
 
 def test_an_interrupted_sweep_goes_on(program, tmp_path):

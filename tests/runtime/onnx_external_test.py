@@ -45,6 +45,13 @@ def test_weights_beside_the_model_are_read(command, bie_runtime, folder, monkeyp
     assert command("import", "n.onnx", "-o", "here.bie").returncode == 0
 
 
+def test_weights_beside_the_model_are_no_output(command, folder):
+    before = (folder / "n.onnx.data").read_bytes()
+    done = command("import", folder / "n.onnx", "-o", folder / "n.onnx.data")
+    assert done.returncode == 3 and "a file of the ONNX file's tensors" in done.stderr
+    assert (folder / "n.onnx.data").read_bytes() == before
+
+
 def test_a_part_without_a_length_ends_with_its_file(command, folder):
     model = onnx.load(folder / "n.onnx", load_external_data=False)
     last = max(

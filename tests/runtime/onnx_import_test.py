@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 from onnx_models import Maker, seeds, small_net  # noqa: E402
 
+SIZES = ((48, 16), (16, 16), (16, 4))
+
 
 @pytest.fixture
 def imported(command, bie_runtime, tmp_path):
@@ -260,6 +262,28 @@ def test_a_net_without_inner_products_wants_to_know_what_to_quantise(command, im
     assert "no products but the first and the last" in said
     x = samples(model, 8)
     assert_close(imported(model, *calib, "--first", 8, "--last", 8).run(x), wanted(model, x), 0.03)
+
+
+def test_samples_have_the_shape_of_a_model_that_flattens_first(imported, tmp_path):
+    weights = [np.random.default_rng(i).standard_normal(size).astype(np.float32) for i, size in enumerate(SIZES)]
+    nodes = [helper.make_node("Flatten", ["x"], ["v0"])]
+    for i in range(3):
+        nodes.append(helper.make_node("MatMul", [f"v{i}", f"w{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Relu", [f"m{i}"], [f"v{i + 1}"]))
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 4, 4])],
+        [helper.make_tensor_value_info("v3", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    x = samples(model, 64)
+    to = wanted(model, x)
+    for shape in (x.shape, (64, 48)):
+        np.save(tmp_path / "samples.npy", x.reshape(shape))
+        y = imported(model, "--bits", 8, "--calib", tmp_path / "samples.npy").run(x.reshape(64, 48))
+        assert 0 < np.sqrt(np.mean((y - to) ** 2)) < 0.03 * to.std(), shape
 
 
 def test_folders_of_samples_calibrate(imported, tmp_path):

@@ -29,6 +29,8 @@ struct Dataset {
   /// To choose by, neither to train nor to test with; undefined where none were set aside.
   at::Tensor validation_images = {}, validation_labels = {};
   std::vector<std::string> notes = {};  ///< sentences about what was found out of the data
+  bool test_is_training =
+      false;  ///< the model that is asked was trained with all rows of the table: none is for testing
 };
 
 /// How folders of pictures are read.
@@ -75,8 +77,11 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options = {});
 /// Images as float32: bytes divided by 255, floats as they are.
 at::Tensor pixels(const at::Tensor& images);
 
-/// Whether load_dataset(spec) reads the file, under whatever name it stands; false for a file that is not there.
+/// The files that load_dataset(spec, options) reads or looks for.
 /// @throws c10::ValueError where an images:DIR is no such folder.
-bool reads_file(const std::string& spec, const std::string& path);
+std::vector<std::string> files_of(const std::string& spec, const DataOptions& options = {});
+
+/// DIR of images:DIR; empty for another spec.
+std::string picture_folder(const std::string& spec);
 
 }  // namespace bie::data

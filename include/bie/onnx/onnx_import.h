@@ -23,7 +23,9 @@ struct InputForm {
 /// QuantizeLinear and DequantizeLinear around a product. A BatchNormalization behind the only product that it reads
 /// goes into that product's weight.
 /// @throws formats::Error, one sentence that names the file and, where one is at fault, the node.
-formats::NetFile import_onnx(const std::string& path, const InputForm& form = {});
+/// @param files  gets the paths of the files beside it that hold its tensors.
+formats::NetFile import_onnx(const std::string& path, const InputForm& form = {},
+                             std::vector<std::string>* files = nullptr);
 /// The same of bytes in memory.
 /// @param name  what sentences call them.
 formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,

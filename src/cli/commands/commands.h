@@ -19,6 +19,8 @@ struct Global {
   std::vector<std::string> words;  ///< the command line, the program's name left out
 };
 
+void add_global_options(CLI::App& app, Global& global, const std::string& threads);
+
 // The global options are filled in by the time a command runs.
 void add_train(CLI::App& app, const Global& global);
 void add_eval(CLI::App& app, const Global& global);

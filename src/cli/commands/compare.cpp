@@ -2,8 +2,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
+#include "bie/train/run_folder.h"
 #include "cli/commands/commands.h"
 #include "cli/support/compared_runs.h"
 #include "cli/support/log.h"
@@ -15,8 +17,28 @@
 namespace bie::cli {
 namespace {
 
-void compare(const std::vector<std::string>& folders, const std::string& page, const Global& global) {
-  if (!page.empty()) check_output("--report", page);
+/// Without files: RUNS/* names the page of a sweep too.
+std::vector<std::string> folders_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> folders;
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored))
+      log::info(path + " is no folder and is left out");
+    else
+      folders.push_back(path);
+  }
+  TORCH_CHECK_VALUE(!folders.empty(), paths.front(), " is a file, the folder of a run is wanted");
+  return folders;
+}
+
+void compare(const std::vector<std::string>& paths, const std::string& page, const Global& global) {
+  const std::vector<std::string> folders = folders_of(paths);
+  CommandFiles files;
+  for (const std::string& folder : folders) {
+    const train::RunFolder run(folder);
+    files.reads(run.files(), "a file of the run " + folder);
+  }
+  files.writes("--report", page);
   report::RunsReport runs = compared(folders);
   std::vector<std::string> words{"bie"};
   words.insert(words.end(), global.words.begin(), global.words.end());

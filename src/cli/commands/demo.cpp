@@ -176,7 +176,7 @@ void add_demo(CLI::App& app, const Global& global) {
   takes_file(command->add_option("--report", arguments->report, "where to write the comparison as a page (HTML)"));
   command->footer("Examples:\n  bie demo\n  bie demo --seeds 3 --json");
   command->callback([arguments, &global] {
-    if (!arguments->report.empty()) check_output("--report", arguments->report);
+    CommandFiles().writes("--report", arguments->report);
     arguments->options.device = train::device_of(arguments->device);
     const data::Dataset data = data::load_dataset("digits");
     const models::ModelConfig c;

@@ -14,6 +14,7 @@
 #include "bie/train/evaluation.h"
 #include "cli/commands/commands.h"
 #include "cli/nets/net_files.h"
+#include "cli/support/log.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
 #include "cli/support/run_files.h"
@@ -54,8 +55,12 @@ models::ModelConfig config_of_net(const NetInfo& net, const std::string& path) {
 
 void eval(Arguments& a, const Global& global) {
   a.model = model_file(a.model);
-  if (!a.logits.empty()) check_output("--logits", a.logits, a.model);
-  if (!a.logits.empty()) check_output_against_data("--logits", a.logits, a.data);
+  if (!a.logits.empty()) {
+    CommandFiles files;
+    files.reads(a.model, "the model's file");
+    reads_data(files, a.data, a.table);
+    files.writes("--logits", a.logits);
+  }
   const c10::Device device = train::device_of(a.device);
   std::optional<NetInfo> net;
   std::shared_ptr<models::Classifier> model;
@@ -67,6 +72,8 @@ void eval(Arguments& a, const Global& global) {
   use_form(a.table, a.data, config);
   const data::Dataset data = data::load_dataset(a.data, a.table);
   tell_notes(data);
+  if (data.test_is_training)
+    log::warn(data.name + " is the table that the model was trained with: its rows are training rows, all of them");
   check_fit(config, a.model, data);
   const auto task = train::task_of(data);
   at::Tensor outputs;
@@ -79,12 +86,13 @@ void eval(Arguments& a, const Global& global) {
   }
   if (!a.logits.empty()) save_logits(outputs, a.logits);
   if (!global.json) {
-    std::printf("test %s\n", scores_text(*task, outputs, data).c_str());
+    std::printf("%s %s\n", data.test_is_training ? "training" : "test", scores_text(*task, outputs, data).c_str());
     return;
   }
   Json json = {{"model", a.model}, {"data", data.name}};
   json.update(score_json(*task, outputs, data));
   json["test_images"] = data.test_images.size(0);
+  json["rows"] = data.test_is_training ? "training" : "test";
   print_json("eval", json);
 }
 

@@ -35,9 +35,12 @@ std::string c_source(const std::vector<std::uint8_t>& bytes) {
 
 void export_net(const Arguments& a, const Global& global) {
   if (a.out.empty() && a.c_array.empty()) throw CLI::RequiredError("--out or --c-array");
-  if (!a.out.empty()) check_output("--out", a.out, a.model);
-  if (!a.c_array.empty()) check_output("--c-array", a.c_array, a.model);
-  const auto model = models::load_classifier(model_file(a.model));
+  const std::string path = model_file(a.model);
+  CommandFiles files;
+  files.reads(path, "the model's file");
+  files.writes("--out", a.out);
+  files.writes("--c-array", a.c_array);
+  const auto model = models::load_classifier(path);
   const formats::NetFile net = models::exported_net(*model);
   const std::vector<std::uint8_t> bytes = formats::net_bytes(net);
   if (!a.out.empty()) formats::save_net(a.out, net);

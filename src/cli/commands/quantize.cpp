@@ -16,6 +16,7 @@
 #include "cli/support/help_text.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
+#include "cli/support/run_files.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
 
@@ -25,6 +26,7 @@ namespace {
 struct Arguments {
   std::string model, calibration = "digits", out, rule = "mse";
   std::int64_t images = calibration_count;
+  data::DataOptions table;
   std::vector<std::string> bits_of;
   std::optional<int> first, last;
   train::PostTraining options;
@@ -51,8 +53,11 @@ void print_layers(const std::vector<train::LayerError>& layers) {
 }
 
 void quantize(Arguments& a, const Global& global) {
-  if (!a.out.empty()) check_output("--out", a.out, a.model);
-  if (!a.out.empty()) check_output_against_data("--out", a.out, a.calibration);
+  a.model = model_file(a.model);
+  CommandFiles files;
+  files.reads(a.model, "the model's file");
+  reads_data(files, a.calibration, a.table);
+  files.writes("--out", a.out);
   a.options.rule = train::step_rule_of(a.rule);
   if (a.percentile->count() > 0 && a.options.rule != train::StepRule::percentile)
     throw CLI::ValidationError("--percentile", "is for --method percentile, the method is " + a.rule);
@@ -62,10 +67,12 @@ void quantize(Arguments& a, const Global& global) {
   named.quantise_first = false;
   set_layer_bits(named, a.bits_of, a.first, a.last);
   a.options.bits_of = named.bits_of;
-  data::DataOptions options;
-  use_form(options, a.calibration, model->config());
-  const data::Dataset data = data::load_dataset(a.calibration, options);
+  use_form(a.table, a.calibration, model->config());
+  const data::Dataset data = data::load_dataset(a.calibration, a.table);
   tell_notes(data);
+  TORCH_CHECK_VALUE(
+      !data.test_is_training, "--calib ", a.calibration,
+      ": all its rows are training rows of the model, none is left to count; --test-data FILE has others");
   check_fit(model->config(), a.model, data);
   const train::PostTrained result = train::quantize(*model, calibration_images(data, a.images), a.options);
   const auto task = train::task_of(data);
@@ -118,6 +125,8 @@ void add_quantize(CLI::App& app, const Global& global) {
                    "the data set whose training images set the step sizes and whose test images are counted")
       ->type_name("DATA")
       ->capture_default_str();
+  takes_file(command->add_option("--test-data", a.table.test_file,
+                                 "rows to count, of a table (default: the test rows of --calib)"));
   command->add_option("--calib-images", a.images, "how many training images to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

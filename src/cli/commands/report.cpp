@@ -10,6 +10,7 @@
 #include "bie/train/evaluation.h"
 #include "bie/train/run_folder.h"
 #include "cli/commands/commands.h"
+#include "cli/support/data_options.h"
 #include "cli/support/output.h"
 #include "cli/support/result.h"
 #include "cli/support/run_files.h"
@@ -31,7 +32,7 @@ std::vector<std::string> notes_of(const Json& config, const std::vector<train::E
   return {std::isnan(history.back().validation_score) ? stopped_early : stopped_by_validation};
 }
 
-void write_page_of(const std::string& path, std::string spec, const Global& global) {
+void write_page_of(const std::string& path, std::string spec, const std::string& test_data, const Global& global) {
   const train::RunFolder run(path);
   const formats::FolderLock lock =
       data::with_value_errors([&] { return formats::FolderLock("run folder", run.path()); });
@@ -39,8 +40,13 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
   if (spec.empty()) spec = spec_of(config, run.config());
   Session session{models::load_classifier(run.model()), nullptr, {}};
   models::Classifier& model = *session.model;
-  data::DataOptions options;
+  data::DataOptions options = data_options_of(config, run.config());
+  if (!test_data.empty()) options.test_file = test_data;
   use_form(options, spec, model.config());
+  CommandFiles files;
+  files.reads(run.model(), "the model's file");
+  reads_data(files, spec, options);
+  files.fills("the run folder", run.path(), {run.results(), run.report()});
   const data::Dataset data = data::load_dataset(spec, options);
   session.task = train::task_of(data);
   check_fit(model.config(), run.model(), data);
@@ -70,7 +76,7 @@ void write_page_of(const std::string& path, std::string spec, const Global& glob
 
 void add_report(CLI::App& app, const Global& global) {
   struct Arguments {
-    std::string run, data;
+    std::string run, data, test_data;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("report", "Write the page of a finished run, of several processes too");
@@ -78,11 +84,14 @@ void add_report(CLI::App& app, const Global& global) {
       ->required();
   command->add_option("--data", arguments->data, "where the run's data set is, if not where config.json says")
       ->type_name("DATA");
+  takes_file(command->add_option("--test-data", arguments->test_data,
+                                 "where the file of bie train --test-data is, if not where config.json says"));
   command->footer(
       "Examples:\n"
       "  bie report runs/lenet4\n"
       "  bie report runs/lenet4 --data mnist:data/mnist");
-  command->callback([arguments, &global] { write_page_of(arguments->run, arguments->data, global); });
+  command->callback(
+      [arguments, &global] { write_page_of(arguments->run, arguments->data, arguments->test_data, global); });
 }
 
 }  // namespace bie::cli

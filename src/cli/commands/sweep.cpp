@@ -20,10 +20,12 @@
 
 #include "bie/train/run_folder.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/train_arguments.h"
 #include "cli/support/compared_runs.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/output.h"
+#include "cli/support/run_files.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
 #include "data/value_errors.h"
@@ -60,16 +62,21 @@ Axis axis_of(const std::string& text) {
   if (axis.option.empty() || axis.values.empty() || std::any_of(axis.values.begin(), axis.values.end(), empty) ||
       text.back() == ',')
     throw CLI::ValidationError("--grid " + text, "OPTION=VALUE,VALUE,... is wanted, such as bits=1,4,8");
+  std::vector<std::string> sorted = axis.values;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    throw CLI::ValidationError("--grid " + text, *twice + " stands there twice");
   for (const char* taken : {"run", "resume", "out", "o", "checkpoints", "logits"})
     if (axis.option == taken)
       throw CLI::ValidationError("--grid " + text, "every run has a folder of its own, which has all its files");
   return axis;
 }
 
-/// "bits-4,lr-0.001": a value may hold a slash.
-std::string folder_name(const std::string& option, std::string value) {
-  std::replace(value.begin(), value.end(), '/', '_');
-  return option + "-" + value;
+/// "bits-4", "net-nets%2Fwide.json": a value may hold a slash, and no two values have one name.
+std::string folder_name(const std::string& option, const std::string& value) {
+  std::string name = option + "-";
+  for (const char c : value) name += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+  return name;
 }
 
 /// Every combination, the last axis fastest.
@@ -136,42 +143,90 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
+/// A point's run: its folder, and the command that trains it.
+struct PointRun {
+  std::string which;  ///< "run 2 of 6, bits-4"
+  std::unique_ptr<train::RunFolder> folder;
+  std::vector<std::string> words;
+  bool is_finished;
+};
+
+/// Without what does not change the trained model.
+std::vector<std::string> words_that_train(const std::vector<std::string>& words) {
+  std::vector<std::string> left;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--run" || word == "--threads")
+      ++i;
+    else if (word != "--resume" && word != "--json" && word != "-q" && word != "--quiet" &&
+             !word.starts_with("--run=") && !word.starts_with("--threads="))
+      left.push_back(word);
+  }
+  return left;
+}
+
+/// Refuses a folder whose run had other options: its results would pass for those of this grid.
+void check_same_run(const PointRun& run) {
+  const Json config = config_of(run.folder->config());
+  std::vector<std::string> words;
+  for (const Json& word : config.value("words", Json::array()))
+    if (word.is_string()) words.push_back(word.get<std::string>());
+  const std::vector<std::string> own = words_that_train(words), wanted = words_that_train(run.words);
+  TORCH_CHECK_VALUE(own == wanted, "run folder ", run.folder->path(), " is of \"", shell_line(own),
+                    "\", the grid has \"", shell_line(wanted), "\"; another --run folder is for other options");
+}
+
+/// Every option of every run, before the first one trains.
+std::vector<PointRun> runs_of(const Arguments& a, const std::vector<GridPoint>& grid, const Global& global) {
+  std::vector<PointRun> runs;
+  for (std::size_t i = 0; i < grid.size(); ++i) {
+    PointRun run{format("run %zu of %zu, %s", i + 1, grid.size(), grid[i].name.c_str()),
+                 std::make_unique<train::RunFolder>((fs::path(a.run) / grid[i].name).string()),
+                 {"train"},
+                 false};
+    run.words.insert(run.words.end(), a.command.begin(), a.command.end());
+    run.words.insert(run.words.end(), grid[i].words.begin(), grid[i].words.end());
+    run.words.insert(run.words.end(), {"--run", run.folder->path()});
+    const bool is_begun = exists(run.folder->config());
+    run.is_finished = is_begun && exists(run.folder->results());
+    if (is_begun) check_same_run(run);
+    if (is_begun) run.words.emplace_back("--resume");
+    check_train_words(run.words, run.which);
+    if (global.quiet) run.words.emplace_back("--quiet");
+    if (global.threads > 0) run.words.insert(run.words.end(), {"--threads", std::to_string(global.threads)});
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
 /// Trains what is not finished yet; the folders of all runs.
-std::vector<std::string> train_grid(const Arguments& a, const std::vector<GridPoint>& grid, const Global& global) {
+std::vector<std::string> train_all(const std::vector<PointRun>& runs) {
   std::vector<std::string> folders;
   const InterruptWatch watch;
-  for (std::size_t i = 0; i < grid.size(); ++i) {
-    const train::RunFolder folder((fs::path(a.run) / grid[i].name).string());
-    const std::string which = format("run %zu of %zu, %s", i + 1, grid.size(), grid[i].name.c_str());
-    folders.push_back(folder.path());
-    if (exists(folder.results())) {
-      log::info(which + ": finished already");
+  for (const PointRun& run : runs) {
+    folders.push_back(run.folder->path());
+    if (run.is_finished) {
+      log::info(run.which + ": finished already");
       continue;
     }
-    log::info(which);
-    std::vector<std::string> words{"train"};
-    words.insert(words.end(), a.command.begin(), a.command.end());
-    words.insert(words.end(), grid[i].words.begin(), grid[i].words.end());
-    words.insert(words.end(), {"--run", folder.path()});
-    if (exists(folder.config())) words.emplace_back("--resume");
-    if (global.quiet) words.emplace_back("--quiet");
-    if (global.threads > 0) words.insert(words.end(), {"--threads", std::to_string(global.threads)});
-    const int code = run_program(words);
+    log::info(run.which);
+    const int code = run_program(run.words);
     if (code == interrupted || was_interrupted())
-      throw Interrupted("interrupted in " + which + "; the same command goes on");
-    if (code != ok) throw std::runtime_error(which + format(" ended with exit code %d: ", code) + shell_line(words));
+      throw Interrupted("interrupted in " + run.which + "; the same command goes on");
+    if (code != ok)
+      throw std::runtime_error(run.which + format(" ended with exit code %d: ", code) + shell_line(run.words));
   }
   return folders;
 }
 
 void sweep(Arguments& a, const Global& global) {
-  const std::vector<GridPoint> grid = grid_of(a.grid);
+  const std::vector<PointRun> points = runs_of(a, grid_of(a.grid), global);
   std::error_code error;
   fs::create_directories(a.run, error);
   TORCH_CHECK_VALUE(!error, "sweep folder ", a.run, ": cannot be made: ", error.message());
   const std::string page = (fs::path(a.run) / "sweep.html").string();
-  check_output("--run", page);
-  report::RunsReport runs = compared(train_grid(a, grid, global));
+  CommandFiles().writes("--run", page);
+  report::RunsReport runs = compared(train_all(points));
   std::vector<std::string> words{"bie"};
   words.insert(words.end(), global.words.begin(), global.words.end());
   runs.command = shell_line(words);

@@ -13,6 +13,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/train_arguments.h"
 #include "cli/support/build_info.h"
+#include "cli/support/data_options.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/output.h"
@@ -41,28 +42,6 @@ Json words_of(const Global& global) {
   return words;
 }
 
-/// How the data were read.
-Json options_json(const data::DataOptions& o) {
-  const formats::TableOptions& table = o.table;
-  const data::PictureOptions& pictures = o.pictures;
-  return {{"label", table.label},
-          {"task", table.regression ? "regression" : "classification"},
-          {"test_data", o.test_file},
-          {"test_share", table.test_share},
-          {"validation_share", o.validation_share ? Json(*o.validation_share) : Json()},
-          {"split", formats::name(table.split.kind)},
-          {"split_column", table.split.column},
-          {"split_seed", table.split.seed},
-          {"drop", table.drop},
-          {"keep", table.keep},
-          {"id", table.id},
-          {"missing", formats::name(table.missing)},
-          {"size", pictures.size ? Json(*pictures.size) : Json()},
-          {"fit", formats::name(pictures.fit.value_or(formats::Fit::crop))},
-          {"nested", pictures.nested},
-          {"skip_broken", pictures.skip_broken}};
-}
-
 /// config.json of a run folder.
 Json run_config(const TrainArguments& a, const models::Classifier& model, const data::Dataset& data,
                 const Global& global) {
@@ -79,7 +58,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
             {"test_images", data.test_images.size(0)},
             {"validation_images", data.validation_images.defined() ? data.validation_images.size(0) : 0},
             {"classes", data.classes},
-            {"options", options_json(a.table)}}},
+            {"options", data_options_json(a.table)}}},
           {"model", Json::parse(models::config_json(model.config()))},
           {"recipe",
            {{"epochs", o.epochs},

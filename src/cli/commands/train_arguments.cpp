@@ -8,11 +8,13 @@
 #include <map>
 #include <utility>
 
+#include "bie/formats/error.h"
 #include "bie/models/architecture.h"
 #include "bie/models/net_description.h"
 #include "bie/train/device.h"
 #include "bie/train/run_folder.h"
 #include "bie/train/warm_start.h"
+#include "cli/commands/commands.h"
 #include "cli/support/help_text.h"
 #include "cli/support/log.h"
 #include "cli/support/output.h"
@@ -226,20 +228,18 @@ void start_with(TrainArguments& a) {
   if (!pictures.fit) pictures.fit = source.fit;
 }
 
-/// Each against what the command reads, the other and the files of a run; a folder that holds a run is not written
-/// over.
+/// No output takes the place of what the command reads or of another output, and a folder that holds a run is not
+/// written over.
 void check_outputs(const TrainArguments& a) {
-  if (!a.logits.empty()) check_output("--logits", a.logits, a.out);
-  for (const auto& [option, path] : {std::pair{"--out", a.out}, std::pair{"--logits", a.logits}}) {
-    if (path.empty()) continue;
-    check_output(option, path, a.net, "the net's description");
-    check_output(option, path, a.from, "the model that training starts from");
-    check_output_against_data(option, path, a.data);
-    if (a.run.empty()) continue;
-    for (const std::string& file : train::RunFolder(a.run).files())
-      check_output(option, path, file, "a file of the run's folder");
-  }
-  if (a.options.resume || !std::filesystem::is_directory(a.run)) return;
+  CommandFiles files;
+  files.reads(a.net, "the net's description");
+  files.reads(a.from, "the model that training starts from");
+  reads_data(files, a.data, a.table);
+  if (!a.run.empty()) files.fills("--run", a.run, train::RunFolder(a.run).files());
+  files.fills("--checkpoints", a.options.checkpoints, {});
+  files.writes("--out", a.out);
+  files.writes("--logits", a.logits);
+  if (a.dry_run || a.options.resume || !std::filesystem::is_directory(a.run)) return;
   const formats::FolderLock lock("run folder", a.run);  // refuses where a run is going on
   for (const std::string& file : train::RunFolder(a.run).files())
     TORCH_CHECK_VALUE(!std::filesystem::exists(file), "--run ", a.run, ": ", file,
@@ -334,6 +334,24 @@ void resolve(TrainArguments& a) {
     useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
   check_before_data(a);
+}
+
+void check_train_words(const std::vector<std::string>& words, const std::string& what) {
+  CLI::App app;
+  Global global;
+  TrainArguments a;
+  add_global_options(app, global, "");
+  add_options(*app.add_subcommand("train"), a);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    resolve(a);
+  } catch (const CLI::ParseError& error) {
+    throw CLI::ValidationError(what, error.what());
+  } catch (const c10::ValueError& error) {
+    C10_THROW_ERROR(ValueError, what + ": " + error.what_without_backtrace());
+  } catch (const formats::Error& error) {
+    throw formats::Error(what + ": " + error.what());
+  }
 }
 
 namespace {

@@ -45,6 +45,9 @@ void add_options(CLI::App& command, TrainArguments& arguments);
 /// A ValueError for a word that means nothing and for options that contradict each other. A CLI::ValidationError, here
 /// and below, for an option that would do nothing.
 void resolve(TrainArguments& arguments);
+/// Reads "train ..." as the command does and refuses what it refuses before it reads the data.
+/// @param what  is named by the sentence.
+void check_train_words(const std::vector<std::string>& words, const std::string& what);
 /// What fits the data, in the place of what is not said.
 void use_data(TrainArguments& arguments, const data::Dataset& data);
 void check_use(const TrainArguments& arguments, const models::Classifier& model);

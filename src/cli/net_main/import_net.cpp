@@ -10,6 +10,8 @@
 #include "bie/runtime/net_builder.h"
 #include "bie/runtime/net_quantise.h"
 #include "cli/nets/import.h"
+#include "cli/nets/net_files.h"
+#include "cli/support/command_files.h"
 #include "cli/support/result.h"
 
 namespace bie::cli {
@@ -57,18 +59,16 @@ formats::Samples calibration(const ImportArguments& a, const std::vector<std::in
 }  // namespace
 
 void import_net(const ImportArguments& a, const Global& global) {
-  std::error_code ignored;
-  if (fs::equivalent(a.out, a.model, ignored))
-    formats::fail_file("net file", a.out, "would take the place of the ONNX file");
-  if (a.bits)
-    for (const std::string& file : files_of(a.calibration))
-      if (fs::equivalent(a.out, file, ignored))
-        formats::fail_file("net file", a.out, "would take the place of a file of samples");
-  formats::NetFile net = onnx::import_onnx(a.model, {formats::input_range_of(a.range), a.mean, a.std});
+  CommandFiles files;
+  files.reads(a.model, "the ONNX file");
+  if (a.bits) files.reads(files_of(a.calibration), "a file of samples");
+  std::vector<std::string> tensors;
+  formats::NetFile net = onnx::import_onnx(a.model, {formats::input_range_of(a.range), a.mean, a.std}, &tensors);
+  files.reads(tensors, "a file of the ONNX file's tensors");
+  files.writes("--out", a.out);
   const formats::InputRange range = *formats::input_range_of(net.metadata["input"]);
   if (a.bits) {
-    std::vector<std::int64_t> image = net.values[net.inputs[0]].sizes;
-    if (image.size() == 1) image = {1, 1, image[0]};
+    const std::vector<std::int64_t> image = image_of(net.metadata["image"], net.values[net.inputs[0]].sizes);
     const formats::Samples samples = calibration(a, image, range);
     try {
       net = runtime::quantised(net, samples.values.data(), samples.count,

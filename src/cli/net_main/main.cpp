@@ -130,10 +130,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   use_help_text(app);
   app.set_version_flag("--version", version_text, "print the version and what it was built with");
   app.require_subcommand(1);
-  app.add_option("--threads", global.threads, "CPU threads (default: one)")->check(CLI::Range(1, 1024));
-  app.add_flag("-q,--quiet", global.quiet, "errors only, no other log lines");
-  app.add_flag("--json", global.json, "one JSON object on stdout instead of text");
-  app.fallthrough();
+  add_global_options(app, global, "one");
   app.parse_complete_callback([&] { log::start(global.quiet); });
   add_run(app, global);
   add_import(app, global);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <sstream>
 #include <string_view>
 
@@ -69,21 +71,27 @@ std::string NetInfo::class_name(std::int64_t index) const {
 
 double NetInfo::answer(float output) const { return table->version < 2 ? output : table->answer(output); }
 
+std::vector<std::int64_t> image_of(const std::string& text, const std::vector<std::int64_t>& sizes) {
+  const std::int64_t elements =
+      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<std::int64_t>());
+  std::vector<std::int64_t> image;
+  for (const std::string& size : parts_of(text, ',')) {
+    std::int64_t number = 0;
+    std::from_chars(size.data(), size.data() + size.size(), number);
+    image.push_back(number);
+  }
+  const bool fits = image.size() == 3 && image[0] > 0 && image[1] > 0 && image[2] > 0 && image[0] <= elements &&
+                    image[1] <= elements && image[0] * image[1] <= elements &&
+                    image[2] == elements / (image[0] * image[1]);
+  if (fits) return image;
+  return sizes.size() == 3 ? sizes : std::vector<std::int64_t>{1, 1, elements};
+}
+
 NetInfo load_net(const std::string& path) {
   return with_file_errors(path, [&] {
     NetInfo info{.path = path, .net = runtime::SharedNet(path), .image = {}, .classes = {}, .range = {}};
     const bie_tensor input = info.net.input();
-    for (const std::string& size : parts_of(info.net.metadata("image"), ',')) {
-      std::int64_t number = 0;
-      std::from_chars(size.data(), size.data() + size.size(), number);
-      info.image.push_back(number);
-    }
-    const bool fits = info.image.size() == 3 && info.image[0] > 0 && info.image[1] > 0 && info.image[2] > 0 &&
-                      info.image[0] <= input.elements && info.image[1] <= input.elements &&
-                      info.image[0] * info.image[1] <= input.elements &&
-                      info.image[2] == input.elements / (info.image[0] * info.image[1]);
-    if (!fits) info.image.assign(input.sizes, input.sizes + 3);
-    if (!fits && input.rank == 1) info.image = {1, 1, input.elements};
+    info.image = image_of(info.net.metadata("image"), {input.sizes, input.sizes + input.rank});
     try {
       info.classes = formats::class_names_of(info.net.metadata("classes"), info.net.metadata("class_names"));
     } catch (const formats::Error& error) {

@@ -16,6 +16,10 @@ namespace bie::cli {
 /// Whether the file begins as an exported net does. False for what cannot be read.
 bool is_net(const std::string& path);
 
+/// Channels, height and width of a net's input: those of its entry "image" where they make the sizes, which have one
+/// number where the net flattens first.
+std::vector<std::int64_t> image_of(const std::string& text, const std::vector<std::int64_t>& sizes);
+
 struct NetInfo {
   std::string path;
   runtime::SharedNet net;

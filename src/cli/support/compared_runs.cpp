@@ -19,21 +19,24 @@ using Options = std::map<std::string, std::string>;
 
 /// The options of a command and their values; those that say where files go are left out.
 Options options_of(const Json& config) {
-  Options options;
+  std::map<std::string, std::vector<std::string>> values;  // an option may be repeated
   const auto words = config.find("words");
-  if (words == config.end() || !words->is_array()) return options;
+  if (words == config.end() || !words->is_array()) return {};
   std::string open;  // the option whose value may come
   for (const auto& entry : *words) {
     const std::string word = entry.is_string() ? entry.get<std::string>() : entry.dump();
     if (word.starts_with("-")) {
       const std::size_t equals = word.find('=');
       open = word.substr(0, equals);
-      options[open] = equals == std::string::npos ? "yes" : word.substr(equals + 1);
+      values[open].push_back(equals == std::string::npos ? "yes" : word.substr(equals + 1));
     } else if (!open.empty()) {
-      options[open] = word;
+      values[open].back() = word;
       open.clear();
     }
   }
+  Options options;
+  for (auto& [option, all] : values)
+    for (const std::string& value : all) options[option] += (options[option].empty() ? "" : ", ") + value;
   for (const char* file : {"--run", "-o", "--out", "--logits", "--json", "-q", "--quiet", "--threads"})
     options.erase(file);
   return options;

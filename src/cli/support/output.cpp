@@ -5,25 +5,16 @@
 #include <filesystem>
 #include <system_error>
 
-#include "bie/data/dataset.h"
 #include "bie/data/tensor_files.h"
 #include "bie/formats/replacing_file.h"
 #include "cli/support/log.h"
 
 namespace bie::cli {
 
-void check_output(const char* option, const std::string& path, const std::string& other, const char* what) {
-  namespace fs = std::filesystem;
-  const formats::Destination destination = formats::destination_of(std::string(option) + ":", path);
-  if (other.empty() || destination.kind == formats::Destination::Kind::stream) return;
-  const auto whole = [](const std::string& p) { return fs::absolute(formats::behind_links(p)).lexically_normal(); };
-  std::error_code ignored;
-  TORCH_CHECK_VALUE(whole(path) != whole(other) && !fs::equivalent(path, other, ignored), option, ": ", path, " is ",
-                    what);
-}
-
-void check_output_against_data(const char* option, const std::string& path, const std::string& data) {
-  TORCH_CHECK_VALUE(!data::reads_file(data, path), option, ": ", path, " is a file of the data ", data);
+void reads_data(CommandFiles& files, const std::string& spec, const data::DataOptions& options) {
+  files.reads(data::files_of(spec, options), "a file of the data " + spec);
+  files.reads(options.test_file, "the file of --test-data");
+  files.reads_folder(data::picture_folder(spec), "the data " + spec);
 }
 
 Json bytes_of(const std::string& path) {

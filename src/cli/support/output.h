@@ -1,21 +1,18 @@
-// Files that the commands write.
+// Files that the commands write, and those that they read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <string>
 
+#include "bie/data/dataset.h"
+#include "cli/support/command_files.h"
 #include "cli/support/result.h"
 
 namespace bie::cli {
 
-/// To be called before the work, not after it: a ValueError naming the option unless a file can be written at `path`
-/// that does not take the place of `other`, which the command writes or reads and sentences call `what`.
-void check_output(const char* option, const std::string& path, const std::string& other = {},
-                  const char* what = "the model's file");
-
-/// The same for the files that a data set is read from.
-void check_output_against_data(const char* option, const std::string& path, const std::string& data);
+/// Names the files of a data set as inputs.
+void reads_data(CommandFiles& files, const std::string& spec, const data::DataOptions& options = {});
 
 /// Of a file; null for a pipe or a device.
 Json bytes_of(const std::string& path);

@@ -15,6 +15,7 @@
 #include "bie/formats/csv.h"
 #include "bie/formats/error.h"
 #include "bie/formats/replacing_file.h"
+#include "cli/support/command_files.h"
 #include "cli/support/log.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
@@ -179,16 +180,11 @@ std::string place_of(const std::string& file, std::int64_t index, std::int64_t c
   return count == 1 ? file : format("%s[%lld]", file.c_str(), static_cast<long long>(index));
 }
 
-void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& files) {
-  if (out.empty()) return;
-  namespace fs = std::filesystem;
-  const formats::Destination destination = formats::destination_of("--out:", out);
-  if (destination.kind == formats::Destination::Kind::stream) return;
-  std::vector<std::string> read = files;
-  read.push_back(model);
-  std::error_code ignored;
-  for (const std::string& file : read)
-    if (fs::equivalent(out, file, ignored)) throw formats::Error("--out: " + out + " is a file that is read");
+void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& inputs) {
+  CommandFiles files;
+  files.reads(model, "the model's file");
+  files.reads(inputs, "a file that is read");
+  files.writes("--out", out);
 }
 
 void print_predictions(const Predictions& predictions, const std::string& out, const Global& global) {

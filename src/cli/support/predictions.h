@@ -61,7 +61,7 @@ void add_answer_options(CLI::App& command, AnswerOptions& options);
 std::vector<std::string> files_in(const std::vector<std::string>& paths);
 
 /// An Error where `out` cannot be written or is among the files that are read. To be called before the work.
-void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& files);
+void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& inputs);
 
 /// The result of `bie predict`: a line an image; of tables, where no terminal reads it, a CSV file with the rows' ids
 /// (their numbers from 1 on where there are none), the answer, its probability or those of all classes, and the labels
