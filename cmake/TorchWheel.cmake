@@ -26,7 +26,8 @@ foreach(compiler ${CMAKE_CXX_COMPILER} ${CMAKE_CUDA_HOST_COMPILER})
                   OUTPUT_VARIABLE bie_shared_libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT EXISTS "${bie_shared_libstdcxx}")
     message(FATAL_ERROR "bie: ${compiler} has no shared libstdc++, which torch and its operators must have in common; "
-                        "name another compiler in the environment variables CXX and CUDAHOSTCXX.")
+                        "name another compiler in the environment variables CXX and CUDAHOSTCXX, and delete ${CMAKE_BINARY_DIR}/CMakeCache.txt, "
+                        "which keeps this one.")
   endif()
 endforeach()
 

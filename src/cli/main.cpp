@@ -88,6 +88,7 @@ int run(CLI::App& app, Global& global) {
     bie::cli::log::start(global.quiet);
   });
   for (const auto add : bie::cli::add_commands) add(app, global);
+  bie::cli::add_help(app);
   bie::cli::add_completion(app);
   bie::cli::add_man(app);
   try {

@@ -78,7 +78,7 @@ void draw_pairs(Markup& page, const View& view) {
     return view.at(a.truth, a.predicted) > view.at(b.truth, b.predicted);
   });
   page.element("p", {{"class", "remark"}},
-               pairs.empty()                ? "No image was taken for another class."
+               pairs.empty()                ? "No sample was taken for another class."
                : pairs.size() > most_listed ? "The pairs that were confused most."
                                             : "Every pair that was confused.");
   pairs.resize(std::min(pairs.size(), most_listed));
@@ -87,7 +87,7 @@ void draw_pairs(Markup& page, const View& view) {
     rows.push_back({view.of.classes[truth], view.of.classes[predicted], grouped(view.at(truth, predicted)),
                     share_text(view.at(truth, predicted), view.row(truth))});
   draw_table(page, "classes that were confused",
-             {{"true class"}, {"taken for"}, {"images", true}, {"of the class", true}}, rows);
+             {{"true class"}, {"taken for"}, {"samples", true}, {"of the class", true}}, rows);
 }
 
 void draw_scores(Markup& page, const Confusion& confusion) {

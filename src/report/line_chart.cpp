@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "report/plot.h"
 #include "report/series.h"
@@ -17,6 +20,7 @@ constexpr double logarithmic_from = 50;  // highest to lowest value
 // Of the names at the curves, on a screen so narrow that their letters are enlarged.
 constexpr double label_height = 17, letter_width = 9;
 constexpr std::size_t most_letters = 16;
+constexpr const char* ellipsis = "\u2026";
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -30,21 +34,57 @@ Range range_of(const LineChart& chart) {
   return range;
 }
 
+bool is_too_long(const std::string& name) { return name.size() > most_letters; }
+
 /// The name as far as there is room for it.
-std::string shown_name(const Curve& curve) {
-  if (curve.name.size() <= most_letters) return curve.name;
+std::string cut(const std::string& name) {
+  if (!is_too_long(name)) return name;
   std::size_t end = most_letters - 1;
-  while (end > 0 && (static_cast<unsigned char>(curve.name[end]) & 0xC0) == 0x80) --end;  // whole characters of UTF-8
-  return curve.name.substr(0, end) + "\u2026";
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // whole characters of UTF-8
+  return name.substr(0, end) + ellipsis;
+}
+
+/// "bits-8,seed-0" in parts: "bits-8", ",seed-0".
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if ((c == ',' || c == '/') && !parts.back().empty()) parts.emplace_back();
+    parts.back() += c;
+  }
+  return parts;
+}
+
+/// Names that have room and tell the curves apart: without the parts that all have, where one is too long, and with a
+/// number where they are still alike.
+std::vector<std::string> shown_names(const LineChart& chart) {
+  std::vector<std::string> names;
+  for (const Curve& curve : chart.curves) names.push_back(curve.name);
+  if (std::none_of(names.begin(), names.end(), is_too_long)) return names;
+  std::vector<std::vector<std::string>> parts;
+  for (const std::string& name : names) parts.push_back(parts_of(name));
+  const auto all_have = [&](std::size_t i) {
+    return std::all_of(parts.begin(), parts.end(), [&](const std::vector<std::string>& own) {
+      return own.size() == parts.front().size() && i < own.size() && own[i] == parts.front()[i];
+    });
+  };
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::string name;
+    for (std::size_t j = 0; j < parts[i].size(); ++j)
+      if (names.size() == 1 || !all_have(j)) name += parts[i][j];
+    if (name.starts_with(",") || name.starts_with("/")) name.erase(0, 1);
+    names[i] = cut(name);
+    if (!seen.insert(names[i]).second) names[i] = cut(std::to_string(i + 1) + ": " + name);
+  }
+  return names;
 }
 
 /// With the right margin that the curves' names need.
 PlotSize size_of(const LineChart& chart) {
   if (chart.small) return small;
   PlotSize size = usual;
-  for (const Curve& curve : chart.curves)
-    size.right =
-        std::max(size.right, static_cast<int>(letter_width * static_cast<double>(shown_name(curve).size())) + 8);
+  for (const std::string& name : shown_names(chart))
+    size.right = std::max(size.right, static_cast<int>(letter_width * static_cast<double>(name.size())) + 8);
   return size;
 }
 
@@ -88,8 +128,9 @@ void draw_names(Plot& plot, const LineChart& chart) {
     name->y = std::min(name->y, free_to);
     free_to = name->y - label_height;
   }
+  const std::vector<std::string> shown = shown_names(chart);
   for (const Name& name : names)
-    plot.text(plot.right() + 8, name.y, "name " + colour(name.curve), "start", shown_name(chart.curves[name.curve]));
+    plot.text(plot.right() + 8, name.y, "name " + colour(name.curve), "start", shown[name.curve]);
 }
 
 /// Strips that light up under the pointer and say what the values there are.
@@ -126,7 +167,9 @@ void draw(Markup& page, const LineChart& chart) {
   page.open("figure", {{"class", chart.small ? "chart small" : "chart"}})
       .open("figcaption")
       .element("b", {}, chart.title);
-  if (!chart.remark.empty()) page.text(" ").element("span", {}, chart.remark);
+  const std::string remark =
+      chart.remark + (logarithmic ? (chart.remark.empty() ? "" : ", ") + std::string("logarithmic axis") : "");
+  if (!remark.empty()) page.text(" ").element("span", {}, remark);
   page.close();
   {
     const auto [first, last] = std::minmax_element(chart.epochs.begin(), chart.epochs.end());

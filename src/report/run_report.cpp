@@ -125,7 +125,7 @@ void draw_training(Markup& page, const RunReport& report, const std::vector<doub
   draw(page, {.title = "Loss",
               .epochs = epochs,
               .curves = {{"training", of(&Epoch::loss)}},
-              .remark = "mean over the training images"});
+              .remark = "mean over the training samples"});
   draw(page, {.title = "Binary weights flipped since the start",
               .unit = Unit::percent,
               .epochs = epochs,
@@ -176,9 +176,9 @@ void draw_ranks(Markup& page, const std::vector<Rank>& ranks) {
              {{"rank", true},
               {"host"},
               {"device"},
-              {"images trained with", true},
+              {"samples trained with", true},
               {"time of its steps", true},
-              {"images a second", true}},
+              {"samples a second", true}},
              rows);
   page.close();
 }

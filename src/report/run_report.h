@@ -19,7 +19,7 @@ struct Metric {
 
 struct Epoch {
   std::int64_t number = 0;  ///< from 1 on; ascending, with gaps where an epoch was not recorded
-  double loss = unknown;    ///< mean over the training images
+  double loss = unknown;    ///< mean over the training samples
   double train_score = unknown, test_score = unknown;  ///< RunReport::metric
   double rate = unknown;                               ///< of the float parameters, at the end of the epoch
   double integer_rate = unknown;                       ///< of the int8 weights, likewise

@@ -13,6 +13,8 @@
 namespace bie::train {
 namespace {
 
+constexpr std::int64_t most_epochs = 10'000'000, most_batch = 1 << 30;
+
 /// Refuses what would do nothing to a model of this kind.
 void check_use(const models::Classifier& model, const TrainOptions& o) {
   const models::ModelConfig& c = model.config();
@@ -51,6 +53,8 @@ void make_folder(const std::string& path) {
 void check_options(const models::Classifier& model, const TrainOptions& o) {
   TORCH_CHECK_VALUE(o.epochs > 0 && o.batch.value_or(2) > 1, "epochs is ", o.epochs, " and batch ", o.batch.value_or(2),
                     "; at least 1 and 2 are wanted");
+  TORCH_CHECK_VALUE(o.epochs <= most_epochs && o.batch.value_or(2) <= most_batch, "epochs is ", o.epochs, " and batch ",
+                    o.batch.value_or(2), "; at most ", most_epochs, " and ", most_batch, " are wanted");
   const auto positive = [](const char* name, const std::optional<double>& value) {
     TORCH_CHECK_VALUE(!value || (std::isfinite(*value) && *value > 0), name, " is ", value.value_or(0),
                       ", a positive number is wanted");

@@ -138,11 +138,24 @@ def test_results_that_nobody_takes_are_an_error(program, command):
     assert process.stderr == "error: the results cannot be written to stdout: No space left on device\n"
 
 
+@pytest.mark.parametrize("command", ["doctor", "eval MODEL", "predict MODEL - --json", "help", "--version"])
+def test_results_for_a_closed_stdout_are_an_error(program, tmp_path, command):
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(60)))
+    model = tmp_path / "m"
+    done = program.run("train", *TINY, "--data", f"csv:{tmp_path}/t.csv", "-o", model)
+    assert done.returncode == 0, done.stderr
+    words = command.replace("MODEL", str(model)) + (f" --data csv:{tmp_path}/t.csv" if "eval" in command else "")
+    shell = f"'{program.path}' -q --threads 1 {words} < '{tmp_path}/t.csv' >&-"
+    done = subprocess.run(["sh", "-c", shell], timeout=60, capture_output=True, text=True)
+    assert done.returncode == 1, done
+    assert done.stderr.startswith("error: the results cannot be written to stdout")
+
+
 def test_closed_streams_do_not_reach_a_file(program, tmp_path):
     """The next file that is opened would have their numbers."""
     options = f"train {' '.join(TINY)} --run '{tmp_path}/run'"
     shell = f"'{program.path}' --threads 1 {options} <&- >&- 2>&-"
-    assert subprocess.run(["sh", "-c", shell], timeout=60).returncode == 0
+    assert subprocess.run(["sh", "-c", shell], timeout=60).returncode == 1, "what it prints is lost"
     (line,) = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert json.loads(line)["epoch"] == 1
     for file in (tmp_path / "run").iterdir():

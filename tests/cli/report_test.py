@@ -1,6 +1,7 @@
 """bie report: the page and the results of a run once more, of the same rows as at its end."""
 
 import json
+import os
 from random import Random
 
 import pytest
@@ -75,6 +76,19 @@ def test_a_report_of_nested_pictures(program, tmp_path, photos):
     before, after, _ = report_again(program, run)
     assert (after["test_samples"], after["test_score"]) == (before["test_samples"], before["test_score"])
     assert after["test_samples"] == 8
+
+
+def test_a_run_of_data_whose_name_is_no_utf8(program, tmp_path):
+    """JSON cannot hold the name, which is asked for."""
+    table = os.fsencode(tmp_path) + b"/caf\xe9.csv"
+    noisy(tmp_path / "train.csv", 120, 0).rename(os.fsdecode(table))
+    data, run = f"csv:{os.fsdecode(table)}", tmp_path / "r"
+    done = program.run("train", *SMALL, "--data", data, "--run", run)
+    assert done.returncode == 0, done.stderr
+    program.refused(program.run("report", run), "does not say which data set it is of", "--data")
+    before, after, _ = report_again(program, run, "--data", data)
+    assert after["test_score"] == before["test_score"]
+    program.refused(program.run("train", "--run", run, "--resume"), "the whole command with --resume")
 
 
 def test_training_rows_are_not_called_test_rows(program, tmp_path, monkeypatch):

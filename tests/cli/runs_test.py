@@ -213,6 +213,8 @@ def test_a_dry_run_trains_nothing(program, tmp_path):
     assert said["steps"] == 1437 // 64 * 3 and said["config"]["model"]["hidden"] == 32
     assert "66 steps of 64 in 3 epochs" in program.run(*words).stdout
     assert not list(tmp_path.iterdir())
+    assert program.run(*words[:-1]).returncode == 0
+    assert program.json(*words)["steps"] == 1437 // 64 * 3, "beside a finished run too"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +227,8 @@ def test_a_dry_run_trains_nothing(program, tmp_path):
         ("--depth 0", "depth is 0"),
         ("--epochs 0", "epochs is 0"),
         ("--batch 1", "batch 1"),
+        ("--batch 100000000000", "batch 100000000000"),
+        ("--epochs 99999999999", "epochs is 99999999999"),
         ("--lr -1", "lr is -1"),
         ("--warmup 2", "warm"),
         ("--bits 8 --step-floor 3", "floor is 3"),

@@ -37,6 +37,13 @@ def test_bash_completion(program):
     assert "resnet20" in complete(script, ["bie", "train", "--arch", ""])
     assert complete(script, ["bie", "train", "--bits", ""]) == ["32", "8", "4", "1"]
     assert complete(script, ["bie", "train", "--missing", "me"]) == ["mean"]
+    assert complete(script, ["bie", "train", "--augment", ""]) == ["none", "crop-flip", "rotate", "colour"]
+    assert complete(script, ["bie", "train", "--label", ""]) == [], "a column's name is no word of the program"
+    assert complete(script, ["bie", "train", "--split", ""]) == ["shuffle", "order"]
+    assert complete(script, ["bie", "completion", ""]) == ["bash", "zsh", "fish"]
+    for command in COMMANDS:
+        words = complete(script, ["bie", command, "-"])
+        assert words and len(words) == len(set(words))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -48,6 +55,15 @@ def test_other_completions(program, shell):
         pytest.skip(f"{shell} is not installed, its script is only looked at")
     process = subprocess.run([shell, "-n", "-"], input=script, capture_output=True, text=True, timeout=60)
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_help_is_a_command_too(program):
+    assert output(program, "help") == output(program, "--help")
+    for command in COMMANDS:
+        assert output(program, "help", command) == output(program, command, "--help")
+    assert "--split shuffle|order|group:COLUMN|time:COLUMN" in output(program, "help", "train")
+    done = program.run("help", "trian", threads=None)
+    assert done.returncode == 2 and "there is no command trian" in done.stderr
 
 
 def test_an_unknown_shell(program):

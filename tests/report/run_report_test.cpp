@@ -192,7 +192,7 @@ TEST(RunReport, OfManyClassesThePairsAreListed) {
   for (std::size_t i = 0; i < classes; ++i) report.confusion.counts[i * classes + i] = 9;
   const std::string right = html(report);
   EXPECT_TRUE(well_formed(right));
-  EXPECT_TRUE(holds(right, "No image was taken for another class."));
+  EXPECT_TRUE(holds(right, "No sample was taken for another class."));
   report.confusion.counts[3 * classes + 7] = 6;
   report.confusion.counts[4 * classes + 8] = 1;
   const std::string page = html(report);

@@ -34,11 +34,13 @@ std::string command_line(const Global& global, bool resume) {
   return shell_line(words);
 }
 
-/// The same words, as --resume reads them.
+/// The same words, as --resume reads them; null where JSON cannot hold one.
 Json words_of(const Global& global) {
   Json words = Json::array();
-  for (const std::string& word : global.words)
+  for (const std::string& word : global.words) {
+    if (exact_text(word).is_null()) return {};
     if (word != "--resume") words.push_back(word);
+  }
   return words;
 }
 
@@ -53,7 +55,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
           {"started", utc_now()},
           {"data",
            {{"name", data.name},
-            {"spec", a.data},
+            {"spec", exact_text(a.data)},
             {"train_images", data.train_images.size(0)},
             {"test_images", data.test_images.size(0)},
             {"validation_images", data.validation_images.defined() ? data.validation_images.size(0) : 0},

@@ -125,10 +125,12 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
                  "share of the training samples that is set aside to choose the best epoch and to stop by --patience "
                  "(default: 0.1 with --best; a folder of pictures may have a folder validation)")
       ->check(CLI::Range(0.0, 1.0));
-  w.augment_option = group.add(
-      "--augment", w.augment,
-      "how training pictures change: none, or of crop-flip (shifted by up to 4 pixels and mirrored), rotate (by up "
-      "to 15 degrees) and colour (brightness, contrast, saturation) those wanted, with commas between");
+  w.augment_option = takes_one_of(
+      group.add(
+          "--augment", w.augment,
+          "how training pictures change: none, or of crop-flip (shifted by up to 4 pixels and mirrored), rotate "
+          "(by up to 15 degrees) and colour (brightness, contrast, saturation) those wanted, with commas between"),
+      {"none", "crop-flip", "rotate", "colour"});
   takes_one_of(group.add("--optimizer", w.optimizer, "of the float parameters: diodemix, adam or sgd"),
                {"diodemix", "adam", "sgd"});
   w.lr = group.add_unset("--lr", o.lr, "rate of the float parameters");

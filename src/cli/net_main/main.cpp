@@ -139,6 +139,7 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   add_bench_of_nets(app, global);
   add_doctor_of_nets(app, global);
   add_absent(app);
+  add_help(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -66,7 +66,7 @@ void run(const Arguments& a, const Global& global) {
                                                    : net.class_name(largest(row, outputs));
       classes.push_back(name);
       Json numbers = Json::array();
-      std::string line = place_of(file, i, samples.count) + ": " + name + " ";
+      std::string line = place_of(file, samples, i) + ": " + name + " ";
       for (std::int64_t j = 0; j < outputs; ++j) {
         numbers.push_back(static_cast<double>(row[j]));
         if (j < 10) line += format("%s%.4g", j == 0 ? "(" : ", ", static_cast<double>(row[j]));

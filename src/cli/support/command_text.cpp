@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <CLI/Option.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <sstream>
@@ -35,19 +36,30 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   return app.get_options([](const CLI::Option*) { return true; });
 }
 
-/// All names of an app's options, separated by spaces.
-std::string option_words(const CLI::App& app) {
-  std::string words;
-  for (const CLI::Option* option : options_of(app))
-    for (const std::string& name : names_of(*option)) words += (words.empty() ? "" : " ") + name;
-  return words;
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+/// The names of an app's options, each once, then those of the app that it belongs to.
+std::string option_words(const CLI::App& app, const CLI::App* owner = nullptr) {
+  std::vector<std::string> words;
+  for (const CLI::App* from : {&app, owner})
+    for (const CLI::Option* option : from == nullptr ? std::vector<const CLI::Option*>() : options_of(*from))
+      for (const std::string& name : names_of(*option))
+        if (std::find(words.begin(), words.end(), name) == words.end()) words.push_back(name);
+  return joined(words);
 }
 
 /// The words that an option takes, with a space between.
-std::string choice_words(const CLI::Option& option) {
-  std::string words;
-  for (const std::string& choice : choices_of(option)) words += (words.empty() ? "" : " ") + choice;
-  return words;
+std::string choice_words(const CLI::Option& option) { return joined(choices_of(option)); }
+
+/// The words that stand behind a command without an option's name; empty where files do.
+std::string positional_words(const CLI::App& app) {
+  for (const CLI::Option* option : options_of(app))
+    if (names_of(*option).empty() && !choices_of(*option).empty()) return choice_words(*option);
+  return "";
 }
 
 /// Cases of the word before: the options that take one of a few words.
@@ -58,6 +70,8 @@ std::string choice_cases(const CLI::App& app) {
     for (const std::string& name : words.empty() ? std::vector<std::string>() : names_of(*option))
       cases += "      " + app.get_name() + ":" + name + ") words='" + words + "' ;;\n";
   }
+  if (const std::string words = positional_words(app); !words.empty())
+    cases += "      " + app.get_name() + ":*) [[ $word == -* ]] || words='" + words + "' ;;\n";
   return cases;
 }
 
@@ -80,8 +94,7 @@ std::string bash_script(const CLI::App& app) {
           "  done\n"
           "  case $command in\n";
   for (const CLI::App* command : commands_of(app))
-    text << "    " << command->get_name() << ") words='" << option_words(*command) << ' ' << option_words(app)
-         << "' ;;\n";
+    text << "    " << command->get_name() << ") words='" << option_words(*command, &app) << "' ;;\n";
   text << "    *) words='" << command_words(app) << ' ' << option_words(app)
        << "' ;;\n"
           "  esac\n"
@@ -110,10 +123,17 @@ std::string quoted(const std::string& text, bool zsh) {
   return result;
 }
 
-std::string zsh_options(const CLI::App& app) {
+/// Of an app and of the app that it belongs to, each name once.
+std::string zsh_options(const CLI::App& app, const CLI::App* owner = nullptr) {
   std::string lines;
-  for (const CLI::Option* option : options_of(app))
+  std::vector<const CLI::Option*> options = options_of(app);
+  for (const CLI::Option* option : owner == nullptr ? std::vector<const CLI::Option*>() : options_of(*owner))
+    options.push_back(option);
+  std::vector<std::string> seen;
+  for (const CLI::Option* option : options)
     for (const std::string& name : names_of(*option)) {
+      if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+      seen.push_back(name);
       const bool takes_value = option->get_items_expected_max() > 0;
       lines += "        '" + name + "[" + quoted(option->get_description(), true) + "]" +
                (!takes_value                  ? ""
@@ -131,9 +151,12 @@ std::string zsh_script(const CLI::App& app) {
   for (const CLI::App* command : commands_of(app))
     text << "      " << command->get_name() << ") command=" << command->get_name() << "; break ;;\n";
   text << "    esac\n  done\n  case $command in\n";
-  for (const CLI::App* command : commands_of(app))
+  for (const CLI::App* command : commands_of(app)) {
+    const std::string words = positional_words(*command);
     text << "    " << command->get_name() << ")\n      _arguments \\\n"
-         << zsh_options(*command) << zsh_options(app) << "        '*:file:_files' ;;\n";
+         << zsh_options(*command, &app)
+         << (words.empty() ? std::string("        '*:file:_files' ;;\n") : "        '*:word:(" + words + ")' ;;\n");
+  }
   text << "    *)\n      _arguments \\\n"
        << zsh_options(app) << "        '1:command:(" << command_words(app) << ")' ;;\n"
        << "  esac\n}\n_bie \"$@\"\n";
@@ -161,7 +184,10 @@ std::string fish_script(const CLI::App& app) {
   for (const CLI::App* command : commands_of(app)) {
     text << "complete -c bie -f -n 'not __fish_seen_subcommand_from " << all << "' -a " << command->get_name()
          << " -d '" << quoted(command->get_description(), false) << "'\n";
-    options(*command, " -n '__fish_seen_subcommand_from " + command->get_name() + "'");
+    const std::string seen = " -n '__fish_seen_subcommand_from " + command->get_name() + "'";
+    options(*command, seen);
+    if (const std::string words = positional_words(*command); !words.empty())
+      text << "complete -c bie -f" << seen << " -a '" << words << "'\n";
   }
   return text.str();
 }
@@ -233,7 +259,7 @@ std::string man_page(const CLI::App& app) {
 void add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("completion", "Print the completion script of a shell");
-  command->add_option("shell", *shell, "bash, zsh or fish")->required();
+  takes_one_of(command->add_option("shell", *shell, "whose script it is"), {"bash", "zsh", "fish"})->required();
   command->footer("Examples:\n  bie completion bash > ~/.local/share/bash-completion/completions/bie");
   command->callback([shell, &app] { std::fputs(completion_script(app, *shell).c_str(), stdout); });
 }

@@ -33,7 +33,7 @@ Json data_options_json(const data::DataOptions& o) {
   const data::PictureOptions& pictures = o.pictures;
   return {{"label", table.label},
           {"task", table.regression ? "regression" : "classification"},
-          {"test_data", o.test_file},
+          {"test_data", exact_text(o.test_file)},
           {"test_share", table.test_share},
           {"validation", o.validation},
           {"validation_share", json_of(o.validation_share)},

@@ -1,7 +1,10 @@
 #include "cli/support/help_text.h"
 
 #include <CLI/Config.hpp>
+#include <CLI/Error.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <sstream>
 
@@ -60,7 +63,9 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   std::vector<std::string> choices;
   for (std::size_t begin = 0; name.find('|') != std::string::npos && begin <= name.size();) {
     const std::size_t end = std::min(name.find('|', begin), name.size());
-    choices.push_back(name.substr(begin, end - begin));
+    const std::string choice = name.substr(begin, end - begin);
+    const bool is_a_kind = std::any_of(choice.begin(), choice.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    if (!is_a_kind) choices.push_back(choice);
     begin = end + 1;
   }
   return choices;
@@ -69,9 +74,27 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
 std::string value_name(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   std::string name = option.get_type_name();
-  name.resize(std::min(name.find(':'), name.size()));  // "INT:INT in [1 - 1024]"
+  for (const char* check : {":{", ":INT in", ":UINT in", ":FLOAT in", ":POSITIVE", ":NONNEGATIVE"})  // behind the name
+    name.resize(std::min(name.find(check), name.size()));
   if (name == "UINT") name = "INT";
   return option.get_items_expected_max() > 1 ? name + " ..." : name;
+}
+
+void add_help(CLI::App& app) {
+  auto about = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("help", "Print the help of a command");
+  command->add_option("command", *about, "whose help it is");
+  command->callback([about, &app] {
+    std::string text;
+    try {
+      // The app's own help would be that of the command that runs.
+      text = about->empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)
+                            : static_cast<const CLI::App&>(app).get_subcommand(*about)->help(app.get_name());
+    } catch (const CLI::OptionNotFound&) {
+      throw CLI::ValidationError("help", "there is no command " + *about);
+    }
+    std::fputs(text.c_str(), stdout);
+  });
 }
 
 void use_help_text(CLI::App& app) {

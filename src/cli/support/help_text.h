@@ -15,6 +15,9 @@ std::vector<std::string> choices_of(const CLI::Option& option);
 /// What an option takes: "INT", "FILE", "TEXT ..." where there may be several; empty for a flag.
 std::string value_name(const CLI::Option& option);
 
+/// Adds the command that prints the help of another one.
+void add_help(CLI::App& app);
+
 /// Shapes the help of a command and, as subcommands inherit it, of all commands below.
 void use_help_text(CLI::App& app);
 

@@ -26,7 +26,7 @@ namespace {
 
 /// "digits.npy[3]: seven 97.31 %, one 1.20 %"
 std::string text_of(const Prediction& p, const Predictions& all) {
-  std::string line = place_of(p.file, p.index, p.count);
+  std::string line = p.place;
   if (all.regression) line += ": " + formats::answer_text(*all.table, p.value);
   for (std::size_t i = 0; i < p.guesses.size(); ++i)
     line += format("%s%s %.2f %%", i == 0 ? ": " : ", ", p.guesses[i].name.c_str(), 100 * p.guesses[i].probability);
@@ -35,6 +35,7 @@ std::string text_of(const Prediction& p, const Predictions& all) {
 
 Json json_of(const Prediction& p, bool regression) {
   Json json = {{"file", p.file}, {"index", p.index}};
+  if (p.is_row) json["row"] = p.index + 1;
   if (p.id) json["id"] = *p.id;
   if (regression) {
     json["value"] = p.value;
@@ -169,15 +170,17 @@ std::optional<formats::TableForm> asked_form(const std::optional<formats::TableF
 }
 
 Prediction prediction_of(const std::string& file, const formats::Samples& samples, std::int64_t index) {
-  Prediction p{.file = file, .index = index, .count = samples.count};
+  Prediction p{.file = file, .place = place_of(file, samples, index), .index = index, .is_row = samples.is_table};
   const auto at = static_cast<std::size_t>(index);
   if (at < samples.ids.size()) p.id = samples.ids[at];
   if (at < samples.labels.size()) p.label = samples.labels[at];
   return p;
 }
 
-std::string place_of(const std::string& file, std::int64_t index, std::int64_t count) {
-  return count == 1 ? file : format("%s[%lld]", file.c_str(), static_cast<long long>(index));
+std::string place_of(const std::string& file, const formats::Samples& samples, std::int64_t index) {
+  if (samples.count == 1) return file;
+  if (samples.is_table) return format("%s row %lld", file.c_str(), static_cast<long long>(index + 1));
+  return format("%s[%lld]", file.c_str(), static_cast<long long>(index));
 }
 
 void check_predictions_file(const std::string& out, const std::string& model, const std::vector<std::string>& inputs) {

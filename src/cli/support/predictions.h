@@ -19,7 +19,9 @@ struct Guess {
 
 struct Prediction {
   std::string file;
-  std::int64_t index = 0, count = 1;               ///< of the file's images
+  std::string place = {};                          ///< place_of it
+  std::int64_t index = 0;                          ///< among the file's images or rows
+  bool is_row = false;                             ///< of a table
   std::vector<Guess> guesses = {};                 ///< the likeliest first; none of a regression
   double value = 0;                                ///< of a regression, in the table's unit
   std::vector<double> probabilities = {};          ///< of all classes in their order, where they are wanted
@@ -44,8 +46,9 @@ std::optional<formats::TableForm> asked_form(const std::optional<formats::TableF
 /// The prediction of row `index` of a file, without an answer.
 Prediction prediction_of(const std::string& file, const formats::Samples& samples, std::int64_t index);
 
-/// "digits.npy[3]"; the number of the image where a file holds several.
-std::string place_of(const std::string& file, std::int64_t index, std::int64_t count);
+/// "digits.npy[3]", "flowers.csv row 4": the number of the image, from 0 on, or of the row, from 1 on as in a table of
+/// answers, where a file holds several.
+std::string place_of(const std::string& file, const formats::Samples& samples, std::int64_t index);
 
 /// What the options of `predict` say of its answers.
 struct AnswerOptions {

@@ -16,4 +16,12 @@ void print_json(const std::string& command, const Json& fields) {
   std::printf("%s\n", document.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+Json exact_text(const std::string& text) {
+  try {
+    return Json::parse(Json(text).dump());
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
 }  // namespace bie::cli

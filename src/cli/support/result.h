@@ -12,4 +12,7 @@ using Json = nlohmann::ordered_json;
 /// that are not finite, by null.
 void print_json(const std::string& command, const Json& fields);
 
+/// The text, or null where it is no UTF-8, which JSON cannot hold: the name of a file that is found again by it.
+Json exact_text(const std::string& text);
+
 }  // namespace bie::cli

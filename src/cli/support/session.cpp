@@ -155,7 +155,7 @@ CLI::Option* add_data(CLI::App& command, std::string& data) {
   return command
       .add_option("--data", data,
                   "digits (built in), mnist:DIR (IDX files, .gz or not), cifar10:DIR (binary files), csv:FILE or "
-                  "images:DIR (DIR/CLASS/*.jpg, *.png)")
+                  "images:DIR (DIR/CLASS/*.jpg, *.png, *.webp)")
       ->type_name("DATA")
       ->capture_default_str();
 }

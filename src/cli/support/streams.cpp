@@ -1,6 +1,7 @@
 #include "cli/support/streams.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -11,9 +12,12 @@
 namespace bie::cli {
 
 void open_missing_streams() {
-  // The lowest free number is taken, so they are filled in order.
-  for (int fd = 0; fd <= 2; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != fd) return;
+  // The lowest free number is taken, so they are filled in order. Results that are written to a closed stdout are lost,
+  // which is an error (check_results_written): what stands in its place cannot be written.
+  for (int fd = 0; fd <= 2; ++fd) {
+    const int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", mode) != fd) return;
+  }
 }
 
 void check_results_written() {
