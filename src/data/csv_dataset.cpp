@@ -85,7 +85,14 @@ Parts parts_of(const formats::TableForm& form, const Rows& rows, const std::stri
     parts.train = std::move(split.train);
     return std::move(split.other);
   };
-  if (options.test_file.empty()) parts.test = take(form.test_share, "testing");
+  if (options.folds > 0) {
+    formats::SplitRows split =
+        formats::fold_table(form, options.folds, options.fold, parts.train, rows.classes, rows.table.keys, what);
+    parts.train = std::move(split.train);
+    parts.test = std::move(split.other);
+  } else if (options.test_file.empty()) {
+    parts.test = take(form.test_share, "testing");
+  }
   if (options.validation || options.validation_share)
     parts.validation = take(options.validation_share.value_or(usual_validation_share), "validation");
   return parts;

@@ -35,16 +35,26 @@ Indices of_each_class(const Indices& rows, const Indices& labels, double share) 
   return chosen;
 }
 
-/// Whole groups in random order, as many as bring the rows nearest to the share.
-Indices of_groups(const Indices& rows, const std::vector<std::string>& keys, double share, std::uint64_t seed,
-                  const std::string& what, const std::string& column) {
+std::map<std::string, Indices> groups_of(const Indices& rows, const std::vector<std::string>& keys) {
   std::map<std::string, Indices> groups;
   for (const std::int64_t row : rows) groups[keys[static_cast<std::size_t>(row)]].push_back(row);
-  if (groups.size() < 2) throw Error(what + ": all rows have one " + in_quotes(column) + ", groups of rows are wanted");
+  return groups;
+}
+
+std::vector<const Indices*> in_random_order(const std::map<std::string, Indices>& groups, std::uint64_t seed) {
   std::vector<const Indices*> order;
   order.reserve(groups.size());
   for (const auto& [key, group] : groups) order.push_back(&group);
   shuffle(order, seed);
+  return order;
+}
+
+/// Whole groups in random order, as many as bring the rows nearest to the share.
+Indices of_groups(const Indices& rows, const std::vector<std::string>& keys, double share, std::uint64_t seed,
+                  const std::string& what, const std::string& column) {
+  const std::map<std::string, Indices> groups = groups_of(rows, keys);
+  if (groups.size() < 2) throw Error(what + ": all rows have one " + in_quotes(column) + ", groups of rows are wanted");
+  const std::vector<const Indices*> order = in_random_order(groups, seed);
   const double wanted = share * static_cast<double>(rows.size());
   Indices chosen;
   for (std::size_t i = 0; i + 1 < order.size(); ++i) {
@@ -84,6 +94,14 @@ Indices of_the_end(const TableForm& form, Indices rows, const std::vector<std::s
   return {rows.begin() + static_cast<std::ptrdiff_t>(first), rows.end()};
 }
 
+SplitRows told_apart(const Indices& rows, Indices chosen) {
+  std::sort(chosen.begin(), chosen.end());
+  SplitRows found;
+  std::set_difference(rows.begin(), rows.end(), chosen.begin(), chosen.end(), std::back_inserter(found.train));
+  found.other = std::move(chosen);
+  return found;
+}
+
 }  // namespace
 
 const char* name(SplitKind kind) {
@@ -113,14 +131,41 @@ SplitRows split_table(const TableForm& form, double share, const Indices& rows, 
     case SplitKind::group: chosen = of_groups(rows, keys, share, split.seed, what, split.column); break;
     case SplitKind::time: chosen = of_the_end(form, rows, keys, share, what); break;
   }
-  std::sort(chosen.begin(), chosen.end());
-  SplitRows found;
-  std::set_difference(rows.begin(), rows.end(), chosen.begin(), chosen.end(), std::back_inserter(found.train));
-  found.other = std::move(chosen);
+  SplitRows found = told_apart(rows, std::move(chosen));
   if (found.train.empty() || found.other.empty())
     throw Error(joined(what, ": a share of ", share, " of the rows of ", labels.empty() ? "the table" : "a class",
                        " is for ", purpose, ", and no ", labels.empty() ? "table" : "class", " has enough rows"));
   return found;
+}
+
+SplitRows fold_table(const TableForm& form, int folds, int fold, const Indices& rows, const Indices& labels,
+                     const std::vector<std::string>& keys, const std::string& what) {
+  const SplitRule& split = form.split;
+  const auto count = static_cast<std::size_t>(folds);
+  if (split.kind == SplitKind::time)
+    throw Error(what + ": expected a split whose rows can be dealt out to folds, got one by time");
+  std::vector<Indices> parts(count);
+  if (split.kind == SplitKind::group) {
+    const std::map<std::string, Indices> groups = groups_of(rows, keys);
+    if (groups.size() < count)
+      throw Error(joined(what, ": expected a group for each of ", folds, " folds, got ", groups.size(), " groups"));
+    for (const Indices* group : in_random_order(groups, split.seed)) {
+      Indices& smallest = *std::min_element(parts.begin(), parts.end(),
+                                            [](const Indices& a, const Indices& b) { return a.size() < b.size(); });
+      smallest.insert(smallest.end(), group->begin(), group->end());
+    }
+  } else {
+    Indices order = rows;
+    if (split.kind == SplitKind::shuffle) shuffle(order, split.seed);
+    std::map<std::int64_t, std::size_t> next;  // the fold of a class's next row
+    for (const std::int64_t row : order)
+      parts[next[labels.empty() ? 0 : labels[static_cast<std::size_t>(row)]]++ % count].push_back(row);
+    for (const auto& [label, of_class] : next)
+      if (of_class < count)
+        throw Error(joined(what, ": expected a row of each class for each of ", folds, " folds, got a class of ",
+                           of_class, of_class == 1 ? " row" : " rows"));
+  }
+  return told_apart(rows, std::move(parts[static_cast<std::size_t>(fold)]));
 }
 
 }  // namespace bie::formats

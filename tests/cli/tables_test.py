@@ -369,3 +369,39 @@ def test_the_python_runtime_takes_rows_and_gives_labels(program, tmp_path, root,
                           (["x", "red", 1], "expected a number, got 'x'"), ([1e999, "red", 1], "finite")):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             run.table.features([row])
+
+
+def test_every_row_counts_once_in_cross_validation(program, flowers, tmp_path):
+    train = ["train", "--data", f"csv:{flowers}", "--epochs", "12", "--folds", "4"]
+    said = program.json(*train)
+    rows = [fold["test_samples"] for fold in said["folds"]]
+    assert len(rows) == 4 and sum(rows) == 90 and max(rows) - min(rows) <= 3
+    right = sum(n * fold["test_accuracy"] for n, fold in zip(rows, said["folds"], strict=True))
+    assert said["metric"] == "accuracy" and said["mean"] == pytest.approx(right / 90)
+    assert said["low"] < said["mean"] <= said["high"] and said["mean"] > 0.9
+    text = program.run(*train).stdout.splitlines()
+    assert len(text) == 5 and text[0].startswith("fold 1 of 4: test accuracy ") and " to " in text[4]
+
+
+def test_cross_validation_of_a_number(program, tmp_path):
+    random, table = Random(3), tmp_path / "t.csv"
+    rows = [(random.gauss(0, 1), random.gauss(0, 1), random.gauss(0, 0.5)) for _ in range(200)]
+    table.write_text("a,b,label\n" + "".join(f"{a},{b},{3 * a - b + noise}\n" for a, b, noise in rows))
+    said = program.json("train", "--data", f"csv:{table}", "--task", "regression", "--epochs", "20", "--folds", "3")
+    scores = [fold["r2"] for fold in said["folds"]]
+    mean = sum(scores) / 3
+    half = 4.303 * (sum((score - mean) ** 2 for score in scores) / 2 / 3) ** 0.5
+    assert (said["mean"], said["low"], said["high"]) == pytest.approx((mean, mean - half, mean + half), abs=1e-4)
+
+
+@pytest.mark.parametrize("option", ["--out m", "--run r", "--logits l", "--checkpoints c", "--test-data t.csv"])
+def test_cross_validation_keeps_no_model(program, flowers, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    done = program.run("train", "--data", f"csv:{flowers}", "--folds", "3", *option.split())
+    assert done.returncode == 2 and "--folds 3" in done.stderr and option.split()[0] in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["flowers.csv"]
+
+
+def test_cross_validation_is_of_tables(program):
+    done = program.run("train", "--folds", "3")
+    assert done.returncode == 2 and "--data csv:FILE" in done.stderr

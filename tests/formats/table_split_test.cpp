@@ -49,6 +49,69 @@ TEST(TableSplit, AShuffleIsStratifiedAndOfItsSeed) {
   EXPECT_EQ(all, counted(200));
 }
 
+/// The rows for testing of every fold.
+std::vector<Indices> folds(const SplitRule& rule, int count, std::int64_t rows, const Indices& labels,
+                           const std::vector<std::string>& keys = {}) {
+  TableForm form;
+  form.split = rule;
+  std::vector<Indices> found;
+  for (int fold = 0; fold < count; ++fold) {
+    SplitRows parts = fold_table(form, count, fold, counted(rows), labels, keys, "t.csv");
+    Indices all = parts.train;
+    all.insert(all.end(), parts.other.begin(), parts.other.end());
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, counted(rows));
+    found.push_back(std::move(parts.other));
+  }
+  Indices all;
+  for (const Indices& fold : found) all.insert(all.end(), fold.begin(), fold.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, counted(rows)) << "each row is in one fold";
+  return found;
+}
+
+TEST(TableSplit, FoldsHaveAsManyRowsOfEachClass) {
+  Indices labels;
+  for (int i = 0; i < 103; ++i) labels.push_back(i >= 80);
+  for (const SplitKind kind : {SplitKind::order, SplitKind::shuffle})
+    for (const int count : {2, 5, 7})
+      for (const Indices& fold : folds({kind}, count, 103, labels)) {
+        const auto of_second = std::count_if(fold.begin(), fold.end(), [](auto row) { return row >= 80; });
+        EXPECT_LE(std::abs(of_second - 23.0 / count), 1);
+        EXPECT_LE(std::abs(static_cast<double>(fold.size()) - 103.0 / count), 2);
+      }
+  EXPECT_NE(folds({SplitKind::shuffle}, 5, 103, labels), folds({SplitKind::shuffle, 1}, 5, 103, labels));
+}
+
+TEST(TableSplit, FoldsHaveWholeGroups) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < 60; ++i) keys.push_back(std::to_string(i % 13));
+  for (const Indices& fold : folds({SplitKind::group, 3, "who"}, 4, 60, {}, keys)) {
+    std::set<std::string> own;
+    for (const std::int64_t row : fold) own.insert(keys[static_cast<std::size_t>(row)]);
+    std::size_t rows = 0;
+    for (const std::string& key : keys) rows += own.count(key);
+    EXPECT_EQ(rows, fold.size());
+    EXPECT_NEAR(static_cast<double>(fold.size()), 15, 5);
+  }
+}
+
+TEST(TableSplit, FoldsThatCannotBe) {
+  TableForm form;
+  const auto said = [&](SplitKind kind, int count, const Indices& labels, const std::vector<std::string>& keys) {
+    form.split.kind = kind;
+    try {
+      fold_table(form, count, 0, counted(6), labels, keys, "t.csv");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(said(SplitKind::time, 2, {}, {"1", "2", "3", "4", "5", "6"}).find("by time"), std::string::npos);
+  EXPECT_NE(said(SplitKind::group, 3, {}, {"a", "a", "a", "b", "b", "b"}).find("got 2 groups"), std::string::npos);
+  EXPECT_NE(said(SplitKind::shuffle, 3, {0, 0, 0, 0, 1, 1}, {}).find("a class of 2 rows"), std::string::npos);
+}
+
 TEST(TableSplit, OrderTakesEveryFifthRow) { EXPECT_EQ(split({SplitKind::order}, 10, {}).other, (Indices{4, 9})); }
 
 TEST(TableSplit, GroupsStayTogether) {

@@ -49,6 +49,9 @@ struct DataOptions {
   formats::CsvForm csv = {};
   formats::TableOptions table = {};
   std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
+  /// Of cross-validation: the rows are dealt out to so many folds, and those of one are for testing in the place of a
+  /// share. 0: there are none.
+  int folds = 0, fold = 0;
   /// Whether samples are to be set aside to choose by: those of DIR/validation of a folder of pictures that has it,
   /// else a share of the training samples of each class, at equal distances; of a table as its rows are split.
   bool validation = false;

@@ -183,6 +183,13 @@ SplitRows split_table(const TableForm& form, double share, const std::vector<std
                       const std::vector<std::int64_t>& labels, const std::vector<std::string>& keys,
                       const std::string& what, const char* purpose);
 
+/// The rows of one of `folds` parts, `fold`, which have as many rows of each class or, of a split by groups, whole
+/// groups; each row is in one of them. Parameters as above.
+/// @throws Error also for a split by time, whose rows are not dealt out.
+SplitRows fold_table(const TableForm& form, int folds, int fold, const std::vector<std::int64_t>& rows,
+                     const std::vector<std::int64_t>& labels, const std::vector<std::string>& keys,
+                     const std::string& what);
+
 /// A form as JSON, and back. @throws Error, one sentence that names the field.
 std::string table_json(const TableForm& form);
 TableForm parse_table(const std::string& json);

@@ -46,7 +46,8 @@ void write_page_of(const std::string& path, std::string spec, const std::string&
   CommandFiles files;
   files.reads(run.model(), "the model's file");
   reads_data(files, spec, options);
-  files.fills("the run folder", run.path(), {run.results(), run.report()});
+  files.writes("results", run.results());
+  files.writes("page", run.report());
   const data::Dataset data = data::load_dataset(spec, options);
   session.task = train::task_of(data);
   check_fit(model.config(), run.model(), data);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "bie/models/layer_table.h"
@@ -22,6 +23,8 @@
 #include "cli/support/run_results.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
+#include "report/interval.h"
+#include "report/number_text.h"
 
 namespace bie::cli {
 namespace {
@@ -226,7 +229,6 @@ std::vector<std::string> save(const TrainArguments& a, const std::optional<train
 }
 
 void train_and_save(TrainArguments& a, const Global& global) {
-  resolve(a);
   std::optional<train::RunFolder> run;
   if (!a.run.empty() && !a.dry_run) run.emplace(a.run);
   if (run) a.options.checkpoints = run->checkpoints();
@@ -263,6 +265,72 @@ void train_and_save(TrainArguments& a, const Global& global) {
     print_text(session, data);
 }
 
+/// Scores of the folds as text and as JSON; the interval of 95 % of all of them.
+struct FoldScores {
+  std::string metric;
+  std::vector<double> scores;
+  std::vector<std::int64_t> rows;
+  Json json = Json::array();
+
+  double mean() const {  // of an accuracy that of all rows, each of which counts once
+    double sum = 0, all = 0;
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      const double weight = metric == "accuracy" ? static_cast<double>(rows[i]) : 1;
+      sum += weight * scores[i];
+      all += weight;
+    }
+    return sum / all;
+  }
+  report::Interval interval() const {
+    if (metric != "accuracy") return report::interval_of_mean(scores);
+    return report::wilson(mean(), std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  }
+};
+
+void cross_validate(const TrainArguments& a, const Global& global) {
+  FoldScores found;
+  double seconds = 0;
+  std::string name;
+  for (int fold = 0; fold < a.folds; ++fold) {
+    TrainArguments own = a;
+    own.table.folds = a.folds;
+    own.table.fold = fold;
+    const data::Dataset data = load_and_fit(own);
+    SessionHooks hooks;
+    hooks.configure = [&](models::Classifier& model) { configure(own, data, model); };
+    hooks.epoch = [](const train::Epoch&) {};
+    const Session session = train_with_bar(format("fold %d", fold + 1), own.config, data, own.options, hooks);
+    const train::TrainResult& result = session.result;
+    if (result.end == train::End::interrupted) throw Interrupted("interrupted; cross-validation keeps nothing");
+    if (!global.json)
+      std::printf("fold %d of %d: test %s\n", fold + 1, a.folds,
+                  scores_text(*session.task, result.test_outputs, data).c_str());
+    Json json = {{"test_samples", data.test_images.size(0)}};
+    json.update(score_json(*session.task, result.test_outputs, data));
+    found.json.push_back(std::move(json));
+    found.metric = session.task->metric();
+    found.scores.push_back(result.test_score);
+    found.rows.push_back(data.test_images.size(0));
+    seconds += result.seconds;
+    name = data.name;
+  }
+  const double mean = found.mean();
+  const auto [low, high] = found.interval();
+  if (global.json) {
+    print_json("train", {{"data", name},
+                         {"metric", found.metric},
+                         {"mean", mean},
+                         {"low", low},
+                         {"high", high},
+                         {"folds", found.json},
+                         {"seconds", seconds}});
+    return;
+  }
+  const report::Metric metric{found.metric, found.metric == "accuracy" ? report::Unit::percent : report::Unit::number};
+  std::printf("%s %s (%s to %s), %.1f s\n", found.metric.c_str(), report::with_unit(mean, metric.unit).c_str(),
+              report::with_unit(low, metric.unit).c_str(), report::with_unit(high, metric.unit).c_str(), seconds);
+}
+
 }  // namespace
 
 void add_train(CLI::App& app, const Global& global) {
@@ -277,7 +345,13 @@ void add_train(CLI::App& app, const Global& global) {
       "      --first 8 --optimizer sgd --augment crop-flip --run runs/photos\n"
       "  bie train --data csv:iris.csv --bits 8 --best --run runs/iris\n"
       "  bie train --data mnist:data/mnist --from lenet32.safetensors --bits 4");
-  command->callback([arguments, &global] { train_and_save(*arguments, global); });
+  command->callback([arguments, &global] {
+    resolve(*arguments);
+    if (arguments->folds > 0 && !arguments->dry_run)
+      cross_validate(*arguments, global);
+    else
+      train_and_save(*arguments, global);
+  });
 }
 
 }  // namespace bie::cli

@@ -156,6 +156,11 @@ void add_recipe_options(CLI::App& command, TrainArguments& a) {
 
 void add_output_options(CLI::App& command, TrainArguments& a) {
   Group group(command, "What is kept");
+  group
+      .add_unset("--folds", a.folds,
+                 "cross-validation of a table: nothing is kept of so many nets, each tested with the rows that it has "
+                 "not seen, so that every row counts once")
+      ->check(CLI::Range(2, most_folds));
   auto& o = a.options;
   takes_file(group.add_unset("-o,--out", a.out, "where to save the model (safetensors)"));
   CLI::Option* run = takes_folder(group.add_unset(
@@ -271,6 +276,20 @@ void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>&
 
 namespace {
 
+/// What keeps one model, and what chooses other test rows.
+void check_folds(const TrainArguments& a) {
+  const std::string option = "--folds " + std::to_string(a.folds);
+  if (!a.data.starts_with("csv:") || a.data == "csv:-") useless(option, "is for --data csv:FILE, got " + a.data);
+  const std::pair<const char*, bool> others[] = {
+      {"--out", !a.out.empty()},       {"--run", !a.run.empty()},
+      {"--logits", !a.logits.empty()}, {"--checkpoints", !a.options.checkpoints.empty()},
+      {"--resume", a.options.resume},  {"--test-data", !a.table.test_file.empty()},
+      {"--from", !a.from.empty()},
+  };
+  for (const auto& [other, is_given] : others)
+    if (is_given) useless(option, std::string("trains several nets and keeps none, ") + other + " is for one");
+}
+
 /// What options are refused for, tried on a net of small images: reading the data may take minutes.
 void check_before_data(const TrainArguments& a) {
   const bool open = a.data.starts_with("images:") && a.words.arch->count() == 0;  // the pictures choose the net
@@ -335,6 +354,7 @@ void resolve(TrainArguments& a) {
   if (o.checkpoint_every > 0 && a.run.empty() && o.checkpoints.empty())
     useless("--checkpoint-every " + std::to_string(o.checkpoint_every), "--run DIR or --checkpoints DIR keeps them");
   if (w.training_form && a.run.empty() && a.out.empty()) useless("--training-form", "--out FILE or --run DIR saves it");
+  if (a.folds > 0) check_folds(a);
   check_before_data(a);
 }
 

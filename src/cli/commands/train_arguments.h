@@ -14,6 +14,8 @@
 
 namespace bie::cli {
 
+inline constexpr int most_folds = 20;
+
 struct TrainArguments {
   std::string data = "digits", out, logits, device = "cpu", run, net, from;
   data::DataOptions table;
@@ -24,6 +26,7 @@ struct TrainArguments {
   ops::GradMode gradients = ops::GradMode::exact;
   models::SavedForm form = models::SavedForm::packed;
   bool layers = false, dry_run = false;
+  int folds = 0;                               ///< of cross-validation; 0: none
   std::shared_ptr<models::Classifier> source;  ///< the model of --from
 
   // As they are given; `resolve` puts what they mean into the fields above.
