@@ -7,11 +7,13 @@ import pytest
 import safetensors.torch
 import torch
 from kinds import INTEGER, KINDS
+from mpq_cases import CODED, inputs_of
 from torch import nn
 from torch.optim import swa_utils
 
-from bie.nn import BinaryLinear, Q8Linear
+from bie.nn import BinaryEmbeddingBag, BinaryLinear, Q8Linear, WeightOnlyLinear
 from bie.optim import AveragedModel, DiodeMix
+from bie.weights.parameters import AnchoredParameter
 
 FUNCTIONS = {
     "swa": {},
@@ -149,7 +151,7 @@ def test_averages_of_torch_are_refused_where_they_would_be_truncated(kind):
 def test_other_integers_are_refused():
     model = nn.Linear(3, 3)
     model.codes = nn.Parameter(torch.zeros(3, dtype=torch.int8), requires_grad=False)
-    with pytest.raises(TypeError, match="no quantised layer"):
+    with pytest.raises(TypeError, match="no bie layer"):
         AveragedModel(model).update_parameters(model)
 
 
@@ -241,3 +243,69 @@ def test_states_of_float_models_are_those_of_torch(tmp_path):
     theirs.load_state_dict(ours.state_dict())
     ours.load_state_dict(ours.state_dict() | {"_extra_state": {}})
     safetensors.torch.save_file(ours.state_dict(), tmp_path / "averaged.safetensors")
+
+
+def packed_of(layer):
+    (packed,) = [param for param in layer.parameters() if isinstance(param, AnchoredParameter)]
+    return packed
+
+
+def opened(layer):
+    """What a layer of CODED looks up or multiplies by, as floats."""
+    layer = copy.deepcopy(layer).eval()
+    if isinstance(layer, BinaryEmbeddingBag):
+        return layer(torch.arange(layer.num_embeddings).unsqueeze(1)).double()
+    if isinstance(layer, WeightOnlyLinear):
+        return layer(torch.eye(layer.in_channels, dtype=layer.dtype)).double()
+    return layer(torch.arange(layer.num_embeddings)).double()
+
+
+@pytest.mark.parametrize("make", CODED.values(), ids=CODED)
+def test_averages_of_torch_refuse_packed_codes(make):
+    for model in (make(0), nn.Sequential(nn.Linear(3, 3), make(0))):
+        with pytest.raises(TypeError, match="would truncate averages"):
+            swa_utils.AveragedModel(model)
+
+
+@pytest.mark.parametrize("options", [*FUNCTIONS.values(), {"use_buffers": True}], ids=[*FUNCTIONS, "buffers"])
+@pytest.mark.parametrize("make", CODED.values(), ids=CODED)
+def test_the_average_of_packed_codes_that_never_change_is_the_model(make, options):
+    layer = make(0).eval()
+    layer(inputs_of(layer))  # which prepares it
+    averaged = AveragedModel(layer, **options)
+    for _ in range(4):
+        averaged.update_parameters(layer)
+    x = inputs_of(layer)
+    assert torch.equal(averaged.eval()(x), layer(x))
+    assert torch.equal(opened(averaged.module), opened(layer))
+
+
+@pytest.mark.parametrize("options", FUNCTIONS)
+@pytest.mark.parametrize("name", CODED)
+def test_packed_codes_are_averaged_as_the_floats_they_stand_for(name, options):
+    layer = CODED[name](0).eval()
+    layer(inputs_of(layer))  # which prepares it
+    averaged = AveragedModel(layer, **FUNCTIONS[options])
+    packed, generator, wanted = packed_of(layer), torch.Generator().manual_seed(1), None
+    for number in range(5):
+        words = packed.detach().view(torch.uint8)  # bytes of any kind are codes
+        with torch.no_grad():
+            if packed.dtype == torch.bool:
+                packed.copy_(torch.rand(packed.shape, generator=generator) < 0.5)
+            else:
+                words.copy_(torch.randint(0, 256, words.shape, generator=generator))
+        averaged.update_parameters(layer)
+        now, share = opened(layer), 0.4 if "ema" in options else 1 / (number + 1)
+        wanted = now if wanted is None else wanted + share * (now - wanted)
+    found = opened(averaged.module)
+    if name in ("signs", "bag"):
+        sure = wanted.abs() > 1e-6
+        assert torch.equal(found.sign()[sure], wanted.sign()[sure])
+    elif name != "exl2":  # whose widths, and so whose ranges of codes, differ from row to row
+        step, size = (float(tensor.detach().abs().max()) for tensor in (layer.scales, wanted))
+        assert float((found - wanted).abs().max()) < 0.51 * step + 0.01 * size
+    other = AveragedModel(CODED[name](3), **FUNCTIONS[options])
+    other.load_state_dict(averaged.state_dict())
+    for model in (averaged, other, copy.deepcopy(averaged)):
+        model.update_parameters(layer)
+    assert torch.equal(opened(averaged.module), opened(other.module))

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from weight_only_test import EXL2, generator, mixed, mpq
+from mpq_cases import EXL2, generator, mixed, mpq
 
 import bie
 from bie.nn import BinaryEmbedding, BinaryEmbeddingBag, WeightOnlyEmbedding

@@ -5,9 +5,9 @@ import io
 
 import pytest
 import torch
-from mpq_cases import generator
+from mpq_cases import filled, generator, mpq
 from torch import nn
-from weight_only_test import SIZES, filled, float_weight, mpq
+from weight_only_test import SIZES, float_weight
 
 import bie
 from bie.nn import MBWQLinear, MPQLinear

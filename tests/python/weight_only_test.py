@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from mpq_cases import generator, word_of
+from mpq_cases import EXL2, filled, generator, mixed, mpq, word_of
 from torch import nn
 
 import bie
@@ -18,28 +18,6 @@ from bitorch_engine.layers.qlinear.nbit.cuda.mpq_layer import MPQLinearCudaFunct
 from bitorch_engine.layers.qlinear.nbit.cuda.utils import make_group_map, unpack_qweight
 
 SIZES = [(64, 96, 32), (33, 7, -1), (100, 45, 24), (5, 3, 32)]
-
-
-def filled(layer, seed=0):
-    """Random words, scales and zeros; before ``prepare_params``."""
-    g = generator(seed)
-    layer.qweight.data = torch.randint(-(2**31), 2**31, layer.qweight.shape, generator=g).int()
-    for name, buffer in layer.named_buffers():
-        if name in ("scales", "qscales_scales", "qzeros_scales"):
-            buffer.copy_(0.01 + 0.1 * torch.rand(buffer.shape, generator=g))
-        elif name in ("zeros", "qscales_zeros", "qzeros_zeros", "bias"):
-            buffer.copy_(torch.randn(buffer.shape, generator=g) / 8)
-        elif buffer.dtype == torch.uint8:
-            buffer.copy_(torch.randint(0, 256, buffer.shape, generator=g))
-        elif name == "qzeros":
-            buffer.copy_(torch.randint(-(2**31), 2**31, buffer.shape, generator=g))
-    return layer
-
-
-def mpq(k, n, w_bit=4, group=32, form="gptq", seed=0, cls=MPQLinear, **kwargs):
-    options = {"use_gba_quant": form != "gptq", "asym": form == "gba_asym", "group_size": group, "dq_group_size": 16}
-    layer = cls(k, n, w_bit=w_bit, **{"dtype": torch.float32} | options | kwargs)
-    return filled(layer, seed)
 
 
 def float_weight(layer):
@@ -90,37 +68,6 @@ def test_sixteen_bits(dtype):
     assert y.dtype == dtype and layer.scales.dtype == dtype
     assert (y.double() - wanted).abs().max() <= torch.finfo(dtype).eps * wanted.abs().max()
     assert torch.equal(layer(x[:1]), y[:1]) and layer(x[:0]).shape == (0, 48)
-
-
-def mixed(k_rows, n, seed=0, cls=MBWQLinear, groups_of=32, **kwargs):
-    """Rows of the widths in ``k_rows`` {bits: rows}, falling, in groups of 32 or fewer."""
-    g = generator(seed)
-    q_groups, words, codes = [], 0, []
-    for bits, rows in k_rows.items():
-        for start in range(0, rows, groups_of):
-            size = min(groups_of, rows - start)
-            q_groups += [bits, words]
-            words += -(-size * bits // 32)
-            codes.append((bits, torch.randint(0, 2**bits, (size, n), generator=g)))
-    packed = torch.cat([torch.ops.bie.pack_words(c.int(), bits, 0) for bits, c in codes])
-    k = sum(k_rows.values())
-    layer = cls(k, n, dtype=torch.float16, groups=len(codes), rows_packed=words, **kwargs)
-    layer.qweight.data = packed
-    layer.q_groups.copy_(torch.tensor(q_groups))
-    layer.q_perm.copy_(torch.randperm(k, generator=g))
-    layer.scales.copy_(0.01 + 0.05 * torch.rand(layer.scales.shape, generator=g))
-    layer.zeros.copy_(torch.randn(layer.zeros.shape, generator=g) / 8)
-    layer.channel_scale.copy_(0.5 + torch.rand(layer.channel_scale.shape, generator=g))
-    weight, row = torch.zeros(k, n, dtype=torch.float64), 0
-    for group, (_, values) in enumerate(codes):
-        for values_of_row in values:
-            feature = int(layer.q_perm[row]) & 0xFFFF
-            weight[feature] = values_of_row * layer.scales[group].double() - layer.zeros[group].double()
-            row += 1
-    return layer, weight
-
-
-EXL2 = {8: 32, 6: 32, 5: 32, 4: 64, 3: 32, 2: 64}
 
 
 def test_rows_of_several_widths():

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import swa_utils
 
-from bie.nn.state.quant_layer import QuantLayer, quant_layers
+from bie._operators import ops
+from bie.nn.embedding import BinaryEmbedding, BinaryEmbeddingBag
+from bie.nn.state.quant_layer import QuantLayer
+from bie.nn.state.weight_only_state import WeightOnlyState
 from bie.nn.state.whole_load import unless_refused
+from bie.nn.weight_only_embedding import WeightOnlyEmbedding
+from bie.weights.parameters import AnchoredParameter
 
 _EXTRA_STATE = "_extra_state"
 
@@ -22,14 +27,17 @@ class AveragedModel(swa_utils.AveragedModel):
     Integer weights are averaged as float32 beside the module, 1-bit ones as their signs, 8- and 4-bit ones as
     ``code * scale_w``; the module holds the averages quantised again: ``sgn(average)`` with 0 as +1, or
     ``clamp(rint(average / scale_w))`` with the module's ``scale_w`` (a buffer: averaged with ``use_buffers``, else
-    copied). Packed weights, which nothing trains, are copied. The float averages are saved with the state, as its
+    copied). Weight-only linears and embeddings are averaged as the floats that they stand for, and packed again with
+    the module's scales and zeros, which are such buffers too; with ``master`` the module's ``rest`` holds what the
+    codes cannot. Packed weights of quantised layers, which nothing trains, are copied, as are integer buffers and the
+    words of weight-only layers that are not prepared. The float averages are saved with the state, as its
     ``_extra_state``; a model without integers has none, and its states are torch's.
 
     A layer whose weight changes its form, as in its first training batch, starts anew from the model's; one whose
     integers are not those of its average, as after a load into ``module``, from its integers.
 
     Raises:
-        TypeError (``update_parameters``): an integer parameter that is no quantised layer's weight.
+        TypeError (``update_parameters``): an integer parameter that is no bie layer's weight.
 
     Example::
 
@@ -48,33 +56,37 @@ class AveragedModel(swa_utils.AveragedModel):
 
     @torch.no_grad()
     def update_parameters(self, model: nn.Module) -> None:
-        found = zip(quant_layers(self.module), quant_layers(model), strict=True)
+        found = zip(_integer_layers(self.module), _integer_layers(model), strict=True)
         pairs = {name: (twin, layer) for (name, twin), (_, layer) in found}
         twins, layers = zip(*pairs.values(), strict=True) if pairs else ((), ())
         shared = _shared(pairs.values())
         averages: dict[int, Tensor] = {}  # by the identity of the twin's weight, and of the layer's
         values: dict[int, Tensor] = {}
         for name, (twin, layer) in pairs.items():
-            if twin.weight_form != layer.weight_form:
+            if _form(twin) != _form(layer):
                 twin.load_state_dict(layer.state_dict())
                 self._averages.pop(name, None)
-            packed = layer.qweight if layer.weight is None else None
-            twin.qweight = None if packed is None else packed.detach().to(twin.device, copy=True)
-            if layer.weight_form == "int8" and id(layer.weight) not in values:  # a shared one once
-                values[id(layer.weight)] = _values(layer)
+            _copy_integers(layer, twin)
+            weight = _averaged(layer)
+            if weight is not None and id(weight) not in values:  # a shared one once
+                values[id(weight)] = _values(layer)
                 average = self._averages.get(name)
-                average = None if average is None else average.to(twin.device)
-                if average is None or not torch.equal(_integers(twin, average).to(torch.int8), twin.weight):
+                average = None if average is None else average.to(_averaged(twin).device)
+                if average is None or not torch.equal(_integers(twin, average), _averaged(twin)):
                     average = _values(twin)
-                averages[id(twin.weight)] = self._averages[name] = average
+                averages[id(_averaged(twin))] = self._averages[name] = average
         with _instead(twins, averages, shared), _instead(layers, values, shared):
             for param in model.parameters():
                 if not param.is_floating_point() and not param.is_complex():
-                    raise TypeError(f"AveragedModel: a parameter is {param.dtype} and no quantised layer's weight")
+                    raise TypeError(f"AveragedModel: a parameter is {param.dtype} and no bie layer's weight")
             super().update_parameters(model)
         for twin in twins:
-            if id(twin.weight) in averages:
-                twin.weight.copy_(_integers(twin, averages.pop(id(twin.weight))))
+            weight = _averaged(twin)
+            if id(weight) in averages:
+                average = averages.pop(id(weight))
+                weight.copy_(_integers(twin, average))
+                if (rest := twin._buffers.get("rest")) is not None:
+                    rest.copy_(average - _opened(twin))
 
     def get_extra_state(self) -> dict[str, Tensor]:
         return self._averages
@@ -97,42 +109,117 @@ class AveragedModel(swa_utils.AveragedModel):
             missing_keys.remove(prefix + _EXTRA_STATE)
 
 
-def _values(layer: QuantLayer) -> Tensor:
+def _integer_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers whose weight is integer or may become so, with their names."""
+    for name, layer in module.named_modules():
+        own = layer._parameters.values()
+        if isinstance(layer, QuantLayer) or any(isinstance(param, AnchoredParameter) for param in own):
+            yield name, layer
+
+
+def _form(layer: nn.Module) -> Any:
+    """What two layers have alike whose weights can be averaged."""
+    if isinstance(layer, QuantLayer):
+        return layer.weight_form
+    return {name: tensor.shape for name, tensor in layer.state_dict().items()}
+
+
+def _averaged(layer: nn.Module) -> Tensor | None:
+    """The layer's integer weight, if it is averaged as floats."""
+    if isinstance(layer, QuantLayer):
+        return layer.weight if layer.weight_form == "int8" else None
+    if isinstance(layer, BinaryEmbeddingBag):
+        return layer.weight
+    unprepared = layer.weight is not None if isinstance(layer, BinaryEmbedding) else not getattr(layer, "_prepared", 1)
+    return None if unprepared else layer.qweight
+
+
+def _copy_integers(layer: nn.Module, twin: nn.Module) -> None:
+    """Gives the twin the layer's integers that are not averaged."""
+    if isinstance(layer, QuantLayer):
+        packed = layer.qweight if layer.weight is None else None
+        twin.qweight = None if packed is None else packed.detach().to(twin.device, copy=True)
+        return
+    if _averaged(layer) is None:
+        twin.qweight.copy_(layer.qweight)
+    for name, buffer in layer._buffers.items():
+        if buffer is not None and not buffer.is_floating_point():
+            twin._buffers[name].copy_(buffer)
+
+
+def _opened(layer: WeightOnlyState | WeightOnlyEmbedding) -> Tensor:
+    """The floats that packed codes stand for."""
+    if isinstance(layer, WeightOnlyEmbedding):
+        tensors = (tensor.detach().t() for tensor in (layer.qweight, layer.scales, layer.zeros))
+        options = {"bits": layer.bits, "group_size": layer.group_size, "in_features": layer.embedding_dim}
+        return ops.weight_only_open(*tensors, dtype=torch.float32, **options).t()
+    now = layer._coded()
+    return ops.weight_only_open(*now.tensors, in_features=layer.in_channels, dtype=torch.float32, **now.options)
+
+
+def _values(layer: nn.Module) -> Tensor:
     """What a layer's integers mean, as float32."""
-    weight = layer.weight.detach()
-    return weight.sign().float() if layer._bits == 1 else weight * layer.scale_w.detach()
+    weight = _averaged(layer).detach()
+    if isinstance(layer, QuantLayer):
+        return weight.sign().float() if layer._bits == 1 else weight * layer.scale_w.detach()
+    if isinstance(layer, BinaryEmbeddingBag):
+        return torch.where(weight, 1.0, -1.0)
+    if isinstance(layer, BinaryEmbedding):
+        return ops.unpack_signs(weight, layer.embedding_dim).float()
+    rest = layer._buffers.get("rest")
+    return _opened(layer).contiguous() if rest is None else _opened(layer) + rest
 
 
-def _integers(layer: QuantLayer, average: Tensor) -> Tensor:
-    if layer._bits == 1:
-        return torch.where(average >= 0, 1, -1)
-    bound = 2 ** (layer._bits - 1)
-    return torch.where(layer.scale_w == 0, 0, average / layer.scale_w).round_().clamp_(-bound, bound - 1)
+def _integers(layer: nn.Module, average: Tensor) -> Tensor:
+    """The integers of the layer that are nearest to an average, in its weight's dtype and shape."""
+    if isinstance(layer, QuantLayer):
+        if layer._bits == 1:
+            return torch.where(average >= 0, 1, -1).to(torch.int8)
+        bound = 2 ** (layer._bits - 1)
+        codes = torch.where(layer.scale_w == 0, 0, average / layer.scale_w)
+        return codes.round_().clamp_(-bound, bound - 1).to(torch.int8)
+    if isinstance(layer, BinaryEmbeddingBag):
+        return average >= 0
+    if isinstance(layer, BinaryEmbedding):
+        signs = torch.where(average >= 0, 1.0, -1.0)
+        return ops.pack_signs(nn.functional.pad(signs, (0, -layer.embedding_dim % 8), value=-1.0))
+    if isinstance(layer, WeightOnlyEmbedding):
+        scales, zeros = layer.scales.t(), layer.zeros.t()
+        options = {"bits": layer.bits, "group_size": layer.group_size}
+        return ops.weight_only_pack(average.t().contiguous(), scales, zeros, **options).t()
+    now = layer._coded()
+    return ops.weight_only_pack(average, now.scales, now.zeros, **now.options)
 
 
-def _shared(pairs: Iterable[tuple[QuantLayer, QuantLayer]]) -> list[bool]:
+def _shared(pairs: Iterable[tuple[nn.Module, nn.Module]]) -> list[bool]:
     """Whether both layers of a pair have the integers, and with them the memory of the scale, of an earlier pair."""
     seen: set[tuple[int, ...]] = set()
     found = []
     for pair in pairs:
-        both = all(layer.weight_form == "int8" for layer in pair)
-        weights = tuple(id(layer.weight) for layer in pair)
+        both = all(isinstance(layer, QuantLayer) and layer.weight_form == "int8" for layer in pair)
+        weights = tuple(id(_averaged(layer)) for layer in pair)
         found.append(both and weights in seen)
         seen.add(weights)
     return found
 
 
 @contextlib.contextmanager
-def _instead(layers: Iterable[QuantLayer], weights: dict[int, Tensor], shared: Iterable[bool]) -> Iterator[None]:
+def _instead(layers: Iterable[nn.Module], weights: dict[int, Tensor], shared: Iterable[bool]) -> Iterator[None]:
     """``parameters()`` and ``buffers()`` of the layers give these floats for the weights of these identities, no packed
-    weight, and of those that share an integer one, one scale.
+    weight, no integer buffer, and of those that share an integer weight, one scale.
     """
     kept = [(layer, dict(layer._parameters), dict(layer._buffers)) for layer in layers]
     floats = {key: nn.Parameter(value, requires_grad=False) for key, value in weights.items()}
     try:
-        for (layer, parameters, _), again in zip(kept, shared, strict=True):
-            weight = parameters["weight"]
-            layer._parameters.update(weight=floats.get(id(weight), weight), qweight=None)
+        for (layer, parameters, buffers), again in zip(kept, shared, strict=True):
+            for name, param in parameters.items():
+                if isinstance(param, AnchoredParameter) or name == "qweight":
+                    layer._parameters[name] = floats.get(id(param))
+                elif id(param) in floats:
+                    layer._parameters[name] = floats[id(param)]
+            for name, buffer in buffers.items():
+                if name == "rest" or (buffer is not None and not buffer.is_floating_point()):
+                    layer._buffers[name] = None
             for tensors in (layer._parameters, layer._buffers):
                 if again and "scale_w" in tensors:
                     tensors["scale_w"] = None

@@ -6,13 +6,16 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.optim import swa_utils
 
-from bie.nn.state.quant_layer import QuantLayer, quant_layers
+from bie.nn.state.quant_layer import QuantLayer
 from bie.nn.state.weight_only_state import WeightOnlyState
+from bie.weights.parameters import AnchoredParameter
 
 
-def _has_integers(layer: QuantLayer) -> bool:
-    """Whether the layer's weight is integer, or will be when training begins."""
-    return layer.weight_form != "float" or not layer._latent
+def _has_integers(layer: nn.Module) -> bool:
+    """Whether the layer has an integer weight of its own, or will have one when training begins."""
+    if isinstance(layer, QuantLayer):
+        return layer.weight_form != "float" or not layer._latent
+    return any(isinstance(param, AnchoredParameter) for param in layer._parameters.values())
 
 
 def check_parent(parent: nn.Module, name: str, child: nn.Module) -> None:
@@ -30,7 +33,7 @@ def _put(parent: nn.Module, name: str, child: nn.Module) -> None:
         # Its own switch of the path that reads the weights of its linears in evaluation.
         parent.activation_relu_or_gelu = 0
     if isinstance(parent, swa_utils.AveragedModel) and not getattr(parent, "averages_integers", False):
-        for _, layer in quant_layers(child):
+        for layer in child.modules():
             if _has_integers(layer):
                 raise TypeError(
                     "torch.optim.swa_utils.AveragedModel would truncate averages of integer weights, such as those of "
