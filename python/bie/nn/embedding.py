@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.entries import check_entry
-from bie.nn.state.weight_state import StagedState
+from bie.nn.state.weight_state import StagedState, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import EmbeddingParameter
 
@@ -54,6 +55,11 @@ class _Embedding(nn.Module):
         super()._apply(fn, recurse)
         table.adopt(self._table())
         return self
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        table = self._table()
+        super()._load_from_state_dict(*args)
+        table.adopt(self._table())  # assigned, it is a plain parameter
 
     def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
@@ -140,17 +146,20 @@ class BinaryEmbedding(_Embedding):
             self.scale_w.zero_()
 
     def prepare_params(self) -> None:
-        """``c = w - mean(w)``, rows padded with -1 to whole bytes: the signs of c, and its mean size a row. Only where
-        nothing was loaded; the float weight is released."""
+        """``c = w - mean(w)``, rows padded with -1 to whole bytes: the signs of c, and its mean size a row. Each only
+        where nothing was loaded; the float weight is released."""
         if self.weight is None:
             return
         with torch.no_grad():
-            if not bool(self.qweight.any()) or not bool(self.scale_w.any()):
+            signs, sizes = bool(self.qweight.any()), bool(self.scale_w.any())
+            if not signs or not sizes:
                 wide = self.weight.detach().float()
                 centred = wide - wide.mean(dtype=torch.float64).float()
                 padded = nn.functional.pad(centred, (0, 8 * self.qweight.size(1) - self.embedding_dim), value=-1.0)
-                self.scale_w.copy_(padded.abs().mean(1, keepdim=True, dtype=torch.float64))
-                self.qweight.copy_(ops.pack_signs(padded))
+                if not sizes:
+                    self.scale_w.copy_(padded.abs().mean(1, keepdim=True, dtype=torch.float64))
+                if not signs:
+                    self.qweight.copy_(ops.pack_signs(padded))
                 if self.padding_idx is not None:
                     self.scale_w[self.padding_idx] = 0
         self.weight = None
@@ -175,24 +184,29 @@ class BinaryEmbedding(_Embedding):
         staged.missing = [name for name in ("qweight", "scale_w") if name not in own]
         return staged
 
-    def _take_state(self, staged: StagedState) -> None:
-        with torch.no_grad():
+    def _take_state(self, staged: StagedState, assign: bool) -> None:
+        """An entry that is not given stays; with a float weight those of the weight that was there are given up."""
+        values, table = staged.values, self.qweight
+        if (weight := values.pop("weight", None)) is not None:
+            if self.weight is None:
+                self.weight = nn.Parameter(torch.empty_like(weight, dtype=self.scale_w.dtype), False)
+            take_entry(self, "weight", weight, assign)
             for name in ("qweight", "scale_w"):
-                if name in staged.values:
-                    getattr(self, name).copy_(staged.values[name])
-            weight = staged.values.get("weight")
-            if weight is None:
-                self.weight = None
-            elif self.weight is None:
-                self.reset_parameters(weight)
-            else:
-                self.weight.copy_(weight)
+                values.setdefault(name, torch.zeros_like(getattr(self, name)))
+        elif self.weight is not None and any(value.is_meta or bool(value.any()) for value in values.values()):
+            if len(values) == 1 and not self.weight.is_meta:
+                self.prepare_params()
+            self.weight = None
+        for name, value in values.items():
+            take_entry(self, name, value, assign)
+        table.adopt(self.qweight)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *lists: Any
     ) -> None:
         keys = ("weight", "qweight", "scale_w")
-        load_layer(self, keys, self._check_state, self._take_state, state_dict, prefix, local_metadata, *lists)
+        take = partial(self._take_state, assign=local_metadata.get("assign_to_params_buffers", False))
+        load_layer(self, keys, self._check_state, take, state_dict, prefix, local_metadata, *lists)
 
 
 class BinaryEmbeddingBag(_Embedding):

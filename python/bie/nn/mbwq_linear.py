@@ -200,6 +200,11 @@ class MBWQLinear(WeightOnlyLinear):
             self.groups, self.rows_packed = max(1, q_groups.numel() // 2), words.size(0)
         try:
             staged = super()._check_state(own, prefix)
+            if (self.groups, self.rows_packed) != sizes and staged.missing:
+                raise ValueError(
+                    f"the entry '{prefix}q_groups' lists {self.groups} groups in {self.rows_packed} rows of words and "
+                    f"the layer has {sizes[0]} in {sizes[1]}: expected all entries, got no {', '.join(staged.missing)}"
+                )
             if self.use_mbw and "q_groups" in staged.values and not q_groups.is_meta:
                 _rows_of_widths(f"the entry '{prefix}q_groups'", q_groups, self.rows_packed, self.in_channels)
         finally:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
-from bie.nn.state.weight_state import StagedState
+from bie.nn.state.weight_state import StagedState, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import WeightOnlyParameter
@@ -232,8 +232,12 @@ class WeightOnlyState(nn.Module):
         return tensor
 
     def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
-        prepared = not any(name in own for name in _OF_FILES) if self._double_quantised else True
-        wanted, staged = dict(self._forms()[prepared]), StagedState()
+        """The entries that are given, and what those of the form that they are of want besides; others stay."""
+        tables, double = {"scales"} if self.asym else {"scales", "zeros"}, self._double_quantised
+        of_files = double and any(name in own for name in _OF_FILES if name != "wf")
+        given = tables & own.keys() if double else tables <= own.keys()
+        staged = StagedState(prepared=not of_files and (self._prepared or bool(given)))
+        wanted = dict(self._forms()[staged.prepared])
         if self.master:
             wanted["rest"] = (self.in_channels, self.out_channels)
         for name, tensor in own.items():
@@ -241,45 +245,55 @@ class WeightOnlyState(nn.Module):
                 staged.values[name] = self._check_entry(f"the entry '{prefix}{name}'", name, tensor, wanted[name])
             elif name not in self._PASSED_OVER:
                 staged.unexpected.append(name)
+            elif not staged.prepared and self._lacks(name, tensor):  # no product reads it, and saving it must not fail
+                staged.values[name] = tensor.detach()
         staged.missing = [name for name in wanted if name not in own and name != "rest"]
-        if self.master and "rest" not in own:  # of codes alone
+        if self.master and "qweight" in own and "rest" not in own:  # of codes alone
             staged.values["rest"] = torch.zeros(wanted["rest"], dtype=torch.bfloat16)
+        if double and own and self._prepared != staged.prepared:
+            self._complete(staged, prefix, tables)
         return staged
 
+    def _lacks(self, name: str, tensor: Any) -> bool:
+        """Whether the layer has the place of an entry, and on the meta device."""
+        place = self._buffers.get(name)
+        return place is not None and place.is_meta and isinstance(tensor, Tensor) and tensor.shape == place.shape
+
+    def _complete(self, staged: StagedState, prefix: str, tables: set[str]) -> None:
+        """Adds what the other form has and the state lacks; ``ValueError`` where this form does not say it."""
+        if not staged.prepared:
+            for name in staged.missing:
+                if name not in self._buffers and name not in self._parameters:
+                    raise ValueError(
+                        f"the entry '{prefix}{name}' is missing: the scales of a prepared layer are replaced by all "
+                        "entries of a double quantisation, or by none"
+                    )
+        elif not staged.values.keys() >= tables and not self.scales.is_meta:
+            zeros, scales = self._zeros_and_scales()
+            staged.values = {"scales": scales} | ({} if self.asym else {"zeros": zeros}) | staged.values
+
     def _take_state(self, staged: StagedState, assign: bool) -> None:
-        values = staged.values
-        if values.keys() <= {"rest"}:  # a state without this layer, loaded with strict=False
+        if not staged.values:  # a state without this layer, loaded with strict=False
             return
-        prepared = "scales" in values and not any(name in values for name in _OF_FILES)
-        device = self.qweight.device
-        if not prepared and self._prepared:
+        if self._prepared and not staged.prepared:
             self._unprepare()
-        for name, value in values.items():
-            place = getattr(self, name)
-            value = value.to(device=value.device if assign else device, dtype=place.dtype)
-            if assign or place.shape != value.shape or place.is_meta or place.is_inference():
-                value = value if assign else value.clone()
-                if isinstance(place, nn.Parameter):
-                    place.data = value
-                else:
-                    self._buffers[name] = value
-            else:
-                with torch.no_grad():
-                    place.copy_(value)
-        if prepared:
+        weight = self.qweight
+        for name, value in staged.values.items():
+            take_entry(self, name, value, assign)
+        weight.adopt(self.qweight)
+        if staged.prepared:
             self._become_prepared(self.scales, self.qzeros if self.asym else self.zeros)
         self._panels.forget()
         self._look_at_rows()
 
     def _unprepare(self) -> None:
-        """The buffers of the form of files, the weight as it is."""
+        """The buffers of the form of files beside the tensors that both forms have."""
         device, kept = self.qweight.device, dict(self._parameters)
-        for name in list(self._buffers):
-            delattr(self, name)
+        buffers = dict(self._buffers)
         self.__dict__.pop("zeros", None)
         self.initialize()
         for name in self._buffers:
-            self._buffers[name] = self._buffers[name].to(device)
+            self._buffers[name] = buffers[name] if name in buffers else self._buffers[name].to(device)
         for name, parameter in kept.items():
             setattr(self, name, parameter)
 

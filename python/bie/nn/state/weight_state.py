@@ -25,6 +25,7 @@ class StagedState:
     values: dict[str, Tensor] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
+    prepared: bool = False  # the form of a weight-only layer that takes them
 
 
 def check_scale(entry: str, name: str, tensor: Tensor) -> Tensor:
@@ -42,7 +43,9 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         ValueError: a sentence that names the entry whose shape, dtype, layout or value the layer cannot take.
     """
     staged = StagedState()
-    has_scales = "scale_a" in own or "scale_w" in own
+    # Two flat layouts have one size: the scales beside a weight tell them apart, or else the layer's own layout.
+    flat = layer.scale_a is not None and len(layer._packed_shape()) == 1
+    has_scales = flat or "scale_a" in own or "scale_w" in own
     for name, tensor in own.items():
         entry = prefix + name
         place = getattr(layer, name, None)
@@ -88,15 +91,16 @@ def _owned(value: Tensor, dtype: torch.dtype, device: torch.device | None, assig
 
 
 def take_entry(layer: nn.Module, name: str, value: Tensor, assign: bool) -> None:
-    """Gives a layer's tensor ``name`` a checked entry of its shape, in the dtype that it has."""
+    """Gives a layer's tensor ``name`` a checked entry, in the dtype that it has."""
     place = getattr(layer, name)
-    if not assign:
+    if not assign and place.shape == value.shape and not place.is_inference():
         with torch.no_grad():
             place.copy_(value)
-    elif can_hold(place, value):
-        place.data = _owned(value, place.dtype, None, assign)
+        return
+    value = _owned(value, place.dtype, place.device, assign)
+    if can_hold(place, value):
+        place.data = value
     else:  # from the meta device, or made in inference mode
-        value = _owned(value, place.dtype, None, assign)
         is_parameter = isinstance(place, nn.Parameter)
         setattr(layer, name, nn.Parameter(value, requires_grad=place.requires_grad) if is_parameter else value)
 
