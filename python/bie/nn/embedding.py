@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
-from bie.nn.state.entries import check_entry
+from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.weight_state import StagedState, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import EmbeddingParameter
@@ -150,7 +150,9 @@ class BinaryEmbedding(_Embedding):
         where nothing was loaded; the float weight is released."""
         if self.weight is None:
             return
-        with torch.no_grad():
+        with preparing, torch.no_grad():
+            if self.weight is None:  # prepared by another thread meanwhile
+                return
             signs, sizes = bool(self.qweight.any()), bool(self.scale_w.any())
             if not signs or not sizes:
                 wide = self.weight.detach().float()
@@ -162,7 +164,7 @@ class BinaryEmbedding(_Embedding):
                     self.qweight.copy_(ops.pack_signs(padded))
                 if self.padding_idx is not None:
                     self.scale_w[self.padding_idx] = 0
-        self.weight = None
+            self.weight = None
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)

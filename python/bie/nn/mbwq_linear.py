@@ -146,10 +146,11 @@ class MBWQLinear(WeightOnlyLinear):
         weight.rest = self._buffers.get("rest")
         for name in ("scales", "zeros", "w_bit", "asym", "group_size", "q_perm"):
             setattr(weight, name, getattr(self, name))
-        weight.g_idx = weight.q_group_map = weight.rows = None
+        weight.g_idx, found = None, (None, None)
         if self.use_mbw and not self.q_groups.is_meta:
             with contextlib.suppress(ValueError):  # of a table that is not filled yet: said when it is needed
-                weight.q_group_map, weight.rows = self._mixed_rows()
+                found = self._mixed_rows()
+        weight.q_group_map, weight.rows = found
 
     def _mixed_rows(self) -> tuple[Tensor, list[int]]:
         name = f"{type(self).__name__}: q_groups"

@@ -268,9 +268,9 @@ class WeightOnlyLinear(WeightOnlyState):
         told = ("scales", "zeros", *(name for name in ("g_idx", "q_perm") if name in self._buffers))
         if any(getattr(self.qweight, name) is not getattr(self, name) for name in told):  # one was assigned
             self._tell_weight()
-        if self._row_options is None:
-            self._row_options = coded(type(self).__name__, self.qweight).options
-        return Coded(self.qweight.detach(), self.scales, self.zeros, self._row_options, self.in_channels)
+        if (options := self._row_options) is None:
+            self._row_options = options = coded(type(self).__name__, self.qweight).options
+        return Coded(self.qweight.detach(), self.scales, self.zeros, options, self.in_channels)
 
     def _exported(self) -> Coded:
         """The weight as constants of an exported program, in whose trace parameters have no attributes."""
@@ -292,9 +292,10 @@ class WeightOnlyLinear(WeightOnlyState):
             return self._train(x)
         exporting = getattr(torch.compiler, "_is_exporting_flag", False)
         weight, bias = self._exported() if exporting else self._coded(), getattr(self, "bias", None)
-        options = weight.options | self._input_options() | self._activation_options()
+        activation = self._activation_options()
+        options = weight.options | self._input_options() | activation
         if not self.training:
-            options["panels"] = self._current_panels(weight)
+            options["panels"] = self._current_panels(weight, weight.options | activation)
         return ops.weight_only_linear(x, *weight.tensors, bias, **options)
 
     if TYPE_CHECKING:  # calls have the types of forward, for editors and checkers
@@ -316,9 +317,8 @@ class WeightOnlyLinear(WeightOnlyState):
         """What the product and its panels are told of x's codes, unless it is their default."""
         return {"int8_activations": True} if self._activation == "int8" else {}
 
-    def _current_panels(self, weight: Coded) -> Tensor | None:
+    def _current_panels(self, weight: Coded, options: dict[str, Any]) -> Tensor | None:
         def make() -> Tensor:
-            options = weight.options | self._activation_options()
             return ops.weight_only_prepack(*weight.tensors, in_features=self.in_channels, **options)
 
         rows = (weight.options.get("g_idx"), weight.options.get("q_perm"))

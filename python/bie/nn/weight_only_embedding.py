@@ -274,7 +274,7 @@ class TiedHead(nn.Module):
             return ops.weight_only_prepack(*tensors, in_features=table.embedding_dim, **options)
 
         if not self.training:
-            options["panels"] = self._panels.current((table.qweight, table.scales, table.zeros), make)
+            options["panels"] = self._panels.current(tensors, make)
         elif table._trains:
             options["anchor"] = table._anchor().t()
         return ops.weight_only_linear(x, *tensors, **options)

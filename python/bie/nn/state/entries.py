@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bie._operators import ops
+
+#: Held while a layer becomes prepared, which its first call does: the first calls may come from several threads. One
+#: lock for all layers, because a layer is copied and pickled.
+preparing = threading.RLock()
 
 
 def check_entry(name: str, entry: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
-from bie.nn.state.entries import check_entry
+from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState, take_entry
 from bie.nn.state.whole_load import load_layer
@@ -147,11 +147,14 @@ class WeightOnlyState(nn.Module):
         """
         if self._prepared:
             return
-        try:
-            zeros, scales = self._zeros_and_scales()
-        except (RuntimeError, ValueError) as error:
-            raise RuntimeError(f"{type(self).__name__}: prepare_params failed: {error}") from error
-        self._become_prepared(scales, zeros)
+        with preparing:
+            if self._prepared:  # by another thread meanwhile
+                return
+            try:
+                zeros, scales = self._zeros_and_scales()
+            except (RuntimeError, ValueError) as error:
+                raise RuntimeError(f"{type(self).__name__}: prepare_params failed: {error}") from error
+            self._become_prepared(scales, zeros)
 
     def _become_prepared(self, scales: Tensor, zeros: Tensor) -> None:
         self.scales, self.zeros = scales, zeros
