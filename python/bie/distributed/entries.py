@@ -47,6 +47,16 @@ class Entry:
     def forget(self) -> None:
         self.ready, self.part = False, None
 
+    def delivered(self) -> None:
+        """Called at the end of a backward pass that is not reduced."""
+
+    def between_passes(self) -> None:
+        """Called before a forward pass, outside of every backward pass."""
+
+    def abandon(self) -> None:
+        """Called after a backward pass that raised: its gradients are nobody's."""
+        self.forget()
+
     @classmethod
     def reduce(cls, entries: list[Entry], group: exchange.Group, device: torch.device) -> list[Tensor]:
         sizes = [entry.size for entry in entries]
@@ -95,12 +105,36 @@ class CodesEntry(_WithAnchor):
                 weight.grad = None
             weight.grad_dtype = None  # float32 parts come in, int8 codes are given back
         self.kept: Tensor | None = None  # a reduced gradient that nobody took, to which the next one is added
+        self._delivered: int | None = None  # the version of the float part that stands for it between two passes
 
     def keep(self) -> None:
         """Makes room for a float part."""
+        self._give_up_discarded()
+        self._delivered = None
         grad = self.weight.grad
         if grad is not None and grad.dtype == torch.int8 and self.weight.grad_dtype is None:
             self.kept, self.weight.grad = grad, None
+
+    def delivered(self) -> None:
+        grad = self.weight.grad
+        self._delivered = None if grad is None else grad._version
+
+    def between_passes(self) -> None:
+        if self.weight.grad is None:
+            self.kept = None
+        self._give_up_discarded()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.kept = self._delivered = None
+
+    def _give_up_discarded(self) -> None:
+        """Gives up what was kept where ``zero_grad`` of any kind discarded the float part that stands for it."""
+        if self.kept is None or self._delivered is None:
+            return
+        grad = self.weight.grad
+        if grad is None or (grad._version != self._delivered and not bool(grad.any())):
+            self.kept = None
 
     def take(self) -> None:
         self.ready, grad = True, self.weight.grad
@@ -110,6 +144,8 @@ class CodesEntry(_WithAnchor):
 
     def give(self, reduced: Tensor, anywhere: bool) -> None:
         weight = self.weight
+        self._give_up_discarded()  # of a weight that the pass did not use
+        self._delivered = None
         if self.kept is None and weight.grad is not None and weight.grad.dtype == torch.int8:
             self.kept = weight.grad  # of a rank that did not use the weight
         codes = None

@@ -109,7 +109,7 @@ class IntegerReducer:
         self._planned: tuple[Any, ...] = ()
         self._entries: dict[int, Entry] = {}
         self._state = "idle"  # "open": a pass whose gradients are reduced; "local": one whose are not
-        self._queued = False
+        self._end: weakref.ref | None = None  # of what autograd calls at the end of the pass, and drops if it raises
         self._sent = 0
         self._passes = 0
         self._reduced: list[tuple[Entry, Tensor]] = []
@@ -201,6 +201,10 @@ class IntegerReducer:
             raise RuntimeError(
                 "bie.distributed: the model has been given to another reducer since; run the wrapper that was made last"
             )
+        self._leave_broken_pass()
+        if torch._C._current_graph_task_id() == -1:  # a checkpointed part runs forward in a backward pass
+            for entry in self._entries.values():
+                entry.between_passes()
         for layer in self._layers:
             layer._prepare_for_group()
         self._replan(model)
@@ -258,13 +262,34 @@ class IntegerReducer:
 
     def _touch(self, *_: Any) -> None:
         """Something of the model has a gradient: the end of this pass is ours too."""
-        if self._state == "open" and not self._queued:
-            self._queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._leave_broken_pass()
+        if self._state == "open" and self._end is None:
+
+            def end() -> None:
+                self._finish()
+
+            self._end = weakref.ref(end)
+            torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def _leave_broken_pass(self) -> None:
+        """After a backward pass that raised: its collectives end, for which other ranks may wait, and its gradients are
+        nobody's."""
+        if self._end is None or self._end() is not None:
+            return
+        state = self._state
+        try:
+            self._run()
+        finally:
+            self._reduced, self._end, self._sent, self._state = [], None, 0, state
+            for entry in self._entries.values():
+                entry.abandon()
 
     def _arrived(self, weight: nn.Parameter | None) -> None:
         entry = self._entries.get(id(weight))
-        if entry is None or self._state == "local":
+        if entry is None:
+            return
+        if self._state == "local":
+            entry.delivered()
             return
         if self._state == "idle":
             raise RuntimeError(
@@ -303,7 +328,7 @@ class IntegerReducer:
         finally:
             reduced, self._reduced = self._reduced, []
             here = {id(entry): entry for entry in self._entries.values()}
-            self._state, self._queued, self._sent = "idle", False, 0
+            self._state, self._end, self._sent = "idle", None, 0
         for (entry, gradient), there in zip(reduced, anywhere, strict=True):
             entry.give(gradient, there)
         for entry in here.values():
