@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from kinds import KINDS, formula
+from mpq_cases import CODED, inputs_of
 
-from bie.nn import Q4MatMul, Q8MatMul
+from bie.nn import BinaryEmbeddingBag, MBWQLinear, MPQLinear, Q4MatMul, Q8MatMul, WeightOnlyEmbedding
 from bie.optim import DiodeMix
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
@@ -129,3 +130,74 @@ def test_products_made_in_inference_mode_train(make):
     x, y = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
     product(x, y).sum().backward()
     assert product.x_clip.grad is not None
+
+
+def coded_made(make):
+    return make(1)
+
+
+def coded_used(make):
+    layer = make(1)
+    layer(inputs_of(layer))
+    return layer
+
+
+def coded_moved(make):
+    return make(1).to(torch.float16).to("cpu").float()
+
+
+def coded_loaded(make):
+    layer = make(1)
+    layer.load_state_dict(make(2).state_dict())
+    layer.load_state_dict(copy.deepcopy(make(2).state_dict()), assign=True)
+    return layer
+
+
+def coded_given(make):
+    layer = make(1)
+    if isinstance(layer, MBWQLinear):
+        layer.set_qweight_data(layer.qweight.clone())
+        layer.set_scales(layer.scales.clone())
+        layer.set_zeros(layer.zeros.clone())
+    elif isinstance(layer, MPQLinear):
+        layer.set_weight_data(torch.randn(layer.out_channels, layer.in_channels))
+        layer.set_qweight_data(layer.qweight.clone())
+    elif isinstance(layer, WeightOnlyEmbedding):
+        layer.set_weight_data(torch.randn(layer.num_embeddings, layer.embedding_dim))
+    return layer
+
+
+@pytest.mark.parametrize("make", CODED.values(), ids=CODED)
+@pytest.mark.parametrize("way", [coded_made, coded_used, coded_moved, coded_loaded, coded_given])
+def test_packed_codes_of_inference_mode_train(make, way):
+    with torch.inference_mode():
+        layer = way(make)
+    layer.train()
+    x = inputs_of(layer)
+    packed = layer.weight if isinstance(layer, BinaryEmbeddingBag) else layer.qweight
+    layer(x)  # prepares a new table of signs
+    optimizer, before = DiodeMix(layer.parameters(), lr=0.5, betas=(0.5, 0.5)), packed.detach().clone()
+    for _ in range(5):  # signs flip in each
+        layer(x).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert not torch.equal(packed, before)
+    y = layer.eval()(x)
+    assert torch.equal(y, copy.deepcopy(layer)(x))
+    assert not any(tensor.is_inference() for tensor in (*layer.parameters(), *layer.buffers()))
+
+
+@pytest.mark.parametrize("move", ["half", "bfloat16", "float"])
+@pytest.mark.parametrize("when", ["before", "between"])
+def test_what_the_codes_cannot_hold_trains_on_in_another_dtype(move, when):
+    layer = CODED["master"](1).train()
+    x = inputs_of(layer)
+    if when == "before":
+        getattr(layer, move)()
+    optimizer = DiodeMix(layer.parameters(), lr=0.1)
+    for number in range(7):  # the fifth step moves the zeros
+        layer(x).square().sum().backward()
+        optimizer.step()
+        if number == 3 and when == "between":
+            getattr(layer, move)()
+    assert layer.rest.dtype == torch.bfloat16 and layer.rest.any() and layer.qweight.rest is layer.rest

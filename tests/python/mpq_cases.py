@@ -40,7 +40,7 @@ def make_layer(w_bit, *, asym, k=64, n=64, group_size=32, seed=0, dtype=torch.fl
 def filled(layer, seed=0):
     """Random words, scales and zeros; before ``prepare_params``."""
     g = generator(seed)
-    layer.qweight.data = torch.randint(-(2**31), 2**31, layer.qweight.shape, generator=g).int()
+    layer.qweight.detach().copy_(torch.randint(-(2**31), 2**31, layer.qweight.shape, generator=g))
     for name, buffer in layer.named_buffers():
         if name in ("scales", "qscales_scales", "qzeros_scales"):
             buffer.copy_(0.01 + 0.1 * torch.rand(buffer.shape, generator=g))
@@ -72,7 +72,7 @@ def mixed(k_rows, n, seed=0, cls=MBWQLinear, groups_of=32, **kwargs):
     packed = torch.cat([torch.ops.bie.pack_words(c.int(), bits, 0) for bits, c in codes])
     k = sum(k_rows.values())
     layer = cls(k, n, dtype=torch.float16, groups=len(codes), rows_packed=words, **kwargs)
-    layer.qweight.data = packed
+    layer.qweight.detach().copy_(packed)
     layer.q_groups.copy_(torch.tensor(q_groups))
     layer.q_perm.copy_(torch.randperm(k, generator=g))
     layer.scales.copy_(0.01 + 0.05 * torch.rand(layer.scales.shape, generator=g))
@@ -103,7 +103,7 @@ def _signs(seed):
 
 def _bag(seed):
     layer = nn.BinaryEmbeddingBag(11, 21)
-    layer.weight.data = torch.rand(11, 21, generator=generator(seed)) < 0.5
+    layer.weight.detach().copy_(torch.rand(11, 21, generator=generator(seed)) < 0.5)
     return layer
 
 

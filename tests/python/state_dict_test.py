@@ -242,3 +242,15 @@ def test_what_is_infinite_in_the_layers_dtype_is_refused():
     with pytest.raises(RuntimeError, match="'scale_a' is 1e\\+300"):
         layer.load_state_dict(state)
     assert all(tensor.isfinite().all() for tensor in layer.state_dict().values())
+
+
+@every_kind
+def test_a_packed_weight_of_the_caller_is_copied(kind):
+    layer, other = kind.trained(1).eval(), in_form(kind, "packed")
+    words = other.qweight.detach().clone()
+    layer.set_quantized_weight_data(words)
+    x = kind.batch(2)
+    wanted = layer(x)
+    words.zero_()
+    layer.repack()
+    assert torch.equal(layer(x), wanted) and layer.qweight.any()

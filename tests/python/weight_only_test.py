@@ -210,6 +210,25 @@ def test_what_does_not_fit_changes_nothing(make):
     assert torch.equal(probe(layer), wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_tensors_of_the_caller_are_copied(dtype):
+    layer, words = MPQLinear(16, 3, w_bit=4), torch.arange(6).view(2, 3).to(dtype)
+    tables = {name: torch.ones(1, 3) for name in ("scales", "zeros")}
+    mixed_layer, table = mixed(EXL2, 8)[0], torch.ones(8, 8)
+    mixed_layer.set_scales(table)
+    layer.set_qweight_data(words)
+    assert torch.equal(layer.qweight, words.int())
+    words.zero_(), table.zero_()
+    assert layer.qweight.any() and mixed_layer.scales.any()
+    codes, order = torch.ones(16, 3, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    layer = MPQLinear(16, 3, w_bit=4, dtype=torch.float32)
+    layer.set_codes(codes, **tables, g_idx=order)
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    for tensor in (codes, order, *tables.values()):
+        tensor.fill_(7)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
+
+
 def test_words_of_int64_are_taken_where_they_fit():
     layer, words = MPQLinear(16, 3, w_bit=4), torch.tensor([[2**32 - 1, -(2**31), 5], [0, 1, 2**31]])
     layer.set_qweight_data(words)

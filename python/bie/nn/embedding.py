@@ -13,7 +13,7 @@ from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.entries import check_entry, preparing
-from bie.nn.state.weight_state import StagedState, take_entry
+from bie.nn.state.weight_state import StagedState, moving, ordinary, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.parameters import EmbeddingParameter
 
@@ -52,14 +52,10 @@ class _Embedding(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> _Embedding:
         table = self._table()
-        super()._apply(fn, recurse)
+        with moving(self):
+            super()._apply(fn, recurse)
         table.adopt(self._table())
         return self
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        table = self._table()
-        super()._load_from_state_dict(*args)
-        table.adopt(self._table())  # assigned, it is a plain parameter
 
     def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
@@ -100,6 +96,7 @@ class BinaryEmbedding(_Embedding):
         torch.Size([1, 3, 5])
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         num_embeddings: int,
@@ -126,6 +123,7 @@ class BinaryEmbedding(_Embedding):
         if self.weight is not None:
             nn.init.normal_(self.weight)
 
+    @torch.inference_mode(False)
     def reset_parameters(self, weight: Tensor | None = None) -> None:
         """The table of a new layer, or that of a float weight [N, D].
 
@@ -234,6 +232,7 @@ class BinaryEmbeddingBag(_Embedding):
         torch.Size([2, 5])
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         num_embeddings: int,
@@ -250,3 +249,10 @@ class BinaryEmbeddingBag(_Embedding):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input(input)
         return self._look_up(ops.binary_embedding_bag, input, self.weight.detach())
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        table = self.weight
+        super()._load_from_state_dict(*args)
+        if self.weight.is_inference():
+            self.weight = nn.Parameter(ordinary(self.weight.detach()), False)
+        table.adopt(self.weight)  # assigned, it is a plain parameter

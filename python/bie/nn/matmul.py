@@ -19,7 +19,7 @@ from bie.nn.state.step_size import (
     code_factor,
     first_batch,
     guarded,
-    kept_float32,
+    kept_dtypes,
     one_of,
     smallest_step,
 )
@@ -131,7 +131,7 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         return [name for name in (*_CLIPS, "eps") if getattr(self, name, None) is not None]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MatMulLayer:
-        with torch.inference_mode(False), kept_float32(self, self._scales()):
+        with torch.inference_mode(False), kept_dtypes(self, self._scales()):
             super()._apply(fn, recurse)
         self._forget()
         return self

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bie._operators import ops
 from bie.errors import ShapeError
-from bie.nn.state.weight_state import StagedState
+from bie.nn.state.weight_state import StagedState, ordinary
 from bie.nn.weight_only import WeightOnlyLinear
 from bie.weights.gptq import MIXED_WIDTHS, Coded, gptq_style_unpacking, make_group_map
 from bie.weights.parameters import WeightOnlyParameter
@@ -135,7 +135,7 @@ class MBWQLinear(WeightOnlyLinear):
             return
         self._check_entry(f"{type(self).__name__}: {name}", name, table, (self._groups, self.out_channels))
         device = self._buffers[name].device
-        self._buffers[name] = table.detach().to(device=device, dtype=self.dtype, copy=True)
+        self._buffers[name] = ordinary(table.detach().to(device=device, dtype=self.dtype, copy=True))
         if self._prepared:
             self._tell_weight()
         self._panels.forget()
@@ -152,6 +152,7 @@ class MBWQLinear(WeightOnlyLinear):
                 found = self._mixed_rows()
         weight.q_group_map, weight.rows = found
 
+    @torch.inference_mode(False)
     def _mixed_rows(self) -> tuple[Tensor, list[int]]:
         name = f"{type(self).__name__}: q_groups"
         rows = _rows_of_widths(name, self.q_groups, self.rows_packed, self.in_channels)

@@ -16,7 +16,9 @@ from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
 from bie.nn.state.arguments import ACTIVATIONS, bit_width, one_of
 from bie.nn.state.panels import Panels
+from bie.nn.state.step_size import kept_dtypes
 from bie.nn.state.weight_only_state import WeightOnlyState
+from bie.nn.state.weight_state import moving, ordinary
 from bie.weights.gptq import Coded, coded
 
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8)
@@ -79,6 +81,7 @@ class WeightOnlyLinear(WeightOnlyState):
 
     _checks_parameters: ClassVar[bool] = False  # when it is made
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         in_channels: int,
@@ -179,13 +182,13 @@ class WeightOnlyLinear(WeightOnlyState):
         self.qweight.privileged_grad = grad
 
     def set_qweight_data(self, data: Tensor) -> None:
-        """Replaces the packed weight; ``ShapeError`` unless it has the same shape and is int32, or int64 that fits."""
+        """Copies a packed weight; ``ShapeError`` unless it has the same shape and is int32, or int64 that fits."""
         if data.dtype == torch.int64 and data.numel() and int(data.min()) >= -(2**31) and int(data.max()) < 2**32:
             data = data.to(torch.int32)
         if data.dtype != torch.int32 or data.shape != self.qweight.shape:
             wanted = f"{list(self.qweight.shape)} of torch.int32 is wanted"
             raise ShapeError(f"{type(self).__name__}: qweight is {list(data.shape)} of {data.dtype}, {wanted}")
-        self.qweight.data = data.detach().to(self.qweight.device)
+        self.qweight.data = ordinary(data.detach().to(self.qweight.device, copy=True))
         self._words = self.qweight.detach()
 
     def set_weight_data(self, weight: Tensor) -> None:
@@ -239,8 +242,8 @@ class WeightOnlyLinear(WeightOnlyState):
         self.g_idx.copy_(order)
         zeros = zeros.to(device)
         self._become_prepared(
-            scales.to(device, self.dtype).contiguous(),
-            self.qzeros.copy_(zeros) if self.asym else zeros.to(self.dtype).contiguous(),
+            scales.to(device, self.dtype, copy=True).contiguous(),
+            self.qzeros.copy_(zeros) if self.asym else zeros.to(self.dtype, copy=True).contiguous(),
         )
         with torch.no_grad():
             self.qweight.copy_(ops.pack_words(codes.to(device), self.w_bit, 0))
@@ -351,7 +354,8 @@ class WeightOnlyLinear(WeightOnlyState):
 
     def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyLinear:
         weight = self.qweight
-        super()._apply(fn, recurse)
+        with moving(self), kept_dtypes(self, ["rest"] if "rest" in self._buffers else []):
+            super()._apply(fn, recurse)
         weight.adopt(self.qweight)
         self._panels.forget()
         if self._prepared:

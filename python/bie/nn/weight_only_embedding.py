@@ -14,7 +14,7 @@ from bie.errors import ShapeError
 from bie.nn.state.arguments import ACTIVATIONS, one_of
 from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
-from bie.nn.state.weight_state import StagedState, take_entry
+from bie.nn.state.weight_state import StagedState, moving, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import CodeRowsParameter, QuantParameter
@@ -73,6 +73,7 @@ class WeightOnlyEmbedding(nn.Module):
         (torch.Size([1, 3, 24]), torch.Size([5, 10]))
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         num_embeddings: int,
@@ -136,7 +137,8 @@ class WeightOnlyEmbedding(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> WeightOnlyEmbedding:
         weight = self.qweight
-        super()._apply(fn, recurse)
+        with moving(self):
+            super()._apply(fn, recurse)
         weight.adopt(self.qweight)
         self._tell_weight()
         return self

@@ -97,6 +97,7 @@ def _check_sizes(function: str, qweight: Tensor, scales: Tensor, zeros: Tensor) 
         )
 
 
+@torch.inference_mode(False)
 def mixed_rows(function: str, q_group_map: Tensor, rows: list[int] | None) -> dict[str, Any]:
     """``bit_rows`` and ``g_idx`` of rows of several widths.
 

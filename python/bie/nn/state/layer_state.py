@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import weakref
 from collections.abc import Callable
@@ -16,12 +15,13 @@ from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn.state.integer_weight import IntegerWeight, alive, owners
 from bie.nn.state.seen import Seen
-from bie.nn.state.step_size import kept_float32
+from bie.nn.state.step_size import kept_dtypes
 from bie.nn.state.weight_state import (
     STATE_KEYS,
     StagedState,
     can_hold,
     check_state,
+    moving,
     ordinary,
     take_state,
 )
@@ -179,7 +179,7 @@ class LayerState(IntegerWeight, nn.Module):
         except ValueError as error:
             raise ShapeError(str(error)) from None
         self._set_weight(None)
-        self.qweight = known.to(self._device())
+        self.qweight = known.to(self._device(), copy=True)
         self._prepare_evaluation()
 
     def generate_quantized_weight(self, qweight_only: bool = False) -> None:
@@ -369,8 +369,7 @@ class LayerState(IntegerWeight, nn.Module):
         # The first of several layers with one weight takes its scale along, the others come after.
         theirs = getattr(weight, "scale_w", None)
         first = theirs is None or self.scale_w is None or theirs.data_ptr() == self.scale_w.data_ptr()
-        stays = any(tensor.is_inference() for tensor in itertools.chain(self.parameters(), self.buffers()))
-        with torch.inference_mode(stays and torch.is_inference_mode_enabled()), kept_float32(self, self._scales()):
+        with moving(self), kept_dtypes(self, self._scales()):
             super()._apply(fn, recurse)
         self._weight_dtype = self._float_dtype()
         self._forget()

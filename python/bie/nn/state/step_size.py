@@ -57,7 +57,7 @@ def first_batch(owner: nn.Module, scale: Tensor, x: Tensor, factor: float) -> tu
 
 
 @contextlib.contextmanager
-def kept_float32(module: nn.Module, names: Iterable[str]) -> Iterator[None]:
+def kept_dtypes(module: nn.Module, names: Iterable[str]) -> Iterator[None]:
     """Around ``nn.Module._apply``: these tensors change their device and not their dtype."""
     before: dict[str, Tensor] = {name: getattr(module, name).detach().clone() for name in names}
     yield

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.panels import Panels
-from bie.nn.state.weight_state import StagedState, take_entry
+from bie.nn.state.weight_state import StagedState, ordinary, take_entry
 from bie.nn.state.whole_load import load_layer
 from bie.weights.gptq import words_of
 from bie.weights.parameters import WeightOnlyParameter
@@ -157,7 +157,7 @@ class WeightOnlyState(nn.Module):
             self._become_prepared(scales, zeros)
 
     def _become_prepared(self, scales: Tensor, zeros: Tensor) -> None:
-        self.scales, self.zeros = scales, zeros
+        self.scales, self.zeros = ordinary(scales), ordinary(zeros)
         for name in (*_OF_FILES, *(("bias",) if self.disable_bias else ())):
             if name in self._buffers:
                 delattr(self, name)

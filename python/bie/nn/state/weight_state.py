@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,6 +79,12 @@ def ordinary(tensor: Tensor) -> Tensor:
         return tensor
     with torch.inference_mode(False), torch.no_grad():
         return tensor.clone()
+
+
+def moving(layer: nn.Module) -> contextlib.AbstractContextManager:
+    """Around ``nn.Module._apply``: inference mode makes no tensors of a layer that has none of them."""
+    stays = any(tensor.is_inference() for tensor in itertools.chain(layer.parameters(), layer.buffers()))
+    return torch.inference_mode(stays and torch.is_inference_mode_enabled())
 
 
 def can_hold(place: Tensor, value: Tensor) -> bool:
