@@ -78,13 +78,13 @@ def test_a_run_goes_on_to_the_bit(tmp_path, train, optimizer):
     for _ in range(30):  # in the middle of the second epoch
         stopped.train_step()
         if stopped.step == 22:
-            stopped._end_of_epoch(0.0)
+            stopped._end_of_epoch()
     stopped.save()
     assert "goes on after step 30" in train(*options, "--run", str(part), "--resume")
     one, two = (torch.load(folder / "checkpoint.pt", weights_only=True)["model"] for folder in (whole, part))
     assert all(torch.equal(one[key], two[key]) for key in one)
     logs = [log_of(folder) for folder in (whole, part)]
-    for key in ("epoch", "step", "test_accuracy", "flipped", "rate"):
+    for key in ("epoch", "step", "loss", "train_accuracy", "test_accuracy", "flipped", "rate"):
         assert [line[key] for line in logs[0]] == [line[key] for line in logs[1]]
 
 
@@ -132,3 +132,32 @@ def test_a_run_ends_when_patience_does(tmp_path, train):
 )
 def test_wrong_options_are_told_in_a_sentence(refused, arguments, sentence):
     assert sentence in refused(*arguments)
+
+
+def stopped(options, steps):
+    """A run that ended in the middle of an epoch, as one that is killed behind a checkpoint."""
+    run = Run(parse(options))
+    run.start()
+    for _ in range(steps):
+        run.train_step()
+    run.save()
+    return run
+
+
+@pytest.mark.parametrize("bits", ["1", "8", "4"])
+def test_a_run_that_stopped_inside_an_epoch_goes_on_as_if_it_had_not(tmp_path, bits, train):
+    options = ["--bits", bits, "--hidden", "24", "--depth", "2", "--epochs", "2", "--seed", "2", "--lr", "0.3"]
+    options += ["--batch", "100", "--step-floor", "0.9"]  # a rate that drives step sizes down to their floors
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    train(*options, "--run", str(whole))
+    stopped([*options, "--run", str(part)], 5)
+    resumed = Run(parse([*options, "--run", str(part), "--resume"]))
+    resumed.resume()
+    assert resumed.step == 5
+    resumed.start()
+    resumed.train_all()
+    resumed.finish()
+    kept = ("epoch", "step", "loss", "train_accuracy", "test_accuracy", "step_sizes")
+    for a, b in zip(log_of(whole), log_of(part), strict=True):
+        assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
+    assert (whole / "model.safetensors").read_bytes() == (part / "model.safetensors").read_bytes()

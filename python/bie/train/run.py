@@ -18,6 +18,7 @@ from bie.checkpoint import prepare
 from bie.distributed import reducer_of
 from bie.nn.state.codes_layer import CodesLayer
 from bie.nn.state.quant_layer import QuantLayer
+from bie.nn.state.step_size import first_values, take_first_values
 from bie.optim import wide_gradients
 from bie.train.batches import Batches
 from bie.train.data import Dataset, Split, load
@@ -107,6 +108,7 @@ class Run:
         self.seconds, self.images = 0.0, 0
         self._sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # losses, right ones of the epoch so far
         self._summed = 0
+        self._begun = time.perf_counter()  # the epoch
 
     def _prepare_layers(self) -> None:
         options = self.options
@@ -147,13 +149,23 @@ class Run:
                 )
         self.net.load_state_dict(state["model"])
         self.optimizers.load_state_dict(state["optimizers"])
+        take_first_values(self.net, state.get("first_values", {}))
         self.step, self.history = state["step"], state["history"]
+        if (epoch := state.get("epoch")) is not None:
+            self._summed, self._begun = epoch["steps"], time.perf_counter() - epoch["seconds"]
+            if self.ranks.rank == 0:  # the sums are those of all ranks
+                self._sums.copy_(torch.tensor(epoch["sums"], dtype=torch.float64))
         self.say(f"goes on after step {self.step}")
 
     def save(self) -> None:
-        if self.ranks.rank != 0 or self.folder is None:
+        if self.folder is None:
+            return
+        epoch = {"sums": self.ranks.sum(self._sums, self.device), "steps": self._summed}
+        epoch["seconds"] = time.perf_counter() - self._begun
+        if self.ranks.rank != 0:
             return
         state = {"model": self.net.state_dict(), "optimizers": self.optimizers.state_dict()}
+        state |= {"first_values": first_values(self.net), "epoch": epoch}
         self.folder.save_checkpoint(state | {"step": self.step, "history": self.history, "options": self._same()})
 
     def start(self) -> None:
@@ -174,13 +186,14 @@ class Run:
         self.folder.start(config, self.history)
 
     def train_all(self) -> None:
-        every, begun = self.options.checkpoint_every, time.perf_counter()
+        if self._summed == 0:
+            self._begun = time.perf_counter()
+        every = self.options.checkpoint_every
         while self.step < self.steps and not self._out_of_patience():
             self.train_step()
             ends = self.step % self.batches.per_epoch == 0
             if ends:
-                self._end_of_epoch(begun)
-                begun = time.perf_counter()
+                self._end_of_epoch()
             if self.step % every == 0 if every else ends:
                 self.save()
 
@@ -235,7 +248,7 @@ class Run:
         since = self.history[scores.index(max(scores)) + 1 :]
         return sum(epoch["step"] > _FIRST_STEPS for epoch in since) >= patience
 
-    def _end_of_epoch(self, begun: float) -> None:
+    def _end_of_epoch(self) -> None:
         loss, right = self.ranks.sum(self._sums, self.device)
         loss /= self._summed * self.ranks.world
         if not math.isfinite(loss):
@@ -256,13 +269,13 @@ class Run:
             "validation_accuracy": math.nan if self.validation is None else self.accuracy(self.validation),
             "rate": self.recipe.lr * factor,
             "integer_rate": integer_rate,
-            "seconds": time.perf_counter() - begun,
+            "seconds": time.perf_counter() - self._begun,
             "step_sizes": {name: float(layer.scale_a.detach()) for name, layer in codes.items()},
             "flipped": flipped,
         }
         self.history.append(epoch)
         self._sums.zero_()
-        self._summed = 0
+        self._summed, self._begun = 0, time.perf_counter()
         validation = f"validation accuracy {100 * epoch['validation_accuracy']:.2f} %, " if self.validation else ""
         self.say(
             f"epoch {epoch['epoch']}/{self.options.epochs}: loss {loss:.4f}, {validation}test accuracy "

@@ -207,6 +207,26 @@ def step_size_layers(module: nn.Module) -> Iterator[StepSizeOptions]:
     return (layer for layer in module.modules() if isinstance(layer, StepSizeOptions))
 
 
+def first_values(module: nn.Module) -> dict[str, float]:
+    """What the first batch made of each step size that has a floor, by its name: no state dict holds it."""
+    found = {}
+    for prefix, layer in module.named_modules():
+        if isinstance(layer, StepSizeOptions):
+            first = {id(scale): value for scale, value in layer._first_values()}
+            values = {name: first.get(id(getattr(layer, name)), 0.0) for name in layer._step_sizes()}
+            found |= {f"{prefix}.{name}" if prefix else name: value for name, value in values.items() if value > 0}
+    return found
+
+
+def take_first_values(module: nn.Module, values: dict[str, float]) -> None:
+    """Gives step sizes, behind ``load_state_dict``, the floors that they had."""
+    for name, value in values.items():
+        path, _, scale = name.rpartition(".")
+        layer = module.get_submodule(path)
+        layer._take_first_value(scale, value)
+        guarded.add(layer)
+
+
 def set_grad_mode(module: nn.Module, mode: str) -> None:
     """``grad_mode`` of every quantised layer inside a module.
 
