@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bie._output_files import replacing
 from bie.nn.embedding import BinaryEmbedding
 from bie.nn.matmul import MatMulLayer
 from bie.nn.state.quant_layer import QuantLayer
@@ -100,21 +99,8 @@ def save_checkpoint(model: nn.Module, name: str | os.PathLike, qweight_only: boo
         >>> model[0].weight_form
         'packed'
     """
-    target = Path(name)
-    if target.is_dir():
-        raise IsADirectoryError(f"save_checkpoint: {target} is a folder, a file is wanted")
-    target = target.resolve()  # through a link: its target is replaced
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with scratch.open("xb") as file:
-            torch.save({"state_dict": packed_state_dict(model, qweight_only)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            scratch.chmod(target.stat().st_mode & 0o7777)
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replacing(name) as file:
+        torch.save({"state_dict": packed_state_dict(model, qweight_only)}, file)
 
 
 def load_checkpoint(model: nn.Module, checkpoint_path: str | os.PathLike, qweight_only: bool = True) -> None:

@@ -6,11 +6,12 @@ import json
 import operator
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from bie._output_files import replacing
 
 _NONE, _RELU, _PRELU = range(3)
 _INPUT_RANGES = ("unit", "bytes", "any", "numbers")
@@ -317,5 +318,6 @@ def export(
         metadata["class_names"] = json.dumps(names)
     data = graph.bytes(outputs, metadata)
     if path is not None:
-        Path(path).write_bytes(data)
+        with replacing(path) as file:
+            file.write(data)
     return data

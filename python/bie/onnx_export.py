@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._output_files import replacing
 from bie._places import walk
 from bie.checkpoint import pack
 from bie.nn import (
@@ -279,9 +283,22 @@ def export_onnx(
     options = ({"opset_version": 21} if int4 else {}) | options
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch's own, of its copies
-        program = torch.onnx.export(plain_twin(model), arguments, None if int4 else file, **options)
+        program = torch.onnx.export(plain_twin(model), arguments, **options)
     if int4:
         _halve(program)
-        if file is not None:
-            program.save(file, external_data=options["external_data"])
+    if file is not None:
+        _save(program, Path(file).resolve(), options)
     return program
+
+
+def _save(program: torch.onnx.ONNXProgram, target: Path, options: dict[str, Any]) -> None:
+    """Writes a program beside its place first: a write that fails leaves the old files."""
+    kept = ("include_initializers", "keep_initializers_as_inputs")
+    choice = {"include_initializers": options.get("export_params", True)}
+    choice |= {name: options[name] for name in kept[1:] if name in options}
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".bie-onnx-") as folder:
+        program.save(Path(folder) / target.name, external_data=options["external_data"], **choice)
+        # The weights come first: a model never names a file that is not there.
+        for made in sorted(Path(folder).iterdir(), key=lambda made: made.name == target.name):
+            with made.open("rb") as source, replacing(target.with_name(made.name)) as file:
+                shutil.copyfileobj(source, file)

@@ -161,3 +161,27 @@ def test_a_run_that_stopped_inside_an_epoch_goes_on_as_if_it_had_not(tmp_path, b
     for a, b in zip(log_of(whole), log_of(part), strict=True):
         assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
     assert (whole / "model.safetensors").read_bytes() == (part / "model.safetensors").read_bytes()
+
+
+def test_no_output_is_an_input(tmp_path, refused):
+    net, run = tmp_path / "n.json", tmp_path / "run"
+    text = '{"layers": [{"kind": "linear", "out": 10}]}'
+    net.write_text(text)
+    run.mkdir()
+    (tmp_path / "link").symlink_to(net)
+    os.link(net, run / "ranks.json")
+    (run / "checkpoint.pt").write_text("a checkpoint")
+    data = tmp_path / "mnist"
+    data.mkdir()
+    (data / "train-images-idx3-ubyte").write_text("images")
+    for words in (
+        ["--net", str(net), "-o", str(net)],
+        ["--net", str(net), "-o", str(tmp_path / "link")],
+        ["--net", str(net), "-o", str(run / "ranks.json")],
+        ["--net", str(net), "--run", str(run)],
+        ["--data", f"mnist:{data}", "-o", str(data / "train-images-idx3-ubyte")],
+        ["--run", str(run), "--resume", "-o", str(run / "checkpoint.pt")],
+    ):
+        assert "expected another file to write" in refused(*words)
+    assert net.read_text() == text and (data / "train-images-idx3-ubyte").read_text() == "images"
+    assert (run / "checkpoint.pt").read_text() == "a checkpoint"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._output_files import write_text
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
 _GPTQ_WIDTHS = (2, 3, 4, 8)
@@ -99,7 +100,7 @@ def save_gptq(folder: str | os.PathLike, model: nn.Module) -> None:
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     _write(target / "model.safetensors", state, "")
-    (target / "quantize_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_text(target / "quantize_config.json", json.dumps(config, indent=2) + "\n")
 
 
 def _gptq_parts(what: str, layer: MPQLinear) -> dict[str, Tensor]:

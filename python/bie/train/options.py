@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from bie._output_files import check_outputs
 from bie.nn.state.quant_layer import quant_layers
 from bie.train.config import ARCHITECTURES, BITS, NetConfig, plan
 from bie.train.data import Dataset
@@ -15,6 +16,7 @@ from bie.train.description import load_description
 from bie.train.nets import Net
 from bie.train.pictures import FITS
 from bie.train.recipe import Recipe
+from bie.train.run_folder import RunFolder
 
 _DESCRIPTION = "Trains a classifier with one process or, under torchrun, with several; takes options of `bie train`."
 
@@ -108,11 +110,24 @@ def _check(options: argparse.Namespace) -> None:
         for name in ("hidden", "width", "depth", "linear_bits"):
             if getattr(options, name):
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: the net's description says it")
+    _check_files(options)
     options.arch = "custom" if options.net is not None else options.arch or "mlp"
     if options.no_norm and ARCHITECTURES[options.arch].deep:
         raise ValueError(f"{options.arch} does not train without BatchNorm")
     if options.arch == "mlp" and options.hidden and options.width:
         raise ValueError("--hidden and --width are the same size of an mlp, one of them is wanted")
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    inputs = {} if options.net is None else {"--net": options.net}
+    kind, _, place = options.data.partition(":")
+    if place:
+        inputs[f"--data {kind}:"] = Path(place)
+    outputs = {} if options.out is None else {"--out": options.out}
+    files = [] if options.run is None else RunFolder(options.run).files
+    check_outputs(outputs | {f"--run {options.run}: {file.name},": file for file in files}, inputs)
+    states = [file for file in files if file.name != "model.safetensors"]  # which --out names a second time
+    check_outputs(outputs, {f"--run {options.run}: {file.name},": file for file in states})
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

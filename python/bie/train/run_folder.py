@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import os
 import platform
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from bie._operators import ops
+from bie._output_files import replacing, write_text
 from bie.checkpoint import packed_state_dict
 from bie.train.nets import Net
 
@@ -25,13 +25,6 @@ def save_model(net: Net, path: Path, training_form: bool = False) -> None:
     """A model file that ``bie eval``, ``predict``, ``inspect``, ``export`` and ``report`` read."""
     state = net.state_dict() if training_form else packed_state_dict(net)
     ops.safetensors_write(str(path), list(state), list(state.values()), net.config.text())
-
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: a rank may be killed at any time."""
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text)
-    os.replace(beside, path)
 
 
 def _finite(value: Any) -> Any:
@@ -50,6 +43,12 @@ class RunFolder:
         self.path = path
         self.model, self.log, self._checkpoint = path / "model.safetensors", path / "log.jsonl", path / "checkpoint.pt"
 
+    @property
+    def files(self) -> list[Path]:
+        """All that a run writes."""
+        names = ("config.json", "log.jsonl", "checkpoint.pt", "model.safetensors", "ranks.json", "report.html")
+        return [self.path / name for name in names]
+
     def check_free(self) -> None:
         for name in ("config.json", "log.jsonl", "checkpoint.pt", "model.safetensors", "report.html"):
             if (self.path / name).exists():
@@ -65,17 +64,16 @@ class RunFolder:
         program |= {"torch": torch.__version__, "python": platform.python_version()}
         started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         whole = {"schema": 1, "command": command_line(), "started": started, **config, "program": program}
-        _write(self.path / "config.json", json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
-        _write(self.log, "".join(map(epoch_line, past)))
+        write_text(self.path / "config.json", json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        write_text(self.log, "".join(map(epoch_line, past)))
 
     def add(self, epoch: dict[str, Any]) -> None:
         with self.log.open("a") as file:
             file.write(epoch_line(epoch))
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        beside = self._checkpoint.with_name("checkpoint.pt.part")
-        torch.save(state, beside)
-        os.replace(beside, self._checkpoint)
+        with replacing(self._checkpoint) as file:
+            torch.save(state, file)
 
     def load_checkpoint(self, device: torch.device) -> dict[str, Any] | None:
         """The newest state, where there is one: any number of ranks reads it."""
@@ -84,7 +82,7 @@ class RunFolder:
         return torch.load(self._checkpoint, map_location=device, weights_only=True)
 
     def write_ranks(self, ranks: list[dict[str, Any]]) -> None:
-        _write(self.path / "ranks.json", json.dumps({"schema": 1, "ranks": ranks}, indent=1) + "\n")
+        write_text(self.path / "ranks.json", json.dumps({"schema": 1, "ranks": ranks}, indent=1) + "\n")
 
     def write_report(self) -> str:
         """Lets the command make the page; what came of it, as a sentence."""
