@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable
@@ -20,6 +21,8 @@ _UNTRAINED = "a layer has no step size yet: the model was not trained"
 
 class _Value(int):
     """A value that depends on the input: its number in the net."""
+
+    shape: torch.Size  # of the example
 
 
 class _Graph:
@@ -71,9 +74,23 @@ def _wants(holds: bool, what: str) -> None:
         raise _Refused(what)
 
 
+def _border(kernel: list[int], a: dict[str, Any]) -> list[int]:
+    if not isinstance(a["padding"], str):
+        return _pair(a["padding"])
+    if a["padding"] == "valid":
+        return [0, 0]
+    both = [d * (k - 1) for d, k in zip(_pair(a["dilation"]), kernel, strict=True)]
+    _wants(all(rows % 2 == 0 for rows in both), "a convolution has a border of another width on each side")
+    return [rows // 2 for rows in both]
+
+
 def _window(weight: Tensor, kernel: list[int], a: dict[str, Any]) -> list[int]:
-    movement = [*_pair(a["stride"]), *_pair(a["padding"]), *_pair(a["dilation"]), a["groups"]]
+    movement = [*_pair(a["stride"]), *_border(kernel, a), *_pair(a["dilation"]), a["groups"]]
     return [weight.shape[0], *kernel, *movement]
+
+
+def _features(x: _Value) -> None:
+    _wants(len(x.shape) == 2, f"a linear layer is applied to {list(x.shape)}, [batch, features] are wanted")
 
 
 def _scales(a: dict[str, Any], bits: int) -> list[float]:
@@ -86,6 +103,7 @@ def _scales(a: dict[str, Any], bits: int) -> list[float]:
 def _coded_linear(bits: int) -> Callable:
     def node(graph: _Graph, a: dict[str, Any]) -> _Value:
         weight = a["weight"]
+        _features(a["x"])
         return graph.add(
             "linear", a["x"], ints=[bits, weight.shape[0]], floats=_scales(a, bits), blobs=[weight, a["bias_a"]]
         )
@@ -104,6 +122,7 @@ def _coded_conv2d(bits: int) -> Callable:
 
 
 def _linear(graph: _Graph, a: dict[str, Any]) -> _Value:
+    _features(a["input"])
     return graph.add("float_linear", a["input"], ints=[a["weight"].shape[0]], blobs=[a["weight"], a["bias"]])
 
 
@@ -147,21 +166,26 @@ def _adaptive_mean(graph: _Graph, a: dict[str, Any]) -> _Value:
     return graph.add("plane_means", a["self"])
 
 
-def _along_channels(tensor: Tensor) -> Tensor:
-    """The vector of channels that a constant is: [c], [1, c] or [1, c, 1, 1] and the like."""
-    sizes = [size for size in tensor.shape if size != 1]
-    _wants(len(sizes) <= 1, f"a constant of sizes {list(tensor.shape)} is not one of channels")
-    return tensor.reshape(-1)
+def _along_channels(x: _Value, tensor: Tensor) -> Tensor:
+    """The vector of channels that a constant is where it is broadcast to x, whose channels are its second axis."""
+    sizes = [1] * (len(x.shape) - tensor.dim()) + list(tensor.shape)
+    channels = sizes[1:2] + [size for axis, size in enumerate(sizes) if axis != 1]
+    _wants(
+        len(sizes) == len(x.shape) and sizes[1] in (1, x.shape[1]) and all(size == 1 for size in channels[1:]),
+        f"a constant of sizes {list(tensor.shape)} is not one of the channels of {list(x.shape)}",
+    )
+    return tensor.reshape(-1).expand(x.shape[1]).contiguous()
 
 
 def _add(graph: _Graph, a: dict[str, Any]) -> _Value:
     _wants(a["alpha"] == 1, "a sum has a factor")
     x, y = a["self"], a["other"]
     if isinstance(x, _Value) and isinstance(y, _Value):
+        _wants(x.shape == y.shape, f"values of {list(x.shape)} and {list(y.shape)} are added")
         return graph.add("add", x, y)
     x, y = (x, y) if isinstance(x, _Value) else (y, x)
     _wants(isinstance(y, Tensor), "a number is added")
-    return graph.add("affine", x, blobs=[None, _along_channels(y)])
+    return graph.add("affine", x, blobs=[None, _along_channels(x, y)])
 
 
 def _mul(graph: _Graph, a: dict[str, Any]) -> _Value:
@@ -169,7 +193,7 @@ def _mul(graph: _Graph, a: dict[str, Any]) -> _Value:
     _wants(not (isinstance(x, _Value) and isinstance(y, _Value)), "two values are multiplied")
     x, y = (x, y) if isinstance(x, _Value) else (y, x)
     _wants(isinstance(y, Tensor), "a number is multiplied")
-    return graph.add("affine", x, blobs=[_along_channels(y), None])
+    return graph.add("affine", x, blobs=[_along_channels(x, y), None])
 
 
 def _flatten(graph: _Graph, a: dict[str, Any]) -> _Value:
@@ -178,19 +202,33 @@ def _flatten(graph: _Graph, a: dict[str, Any]) -> _Value:
 
 
 def _reshape(graph: _Graph, a: dict[str, Any]) -> _Value:
-    sizes = a.get("size", a.get("shape"))
-    _wants(len(sizes) == 2 and sizes[0] in (graph.batch, -1), "a reshape leaves more than features")
+    sizes, shape = a.get("size", a.get("shape")), a["self"].shape
+    per_image = math.prod(shape[1:])
+    _wants(
+        len(sizes) == 2
+        and sizes[0] in (graph.batch, -1)
+        and sizes[1] in (per_image, -1 if sizes[0] != -1 else per_image),
+        f"a reshape of {list(shape)} to {list(sizes)} leaves other than the features of each image",
+    )
     return graph.add("flatten", a["self"])
 
 
 def _softmax(graph: _Graph, a: dict[str, Any]) -> _Value:
-    _wants(a["dim"] in (1, -1), "a softmax is not that of the features")
+    shape = a["self"].shape
+    _wants(
+        a["dim"] % len(shape) == 1 and math.prod(shape[2:]) == 1, f"a softmax of {list(shape)} is not of the features"
+    )
     return graph.add("softmax", a["self"])
 
 
 def _untrained(_: _Graph, __: dict[str, Any]) -> _Value:
     """A layer whose first batch is still to come takes its step size from it."""
     raise _Refused(_UNTRAINED)
+
+
+def _dropout(_: _Graph, a: dict[str, Any]) -> _Value:
+    _wants(not a["train"] or a["p"] == 0, "a dropout drops in evaluation too (training=True)")
+    return a["input"]
 
 
 def _same(name: str) -> Callable:
@@ -222,7 +260,7 @@ _NODES: dict[str, Callable[[_Graph, dict[str, Any]], _Value]] = {
     "aten.view": _reshape,
     "aten.reshape": _reshape,
     "aten.softmax": _softmax,
-    "aten.dropout": _same("input"),
+    "aten.dropout": _dropout,
     "aten.detach": _same("self"),
     "aten.contiguous": _same("self"),
     "aten.clone": _same("self"),
@@ -243,11 +281,42 @@ def _constants(program: torch.export.ExportedProgram) -> dict[str, Any]:
     return {place: state[name] for place, name in names.items()}
 
 
+#: Nodes whose value may be that of their first argument in another form.
+_VIEWS = ("aten.view", "aten.reshape", "aten.flatten", "aten.detach", "aten.contiguous", "aten.dropout")
+
+
+def _name(node: torch.fx.Node) -> str:
+    return str(node.target).rsplit(".", 1)[0]
+
+
+def _shares(node: torch.fx.Node) -> bool:
+    """Whether a node's value shares its memory with that of its first argument."""
+    return node.op == "call_function" and (_name(node) in _VIEWS or _name(node).endswith("_"))
+
+
+def _read_later(node: torch.fx.Node) -> bool:
+    """Whether what a node changes in place is read after it through a view of it, or through what it is a view of."""
+    places = {other: place for place, other in enumerate(node.graph.nodes)}
+    changed = node.args[0]
+    shared, waiting = {changed}, [changed]
+    while waiting:
+        one = waiting.pop()
+        near = [user for user in one.users if _shares(user) and user.args[0] is one]
+        if _shares(one):
+            near.append(one.args[0])
+        waiting += [other for other in near if other not in shared and places[other] < places[node]]
+        shared.update(near)
+    readers = (user for other in shared - {changed, node} for user in other.users)
+    return any(places[user] > places[node] for user in readers)
+
+
 def _run(program: torch.export.ExportedProgram, graph: _Graph) -> list[_Value]:
     known, values = _constants(program), {}
     for node in program.graph.nodes:
         if node.op == "placeholder":
             values[node] = known.get(node.name, _Value(0))
+            if isinstance(values[node], _Value):
+                values[node].shape = node.meta["val"].shape
             continue
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
         if node.op == "output":
@@ -259,7 +328,12 @@ def _run(program: torch.export.ExportedProgram, graph: _Graph) -> list[_Value]:
         name = str(node.target).rsplit(".", 1)[0]
         try:
             _wants(name in _NODES, "there is no such node in a net")
-            values[node] = _NODES[name](graph, _arguments(node.target, args, kwargs))
+            made = _Value(_NODES[name](graph, _arguments(node.target, args, kwargs)))
+            made.shape = node.meta["val"].shape
+            values[node] = made
+            if name.endswith("_"):
+                _wants(not _read_later(node), "it changes a value in place that is read under another name")
+                values[node.args[0]] = made
         except _Refused as reason:
             raise ValueError(f"bie.export: {node.name} ({name}): {reason}") from None
     return []

@@ -130,3 +130,109 @@ def test_a_layer_without_a_step_size_is_refused(bie_package):
 def test_lists_that_are_no_net_are_refused(bie_package, count):
     with pytest.raises(ValueError, match="net_bytes"):
         torch.ops.bie.net_bytes(["linear"], [0], [], [], [], [1, count, 0, 0], [4], [1], [], [])
+
+
+class Sum(nn.Module):
+    """A convolution of 8 channels, and what is done with a constant."""
+
+    def __init__(self, act, shape):
+        super().__init__()
+        self.conv, self.act = nn.Conv2d(2, 8, 3, padding=1), act
+        self.constant = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x):
+        return self.act(self.conv(x), self.constant)
+
+
+class Calls(nn.Module):
+    """A function of features or images, with a layer before it."""
+
+    def __init__(self, function, layer):
+        super().__init__()
+        self.function, self.layer = function, layer
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+def same_or_refused(bie, runtime, model, example, path, x):
+    """Whether the module is lowered, to what it computes; or the refusal's words."""
+    try:
+        bie.export(model.eval(), example, path)
+    except ValueError as error:
+        assert "bie.export: " in str(error) and not path.exists()
+        return str(error)
+    with torch.no_grad():
+        wanted = model(x).flatten(1).numpy()
+    np.testing.assert_allclose(runtime.Net(path).run(x.numpy()).reshape(len(x), -1), wanted, rtol=1e-4, atol=1e-5)
+    return "lowered"
+
+
+SHAPES = [(8,), (8, 1), (1, 8), (8, 8), (8, 1, 1), (1, 8, 1), (1, 1, 8), (1, 8, 1, 1), (1, 1, 8, 1)]
+SHAPES += [(1, 1, 1, 8), (1,), (1, 1), (), (1, 1, 8, 1, 1)]
+
+
+@pytest.mark.parametrize("act", [torch.add, torch.mul, lambda x, p: p + x, lambda x, p: p * x])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_constant_is_one_of_the_channels_or_refused(bie_package, bie_runtime, act, shape, batch, tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, 8, 8)
+    found = same_or_refused(bie_package, bie_runtime, Sum(act, shape), torch.randn(batch, 2, 8, 8), tmp_path / "n", x)
+    channels = shape in [(8, 1, 1), (1, 8, 1, 1), (1,), (1, 1), ()]
+    assert found == "lowered" if channels else "of the channels" in found
+
+
+F = nn.functional
+CALLS = {
+    "dropout": (lambda x: F.dropout(x, 0.5, training=True), False),
+    "dropout in evaluation": (lambda x: F.dropout(x, 0.5, training=False), True),
+    "dropout of nothing": (lambda x: F.dropout(x, 0.0, training=True), True),
+    "other rows": (lambda x: x.view(-1, 4), False),
+    "the rows": (lambda x: x.view(-1, 8), True),
+    "a flat batch": (lambda x: x.reshape(x.shape[0], -1), True),
+    "softmax": (lambda x: x.softmax(-1), True),
+    "relu in place": (lambda x: (x.relu_(), x)[1], True),
+    "added in place": (lambda x: x.add_(torch.ones(8)) + x, True),
+    "in place through a view": (lambda x: (x.view(-1, 8).relu_(), x)[1], False),
+    "a view of what changes": (lambda x: [x.view(-1, 8), x.relu_()][0], False),
+    "sums of other shapes": (lambda x: x.view(-1, 8) + x[:, :1], False),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_calls_on_features_are_lowered_right_or_refused(bie_package, bie_runtime, name, batch, tmp_path):
+    torch.manual_seed(0)
+    function, lowered = CALLS[name]
+    model = Calls(function, nn.Linear(5, 8))
+    found = same_or_refused(bie_package, bie_runtime, model, torch.randn(batch, 5), tmp_path / "n", torch.randn(6, 5))
+    assert (found == "lowered") == lowered, found
+
+
+IMAGES = {
+    "a linear along rows": (nn.Linear(6, 3), False),
+    "softmax of channels": (nn.Softmax(dim=1), False),
+    "softmax of rows": (nn.Softmax(dim=-1), False),
+    "softmax of means": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Softmax(dim=1)), True),
+    "softmax of one number": (nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Softmax(dim=-1)), False),
+    "a sum with means": (lambda x: x + x.mean((2, 3), keepdim=True), False),
+    "same border": (nn.Conv2d(8, 4, 3, padding="same", dilation=2), True),
+    "no border": (nn.Conv2d(8, 4, 3, padding="valid"), True),
+    "uneven border": (nn.Conv2d(8, 4, 2, padding="same"), False),
+    "flat": (nn.Flatten(), True),
+    "half flat": (nn.Flatten(2), False),
+    "flat by a view": (lambda x: x.view(-1, 8 * 36), True),
+    "pixels as rows": (lambda x: x.view(-1, 36), False),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_calls_on_images_are_lowered_right_or_refused(bie_package, bie_runtime, name, batch, tmp_path):
+    torch.manual_seed(0)
+    function, lowered = IMAGES[name]
+    model = Calls(function, nn.Conv2d(2, 8, 3, padding=1))
+    x = torch.randn(3, 2, 6, 6)
+    found = same_or_refused(bie_package, bie_runtime, model, torch.randn(batch, 2, 6, 6), tmp_path / "n", x)
+    assert (found == "lowered") == lowered, found
