@@ -1,5 +1,6 @@
 """Signatures that name their arguments; sentences where torch's tools do not fit; the warning at import."""
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -10,6 +11,7 @@ import warnings
 
 import pytest
 import torch
+from kinds import KINDS
 from torch import nn
 from torch.nn.utils import parametrize, prune
 
@@ -151,3 +153,26 @@ def test_the_type_of_attentions_results_follows_need_weights():
     assert typing.get_args(without) == (torch.Tensor, None)
     assert isinstance(layer(x, x, x)[1], torch.Tensor)
     assert layer(x, x, x, need_weights=False)[1] is None
+
+
+MAKERS = [*(kind.make for kind in KINDS), bie.nn.Q8MatMul, bie.nn.BinaryMatMul, bie.nn.Q4MatMul]
+MAKERS += [functools.partial(layer, 3, 4, 5) for layer in (bie.nn.Q8Conv1d, bie.nn.Q4Conv1d, bie.nn.BinaryConv1d)]
+MAKERS += [functools.partial(layer, 8, 4) for layer in (bie.nn.MPQLinear, bie.nn.MBWQLinear, bie.nn.BinaryEmbedding)]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_misspelt_argument_names_the_class_that_was_called(make):
+    name = type(make()).__name__
+    with pytest.raises(TypeError, match=rf"^{name}\b.* 'biass'"):
+        make(biass=True)
+
+
+def test_missing_arguments_name_the_class_that_was_called():
+    class Users(bie.nn.Q4Linear):
+        pass
+
+    for kind in (bie.nn.Q8Linear, bie.nn.Q4Conv1d, bie.nn.MPQLinear):
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}.__init__\(\) missing"):
+            kind()
+    with pytest.raises(TypeError, match=r"^Q4Linear.__init__\(\) got .* 'biass'"):  # by its nearest class of ours
+        Users(8, 4, biass=True)

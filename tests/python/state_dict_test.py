@@ -8,6 +8,7 @@ import torch
 from kinds import INTEGER, KINDS
 from torch import nn
 
+import bie
 from bie.nn import BinaryLinear, Q4Conv2d, Q4Linear, Q8Linear
 from bitorch_engine.layers.qlinear.binary.cpp import BinaryLinearCPP
 from bitorch_engine.layers.qlinear.binary.cuda import BinaryLinearCuda
@@ -254,3 +255,21 @@ def test_a_packed_weight_of_the_caller_is_copied(kind):
     words.zero_()
     layer.repack()
     assert torch.equal(layer(x), wanted) and layer.qweight.any()
+
+
+@pytest.mark.parametrize("layer", [bie.nn.Q8Conv1d, bie.nn.Q4Conv1d, bie.nn.BinaryConv1d])
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_float_checkpoint_of_a_convolution_along_one_axis_loads(layer, assign):
+    torch.manual_seed(0)
+    source = nn.Sequential(nn.Conv1d(4, 6, 5, padding=2, groups=2))
+    target, other = (nn.Sequential(layer(4, 6, 5, padding=2, groups=2, bias=True)) for _ in range(2))
+    missing, unexpected = target.load_state_dict(source.state_dict(), strict=False, assign=assign)
+    assert not unexpected and not {"0.weight", "0.bias"} & set(missing)
+    assert torch.equal(target[0].weight, source[0].weight.unsqueeze(2))
+    other.load_state_dict({"0.weight": source[0].weight.unsqueeze(2), "0.bias": source[0].bias}, strict=False)
+    x = torch.randn(2, 4, 9)
+    assert torch.equal(target.eval()(x), other.eval()(x))
+    other[0].set_weight_data(source[0].weight)
+    assert other[0].weight.shape == (6, 2, 1, 5)
+    with pytest.raises(RuntimeError, match="weight"):
+        other.load_state_dict({"0.weight": torch.zeros(6, 2, 4)}, strict=False)

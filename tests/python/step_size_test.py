@@ -185,3 +185,30 @@ def test_a_compiled_step_of_another_model():
     before = linear.weight.detach().clone()
     torch.compile(optimizer.step, backend="eager")()
     assert not torch.equal(linear.weight, before)
+
+
+@every_model
+def test_gradients_of_four_micro_batches_add_up_to_twice_the_whole_batchs(make, batch):
+    """Of step sizes, which docs/training.md says; those of float biases are the whole batch's."""
+    torch.manual_seed(0)
+    model = make()
+    # A first layer's batch axis is its first; products take theirs along the first axis of four equal operands.
+    x = batch()
+    if isinstance(model, Product):
+        model, x = model.product, None
+        a, b = torch.randn(4, 3, 9), torch.randn(4, 5, 9)
+        whole, parts = [(a, b)], [(a[i : i + 1], b[i : i + 1]) for i in range(4)]
+    else:
+        x = torch.cat([x[:1], 2 * x[:1], -x[:1], x[:1] / 2])
+        whole, parts = [(x,)], [(x[i : i + 1],) for i in range(4)]
+    model(*whole[0])
+    found = []
+    for batches in (whole, parts):
+        model.zero_grad()
+        for inputs in batches:
+            model(*inputs).square().sum().backward()
+        found.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    for name, grad in found[0].items():
+        factor = 2.0 if name in ("scale_a", "x_clip", "y_clip") else 1.0
+        if grad.dtype != torch.int8:
+            torch.testing.assert_close(found[1][name], factor * grad, rtol=2e-4, atol=2e-4 * float(grad.abs().max()))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bie._operators import ONE, ops
+from bie.nn.state.arguments import shared
 from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.signs_layer import SignsLayer, TrainedSignsLayer
 from bie.weights.parameters import SignsParameter
@@ -19,6 +20,7 @@ class SignsConv2d(ConvLayer):
     _bits = 1
     _integer_parameter = SignsParameter
 
+    @shared
     def __init__(
         self,
         in_channels: int,
@@ -128,6 +130,7 @@ class PlainBinaryConv2d(PackedSignsConv2d):
         tensor(True)
     """
 
+    @shared
     def __init__(
         self,
         in_channels: int,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bie._operators import ONE, ops
 from bie.errors import ShapeError
+from bie.nn.state.arguments import shared
 from bie.nn.state.linear_layer import LinearLayer
 from bie.nn.state.signs_layer import SignsLayer, TrainedSignsLayer
 from bie.weights.parameters import SignsParameter
@@ -22,6 +23,7 @@ class SignsLinear(LinearLayer):
     _bits = 1
     _integer_parameter = SignsParameter
 
+    @shared
     def __init__(
         self,
         in_features: int,

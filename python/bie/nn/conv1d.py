@@ -9,12 +9,15 @@ from torch import Tensor
 
 from bie.nn.binary_conv2d import BinaryConv2d
 from bie.nn.nbit_conv2d import Q4Conv2d, Q8Conv2d
-from bie.nn.state.arguments import single
+from bie.nn.state.arguments import shared, single
 from bie.nn.state.conv_layer import ConvLayer
 
 
 class Conv1dLayer(ConvLayer):
-    """Mixin, before a convolution of two axes: x is ``[batch, in, length]``, the weight ``[out, in/groups, 1, k]``."""
+    """Mixin, before a convolution of two axes: x is ``[batch, in, length]``, the weight ``[out, in/groups, 1, k]``.
+
+    A weight of nn.Conv1d, ``[out, in/groups, k]``, is taken too.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,9 @@ class Conv1dLayer(ConvLayer):
         sizes = (in_channels, out_channels, (1, k), (1, s), (0, p), (1, d), groups)
         super().__init__(*sizes, bias, device, dtype, **options)
 
+    def _weight_entry(self, weight: Tensor) -> Tensor:
+        return weight.unsqueeze(2) if weight.dim() == 3 else weight
+
     def forward(self, x: Tensor) -> Tensor:
         self._check_tensor(x)
         if x.dim() != 3 or x.shape[1] != self.in_channels:
@@ -45,6 +51,7 @@ class Conv1dLayer(ConvLayer):
 class CodesConv1d(Conv1dLayer):
     """What those of 8 and 4 bits share: the arguments of :class:`Q8Conv2d`, sizes of the window single numbers."""
 
+    @shared
     def __init__(
         self,
         in_channels: int,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
+from bie.nn.state.arguments import NamesItself, shared
 from bie.nn.state.step_size import (
     COMPATS,
     EPS,
@@ -29,7 +30,7 @@ from bie.nn.state.whole_load import load_layer
 _CLIPS = ("x_clip", "y_clip")
 
 
-class MatMulLayer(StepSizeOptions, nn.Module):
+class MatMulLayer(NamesItself, StepSizeOptions, nn.Module):
     """``[..., m, k]`` times ``[..., n, k]`` to ``[..., m, n]``; batch axes broadcast as those of ``torch.matmul``.
 
     State: ``x_clip`` and ``y_clip``, 0-dim float32, learnable, whatever a module is converted to; 0 means that the
@@ -43,13 +44,16 @@ class MatMulLayer(StepSizeOptions, nn.Module):
         ShapeError: operands of fewer than three axes, of other dtypes, or that do not fit each other.
     """
 
-    @torch.inference_mode(False)
+    @shared
     def __init__(self, dtype: torch.dtype, device: torch.device | str | None) -> None:
-        super().__init__()
-        self.dtype = dtype
-        self._first: dict[str, float] = {}  # first-batch values of the clips that are set; 0 where there is no floor
-        for name in _CLIPS:
-            self.register_parameter(name, nn.Parameter(torch.zeros((), dtype=torch.float32, device=device)))
+        with torch.inference_mode(False):
+            super().__init__()
+            self.dtype = dtype
+            self._first: dict[
+                str, float
+            ] = {}  # first-batch values of the clips that are set; 0 where there is no floor
+            for name in _CLIPS:
+                self.register_parameter(name, nn.Parameter(torch.zeros((), dtype=torch.float32, device=device)))
 
     def _operator(self, x: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError
@@ -165,7 +169,7 @@ class CodesMatMul(MatMulLayer):
 
     _bits: ClassVar[int]
 
-    @torch.inference_mode(False)
+    @shared
     def __init__(
         self,
         dtype: torch.dtype = torch.float,
@@ -174,11 +178,12 @@ class CodesMatMul(MatMulLayer):
         grad_mode: str = "exact",
         compat: str = "none",
     ) -> None:
-        super().__init__(dtype, device)
-        self._grad_mode = one_of("grad_mode", grad_mode, GRAD_MODES)
-        self._compat = one_of("compat", compat, COMPATS)
-        self.register_buffer("eps", torch.full((), EPS, dtype=torch.float32, device=device))
-        self._forget()
+        with torch.inference_mode(False):
+            super().__init__(dtype, device)
+            self._grad_mode = one_of("grad_mode", grad_mode, GRAD_MODES)
+            self._compat = one_of("compat", compat, COMPATS)
+            self.register_buffer("eps", torch.full((), EPS, dtype=torch.float32, device=device))
+            self._forget()
 
     def _forget(self) -> None:
         self._smallest_step = smallest_step(self._buffers.get("eps"))

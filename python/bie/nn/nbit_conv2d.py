@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bie._operators import ops
+from bie.nn.state.arguments import shared
 from bie.nn.state.codes_layer import CodesLayer
 from bie.nn.state.conv_layer import ConvLayer
 
@@ -17,6 +18,7 @@ _CONV = {8: ops.q8_conv2d.default, 4: ops.q4_conv2d.default}
 class CodesConv2d(CodesLayer, ConvLayer):
     """What the 8- and the 4-bit convolution share."""
 
+    @shared
     def __init__(
         self,
         in_channels: int,

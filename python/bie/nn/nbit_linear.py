@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bie._operators import ops
+from bie.nn.state.arguments import shared
 from bie.nn.state.codes_layer import CodesLayer
 from bie.nn.state.linear_layer import LinearLayer
 
@@ -17,6 +18,7 @@ _LINEAR = {8: ops.q8_linear.default, 4: ops.q4_linear.default}
 class CodesLinear(CodesLayer, LinearLayer):
     """What the 8- and the 4-bit linear layer share."""
 
+    @shared
     def __init__(
         self,
         in_features: int,

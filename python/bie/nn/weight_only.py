@@ -14,7 +14,7 @@ from torch import Tensor
 from bie._operators import ops
 from bie._outside_graphs import outside_graphs
 from bie.errors import ShapeError
-from bie.nn.state.arguments import ACTIVATIONS, bit_width, one_of
+from bie.nn.state.arguments import ACTIVATIONS, bit_width, one_of, shared
 from bie.nn.state.panels import Panels
 from bie.nn.state.step_size import kept_dtypes
 from bie.nn.state.weight_only_state import WeightOnlyState
@@ -81,7 +81,7 @@ class WeightOnlyLinear(WeightOnlyState):
 
     _checks_parameters: ClassVar[bool] = False  # when it is made
 
-    @torch.inference_mode(False)
+    @shared
     def __init__(
         self,
         in_channels: int,
@@ -102,31 +102,32 @@ class WeightOnlyLinear(WeightOnlyState):
         activation: str = "exact",
         device: torch.device | str | None = None,
     ) -> None:
-        super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.a_bit, self.w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
-        self.dtype = dtype
-        self.group_size = group_size if group_size > -1 else in_channels
-        self.use_gba_quant = use_gba_quant
-        self.dq_group_size = dq_group_size if dq_group_size > -1 else out_channels
-        self.dq_mode = dq_mode
-        self.disable_bias = disable_bias
-        self.asym = asym or not use_gba_quant
-        self.train_bias = train_bias and not disable_bias
-        self.requires_grad = requires_grad
-        self.master = master
-        self._prepared = False
-        self._panels = Panels()
-        self.activation = activation
-        self._row_options: dict[str, Any] | None = None
-        self._words: Tensor | None = None  # qweight's memory as a plain tensor: AOTInductor takes no other class
-        self._check_sizes()
-        self.maxq = 2**self.w_bit - 1
-        self.initialize()
-        if self._checks_parameters:
-            self.check_parameters()
-        if device is not None:
-            self.to(device)
+        with torch.inference_mode(False):
+            super().__init__()
+            self.in_channels, self.out_channels = in_channels, out_channels
+            self.a_bit, self.w_bit = bit_width(self, "a_bit", a_bit), bit_width(self, "w_bit", w_bit)
+            self.dtype = dtype
+            self.group_size = group_size if group_size > -1 else in_channels
+            self.use_gba_quant = use_gba_quant
+            self.dq_group_size = dq_group_size if dq_group_size > -1 else out_channels
+            self.dq_mode = dq_mode
+            self.disable_bias = disable_bias
+            self.asym = asym or not use_gba_quant
+            self.train_bias = train_bias and not disable_bias
+            self.requires_grad = requires_grad
+            self.master = master
+            self._prepared = False
+            self._panels = Panels()
+            self.activation = activation
+            self._row_options: dict[str, Any] | None = None
+            self._words: Tensor | None = None  # qweight's memory as a plain tensor: AOTInductor takes no other class
+            self._check_sizes()
+            self.maxq = 2**self.w_bit - 1
+            self.initialize()
+            if self._checks_parameters:
+                self.check_parameters()
+            if device is not None:
+                self.to(device)
 
     def _check_sizes(self) -> None:
         name = type(self).__name__

@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
+import types
+from collections.abc import Callable
+from typing import Any
 
 from torch import nn
+
+
+def shared(init: Callable[..., None]) -> Callable[..., None]:
+    """Marks the constructor of a base: see :class:`NamesItself`."""
+    init.__dict__["is_shared"] = True
+    return init
+
+
+class NamesItself:
+    """Mixin: a wrong argument's error names the layer that was made, and not the base whose constructor it shares.
+
+    Each layer of ours has a copy of that constructor under its own name. A user's subclass inherits one of them.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        init = cls.__init__
+        ours = cls.__module__.partition(".")[0] in ("bie", "bitorch_engine")
+        if "__init__" in vars(cls) or not ours or not getattr(init, "is_shared", False):
+            return
+        own = types.FunctionType(init.__code__, init.__globals__, init.__name__, init.__defaults__, init.__closure__)
+        functools.update_wrapper(own, init).__kwdefaults__ = init.__kwdefaults__
+        del own.__wrapped__
+        own.__module__, own.__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
+        cls.__init__ = own  # type: ignore[method-assign]
 
 
 def pair(name: str, value: int | tuple[int, int], least: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie.errors import ShapeError
+from bie.nn.state.arguments import NamesItself
 from bie.nn.state.integer_weight import IntegerWeight, alive, owners
 from bie.nn.state.seen import Seen
 from bie.nn.state.step_size import kept_dtypes
@@ -36,7 +37,7 @@ class _Sources(NamedTuple):
     scale_w: Seen | None  # of a float weight that we packed: who assigns a qweight writes its scale before or after
 
 
-class LayerState(IntegerWeight, nn.Module):
+class LayerState(NamesItself, IntegerWeight, nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
     _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1
@@ -123,6 +124,10 @@ class LayerState(IntegerWeight, nn.Module):
         """``qweight`` in this layer's layout from that of a file; a ``ValueError`` that begins with ``name``."""
         return self._to_file(ops.read_packed_weight(packed, self._weight_shape, self._bits, has_scales, name))
 
+    def _weight_entry(self, weight: Tensor) -> Tensor:
+        """A weight in the layer's axes, from those of the float layer that it stands for."""
+        return weight
+
     def _forget(self) -> None:
         """Forgets what was derived from the weight."""
 
@@ -158,6 +163,7 @@ class LayerState(IntegerWeight, nn.Module):
         """
         if not isinstance(x, Tensor):
             raise TypeError(f"{type(self).__name__}: the weight is a {type(x).__name__}, a tensor is wanted")
+        x = self._weight_entry(x)
         if x.shape != self._weight_shape or not x.is_floating_point():
             wanted = f"{list(self._weight_shape)} of a floating-point dtype is wanted"
             raise ShapeError(f"{type(self).__name__}: the weight is {list(x.shape)} of {x.dtype}, {wanted}")

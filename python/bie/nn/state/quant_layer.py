@@ -64,6 +64,9 @@ class QuantLayer(StepSizeOptions, LayerState):
     channel_scale  ``[out]`` float32, not learned, where the layer was made with ``channel_scale=True``
     =============  =====================================================================================================
 
+    The gradient of ``scale_a`` is divided by the square root of its batch's elements: over m equal micro-batches it adds
+    up to sqrt(m) times the whole batch's (docs/training.md).
+
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
 
     Training uses ``weight``; evaluation the packed form of the weight as it is: packed on first use, anew when the

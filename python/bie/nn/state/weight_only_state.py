@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie.nn.state.arguments import NamesItself
 from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState, ordinary, take_entry
@@ -26,7 +27,7 @@ _DOUBLE_QUANTISED_BELOW = 256  # a larger group stores its scales and zeros as t
 _OF_FILES = ("qscales_zeros", "qscales_scales", "qscales", "qstatistic", "qzeros_zeros", "qzeros_scales", "wf")
 
 
-class WeightOnlyState(nn.Module):
+class WeightOnlyState(NamesItself, nn.Module):
     """Base of :class:`bie.nn.weight_only.WeightOnlyLinear`, which says what the keys are.
 
     Before ``prepare_params`` the buffers are those of files, after it those that the product reads.

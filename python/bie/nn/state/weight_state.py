@@ -61,7 +61,7 @@ def check_state(layer: LayerState, own: dict[str, Tensor], prefix: str) -> Stage
         elif name in _SCALES:
             staged.values[name] = check_scale(entry, name, tensor.detach())
         elif name == "weight":
-            shape, dtype = layer._weight_shape, layer._float_dtype()
+            shape, dtype, tensor = layer._weight_shape, layer._float_dtype(), layer._weight_entry(tensor)
             ops.check_weight_entry(tensor, shape, layer._bits, dtype, f"the entry '{entry}'")
             staged.values[name] = tensor.detach()
         else:

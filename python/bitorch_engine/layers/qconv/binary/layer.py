@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from bie.nn.binary_conv2d import SignsConv2d
+from bie.nn.state.arguments import shared
 from bie.weights.parameters import SignsParameter
 
 
@@ -21,6 +22,7 @@ class BinaryConv2dBase(SignsConv2d):
     bits_binary_word = 8
     _integer_parameter = BinaryConvParameter
 
+    @shared
     def __init__(
         self,
         in_channels: int,

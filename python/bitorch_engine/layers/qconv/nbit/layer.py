@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bie.nn.state.arguments import bit_width
+from bie.nn.state.arguments import bit_width, shared
 from bie.nn.state.conv_layer import ConvLayer
 from bie.weights.parameters import CodesParameter
 
@@ -22,6 +22,7 @@ class nBitConv2dBase(ConvLayer):
 
     _integer_parameter = nBitConvParameter
 
+    @shared
     def __init__(
         self,
         in_channels: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from bie.nn.binary_linear import SignsLinear
+from bie.nn.state.arguments import shared
 from bie.weights.parameters import SignsParameter
 
 
@@ -21,6 +22,7 @@ class BinaryLinearBase(SignsLinear):
     bits_binary_word = 8
     _integer_parameter = BinaryLinearParameter
 
+    @shared
     def __init__(
         self,
         input_features: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bie.nn.state.arguments import bit_width
+from bie.nn.state.arguments import bit_width, shared
 from bie.nn.state.linear_layer import LinearLayer
 from bie.weights.parameters import CodesParameter
 from bitorch_engine.layers.qlinear.nbit.mpq import MPQLinearBase, MPQWeightParameter
@@ -25,6 +25,7 @@ class nBitLinearBase(LinearLayer):
 
     _integer_parameter = nBitLinearParameter
 
+    @shared
     def __init__(
         self,
         in_channels: int,
