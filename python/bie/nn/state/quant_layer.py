@@ -64,8 +64,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     channel_scale  ``[out]`` float32, not learned, where the layer was made with ``channel_scale=True``
     =============  =====================================================================================================
 
-    The gradient of ``scale_a`` is divided by the square root of its batch's elements: over m equal micro-batches it adds
-    up to sqrt(m) times the whole batch's (docs/training.md).
+    The gradient of ``scale_a`` is divided by the square root of its batch's elements: over m equal micro-batches it
+    adds up to sqrt(m) times the whole batch's (docs/training.md).
 
     Scales stay float32 whatever ``.half()`` or ``.to(dtype)`` is asked for.
 
