@@ -11,12 +11,9 @@ from torch import Tensor, nn
 from torch.optim import swa_utils
 
 from bie._operators import ops
-from bie.nn.embedding import BinaryEmbedding, BinaryEmbeddingBag
 from bie.nn.state.quant_layer import QuantLayer
-from bie.nn.state.weight_only_state import WeightOnlyState
 from bie.nn.state.whole_load import unless_refused
-from bie.nn.weight_only_embedding import WeightOnlyEmbedding
-from bie.weights.parameters import AnchoredParameter
+from bie.weights.parameters import AnchoredParameter, CodeRowsParameter, EmbeddingParameter
 
 _EXTRA_STATE = "_extra_state"
 
@@ -112,9 +109,13 @@ class AveragedModel(swa_utils.AveragedModel):
 def _integer_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The layers whose weight is integer or may become so, with their names."""
     for name, layer in module.named_modules():
-        own = layer._parameters.values()
-        if isinstance(layer, QuantLayer) or any(isinstance(param, AnchoredParameter) for param in own):
+        if isinstance(layer, QuantLayer) or _packed(layer) is not None:
             yield name, layer
+
+
+def _packed(layer: nn.Module) -> AnchoredParameter | None:
+    """The packed weight of a weight-only layer or an embedding."""
+    return next((param for param in layer._parameters.values() if isinstance(param, AnchoredParameter)), None)
 
 
 def _form(layer: nn.Module) -> Any:
@@ -128,10 +129,9 @@ def _averaged(layer: nn.Module) -> Tensor | None:
     """The layer's integer weight, if it is averaged as floats."""
     if isinstance(layer, QuantLayer):
         return layer.weight if layer.weight_form == "int8" else None
-    if isinstance(layer, BinaryEmbeddingBag):
-        return layer.weight
-    unprepared = layer.weight is not None if isinstance(layer, BinaryEmbedding) else not getattr(layer, "_prepared", 1)
-    return None if unprepared else layer.qweight
+    packed, prepared = _packed(layer), getattr(layer, "_prepared", True)
+    weight = layer._parameters.get("weight")  # of a new table of signs: the floats that they are made of
+    return packed if prepared and (weight is None or weight is packed) else None
 
 
 def _copy_integers(layer: nn.Module, twin: nn.Module) -> None:
@@ -141,15 +141,15 @@ def _copy_integers(layer: nn.Module, twin: nn.Module) -> None:
         twin.qweight = None if packed is None else packed.detach().to(twin.device, copy=True)
         return
     if _averaged(layer) is None:
-        twin.qweight.copy_(layer.qweight)
+        _packed(twin).copy_(_packed(layer))
     for name, buffer in layer._buffers.items():
         if buffer is not None and not buffer.is_floating_point():
             twin._buffers[name].copy_(buffer)
 
 
-def _opened(layer: WeightOnlyState | WeightOnlyEmbedding) -> Tensor:
+def _opened(layer: Any) -> Tensor:
     """The floats that packed codes stand for."""
-    if isinstance(layer, WeightOnlyEmbedding):
+    if isinstance(_packed(layer), CodeRowsParameter):
         tensors = (tensor.detach().t() for tensor in (layer.qweight, layer.scales, layer.zeros))
         options = {"bits": layer.bits, "group_size": layer.group_size, "in_features": layer.embedding_dim}
         return ops.weight_only_open(*tensors, dtype=torch.float32, **options).t()
@@ -162,10 +162,9 @@ def _values(layer: nn.Module) -> Tensor:
     weight = _averaged(layer).detach()
     if isinstance(layer, QuantLayer):
         return weight.sign().float() if layer._bits == 1 else weight * layer.scale_w.detach()
-    if isinstance(layer, BinaryEmbeddingBag):
-        return torch.where(weight, 1.0, -1.0)
-    if isinstance(layer, BinaryEmbedding):
-        return ops.unpack_signs(weight, layer.embedding_dim).float()
+    if isinstance(_packed(layer), EmbeddingParameter):
+        is_bag = weight.dtype == torch.bool
+        return torch.where(weight, 1.0, -1.0) if is_bag else ops.unpack_signs(weight, layer.embedding_dim).float()
     rest = layer._buffers.get("rest")
     return _opened(layer).contiguous() if rest is None else _opened(layer) + rest
 
@@ -178,12 +177,13 @@ def _integers(layer: nn.Module, average: Tensor) -> Tensor:
         bound = 2 ** (layer._bits - 1)
         codes = torch.where(layer.scale_w == 0, 0, average / layer.scale_w)
         return codes.round_().clamp_(-bound, bound - 1).to(torch.int8)
-    if isinstance(layer, BinaryEmbeddingBag):
+    packed = _packed(layer)
+    if packed.dtype == torch.bool:
         return average >= 0
-    if isinstance(layer, BinaryEmbedding):
+    if isinstance(packed, EmbeddingParameter):
         signs = torch.where(average >= 0, 1.0, -1.0)
         return ops.pack_signs(nn.functional.pad(signs, (0, -layer.embedding_dim % 8), value=-1.0))
-    if isinstance(layer, WeightOnlyEmbedding):
+    if isinstance(packed, CodeRowsParameter):
         scales, zeros = layer.scales.t(), layer.zeros.t()
         options = {"bits": layer.bits, "group_size": layer.group_size}
         return ops.weight_only_pack(average.t().contiguous(), scales, zeros, **options).t()
