@@ -206,3 +206,13 @@ def test_panels_of_a_weight_that_was_written_while_they_were_made_are_not_kept(w
     assert torch.equal(table.qweight, other.qweight)
     wanted = fresh(table).head().eval()(x) if head else fresh(table)(x)
     assert torch.equal(layer(x), wanted)
+
+
+@pytest.mark.parametrize("name", [*CODED, "new signs"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_new_layer_in_a_graph_is_prepared_outside_of_it(name, training):
+    layer = BinaryEmbedding(11, 21) if name == "new signs" else CODED[name](1)
+    layer.train(training)
+    x, twin = inputs_of(layer), copy.deepcopy(layer)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(layer, backend="eager")(x), twin(x))

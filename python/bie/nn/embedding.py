@@ -146,8 +146,11 @@ class BinaryEmbedding(_Embedding):
     def prepare_params(self) -> None:
         """``c = w - mean(w)``, rows padded with -1 to whole bytes: the signs of c, and its mean size a row. Each only
         where nothing was loaded; the float weight is released."""
-        if self.weight is None:
-            return
+        if self.weight is not None:
+            self._prepare()
+
+    @outside_graphs("a layer becomes prepared outside of graphs")
+    def _prepare(self) -> None:
         with preparing, torch.no_grad():
             if self.weight is None:  # prepared by another thread meanwhile
                 return

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._outside_graphs import outside_graphs
 from bie.nn.state.arguments import NamesItself
 from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.panels import Panels
@@ -146,8 +147,11 @@ class WeightOnlyState(NamesItself, nn.Module):
         Raises:
             RuntimeError: the scales or zeros are not finite, or a buffer has not the layer's shape.
         """
-        if self._prepared:
-            return
+        if not self._prepared:
+            self._prepare()
+
+    @outside_graphs("a layer becomes prepared outside of graphs")
+    def _prepare(self) -> None:
         with preparing:
             if self._prepared:  # by another thread meanwhile
                 return
