@@ -49,6 +49,12 @@ def shape_of(weight: Tensor) -> tuple[int, ...]:
     return () if is_lazy(weight) else tuple(weight.shape)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something runs before or after its forward or backward pass."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
+
+
 def reason_to_skip(
     module: nn.Module, parent: nn.Module | None, targets: Collection[type], shared: dict[int, list[str]]
 ) -> str:
@@ -59,7 +65,7 @@ def reason_to_skip(
         return f"a {type(module).__name__} may compute something else than its base class"
     if isinstance(parent, _READ_PAST_FORWARD):
         return f"its parent {type(parent).__name__} reads the weight itself"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+    if has_hooks(module):
         return "it has hooks"
     for parameter in module.parameters():
         if parameter is not None and id(parameter) in shared:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bie import conversion
 from bie._operators import ops
+from bie._probe import in_evaluation, run_batch
 from bie._tables import html_table, text_table
 from bie.nn.conv1d import Conv1dLayer
 from bie.nn.matmul import CodesMatMul
@@ -170,24 +171,6 @@ def _recorded(records: dict[nn.Module, _Record], weights: dict[nn.Module, Tensor
             layer.__dict__.pop("forward", None)
 
 
-@contextlib.contextmanager
-def _in_evaluation(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def _run(model: nn.Module, batch: Any) -> None:
-    if isinstance(batch, dict):
-        model(**batch)
-    else:
-        model(batch[0] if isinstance(batch, list | tuple) else batch)
-
-
 def check_method(method: str, percentile: float) -> None:
     if method not in METHODS:
         raise ValueError(f"calibrate: method is {method!r}, 'mse', 'percentile' or 'minmax' is wanted")
@@ -335,11 +318,17 @@ def calibrate(
     records: dict[nn.Module, _Record] = {module: _Record(batches) for module in (*layers, *products)}
     weights: dict[nn.Module, Tensor] = {layer: _float_weight(layer) for layer in layers}
     report, seen = CalibrationReport(model), 0
-    with _in_evaluation(model):
+    if not records:
+        warnings.warn(
+            "calibrate: the model has no quantised layer, so nothing is calibrated: call bie.convert first, or "
+            "bie.post_training, which does both",
+            stacklevel=3,  # past no_grad
+        )
+    with in_evaluation(model):
         with _recorded(records, weights), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*takes its activation scale from a batch")
             for batch in itertools.islice(loader, batches):
-                _run(model, batch)
+                run_batch(model, batch)
                 seen += 1
         if seen == 0:
             raise ValueError("calibrate: the loader has no batch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from bie._places import children, join, reason_to_skip, shape_of, shared_parameters, walk
+from bie._probe import READ_PAST_FORWARD, Probe, in_evaluation
 from bie._tables import html_table, text_table
 from bie.errors import ShapeError
 from bie.nn import (
@@ -323,8 +325,8 @@ def convert(
     model that is itself the layer cannot change in place: take ``report.model``, which is always the converted model.
 
     Layers stay, with the reason in the report, where ``filter`` says so, where the class is not exactly one of those,
-    where another module shares their parameter or reads it past ``forward``, where the new layer cannot hold them (a
-    dtype, padding), where they have hooks, or where they would be slower.
+    where another module shares their parameter, where the model reads it past ``forward``, as a run of ``batch`` shows,
+    where the new layer cannot hold them (a dtype, padding), where they have hooks, or where they would be slower.
 
     Args:
         target: "binary", "q4" or "q8"; "w1" to "w6" or "w8", weights alone in groups of 32, which takes nn.Linear,
@@ -340,7 +342,7 @@ def convert(
         options: further arguments of the new layers' constructors; with "w1" to "w8" ``activation="int8"`` is one.
 
     Raises:
-        TypeError, ValueError: an unknown target.
+        TypeError, ValueError: an unknown target, an option that suits no layer.
 
     Example::
 
@@ -351,12 +353,35 @@ def convert(
         2      Linear  2x4     unchanged: the filter says so
         1 swapped, 1 unchanged
     """
+    if not inplace:
+        model = copy.deepcopy(model)
+
+    def call(model: nn.Module) -> Any:
+        return model(*batch) if isinstance(batch, tuple) else model(batch)
+
+    before, with_batch = set(model.modules()), None if batch is None else call
+    report = swap_layers(model, target, filter=filter, call=with_batch, small_groups=small_groups, **options)
+    if batch is not None:
+        _take_step_sizes(report.model, [module for module in report.model.modules() if module not in before], call)
+    return report
+
+
+def swap_layers(
+    model: nn.Module,
+    target: type | str | Mapping[type, type],
+    *,
+    filter: Filter | None = None,
+    call: Callable[[nn.Module], Any] | None = None,
+    small_groups: bool = False,
+    **options: Any,
+) -> ConversionReport:
+    """``convert`` in place; ``call(model)``, which runs it once, shows whose weight the model reads past forward."""
     targets = _targets(target)
     if isinstance(target, str):
         options = WEIGHTS_ALONE.get(target, {}) | options
-    if not inplace:
-        model = copy.deepcopy(model)
     report = ConversionReport(model)
+    read_past = set() if call is None else _read_past_forward(model, targets, call)
+    checked: set[type] = set()
     shared = shared_parameters(model)
     made: dict[int, nn.Module] = {}
     places: list[tuple[nn.Module, str, nn.Module]] = []
@@ -375,12 +400,17 @@ def convert(
             asked.add(id(module))
             entry = Converted(name, type(module).__name__, shape_of(_weight(module)))
             reason = reason_to_skip(module, parent, targets, shared)
+            if not reason and module in read_past:
+                reason = READ_PAST_FORWARD
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
             if not reason and not small_groups:
                 reason = _slower(module)
             new = None
             if not reason:
+                if type(module) not in checked:
+                    checked.add(type(module))
+                    _check_options(type(module), targets[type(module)], options)
                 try:
                     new = carry(module, targets[type(module)], **options)
                 except (ValueError, AssertionError) as error:
@@ -396,9 +426,35 @@ def convert(
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
     report.model = made.get(id(model), model)
-    if batch is not None:
-        _take_step_sizes(report.model, list(made.values()), batch)
+    if not made and (ours := sum(isinstance(module, _OURS) for module in model.modules())):
+        warnings.warn(
+            f"convert: nothing is left to swap, {ours} layers are of this package already; for another target convert "
+            "the float model",
+            stacklevel=3,
+        )
     return report
+
+
+def _read_past_forward(
+    model: nn.Module, targets: Mapping[type, type], call: Callable[[nn.Module], Any]
+) -> set[nn.Module]:
+    """The layers whose weight the model reads itself, as a call in evaluation shows."""
+    if any(is_lazy(parameter) for parameter in model.parameters()):  # which the call would give their sizes
+        return set()
+    probe = Probe(module for module in model.modules() if type(module) in targets)
+    with in_evaluation(model):
+        probe.run(lambda: call(model))
+    return {module for module, seen in probe.seen.items() if seen.read_past}
+
+
+def _check_options(source: type, target: type, options: Mapping[str, Any]) -> None:
+    """An option that no layer takes is an error of the call; a small layer of plain sizes has no other reason."""
+    sizes = {nn.MultiheadAttention: (64, 1), nn.Conv1d: (64, 64, 1), nn.Conv2d: (64, 64, 1)}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            carry(source(*sizes.get(source, (64, 64))), target, **options)
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"convert: {error}") from error
 
 
 def _weight(module: nn.Module) -> Tensor:
@@ -434,13 +490,13 @@ def _class_of(layer: nn.Module) -> str:
     return f"{name} of {type(layer.out_proj).__name__}" if isinstance(layer, MultiheadAttention) else name
 
 
-def _take_step_sizes(model: nn.Module, layers: list[nn.Module], batch: Any) -> None:
+def _take_step_sizes(model: nn.Module, layers: list[nn.Module], call: Callable[[nn.Module], Any]) -> None:
     modes = [layer.training for layer in layers]
     try:
         for layer in layers:  # whose children have no other modes
             layer.train()
         with torch.no_grad():
-            model(*batch) if isinstance(batch, tuple) else model(batch)
+            call(model)
     finally:
         for layer, mode in zip(layers, modes, strict=True):
             layer.train(mode)

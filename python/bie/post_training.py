@@ -7,18 +7,29 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from torch import fx, nn
+import torch
+from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from torch.utils._pytree import tree_leaves
 
+from bie._places import has_hooks, shared_parameters, walk
+from bie._probe import Probe, in_evaluation, run_batch
 from bie.calibration import CalibrationReport, calibrate, check_method
-from bie.conversion import Filter, convert
+from bie.conversion import Filter, swap_layers
 
 
-def fold_batch_norms(model: nn.Module) -> list[str]:
+@torch.no_grad()
+def fold_batch_norms(model: nn.Module, batch: Any) -> list[str]:
     """Folds each BatchNorm that follows a convolution or linear of torch, alone, into its weight and bias, in place.
 
-    An nn.Identity takes the BatchNorm's place. The model must be in evaluation. What follows what is read off a trace
-    of torch.fx, or off the order of nn.Sequential where a model cannot be traced.
+    An nn.Identity takes the BatchNorm's place. The model runs the batch once, observed: a pair is folded where every
+    output of the layer went into the BatchNorm and nowhere else, and nothing but their own forward reads their
+    parameters. The answers are compared afterwards; what changes them is put back. Layers and BatchNorms with hooks,
+    or whose parameter another module shares, stay.
+
+    Args:
+        model: in evaluation.
+        batch: a tensor, a tuple or list whose first item is the model's input, or a dictionary of its arguments.
 
     Returns: the names of the layers that took one in.
 
@@ -28,48 +39,117 @@ def fold_batch_norms(model: nn.Module) -> list[str]:
     Example::
 
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
-        >>> bie.fold_batch_norms(model), type(model[1]).__name__
+        >>> bie.fold_batch_norms(model, torch.randn(1, 3, 8, 8)), type(model[1]).__name__
         (['0'], 'Identity')
     """
     if model.training:
         raise ValueError("fold_batch_norms: the model is in training, call eval() first")
-    modules, folded = dict(model.named_modules()), []
-    for before, after in _pairs(model):
-        layer, norm = modules[before], modules[after]
-        fuse = _FUSERS.get((type(layer), type(norm)))
-        if fuse is None or norm.running_mean is None or getattr(layer, "transposed", False):
-            continue
-        new = fuse(layer, norm)
-        layer.weight, layer.bias = new.weight, new.bias
-        parent, _, leaf = after.rpartition(".")
-        setattr(modules[parent], leaf, nn.Identity())
-        folded.append(before)
-    return folded
+    with in_evaluation(model):  # of layers in it that are in training
+        folds, wanted = _proved(model, batch)
+        try:
+            for fold in folds:
+                fold.apply()
+            if _answers_stay(model, batch, wanted):
+                return [fold.name for fold in folds]
+            _put_back(folds)
+            kept = []
+            for fold in folds:
+                fold.apply()
+                if _answers_stay(model, batch, wanted):
+                    kept.append(fold)
+                else:
+                    fold.put_back()
+        except BaseException:
+            _put_back(folds)
+            raise
+    return [fold.name for fold in kept]
 
 
 _FUSERS = {(conv, norm): fuse_conv_bn_eval for conv, norm in ((nn.Conv1d, nn.BatchNorm1d), (nn.Conv2d, nn.BatchNorm2d))}
 _FUSERS[nn.Linear, nn.BatchNorm1d] = fuse_linear_bn_eval
 
+#: Axes of a batch: over others a BatchNorm's channels are not the layer's outputs.
+_AXES = {nn.Conv1d: 3, nn.Conv2d: 4, nn.Linear: 2}
 
-def _pairs(model: nn.Module) -> list[tuple[str, str]]:
-    """(layer, what alone takes its output), by name, of modules that are called once."""
+
+class _Fold:
+    """A layer and the BatchNorm that it takes in."""
+
+    def __init__(self, name: str, layer: nn.Module, norm: nn.Module, places: list[tuple[nn.Module, str]]) -> None:
+        self.name, self.layer, self.norm, self.places = name, layer, norm, places
+        self.before = layer.weight, layer.bias
+        new = _FUSERS[type(layer), type(norm)](layer, norm)
+        self.after = new.weight, new.bias
+
+    def apply(self) -> None:
+        self._set(self.after, nn.Identity().eval())
+
+    def put_back(self) -> None:
+        self._set(self.before, self.norm)
+
+    def _set(self, parameters: tuple[nn.Parameter, nn.Parameter | None], norm: nn.Module) -> None:
+        self.layer.weight, self.layer.bias = parameters
+        for parent, leaf in self.places:
+            setattr(parent, leaf, norm)
+
+
+def _put_back(folds: Iterable[_Fold]) -> None:
+    for fold in folds:
+        fold.put_back()
+
+
+def _proved(model: nn.Module, batch: Any) -> tuple[list[_Fold], Any]:
+    """The pairs that a run of the batch proves, not yet applied, and what the model answers."""
+    shared = shared_parameters(model)
+    names: dict[nn.Module, str] = {}
+    places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
+    for name, parent, leaf, module in walk(model):
+        names.setdefault(module, name)
+        if parent is not None:
+            places.setdefault(module, []).append((parent, leaf))
+    kinds = {kind for pair in _FUSERS for kind in pair}
+    probe = Probe(module for module in names if type(module) in kinds)
+    wanted = probe.run(lambda: run_batch(model, batch))
+    folds = []
+    for norm, seen in probe.seen.items():
+        layer = seen.inputs[0] if seen.inputs else None
+        if layer is None or (type(layer), type(norm)) not in _FUSERS:
+            continue
+        of_layer = probe.seen[layer]
+        alone = of_layer.takers == {norm} and of_layer.calls == seen.calls == len(seen.inputs)
+        alone = alone and all(source is layer for source in seen.inputs)
+        read_past = seen.read_past or of_layer.read_past
+        fits = seen.dims == {_AXES[type(layer)]} and norm.running_mean is not None
+        if alone and fits and not read_past and not any(_is_more(module, shared) for module in (layer, norm)):
+            folds.append(_Fold(names[layer], layer, norm, places[norm]))
+    return folds, wanted
+
+
+def _is_more(module: nn.Module, shared: dict[int, list[str]]) -> bool:
+    """Whether it does more than its class: by hooks, a forward of its own, parameters that are made or shared."""
+    own = module._parameters
+    made = "weight" not in own or "bias" not in own or "forward" in vars(module)
+    return made or has_hooks(module) or any(id(parameter) in shared for parameter in own.values())
+
+
+def _answers_stay(model: nn.Module, batch: Any, wanted: Any) -> bool:
     try:
-        graph = fx.Tracer().trace(model)
-    except Exception:  # a model whose Python looks at values
-        pairs = []
-        for name, module in model.named_modules():
-            if isinstance(module, nn.Sequential):
-                below = [f"{name}.{leaf}" if name else leaf for leaf, _ in module.named_children()]
-                pairs += list(itertools.pairwise(below))
-        return pairs
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    targets = [node.target for node in calls]
-    pairs = []
-    for node in calls:
-        source = node.args[0] if node.args else None
-        if isinstance(source, fx.Node) and source.op == "call_module" and len(source.users) == 1:
-            pairs.append((source.target, node.target))
-    return [pair for pair in pairs if all(targets.count(name) == 1 for name in pair)]
+        found = run_batch(model, batch)
+    except Exception:  # of a model that asks something of its BatchNorm
+        return False
+    pairs = [[leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)] for answer in (found, wanted)]
+    return len(pairs[0]) == len(pairs[1]) and all(map(_close, *pairs))
+
+
+def _close(found: Tensor, wanted: Tensor) -> bool:
+    """But for the rounding of its dtype; choices, as integers are, may turn on that."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return False
+    if not wanted.is_floating_point():
+        return True
+    share = torch.finfo(wanted.dtype).eps ** 0.5
+    found, wanted = found.double(), wanted.double()
+    return bool((found - wanted).norm() <= share * wanted.norm()) or torch.equal(found, wanted)
 
 
 def post_training(
@@ -112,12 +192,13 @@ def post_training(
         )
     """
     check_method(method, percentile)
+    first, loader = _first(loader)
     model = (model if inplace else copy.deepcopy(model)).eval()
     if fold:
-        fold_batch_norms(model)
+        fold_batch_norms(model, first)
     if per_channel:
         options = {"channel_scale": True} | options
-    converted = convert(model, target, filter=filter, **options)
+    converted = swap_layers(model, target, filter=filter, call=lambda model: run_batch(model, first), **options)
     report = calibrate(converted.model, loader, method=method, percentile=percentile, batches=batches, codes=True)
     report.skipped += converted.skipped
     return report
@@ -148,7 +229,21 @@ def prepare_qat(
         >>> model[0].weight.dtype
         torch.float32
     """
-    model = convert(model, target, filter=filter, inplace=inplace, **{"latent": True} | options).model
-    if loader is not None:
-        calibrate(model, loader, method=method)
+    check_method(method, 100)
+    if not inplace:
+        model = copy.deepcopy(model)
+    options = {"latent": True} | options
+    if loader is None:
+        return swap_layers(model, target, filter=filter, **options).model
+    first, loader = _first(loader)
+    model = swap_layers(model, target, filter=filter, call=lambda model: run_batch(model, first), **options).model
+    calibrate(model, loader, method=method)
     return model
+
+
+def _first(loader: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+    """The first batch, and all of them, of an iterable that may be gone through once alone."""
+    batches = iter(loader)
+    for first in batches:
+        return first, itertools.chain([first], batches)
+    raise ValueError("the loader has no batch")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._places import reason_to_skip, shape_of, shared_parameters, walk
+from bie._probe import READ_PAST_FORWARD, Probe
 from bie.conversion import Filter
 from bie.nn.mpq_linear import MPQLinear
 from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
@@ -72,6 +73,7 @@ class _Place:
     training: bool
     parents: list[tuple[nn.Module, str]] = field(default_factory=list)
     calls: int = 0  # in one pass, at most
+    read_past: bool = False  # whether something else than its forward reads its weight
     shares_input: bool = False  # with the layer before it in the order of calls
 
 
@@ -110,7 +112,7 @@ def quantize(
         options: further arguments of ``MPQLinear``.
 
     Raises:
-        ValueError: an unknown method; no batch; inputs that hold NaN or infinity.
+        ValueError: an unknown method; no batch; a number or option that suits no layer; inputs of NaN or infinity.
 
     Example::
 
@@ -124,21 +126,23 @@ def quantize(
     batches = list(batches)
     if not batches:
         raise ValueError("quantize: there is no batch")
+    numbers = {"bits": bits, "group_size": group_size, "whole_zeros": whole_zeros}
+    extra = {"act_order": act_order, "static_groups": static_groups, "damping": damping}
+    _check_options(numbers, extra, options)
     if call is None:
         batches = _without_labels(model, batches)
     model = model if inplace else copy.deepcopy(model)
     report, run = QuantizationReport(model), call or _call
     places = _places(model, filter, report)
-    numbers = {"bits": bits, "group_size": group_size, "whole_zeros": whole_zeros}
-    extra = {"act_order": act_order, "static_groups": static_groups, "damping": damping}
     made: list[tuple[MPQLinear, bool]] = []
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         order = _order(model, places, batches, run)
         for place in places:
-            if place.calls == 0:
-                report.skipped.append(_left(place, "no batch reaches it"))
+            if place.read_past or place.calls == 0:
+                report.skipped.append(_left(place, READ_PAST_FORWARD if place.read_past else "no batch reaches it"))
+        order = [place for place in order if not place.read_past]
         while order:
             count = 1 + next((i for i, place in enumerate(order[1:]) if not place.shares_input), len(order) - 1)
             together, order = order[:count], order[count:]
@@ -153,6 +157,18 @@ def quantize(
     for layer, training in made:
         layer.train(training)
     return report
+
+
+def _check_options(numbers: dict[str, Any], extra: dict[str, Any], options: dict[str, Any]) -> None:
+    """A number that suits no layer is an error of the call, before anything is changed."""
+    size, plain = 8, nn.Linear(1, 1, bias=False, device="meta")
+    plain.in_features = plain.out_features = size
+    plain.weight = nn.Parameter(torch.zeros(size, size), requires_grad=False)
+    try:
+        layer = _layer_for(plain, numbers, options)
+        gptq(plain.weight, torch.eye(size), **numbers, **extra, dtype=layer.dtype)
+    except ValueError as error:
+        raise ValueError(f"quantize: {str(error).removeprefix('gptq: ')}") from error
 
 
 def _call(model: nn.Module, batch: Any) -> Any:
@@ -230,15 +246,17 @@ def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Call
         return seen
 
     handles = [place.module.register_forward_pre_hook(hook(place)) for place in places]
+    probe = Probe(place.module for place in places)
     try:
-        with torch.no_grad():
-            for batch in batches:
-                run(model, batch)
-                in_pass.clear()
-                last[:] = None, None
+        for batch in batches:
+            probe.run(lambda batch=batch: run(model, batch))
+            in_pass.clear()
+            last[:] = None, None
     finally:
         for handle in handles:
             handle.remove()
+    for place in places:
+        place.read_past = probe.seen[place.module].read_past
     for before, place in itertools.pairwise(order):
         own, others = sharers[id(place)], sharers[id(before)]
         once = before.calls == place.calls == 1
