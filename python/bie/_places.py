@@ -71,3 +71,21 @@ def reason_to_skip(
         if parameter is not None and id(parameter) in shared:
             return f"its parameter is shared: {', '.join(shared[id(parameter)])}"
     return ""
+
+
+def leave_fast_paths(model: nn.Module) -> None:
+    """Keeps torch's encoders off their fused kernel, which reads float weights past forward, where layers are ours.
+
+    torch decides by these attributes: a layer at each call, a stack when it is made.
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.TransformerEncoderLayer) and not _is_plain(layer):
+            layer.activation_relu_or_gelu = 0
+    for stack in model.modules():
+        if isinstance(stack, nn.TransformerEncoder) and not all(map(_is_plain, stack.layers)):
+            stack.use_nested_tensor = False
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    attention, inner = getattr(layer, "self_attn", None), [getattr(layer, f"linear{i}", None) for i in (1, 2)]
+    return isinstance(attention, nn.MultiheadAttention) and all(isinstance(linear, nn.Linear) for linear in inner)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from bie._places import children, join, reason_to_skip, shape_of, shared_parameters, walk
+from bie._places import children, join, leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
 from bie._probe import READ_PAST_FORWARD, Probe, in_evaluation
 from bie._tables import html_table, text_table
 from bie.errors import ShapeError
@@ -128,6 +128,7 @@ def replace_layers(
         check_parent(parent, name, made[id(child)])
     for parent, name, child in found:
         parent.add_module(name, made[id(child)])
+    leave_fast_paths(module)
     return [made[id(child)] for _, _, child in found]
 
 
@@ -425,6 +426,7 @@ def swap_layers(
             places.append((parent, leaf, module))
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
+    leave_fast_paths(model)
     report.model = made.get(id(model), model)
     if not made and (ours := sum(isinstance(module, _OURS) for module in model.modules())):
         warnings.warn(

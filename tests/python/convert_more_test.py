@@ -219,3 +219,33 @@ def test_a_lazy_layer_is_left_with_its_reason(lazy, target):
     (left,) = report.skipped
     assert "it is lazy" in left.reason or "no such layer" in left.reason
     assert "1 swapped, 1 unchanged" in str(report)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("how", ["all", "linears", "replaced", "quantized"])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("target", ["q8", "w8"])
+def test_an_encoder_takes_a_padding_mask_in_evaluation(target, grad, how):
+    """torch's fused kernel and its nested tensors read float weights: a converted stack is kept off both."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    x, padding = torch.randn(2, 5, 32), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.set_grad_enabled(grad):
+        wanted = model(x, src_key_padding_mask=padding)
+    linears = [f"layers.{i}.linear{j}" for i in (0, 1) for j in (1, 2)]
+    if how == "quantized":
+        bie.quantization.quantize(model, [x], bits=8, group_size=32)
+    elif how == "replaced":
+        cls, options = (bie.nn.Q8Linear, {}) if target == "q8" else (bie.nn.MPQLinear, {"bits": 8, "group_size": 32})
+        bie.conversion.replace_layers(model, linears, cls, lambda old: bie.conversion.carry(old, cls, **options))
+    else:
+        bie.convert(model, target, filter=(lambda name, _: name in linears) if how == "linears" else None)
+    if target == "q8" and how != "quantized":
+        bie.calibrate(model, [x])
+    with torch.set_grad_enabled(grad):
+        found = model(x, src_key_padding_mask=padding)
+    kept = ~padding
+    assert float((found - wanted).detach()[kept].norm() / wanted[kept].norm()) < 0.05
+    if target == "q8" and how != "quantized":
+        assert not torch.equal(found[kept], wanted[kept]), "the layers of codes were called"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
+from bie._places import leave_fast_paths
 from bie.errors import ShapeError
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
@@ -201,6 +202,7 @@ class WeightsFolder:
         for name, layer in new.items():
             parent, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(parent), leaf, layer)
+        leave_fast_paths(model)
 
 
 def _check_rest(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bie._places import reason_to_skip, shape_of, shared_parameters, walk
+from bie._places import leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
 from bie._probe import READ_PAST_FORWARD, Probe
 from bie.conversion import Filter
 from bie.nn.mpq_linear import MPQLinear
@@ -156,6 +156,7 @@ def quantize(
             module.training = mode
     for layer, training in made:
         layer.train(training)
+    leave_fast_paths(model)
     return report
 
 
