@@ -228,6 +228,7 @@ def _finish(
     layer.scale_a.fill_(scale)
     layer._take_first_value("scale_a", scale)
     guarded.add(layer)
+    layer._trained = layer.weight is not None and layer.weight.is_floating_point()  # a graph may hold its training
     if codes:
         _take_codes(layer, weight, method, percentile)
     layer.repack()

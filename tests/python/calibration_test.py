@@ -258,3 +258,15 @@ def test_a_model_of_signs_is_calibrated_past_its_first_batch():
     bie.calibrate(model, [small, usual, usual, usual])
     first = float(model[0].scale_a.detach())
     assert 0.3 < first < 3, "of the usual batches, and not of the first"
+
+
+@pytest.mark.parametrize("target", ["q8", "q4"])
+def test_a_calibrated_student_trains_in_a_graph_at_once(target):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    x = torch.randn(16, 8)
+    student = bie.prepare_qat(model, target, loader=[x]).train()
+    twin = copy.deepcopy(student)
+    torch.compile(student, fullgraph=True, backend="aot_eager")(x).square().mean().backward()
+    twin(x).square().mean().backward()
+    torch.testing.assert_close(student[0].weight.grad, twin[0].weight.grad)
