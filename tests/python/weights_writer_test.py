@@ -200,3 +200,11 @@ def test_a_stored_file_computes_what_it_computed():
         if name != "table":
             assert torch.equal(layer.linear()(folder.tensors["x"]), folder.tensors[f"y_{name}"]), name
     assert torch.equal(folder["table"].embedding()(torch.arange(5)), folder.tensors["rows"])
+
+
+def test_the_refusal_of_float32_scales_names_the_cure(tmp_path):
+    model = bie.convert(torch.nn.Sequential(torch.nn.Linear(64, 32)), "w4").model
+    with pytest.raises(ValueError, match=r"no 16-bit floats.*dtype=torch\.float16"):
+        bie.formats.save_gptq(tmp_path, model)
+    cured = bie.convert(nn.Sequential(nn.Linear(64, 32)), "w4", dtype=torch.float16, use_gba_quant=False).model
+    save_gptq(tmp_path, cured)

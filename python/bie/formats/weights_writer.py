@@ -110,7 +110,10 @@ def _gptq_parts(what: str, layer: MPQLinear) -> dict[str, Tensor]:
         raise ValueError(f"{what} has {bits} bits, GPTQ's files have 2, 3, 4 or 8")
     scales = layer.scales.detach()
     if not torch.equal(scales.half().float(), scales.float()):
-        raise ValueError(f"{what} has scales that are no 16-bit floats, which GPTQ's files hold: they would be rounded")
+        raise ValueError(
+            f"{what} has scales that are no 16-bit floats, which GPTQ's files hold: they would be rounded; "
+            "bie.convert(model, target, dtype=torch.float16, use_gba_quant=False) makes linears that can be written"
+        )
     parts = {"qweight": layer.qweight.detach(), "scales": scales.half(), "g_idx": layer.g_idx}
     if layer.asym:
         parts["qzeros"] = layer.qzeros
