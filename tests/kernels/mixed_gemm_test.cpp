@@ -61,7 +61,7 @@ Problem random_problem(const GemmShape& shape, bool transposed, Dtype b_dtype, R
 
 void expect_product(const MixedGemmKernel& kernel, const Problem& p) {
   if (kernel.accepts != nullptr && !kernel.accepts(p.shape)) return;
-  const auto& [m, n, k] = p.shape;
+  const std::int64_t m = p.shape.m, n = p.shape.n, k = p.shape.k;
   std::vector<unsigned char> first;
   for_every_pool([&](const Parallel& parallel) {
     GuardedBytes y(static_cast<std::size_t>(m * n) * 4);

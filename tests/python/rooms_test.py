@@ -21,7 +21,7 @@ ROOMS = {
     "train": {"weights", "nn.state", "nn", "", "optim", "distributed", "train"},
     "quantization": {"weights", "nn.state", "nn", "", "quantization"},
 }
-EVERYBODY = {"_library", "_operators", "_output_files", "_outside_graphs", "_weak_sets", "errors"}
+EVERYBODY = {"_library", "_operators", "_output_files", "_outside_graphs", "_places", "_weak_sets", "errors"}
 
 
 def sources(package):

@@ -260,11 +260,10 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given
       const int columns = static_cast<int>(std::min<std::int64_t>(tile.nr, s.group_out() - column));
       const void* const weights = opened.open(panel + tile.nr * 4);
       const auto* sums = reinterpret_cast<const std::int32_t*>(panel + layout.sums_offset);
-      char* out = static_cast<char*>(y.data);
-      if (nhwc)
-        out += ((segment * plane + first_output) * s.out_c + channel) * element;
-      else
-        out += ((segment * s.out_c + channel) * plane + first_output) * element;
+      const std::int64_t place = nhwc ? (segment * plane + first_output) * s.out_c + channel
+                                      : (segment * s.out_c + channel) * plane + first_output;
+      char* out =
+          y.data == nullptr ? nullptr : static_cast<char*>(y.data) + place * element;  // a tail has outputs of its own
       std::int64_t line_left = lines.width - first % lines.width;  // windows of the line that a tile begins in
       std::int64_t stored = 0;                                     // outputs of the block
       const std::int64_t most_rows = at_once ? pixels : tile.mr;
