@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bie import _taken_out
 from bie._places import children, join, leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
 from bie._probe import READ_PAST_FORWARD, Probe, in_evaluation
 from bie._tables import html_table, text_table
@@ -129,6 +130,7 @@ def replace_layers(
     for parent, name, child in found:
         parent.add_module(name, made[id(child)])
     leave_fast_paths(module)
+    _taken_out.remember((child for _, _, child in found), module)
     return [made[id(child)] for _, _, child in found]
 
 
@@ -427,6 +429,7 @@ def swap_layers(
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
     leave_fast_paths(model)
+    _taken_out.remember((module for _, _, module in places), model)
     report.model = made.get(id(model), model)
     if not made and (ours := sum(isinstance(module, _OURS) for module in model.modules())):
         warnings.warn(

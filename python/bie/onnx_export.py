@@ -103,7 +103,9 @@ class _Product(nn.Module):
                 x = nn.functional.pad(x, self.padding, value=self.padding_value * self.scale_a)
             y = nn.functional.conv2d(x, weight, **self.window)
         y = y if self.channel_scale is None else y * self.channel_scale
-        y = y if self.bias is None else y + self.bias
+        if self.bias is not None:
+            # A bias of one axis behind a product of three becomes a Gemm in onnxruntime 1.32, which mistypes the codes.
+            y = y + (self.bias if self.window is not None else self.bias.view((1,) * (y.dim() - 1) + (-1,)))
         return y.squeeze(2) if self.lines else y
 
 

@@ -1,6 +1,7 @@
 """convert() of attention, transformers and convolutions along one axis; padding by name; what it leaves alone."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -249,3 +250,46 @@ def test_an_encoder_takes_a_padding_mask_in_evaluation(target, grad, how):
     assert float((found - wanted).detach()[kept].norm() / wanted[kept].norm()) < 0.05
     if target == "q8" and how != "quantized":
         assert not torch.equal(found[kept], wanted[kept]), "the layers of codes were called"
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, bie.optim.DiodeMix])
+def test_an_optimizer_made_before_the_conversion_is_told(make):
+    """It would train nothing, without a word."""
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(4, 8)
+    early = make(model.parameters(), lr=1e-3)
+    bie.convert(model, "q8", batch=x, filter=lambda name, module: name == "0")
+    model(x).sum().backward()
+    with pytest.warns(UserWarning, match="2 of its parameters are of layers that a conversion has replaced"):
+        early.step()
+    late = make(model.parameters(), lr=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        late.step()
+        early.step()  # once is enough
+
+
+def test_an_optimizer_of_a_model_that_stays_is_not(recwarn):
+    """Of the float model behind a converted copy."""
+    model, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bie.convert(model, "q8", batch=x, inplace=False)
+    model(x).sum().backward()
+    optimizer.step()
+    assert not [warning for warning in recwarn if "replaced" in str(warning.message)]
+
+
+def test_training_a_packed_layer_warns_once():
+    layer, x = bie.nn.Q4Linear(8, 4), torch.randn(4, 8)
+    layer(x)
+    bie.pack(layer)
+    with pytest.warns(UserWarning, match="the layer is packed, its weight does not train"):
+        layer.train()(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+        frozen = bie.nn.Q4Linear(8, 4)
+        frozen(x)
+        bie.pack(frozen)
+        frozen.requires_grad_(False)
+        frozen.train()(x)
+        frozen.eval()(x)

@@ -128,3 +128,18 @@ def test_codes_of_four_bits_take_half_a_byte(tmp_path):
         wanted = net(x)
     for found in outputs:
         assert float((found - wanted).norm() / wanted.norm()) < 0.05
+
+
+@pytest.mark.parametrize("make", [bie.nn.Q8Linear, bie.nn.Q4Linear, bie.nn.BinaryLinear])
+def test_onnxruntime_reads_products_of_three_axes_of_later_opsets(tmp_path, make):
+    """At its default optimisation, which makes a Gemm of a product with a bias."""
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    torch.manual_seed(0)
+    net, x = nn.Sequential(make(64, 48, bias=True), nn.ReLU(), make(48, 32, bias=True)), torch.randn(2, 5, 64)
+    net(torch.randn(8, 64))
+    with torch.no_grad():
+        wanted = net.eval()(x)
+    bie.export_onnx(net, x, tmp_path / "n.onnx", int4=True)
+    session = runtime.InferenceSession(str(tmp_path / "n.onnx"), providers=["CPUExecutionProvider"])
+    found = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+    assert float((found - wanted).norm() / wanted.norm()) < 0.05

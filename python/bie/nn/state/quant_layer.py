@@ -94,6 +94,7 @@ class QuantLayer(StepSizeOptions, LayerState):
     _feature_axis: ClassVar[int] = -1
     _versions: tuple[int | None, ...] | None = None  # of weight, scale_a and bias_a in the last training batch
     _warned_of_gradient = False
+    _warned_of_packed = False
     _trained = False  # whether a float weight ran in training since its step sizes were last taken away
     _generation = 0  # how many times the derived forms were forgotten
 
@@ -356,6 +357,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         if weight is None:
             if self.qweight is None:
                 raise RuntimeError(f"{type(self).__name__} has neither a weight nor a packed one")
+            self._warn_of_packed()
             return self._call(x, self._from_file(self.qweight), self.scale_w, self._options())
         if weight.is_floating_point():
             self._trained = True
@@ -371,6 +373,18 @@ class QuantLayer(StepSizeOptions, LayerState):
         if anchor is not None:
             reducer.before(y, weight)
         return y
+
+    def _warn_of_packed(self) -> None:
+        """Warns once where a packed layer is trained: its floats are, and its weight stays."""
+        trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+        if not trains or self._warned_of_packed:
+            return
+        self._warned_of_packed = True
+        warnings.warn(
+            f"{type(self).__name__}({self.extra_repr()}): the layer is packed, its weight does not train: pack a copy "
+            "of the model, or pack it after training; requires_grad_(False) freezes the rest of the layer too",
+            stacklevel=6,
+        )
 
     def _watch_gradient(self, weight: Tensor) -> None:
         """Warns once where an optimizer moves the layer's floats and leaves its integer weight with a gradient.
