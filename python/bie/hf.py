@@ -15,6 +15,7 @@ from bie import nn as layers
 from bie._places import walk
 from bie.checkpoint import pack
 from bie.conversion import ConversionReport, Filter, convert
+from bie.hf_files import load, load_tokenizer, save_gguf
 from bie.nn import MultiheadAttention, QuantLayer, WeightOnlyEmbedding, WeightOnlyLinear
 from bie.weights.parameters import QuantParameter
 
@@ -25,6 +26,7 @@ try:
 except ImportError as error:
     raise ImportError("bie.hf needs the package transformers, version 5 or later") from error
 
+__all__ = ["BieConfig", "BieQuantizer", "load", "load_tokenizer", "quantize_model", "save_gguf", "tell"]
 
 #: Output layers, and a patch embedding, whose weight its model reads the dtype of.
 _STAY = ("lm_head", "score", "classifier", "projection")

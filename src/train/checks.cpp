@@ -3,10 +3,8 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "bie/models/architecture.h"
 
@@ -74,8 +72,6 @@ void check_options(const models::Classifier& model, const TrainOptions& o) {
 void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o, const Task& task) {
   check_options(model, o);
   TORCH_CHECK_VALUE(!o.resume || !o.checkpoints.empty(), "resume wants the folder of the checkpoints");
-  const std::int64_t batch =
-      o.batch.value_or(default_batch(data.train_images.dim() > 0 ? data.train_images.size(0) : 0));
   for (const auto& layer : model.quant_layers())
     TORCH_CHECK_VALUE(layer->weight.defined(), "the model is packed for evaluation, it has no weights to train");
   const at::IntArrayRef image(model.config().image);
@@ -94,9 +90,6 @@ void check_run(const models::Classifier& model, const data::Dataset& data, const
   TORCH_CHECK_VALUE(!o.keep_best || data.validation_images.defined(), data.name,
                     ": keep_best wants validation samples to choose by, no samples were set aside");
   task.check(data, model.config().classes);
-  const std::int64_t images = data.train_images.size(0), per_epoch = images / std::min(batch, images);
-  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / per_epoch;
-  TORCH_CHECK_VALUE(o.epochs <= most, "epochs is ", o.epochs, ", at most ", most, " are wanted: steps are counted");
   if (!o.checkpoints.empty()) make_folder(o.checkpoints);
 }
 

@@ -285,8 +285,9 @@ TEST_F(Trainer, OptionsOutOfRangeAreRefused) {
     EXPECT_TRUE(same(*model, *untouched)) << part;
   };
   for (const std::int64_t epochs : {0, -1}) expect("epochs is ", [&](TrainOptions& o) { o.epochs = epochs; });
-  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / 12;
-  expect("at most " + std::to_string(most) + " are", [&](TrainOptions& o) { o.epochs = most + 1; });
+  for (const std::int64_t epochs : {std::int64_t{10'000'001}, std::numeric_limits<std::int64_t>::max()})
+    expect("at most 10000000 and", [&](TrainOptions& o) { o.epochs = epochs; });
+  expect("batch " + std::to_string((1 << 30) + 1), [&](TrainOptions& o) { o.batch = (1 << 30) + 1; });
   for (const std::int64_t batch : {1, 0, -64})
     expect("batch " + std::to_string(batch), [&](auto& o) { o.batch = batch; });
   for (const double bad : {nan, infinity, 0.0, -1e-3}) {

@@ -54,7 +54,7 @@ def save_gguf(
         True
     """
     metadata, types = dict(metadata or {}), dict(types or {})
-    parts = [(name, *_tensor(name, value)) for name, value in tensors.items()]
+    parts = [(name, *encoded(name, value)) for name, value in tensors.items()]
     if any(kind not in _PLAIN.values() for _, kind, _, _ in parts):
         metadata.setdefault("general.quantization_version", 2)  # GGUF wants it beside blocks
     described = [(key, *_value(key, value, types.get(key))) for key, value in metadata.items()]
@@ -119,8 +119,8 @@ def _kind_of(parts: list[Any], kinds: set[type], listed: bool) -> str:
     return "uint32" if high < 2**32 else "uint64"
 
 
-def _tensor(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
-    """(type, shape, bytes)"""
+def encoded(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
+    """(type, shape, bytes) of what ``save_gguf`` takes as a tensor."""
     what = f"save_gguf: tensor {name!r}"
     if isinstance(value, GgufTensor):
         return value.type, value.shape, value.blocks
@@ -142,7 +142,7 @@ def _tensor(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
     if not isinstance(source, Tensor) or not source.is_floating_point():
         raise ValueError(f"{what} is made of a {type(source).__name__}, a float tensor or a layer of codes is wanted")
     if kind in _FLOATS:
-        return _tensor(name, source.to(_FLOATS[kind]))
+        return encoded(name, source.to(_FLOATS[kind]))
     return kind, tuple(source.shape), ops.gguf_rounded(source.detach().cpu().float(), what, kind)
 
 

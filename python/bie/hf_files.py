@@ -1,0 +1,318 @@
+"""Language models of transformers from the files people have, and back: GGUF, and folders of GPTQ and GreenBit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bie.formats.folder import load_weights_folder
+from bie.formats.gguf import GgufFile, GgufTensor, load_gguf
+from bie.formats.gguf_writer import encoded
+from bie.formats.gguf_writer import save_gguf as write_gguf
+from bie.formats.rows import CodedRows, rows_of
+
+#: What GGUF calls an architecture, what transformers does, and whether the rows of q and k stand in rotary pairs.
+_FAMILIES = {"llama": ("llama", True), "qwen2": ("qwen2", False), "qwen3": ("qwen3", False)}
+
+#: Names in a block: GGUF's and those of transformers.
+_LINEARS = {
+    **{f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"},
+    "attn_output": "self_attn.o_proj",
+    **{f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
+}
+_NORMS = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+}
+
+
+def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
+    """A language model of transformers whose weights are the codes of a file, in evaluation.
+
+    A GGUF file of the llama family (llama, mistral, smollm), qwen2 or qwen3: its configuration, names, the order of the
+    rows of q and k, a table that is the output layer too, token numbers of beginning and end. A folder of GPTQ or
+    GreenBit, or of ``bie.formats.save_weights``, with the config.json of its model. Floats are float32.
+
+    Args:
+        path: a GGUF file, or a folder.
+        activation: of the weight-only layers: ``"int8"`` for products of 8-bit activations.
+
+    Raises:
+        ValueError: another architecture, scaled rotary positions, a tensor that is missing, of another shape or left
+            over; one sentence that names the file.
+
+    Source: docs/load-models.md.
+
+    Example::
+
+        model, tokenizer = bie.hf.load("SmolLM2-135M.Q4_1.gguf"), bie.hf.load_tokenizer("SmolLM2-135M.Q4_1.gguf")
+        ids = tokenizer("Water boils at", return_tensors="pt")
+        print(tokenizer.decode(model.generate(**ids, max_new_tokens=16)[0]))
+    """
+    path = Path(path)
+    model = _of_folder(path, activation) if path.is_dir() else _Loading(load_gguf(path), activation).model()
+    _make_computed(model, path)
+    model.save_pretrained = _refuse_to_save  # whose file from_pretrained would read with weights of its own
+    return model.requires_grad_(False).eval()
+
+
+def _refuse_to_save(*_: Any, **__: Any) -> None:
+    raise ValueError(
+        "save_pretrained has no form for the weights of a GGUF file or of a folder: bie.hf.save_gguf(model, path) or "
+        "bie.formats.save_weights(path, model) writes them"
+    )
+
+
+def load_tokenizer(path: str | os.PathLike) -> Any:
+    """The tokenizer that a GGUF file or a folder holds, as transformers reads it; of GGUF it wants the package gguf."""
+    from transformers import AutoTokenizer
+
+    path = Path(path)
+    if path.is_dir():
+        return AutoTokenizer.from_pretrained(path)
+    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+
+
+def _of_folder(path: Path, activation: str) -> nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(path)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # which would ask for another package
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    load_weights_folder(path).load_into(model, activation=activation)
+    if config.tie_word_embeddings:
+        model.tie_weights()
+    return model
+
+
+#: Types of GGUF for codes of a width, the smallest first.
+_TYPES = {1: ("Q1_0",), 2: ("TQ2_0", "Q2_0"), 4: ("Q4_0", "Q4_1"), 8: ("Q8_0",)}
+
+
+def save_gguf(model: nn.Module, path: str | os.PathLike) -> None:
+    """Writes a language model of transformers as a GGUF file that ``load`` and llama.cpp read.
+
+    Weight-only layers are written as they are, to the bit, float layers as F16, norms and biases as F32. A model that
+    ``load`` made of a GGUF file keeps that file's metadata, its tokenizer among them; of another model the metadata say
+    the configuration alone, and llama.cpp wants a tokenizer beside it.
+
+    Args:
+        model: of llama, mistral, qwen2 or qwen3.
+
+    Raises:
+        ValueError: another architecture, a layer whose codes no type of GGUF holds; one sentence that names the layer.
+    """
+    arch = {"mistral": "llama"}.get(model.config.model_type, model.config.model_type)
+    if arch not in _FAMILIES:
+        raise ValueError(f"save_gguf: the model is a {arch}, expected one of {', '.join(_FAMILIES)}")
+    in_pairs = _FAMILIES[arch][1]
+    tensors: dict[str, Any] = {"token_embd.weight": _as_tensor("token_embd", model.model.embed_tokens)}
+    config = model.config
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    for i, block in enumerate(model.model.layers):
+        for name, place in _LINEARS.items():
+            layer, turned = block.get_submodule(place), heads.get(name) if in_pairs else None
+            tensors[f"blk.{i}.{name}.weight"] = _as_tensor(f"blk.{i}.{name}", layer, turned)
+            if (bias := getattr(layer, "bias", None)) is not None:
+                if in_pairs:
+                    raise ValueError(f"save_gguf: blk.{i}.{name} has a bias, which {arch} has none of in GGUF")
+                tensors[f"blk.{i}.{name}.bias"] = bias.detach().float()
+        for name, place in _NORMS.items():
+            if "self_attn" not in place or hasattr(block.self_attn, place.rpartition(".")[2]):
+                tensors[f"blk.{i}.{name}.weight"] = block.get_submodule(place).weight.detach().float()
+    tensors["output_norm.weight"] = model.model.norm.weight.detach().float()
+    if not config.tie_word_embeddings:
+        tensors["output.weight"] = _as_tensor("output", model.lm_head)
+    metadata = getattr(model, "gguf_metadata", None) or _metadata(arch, config)
+    metadata = {key: value for key, value in metadata.items() if not key.startswith("split.")}  # of a file in parts
+    write_gguf(path, tensors, metadata, getattr(model, "gguf_types", None))
+
+
+def _metadata(arch: str, config: Any) -> dict[str, Any]:
+    facts = {
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_hidden_layers,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.hidden_size // config.num_attention_heads,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "context_length": config.max_position_embeddings,
+        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+    }
+    facts["attention.key_length"] = getattr(config, "head_dim", None) or facts["attention.key_length"]
+    facts["attention.value_length"] = facts["rope.dimension_count"] = facts["attention.key_length"]
+    tokens = {"bos": config.bos_token_id, "eos": config.eos_token_id, "padding": config.pad_token_id}
+    return {
+        "general.architecture": arch,
+        **{f"{arch}.{key}": value for key, value in facts.items()},
+        **{f"tokenizer.ggml.{name}_token_id": id for name, id in tokens.items() if isinstance(id, int)},
+    }
+
+
+def _as_tensor(name: str, layer: nn.Module, heads: int | None = None) -> Any:
+    """What ``formats.save_gguf`` writes for a layer; ``heads``: of rows that GGUF has in pairs."""
+    if isinstance(layer, nn.Linear | nn.Embedding):
+        weight = layer.weight.detach()
+        return (weight if heads is None else weight[_order_of_pairs(weight.size(0), heads).argsort()]), "F16"
+    rows = rows_of(f"save_gguf: {name}", layer)
+    if heads is not None:
+        rows = _in_order(rows, _order_of_pairs(rows.rows, heads).argsort())
+    said = f"GGUF has no type for {rows.bits} bits"
+    for kind in _TYPES.get(rows.bits, ()):
+        try:
+            found, shape, blocks = encoded(name, (rows, kind))
+            return GgufTensor(name, shape, found, blocks, {})
+        except ValueError as error:
+            said = str(error)
+    raise ValueError(f"save_gguf: {name}: {said}")
+
+
+class _Loading:
+    """Puts the tensors of one GGUF file into the places of an empty model."""
+
+    def __init__(self, file: GgufFile, activation: str) -> None:
+        self.file, self.activation = file, activation
+        self.arch = file.metadata.get("general.architecture")
+        self.left = set(file.tensors)
+        if self.arch not in _FAMILIES:
+            self._fail(f"its architecture is {self.arch!r}, expected one of {', '.join(_FAMILIES)}")
+
+    def model(self) -> nn.Module:
+        from transformers import AutoModelForCausalLM
+
+        config = self._config()
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+        for i, block in enumerate(model.model.layers):
+            for name, place in _LINEARS.items():
+                turned = heads.get(name) if _FAMILIES[self.arch][1] else None
+                self._put_linear(f"blk.{i}.{name}", block, place, turned)
+            for name, place in _NORMS.items():
+                if f"blk.{i}.{name}.weight" in self.left:
+                    self._put_floats(f"blk.{i}.{name}.weight", block, f"{place}.weight")
+        self._put_floats("output_norm.weight", model.model, "norm.weight")
+        self._put_table(model, config.tie_word_embeddings)
+        model.gguf_metadata, model.gguf_types = self.file.metadata, self.file.types  # which save_gguf writes again
+        if self.left:
+            self._fail(f"it has {len(self.left)} tensors that {self.arch} has no place for, such as {min(self.left)!r}")
+        return model
+
+    def _fail(self, what: str) -> None:
+        raise ValueError(f"GGUF file {self.file.path}: {what}")
+
+    def _entry(self, key: str, default: Any = None) -> Any:
+        value = self.file.metadata.get(f"{self.arch}.{key}", default)
+        if value is None:
+            self._fail(f"it has no entry {self.arch}.{key}")
+        return value
+
+    def _config(self) -> Any:
+        from transformers import AutoConfig
+
+        heads, width = self._entry("attention.head_count"), self._entry("embedding_length")
+        head = self._entry("attention.key_length", width // heads)
+        scaling = self.file.metadata.get(f"{self.arch}.rope.scaling.type", "none")
+        if scaling != "none" or "rope_freqs.weight" in self.file or self._entry("rope.dimension_count", head) != head:
+            self._fail("its rotary positions are scaled or of a part of each head, expected plain ones")
+        said = self.file.metadata.get
+        tokens = {f"{name}_token_id": said(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
+        return AutoConfig.for_model(
+            _FAMILIES[self.arch][0],
+            vocab_size=self._shape("token_embd.weight")[0],
+            hidden_size=width,
+            intermediate_size=self._entry("feed_forward_length"),
+            num_hidden_layers=self._entry("block_count"),
+            num_attention_heads=heads,
+            num_key_value_heads=self._entry("attention.head_count_kv", heads),
+            head_dim=head,
+            rms_norm_eps=self._entry("attention.layer_norm_rms_epsilon"),
+            max_position_embeddings=self._entry("context_length"),
+            rope_parameters={"rope_type": "default", "rope_theta": self._entry("rope.freq_base", 10000.0)},
+            tie_word_embeddings="output.weight" not in self.file,
+            pad_token_id=said("tokenizer.ggml.padding_token_id"),
+            **tokens,
+        )
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self.file:
+            self._fail(f"it has no tensor {name!r}")
+        return self.file[name].shape
+
+    def _take(self, name: str, shape: torch.Size) -> GgufTensor:
+        if self._shape(name) != tuple(shape):
+            self._fail(f"tensor {name!r} is {list(self._shape(name))}, expected {list(shape)}")
+        self.left.discard(name)
+        return self.file[name]
+
+    def _floats(self, name: str, shape: torch.Size) -> Tensor:
+        return self._take(name, shape).open().float()
+
+    def _put_floats(self, name: str, parent: nn.Module, place: str) -> None:
+        module, _, leaf = place.rpartition(".")
+        owner = parent.get_submodule(module)
+        setattr(owner, leaf, nn.Parameter(self._floats(name, getattr(owner, leaf).shape), requires_grad=False))
+
+    def _put_linear(self, name: str, parent: nn.Module, place: str, heads: int | None) -> None:
+        module, _, leaf = place.rpartition(".")
+        owner = parent.get_submodule(module)
+        empty = getattr(owner, leaf)
+        order = None if heads is None else _order_of_pairs(empty.out_features, heads)
+        setattr(owner, leaf, self._linear(name, empty, order))
+
+    def _linear(self, name: str, empty: nn.Linear, order: Tensor | None = None) -> nn.Module:
+        tensor = self._take(f"{name}.weight", empty.weight.shape)
+        bias = None if empty.bias is None else self._floats(f"{name}.bias", empty.bias.shape)
+        if tensor.is_coded:
+            rows = tensor.codes() if order is None else _in_order(tensor.codes(), order)
+            return rows.linear(bias, activation=self.activation)
+        weight = tensor.open().float()
+        empty.weight = nn.Parameter(weight if order is None else weight[order], requires_grad=False)
+        empty.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        return empty
+
+    def _put_table(self, model: nn.Module, tied: bool) -> None:
+        empty = model.model.embed_tokens
+        tensor = self._take("token_embd.weight", empty.weight.shape)
+        if tensor.is_coded:
+            model.model.embed_tokens = tensor.embedding(activation=self.activation)
+        else:
+            empty.weight = nn.Parameter(tensor.open().float(), requires_grad=False)
+        if not tied:
+            model.lm_head = self._linear("output", model.lm_head)
+        elif tensor.is_coded:
+            model.lm_head = model.model.embed_tokens.head()
+        else:
+            model.lm_head.weight = empty.weight
+
+
+def _order_of_pairs(rows: int, heads: int) -> Tensor:
+    """The row of a GGUF file, where the two that a rotary position turns are neighbours, for each row of transformers,
+    where they are half a head apart."""
+    return torch.arange(rows).view(heads, rows // heads // 2, 2).transpose(1, 2).reshape(-1)
+
+
+def _in_order(rows: CodedRows, order: Tensor) -> CodedRows:
+    zeros = None if rows.zeros is None else rows.zeros[order]
+    facts = rows.columns, rows.bits, rows.group_size
+    return CodedRows(*facts, rows.words[order], rows.scales[order], zeros, rows.zero)
+
+
+def _make_computed(model: nn.Module, path: Path) -> None:
+    """Makes what a model computes from its configuration, such as the angles of rotary positions: no file has it."""
+    for name, module in list(model.named_modules()):
+        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
+            parent, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, type(module)(model.config))
+    empty = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
+    if empty:
+        raise ValueError(f"{path}: the model has {len(empty)} tensors that are in no file, such as {empty[0]!r}")

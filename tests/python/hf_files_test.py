@@ -1,0 +1,213 @@
+"""Files of language models as models of transformers: every family against a float twin, both ways, refusals."""
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+import llama as smollm  # noqa: E402
+
+import bie.hf  # noqa: E402
+from bie.nn import MPQLinear, WeightOnlyEmbedding  # noqa: E402
+
+SIZES = {
+    **{"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 32, "eos_token_id": 7, "bos_token_id": 5},
+}
+KINDS = {
+    "llama": {"model_type": "llama"},
+    "tied llama": {"model_type": "llama", "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
+    "llama with wide heads": {"model_type": "llama", "head_dim": 32},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3", "head_dim": 32},
+}
+IDS = torch.tensor([[3, 17, 5, 88, 41, 2, 9]])
+
+
+def float_model(kind):
+    """Random weights, norms and biases included; angles that tell positions apart."""
+    torch.manual_seed(0)
+    options = SIZES | KINDS[kind] | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}
+    config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.uniform_(0.5, 1.5)
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.5)
+            else:
+                parameter.normal_(0, 0.2)
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+def opened(model):
+    """The float model of the values that the coded layers of another one hold."""
+    twin = float_model_like(model)
+    state = twin.state_dict()
+    for name, module in model.named_modules():
+        if isinstance(module, MPQLinear):
+            state[f"{name}.weight"] = bie.formats.rows.rows_of(name, module).open()
+        elif isinstance(module, WeightOnlyEmbedding):
+            state[f"{name}.weight"] = module(torch.arange(module.num_embeddings)).detach()
+    if twin.config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    others = {k: v for k, v in model.state_dict().items() if k in state and v.is_floating_point() and "norm" in k}
+    others |= {k: v for k, v in model.state_dict().items() if k.endswith("proj.bias") and k in state}
+    twin.load_state_dict(state | others)
+    return twin
+
+
+def float_model_like(model):
+    return transformers.AutoModelForCausalLM.from_config(model.config).eval()
+
+
+def difference(found, wanted):
+    return float((found - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_floats_come_back_as_they_were(kind, tmp_path):
+    """Of 16 bits, in the names and the order of GGUF in between."""
+    model, path = float_model(kind), tmp_path / "a.gguf"
+    bie.hf.save_gguf(model, path)
+    again = bie.hf.load(path)
+    assert difference(logits(again), logits(model)) < 3e-3
+    assert again.config.eos_token_id == 7 and again.config.bos_token_id == 5
+    assert again.config.tie_word_embeddings == model.config.tie_word_embeddings
+    bie.hf.save_gguf(again, tmp_path / "b.gguf")
+    assert (tmp_path / "b.gguf").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("type", ["Q8_0", "Q4_1"])
+def test_codes_compute_what_their_numbers_do(kind, type, tmp_path):
+    path = tmp_path / "a.gguf"
+    bie.hf.save_gguf(float_model(kind), path)
+    file = bie.formats.load_gguf(path)
+    coded = {n: (t.open().float(), type) if len(t.shape) == 2 else t for n, t in file.tensors.items()}
+    bie.formats.save_gguf(path, coded, file.metadata, file.types)
+    model = bie.hf.load(path)
+    assert sum(isinstance(module, MPQLinear) for module in model.modules()) >= 14
+    assert difference(logits(model), logits(opened(model))) < 1e-5
+    bie.hf.save_gguf(model, tmp_path / "b.gguf")
+    assert (tmp_path / "b.gguf").read_bytes() == path.read_bytes()
+    steps = model.generate(IDS, max_new_tokens=4, do_sample=False)
+    assert steps.shape == (1, 11) or int(steps[0, -1]) == 7
+
+
+def test_what_save_pretrained_would_lose_is_refused(tmp_path):
+    bie.hf.save_gguf(float_model("llama"), tmp_path / "a.gguf")
+    with pytest.raises(ValueError, match=r"bie\.hf\.save_gguf\(model, path\)"):
+        bie.hf.load(tmp_path / "a.gguf").save_pretrained(tmp_path / "s")
+
+
+def test_rows_of_q_and_k_stand_in_pairs(tmp_path):
+    """As llama.cpp's converter writes them: a model that is read without turning them back is another one."""
+    model, path = float_model("llama"), tmp_path / "a.gguf"
+    bie.hf.save_gguf(model, path)
+    stored = bie.formats.load_gguf(path)["blk.1.attn_k.weight"].open()
+    wanted = model.model.layers[1].self_attn.k_proj.weight.detach()
+    by_head = wanted.view(2, 2, 8, 64).transpose(1, 2).reshape(32, 64)  # heads, halves of a head, rows of a half
+    assert torch.equal(stored, by_head.half()) and not torch.equal(stored, wanted.half())
+
+
+def test_a_converted_model_is_written_and_read(tmp_path):
+    model = float_model("llama")
+    bie.convert(model, "w4", dtype=torch.float16)
+    bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    again = bie.hf.load(tmp_path / "a.gguf")
+    assert difference(logits(again), logits(model)) < 3e-3  # the table and the output layer are floats of 16 bits
+    eight = bie.hf.load(tmp_path / "a.gguf", activation="int8")
+    assert all(m.activation == "int8" for m in eight.modules() if isinstance(m, MPQLinear))
+    assert 0 < difference(logits(eight), logits(again)) < 0.1
+
+
+def test_a_folder_of_gptq(tmp_path):
+    model = float_model("llama")
+    model.config.save_pretrained(tmp_path)
+    options = {"group_size": 32, "use_gba_quant": False, "dtype": torch.float16}
+    bie.convert(model, "w4", filter=lambda name, module: "proj" in name, **options)
+    bie.formats.save_gptq(tmp_path, model)
+    again = bie.hf.load(tmp_path)
+    assert difference(logits(again), logits(model)) < 1e-3
+
+
+def changed(tmp_path, metadata=None, tensors=None):
+    path = tmp_path / "a.gguf"
+    bie.hf.save_gguf(float_model("llama"), path)
+    file = bie.formats.load_gguf(path)
+    kept = {n: t.open().clone() for n, t in file.tensors.items()} | (tensors or {})
+    kept = {n: t for n, t in kept.items() if t is not None}
+    meta = {k: v for k, v in (file.metadata | (metadata or {})).items() if v is not None}
+    bie.formats.save_gguf(path, kept, meta)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("metadata", "tensors", "sentence"),
+    [
+        ({"general.architecture": "mamba"}, {}, "architecture is 'mamba', expected one of llama"),
+        ({"llama.rope.scaling.type": "yarn"}, {}, "rotary positions are scaled"),
+        ({"llama.rope.dimension_count": 8}, {}, "rotary positions are scaled or of a part"),
+        ({}, {"rope_freqs.weight": torch.ones(8)}, "rotary positions are scaled"),
+        ({"llama.block_count": None}, {}, "no entry llama.block_count"),
+        ({"llama.block_count": 3}, {}, "no tensor 'blk.2.attn_q.weight'"),
+        ({"llama.block_count": 1}, {}, "9 tensors that llama has no place for, such as 'blk.1"),
+        ({}, {"blk.0.ffn_up.weight": torch.ones(4, 64)}, r"'blk.0.ffn_up.weight' is \[4, 64\], expected \[96, 64\]"),
+        ({}, {"blk.0.attn_norm.weight": None}, "in no file, such as 'model.layers.0.input_layernorm.weight'"),
+        ({}, {"token_embd.weight": None}, "no tensor 'token_embd.weight'"),
+    ],
+)
+def test_files_that_are_no_such_model(tmp_path, metadata, tensors, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        bie.hf.load(changed(tmp_path, metadata, tensors))
+
+
+def test_models_that_gguf_cannot_hold(tmp_path):
+    bert = transformers.BertForMaskedLM(
+        transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    )
+    with pytest.raises(ValueError, match="the model is a bert, expected one of"):
+        bie.hf.save_gguf(bert, tmp_path / "a.gguf")
+    model = float_model("llama")
+    bie.convert(model, "w3", dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"save_gguf: .*GGUF has no type for 3 bits"):
+        bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, attention_bias=True))
+    with pytest.raises(ValueError, match=r"save_gguf: blk\.0\.attn_q has a bias"):
+        bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    assert not (tmp_path / "a.gguf").exists()
+
+
+def test_mistral_is_of_the_llama_family(tmp_path):
+    torch.manual_seed(0)
+    model = transformers.MistralForCausalLM(transformers.MistralConfig(**SIZES, sliding_window=None)).eval()
+    bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    again = bie.hf.load(tmp_path / "a.gguf")
+    assert again.config.model_type == "llama" and difference(logits(again), logits(model)) < 3e-3
+
+
+def test_a_real_model_says_what_its_twin_does():
+    """SmolLM2-135M: the most likely next words of llama's forward pass written down by hand."""
+    path = smollm.model_path()
+    file, model = bie.formats.load_gguf(path), bie.hf.load(path)
+    ids = torch.tensor(smollm.Tokenizer(file.metadata).encode(smollm.TEXT)[:40])
+    table = file["token_embd.weight"].embedding()
+    twin = smollm.Llama(
+        file.metadata,
+        lambda name: file[f"{name}.weight"].linear(),
+        (table, table.head()),
+        lambda name: file[f"{name}.weight"].open(),
+    ).eval()
+    with torch.no_grad():
+        found, wanted = model(ids[None]).logits[0], twin(ids)
+    assert difference(found, wanted) < 1e-4
+    assert bool((found.argmax(1) == wanted.argmax(1)).all())
+    tokenizer = bie.hf.load_tokenizer(path)
+    assert tokenizer.decode(tokenizer("Water boils at")["input_ids"]) == "Water boils at"
