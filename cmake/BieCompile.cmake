@@ -25,8 +25,6 @@ if(BIE_SANITIZE)
   add_compile_definitions(BIE_SANITIZED)  # g++ and clang tell it by different macros
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)  # found in std::regex, once it is instrumented
-  elseif(BIE_SANITIZE MATCHES "undefined")
-    add_compile_options(-fno-sanitize=float-cast-overflow)  # a kernel makes a code of NaN too, and refuses it at its end
   endif()
   add_link_options(-fsanitize=${BIE_SANITIZE})
 endif()
