@@ -143,12 +143,11 @@ def _metadata(arch: str, config: Any) -> dict[str, Any]:
         "block_count": config.num_hidden_layers,
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": config.hidden_size // config.num_attention_heads,
+        "attention.key_length": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         "context_length": config.max_position_embeddings,
         "rope.freq_base": float(config.rope_parameters["rope_theta"]),
     }
-    facts["attention.key_length"] = getattr(config, "head_dim", None) or facts["attention.key_length"]
     facts["attention.value_length"] = facts["rope.dimension_count"] = facts["attention.key_length"]
     tokens = {"bos": config.bos_token_id, "eos": config.eos_token_id, "padding": config.pad_token_id}
     return {

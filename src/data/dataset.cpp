@@ -138,7 +138,7 @@ at::Tensor pixels(const at::Tensor& images) {
 
 std::string picture_folder(const std::string& spec) { return behind(spec, "images:"); }
 
-std::vector<std::string> files_of(const std::string& spec, const DataOptions& options) {
+std::vector<std::string> files_of(const std::string& spec) {
   std::vector<std::string> files;
   if (const std::string dir = behind(spec, "mnist:"); !dir.empty())
     for (const char* part : {"train", "t10k"}) {
@@ -151,7 +151,6 @@ std::vector<std::string> files_of(const std::string& spec, const DataOptions& op
   if (const std::string file = behind(spec, "csv:"); !file.empty()) files = {file};
   if (const std::string dir = picture_folder(spec); !dir.empty())
     files = with_value_errors([&] { return image_names(dir, /*nested=*/true); });
-  if (!options.test_file.empty()) files.push_back(options.test_file);
   return files;
 }
 
@@ -162,10 +161,10 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options) {
                           table.regression || table.missing != none.missing || table.header ||
                           table.split.kind != none.split.kind || table.split.seed != none.split.seed ||
                           table.numbers.decimal != none.numbers.decimal || table.numbers.thousands != 0 ||
-                          table.numbers.missing || !options.test_file.empty() || table.test_share != none.test_share ||
-                          options.csv.comment != 0 || !options.asked.drop.empty() || options.asked.refuse_unseen ||
-                          options.asked.header || options.asked.decimal || options.asked.thousands ||
-                          options.asked.missing;
+                          table.numbers.missing || !options.test_file.empty() || options.folds > 0 ||
+                          table.test_share != none.test_share || options.csv.comment != 0 ||
+                          !options.asked.drop.empty() || options.asked.refuse_unseen || options.asked.header ||
+                          options.asked.decimal || options.asked.thousands || options.asked.missing;
   TORCH_CHECK_VALUE(!for_tables || spec.starts_with("csv:"), "data set \"", spec,
                     "\" is no table: labels, columns, missing values, tasks and shares of rows are for csv:FILE");
   const PictureOptions& pictures = options.pictures;

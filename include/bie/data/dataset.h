@@ -29,8 +29,8 @@ struct Dataset {
   /// To choose by, neither to train nor to test with; undefined where none were set aside.
   at::Tensor validation_images = {}, validation_labels = {};
   std::vector<std::string> notes = {};  ///< sentences about what was found out of the data
-  bool test_is_training =
-      false;  ///< the model that is asked was trained with all rows of the table: none is for testing
+  /// The model that is asked was trained with all rows of the table: none is for testing.
+  bool test_is_training = false;
 };
 
 /// How folders of pictures are read.
@@ -49,8 +49,8 @@ struct DataOptions {
   formats::CsvForm csv = {};
   formats::TableOptions table = {};
   std::string test_file = {};  ///< rows to test with, in place of a share of the training file's
-  /// Of cross-validation: the rows are dealt out to so many folds, and those of one are for testing in the place of a
-  /// share. 0: there are none.
+  /// Cross-validation deals the rows of a table out to so many folds; those of one are for testing, in place of a
+  /// share. 0: no cross-validation.
   int folds = 0, fold = 0;
   /// Whether samples are to be set aside to choose by: those of DIR/validation of a folder of pictures that has it,
   /// else a share of the training samples of each class, at equal distances; of a table as its rows are split.
@@ -80,9 +80,9 @@ Dataset load_dataset(const std::string& spec, const DataOptions& options = {});
 /// Images as float32: bytes divided by 255, floats as they are.
 at::Tensor pixels(const at::Tensor& images);
 
-/// The files that load_dataset(spec, options) reads or looks for.
+/// The files that a spec names or looks for.
 /// @throws c10::ValueError where an images:DIR is no such folder.
-std::vector<std::string> files_of(const std::string& spec, const DataOptions& options = {});
+std::vector<std::string> files_of(const std::string& spec);
 
 /// DIR of images:DIR; empty for another spec.
 std::string picture_folder(const std::string& spec);

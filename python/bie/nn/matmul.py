@@ -49,9 +49,8 @@ class MatMulLayer(NamesItself, StepSizeOptions, nn.Module):
         with torch.inference_mode(False):
             super().__init__()
             self.dtype = dtype
-            self._first: dict[
-                str, float
-            ] = {}  # first-batch values of the clips that are set; 0 where there is no floor
+            #: First-batch values of the clips that are set; 0 where there is no floor.
+            self._first: dict[str, float] = {}
             for name in _CLIPS:
                 self.register_parameter(name, nn.Parameter(torch.zeros((), dtype=torch.float32, device=device)))
 

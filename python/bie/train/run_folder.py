@@ -50,10 +50,10 @@ class RunFolder:
         return [self.path / name for name in names]
 
     def check_free(self) -> None:
-        for name in ("config.json", "log.jsonl", "checkpoint.pt", "model.safetensors", "report.html"):
-            if (self.path / name).exists():
+        for file in self.files:
+            if file.exists():
                 raise ValueError(
-                    f"--run {self.path}: {self.path / name} is of a run; --resume goes on with that run, another "
+                    f"--run {self.path}: {file} is of a run; --resume goes on with that run, another "
                     "folder is for another one"
                 )
 

@@ -25,6 +25,7 @@
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/output.h"
+#include "cli/support/resumed_words.h"
 #include "cli/support/run_files.h"
 #include "cli/support/session.h"
 #include "cli/support/text.h"
@@ -152,17 +153,10 @@ struct PointRun {
 };
 
 /// Without what does not change the trained model.
-std::vector<std::string> words_that_train(const std::vector<std::string>& words) {
-  std::vector<std::string> left;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (word == "--run" || word == "--threads")
-      ++i;
-    else if (word != "--resume" && word != "--json" && word != "-q" && word != "--quiet" &&
-             !word.starts_with("--run=") && !word.starts_with("--threads="))
-      left.push_back(word);
-  }
-  return left;
+std::vector<std::string> words_that_train(std::vector<std::string> words) {
+  for (const char* option : {"--run", "--threads"}) take_out(words, option);
+  for (const char* flag : {"--resume", "--json", "-q", "--quiet"}) std::erase(words, flag);
+  return words;
 }
 
 /// Refuses a folder whose run had other options: its results would pass for those of this grid.

@@ -265,7 +265,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
     print_text(session, data);
 }
 
-/// Scores of the folds as text and as JSON; the interval of 95 % of all of them.
+/// What the folds of a cross-validation came to.
 struct FoldScores {
   std::string metric;
   std::vector<double> scores;

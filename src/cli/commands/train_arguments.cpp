@@ -276,7 +276,7 @@ void set_layer_bits(models::ModelConfig& config, const std::vector<std::string>&
 
 namespace {
 
-/// What keeps one model, and what chooses other test rows.
+/// Refuses options that keep one model or choose other test rows.
 void check_folds(const TrainArguments& a) {
   const std::string option = "--folds " + std::to_string(a.folds);
   if (!a.data.starts_with("csv:") || a.data == "csv:-") useless(option, "is for --data csv:FILE, got " + a.data);

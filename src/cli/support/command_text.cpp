@@ -123,7 +123,7 @@ std::string quoted(const std::string& text, bool zsh) {
   return result;
 }
 
-/// Of an app and of the app that it belongs to, each name once.
+/// The options of an app and of the app that it belongs to, each name once.
 std::string zsh_options(const CLI::App& app, const CLI::App* owner = nullptr) {
   std::string lines;
   std::vector<const CLI::Option*> options = options_of(app);

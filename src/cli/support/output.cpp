@@ -12,7 +12,7 @@
 namespace bie::cli {
 
 void reads_data(CommandFiles& files, const std::string& spec, const data::DataOptions& options) {
-  files.reads(data::files_of(spec, options), "a file of the data " + spec);
+  files.reads(data::files_of(spec), "a file of the data " + spec);
   files.reads(options.test_file, "the file of --test-data");
   files.reads_folder(data::picture_folder(spec), "the data " + spec);
 }

@@ -51,19 +51,6 @@ const Option* find(const std::vector<Option>& options, const char* name) {
   return found == options.end() ? nullptr : &*found;
 }
 
-/// Without an option and its value.
-void take_out(std::vector<std::string>& words, const std::string& name) {
-  for (std::size_t i = 0; i < words.size();) {
-    if (words[i] == name)
-      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
-                  words.begin() + static_cast<std::ptrdiff_t>(std::min(i + 2, words.size())));
-    else if (words[i].starts_with(name + "="))
-      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
-    else
-      ++i;
-  }
-}
-
 std::vector<std::string> words_of(const std::string& path) {
   return data::with_value_errors([&] {
     const formats::MappedFile file("run file", path);
@@ -81,6 +68,18 @@ std::vector<std::string> words_of(const std::string& path) {
 }
 
 }  // namespace
+
+void take_out(std::vector<std::string>& words, const std::string& name) {
+  for (std::size_t i = 0; i < words.size();) {
+    if (words[i] == name)
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
+                  words.begin() + static_cast<std::ptrdiff_t>(std::min(i + 2, words.size())));
+    else if (words[i].starts_with(name + "="))
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+}
 
 std::vector<std::string> resumed_words(const std::vector<std::string>& words) {
   const std::optional<std::vector<Option>> options = options_of(words);

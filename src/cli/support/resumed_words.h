@@ -11,4 +11,7 @@ namespace bie::cli {
 /// @throws c10::ValueError where the run's config.json does not say its command.
 std::vector<std::string> resumed_words(const std::vector<std::string>& words);
 
+/// Takes an option and its value out.
+void take_out(std::vector<std::string>& words, const std::string& name);
+
 }  // namespace bie::cli

@@ -84,10 +84,9 @@ Json config_of(const std::string& path) {
 
 std::string spec_of(const Json& config, const std::string& path) {
   const auto found = config["data"].find("spec");
-  TORCH_CHECK_VALUE(
-      found != config["data"].end() && found->is_string(), "run file ", path,
-      " does not say which data set it is of, as one of an older build or a name that is no UTF-8; --data "
-      "does");
+  TORCH_CHECK_VALUE(found != config["data"].end() && found->is_string(), "run file ", path,
+                    " does not say which data set it is of: the run is of an older build, or the name is no UTF-8; "
+                    "--data says it");
   return found->get<std::string>();
 }
 

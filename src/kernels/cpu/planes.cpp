@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bie/kernels/isa.h"
+#include "kernels/arithmetic/float_bits.h"
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels {
@@ -287,9 +288,7 @@ bool all_finite(const float* x, std::int64_t count) {
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t bad = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, x + i, sizeof(bits));
-    bad |= (bits & exponent) == exponent ? 1U : 0U;
+    bad |= (bits_from_float(x[i]) & exponent) == exponent ? 1U : 0U;
   }
   return bad == 0;
 }
