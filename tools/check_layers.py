@@ -13,20 +13,24 @@ from pathlib import Path, PurePosixPath
 KERNELS, OPS, FORMATS, DATA = "kernels", "ops", "formats", "data"
 LAYERS, OPTIM, MODELS, TRAIN, CLI = "layers", "optim", "models", "train", "cli"
 REPORT, RUNTIME, ONNX = "report", "runtime", "onnx"
+WEIGHTS, TEXT, LLM = "weights", "text", "llm"
 
 # What a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
     KERNELS: {KERNELS},
-    OPS: {KERNELS, OPS},
     FORMATS: {FORMATS},
+    WEIGHTS: {KERNELS, FORMATS, WEIGHTS},
+    TEXT: {FORMATS, TEXT},
+    LLM: {KERNELS, FORMATS, WEIGHTS, TEXT, LLM},
+    OPS: {KERNELS, WEIGHTS, OPS},
     RUNTIME: {KERNELS, FORMATS, RUNTIME},
     ONNX: {KERNELS, FORMATS, RUNTIME, ONNX},
     DATA: {FORMATS, DATA},
-    LAYERS: {KERNELS, OPS, FORMATS, DATA, LAYERS},
+    LAYERS: {KERNELS, OPS, FORMATS, WEIGHTS, DATA, LAYERS},
     OPTIM: {KERNELS, OPS, LAYERS, OPTIM},
     MODELS: {KERNELS, OPS, FORMATS, DATA, LAYERS, RUNTIME, MODELS},
     TRAIN: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN},
-    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN, ONNX, REPORT, CLI},
+    CLI: {KERNELS, OPS, FORMATS, DATA, LAYERS, OPTIM, RUNTIME, MODELS, TRAIN, ONNX, REPORT, TEXT, LLM, CLI},
     REPORT: {REPORT},
 }
 # Rooms that must build where torch and Python are absent, and how sentences call them.
@@ -36,6 +40,9 @@ TORCH_FREE = {
     REPORT: "the reports know",
     RUNTIME: "the runtime knows",
     ONNX: "the import of ONNX files knows",
+    WEIGHTS: "the weights of files know",
+    TEXT: "the tokenizers know",
+    LLM: "the language models know",
 }
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.

@@ -101,6 +101,33 @@ inline std::vector<std::int32_t> even_groups(std::int64_t k, std::int64_t size) 
   return group_of;
 }
 
+/// The same weight as outputs that are opened one at a time. Groups are even and of one width; with Offset::zero all
+/// zeros are that of the first output.
+struct RowsOfCase {
+  const WeightCase& weight;
+  std::int64_t group;
+
+  WeightRows rows() const {
+    return {weight.k,
+            weight.n,
+            group,
+            weight.runs.front().bits,
+            weight.scales.dtype,
+            weight.offset,
+            weight.whole_zeros.empty() ? 1 : weight.whole_zeros.front(),
+            open,
+            this};
+  }
+  static void open(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros) {
+    const WeightCase& w = static_cast<const RowsOfCase*>(file)->weight;
+    for (std::int64_t i = 0; i < w.k; ++i) codes[i] = static_cast<std::uint8_t>(w.code(i, j));
+    for (std::int64_t g = 0; g < w.groups; ++g) {
+      scales[g] = w.scales.get(g * w.n + j);
+      if (w.offset == Offset::value) zeros[g] = w.float_zeros.get(g * w.n + j);
+    }
+  }
+};
+
 /// As act-order has them: any row in any group, some of them empty.
 inline std::vector<std::int32_t> mixed_groups(std::int64_t k, std::int32_t groups, ReplayableRng& rng) {
   std::vector<std::int32_t> group_of;

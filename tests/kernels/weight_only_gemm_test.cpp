@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "bie/kernels/weight_only_q8.h"
 #include "weight_only_product.h"
 
 namespace bie::kernels::test {
@@ -124,6 +127,56 @@ TEST(WeightOnlyGemm, PermutedRowsOfSeveralWidths) {
       expect_close_to_float64(p);
       expect_every_kernel_alike(weight_only_gemm_table(), p, Dtype::f32);
     }
+}
+
+/// Every byte of an arrangement, from words and from rows.
+void expect_one_arrangement(const Table<WeightOnlyGemmKernel>& table, const WeightCase& w, std::int64_t group) {
+  const RowsOfCase rows{w, group};
+  for_every_pool([&](const Parallel& parallel) {
+    for_every_kernel(table, [&](const WeightOnlyGemmKernel& kernel) {
+      const std::size_t bytes = kernel.packed_bytes(w.packed());
+      ASSERT_EQ(kernel.rows_bytes(rows.rows()), bytes);
+      const PackedMemory from_words(bytes), from_rows(bytes);
+      kernel.prepack(w.packed(), from_words.get(), parallel);
+      std::memset(from_rows.get(), 0x5a, bytes);
+      kernel.prepack_rows(rows.rows(), from_rows.get(), parallel);
+      ASSERT_EQ(std::memcmp(from_words.get(), from_rows.get(), bytes), 0);
+    });
+  });
+}
+
+TEST(WeightOnlyGemm, RowsAreArrangedAsWordsAre) {
+  ReplayableRng rng;
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8})
+    for (const Offset offset : offsets)
+      for (const std::int64_t n : {1, 31, 64, 65, 131}) {
+        const std::int64_t k = rng.one_of({1, 7, 32, 100, 257}), group = rng.one_of({5, 16, 32, 300});
+        WeightCase w({{bits, k}}, n, even_groups(k, group), rng.one_of(float_dtypes), offset, rng);
+        std::fill(w.whole_zeros.begin(), w.whole_zeros.end(), w.whole_zeros.front());
+        expect_one_arrangement(weight_only_gemm_table(), w, group);
+        expect_one_arrangement(weight_only_q8_table(), w, group);
+        if (HasFailure()) return;
+      }
+}
+
+TEST(WeightOnlyGemm, RowsOfWrongSizesAreRefused) {
+  const WeightRows good{8, 3, 4, 4, Dtype::f16, Offset::zero, 8, nullptr, nullptr};
+  const auto with = [&](auto member, auto value) {
+    WeightRows w = good;
+    w.*member = value;
+    return w;
+  };
+  EXPECT_EQ(check_weight(good), Status::ok);
+  EXPECT_EQ(check_weight(with(&WeightRows::k, -1)), Status::bad_shape);
+  EXPECT_EQ(check_weight(with(&WeightRows::group, 0)), Status::bad_shape);
+  EXPECT_EQ(check_weight(with(&WeightRows::bits, 7)), Status::bad_shape);
+  EXPECT_EQ(check_weight(with(&WeightRows::zero, 17)), Status::bad_shape);
+  EXPECT_EQ(check_weight(with(&WeightRows::scale_dtype, Dtype::s8)), Status::bad_dtype);
+  WeightRows deep = good;
+  deep.k = deep.group = most_q8_rows + 1;
+  EXPECT_EQ(check_q8_weight(deep), Status::too_deep);
+  deep.k = most_q8_rows;
+  EXPECT_EQ(check_q8_weight(deep), Status::ok);
 }
 
 TEST(WeightOnlyGemm, EmptySizes) {

@@ -40,6 +40,7 @@ struct GgufType {
   int bits;            ///< of a code
   std::int64_t group;  ///< weights that share a scale
   int zero;            ///< W = s * (q - zero); 0: W = s * q - z with a float z
+  bool halves;         ///< scales and offsets are 16-bit floats, which lose nothing as such
 };
 
 /// The type of a name, "Q4_K"; null for none that is known. "Q2_0" has groups of 64; "Q2_0_128" is what sentences call
@@ -82,6 +83,11 @@ Array gguf_array(const GgufFile& file, const GgufTensor& tensor);
 /// which float32 holds. Grids of whole numbers (IQ4_NL, IQ4_XS, MXFP4, NVFP4) become codes of 8 or 5 bits.
 /// @throws Error for plain numbers, a type without codes, NaN or infinity in a scale or offset.
 CodedRows gguf_codes(const GgufFile& file, const GgufTensor& tensor);
+
+/// Opens one row of a type with codes: `columns` codes, and for each group a scale and, where the type's zero is 0, an
+/// offset z, which may be NaN or infinite.
+void gguf_row(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* codes,
+              float* scales, float* zeros);
 
 /// The same of bytes at hand. @param what  begins sentences.
 CodedRows gguf_codes(const std::string& what, const GgufType& type, const std::uint8_t* blocks, std::int64_t rows,

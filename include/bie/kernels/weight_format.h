@@ -40,19 +40,6 @@ struct WeightFormat {
 
 /// Signs or signed codes of one scale: the weights of binary and of 8- and 4-bit layers.
 constexpr WeightFormat tensor_format(int bits) { return {bits, true, ScaleOf::tensor, 0, Offset::none, false}; }
-/// GPTQ (Frantar et al. 2022): unsigned codes, whole zeros; act-order has an index (group 0).
-constexpr WeightFormat gptq_format(int bits, std::int64_t group) {
-  return {bits, false, ScaleOf::group, group, Offset::zero, false};
-}
-/// GBA of BITorch Engine: unsigned codes, float zeros that are already multiplied.
-constexpr WeightFormat gba_format(int bits, std::int64_t group) {
-  return {bits, false, ScaleOf::group, group, Offset::value, false};
-}
-/// MBWQ of BITorch Engine: as GBA, the rows permuted.
-constexpr WeightFormat mbwq_format(int bits, std::int64_t group) {
-  return {bits, false, ScaleOf::group, group, Offset::value, true};
-}
-
 /// Rows of one width in packed words: `rows` codes a column, dense across the words of the run, the first code in the
 /// lowest bits. A weight of one width is one run.
 struct BitRun {
@@ -76,6 +63,22 @@ struct PackedWeight {
   Dtype scale_dtype;             ///< f32, bf16 or f16
   Offset offset;
   const void* zeros;  ///< [groups, n]: floats of scale_dtype (value), int32 in 1 ... 2^bits (zero), null (none)
+};
+
+/// A weight whose outputs lie one after the other, as files hold them: the code of output j and input feature i is in
+/// group i / group of output j. A function opens one output at a time, so any file's blocks become panels without
+/// another copy in between.
+struct WeightRows {
+  std::int64_t k, n, group;
+  int bits;
+  Dtype scale_dtype;  ///< f32, bf16 or f16; holds every scale and float zero of the file exactly
+  Offset offset;
+  int zero;  ///< of Offset::zero: every z, 1 ... 2^bits
+  /// Writes the codes [k] of output j, its scales [groups()] and, with Offset::value, its zeros [groups()].
+  void (*open)(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros);
+  const void* file;
+
+  constexpr std::int64_t groups() const { return (k + group - 1) / group; }
 };
 
 }  // namespace bie::kernels

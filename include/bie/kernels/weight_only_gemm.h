@@ -56,6 +56,9 @@ struct WeightOnlyGemmKernel {
   std::size_t (*packed_bytes)(const PackedWeight& weight);
   /// `packed` is aligned to 64 bytes.
   void (*prepack)(const PackedWeight& weight, void* packed, const Parallel&);
+  // The same arrangement, made of a weight whose outputs are opened one at a time.
+  std::size_t (*rows_bytes)(const WeightRows& weight);
+  void (*prepack_rows)(const WeightRows& weight, void* packed, const Parallel&);
   /// bad_shape where `packed` holds a weight of other sizes. On any status but ok the output is untouched.
   Status (*run)(const GemmShape&, const FloatRows& x, const void* packed, const FloatResults& y, const Parallel&);
 };
@@ -64,5 +67,6 @@ Table<WeightOnlyGemmKernel> weight_only_gemm_table();
 
 /// Why a weight has no arrangement; ok where it has one. Scales, zeros and codes are not looked at.
 Status check_weight(const PackedWeight& weight);
+Status check_weight(const WeightRows& weight);
 
 }  // namespace bie::kernels

@@ -38,5 +38,6 @@ Table<WeightOnlyGemmKernel> weight_only_q8_table();
 
 /// check_weight, and too_deep where a group has more than most_q8_rows.
 Status check_q8_weight(const PackedWeight& weight);
+Status check_q8_weight(const WeightRows& weight);
 
 }  // namespace bie::kernels

@@ -53,6 +53,10 @@ constexpr WeightOnlyGemmKernel kernel(const char* name, Isa isa) {
           [](const PackedWeight& w, void* packed, const Parallel& parallel) {
             pack_weight_panels(w, LineOrder::pairs, packed, parallel);
           },
+          [](const WeightRows& w) { return weight_panel_bytes(w, LineOrder::pairs); },
+          [](const WeightRows& w, void* packed, const Parallel& parallel) {
+            pack_weight_panels(w, LineOrder::pairs, packed, parallel);
+          },
           [](const GemmShape& shape, const FloatRows& x, const void* packed, const FloatResults& y,
              const Parallel& parallel) {
             return run_weight_only(FloatSide{tile, passes, tile.rows, tile.panels}, shape, x, packed, y, parallel);

@@ -1,6 +1,7 @@
 // The kernels of weight_only_q8, best first.
 #include "bie/kernels/weight_only_q8.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cpu/weight_only_q8_driver.h"
@@ -15,6 +16,11 @@ Status check_q8_weight(const PackedWeight& w) {
   for (std::int64_t i = 0; i < w.k; ++i)
     if (++rows[static_cast<std::size_t>(w.group_of[i])] > most_q8_rows) return Status::too_deep;
   return Status::ok;
+}
+
+Status check_q8_weight(const WeightRows& w) {
+  const Status status = check_weight(w);
+  return status == Status::ok && std::min(w.group, w.k) > most_q8_rows ? Status::too_deep : status;
 }
 
 Table<WeightOnlyGemmKernel> weight_only_q8_table() {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/arithmetic/float_bits.h"
+
 namespace bie::kernels {
 namespace {
 
@@ -36,6 +38,14 @@ Status check_weight(const PackedWeight& w) {
     if (seen[at]) return Status::bad_shape;
     seen[at] = true;
   }
+  return Status::ok;
+}
+
+Status check_weight(const WeightRows& w) {
+  if (w.k < 0 || w.n < 0 || w.group <= 0 || !known_width(w.bits)) return Status::bad_shape;
+  if (w.scale_dtype != Dtype::f32 && w.scale_dtype != Dtype::bf16 && w.scale_dtype != Dtype::f16)
+    return Status::bad_dtype;
+  if (w.offset == Offset::zero && (w.zero < 1 || w.zero > 1 << w.bits)) return Status::bad_shape;
   return Status::ok;
 }
 
@@ -132,16 +142,26 @@ std::size_t weight_panel_bytes(const PackedWeight& w, LineOrder order) {
   return static_cast<std::size_t>(round_up(head, 64) + panels * (w.groups * numbers + 64 * lines));
 }
 
+namespace {
+
+/// Writes what stands before the panels, but for the order of the rows, and clears what is left behind the last one.
+void write_head(const Plan& plan, std::size_t bytes, char* base) {
+  const WeightHead& head = plan.head;
+  std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
+  std::memcpy(base, &head, sizeof head);
+  const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
+  std::memset(base + used, 0, bytes - static_cast<std::size_t>(used));
+  if (!plan.groups.empty())
+    std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
+}
+
+}  // namespace
+
 void pack_weight_panels(const PackedWeight& w, LineOrder order, void* packed, const Parallel& parallel) {
   const Plan plan(w, order);
   const WeightHead& head = plan.head;
   char* const base = static_cast<char*>(packed);
-  std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
-  std::memcpy(base, &head, sizeof head);
-  const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
-  std::memset(base + used, 0, weight_panel_bytes(w, order) - static_cast<std::size_t>(used));
-  if (!plan.groups.empty())
-    std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
+  write_head(plan, weight_panel_bytes(w, order), base);
   if (plan.gathers)
     for (std::int64_t t = 0; t < w.k; ++t) {
       const std::int32_t row = plan.rows[static_cast<std::size_t>(t)];
@@ -193,6 +213,102 @@ void pack_weight_panels(const PackedWeight& w, LineOrder order, void* packed, co
           }
         }
         at += 64 * group.lines;
+      }
+    }
+  });
+}
+
+namespace {
+
+/// The sizes and groups of a weight of rows as those of packed words, which are never looked at.
+struct RowsAsPacked {
+  BitRun run;
+  std::vector<std::int32_t> group_of;
+  PackedWeight packed;
+
+  explicit RowsAsPacked(const WeightRows& w) : run{w.bits, w.k}, group_of(static_cast<std::size_t>(w.k)) {
+    for (std::int64_t i = 0; i < w.k; ++i)
+      group_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i / w.group);
+    packed = {w.k,     w.n,     w.groups(),    nullptr,  &run,   1, group_of.data(),
+              nullptr, nullptr, w.scale_dtype, w.offset, nullptr};
+  }
+  RowsAsPacked(const RowsAsPacked&) = delete;
+  RowsAsPacked& operator=(const RowsAsPacked&) = delete;
+};
+
+void store_number(float value, Dtype dtype, char* to, std::int64_t index) {
+  if (dtype == Dtype::f32)
+    reinterpret_cast<float*>(to)[index] = value;
+  else
+    reinterpret_cast<std::uint16_t*>(to)[index] = dtype == Dtype::bf16 ? bf16_from_float(value) : f16_from_float(value);
+}
+
+/// Words of a set of lines: each takes four codes of every field, which are bytes.
+void put_quads(const std::uint8_t* codes, std::int32_t rows, int width, std::uint32_t* lane) {
+  const std::int32_t at_once = 32 / width;
+  std::int32_t i = 0;
+  for (; i + at_once <= rows; i += at_once, lane += 64) {
+    std::uint32_t word = 0, four;
+    for (int bit = 0; bit < 8; bit += width, codes += 4) {
+      std::memcpy(&four, codes, 4);
+      word |= four << bit;
+    }
+    *lane = word;
+  }
+  for (std::int32_t r = 0; i < rows; ++i, ++r)
+    *lane |= static_cast<std::uint32_t>(*codes++) << (8 * (r % 4) + width * (r / 4));
+}
+
+/// Halves of words, which outputs 16 v and 16 v + 32 share; `line` is the word of lane l.
+void put_pairs(const std::uint8_t* codes, std::int32_t rows, int width, int v, std::uint32_t* line) {
+  for (std::int32_t i = 0; i < rows; ++i) {
+    const auto [word, shift] = code_place(LineOrder::pairs, width, i, v);
+    line[word] |= static_cast<std::uint32_t>(codes[i]) << shift;
+  }
+}
+
+}  // namespace
+
+std::size_t weight_panel_bytes(const WeightRows& w, LineOrder order) {
+  return weight_panel_bytes(RowsAsPacked(w).packed, order);
+}
+
+void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, const Parallel& parallel) {
+  const RowsAsPacked shape(w);
+  const Plan plan(shape.packed, order);
+  const WeightHead& head = plan.head;
+  char* const base = static_cast<char*>(packed);
+  write_head(plan, weight_panel_bytes(shape.packed, order), base);
+  const auto middle = static_cast<std::uint8_t>((1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
+  const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns);
+  parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.k));
+    std::vector<float> scales(static_cast<std::size_t>(w.groups())), zeros(scales.size());
+    for (std::int64_t p = begin; p < end; ++p) {
+      char* const panel = base + head.panels_at + p * head.panel_bytes;
+      std::memset(panel, 0, static_cast<std::size_t>(head.panel_bytes));
+      const std::int64_t first = p * panel_columns, columns = std::min<std::int64_t>(panel_columns, w.n - first);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        w.open(w.file, first + j, codes.data(), scales.data(), zeros.data());
+        if (middle != 0)
+          for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code + middle);
+        const int v = static_cast<int>(j / 16), lane = static_cast<int>(j % 16);
+        const std::uint8_t* of_group = codes.data();
+        char* at = panel;
+        for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+          const WeightGroup& group = plan.groups[g];
+          store_number(scales[g], w.scale_dtype, at, j);
+          if (w.offset == Offset::value) store_number(zeros[g], w.scale_dtype, at + numbers, j);
+          if (w.offset == Offset::zero) at[numbers + j] = static_cast<char>(w.zero - 1);
+          at += numbers + zero_bytes(w.offset, w.scale_dtype);
+          auto* const lines = reinterpret_cast<std::uint32_t*>(at);
+          if (order == LineOrder::quads)
+            put_quads(of_group, group.rows, group.width, lines + 16 * v + lane);
+          else
+            put_pairs(of_group, group.rows, group.width, v, lines + lane);
+          of_group += group.rows;
+          at += 64 * group.lines;
+        }
       }
     }
   });

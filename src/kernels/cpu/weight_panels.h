@@ -56,6 +56,8 @@ inline const WeightGroup* groups_of(const void* packed) {
 
 std::size_t weight_panel_bytes(const PackedWeight& weight, LineOrder order);
 void pack_weight_panels(const PackedWeight& weight, LineOrder order, void* packed, const Parallel& parallel);
+std::size_t weight_panel_bytes(const WeightRows& weight, LineOrder order);
+void pack_weight_panels(const WeightRows& weight, LineOrder order, void* packed, const Parallel& parallel);
 
 /// One block of rows of the activation with one panel, or with the next ones too.
 struct WeightOnlyArgs {

@@ -14,7 +14,7 @@ namespace {
 
 struct Arrangement {
   std::int64_t n, k, groups;
-  bool subtracts;
+  std::int64_t subtracts;  ///< 0 or 1: without padding, one weight has one arrangement to the byte
 
   std::size_t bytes() const {
     return sizeof(Arrangement) + 4 * static_cast<std::size_t>(2 * k + k * n + 2 * groups * n);
@@ -26,7 +26,7 @@ struct Arrangement {
   float* offsets(char* at) const { return scales(at) + groups * n; }
 };
 
-Arrangement arrangement_of(const PackedWeight& w) { return {w.n, w.k, w.groups, w.offset != Offset::none}; }
+Arrangement arrangement_of(const PackedWeight& w) { return {w.n, w.k, w.groups, w.offset != Offset::none ? 1 : 0}; }
 
 std::size_t packed_bytes(const PackedWeight& w) { return arrangement_of(w).bytes(); }
 
@@ -73,6 +73,51 @@ void prepack(const PackedWeight& w, void* packed, const Parallel&) {
   }
 }
 
+/// A weight of rows in packed words with numbers of float32.
+struct InWords {
+  BitRun run;
+  std::vector<std::uint32_t> words;
+  std::vector<float> scales, zeros;
+  std::vector<std::int32_t> group_of, whole_zeros;
+  PackedWeight packed;
+
+  explicit InWords(const WeightRows& w)
+      : run{w.bits, w.k},
+        words(static_cast<std::size_t>(run_words(w.bits, w.k) * w.n), 0),
+        scales(static_cast<std::size_t>(w.groups() * w.n)),
+        zeros(scales.size()),
+        whole_zeros(scales.size(), w.zero) {
+    for (std::int64_t i = 0; i < w.k; ++i) group_of.push_back(static_cast<std::int32_t>(i / w.group));
+    packed = {w.k,     w.n,           w.groups(), words.data(), &run,   1, group_of.data(),
+              nullptr, scales.data(), Dtype::f32, w.offset,     nullptr};
+    if (w.offset == Offset::value) packed.zeros = zeros.data();
+    if (w.offset == Offset::zero) packed.zeros = whole_zeros.data();
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.k));
+    std::vector<float> s(static_cast<std::size_t>(w.groups())), z(s.size());
+    for (std::int64_t j = 0; j < w.n; ++j) {
+      w.open(w.file, j, codes.data(), s.data(), z.data());
+      for (std::int64_t i = 0; i < w.k; ++i)
+        for (int b = 0; b < w.bits; ++b) {
+          const std::int64_t place = i * w.bits + b;
+          words[static_cast<std::size_t>(place / 32 * w.n + j)] |=
+              static_cast<std::uint32_t>(codes[static_cast<std::size_t>(i)] >> b & 1) << (place % 32);
+        }
+      for (std::size_t g = 0; g < s.size(); ++g) {
+        scales[g * static_cast<std::size_t>(w.n) + static_cast<std::size_t>(j)] = s[g];
+        zeros[g * static_cast<std::size_t>(w.n) + static_cast<std::size_t>(j)] = z[g];
+      }
+    }
+  }
+  InWords(const InWords&) = delete;
+  InWords& operator=(const InWords&) = delete;
+};
+
+std::size_t rows_bytes(const WeightRows& w) { return Arrangement{w.n, w.k, w.groups(), 0}.bytes(); }
+
+void prepack_rows(const WeightRows& w, void* packed, const Parallel& parallel) {
+  prepack(InWords(w).packed, packed, parallel);
+}
+
 void store(float value, const FloatResults& y, std::int64_t m, std::int64_t j) {
   char* const to = static_cast<char*>(y.data) + m * y.row_stride;
   if (y.dtype == Dtype::f32)
@@ -102,7 +147,7 @@ Status run(const GemmShape& s, const FloatRows& x, const void* packed, const Flo
           parts[i % 16] += xi;
         }
         all = std::fma(sum, a.scales(at)[g * s.n + j], all);
-        if (!a.subtracts) continue;
+        if (a.subtracts == 0) continue;
         for (int d = 8; d > 0; d /= 2)
           for (int p = 0; p < d; ++p) parts[p] += parts[p + d];
         all = std::fma(parts[0], a.offsets(at)[g * s.n + j], all);
@@ -154,7 +199,7 @@ Status run_q8(const GemmShape& s, const FloatRows& x, const void* packed, const 
         for (std::size_t i = 0; i < u.size(); ++i)
           products += u[i] * static_cast<int>(a.codes(at)[(first + static_cast<std::int64_t>(i)) * s.n + j]);
         float t = static_cast<float>(products) * a.scales(at)[g * s.n + j];
-        if (a.subtracts) t = std::fma(static_cast<float>(all), a.offsets(at)[g * s.n + j], t);
+        if (a.subtracts != 0) t = std::fma(static_cast<float>(all), a.offsets(at)[g * s.n + j], t);
         float& sum = sums[static_cast<std::size_t>(j)];
         sum = std::fma(d, t, sum);
       }
@@ -172,9 +217,9 @@ Status run_q8(const GemmShape& s, const FloatRows& x, const void* packed, const 
 }  // namespace
 
 const WeightOnlyGemmKernel weight_only_gemm = {
-    "weight_only_gemm_reference", Isa::reference, nullptr, packed_bytes, prepack, run};
+    "weight_only_gemm_reference", Isa::reference, nullptr, packed_bytes, prepack, rows_bytes, prepack_rows, run};
 
 const WeightOnlyGemmKernel weight_only_q8 = {
-    "weight_only_q8_reference", Isa::reference, nullptr, packed_bytes, prepack, run_q8};
+    "weight_only_q8_reference", Isa::reference, nullptr, packed_bytes, prepack, rows_bytes, prepack_rows, run_q8};
 
 }  // namespace bie::kernels::reference

@@ -1,0 +1,47 @@
+// A weight arranged for products: any file's matrix becomes panels once, on all threads, and no other form in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "bie/kernels/parallel.h"
+#include "bie/kernels/status.h"
+#include "bie/weights/file_matrix.h"
+
+namespace bie::weights {
+
+/// How activations meet codes.
+enum class Arithmetic : std::uint8_t {
+  exact,  ///< as float32: docs/spec/weight-only.md#forward-and-backward
+  int8,   ///< as 8-bit codes with a step for each row and group: docs/spec/weight-only.md#int8-activations
+};
+
+/// y [m, outputs] = x [m, inputs] . W^T (+ bias). The results of a row depend on neither m, nor the kernel, nor
+/// threads.
+class Linear {
+ public:
+  Linear() = default;
+  /// Arranges the matrix for the best kernel of this process. Plain numbers are float32 products in either arithmetic.
+  /// @param bias  [outputs] or nothing; kept.
+  /// @throws formats::Error for NaN or infinity in a scale, groups too deep for int8; std::bad_alloc.
+  Linear(const FileMatrix& matrix, Arithmetic arithmetic, std::shared_ptr<const float[]> bias,
+         const kernels::Parallel& parallel);
+
+  std::int64_t inputs() const { return inputs_; }
+  std::int64_t outputs() const { return outputs_; }
+  /// What the arrangement takes.
+  std::int64_t bytes() const { return bytes_; }
+
+  /// x and y float32, rows `inputs()` and `outputs()` floats apart.
+  kernels::Status run(std::int64_t m, const float* x, float* y, const kernels::Parallel& parallel) const;
+
+ private:
+  std::int64_t inputs_ = 0, outputs_ = 0, bytes_ = 0;
+  const void* kernel_ = nullptr;  ///< a WeightOnlyGemmKernel of codes, a FloatGemmKernel of floats
+  bool is_coded_ = false;
+  std::shared_ptr<const void> panels_;
+  std::shared_ptr<const float[]> bias_;
+};
+
+}  // namespace bie::weights
