@@ -88,6 +88,7 @@ GemmShape a_shape(bool (*)(const GemmShape&)) { return {64, 64, 64}; }
 Conv2dShape a_shape(bool (*)(const Conv2dShape&)) { return {1, 64, 8, 8, 64, 3, 3}; }
 RowsShape a_shape(bool (*)(const RowsShape&)) { return {64, 64}; }
 CodeTailShape a_shape(bool (*)(const CodeTailShape&)) { return {1, 8, 4, 4, 1}; }
+AttentionShape a_shape(bool (*)(const AttentionShape&)) { return {4, 2, 64, 1}; }
 SignThresholdShape a_shape(bool (*)(const SignThresholdShape&)) { return {1, 8, 4, 4, 1}; }
 BlockTailShape a_shape(bool (*)(const BlockTailShape&)) { return {1, 64, 8, 8, 1, ImageLayout::nchw}; }
 std::int64_t a_shape(bool (*)(const std::int64_t&)) { return 64; }

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "bie/kernels/amax_codes.h"
+#include "bie/kernels/attention.h"
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
 #include "bie/kernels/code_tail.h"
+#include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/diode_mix.h"
 #include "bie/kernels/embedding.h"
 #include "bie/kernels/float_gemm.h"
@@ -77,6 +79,8 @@ void for_each_table(const Visit& visit) {
   visit("weight_only_q8", weight_only_q8_table());
   visit("weight_values", weight_values_table());
   visit("embedding", embedding_table());
+  visit("decoder_rows", decoder_rows_table());
+  visit("attention", attention_table());
 }
 
 }  // namespace bie::kernels

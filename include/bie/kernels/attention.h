@@ -1,0 +1,59 @@
+// Causal attention over a cache in blocks of 64 positions, in float32. Every kernel gives the same bits, and a row's
+// result depends on its query and on what it sees alone. Source: docs/spec/language-models.md#attention.
+//
+// In a block, of the positions j that the query sees, with S of decoder_rows.h and e of exact_math.h:
+//
+//     s(j) = S(q * k(j)) * scale
+//     m = max s(j), NaN where any is;  p(j) = e(s(j) - m);  l = S(p), p of other positions being 0
+//     o(c) = fma(p(j), v(j, c), o(c)) from 0, j rising
+//
+// Blocks are joined in rising order, those without a seen position left out. The first gives M, L, O = m, l, o; then
+// N = max(M, m), g = e(M - N), f = e(m - N), L = fma(f, l, g * L), O(c) = fma(f, o(c), g * O(c)), M = N. The result is
+// O(c) / L.
+#pragma once
+
+#include <cstdint>
+
+#include "bie/kernels/isa.h"
+#include "bie/kernels/parallel.h"
+#include "bie/kernels/status.h"
+#include "bie/kernels/table.h"
+
+namespace bie::kernels {
+
+inline constexpr std::int64_t attention_block = 64;
+
+/// Query head h reads KV head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t heads, kv_heads, head_size;
+  float scale;
+
+  /// Floats of one block: for each KV head its keys [head_size][64], then its values [64][head_size].
+  std::int64_t block_floats() const { return 2 * kv_heads * head_size * attention_block; }
+};
+
+/// Positive sizes, and heads that KV heads divide.
+bool is_sound(const AttentionShape& shape);
+
+/// One row: what it asks and what it sees.
+struct AttentionRow {
+  const float* query;          ///< [heads][head_size]
+  const float* const* blocks;  ///< block i holds positions 64 i to 64 i + 63
+  std::int64_t first, last;    ///< positions that are seen, 0 <= first <= last
+  float* result;               ///< [heads][head_size]
+};
+
+struct AttentionKernel {
+  const char* name;
+  Isa isa;
+  bool (*accepts)(const AttentionShape&);
+  /// bad_shape where the shape is not sound.
+  Status (*run)(const AttentionShape&, const AttentionRow* rows, std::int64_t count, const Parallel&);
+};
+
+Table<AttentionKernel> attention_table();
+
+/// Puts a key and a value [kv_heads][head_size] at a position of its block.
+void store_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, float* block);
+
+}  // namespace bie::kernels

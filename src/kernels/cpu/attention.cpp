@@ -1,0 +1,67 @@
+// The kernels of attention, best first, and their driver.
+#include "bie/kernels/attention.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/check.h"
+#include "kernels/cpu/decoder_passes.h"
+#include "kernels/cpu/panels.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels {
+namespace {
+
+template <const cpu::DecoderPasses& passes>
+Status run(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel& parallel) {
+  if (!is_sound(s) || count < 0) return Status::bad_shape;
+  constexpr std::int64_t work_a_task = 1 << 16;
+  std::int64_t seen = 0;
+  for (std::int64_t i = 0; i < count; ++i) seen += rows[i].last - rows[i].first + 1;
+  const std::int64_t work = std::max<std::int64_t>(1, seen / std::max<std::int64_t>(1, count)) * s.head_size;
+  std::atomic<bool> enough{true};
+  parallel_for(parallel, count * s.heads, std::max<std::int64_t>(1, work_a_task / work),
+               [&](std::int64_t begin, std::int64_t end) {
+                 auto* const memory =
+                     static_cast<float*>(cpu::workspace(static_cast<std::size_t>(8 * s.head_size), cpu::Buffer::tile));
+                 if (memory == nullptr) {
+                   enough.store(false, std::memory_order_relaxed);
+                   return;
+                 }
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const std::int64_t head = i % s.heads, kv_head = head / (s.heads / s.kv_heads);
+                   passes.attention(s, rows[i / s.heads], head, kv_head * 2 * s.head_size * attention_block, memory);
+                 }
+               });
+  return enough.load() ? Status::ok : Status::out_of_memory;
+}
+
+}  // namespace
+
+bool is_sound(const AttentionShape& s) {
+  return s.heads > 0 && s.kv_heads > 0 && s.head_size > 0 && s.heads % s.kv_heads == 0;
+}
+
+void store_position(const AttentionShape& s, std::int64_t position, const float* key, const float* value,
+                    float* block) {
+  const std::int64_t at = position % attention_block;
+  for (std::int64_t h = 0; h < s.kv_heads; ++h, key += s.head_size, value += s.head_size) {
+    float *const keys = block + h * 2 * s.head_size * attention_block, *const values =
+                                                                           keys + s.head_size * attention_block;
+    for (std::int64_t i = 0; i < s.head_size; ++i) keys[i * attention_block + at] = key[i];
+    std::copy(value, value + s.head_size, values + at * s.head_size);
+  }
+}
+
+Table<AttentionKernel> attention_table() {
+  static const AttentionKernel best_first[] = {
+#if defined(BIE_X86)
+    {"attention_avx2", Isa::avx2, nullptr, run<cpu::avx2::decoder_passes>},
+#endif
+    {"attention_portable", Isa::portable, nullptr, run<cpu::plain::decoder_passes>},
+    reference::attention,
+  };
+  return table_of(best_first);
+}
+
+}  // namespace bie::kernels

@@ -1,0 +1,120 @@
+// Lanes are partial sums, or positions: the order of every sum is the written one whatever the vectors are.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/arithmetic/exponential.h"
+#include "kernels/cpu/decoder_passes.h"
+
+namespace bie::kernels::cpu {
+namespace {
+
+constexpr int partial_sums = 64;
+
+/// Adds the partial sums [64][lanes] in halves; the total stands in the first.
+template <int lanes>
+void add_halves(float (*t)[lanes]) {
+  for (int d = partial_sums / 2; d > 0; d /= 2)
+    for (int l = 0; l < d; ++l)
+      for (int j = 0; j < lanes; ++j) t[l][j] = t[l][j] + t[l + d][j];
+}
+
+float total(float (&t)[partial_sums]) {
+  for (int d = partial_sums / 2; d > 0; d /= 2)
+    for (int l = 0; l < d; ++l) t[l] = t[l] + t[l + d];
+  return t[0];
+}
+
+float sum_of_squares(const float* x, std::int64_t size) {
+  float t[partial_sums] = {};
+  std::int64_t i = 0;
+  for (; i + partial_sums <= size; i += partial_sums)
+    for (int l = 0; l < partial_sums; ++l) t[l] = __builtin_fmaf(x[i + l], x[i + l], t[l]);
+  for (int l = 0; i < size; ++i, ++l) t[l] = __builtin_fmaf(x[i], x[i], t[l]);
+  return total(t);
+}
+
+void rms_norm(const float* x, const float* w, float eps, std::int64_t size, float* y) {
+  const float r = 1.0f / std::sqrt(sum_of_squares(x, size) / static_cast<float>(size) + eps);
+  for (std::int64_t i = 0; i < size; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+void rotate(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x) {
+  const std::int64_t step = neighbours ? 2 : 1, apart = neighbours ? 1 : pairs;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const float a = x[i * step], b = x[i * step + apart];
+    x[i * step] = __builtin_fmaf(a, cosine[i], -(b * sine[i]));
+    x[i * step + apart] = __builtin_fmaf(a, sine[i], b * cosine[i]);
+  }
+}
+
+void gate(std::int64_t count, const float* g, const float* u, float* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = g[i] / (1.0f + exponential(-g[i])) * u[i];
+}
+
+void add(std::int64_t count, const float* y, float* x) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = x[i] + y[i];
+}
+
+constexpr int lanes = 16;  // positions whose scores are summed at once
+
+/// s(j) of all positions of a block, those that nobody wrote included.
+void scores(const float* query, const float* keys, std::int64_t size, float scale, float* s) {
+  for (std::int64_t first = 0; first < attention_block; first += lanes) {
+    float t[partial_sums][lanes] = {};
+    for (std::int64_t i = 0; i < size; ++i) {
+      const float q = query[i];
+      const float* const k = keys + i * attention_block + first;
+      float* const sum = t[i % partial_sums];
+      for (int j = 0; j < lanes; ++j) sum[j] = __builtin_fmaf(q, k[j], sum[j]);
+    }
+    add_halves<lanes>(t);
+    for (int j = 0; j < lanes; ++j) s[first + j] = t[0][j] * scale;
+  }
+}
+
+/// The larger one, NaN where either is.
+float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_t head, std::int64_t at,
+               float* memory) {
+  const std::int64_t size = shape.head_size;
+  float *const all = memory, *const of_block = memory + size;
+  float m_all = 0, l_all = 0;
+  for (std::int64_t b = row.first / attention_block; b <= row.last / attention_block; ++b) {
+    const float *const keys = row.blocks[b] + at, *const values = keys + size * attention_block;
+    const std::int64_t from = std::max(row.first - b * attention_block, std::int64_t{0}),
+                       to = std::min(row.last - b * attention_block, attention_block - 1);
+    float p[attention_block];
+    scores(row.query + head * size, keys, size, shape.scale, p);
+    float m = p[from];
+    for (std::int64_t j = from + 1; j <= to; ++j) m = larger(m, p[j]);
+    for (std::int64_t j = 0; j < attention_block; ++j) p[j] = exponential(p[j] - m);
+    for (std::int64_t j = 0; j < from; ++j) p[j] = 0;
+    for (std::int64_t j = to + 1; j < attention_block; ++j) p[j] = 0;
+    for (std::int64_t c = 0; c < size; ++c) of_block[c] = 0;
+    for (std::int64_t j = from; j <= to; ++j) {
+      const float by = p[j];
+      const float* const v = values + j * size;
+      for (std::int64_t c = 0; c < size; ++c) of_block[c] = __builtin_fmaf(by, v[c], of_block[c]);
+    }
+    const float l = total(p);
+    if (b == row.first / attention_block) {
+      m_all = m;
+      l_all = l;
+      for (std::int64_t c = 0; c < size; ++c) all[c] = of_block[c];
+      continue;
+    }
+    const float n = larger(m_all, m), g = exponential(m_all - n), f = exponential(m - n);
+    l_all = __builtin_fmaf(f, l, g * l_all);
+    for (std::int64_t c = 0; c < size; ++c) all[c] = __builtin_fmaf(f, of_block[c], g * all[c]);
+    m_all = n;
+  }
+  float* const result = row.result + head * size;
+  for (std::int64_t c = 0; c < size; ++c) result[c] = all[c] / l_all;
+}
+
+}  // namespace
+
+const DecoderPasses BIE_PASS_SET::decoder_passes = {rms_norm, rotate, gate, add, attention};
+
+}  // namespace bie::kernels::cpu

@@ -1,0 +1,102 @@
+// The definitions of decoder_rows and attention.
+#include <cmath>
+#include <vector>
+
+#include "bie/kernels/exact_math.h"
+#include "kernels/reference/reference.h"
+
+namespace bie::kernels::reference {
+namespace {
+
+/// S of the products x(i) * y(i), or of x itself where y is null.
+float sum(const float* x, const float* y, std::int64_t count) {
+  float t[64] = {};
+  for (std::int64_t i = 0; i < count; ++i) {
+    float& part = t[i % 64];
+    part = y == nullptr ? part + x[i] : std::fma(x[i], y[i], part);
+  }
+  for (int d = 32; d > 0; d /= 2)
+    for (int l = 0; l < d; ++l) t[l] = t[l] + t[l + d];
+  return t[0];
+}
+
+void rms_norm(const RowVectors& v, const float* x, const float* w, float eps, float* y, const Parallel&) {
+  for (std::int64_t row = 0; row < v.rows; ++row)
+    for (std::int64_t i = 0; i < v.per_row; ++i) {
+      const std::int64_t at = row * v.stride + i * v.size;
+      const float r = 1 / std::sqrt(sum(x + at, x + at, v.size) / static_cast<float>(v.size) + eps);
+      for (std::int64_t e = 0; e < v.size; ++e) y[at + e] = (x[at + e] * r) * w[e];
+    }
+}
+
+void rotate(const RowVectors& v, std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x,
+            const Parallel&) {
+  for (std::int64_t row = 0; row < v.rows; ++row)
+    for (std::int64_t i = 0; i < v.per_row; ++i)
+      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+        float* const vector = x + row * v.stride + i * v.size;
+        float& first = vector[neighbours ? 2 * pair : pair];
+        float& second = vector[neighbours ? 2 * pair + 1 : pair + pairs];
+        const float a = first, b = second, c = cosine[row * pairs + pair], s = sine[row * pairs + pair];
+        first = std::fma(a, c, -(b * s));
+        second = std::fma(a, s, b * c);
+      }
+}
+
+void gate(std::int64_t count, const float* g, const float* u, float* y, const Parallel&) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = g[i] / (1 + exact_exp(-g[i])) * u[i];
+}
+
+void add(std::int64_t count, const float* y, float* x, const Parallel&) {
+  for (std::int64_t i = 0; i < count; ++i) x[i] = x[i] + y[i];
+}
+
+float larger(float a, float b) { return std::isnan(a) || std::isnan(b) ? std::nanf("") : b > a ? b : a; }
+
+Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel&) {
+  if (!is_sound(s) || count < 0) return Status::bad_shape;
+  const auto size = static_cast<std::size_t>(s.head_size);
+  for (std::int64_t r = 0; r < count; ++r)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const AttentionRow& row = rows[r];
+      float m_all = 0, l_all = 0;
+      std::vector<float> o_all(size);
+      bool is_first = true;
+      for (std::int64_t b = 0; 64 * b <= row.last; ++b) {
+        if (64 * b + 63 < row.first) continue;
+        const float* const keys = row.blocks[b] + h / (s.heads / s.kv_heads) * 2 * s.head_size * 64;
+        const float* const values = keys + 64 * s.head_size;
+        float score[64], p[64] = {}, m = -INFINITY;
+        for (std::int64_t j = 0; j < 64; ++j) {
+          if (64 * b + j < row.first || 64 * b + j > row.last) continue;
+          std::vector<float> key;
+          for (std::int64_t i = 0; i < s.head_size; ++i) key.push_back(keys[i * 64 + j]);
+          score[j] = sum(row.query + h * s.head_size, key.data(), s.head_size) * s.scale;
+          m = larger(m, score[j]);
+        }
+        std::vector<float> o(size, 0.0f);
+        for (std::int64_t j = 0; j < 64; ++j) {
+          if (64 * b + j < row.first || 64 * b + j > row.last) continue;
+          p[j] = exact_exp(score[j] - m);
+          for (std::size_t c = 0; c < size; ++c)
+            o[c] = std::fma(p[j], values[j * s.head_size + static_cast<std::int64_t>(c)], o[c]);
+        }
+        const float l = sum(p, nullptr, 64);
+        const float n = is_first ? m : larger(m_all, m), g = is_first ? 0 : exact_exp(m_all - n), f = exact_exp(m - n);
+        l_all = is_first ? l : std::fma(f, l, g * l_all);
+        for (std::size_t c = 0; c < size; ++c) o_all[c] = is_first ? o[c] : std::fma(f, o[c], g * o_all[c]);
+        m_all = n;
+        is_first = false;
+      }
+      for (std::size_t c = 0; c < size; ++c)
+        row.result[h * s.head_size + static_cast<std::int64_t>(c)] = o_all[c] / l_all;
+    }
+  return Status::ok;
+}
+
+}  // namespace
+
+const DecoderRowsKernel decoder_rows = {"decoder_rows_reference", Isa::reference, nullptr, rms_norm, rotate, gate, add};
+const AttentionKernel attention = {"attention_reference", Isa::reference, nullptr, run_attention};
+
+}  // namespace bie::kernels::reference

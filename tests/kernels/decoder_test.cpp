@@ -1,0 +1,258 @@
+// Norms, rotations, gates and attention of decoders: the reference against float64, and every kernel against the
+// reference bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "bie/kernels/attention.h"
+#include "bie/kernels/decoder_rows.h"
+#include "bie/kernels/exact_math.h"
+#include "elements.h"
+#include "every_kernel.h"
+
+namespace bie::kernels::test {
+namespace {
+
+constexpr float nan_float = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> random_floats(std::int64_t count, float size, ReplayableRng& rng) {
+  const Elements x = random_elements(Dtype::f32, count, size, rng);
+  return {x.floats(), x.floats() + count};
+}
+
+/// Bit for bit, any NaN being like any other.
+void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (std::isnan(found[i]) && std::isnan(wanted[i])) continue;
+    ASSERT_EQ(std::memcmp(&found[i], &wanted[i], sizeof(float)), 0) << i << ": " << found[i] << ", " << wanted[i];
+  }
+}
+
+TEST(ExactMath, TheExponentialIsWithinOneUlp) {
+  ReplayableRng rng;
+  for (int i = 0; i < 200000; ++i) {
+    const float x = static_cast<float>(rng.between(-8733000, 8872000)) * 1e-5f;
+    if (x < -87.33f || x > 88.72f) continue;
+    const double wanted = std::exp(static_cast<double>(x));
+    const float near = static_cast<float>(wanted), ulp = std::nextafter(near, INFINITY) - near;
+    ASSERT_LE(std::fabs(static_cast<double>(exact_exp(x)) - wanted), static_cast<double>(ulp)) << x;
+  }
+}
+
+TEST(ExactMath, TheExponentialHasItsEnds) {
+  EXPECT_EQ(exact_exp(0.0f), 1.0f);
+  EXPECT_EQ(exact_exp(-0.0f), 1.0f);
+  EXPECT_EQ(exact_exp(std::nextafter(-87.33f, -100.0f)), 0.0f);
+  EXPECT_GT(exact_exp(-87.33f), 0x1p-126f);
+  EXPECT_TRUE(std::isfinite(exact_exp(88.72f)));
+  EXPECT_EQ(exact_exp(std::nextafter(88.72f, 100.0f)), INFINITY);
+  EXPECT_EQ(exact_exp(-INFINITY), 0.0f);
+  EXPECT_EQ(exact_exp(INFINITY), INFINITY);
+  EXPECT_TRUE(std::isnan(exact_exp(nan_float)));
+  // The bits are the law's, whatever the machine.
+  EXPECT_EQ(exact_exp(1.0f), 0x1.5bf0a8p+1f);
+  EXPECT_EQ(exact_exp(-10.0f), 0x1.7cd79cp-15f);
+}
+
+TEST(ExactMath, DoubleFunctionsAreGoodToFifteenDigits) {
+  ReplayableRng rng;
+  for (int i = 0; i < 100000; ++i) {
+    const double unit = static_cast<double>(rng.between(0, std::int64_t{1} << 52)) * 0x1p-52;
+    const double angle = unit * std::exp2(static_cast<double>(rng.between(-20, 30)));
+    ASSERT_NEAR(exact_sin(angle), std::sin(angle), 3e-16) << angle;
+    ASSERT_NEAR(exact_cos(angle), std::cos(angle), 3e-16) << angle;
+    const double power = (unit - 0.5) * 1000, value = std::exp(power);
+    ASSERT_NEAR(exact_exp(power) / value, 1, 1e-15) << power;
+    ASSERT_NEAR(exact_log(value), std::log(value), 1e-15 * (1 + std::fabs(power))) << value;
+  }
+  EXPECT_EQ(exact_exp(0.0), 1);
+  EXPECT_EQ(exact_log(1.0), 0);
+  EXPECT_EQ(exact_sin(0.0), 0);
+  EXPECT_EQ(exact_cos(0.0), 1);
+}
+
+TEST(DecoderRows, TheReferenceIsTheFormula) {
+  ReplayableRng rng;
+  const DecoderRowsKernel& kernel = decoder_rows_table().back();
+  const std::int64_t size = 150;
+  const std::vector<float> x = random_floats(2 * size, 3, rng), w = random_floats(size, 1, rng);
+  std::vector<float> y(x.size());
+  kernel.rms_norm({2, 1, size, size}, x.data(), w.data(), 1e-5f, y.data(), serial());
+  for (std::int64_t row = 0; row < 2; ++row) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < size; ++i)
+      squares += std::pow(static_cast<double>(x[static_cast<std::size_t>(row * size + i)]), 2);
+    for (std::int64_t i = 0; i < size; ++i) {
+      const auto at = static_cast<std::size_t>(row * size + i);
+      const double wanted = static_cast<double>(x[at]) / std::sqrt(squares / static_cast<double>(size) + 1e-5) *
+                            static_cast<double>(w[static_cast<std::size_t>(i)]);
+      ASSERT_NEAR(static_cast<double>(y[at]), wanted, 1e-6 * (1 + std::fabs(wanted)));
+    }
+  }
+  kernel.gate(size, x.data(), w.data(), y.data(), serial());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+    const double g = static_cast<double>(x[i]), wanted = g / (1 + std::exp(-g)) * static_cast<double>(w[i]);
+    ASSERT_NEAR(static_cast<double>(y[i]), wanted, 1e-6 * (1 + std::fabs(wanted)));
+  }
+  for (const bool neighbours : {false, true}) {
+    std::vector<float> v = {1, 2, 3, 4, 5};  // the fifth element is not rotated
+    const float cosine[] = {0, 0.5f}, sine[] = {1, 0.5f};
+    kernel.rotate({1, 1, 5, 5}, 2, neighbours, cosine, sine, v.data(), serial());
+    EXPECT_EQ(v, neighbours ? (std::vector<float>{-2, 1, -0.5f, 3.5f, 5}) : (std::vector<float>{-3, -1, 1, 3, 5}));
+  }
+}
+
+TEST(DecoderRows, EveryKernelHasTheBitsOfTheReference) {
+  ReplayableRng rng;
+  for (const std::int64_t size : {1, 2, 7, 63, 64, 65, 96, 128, 200, 577}) {
+    const RowVectors v{rng.between(1, 4), rng.between(1, 3), size, 0};
+    RowVectors spread = v;
+    spread.stride = v.per_row * size + rng.between(0, 5);
+    const std::int64_t count = spread.rows * spread.stride;
+    std::vector<float> x = random_floats(count, 4, rng), w = random_floats(size, 1, rng);
+    const std::vector<float> u = random_floats(count, 2, rng);
+    if (rng.coin()) x[static_cast<std::size_t>(rng.between(0, count - 1))] = rng.one_of({nan_float, -INFINITY, 90.0f});
+    const std::int64_t pairs = size / 2;
+    const std::vector<float> c = random_floats(v.rows * pairs, 1, rng), s = random_floats(v.rows * pairs, 1, rng);
+    const auto all_of = [&](const DecoderRowsKernel& kernel, const Parallel& parallel) {
+      std::vector<float> normed(x.size(), 7.0f), gated(x.size()), rotated = x, turned = x, added = x;
+      kernel.rms_norm(spread, x.data(), w.data(), 1e-6f, normed.data(), parallel);
+      kernel.gate(count, x.data(), u.data(), gated.data(), parallel);
+      kernel.rotate(spread, pairs, false, c.data(), s.data(), rotated.data(), parallel);
+      kernel.rotate(spread, pairs, true, c.data(), s.data(), turned.data(), parallel);
+      kernel.add(count, u.data(), added.data(), parallel);
+      for (const auto* part : {&gated, &rotated, &turned, &added})
+        normed.insert(normed.end(), part->begin(), part->end());
+      return normed;
+    };
+    const std::vector<float> wanted = all_of(decoder_rows_table().back(), serial());
+    for_every_pool([&](const Parallel& parallel) {
+      for_every_kernel(decoder_rows_table(),
+                       [&](const DecoderRowsKernel& kernel) { expect_same(all_of(kernel, parallel), wanted); });
+    });
+    if (HasFailure()) return;
+  }
+}
+
+/// A cache and rows that ask it. Positions that nobody wrote hold NaN.
+struct Cache {
+  AttentionShape shape;
+  std::int64_t positions;
+  std::vector<float> queries, keys, values;  // queries [rows][heads][size], the others [positions][kv_heads][size]
+  std::vector<std::vector<float>> blocks;
+  std::vector<const float*> table;
+  std::vector<AttentionRow> rows;
+
+  Cache(AttentionShape s, std::int64_t position_count, std::int64_t row_count, ReplayableRng& rng)
+      : shape(s), positions(position_count) {
+    const std::int64_t kv = s.kv_heads * s.head_size, q = s.heads * s.head_size;
+    queries = random_floats(row_count * q, 2, rng);
+    keys = random_floats(positions * kv, 2, rng);
+    values = random_floats(positions * kv, 2, rng);
+    fill();
+    for (std::int64_t r = 0; r < row_count; ++r) {
+      const std::int64_t last = rng.between(0, positions - 1), first = rng.coin() ? 0 : rng.between(0, last);
+      rows.push_back({queries.data() + r * q, table.data(), first, last, nullptr});
+    }
+  }
+  void fill() {
+    const std::int64_t kv = shape.kv_heads * shape.head_size, count = (positions + 63) / 64;
+    blocks.assign(static_cast<std::size_t>(count),
+                  std::vector<float>(static_cast<std::size_t>(shape.block_floats()), nan_float));
+    for (std::int64_t p = 0; p < positions; ++p)
+      store_position(shape, p, keys.data() + p * kv, values.data() + p * kv,
+                     blocks[static_cast<std::size_t>(p / 64)].data());
+    table.clear();
+    for (const auto& block : blocks) table.push_back(block.data());
+    for (AttentionRow& row : rows) row.blocks = table.data();
+  }
+  std::vector<float> results(const AttentionKernel& kernel, const Parallel& parallel) {
+    std::vector<float> all(queries.size(), 7.0f);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      rows[r].result = all.data() + static_cast<std::int64_t>(r) * shape.heads * shape.head_size;
+    EXPECT_EQ(kernel.run(shape, rows.data(), static_cast<std::int64_t>(rows.size()), parallel), Status::ok);
+    return all;
+  }
+};
+
+void expect_softmax(Cache& cache) {
+  const AttentionShape& s = cache.shape;
+  const std::vector<float> found = cache.results(attention_table().back(), serial());
+  for (std::size_t r = 0; r < cache.rows.size(); ++r)
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const AttentionRow& row = cache.rows[r];
+      const std::int64_t kv = h * s.kv_heads / s.heads;
+      std::vector<double> weights;
+      double sum = 0;
+      for (std::int64_t p = row.first; p <= row.last; ++p) {
+        double score = 0;
+        for (std::int64_t i = 0; i < s.head_size; ++i)
+          score += static_cast<double>(row.query[h * s.head_size + i]) *
+                   static_cast<double>(cache.keys[static_cast<std::size_t>((p * s.kv_heads + kv) * s.head_size + i)]);
+        weights.push_back(std::exp(score * static_cast<double>(s.scale)));
+        sum += weights.back();
+      }
+      for (std::int64_t c = 0; c < s.head_size; ++c) {
+        double wanted = 0;
+        for (std::int64_t p = row.first; p <= row.last; ++p)
+          wanted +=
+              weights[static_cast<std::size_t>(p - row.first)] / sum *
+              static_cast<double>(cache.values[static_cast<std::size_t>((p * s.kv_heads + kv) * s.head_size + c)]);
+        const auto at = static_cast<std::size_t>((static_cast<std::int64_t>(r) * s.heads + h) * s.head_size + c);
+        ASSERT_NEAR(static_cast<double>(found[at]), wanted, 2e-5) << "row " << r << ", head " << h;
+      }
+    }
+}
+
+TEST(Attention, EveryShapeIsTheSoftmaxAndEveryKernelTheReference) {
+  ReplayableRng rng;
+  for (const std::int64_t size : {1, 8, 33, 64, 80, 128, 256})
+    for (const auto& heads : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {6, 2}, {9, 3}, {4, 4}}) {
+      const float scale = 1 / std::sqrt(static_cast<float>(size));
+      Cache cache({heads.first, heads.second, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      expect_softmax(cache);
+      const std::vector<float> wanted = cache.results(attention_table().back(), serial());
+      for_every_pool([&](const Parallel& parallel) {
+        for_every_kernel(attention_table(),
+                         [&](const AttentionKernel& kernel) { expect_same(cache.results(kernel, parallel), wanted); });
+      });
+      if (HasFailure()) return;
+    }
+}
+
+TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
+  ReplayableRng rng;
+  for (const float odd : {nan_float, INFINITY}) {
+    Cache cache({4, 2, 16, 0.25f}, 100, 6, rng);
+    const std::vector<float> plain = cache.results(attention_table().back(), serial());
+    cache.values[static_cast<std::size_t>((70 * 2 + 1) * 16 + 3)] = odd;  // position 70, KV head 1
+    cache.fill();
+    for_every_kernel(attention_table(), [&](const AttentionKernel& kernel) {
+      const std::vector<float> found = cache.results(kernel, serial());
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const AttentionRow& row = cache.rows[i / 64];
+        const bool is_met = row.first <= 70 && row.last >= 70 && i / 16 % 4 >= 2 && i % 16 == 3;
+        if (is_met)
+          ASSERT_FALSE(std::isfinite(found[i]));
+        else
+          ASSERT_EQ(found[i], plain[i]) << i;
+      }
+    });
+  }
+}
+
+TEST(Attention, ShapesThatAreNone) {
+  for_every_kernel(attention_table(), [](const AttentionKernel& kernel) {
+    EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.run({4, 4, 0, 1}, nullptr, 0, serial()), Status::bad_shape);
+    EXPECT_EQ(kernel.run({4, 2, 16, 1}, nullptr, 0, serial()), Status::ok);
+  });
+}
+
+}  // namespace
+}  // namespace bie::kernels::test
