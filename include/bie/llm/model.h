@@ -1,0 +1,53 @@
+// A language model: its sizes and its weights, arranged for this process. Threads share it; it never changes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bie/kernels/parallel.h"
+#include "bie/llm/config.h"
+#include "bie/weights/linear.h"
+
+namespace bie::llm {
+
+using weights::Arithmetic;
+using Vector = std::shared_ptr<const float[]>;
+
+/// One block. Norms of heads are null where the architecture has none.
+struct LayerWeights {
+  Vector attention_norm, inner_norm, query_norm, key_norm;
+  weights::Linear query, key, value, output, gate, up, down;
+};
+
+class Model {
+ public:
+  /// Maps the file and arranges its weights.
+  /// @throws formats::Error, one sentence: what read_config refuses, a tensor that is missing, misshapen or unknown;
+  /// std::bad_alloc.
+  Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel);
+
+  const Config& config() const { return config_; }
+  const formats::GgufFile& file() const { return file_; }
+  Arithmetic arithmetic() const { return arithmetic_; }
+  const weights::FileMatrix& embedding() const { return *embedding_; }
+  const std::vector<LayerWeights>& layers() const { return layers_; }
+  const Vector& output_norm() const { return output_norm_; }
+  const weights::Linear& head() const { return head_; }
+  /// Numbers that were trained, and what the arranged weights take.
+  std::int64_t parameters() const { return parameters_; }
+  std::int64_t weight_bytes() const { return weight_bytes_; }
+
+ private:
+  formats::GgufFile file_;
+  Config config_;
+  Arithmetic arithmetic_;
+  std::unique_ptr<weights::FileMatrix> embedding_;
+  std::vector<LayerWeights> layers_;
+  Vector output_norm_;
+  weights::Linear head_;
+  std::int64_t parameters_ = 0, weight_bytes_ = 0;
+};
+
+}  // namespace bie::llm

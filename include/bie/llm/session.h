@@ -1,0 +1,62 @@
+// Passes of a model over tokens: the memory between its layers, and threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bie/kernels/attention.h"
+#include "bie/kernels/decoder_rows.h"
+#include "bie/llm/cache.h"
+#include "bie/llm/model.h"
+
+namespace bie::llm {
+
+/// Tokens that a sequence reads in a pass.
+struct Feed {
+  Sequence* sequence;
+  const std::int32_t* tokens;
+  std::int64_t count;
+  bool all_logits;  ///< of every token, else of the last one
+};
+
+/// Belongs to one thread at a time. A row's results depend on its own sequence alone: neither on what else is in the
+/// pass, nor on how a text is cut into passes, nor on threads.
+class Session {
+ public:
+  /// @param threads  including the caller's.
+  /// @throws std::bad_alloc, std::system_error
+  Session(std::shared_ptr<const Model> model, int threads);
+
+  /// Logits [rows, vocabulary] of the feeds in their order.
+  /// @throws formats::Error for a token that the vocabulary lacks, a text longer than the context, a sequence that is
+  /// fed twice or belongs to another model: no sequence has changed then.
+  std::vector<float> read(const std::vector<Feed>& feeds);
+
+  const Model& model() const { return *model_; }
+  kernels::Parallel parallel() const { return parallel_; }
+
+ private:
+  struct Row {
+    Sequence* sequence;
+    std::int64_t position;
+    bool wants_logits;
+  };
+  void check(const std::vector<Feed>& feeds) const;
+  void pass(const std::vector<Row>& rows, std::vector<float>* logits);
+  void attend(const std::vector<Row>& rows, std::int64_t layer);
+  void rotations(const std::vector<Row>& rows);
+  void multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y);
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<kernels::ThreadPool> pool_;
+  kernels::Parallel parallel_;
+  const kernels::DecoderRowsKernel& rows_kernel_;
+  const kernels::AttentionKernel& attention_kernel_;
+  std::int64_t count_ = 0;  ///< rows of the pass
+  std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_, cosine_, sine_;
+  std::vector<const float*> blocks_;
+  std::vector<kernels::AttentionRow> asked_;
+};
+
+}  // namespace bie::llm

@@ -1,0 +1,126 @@
+#include "bie/llm/config.h"
+
+#include <cmath>
+#include <variant>
+
+#include "bie/formats/error.h"
+#include "bie/kernels/exact_math.h"
+#include "llm/architectures.h"
+#include "llm/metadata.h"
+
+namespace bie::llm {
+namespace {
+
+using kernels::exact_exp;
+using kernels::exact_log;
+
+constexpr std::int64_t most_layers = 4096, most_width = 1 << 20, most_heads = 4096, most_head_size = 4096,
+                       most_context = std::int64_t{1} << 30, most_vocabulary = 1 << 24;
+constexpr double pi = 3.141592653589793;
+
+/// base^(-2 i / d) for each pair of d elements, by exact functions.
+std::vector<double> plain_frequencies(double base, std::int64_t pairs) {
+  std::vector<double> frequencies;
+  const double log_base = exact_log(base), size = static_cast<double>(2 * pairs);
+  for (std::int64_t i = 0; i < pairs; ++i)
+    frequencies.push_back(exact_exp(static_cast<double>(-2 * i) / size * log_base));
+  return frequencies;
+}
+
+/// YaRN: pairs that turn often enough in the original context stay, slow ones are divided by the factor, and between
+/// them is a ramp. Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>, section 3.2 and 3.4.
+void scale_by_yarn(const Metadata& data, const std::string& prefix, double base, double factor, Config* config) {
+  const double original =
+      data.real(prefix + "rope.scaling.original_context_length", 1, 1e9, static_cast<double>(config->context) / factor);
+  const double fast = data.real(prefix + "rope.scaling.yarn_beta_fast", 0, 1e6, 32),
+               slow = data.real(prefix + "rope.scaling.yarn_beta_slow", 0, 1e6, 1);
+  const double size = static_cast<double>(2 * config->pairs());
+  const auto pair_of_turns = [&](double turns) {
+    return size * exact_log(original / (turns * 2 * pi)) / (2 * exact_log(base));
+  };
+  const double low = std::max(std::floor(pair_of_turns(fast)), 0.0),
+               high = std::min(std::ceil(pair_of_turns(slow)), size - 1);
+  const double width = high == low ? 0.001 : high - low;
+  for (std::size_t i = 0; i < config->frequencies.size(); ++i) {
+    const double ramp = std::min(1.0, std::max(0.0, (static_cast<double>(i) - low) / width));
+    const double f = config->frequencies[i];
+    config->frequencies[i] = f / factor * ramp + f * (1 - ramp);
+  }
+  config->rotation_size = static_cast<float>(0.1 * exact_log(factor) + 1);
+}
+
+void scale_frequencies(const Metadata& data, const std::string& prefix, double base, Config* config) {
+  const std::string type = data.text(prefix + "rope.scaling.type").value_or("none");
+  const double factor = data.real(prefix + "rope.scaling.factor", 1e-6, 1e6, 1);
+  if (type == "linear") {
+    for (double& f : config->frequencies) f = f / factor;
+  } else if (type == "yarn") {
+    scale_by_yarn(data, prefix, base, factor, config);
+  } else if (type != "none") {
+    data.fail("expected a scaling of rotations of none, linear or yarn, got " + formats::in_quotes(type));
+  }
+}
+
+/// A file's own divisors of the frequencies, as llama 3.1 has them.
+void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Config* config) {
+  const formats::GgufTensor* const tensor = file.find("rope_freqs.weight");
+  if (tensor == nullptr) return;
+  if (tensor->type->name != "F32" || tensor->count() != config->pairs())
+    data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected ", config->pairs(), " numbers of F32, got ",
+                              formats::listed(tensor->sizes), " of ", tensor->type->name));
+  const formats::Array values = formats::gguf_array(file, *tensor);
+  for (std::size_t i = 0; i < config->frequencies.size(); ++i) {
+    const auto divisor = static_cast<double>(values.data<float>()[i]);
+    if (!(divisor > 0 && std::isfinite(divisor)))
+      data.fail("the tensor \"rope_freqs.weight\" holds a number that is not positive");
+    config->frequencies[i] = config->frequencies[i] / divisor;
+  }
+}
+
+}  // namespace
+
+Config read_config(const formats::GgufFile& file) {
+  const Metadata data(file);
+  const std::optional<std::string> name = data.text("general.architecture");
+  if (!name) data.fail("the metadata \"general.architecture\" is missing: expected the file of a language model");
+  Config c;
+  c.architecture = architecture(*name);
+  if (c.architecture == nullptr)
+    data.fail(
+        formats::joined("expected an architecture among ", architecture_names(), ", got ", formats::in_quotes(*name)));
+  const std::string prefix = *name + ".";
+  c.layers = data.whole(prefix + "block_count", 1, most_layers);
+  c.width = data.whole(prefix + "embedding_length", 1, most_width);
+  c.inner = data.whole(prefix + "feed_forward_length", 1, most_width);
+  c.context = data.whole(prefix + "context_length", 1, most_context);
+  c.heads = data.whole(prefix + "attention.head_count", 1, most_heads);
+  c.kv_heads = data.whole(prefix + "attention.head_count_kv", 1, c.heads, c.heads);
+  if (c.heads % c.kv_heads != 0)
+    data.fail(formats::joined("expected a number of heads that ", c.kv_heads, " KV heads divide, got ", c.heads));
+  if (!data.whole(prefix + "attention.key_length") && c.width % c.heads != 0)
+    data.fail(formats::joined("expected a width that ", c.heads, " heads divide, got ", c.width));
+  c.head_size = data.whole(prefix + "attention.key_length", 1, most_head_size, c.width / c.heads);
+  if (const std::int64_t size = data.whole(prefix + "attention.value_length", 1, most_head_size, c.head_size);
+      size != c.head_size)
+    data.fail(formats::joined("expected values as long as keys, ", c.head_size, ", got ", size));
+  c.window = data.whole(prefix + "attention.sliding_window", 0, most_context, 0);
+  if (data.whole(prefix + "expert_count").value_or(0) != 0) data.fail("expected a model without experts, got one with");
+  c.eps = static_cast<float>(data.real(prefix + "attention.layer_norm_rms_epsilon", 0, 1));
+  const double scale = data.real(prefix + "attention.scale", 0, 1e6, 0);
+  c.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(static_cast<double>(c.head_size)) : scale);
+  const std::int64_t rotated = data.whole(prefix + "rope.dimension_count", 0, c.head_size, c.head_size);
+  if (rotated % 2 != 0) data.fail(formats::joined("expected an even number of rotated elements, got ", rotated));
+  const double base = data.real(prefix + "rope.freq_base", 1 + 1e-6, 1e15, 10000);
+  c.frequencies = plain_frequencies(base, rotated / 2);
+  scale_frequencies(data, prefix, base, &c);
+  divide_frequencies(file, data, &c);
+  const formats::GgufTensor* const embedding = file.find("token_embd.weight");
+  if (embedding == nullptr) data.fail("the tensor \"token_embd.weight\" is missing");
+  if (embedding->sizes.size() != 2 || embedding->sizes[1] != c.width || embedding->sizes[0] > most_vocabulary)
+    data.fail(formats::joined("the tensor \"token_embd.weight\": expected [tokens, ", c.width, "], got ",
+                              formats::listed(embedding->sizes)));
+  c.vocabulary = embedding->sizes[0];
+  return c;
+}
+
+}  // namespace bie::llm

@@ -1,0 +1,113 @@
+#include "bie/llm/model.h"
+
+#include <cstring>
+#include <set>
+
+#include "bie/formats/error.h"
+#include "llm/architectures.h"
+
+namespace bie::llm {
+namespace {
+
+constexpr const char* kind = "GGUF file";
+
+/// Takes tensors by name, checks their shapes, and knows which ones nobody took.
+class Tensors {
+ public:
+  Tensors(const formats::GgufFile& file, Arithmetic arithmetic, const kernels::Parallel& parallel)
+      : file_(file), arithmetic_(arithmetic), parallel_(parallel) {}
+
+  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+
+  const formats::GgufTensor& take(const std::string& name, const std::vector<std::int64_t>& sizes) {
+    const formats::GgufTensor* const tensor = file_.find(name);
+    if (tensor == nullptr) formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), " is missing");
+    if (tensor->sizes != sizes)
+      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), ": expected ",
+                         formats::listed(sizes), ", got ", formats::listed(tensor->sizes));
+    taken_.insert(name);
+    parameters_ += tensor->count();
+    return *tensor;
+  }
+
+  Vector vector(const std::string& name, std::int64_t size) {
+    const formats::GgufTensor& tensor = take(name, {size});
+    formats::GgufTensor row = tensor;
+    row.sizes = {1, size};
+    const weights::FileMatrix matrix(file_, row);
+    if (matrix.is_coded())
+      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), ": expected floats, got ",
+                         tensor.type->name);
+    const std::shared_ptr<float[]> values(new float[static_cast<std::size_t>(size)]);
+    matrix.read_row(0, values.get());
+    return values;
+  }
+
+  /// NAME.weight and, where the file has it, NAME.bias.
+  weights::Linear linear(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
+    const weights::FileMatrix matrix(file_, take(name + ".weight", {outputs, inputs}));
+    const Vector bias = has(name + ".bias") ? vector(name + ".bias", outputs) : nullptr;
+    weights::Linear result(matrix, arithmetic_, bias, parallel_);
+    bytes_ += result.bytes();
+    return result;
+  }
+
+  void expect_all_taken(std::string_view architecture) const {
+    for (const formats::GgufTensor& tensor : file_.tensors)
+      if (taken_.count(tensor.name) == 0)
+        formats::fail_file(kind, file_.path, "expected the tensors of ", architecture, ", got ",
+                           formats::in_quotes(tensor.name), " beside them");
+  }
+
+  void pass_over(const std::string& name) { taken_.insert(name); }
+  std::int64_t parameters() const { return parameters_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  const formats::GgufFile& file_;
+  Arithmetic arithmetic_;
+  const kernels::Parallel& parallel_;
+  std::set<std::string> taken_;
+  std::int64_t parameters_ = 0, bytes_ = 0;
+};
+
+LayerWeights layer_of(Tensors& tensors, const Config& c, std::int64_t index) {
+  const std::string at = formats::joined("blk.", index, ".");
+  const std::int64_t q = c.heads * c.head_size, kv = c.kv_heads * c.head_size;
+  LayerWeights w;
+  w.attention_norm = tensors.vector(at + "attn_norm.weight", c.width);
+  w.query = tensors.linear(at + "attn_q", q, c.width);
+  w.key = tensors.linear(at + "attn_k", kv, c.width);
+  w.value = tensors.linear(at + "attn_v", kv, c.width);
+  if (c.architecture->head_norms) {
+    w.query_norm = tensors.vector(at + "attn_q_norm.weight", c.head_size);
+    w.key_norm = tensors.vector(at + "attn_k_norm.weight", c.head_size);
+  }
+  w.output = tensors.linear(at + "attn_output", c.width, q);
+  w.inner_norm = tensors.vector(at + "ffn_norm.weight", c.width);
+  w.gate = tensors.linear(at + "ffn_gate", c.inner, c.width);
+  w.up = tensors.linear(at + "ffn_up", c.inner, c.width);
+  w.down = tensors.linear(at + "ffn_down", c.width, c.inner);
+  return w;
+}
+
+}  // namespace
+
+Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Parallel& parallel)
+    : file_(formats::load_gguf(path)), config_(read_config(file_)), arithmetic_(arithmetic) {
+  Tensors tensors(file_, arithmetic, parallel);
+  const Config& c = config_;
+  embedding_ = std::make_unique<weights::FileMatrix>(file_, tensors.take("token_embd.weight", {c.vocabulary, c.width}));
+  tensors.pass_over("rope_freqs.weight");
+  for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, c, i));
+  output_norm_ = tensors.vector("output_norm.weight", c.width);
+  if (tensors.has("output.weight"))
+    head_ = tensors.linear("output", c.vocabulary, c.width);
+  else
+    head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel);
+  tensors.expect_all_taken(c.architecture->name);
+  parameters_ = tensors.parameters();
+  weight_bytes_ = tensors.bytes() + (tensors.has("output.weight") ? 0 : head_.bytes());
+}
+
+}  // namespace bie::llm
