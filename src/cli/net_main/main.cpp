@@ -16,6 +16,7 @@
 #include "cli/support/build_info.h"
 #include "cli/support/cpu_facts.h"
 #include "cli/support/help_text.h"
+#include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/predictions.h"
 #include "cli/support/result.h"
@@ -134,6 +135,8 @@ int run(CLI::App& app, Global& global, int argc, char** argv) {
   app.parse_complete_callback([&] { log::start(global.quiet); });
   add_run(app, global);
   add_import(app, global);
+  add_generate(app, global);
+  add_tokenize(app, global);
   add_predict_of_nets(app, global);
   add_inspect_of_nets(app, global);
   add_bench_of_nets(app, global);
@@ -165,6 +168,8 @@ int main(int argc, char** argv) {
   try {
     if (!is_for_nets(global.words)) become_other_half(argv);
     return run(app, global, argc, argv);
+  } catch (const Interrupted& end) {
+    return report(global, interrupted, end.what(), app);
   } catch (const bie::formats::Error& error) {
     return report(global, bad_data, error.what(), app);
   } catch (const std::bad_alloc&) {

@@ -29,13 +29,14 @@ std::vector<std::string> files_among(const std::vector<std::string>& words) {
 }  // namespace
 
 bool is_for_nets(const std::vector<std::string>& words) {
-  constexpr std::string_view commands[] = {"run", "import", "predict", "inspect", "bench"};
+  constexpr std::string_view ours[] = {"run", "import", "generate", "tokenize"};
+  constexpr std::string_view commands[] = {"run", "import", "generate", "tokenize", "predict", "inspect", "bench"};
   const auto command = std::find_first_of(words.begin(), words.end(), std::begin(commands), std::end(commands));
   if (command == words.end()) return false;
   // A word before it that is no option belongs to one, or is another command.
   for (auto word = words.begin(); word != command; ++word)
     if (word->substr(0, 1) != "-" && (word == words.begin() || *(word - 1) != "--threads")) return false;
-  if (*command == "run" || *command == "import") return true;
+  if (std::find(std::begin(ours), std::end(ours), *command) != std::end(ours)) return true;
   const std::vector<std::string> rest(command + 1, words.end()), files = files_among(rest);
   if (files.empty()) return false;
   for (const char* option : {"--diff", "--data", "--profile", "--device"})

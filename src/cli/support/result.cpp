@@ -16,6 +16,15 @@ void print_json(const std::string& command, const Json& fields) {
   std::printf("%s\n", document.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+void print_json_list(const std::string& command, const Json& list) {
+  Json all = Json::array();
+  for (const Json& fields : list) {
+    all.push_back({{"schema", schema}, {"command", command}});
+    all.back().update(fields);
+  }
+  std::printf("%s\n", all.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
 Json exact_text(const std::string& text) {
   try {
     return Json::parse(Json(text).dump());

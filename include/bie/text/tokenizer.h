@@ -1,0 +1,73 @@
+// Text into the tokens of a model and back: byte-level BPE. Source: docs/spec/language-models.md#tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bie/formats/gguf.h"
+
+namespace bie::text {
+
+/// What a file says of its tokens.
+struct Vocabulary {
+  enum class Kind : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+  std::vector<std::string> tokens;  ///< as the file writes them: normal ones with a character for each byte
+  std::vector<Kind> kinds;
+  std::vector<std::string> merges;  ///< "left right", the most wanted first
+  std::string splitter;             ///< name of the rule that cuts text before merges: "gpt-2", "llama-bpe"
+  std::optional<std::int32_t> bos, eos, eot;
+  std::optional<bool> adds_bos;
+};
+
+/// @throws formats::Error naming the file and the key: no tokenizer, one that is not read, a list of another length.
+Vocabulary gguf_vocabulary(const formats::GgufFile& file);
+
+/// Never changes; threads share it.
+class Tokenizer {
+ public:
+  /// @throws formats::Error, one sentence: a splitter that is not read, tokens that occur twice, a merge of what is no
+  /// token, special tokens out of range.
+  explicit Tokenizer(Vocabulary vocabulary);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+
+  /// Any bytes are taken, those that are no UTF-8 too. Time is n log n of the text's length.
+  /// @param special  whether names of control tokens in the text become these tokens.
+  std::vector<std::int32_t> encode(std::string_view text, bool special = true) const;
+  /// The bytes of a token; those of a control token are empty, or its name where `special`.
+  std::string_view bytes(std::int32_t token, bool special = false) const;
+  std::string decode(const std::vector<std::int32_t>& tokens, bool special = false) const;
+
+  std::int64_t size() const;
+  /// The token a text begins with, where the file says so.
+  std::optional<std::int32_t> begin() const;
+  /// Whether a token ends an answer.
+  bool is_end(std::int32_t token) const;
+  bool is_control(std::int32_t token) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
+
+/// Joins the bytes of tokens to whole characters: what ends inside a character waits for the rest of it.
+class CharacterStream {
+ public:
+  /// What can be shown once these bytes have come. Bytes that can be no character pass through as they are.
+  std::string put(std::string_view bytes);
+  /// What is left.
+  std::string end();
+
+ private:
+  std::string waiting_;
+};
+
+/// The text with every byte that belongs to no character replaced by U+FFFD, as JSON wants it.
+std::string valid_utf8(std::string_view text);
+
+}  // namespace bie::text

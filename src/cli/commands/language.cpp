@@ -1,0 +1,19 @@
+// bie generate and bie tokenize in the half that has torch: the other one does it.
+#include "cli/llm/language.h"
+
+#include <stdexcept>
+
+namespace bie::cli {
+namespace {
+
+[[noreturn]] void refuse(const char* command) {
+  throw std::runtime_error(std::string("bie ") + command +
+                           " needs the half of bie without torch: cmake --preset runtime, or cmake --install");
+}
+
+}  // namespace
+
+void generate_text(const GenerateArguments&, const Global&) { refuse("generate"); }
+void tokenize_text(const TokenizeArguments&, const Global&) { refuse("tokenize"); }
+
+}  // namespace bie::cli

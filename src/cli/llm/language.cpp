@@ -1,0 +1,109 @@
+// bie generate and bie tokenize: their options.
+#include "cli/llm/language.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <cmath>
+#include <memory>
+
+namespace bie::cli {
+namespace {
+
+/// A check of a number: what it must be, in words.
+CLI::Validator number_from(double least, double most, const std::string& words) {
+  return {[least, most, words](std::string& text) -> std::string {
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            const bool good = !text.empty() && *end == '\0' && value >= least && value <= most;
+            return good ? "" : "expected " + words + ", got " + text;
+          },
+          "", "number"};
+}
+
+CLI::Validator not_empty() {
+  return {[](std::string& text) { return text.empty() ? std::string("expected a text, got an empty one") : ""; }, "",
+          "text"};
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<GenerateArguments>();
+  CLI::App* command = app.add_subcommand("generate", "The text with which a language model goes on");
+  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2 or qwen3 model")->required();
+  auto* prompt = command->add_option_group("The prompt", "");
+  prompt->add_option("--prompt", a->prompt, "the text to go on with");
+  prompt->add_option("--prompt-file", a->prompt_file, "file of that text; - is standard input");
+  prompt->add_option("--batch", a->batch_file, "file with a prompt in each line, which are answered together");
+  prompt->require_option(1);
+  command->add_option("--tokens", a->tokens, "tokens of an answer at most (default: to its end, or the context's)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  command->add_option("--context", a->context, "tokens of prompt and answer at most (default: the model's)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  command->add_option("--stop", a->stops, "text before which an answer ends; may be repeated")
+      ->check(not_empty())
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto* temperature =
+      command->add_option("--temperature", a->temperature, "0: the likeliest token; more: the larger, the freer")
+          ->check(number_from(0, 1000, "a number from 0 to 1000"))
+          ->capture_default_str();
+  command->add_option("--top-k", a->top_k, "choose among that many likeliest tokens (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->needs(temperature);
+  command->add_option("--top-p", a->top_p, "choose among the likeliest tokens that have this share together")
+      ->check(number_from(0, 1, "a number from 0 to 1"))
+      ->needs(temperature)
+      ->default_str("1");
+  command->add_option("--min-p", a->min_p, "choose among tokens with at least that share of the likeliest one's")
+      ->check(number_from(0, 1, "a number from 0 to 1"))
+      ->needs(temperature)
+      ->default_str("0");
+  command->add_option("--seed", a->seed, "of the random numbers; the same seed gives the same text")
+      ->needs(temperature)
+      ->default_str("0");
+  command->add_option("--repeat-penalty", a->repeat_penalty, "divides the logits of tokens that were there before")
+      ->check(number_from(0.01, 100, "a number from 0.01 to 100"))
+      ->capture_default_str();
+  auto* arithmetic = command->add_option("--arithmetic", a->arithmetic, "of the products: int8 or exact")
+                         ->check(CLI::IsMember({"int8", "exact"}))
+                         ->capture_default_str();
+  command
+      ->add_flag_callback(
+          "--exact", [a] { a->arithmetic = "exact"; }, "short for --arithmetic exact")
+      ->excludes(arithmetic);
+  command->add_option("--logprobs", a->logprobs, "with --json: the likeliest tokens, for each token of an answer")
+      ->check(CLI::Range(1, 1000));
+  command->footer(
+      "Text goes to stdout as it comes, speeds to stderr. The text depends on the model, the prompt and these options\n"
+      "alone: it is the same on every CPU, with any number of threads, and beside other prompts.\n"
+      "Examples:\n"
+      "  bie generate model.gguf --prompt 'Water boils at' --tokens 32\n"
+      "  bie generate model.gguf --prompt-file story.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  bie generate model.gguf --batch questions.txt --tokens 64 --json");
+  command->callback([a, &global] { generate_text(*a, global); });
+}
+
+void add_tokenize(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<TokenizeArguments>();
+  CLI::App* command = app.add_subcommand("tokenize", "The tokens of a text, as a language model reads it");
+  command->add_option("model", a->model, "GGUF file")->required();
+  auto* what = command->add_option_group("What", "");
+  what->add_option("--text", a->text, "the text");
+  what->add_option("--file", a->file, "file of the text; - is standard input");
+  auto* decode =
+      what->add_option("--decode", a->tokens, "tokens whose text is wanted, separated by commas")->delimiter(',');
+  what->require_option(1);
+  command->add_flag("--no-special", a->no_special, "names of control tokens in the text are text")->excludes(decode);
+  command->footer(
+      "Examples:\n"
+      "  bie tokenize model.gguf --text 'Water boils at'\n"
+      "  bie tokenize model.gguf --decode 15,7,2013");
+  command->callback([a, decode, &global] {
+    a->decode = decode->count() > 0;
+    tokenize_text(*a, global);
+  });
+}
+
+}  // namespace bie::cli

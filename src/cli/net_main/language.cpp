@@ -1,0 +1,178 @@
+// What bie generate and bie tokenize do.
+#include "cli/llm/language.h"
+
+#include <CLI/Error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <thread>
+
+#include "bie/formats/error.h"
+#include "bie/formats/mapped_file.h"
+#include "bie/llm/generate.h"
+#include "cli/support/interrupt.h"
+#include "cli/support/log.h"
+#include "cli/support/result.h"
+#include "cli/support/text.h"
+
+namespace bie::cli {
+namespace {
+
+int threads_of(const Global& global) {
+  return global.threads > 0 ? global.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string text_of_file(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  const formats::MappedFile file("file", path);
+  return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
+}
+
+std::vector<std::string> lines_of_file(const std::string& path) {
+  std::string text = text_of_file(path);
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+    at = end + 1;
+  }
+  if (lines.empty()) formats::fail_file("file", path, "expected a prompt in each line, got no line");
+  return lines;
+}
+
+std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
+  std::vector<std::int32_t> tokens;
+  if (tokenizer.begin()) tokens.push_back(*tokenizer.begin());
+  const std::vector<std::int32_t> of_text = tokenizer.encode(text, special);
+  tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  return tokens;
+}
+
+/// As it is, at once.
+void print_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+Json answer_json(const llm::Answer& answer, double load, const llm::Times& times, bool with_logprobs) {
+  Json json = {{"prompt_tokens", answer.prompt},     {"tokens", answer.tokens}, {"text", text::valid_utf8(answer.text)},
+               {"finish", llm::name(answer.finish)}, {"load_seconds", load},    {"prompt_seconds", times.prompt},
+               {"generate_seconds", times.generate}};
+  if (!with_logprobs) return json;
+  json["logprobs"] = Json::array();
+  for (const auto& best : answer.logprobs) {
+    Json of_token = Json::array();
+    for (const auto& [token, value] : best) of_token.push_back(Json::array({token, value}));
+    json["logprobs"].push_back(std::move(of_token));
+  }
+  return json;
+}
+
+void tell_speeds(const std::vector<llm::Answer>& answers, double load, const llm::Times& times) {
+  std::size_t read = 0, written = 0;
+  for (const llm::Answer& answer : answers) {
+    read += answer.prompt.size();
+    written += answer.tokens.size();
+  }
+  const auto speed = [](std::size_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  log::info(format("loaded in %.2f s; read %zu tokens, %.0f a second; wrote %zu tokens, %.1f a second", load, read,
+                   speed(read, times.prompt), written, speed(written, times.generate)));
+}
+
+}  // namespace
+
+void generate_text(const GenerateArguments& a, const Global& global) {
+  const bool is_batch = !a.batch_file.empty();
+  if (a.logprobs > 0 && !global.json) throw CLI::ValidationError("--logprobs", "expected --json beside it, got none");
+  std::vector<std::string> texts;
+  if (is_batch)
+    texts = lines_of_file(a.batch_file);
+  else
+    texts.push_back(a.prompt ? *a.prompt : text_of_file(a.prompt_file));
+
+  const auto begin = std::chrono::steady_clock::now();
+  const int threads = threads_of(global);
+  std::shared_ptr<const llm::Model> model;
+  {
+    kernels::ThreadPool pool(threads);
+    model = std::make_shared<const llm::Model>(
+        a.model, a.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool.parallel());
+  }
+  const text::Tokenizer tokenizer(text::gguf_vocabulary(model->file()));
+  const llm::Config& config = model->config();
+  if (tokenizer.size() != config.vocabulary)
+    formats::fail_file("GGUF file", a.model, "expected as many tokens as rows of the embedding, ", config.vocabulary,
+                       ", got ", tokenizer.size());
+  if (a.context > config.context)
+    throw formats::Error(
+        formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", a.context));
+  llm::Session session(model, threads);
+  const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+
+  llm::GenerateOptions options;
+  options.tokens = a.tokens;
+  options.context = a.context;
+  options.logprobs = a.logprobs;
+  options.stops = a.stops;
+  options.sampler = {static_cast<float>(a.temperature),    a.top_k, a.top_p, a.min_p,
+                     static_cast<float>(a.repeat_penalty), a.seed,  0};
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const std::string& text : texts) {
+    prompts.push_back(tokens_of(tokenizer, text, true));
+    if (prompts.back().empty())
+      throw formats::Error(
+          "expected a prompt of one token at least, got an empty text, and the model's file names no "
+          "token that begins one");
+  }
+  const InterruptWatch watch;
+  llm::Times times;
+  const bool streams = !global.json && !is_batch;
+  const auto answers = llm::generate(
+      session, tokenizer, prompts, options,
+      [streams](std::size_t, const std::string& text) {
+        if (streams) print_text(text);
+      },
+      [] { return !was_interrupted(); }, &times);
+  if (global.json && is_batch) {
+    Json list = Json::array();
+    for (const llm::Answer& answer : answers) list.push_back(answer_json(answer, load, times, a.logprobs > 0));
+    print_json_list("generate", list);
+  } else if (global.json) {
+    print_json("generate", answer_json(answers.front(), load, times, a.logprobs > 0));
+  } else if (is_batch) {
+    for (const llm::Answer& answer : answers) print_text(answer.text + "\n");
+  } else {
+    print_text("\n");
+  }
+  if (was_interrupted()) throw Interrupted("interrupted; the text up to here is whole");
+  tell_speeds(answers, load, times);
+}
+
+void tokenize_text(const TokenizeArguments& a, const Global& global) {
+  const formats::GgufFile file = formats::load_gguf(a.model);
+  const text::Tokenizer tokenizer(text::gguf_vocabulary(file));
+  if (a.decode) {
+    const std::string text = tokenizer.decode(a.tokens, /*special=*/true);
+    if (global.json)
+      print_json("tokenize", {{"text", text::valid_utf8(text)}});
+    else
+      print_text(text + "\n");
+    return;
+  }
+  const std::vector<std::int32_t> tokens = tokens_of(tokenizer, a.text ? *a.text : text_of_file(a.file), !a.no_special);
+  if (global.json) {
+    print_json("tokenize", {{"tokens", tokens}});
+    return;
+  }
+  for (const std::int32_t token : tokens)
+    std::printf("%7d  %s\n", token, printable(std::string(tokenizer.bytes(token, /*special=*/true))).c_str());
+}
+
+}  // namespace bie::cli

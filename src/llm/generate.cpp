@@ -1,0 +1,177 @@
+#include "bie/llm/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "bie/formats/error.h"
+
+namespace bie::llm {
+namespace {
+
+using formats::Error;
+using formats::joined;
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// Text on its way to the user: whole characters, and nothing that may turn out to begin a stop text.
+class Outlet {
+ public:
+  explicit Outlet(const std::vector<std::string>& stops) : stops_(stops) {}
+
+  /// What can be told now. `stopped` becomes true where a stop text is complete, which is left out.
+  std::string put(std::string_view bytes, bool* stopped) {
+    held_ += characters_.put(bytes);
+    std::size_t first = std::string::npos;
+    for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+    *stopped = first != std::string::npos;
+    return take(*stopped ? first : held_.size() - begun_stop());
+  }
+  std::string end() { return take(held_.size()) + characters_.end(); }
+
+ private:
+  std::string take(std::size_t count) {
+    std::string told = held_.substr(0, count);
+    held_.erase(0, count);
+    return told;
+  }
+  /// Bytes at the end that begin a stop text.
+  std::size_t begun_stop() const {
+    std::size_t most = 0;
+    for (const std::string& stop : stops_)
+      for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > most; --n)
+        if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) most = n;
+    return most;
+  }
+
+  const std::vector<std::string>& stops_;
+  text::CharacterStream characters_;
+  std::string held_;
+};
+
+/// One answer that is being written.
+struct Writing {
+  Sequence sequence;
+  Outlet outlet;
+  bool is_done = false;
+};
+
+void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t context) {
+  for (const auto& prompt : prompts) {
+    if (prompt.empty()) throw Error("expected a prompt of one token at least, got an empty one");
+    if (static_cast<std::int64_t>(prompt.size()) > context)
+      throw Error(joined("expected a prompt of at most ", context, " tokens, the context, got ", prompt.size()));
+  }
+}
+
+/// Logits behind the prompts of the answers that are written, part by part, so that a long text can be interrupted;
+/// what they are then is of no use.
+std::vector<float> read_prompts(Session& session, const std::vector<std::vector<std::int32_t>>& prompts,
+                                const std::vector<std::size_t>& going, std::vector<Writing>& writings,
+                                const std::function<bool()>& go_on) {
+  constexpr std::int64_t part = 512;
+  const auto vocabulary = static_cast<std::size_t>(session.model().config().vocabulary);
+  std::vector<float> logits(going.size() * vocabulary);
+  while (go_on()) {
+    std::vector<Feed> feeds;
+    std::vector<std::size_t> places;
+    for (std::size_t f = 0; f < going.size(); ++f) {
+      const std::vector<std::int32_t>& prompt = prompts[going[f]];
+      Sequence& sequence = writings[going[f]].sequence;
+      const std::int64_t left = static_cast<std::int64_t>(prompt.size()) - sequence.length();
+      if (left == 0) continue;
+      feeds.push_back({&sequence, prompt.data() + sequence.length(), std::min(left, part), false});
+      places.push_back(f);
+    }
+    if (feeds.empty()) break;
+    const std::vector<float> of_part = session.read(feeds);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      std::copy_n(of_part.begin() + static_cast<std::ptrdiff_t>(i * vocabulary), vocabulary,
+                  logits.begin() + static_cast<std::ptrdiff_t>(places[i] * vocabulary));
+  }
+  return logits;
+}
+
+/// Whether the answer goes on after this token.
+bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64_t room, Writing& writing,
+                Answer& answer, std::string* told) {
+  answer.tokens.push_back(token);
+  bool stopped = false;
+  if (tokenizer.is_end(token)) {
+    answer.finish = Answer::Finish::end;
+    writing.is_done = true;
+  } else {
+    *told = writing.outlet.put(tokenizer.bytes(token), &stopped);
+    if (stopped) answer.finish = Answer::Finish::stop;
+    writing.is_done = stopped || static_cast<std::int64_t>(answer.tokens.size()) >= room;
+  }
+  if (writing.is_done && !stopped) *told += writing.outlet.end();
+  answer.text += *told;
+  return !writing.is_done;
+}
+
+}  // namespace
+
+std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
+                             const std::vector<std::vector<std::int32_t>>& prompts, const GenerateOptions& o,
+                             const TellText& tell, const std::function<bool()>& go_on, Times* times) {
+  const Config& config = session.model().config();
+  const std::int64_t context = o.context == 0 ? config.context : std::min(o.context, config.context);
+  check(prompts, context);
+  std::vector<Answer> answers(prompts.size());
+  std::vector<Writing> writings;
+  std::vector<std::size_t> going;
+  std::vector<std::int64_t> rooms;
+  std::vector<Feed> feeds;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    answers[i].prompt = prompts[i];
+    writings.push_back({Sequence(config), Outlet(o.stops)});
+    const std::int64_t left = context - static_cast<std::int64_t>(prompts[i].size());
+    rooms.push_back(o.tokens < 0 ? left : std::min(o.tokens, left));
+    if (rooms.back() > 0) going.push_back(i);
+  }
+  const Stopwatch reading;
+  std::vector<float> logits = read_prompts(session, prompts, going, writings, go_on);
+  times->prompt = reading.seconds();
+  const Stopwatch writing_time;
+  while (!going.empty() && go_on()) {
+    std::vector<std::size_t> next;
+    feeds.clear();
+    for (std::size_t f = 0; f < going.size(); ++f) {
+      const std::size_t i = going[f];
+      Answer& answer = answers[i];
+      const float* const of_answer = logits.data() + static_cast<std::int64_t>(f) * config.vocabulary;
+      if (o.logprobs > 0) answer.logprobs.push_back(likeliest_tokens(of_answer, config.vocabulary, o.logprobs));
+      const std::int32_t token = choose_token(of_answer, config.vocabulary, writings[i].sequence.tokens(), o.sampler);
+      std::string told;
+      if (take_token(tokenizer, token, rooms[i], writings[i], answer, &told)) {
+        feeds.push_back({&writings[i].sequence, &answer.tokens.back(), 1, false});
+        next.push_back(i);
+      }
+      if (!told.empty()) tell(i, told);
+    }
+    going = std::move(next);
+    if (!going.empty()) logits = session.read(feeds);
+  }
+  for (const std::size_t i : going) {
+    answers[i].finish = Answer::Finish::interrupted;
+    const std::string rest = writings[i].outlet.end();
+    answers[i].text += rest;
+    if (!rest.empty()) tell(i, rest);
+  }
+  times->generate = writing_time.seconds();
+  return answers;
+}
+
+const char* name(Answer::Finish finish) {
+  constexpr const char* names[] = {"length", "stop", "end", "interrupted"};
+  return names[static_cast<int>(finish)];
+}
+
+}  // namespace bie::llm

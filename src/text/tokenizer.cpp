@@ -1,0 +1,256 @@
+#include "bie/text/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+
+#include "bie/formats/error.h"
+#include "text/splitter.h"
+#include "text/utf8.h"
+
+namespace bie::text {
+namespace {
+
+using formats::Error;
+using formats::in_quotes;
+using formats::joined;
+using Kind = Vocabulary::Kind;
+
+constexpr std::int32_t none = -1;
+
+/// The character that stands for each byte in files of byte-level BPE: printable Latin characters for themselves, the
+/// others from U+0100 on. Source: GPT-2, bytes_to_unicode.
+std::array<unsigned, 256> characters_of_bytes() {
+  std::array<unsigned, 256> characters{};
+  unsigned next = 0x100;
+  for (unsigned b = 0; b < 256; ++b) {
+    const bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+    characters[b] = printable ? b : next++;
+  }
+  return characters;
+}
+
+/// The bytes that a token's characters stand for; the token itself where one of them stands for none.
+std::string bytes_of(const std::string& token, const std::unordered_map<std::string, char>& byte_of) {
+  std::string bytes;
+  for (std::size_t at = 0; at < token.size();) {
+    const int length = character_bytes(token, at);
+    if (length <= 0) return token;
+    const auto found = byte_of.find(token.substr(at, static_cast<std::size_t>(length)));
+    if (found == byte_of.end()) return token;
+    bytes += found->second;
+    at += static_cast<std::size_t>(length);
+  }
+  return bytes;
+}
+
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+}
+
+struct Merge {
+  std::int32_t rank, token;
+};
+
+/// Names of special tokens, found in a text: of those that begin at the first place the longest.
+class Names {
+ public:
+  void add(const std::string& name, std::int32_t token) {
+    std::uint64_t node = 0;
+    for (const char c : name) node = next_.emplace(step(node, c), next_.size() + 1).first->second;
+    if (token_.size() <= node) token_.resize(node + 1, none);
+    token_[node] = token;
+  }
+  bool begins(char c) const { return next_.count(step(0, c)) > 0; }
+  /// Bytes of the longest name that begins the text, 0 for none.
+  std::size_t match(std::string_view text, std::int32_t* token) const {
+    std::uint64_t node = 0;
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const auto found = next_.find(step(node, text[i]));
+      if (found == next_.end()) break;
+      node = found->second;
+      if (node < token_.size() && token_[node] != none) {
+        length = i + 1;
+        *token = token_[node];
+      }
+    }
+    return length;
+  }
+
+ private:
+  static std::uint64_t step(std::uint64_t node, char c) { return node << 8 | static_cast<unsigned char>(c); }
+  std::unordered_map<std::uint64_t, std::uint64_t> next_;
+  std::vector<std::int32_t> token_;
+};
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  std::vector<std::string> bytes, names;  // of each token
+  std::vector<Kind> kinds;
+  std::array<std::int32_t, 256> byte_token{};
+  std::unordered_map<std::string_view, std::int32_t> whole;  // normal tokens by their bytes
+  std::unordered_map<std::uint64_t, Merge> merges;
+  Names special, user_defined;
+  std::unique_ptr<Splitter> splitter;
+  bool whole_first = false;
+  std::optional<std::int32_t> bos, eos, eot;
+
+  explicit Impl(Vocabulary v);
+  void read_merges(const std::vector<std::string>& lines,
+                   const std::unordered_map<std::string_view, std::int32_t>& token_of);
+  void merge(std::string_view piece, std::vector<std::int32_t>* tokens) const;
+};
+
+Tokenizer::Impl::Impl(Vocabulary v) : names(std::move(v.tokens)), kinds(std::move(v.kinds)) {
+  const SplitRule* const rule = split_rule(v.splitter);
+  if (rule == nullptr)
+    throw Error(joined("expected a tokenizer that splits text as one of ", split_rule_names(), ", got ",
+                       in_quotes(v.splitter)));
+  splitter = std::make_unique<Splitter>(*rule);
+  whole_first = rule->whole_first;
+  eos = v.eos;
+  eot = v.eot;
+  if (v.adds_bos.value_or(rule->adds_bos)) bos = v.bos;
+  const auto characters = characters_of_bytes();
+  std::unordered_map<std::string, char> byte_of;
+  for (unsigned b = 0; b < 256; ++b) byte_of.emplace(utf8_of(characters[b]), static_cast<char>(b));
+  std::unordered_map<std::string_view, std::int32_t> token_of;
+  byte_token.fill(none);
+  bytes.reserve(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto token = static_cast<std::int32_t>(i);
+    const bool is_normal = kinds[i] == Kind::normal || kinds[i] == Kind::byte;
+    bytes.push_back(is_normal ? bytes_of(names[i], byte_of) : names[i]);
+    if (kinds[i] == Kind::control || kinds[i] == Kind::user_defined) {
+      if (names[i].empty()) throw Error(joined("expected a name of special token ", i, ", got none"));
+      special.add(names[i], token);
+      if (kinds[i] == Kind::user_defined) user_defined.add(names[i], token);
+    }
+    if (!is_normal) continue;
+    if (!token_of.emplace(names[i], token).second)
+      throw Error(joined("expected every token once, got ", in_quotes(names[i]), " twice"));
+    whole.emplace(bytes.back(), token);
+    if (bytes.back().size() == 1) byte_token[static_cast<unsigned char>(bytes.back()[0])] = token;
+  }
+  read_merges(v.merges, token_of);
+}
+
+void Tokenizer::Impl::read_merges(const std::vector<std::string>& lines,
+                                  const std::unordered_map<std::string_view, std::int32_t>& token_of) {
+  const auto token = [&](std::string_view name, std::size_t line) {
+    const auto found = token_of.find(name);
+    if (found == token_of.end())
+      throw Error(joined("merge ", line, ", ", in_quotes(lines[line]), ": expected tokens of the vocabulary, got ",
+                         in_quotes(name)));
+    return found->second;
+  };
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::size_t space = lines[i].find(' ', 1);
+    if (space == std::string::npos || space + 1 == lines[i].size())
+      throw Error(joined("merge ", i, ": expected two tokens, got ", in_quotes(lines[i])));
+    const std::string_view line = lines[i], left = line.substr(0, space), right = line.substr(space + 1);
+    const std::string joint = std::string(left) + std::string(right);
+    const std::uint64_t key = pair_key(token(left, i), token(right, i));
+    merges.emplace(key, Merge{static_cast<std::int32_t>(i), token(joint, i)});
+  }
+}
+
+/// Of all neighbours that merge, the one with the least rank does so first, of equals the leftmost.
+void Tokenizer::Impl::merge(std::string_view piece, std::vector<std::int32_t>* tokens) const {
+  if (whole_first)
+    if (const auto found = whole.find(piece); found != whole.end()) return tokens->push_back(found->second);
+  struct Symbol {
+    std::int32_t token;
+    std::int64_t before, after;  // -1: none
+  };
+  std::vector<Symbol> symbols;
+  for (const char c : piece) {
+    const std::int32_t token = byte_token[static_cast<unsigned char>(c)];
+    if (token == none) continue;  // the vocabulary lacks this byte
+    const auto at = static_cast<std::int64_t>(symbols.size());
+    symbols.push_back({token, at - 1, at + 1});
+  }
+  if (symbols.empty()) return;
+  symbols.back().after = -1;
+  struct Candidate {
+    std::int32_t rank, left_token, right_token;
+    std::int64_t at;
+    bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
+  };
+  std::priority_queue<Candidate> candidates;
+  const auto offer = [&](std::int64_t left) {
+    if (left < 0 || symbols[static_cast<std::size_t>(left)].after < 0) return;
+    const std::int32_t a = symbols[static_cast<std::size_t>(left)].token,
+                       b = symbols[static_cast<std::size_t>(symbols[static_cast<std::size_t>(left)].after)].token;
+    const auto found = merges.find(pair_key(a, b));
+    if (found != merges.end()) candidates.push({found->second.rank, a, b, left});
+  };
+  for (std::size_t i = 0; i < symbols.size(); ++i) offer(static_cast<std::int64_t>(i));
+  while (!candidates.empty()) {
+    const Candidate c = candidates.top();
+    candidates.pop();
+    Symbol& left = symbols[static_cast<std::size_t>(c.at)];
+    if (left.token != c.left_token || left.after < 0) continue;
+    Symbol& right = symbols[static_cast<std::size_t>(left.after)];
+    if (right.token != c.right_token) continue;
+    left.token = merges.at(pair_key(c.left_token, c.right_token)).token;
+    right.token = none;
+    left.after = right.after;
+    if (left.after >= 0) symbols[static_cast<std::size_t>(left.after)].before = c.at;
+    offer(left.before);
+    offer(c.at);
+  }
+  for (std::int64_t i = 0; i >= 0; i = symbols[static_cast<std::size_t>(i)].after)
+    tokens->push_back(symbols[static_cast<std::size_t>(i)].token);
+}
+
+Tokenizer::Tokenizer(Vocabulary vocabulary) : impl_(std::make_unique<const Impl>(std::move(vocabulary))) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool special) const {
+  std::vector<std::int32_t> tokens;
+  const auto plain = [&](std::string_view part) {
+    impl_->splitter->split(part, [&](std::string_view piece) { impl_->merge(piece, &tokens); });
+  };
+  const Names& names = special ? impl_->special : impl_->user_defined;
+  std::size_t from = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::int32_t token = none;
+    const std::size_t length = names.begins(text[at]) ? names.match(text.substr(at), &token) : 0;
+    if (length == 0) {
+      ++at;
+      continue;
+    }
+    plain(text.substr(from, at - from));
+    tokens.push_back(token);
+    at += length;
+    from = at;
+  }
+  plain(text.substr(from));
+  return tokens;
+}
+
+std::string_view Tokenizer::bytes(std::int32_t token, bool special) const {
+  if (token < 0 || token >= size()) throw Error(joined("expected tokens from 0 to ", size() - 1, ", got ", token));
+  return is_control(token) && !special ? std::string_view() : impl_->bytes[static_cast<std::size_t>(token)];
+}
+
+std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens, bool special) const {
+  std::string text;
+  for (const std::int32_t token : tokens) text += bytes(token, special);
+  return text;
+}
+
+std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(impl_->names.size()); }
+std::optional<std::int32_t> Tokenizer::begin() const { return impl_->bos; }
+bool Tokenizer::is_end(std::int32_t token) const { return token == impl_->eos || token == impl_->eot; }
+bool Tokenizer::is_control(std::int32_t token) const {
+  return impl_->kinds[static_cast<std::size_t>(token)] == Kind::control;
+}
+
+}  // namespace bie::text
