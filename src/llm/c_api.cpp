@@ -1,0 +1,230 @@
+// bie_llm.h over the classes of this folder: every exception becomes a status and a sentence.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "bie/formats/error.h"
+#include "bie/llm/bie_llm.h"
+#include "bie/llm/sampler.h"
+#include "bie/llm/session.h"
+#include "bie/text/tokenizer.h"
+#include "llm/architectures.h"
+
+struct bie_llm_model {
+  std::shared_ptr<const bie::llm::Model> model;
+  std::shared_ptr<const bie::text::Tokenizer> tokenizer;  // null where the file has none that is read
+  std::string why_no_tokenizer;
+};
+
+struct bie_llm_session {
+  bie::llm::Session session;
+};
+
+struct bie_llm_sequence {
+  std::shared_ptr<const bie::llm::Model> model;
+  bie::llm::Sequence sequence;
+};
+
+namespace {
+
+using bie::formats::Error;
+
+// A fixed size, so that telling of an error needs no memory.
+thread_local char last_error[512];
+
+bie_llm_status fail(bie_llm_status status, const char* sentence) {
+  std::snprintf(last_error, sizeof(last_error), "%s", sentence);
+  return status;
+}
+
+/// @param of_error  the status of an Error: files or arguments are at fault.
+template <class Body>
+bie_llm_status guarded(bie_llm_status of_error, const Body& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    return fail(of_error, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(BIE_LLM_NO_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return fail(BIE_LLM_FAILED, error.what());
+  } catch (...) {
+    return fail(BIE_LLM_FAILED, "an error of no known kind");
+  }
+}
+
+template <class... Pointers>
+bool any_null(const Pointers*... pointers) {
+  return ((pointers == nullptr) || ...);
+}
+
+bie_llm_status null_pointer() { return fail(BIE_LLM_BAD_ARGUMENT, "expected no null pointer, got one"); }
+
+bool is_thread_count(std::int32_t threads) { return threads >= 0 && threads <= 1024; }
+
+}  // namespace
+
+extern "C" {
+
+const char* bie_llm_last_error(void) { return last_error; }
+
+bie_llm_status bie_llm_model_load(const char* path, const bie_llm_options* options, bie_llm_model** model) {
+  if (any_null(path, model)) return null_pointer();
+  *model = nullptr;
+  const bie_llm_options o = options == nullptr ? bie_llm_options{} : *options;
+  if (!is_thread_count(o.threads)) return fail(BIE_LLM_BAD_ARGUMENT, "expected 0 to 1024 threads, got another number");
+  if (o.arithmetic != BIE_LLM_INT8 && o.arithmetic != BIE_LLM_EXACT)
+    return fail(BIE_LLM_BAD_ARGUMENT, "expected an arithmetic of int8 or exact, got another number");
+  return guarded(BIE_LLM_BAD_FILE, [&] {
+    bie::kernels::ThreadPool pool(std::max(1, o.threads));
+    auto result = std::make_unique<bie_llm_model>();
+    result->model = std::make_shared<const bie::llm::Model>(
+        path, o.arithmetic == BIE_LLM_EXACT ? bie::llm::Arithmetic::exact : bie::llm::Arithmetic::int8,
+        pool.parallel());
+    try {
+      result->tokenizer =
+          std::make_shared<const bie::text::Tokenizer>(bie::text::gguf_vocabulary(result->model->file()));
+    } catch (const Error& error) {  // tokens can be read all the same
+      result->why_no_tokenizer = error.what();
+    }
+    *model = result.release();
+    return BIE_LLM_OK;
+  });
+}
+
+void bie_llm_model_free(bie_llm_model* model) { delete model; }
+
+bie_llm_status bie_llm_model_info(const bie_llm_model* model, bie_llm_info* info) {
+  if (any_null(model, info)) return null_pointer();
+  const bie::llm::Config& c = model->model->config();
+  *info = {c.architecture->name.data(),
+           c.layers,
+           c.width,
+           c.heads,
+           c.kv_heads,
+           c.head_size,
+           c.vocabulary,
+           c.context,
+           model->model->parameters(),
+           model->model->weight_bytes(),
+           bie::llm::Sequence::page_bytes(c)};
+  return BIE_LLM_OK;
+}
+
+bie_llm_status bie_llm_tokenize(const bie_llm_model* model, const char* text, int64_t bytes, int32_t special,
+                                int32_t begin, int32_t* tokens, int64_t room, int64_t* count) {
+  if (any_null(model, count) || (text == nullptr && bytes != 0) || (tokens == nullptr && room != 0))
+    return null_pointer();
+  if (bytes < 0 || room < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected sizes from 0 on, got a negative one");
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    if (model->tokenizer == nullptr) throw Error(model->why_no_tokenizer);
+    std::vector<std::int32_t> found;
+    if (begin != 0 && model->tokenizer->begin()) found.push_back(*model->tokenizer->begin());
+    const std::vector<std::int32_t> of_text =
+        model->tokenizer->encode({text, static_cast<std::size_t>(bytes)}, special != 0);
+    found.insert(found.end(), of_text.begin(), of_text.end());
+    *count = static_cast<std::int64_t>(found.size());
+    if (*count > room) return fail(BIE_LLM_TOO_SMALL, "expected room for all tokens, got less");
+    std::copy(found.begin(), found.end(), tokens);
+    return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_token_bytes(const bie_llm_model* model, int32_t token, int32_t special, const char** text,
+                                   int64_t* bytes) {
+  if (any_null(model, text, bytes)) return null_pointer();
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    if (model->tokenizer == nullptr) throw Error(model->why_no_tokenizer);
+    const std::string_view found = model->tokenizer->bytes(token, special != 0);
+    *text = found.data();
+    *bytes = static_cast<std::int64_t>(found.size());
+    return BIE_LLM_OK;
+  });
+}
+
+int32_t bie_llm_is_end(const bie_llm_model* model, int32_t token) {
+  return model != nullptr && model->tokenizer != nullptr && model->tokenizer->is_end(token) ? 1 : 0;
+}
+
+bie_llm_status bie_llm_session_create(const bie_llm_model* model, int32_t threads, bie_llm_session** session) {
+  if (any_null(model, session)) return null_pointer();
+  *session = nullptr;
+  if (!is_thread_count(threads)) return fail(BIE_LLM_BAD_ARGUMENT, "expected 0 to 1024 threads, got another number");
+  return guarded(BIE_LLM_FAILED, [&] {
+    *session = new bie_llm_session{bie::llm::Session(model->model, std::max(1, threads))};
+    return BIE_LLM_OK;
+  });
+}
+
+void bie_llm_session_free(bie_llm_session* session) { delete session; }
+
+bie_llm_status bie_llm_sequence_create(const bie_llm_model* model, bie_llm_sequence** sequence) {
+  if (any_null(model, sequence)) return null_pointer();
+  *sequence = nullptr;
+  return guarded(BIE_LLM_FAILED, [&] {
+    *sequence = new bie_llm_sequence{model->model, bie::llm::Sequence(model->model->config())};
+    return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_sequence_fork(const bie_llm_sequence* sequence, bie_llm_sequence** fork) {
+  if (any_null(sequence, fork)) return null_pointer();
+  *fork = nullptr;
+  return guarded(BIE_LLM_FAILED, [&] {
+    *fork = new bie_llm_sequence(*sequence);
+    return BIE_LLM_OK;
+  });
+}
+
+void bie_llm_sequence_free(bie_llm_sequence* sequence) { delete sequence; }
+
+int64_t bie_llm_sequence_length(const bie_llm_sequence* sequence) {
+  return sequence == nullptr ? 0 : sequence->sequence.length();
+}
+
+bie_llm_status bie_llm_sequence_cut(bie_llm_sequence* sequence, int64_t length) {
+  if (any_null(sequence)) return null_pointer();
+  if (length < 0 || length > sequence->sequence.length())
+    return fail(BIE_LLM_BAD_ARGUMENT, "expected a length from 0 to that of the sequence, got another");
+  sequence->sequence.cut(length);
+  return BIE_LLM_OK;
+}
+
+bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count, float* logits) {
+  if (any_null(session) || (count != 0 && any_null(feeds, logits))) return null_pointer();
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    std::vector<bie::llm::Feed> all;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bie_llm_feed& feed = feeds[i];
+      if (feed.sequence == nullptr || (feed.tokens == nullptr && feed.count != 0)) return null_pointer();
+      if (feed.count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of tokens from 0 on, got less");
+      all.push_back({&feed.sequence->sequence, feed.tokens, feed.count, feed.all_logits != 0});
+    }
+    const std::vector<float> found = session->session.read(all);
+    std::copy(found.begin(), found.end(), logits);
+    return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* logits, const bie_llm_sampler* sampler,
+                              int32_t* token) {
+  if (any_null(sequence, logits, token)) return null_pointer();
+  const bie_llm_sampler s = sampler == nullptr ? bie_llm_sampler{} : *sampler;
+  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p >= 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p <= 1) ||
+      !(s.repeat_penalty >= 0))
+    return fail(BIE_LLM_BAD_ARGUMENT,
+                "expected a temperature, top_k and repeat_penalty from 0 on and shares from 0 to "
+                "1, got a number out of its range");
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    *token = bie::llm::choose_token(logits, sequence->model->config().vocabulary, sequence->sequence.tokens(),
+                                    {s.temperature, s.top_k, s.top_p == 0 ? 1 : s.top_p, s.min_p,
+                                     s.repeat_penalty == 0 ? 1 : s.repeat_penalty, s.seed, s.stream});
+    return BIE_LLM_OK;
+  });
+}
+
+}  // extern "C"
