@@ -1,0 +1,151 @@
+"""The C API of language models, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes as c
+from pathlib import Path
+
+import numpy as np
+
+INT8, EXACT = 0, 1
+
+
+class Error(Exception):
+    def __init__(self, status: int, sentence: str):
+        super().__init__(sentence)
+        self.status = status
+
+
+class Options(c.Structure):
+    _fields_ = [("arithmetic", c.c_int), ("threads", c.c_int32)]
+
+
+class Info(c.Structure):
+    _fields_ = [
+        ("architecture", c.c_char_p),
+        *(
+            (n, c.c_int64)
+            for n in ["layers", "width", "heads", "kv_heads", "head_size", "vocabulary", "context", "parameters"]
+        ),
+        ("weight_bytes", c.c_int64),
+        ("page_bytes", c.c_int64),
+    ]
+
+
+class Feed(c.Structure):
+    _fields_ = [("sequence", c.c_void_p), ("tokens", c.POINTER(c.c_int32)), ("count", c.c_int64), ("all", c.c_int32)]
+
+
+class Sampler(c.Structure):
+    _fields_ = [
+        ("temperature", c.c_float),
+        ("top_k", c.c_int64),
+        ("top_p", c.c_double),
+        ("min_p", c.c_double),
+        ("repeat_penalty", c.c_float),
+        ("seed", c.c_uint64),
+        ("stream", c.c_uint64),
+    ]
+
+
+class Library:
+    def __init__(self, path: Path):
+        self.c = c.CDLL(str(path))
+        self.c.bie_llm_last_error.restype = c.c_char_p
+        self.c.bie_llm_sequence_length.restype = c.c_int64
+        for name in ("model_free", "session_free", "sequence_free", "sequence_length"):
+            getattr(self.c, f"bie_llm_{name}").argtypes = [c.c_void_p]
+
+    def call(self, name: str, *arguments) -> None:
+        if status := getattr(self.c, f"bie_llm_{name}")(*arguments):
+            raise Error(status, self.c.bie_llm_last_error().decode(errors="replace"))
+
+    def made(self, name: str, *arguments) -> c.c_void_p:
+        handle = c.c_void_p()
+        self.call(name, *arguments, c.byref(handle))
+        return handle
+
+    def model(self, path, arithmetic: int = EXACT, threads: int = 1) -> Model:
+        return Model(self, path, arithmetic, threads)
+
+
+class Model:
+    def __init__(self, library: Library, path, arithmetic: int, threads: int):
+        self.library = library
+        options = Options(arithmetic, threads)
+        self.handle = library.made("model_load", str(path).encode(), c.byref(options))
+        self.session_handle = library.made("session_create", self.handle, c.c_int32(threads))
+        self.info = Info()
+        library.call("model_info", self.handle, c.byref(self.info))
+
+    def __del__(self):
+        if hasattr(self, "session_handle"):
+            self.library.c.bie_llm_session_free(self.session_handle)
+        if hasattr(self, "handle"):
+            self.library.c.bie_llm_model_free(self.handle)
+
+    def sequence(self) -> Sequence:
+        return Sequence(self, self.library.made("sequence_create", self.handle))
+
+    def read(self, feeds: list[tuple[Sequence, list[int]]], every: bool = True) -> np.ndarray:
+        """Logits [rows, vocabulary] of all tokens, or of the last of each feed."""
+        arrays = [(c.c_int32 * max(1, len(tokens)))(*tokens) for _, tokens in feeds]
+        all_feeds = (Feed * max(1, len(feeds)))(
+            *(Feed(s.handle, a, len(t), every) for (s, t), a in zip(feeds, arrays, strict=True))
+        )
+        rows = sum(len(tokens) for _, tokens in feeds) if every else len(feeds)
+        logits = np.empty((rows, self.info.vocabulary), np.float32)
+        self.library.call(
+            "read", self.session_handle, all_feeds, c.c_int64(len(feeds)), logits.ctypes.data_as(c.c_void_p)
+        )
+        return logits
+
+    def logits(self, tokens: list[int], parts: list[int] | None = None) -> np.ndarray:
+        """Of a text alone, read in parts of these lengths."""
+        sequence, at, found = self.sequence(), 0, []
+        for part in parts or [len(tokens)]:
+            found.append(self.read([(sequence, tokens[at : at + part])]))
+            at += part
+        return np.concatenate(found)
+
+    def tokenize(self, text: str | bytes, special: bool = True, begin: bool = False) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        room = len(data) + 1
+        tokens, count = (c.c_int32 * room)(), c.c_int64()
+        self.library.call(
+            "tokenize", self.handle, data, c.c_int64(len(data)), special, begin, tokens, c.c_int64(room), c.byref(count)
+        )
+        return list(tokens[: count.value])
+
+    def bytes_of(self, token: int, special: bool = True) -> bytes:
+        text, size = c.c_void_p(), c.c_int64()
+        self.library.call(
+            "token_bytes", self.handle, c.c_int32(token), c.c_int32(special), c.byref(text), c.byref(size)
+        )
+        return c.string_at(text, size.value)
+
+    def decode(self, tokens: list[int]) -> bytes:
+        return b"".join(map(self.bytes_of, tokens))
+
+
+class Sequence:
+    def __init__(self, model: Model, handle: c.c_void_p):
+        self.model, self.handle = model, handle
+
+    def __del__(self):
+        self.model.library.c.bie_llm_sequence_free(self.handle)
+
+    def __len__(self) -> int:
+        return self.model.library.c.bie_llm_sequence_length(self.handle)
+
+    def fork(self) -> Sequence:
+        return Sequence(self.model, self.model.library.made("sequence_fork", self.handle))
+
+    def cut(self, length: int) -> None:
+        self.model.library.call("sequence_cut", self.handle, c.c_int64(length))
+
+    def choose(self, logits: np.ndarray, **options) -> int:
+        token, row = c.c_int32(), np.ascontiguousarray(logits, np.float32)
+        sampler = Sampler(**options)
+        self.model.library.call("choose", self.handle, row.ctypes.data_as(c.c_void_p), c.byref(sampler), c.byref(token))
+        return token.value

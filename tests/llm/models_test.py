@@ -1,0 +1,180 @@
+"""Logits of small random models: transformers in float32 is the oracle, and no cut of the work changes a bit."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+import torch
+from llm_library import EXACT, INT8, Error
+from small_models import KINDS, VOCABULARY, float_model, opened
+
+TOKENS = torch.randint(0, VOCABULARY, (150,), generator=torch.Generator().manual_seed(5)).tolist()
+
+
+def wanted_logits(model, tokens) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].numpy()
+
+
+def expect_close(found, wanted, share=1e-4):
+    assert np.abs(found - wanted).max() <= share * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_family_computes_what_transformers_does(library, models, kind):
+    tokens = TOKENS[:40]
+    found = library.model(models(kind)).logits(tokens, [23, 17])
+    expect_close(found, wanted_logits(float_model(kind), tokens))
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_1", "Q8_0"])
+def test_codes_are_the_floats_they_stand_for(library, models, dtype):
+    tokens = TOKENS[:40]
+    found = library.model(models("qwen2", dtype)).logits(tokens)
+    expect_close(found, wanted_logits(opened(float_model("qwen2"), dtype), tokens))
+
+
+@pytest.mark.parametrize("dtype", ["Q4_0", "Q8_0"])
+def test_int8_is_near_exact(library, models, dtype):
+    path, tokens = models("llama", dtype), TOKENS[:40]
+    exact, int8 = (library.model(path, arithmetic).logits(tokens) for arithmetic in (EXACT, INT8))
+    difference = np.abs(exact - int8).mean() / np.abs(exact).mean()
+    assert 0 < difference < 0.05
+
+
+@pytest.mark.parametrize("arithmetic", [EXACT, INT8])
+def test_no_cut_of_the_work_changes_a_bit(library, models, arithmetic):
+    path = models("llama", "Q4_1")
+    model = library.model(path, arithmetic)
+    alone = model.logits(TOKENS)
+    for part in (1, 7, 64):
+        parts = [part] * (len(TOKENS) // part) + [len(TOKENS) % part] * (len(TOKENS) % part > 0)
+        assert np.array_equal(model.logits(TOKENS, parts), alone), part
+    for threads in (2, 3, 8):
+        assert np.array_equal(library.model(path, arithmetic, threads).logits(TOKENS), alone), threads
+
+
+@pytest.mark.parametrize("arithmetic", [EXACT, INT8])
+def test_every_place_in_a_batch_is_like_being_alone(library, models, arithmetic):
+    model = library.model(models("qwen3", "Q8_0"), arithmetic)
+    texts = [TOKENS[i : i + 3 + 5 * (i % 4)] for i in range(17)]
+    sequences = [model.sequence() for _ in texts]
+    first = model.read(list(zip(sequences, texts, strict=True)))
+    second = model.read([(s, [i + 1]) for i, s in enumerate(sequences)], every=False)
+    at = 0
+    for i, text in enumerate(texts):
+        alone = model.logits([*text, i + 1], [len(text), 1])
+        assert np.array_equal(first[at : at + len(text)], alone[:-1])
+        assert np.array_equal(second[i], alone[-1])
+        at += len(text)
+
+
+def test_forks_share_what_was_read_and_part_ways(library, models):
+    model = library.model(models("llama"))
+    stem = model.sequence()
+    model.read([(stem, TOKENS[:70])])
+    forks = [stem.fork() for _ in range(3)]
+    together = model.read([(fork, [10 + i, 20]) for i, fork in enumerate(forks)])
+    for i in range(3):
+        alone = model.logits([*TOKENS[:70], 10 + i, 20], [70, 2])
+        assert np.array_equal(together[2 * i : 2 * i + 2], alone[-2:])
+    assert (len(stem), len(forks[0])) == (70, 72)
+    more = model.read([(stem, TOKENS[70:75])])
+    assert np.array_equal(more, model.logits(TOKENS[:75])[70:]), "its forks wrote into pages of their own"
+
+
+def test_a_cut_sequence_goes_on_as_if_nothing_had_followed(library, models):
+    model = library.model(models("llama"))
+    sequence = model.sequence()
+    model.read([(sequence, TOKENS[:130])])
+    sequence.cut(65)
+    assert np.array_equal(model.read([(sequence, TOKENS[65:75])]), model.logits(TOKENS[:75])[65:])
+
+
+ONE_HASH = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import hashlib, json
+from llm_library import Library
+library = Library(sys.argv[2])
+hashes = [
+    hashlib.sha256(library.model(path, arithmetic).logits(json.loads(sys.argv[4])).tobytes()).hexdigest()
+    for path in sys.argv[3].split("|") for arithmetic in (0, 1)
+]
+print(json.dumps(hashes))
+"""
+
+
+def test_every_instruction_set_has_the_same_bits(build, models, root):
+    paths = "|".join(str(models("llama", dtype)) for dtype in ("F32", "Q4_1", "Q8_0"))
+    arguments = [str(root / "tests/llm"), str(build / "src/llm/libbie_llm.so"), paths, json.dumps(TOKENS[:80])]
+    found = {}
+    for isa in ("", "avx512bw", "avxvnni", "avx2", "portable", "reference"):
+        process = subprocess.run(
+            [sys.executable, "-c", ONE_HASH, *arguments],
+            env={**os.environ, "BIE_MAX_ISA": isa},
+            capture_output=True,
+            text=True,
+        )
+        if "no instruction set" in process.stderr or "BIE_MAX_ISA" in process.stderr:
+            continue  # of another architecture
+        assert process.returncode == 0, process.stderr
+        found[isa] = json.loads(process.stdout)
+    assert len(found) >= 3
+    assert all(hashes == found["reference"] for hashes in found.values()), found
+
+
+class TestRefusals:
+    @pytest.fixture
+    def model(self, library, models):
+        return library.model(models("llama"))
+
+    @pytest.mark.parametrize("token", [-1, VOCABULARY])
+    def test_a_token_that_is_none(self, model, token):
+        sequence = model.sequence()
+        with pytest.raises(Error, match=rf"expected tokens from 0 to {VOCABULARY - 1}, got {token}"):
+            model.read([(sequence, [1, token])])
+        assert len(sequence) == 0
+
+    def test_a_text_longer_than_the_context(self, model):
+        sequence = model.sequence()
+        model.read([(sequence, [1] * 500)])
+        with pytest.raises(Error, match="at most 512 tokens, the context of the model, got 513"):
+            model.read([(sequence, [1] * 13)])
+        assert len(sequence) == 500
+        model.read([(sequence, [1] * 12)])
+
+    def test_a_sequence_twice(self, model):
+        sequence = model.sequence()
+        with pytest.raises(Error, match="each sequence once in a pass, got one twice"):
+            model.read([(sequence, [1]), (sequence, [2])])
+
+    def test_a_sequence_of_another_model(self, library, models, model):
+        other = library.model(models("llama with wide heads"))
+        with pytest.raises(Error, match="a sequence of this model, got one of another"):
+            model.read([(other.sequence(), [1])])
+
+    def test_nothing_to_read(self, model):
+        assert model.read([]).shape == (0, VOCABULARY)
+
+    def test_a_cut_beyond_the_end(self, model):
+        with pytest.raises(Error, match="expected a length from 0 to that of the sequence"):
+            model.sequence().cut(1)
+
+
+def test_smollm_says_what_transformers_does(library, smollm, real_twin):
+    """Twenty tokens by teacher forcing, and logits."""
+    model = library.model(smollm)
+    tokens = model.tokenize("<|im_start|>user\nWhat is the boiling point of water?<|im_end|>\n<|im_start|>assistant\n")
+    wanted = wanted_logits(real_twin, tokens)
+    found = model.logits(tokens)
+    assert np.abs(found - wanted).max() < 2e-3
+    best = np.sort(wanted, axis=1)[:, -2:]
+    clear = best[:, 1] - best[:, 0] > 1e-3
+    assert np.array_equal(found.argmax(1)[clear], wanted.argmax(1)[clear])
