@@ -77,8 +77,8 @@ std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const st
   }
   std::size_t count = shares.size();
   if (o.top_p < 1) {
-    double running = 0;
-    for (count = 0; count < shares.size() && running < o.top_p * sum;) running += shares[count++];
+    double running = shares.front();
+    for (count = 1; count < shares.size() && running < o.top_p * sum;) running += shares[count++];
   }
   while (count > 1 && shares[count - 1] < o.min_p * shares.front()) --count;
   double left = 0;

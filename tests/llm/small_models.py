@@ -139,12 +139,12 @@ def letters() -> list[str]:
     return ["<|end|>", *(chr(0x120 if i == 32 else i) for i in range(32, 127))]
 
 
-def write_model(path, kind: str, dtype: str = "F32") -> None:
-    """Matrices in this type, norms and biases as float32."""
+def write_model(path, kind: str, dtype: str = "F32", end: int | None = None) -> None:
+    """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer."""
     model = float_model(kind)
     writer = gguf.GGUFWriter(str(path), "llama" if "mistral" in kind else model.config.model_type)
     write_header(writer, model.config)
-    write_tokenizer(writer, letters(), [], "gpt-2", eos_token_id=0, add_bos_token=False)
+    write_tokenizer(writer, letters(), [], "gpt-2", **({} if end is None else {"eos_token_id": end}))
     tensors = tensors_of(model)
     if "llama3" in kind:
         tensors["rope_freqs.weight"] = llama3_divisors(model.config)
@@ -207,3 +207,37 @@ def twin_of_file(path):
     model = transformers.LlamaForCausalLM(config).eval()
     model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
     return model
+
+
+def write_model_with_tokenizer(path, tokens: list[str], kinds: list[int], merges: list[str], rule: str, **ids) -> None:
+    """One narrow layer with this vocabulary: for what is asked of tokens alone."""
+    config = transformers.LlamaConfig(
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        vocab_size=len(tokens),
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
+    writer = gguf.GGUFWriter(str(path), "llama")
+    write_header(writer, config)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(rule)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    for key, value in ids.items():
+        getattr(writer, f"add_{key}")(value)
+    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 8), np.float32))
+    writer.add_tensor("output_norm.weight", np.ones(8, np.float32))
+    for name in NAMES.values():
+        if "_norm" not in name:
+            writer.add_tensor(f"blk.0.{name}.weight", np.zeros((8, 8), np.float32))
+        elif name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.0.{name}.weight", np.ones(8, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

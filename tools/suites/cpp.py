@@ -64,7 +64,7 @@ def suite_kernels_only() -> None:
 
 
 def suite_runtime() -> None:
-    """What runs exported nets, built and tested where neither torch nor Python can be found."""
+    """What runs exported nets and language models, built and tested where neither torch nor Python can be found."""
     if not build("runtime", torch_free=True):
         return
     commands = (BUILD / "runtime/compile_commands.json").read_text()
@@ -72,8 +72,10 @@ def suite_runtime() -> None:
     status, listed, _ = run("ldd", BUILD / "runtime/src/cli/bie")
     traces += foreign_libraries(listed) if status == 0 else [listed]
     TALLY.check("the runtime knows no torch", 0.0, not traces, "\n".join(traces))
-    run_gtest(BUILD / "runtime/tests/runtime/bie_runtime_test", " runtime", torch_free_environment())
+    for room in ("runtime", "weights"):
+        run_gtest(BUILD / f"runtime/tests/{room}/bie_{room}_test", " runtime", torch_free_environment())
     run_pytest("pytest runtime", "tests/runtime", env=environment(BIE_BUILD_DIR="build/runtime"))
+    run_pytest("pytest language models", "tests/llm", env=environment(BIE_BUILD_DIR="build/runtime"))
     if platform.machine() == "x86_64" and build("runtime-avx2", torch_free=True):
         small = environment(BIE_BUILD_DIR="build/runtime-avx2")
         run_pytest("pytest runtime-avx2", "tests/runtime/library_test.py", env=small)

@@ -1,0 +1,201 @@
+"""Files that are no language model, or a damaged one: one sentence each, at once."""
+
+import subprocess
+
+import gguf
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+
+from llm_library import Error
+from small_models import float_model, letters, tensors_of, write_header, write_tokenizer
+
+
+def write(path, change_tensors=None, architecture="llama", overrides=None, tokenizer=None):
+    """A small llama whose tensors and metadata are changed before they are written."""
+    model = float_model("llama")
+    tensors = tensors_of(model)
+    if change_tensors:
+        change_tensors(tensors)
+    writer = gguf.GGUFWriter(str(path), architecture)
+    write_header(writer, model.config)
+    for key, (kind, value) in (overrides or {}).items():
+        full = key.format(arch=architecture)
+        writer.kv_data[0].pop(full, None)
+        if kind is not None:
+            writer.add_key_value(full, value, kind)
+    if tokenizer:
+        tokenizer(writer)
+    else:
+        write_tokenizer(writer, letters(), [], "gpt-2", eos_token_id=0)
+    for name, value in tensors.items():
+        writer.add_tensor(name, np.ascontiguousarray(value))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+U32, F32, TEXT = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.STRING
+METADATA = {
+    "no heads": ({"{arch}.attention.head_count": (U32, 0)}, "head_count.*expected 1 to 4096, got 0"),
+    "KV heads that do not divide": (
+        {"{arch}.attention.head_count_kv": (U32, 3)},
+        "heads that 3 KV heads divide, got 4",
+    ),
+    "2^60 layers": (
+        {"{arch}.block_count": (gguf.GGUFValueType.UINT64, 1 << 60)},
+        "block_count.*expected 1 to 4096, got 1152921504606846976",
+    ),
+    "no layers": ({"{arch}.block_count": (None, 0)}, 'block_count" is missing'),
+    "more layers than tensors": ({"{arch}.block_count": (U32, 3)}, 'blk.2.attn_norm.weight" is missing'),
+    "fewer layers than tensors": ({"{arch}.block_count": (U32, 1)}, 'expected the tensors of llama, got "blk.1'),
+    "a width of text": (
+        {"{arch}.embedding_length": (TEXT, "64")},
+        'embedding_length" is expected to be a whole number',
+    ),
+    "another width": (
+        {"{arch}.embedding_length": (U32, 32)},
+        r"token_embd.weight.*expected \[tokens, 32\], got \[96, 64\]",
+    ),
+    "a wide head": ({"{arch}.attention.key_length": (U32, 64)}, "values as long as keys, 64, got 16"),
+    "an odd rotation": ({"{arch}.rope.dimension_count": (U32, 7)}, "even number of rotated elements, got 7"),
+    "a base of NaN": ({"{arch}.rope.freq_base": (F32, float("nan"))}, "freq_base.*expected 1"),
+    "a base of 1": ({"{arch}.rope.freq_base": (F32, 1.0)}, "freq_base.*expected"),
+    "an eps below 0": ({"{arch}.attention.layer_norm_rms_epsilon": (F32, -1.0)}, "epsilon.*expected 0 to 1, got -1"),
+    "an unread scaling": ({"{arch}.rope.scaling.type": (TEXT, "longrope")}, 'none, linear or yarn, got "longrope"'),
+    "experts": ({"{arch}.expert_count": (U32, 8)}, "a model without experts"),
+    "no context": ({"{arch}.context_length": (U32, 0)}, "context_length.*expected 1 to"),
+}
+
+
+@pytest.mark.parametrize("kind", METADATA)
+def test_metadata_out_of_range(library, tmp_path, kind):
+    overrides, sentence = METADATA[kind]
+    path = write(tmp_path / "a.gguf", overrides=overrides)
+    with pytest.raises(Error, match=sentence) as error:
+        library.model(path)
+    assert error.value.status == 1
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def without(name):
+    return lambda tensors: tensors.pop(name)
+
+
+def replaced(name, value):
+    return lambda tensors: tensors.__setitem__(name, np.asarray(value, np.float32))
+
+
+TENSORS = {
+    "a missing matrix": (without("blk.1.ffn_up.weight"), 'blk.1.ffn_up.weight" is missing'),
+    "a missing norm": (without("output_norm.weight"), 'output_norm.weight" is missing'),
+    "a missing embedding": (without("token_embd.weight"), 'token_embd.weight" is missing'),
+    "a misshapen matrix": (
+        replaced("blk.0.attn_k.weight", np.zeros((64, 64))),
+        r"blk.0.attn_k.weight\": expected \[32, 64\], got \[64, 64\]",
+    ),
+    "a misshapen norm": (replaced("blk.0.ffn_norm.weight", np.ones(63)), r"expected \[64\], got \[63\]"),
+    "a misshapen bias": (replaced("blk.0.attn_q.bias", np.ones(3)), r"attn_q.bias\": expected \[64\], got \[3\]"),
+    "a tensor of another family": (
+        replaced("blk.0.attn_q_norm.weight", np.ones(16)),
+        'expected the tensors of llama, got "blk.0.attn_q_norm.weight" beside them',
+    ),
+    "divisors of another size": (replaced("rope_freqs.weight", np.ones(5)), "expected 8 numbers of F32"),
+    "a divisor of 0": (replaced("rope_freqs.weight", np.zeros(8)), "holds a number that is not positive"),
+}
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_tensors_that_do_not_fit(library, tmp_path, kind):
+    change, sentence = TENSORS[kind]
+    path = write(tmp_path / "a.gguf", change)
+    with pytest.raises(Error, match=sentence) as error:
+        library.model(path)
+    assert error.value.status == 1
+
+
+def test_another_architecture_is_named(library, tmp_path):
+    path = write(tmp_path / "a.gguf", architecture="mamba")
+    with pytest.raises(Error, match='expected an architecture among llama, qwen2, qwen3, got "mamba"'):
+        library.model(path)
+
+
+def test_a_file_of_no_language_model(library, tmp_path):
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"GGUF" + (3).to_bytes(4, "little") + bytes(16))
+    with pytest.raises(Error, match=r'general.architecture" is missing: expected the file of a language model'):
+        library.model(path)
+    for content in (b"", b"GGUF", b"PK\3\4" + bytes(60)):
+        path.write_bytes(content)
+        with pytest.raises(Error, match=r"a\.gguf"):
+            library.model(path)
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 24, 100, 2000, 20000])
+def test_a_file_that_was_cut(library, models, tmp_path, size):
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(models("llama").read_bytes()[:size])
+    with pytest.raises(Error, match=r"cut\.gguf"):
+        library.model(path)
+
+
+def test_nan_in_a_scale(library, models, tmp_path):
+    reader = gguf.GGUFReader(models("llama", "Q8_0"))
+    tensor = next(t for t in reader.tensors if t.name == "blk.1.ffn_down.weight")
+    data = bytearray(models("llama", "Q8_0").read_bytes())
+    data[tensor.data_offset : tensor.data_offset + 2] = b"\xff\x7f"
+    path = tmp_path / "nan.gguf"
+    path.write_bytes(data)
+    with pytest.raises(Error, match=r'blk.1.ffn_down.weight" holds NaN or infinity in a scale of row 0'):
+        library.model(path)
+
+
+def tokenizer_of(tokens=None, merges=(), rule="gpt-2", model="gpt2", kinds=None, **ids):
+    def write_it(writer):
+        names = tokens or letters()
+        writer.add_tokenizer_model(model)
+        if rule:
+            writer.add_tokenizer_pre(rule)
+        writer.add_token_list(names)
+        writer.add_token_types(kinds or [1] * len(names))
+        writer.add_token_merges(list(merges))
+        for key, value in ids.items():
+            getattr(writer, f"add_{key}")(value)
+
+    return write_it
+
+
+TOKENIZERS = {
+    "another model": (tokenizer_of(model="t5"), 'byte-level BPE, "gpt2", got "t5"'),
+    "an unread splitter": (
+        tokenizer_of(rule="deepseek-coder"),
+        'gpt-2, smollm, llama-bpe, qwen2, got "deepseek-coder"',
+    ),
+    "no splitter": (tokenizer_of(rule=None), "tokenizer.ggml.pre"),
+    "a merge of no token": (
+        tokenizer_of(merges=["a b"]),
+        'merge 0, "a b": expected tokens of the vocabulary, got "ab"',
+    ),
+    "half a merge": (tokenizer_of(merges=["ab"]), 'merge 0: expected two tokens, got "ab"'),
+    "a token twice": (tokenizer_of(tokens=["a"] * 96), 'expected every token once, got "a" twice'),
+    "a kind of 9": (tokenizer_of(kinds=[9] * 96), "token 0: expected a type from 1 to 6, got 9"),
+    "too few kinds": (tokenizer_of(kinds=[1] * 95), "expected 96 types of tokens, got 95"),
+    "an end out of range": (tokenizer_of(eos_token_id=96), "expected a token from 0 to 95, got 96"),
+    "too few tokens": (tokenizer_of(tokens=letters()[:90]), "as many tokens as rows of the embedding, 96, got 90"),
+}
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_tokenizers_that_are_not_read(bie, library, tmp_path, kind):
+    write_it, sentence = TOKENIZERS[kind]
+    path = write(tmp_path / "a.gguf", tokenizer=write_it)
+    process = subprocess.run([bie, "generate", path, "--prompt", "a"], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 3
+    assert sentence in process.stderr
+    assert process.stdout == ""
+    model = library.model(path)
+    assert model.logits([1, 2, 3]).shape == (3, 96), "tokens can be read all the same"
