@@ -72,7 +72,7 @@ def suite_runtime() -> None:
     status, listed, _ = run("ldd", BUILD / "runtime/src/cli/bie")
     traces += foreign_libraries(listed) if status == 0 else [listed]
     TALLY.check("the runtime knows no torch", 0.0, not traces, "\n".join(traces))
-    for room in ("runtime", "weights"):
+    for room in ("runtime", "weights", "text", "llm"):
         run_gtest(BUILD / f"runtime/tests/{room}/bie_{room}_test", " runtime", torch_free_environment())
     run_pytest("pytest runtime", "tests/runtime", env=environment(BIE_BUILD_DIR="build/runtime"))
     run_pytest("pytest language models", "tests/llm", env=environment(BIE_BUILD_DIR="build/runtime"))

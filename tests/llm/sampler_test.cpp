@@ -1,0 +1,101 @@
+// How tokens are chosen: published numbers of Philox, shares of long series, and what each bound leaves.
+#include "bie/llm/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "bie/formats/error.h"
+
+namespace bie::llm {
+namespace {
+
+/// How often each token is chosen at `count` places of a text.
+std::map<std::int32_t, int> chosen(const std::vector<float>& logits, const SamplerOptions& options, int count) {
+  std::map<std::int32_t, int> times;
+  for (int i = 0; i < count; ++i) {
+    const std::vector<std::int32_t> before(static_cast<std::size_t>(i), 0);
+    ++times[choose_token(logits.data(), static_cast<std::int64_t>(logits.size()), before, options)];
+  }
+  return times;
+}
+
+TEST(Sampler, PhiloxIsThatOfItsAuthors) {
+  // Random123's kat_vectors: philox4x32 10, all zeros and all ones.
+  const auto expected = [](std::uint32_t high, std::uint32_t low) {
+    return static_cast<double>((std::uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
+  };
+  const std::uint64_t ones = ~std::uint64_t{0};
+  EXPECT_EQ(uniform_number(0, 0, 0), expected(0x6627e8d5, 0xe169c58d));
+  EXPECT_EQ(uniform_number(ones, ones, ones), expected(0x408f276d, 0x41c83b0e));
+}
+
+TEST(Sampler, TheLargestLogitOfEqualsTheLowestId) {
+  const std::vector<float> logits = {1, 5, 5, -3};
+  EXPECT_EQ(choose_token(logits.data(), 4, {}, {}), 1);
+  EXPECT_EQ(choose_token(logits.data(), 4, {1}, {.repeat_penalty = 2}), 2) << "5 / 2 is less";
+  const std::vector<float> negative = {-1, -2, -3};
+  EXPECT_EQ(choose_token(negative.data(), 3, {0}, {.repeat_penalty = 3}), 1) << "-1 * 3 is less";
+}
+
+TEST(Sampler, SharesAreThoseOfTheSoftmax) {
+  const std::vector<float> logits = {0, 1, 2, 0.5f};
+  constexpr int count = 3000;
+  double sum = 0;
+  for (const float v : logits) sum += std::exp(static_cast<double>(v) / 0.7);
+  const auto times = chosen(logits, {.temperature = 0.7f, .seed = 9}, count);
+  for (std::int32_t i = 0; i < 4; ++i) {
+    const double share = std::exp(static_cast<double>(logits[static_cast<std::size_t>(i)]) / 0.7) / sum;
+    const double deviation = std::sqrt(share * (1 - share) / count);
+    EXPECT_NEAR(times.at(i) / double{count}, share, 4 * deviation) << i;
+  }
+}
+
+TEST(Sampler, BoundsLeaveTheLikeliest) {
+  const std::vector<float> logits = {0, 3, 2, 1};  // shares 0.032, 0.644, 0.237, 0.087
+  const auto tokens_of = [&](const SamplerOptions& options) {
+    std::vector<std::int32_t> tokens;
+    for (const auto& [token, times] : chosen(logits, options, 400)) tokens.push_back(token);
+    return tokens;
+  };
+  using Tokens = std::vector<std::int32_t>;
+  EXPECT_EQ(tokens_of({.temperature = 1}), (Tokens{0, 1, 2, 3}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .top_k = 2}), (Tokens{1, 2}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .top_k = 9}), (Tokens{0, 1, 2, 3}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .top_p = 0.6}), (Tokens{1}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .top_p = 0.7}), (Tokens{1, 2}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .top_p = 0}), (Tokens{1}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .min_p = 0.3}), (Tokens{1, 2}));
+  EXPECT_EQ(tokens_of({.temperature = 1, .min_p = 1}), (Tokens{1}));
+}
+
+TEST(Sampler, PlaceSeedAndStreamDecide) {
+  EXPECT_NE(uniform_number(1, 0, 5), uniform_number(2, 0, 5));
+  EXPECT_NE(uniform_number(1, 0, 5), uniform_number(1, 1, 5));
+  EXPECT_NE(uniform_number(1, 0, 5), uniform_number(1, 0, 6));
+}
+
+TEST(Sampler, LogarithmsOfProbabilities) {
+  const std::vector<float> logits = {2, 4, 4, -2000};
+  const auto best = likeliest_tokens(logits.data(), 4, 9);
+  ASSERT_EQ(best.size(), 4u);
+  const double sum = std::log(std::exp(-2.0) + 2);
+  EXPECT_EQ(best[0].first, 1);
+  EXPECT_EQ(best[1].first, 2);
+  EXPECT_NEAR(best[0].second, -sum, 1e-15);
+  EXPECT_NEAR(best[2].second, -2 - sum, 1e-15);
+  EXPECT_NEAR(best[3].second, -2004 - sum, 1e-12);
+}
+
+TEST(Sampler, NanIsNoLogit) {
+  const std::vector<float> logits = {1, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_THROW(choose_token(logits.data(), 2, {}, {}), formats::Error);
+  EXPECT_THROW(likeliest_tokens(logits.data(), 2, 1), formats::Error);
+  const std::vector<float> infinite = {1, -std::numeric_limits<float>::infinity()};
+  EXPECT_EQ(choose_token(infinite.data(), 2, {}, {.temperature = 1}), 0);
+}
+
+}  // namespace
+}  // namespace bie::llm
