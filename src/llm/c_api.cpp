@@ -110,8 +110,7 @@ bie_llm_status bie_llm_model_info(const bie_llm_model* model, bie_llm_info* info
            c.vocabulary,
            c.context,
            model->model->parameters(),
-           model->model->weight_bytes(),
-           bie::llm::Sequence::page_bytes(c)};
+           model->model->weight_bytes()};
   return BIE_LLM_OK;
 }
 
@@ -150,23 +149,34 @@ int32_t bie_llm_is_end(const bie_llm_model* model, int32_t token) {
   return model != nullptr && model->tokenizer != nullptr && model->tokenizer->is_end(token) ? 1 : 0;
 }
 
-bie_llm_status bie_llm_session_create(const bie_llm_model* model, int32_t threads, bie_llm_session** session) {
+bie_llm_status bie_llm_session_create(const bie_llm_model* model, const bie_llm_session_options* options,
+                                      bie_llm_session** session) {
   if (any_null(model, session)) return null_pointer();
   *session = nullptr;
-  if (!is_thread_count(threads)) return fail(BIE_LLM_BAD_ARGUMENT, "expected 0 to 1024 threads, got another number");
+  const bie_llm_session_options o = options == nullptr ? bie_llm_session_options{} : *options;
+  if (o.cache < BIE_LLM_CACHE_OF_ARITHMETIC || o.cache > BIE_LLM_CACHE_F32)
+    return fail(BIE_LLM_BAD_ARGUMENT, "expected a cache of q8 or f32, got another number");
+  if (!is_thread_count(o.threads)) return fail(BIE_LLM_BAD_ARGUMENT, "expected 0 to 1024 threads, got another number");
   return guarded(BIE_LLM_FAILED, [&] {
-    *session = new bie_llm_session{bie::llm::Session(model->model, std::max(1, threads))};
+    const bool is_q8 = o.cache == BIE_LLM_CACHE_OF_ARITHMETIC ? model->model->arithmetic() == bie::llm::Arithmetic::int8
+                                                              : o.cache == BIE_LLM_CACHE_Q8;
+    *session = new bie_llm_session{bie::llm::Session(model->model, std::max(1, o.threads),
+                                                     is_q8 ? bie::llm::CacheKind::q8 : bie::llm::CacheKind::f32)};
     return BIE_LLM_OK;
   });
 }
 
 void bie_llm_session_free(bie_llm_session* session) { delete session; }
 
-bie_llm_status bie_llm_sequence_create(const bie_llm_model* model, bie_llm_sequence** sequence) {
-  if (any_null(model, sequence)) return null_pointer();
+int64_t bie_llm_page_bytes(const bie_llm_session* session) {
+  return session == nullptr ? 0 : session->session.page_bytes();
+}
+
+bie_llm_status bie_llm_sequence_create(const bie_llm_session* session, bie_llm_sequence** sequence) {
+  if (any_null(session, sequence)) return null_pointer();
   *sequence = nullptr;
   return guarded(BIE_LLM_FAILED, [&] {
-    *sequence = new bie_llm_sequence{model->model, bie::llm::Sequence(model->model->config())};
+    *sequence = new bie_llm_sequence{session->session.shared_model(), session->session.sequence()};
     return BIE_LLM_OK;
   });
 }

@@ -131,7 +131,7 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
   std::vector<Feed> feeds;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     answers[i].prompt = prompts[i];
-    writings.push_back({Sequence(config), Outlet(o.stops)});
+    writings.push_back({session.sequence(), Outlet(o.stops)});
     const std::int64_t left = context - static_cast<std::int64_t>(prompts[i].size());
     rooms.push_back(o.tokens < 0 ? left : std::min(o.tokens, left));
     if (rooms.back() > 0) going.push_back(i);

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "bie/formats/error.h"
+#include "bie/kernels/attention_q8.h"
 #include "bie/kernels/exact_math.h"
 #include "bie/kernels/isa.h"
 #include "llm/architectures.h"
@@ -24,13 +25,14 @@ void expect_ok(Status status) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Model> model, int threads)
+Session::Session(std::shared_ptr<const Model> model, int threads, CacheKind cache)
     : model_(std::move(model)),
+      cache_(possible_kind(model_->config(), cache)),
       pool_(std::make_unique<kernels::ThreadPool>(threads)),
       parallel_(pool_->parallel()),
       rows_kernel_(kernels::choose(kernels::decoder_rows_table(), model_->config().width, kernels::host().isas)),
       attention_kernel_(kernels::choose(
-          kernels::attention_table(),
+          cache_ == CacheKind::q8 ? kernels::attention_q8_table() : kernels::attention_table(),
           kernels::AttentionShape{model_->config().heads, model_->config().kv_heads, model_->config().head_size, 1},
           kernels::host().isas)) {}
 
@@ -39,8 +41,9 @@ void Session::check(const std::vector<Feed>& feeds) const {
   for (std::size_t f = 0; f < feeds.size(); ++f) {
     const Feed& feed = feeds[f];
     const kernels::AttentionShape& shape = feed.sequence->shape();
-    if (shape.heads != c.heads || shape.kv_heads != c.kv_heads || shape.head_size != c.head_size)
-      throw Error("expected a sequence of this model, got one of another");
+    if (shape.heads != c.heads || shape.kv_heads != c.kv_heads || shape.head_size != c.head_size ||
+        feed.sequence->kind() != cache_)
+      throw Error("expected a sequence of this session, got one of another model or cache");
     for (std::size_t other = 0; other < f; ++other)
       if (feeds[other].sequence == feed.sequence) throw Error("expected each sequence once in a pass, got one twice");
     if (feed.count > c.context - feed.sequence->length())
@@ -105,8 +108,7 @@ void Session::attend(const std::vector<Row>& rows, std::int64_t layer) {
   const Sequence* of_table = nullptr;
   for (std::int64_t r = 0; r < count_; ++r) {
     const Row& row = rows[static_cast<std::size_t>(r)];
-    kernels::store_position(row.sequence->shape(), row.position, key_.data() + r * kv, value_.data() + r * kv,
-                            row.sequence->block(layer, row.position / kernels::attention_block));
+    row.sequence->store(layer, row.position, key_.data() + r * kv, value_.data() + r * kv);
     if (row.sequence != of_table) {
       tables.push_back(blocks_.size());
       for (std::int64_t p = 0; p < row.sequence->pages(); ++p) blocks_.push_back(row.sequence->block(layer, p));

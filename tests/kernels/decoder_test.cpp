@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "bie/kernels/attention.h"
+#include "bie/kernels/attention_q8.h"
 #include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/exact_math.h"
 #include "elements.h"
@@ -138,36 +138,50 @@ TEST(DecoderRows, EveryKernelHasTheBitsOfTheReference) {
   }
 }
 
+/// A kind of cache: its table, the bytes of a block and how it is filled.
+struct CacheKind {
+  Table<AttentionKernel> table;
+  std::int64_t (*block_bytes)(const AttentionShape&);
+  void (*store)(const AttentionShape&, std::int64_t, const float*, const float*, void*);
+};
+const CacheKind floats = {attention_table(), attention_block_bytes, store_position};
+const CacheKind codes = {attention_q8_table(), attention_q8_block_bytes, store_q8_position};
+
 /// A cache and rows that ask it. Positions that nobody wrote hold NaN.
 struct Cache {
+  const CacheKind& kind;
   AttentionShape shape;
   std::int64_t positions;
   std::vector<float> queries, keys, values;  // queries [rows][heads][size], the others [positions][kv_heads][size]
-  std::vector<std::vector<float>> blocks;
-  std::vector<const float*> table;
+  std::vector<PackedMemory> blocks;
+  std::vector<const void*> table;
   std::vector<AttentionRow> rows;
 
-  Cache(AttentionShape s, std::int64_t position_count, std::int64_t row_count, ReplayableRng& rng)
-      : shape(s), positions(position_count) {
+  Cache(const CacheKind& of, AttentionShape s, std::int64_t position_count, std::int64_t row_count, ReplayableRng& rng)
+      : kind(of), shape(s), positions(position_count) {
     const std::int64_t kv = s.kv_heads * s.head_size, q = s.heads * s.head_size;
     queries = random_floats(row_count * q, 2, rng);
     keys = random_floats(positions * kv, 2, rng);
     values = random_floats(positions * kv, 2, rng);
-    fill();
     for (std::int64_t r = 0; r < row_count; ++r) {
       const std::int64_t last = rng.between(0, positions - 1), first = rng.coin() ? 0 : rng.between(0, last);
-      rows.push_back({queries.data() + r * q, table.data(), first, last, nullptr});
+      rows.push_back({queries.data() + r * q, nullptr, first, last, nullptr});
     }
+    fill();
   }
   void fill() {
-    const std::int64_t kv = shape.kv_heads * shape.head_size, count = (positions + 63) / 64;
-    blocks.assign(static_cast<std::size_t>(count),
-                  std::vector<float>(static_cast<std::size_t>(shape.block_floats()), nan_float));
-    for (std::int64_t p = 0; p < positions; ++p)
-      store_position(shape, p, keys.data() + p * kv, values.data() + p * kv,
-                     blocks[static_cast<std::size_t>(p / 64)].data());
+    const std::int64_t kv = shape.kv_heads * shape.head_size;
+    blocks.clear();
     table.clear();
-    for (const auto& block : blocks) table.push_back(block.data());
+    for (std::int64_t b = 0; 64 * b < positions; ++b) {
+      const auto bytes = static_cast<std::size_t>(kind.block_bytes(shape));
+      blocks.emplace_back(bytes);
+      std::memset(blocks.back().get(), 0xff, bytes);  // as floats: NaN
+      table.push_back(blocks.back().get());
+    }
+    for (std::int64_t p = 0; p < positions; ++p)
+      kind.store(shape, p, keys.data() + p * kv, values.data() + p * kv,
+                 blocks[static_cast<std::size_t>(p / 64)].get());
     for (AttentionRow& row : rows) row.blocks = table.data();
   }
   std::vector<float> results(const AttentionKernel& kernel, const Parallel& parallel) {
@@ -179,9 +193,15 @@ struct Cache {
   }
 };
 
-void expect_softmax(Cache& cache) {
+struct Errors {
+  double mean = 0, most = 0;
+};
+
+/// How far the reference is from the softmax in double.
+Errors softmax_errors(Cache& cache) {
+  Errors errors;
   const AttentionShape& s = cache.shape;
-  const std::vector<float> found = cache.results(attention_table().back(), serial());
+  const std::vector<float> found = cache.results(cache.kind.table.back(), serial());
   for (std::size_t r = 0; r < cache.rows.size(); ++r)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const AttentionRow& row = cache.rows[r];
@@ -203,55 +223,120 @@ void expect_softmax(Cache& cache) {
               weights[static_cast<std::size_t>(p - row.first)] / sum *
               static_cast<double>(cache.values[static_cast<std::size_t>((p * s.kv_heads + kv) * s.head_size + c)]);
         const auto at = static_cast<std::size_t>((static_cast<std::int64_t>(r) * s.heads + h) * s.head_size + c);
-        ASSERT_NEAR(static_cast<double>(found[at]), wanted, 2e-5) << "row " << r << ", head " << h;
+        const double error = std::fabs(static_cast<double>(found[at]) - wanted);
+        errors.mean += error / static_cast<double>(found.size());
+        errors.most = std::fmax(errors.most, std::isnan(error) ? INFINITY : error);
       }
     }
+  return errors;
 }
+
+void expect_every_kernel_alike(Cache& cache) {
+  const std::vector<float> wanted = cache.results(cache.kind.table.back(), serial());
+  for_every_pool([&](const Parallel& parallel) {
+    for_every_kernel(cache.kind.table,
+                     [&](const AttentionKernel& kernel) { expect_same(cache.results(kernel, parallel), wanted); });
+  });
+}
+
+constexpr std::pair<std::int64_t, std::int64_t> head_counts[] = {{1, 1}, {6, 2}, {9, 3}, {4, 4}};
 
 TEST(Attention, EveryShapeIsTheSoftmaxAndEveryKernelTheReference) {
   ReplayableRng rng;
   for (const std::int64_t size : {1, 8, 33, 64, 80, 128, 256})
-    for (const auto& heads : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {6, 2}, {9, 3}, {4, 4}}) {
+    for (const auto& [heads, kv_heads] : head_counts) {
       const float scale = 1 / std::sqrt(static_cast<float>(size));
-      Cache cache({heads.first, heads.second, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
-      expect_softmax(cache);
-      const std::vector<float> wanted = cache.results(attention_table().back(), serial());
-      for_every_pool([&](const Parallel& parallel) {
-        for_every_kernel(attention_table(),
-                         [&](const AttentionKernel& kernel) { expect_same(cache.results(kernel, parallel), wanted); });
-      });
+      Cache cache(floats, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      ASSERT_LT(softmax_errors(cache).most, 2e-5);
+      expect_every_kernel_alike(cache);
       if (HasFailure()) return;
     }
 }
 
-TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
+TEST(AttentionQ8, EveryShapeIsNearTheSoftmaxAndEveryKernelTheReference) {
   ReplayableRng rng;
-  for (const float odd : {nan_float, INFINITY}) {
-    Cache cache({4, 2, 16, 0.25f}, 100, 6, rng);
-    const std::vector<float> plain = cache.results(attention_table().back(), serial());
-    cache.values[static_cast<std::size_t>((70 * 2 + 1) * 16 + 3)] = odd;  // position 70, KV head 1
+  for (const std::int64_t size : {16, 32, 48, 64, 80, 112, 128, 256})
+    for (const auto& [heads, kv_heads] : head_counts) {
+      const float scale = 1 / std::sqrt(static_cast<float>(size));
+      Cache cache(codes, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      const Errors errors = softmax_errors(cache);
+      ASSERT_LT(errors.mean, 0.02);  // values reach from -4 to 4
+      ASSERT_LT(errors.most, 0.3);
+      expect_every_kernel_alike(cache);
+      if (HasFailure()) return;
+    }
+}
+
+TEST(AttentionQ8, OnePositionIsItsValueToHalfAStep) {
+  ReplayableRng rng;
+  Cache cache(codes, {2, 1, 64, 0.125f}, 1, 1, rng);
+  float step = 0;
+  for (const float v : cache.values) step = std::fmax(step, std::fabs(v) / 127);
+  for_every_kernel(codes.table, [&](const AttentionKernel& kernel) {
+    const std::vector<float> found = cache.results(kernel, serial());
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], cache.values[i % 64], step * 0.501f) << i;
+  });
+}
+
+TEST(AttentionQ8, ALargeChannelDrownsNoOther) {
+  // Two channels of the keys are 100 times as large and those of the queries as much smaller: the same scores.
+  ReplayableRng rng;
+  Cache cache(codes, {1, 1, 64, 0.125f}, 100, 8, rng);
+  for (const std::size_t channel : {5u, 40u}) {
+    for (std::size_t p = 0; p < 100; ++p) cache.keys[p * 64 + channel] *= 100;
+    for (std::size_t r = 0; r < 8; ++r) cache.queries[r * 64 + channel] *= 0.01f;
+  }
+  cache.fill();
+  const Errors errors = softmax_errors(cache);
+  ASSERT_LT(errors.mean, 0.08);
+  expect_every_kernel_alike(cache);
+}
+
+TEST(AttentionQ8, ZerosAndTinyNumbersHaveNoStep) {
+  ReplayableRng rng;
+  for (const float size : {0.0f, 0x1p-110f}) {
+    Cache cache(codes, {2, 2, 32, 1}, 70, 4, rng);
+    for (float& key : cache.keys) key *= size;
+    for (float& value : cache.values) value *= size;
     cache.fill();
-    for_every_kernel(attention_table(), [&](const AttentionKernel& kernel) {
-      const std::vector<float> found = cache.results(kernel, serial());
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        const AttentionRow& row = cache.rows[i / 64];
-        const bool is_met = row.first <= 70 && row.last >= 70 && i / 16 % 4 >= 2 && i % 16 == 3;
-        if (is_met)
-          ASSERT_FALSE(std::isfinite(found[i]));
-        else
-          ASSERT_EQ(found[i], plain[i]) << i;
-      }
+    for_every_kernel(codes.table, [&](const AttentionKernel& kernel) {
+      for (const float y : cache.results(kernel, serial())) ASSERT_EQ(y, 0.0f);
     });
   }
 }
 
+TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
+  ReplayableRng rng;
+  for (const CacheKind* kind : {&floats, &codes})
+    for (const float odd : {nan_float, INFINITY}) {
+      Cache cache(*kind, {4, 2, 16, 0.25f}, 100, 6, rng);
+      const std::vector<float> plain = cache.results(kind->table.back(), serial());
+      cache.values[static_cast<std::size_t>((70 * 2 + 1) * 16 + 3)] = odd;  // position 70, KV head 1
+      cache.fill();
+      for_every_kernel(kind->table, [&](const AttentionKernel& kernel) {
+        const std::vector<float> found = cache.results(kernel, serial());
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const AttentionRow& row = cache.rows[i / 64];
+          const bool sees = row.first <= 70 && row.last >= 70 && i / 16 % 4 >= 2;
+          if (sees && (kind == &codes || i % 16 == 3))
+            ASSERT_FALSE(std::isfinite(found[i]));
+          else
+            ASSERT_EQ(found[i], plain[i]) << i;
+        }
+      });
+    }
+}
+
 TEST(Attention, ShapesThatAreNone) {
-  for_every_kernel(attention_table(), [](const AttentionKernel& kernel) {
-    EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
-    EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
-    EXPECT_EQ(kernel.run({4, 4, 0, 1}, nullptr, 0, serial()), Status::bad_shape);
-    EXPECT_EQ(kernel.run({4, 2, 16, 1}, nullptr, 0, serial()), Status::ok);
-  });
+  for (const CacheKind* kind : {&floats, &codes})
+    for_every_kernel(kind->table, [](const AttentionKernel& kernel) {
+      EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 4, 0, 1}, nullptr, 0, serial()), Status::bad_shape);
+      EXPECT_EQ(kernel.run({4, 2, 16, 1}, nullptr, 0, serial()), Status::ok);
+    });
+  EXPECT_FALSE(takes_q8({4, 2, 24, 1}));
+  EXPECT_TRUE(takes_q8({4, 2, 48, 1}));
 }
 
 }  // namespace

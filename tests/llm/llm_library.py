@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 INT8, EXACT = 0, 1
+Q8, F32 = 1, 2
 
 
 class Error(Exception):
@@ -20,6 +21,10 @@ class Options(c.Structure):
     _fields_ = [("arithmetic", c.c_int), ("threads", c.c_int32)]
 
 
+class SessionOptions(c.Structure):
+    _fields_ = [("threads", c.c_int32), ("cache", c.c_int)]
+
+
 class Info(c.Structure):
     _fields_ = [
         ("architecture", c.c_char_p),
@@ -28,7 +33,6 @@ class Info(c.Structure):
             for n in ["layers", "width", "heads", "kv_heads", "head_size", "vocabulary", "context", "parameters"]
         ),
         ("weight_bytes", c.c_int64),
-        ("page_bytes", c.c_int64),
     ]
 
 
@@ -65,16 +69,16 @@ class Library:
         self.call(name, *arguments, c.byref(handle))
         return handle
 
-    def model(self, path, arithmetic: int = EXACT, threads: int = 1) -> Model:
-        return Model(self, path, arithmetic, threads)
+    def model(self, path, arithmetic: int = EXACT, threads: int = 1, cache: int = 0) -> Model:
+        return Model(self, path, arithmetic, threads, cache)
 
 
 class Model:
-    def __init__(self, library: Library, path, arithmetic: int, threads: int):
+    def __init__(self, library: Library, path, arithmetic: int, threads: int, cache: int):
         self.library = library
         options = Options(arithmetic, threads)
         self.handle = library.made("model_load", str(path).encode(), c.byref(options))
-        self.session_handle = library.made("session_create", self.handle, c.c_int32(threads))
+        self.session_handle = library.made("session_create", self.handle, c.byref(SessionOptions(threads, cache)))
         self.info = Info()
         library.call("model_info", self.handle, c.byref(self.info))
 
@@ -85,7 +89,7 @@ class Model:
             self.library.c.bie_llm_model_free(self.handle)
 
     def sequence(self) -> Sequence:
-        return Sequence(self, self.library.made("sequence_create", self.handle))
+        return Sequence(self, self.library.made("sequence_create", self.session_handle))
 
     def read(self, feeds: list[tuple[Sequence, list[int]]], every: bool = True) -> np.ndarray:
         """Logits [rows, vocabulary] of all tokens, or of the last of each feed."""

@@ -27,9 +27,6 @@ inline constexpr std::int64_t attention_block = 64;
 struct AttentionShape {
   std::int64_t heads, kv_heads, head_size;
   float scale;
-
-  /// Floats of one block: for each KV head its keys [head_size][64], then its values [64][head_size].
-  std::int64_t block_floats() const { return 2 * kv_heads * head_size * attention_block; }
 };
 
 /// Positive sizes, and heads that KV heads divide.
@@ -37,10 +34,10 @@ bool is_sound(const AttentionShape& shape);
 
 /// One row: what it asks and what it sees.
 struct AttentionRow {
-  const float* query;          ///< [heads][head_size]
-  const float* const* blocks;  ///< block i holds positions 64 i to 64 i + 63
-  std::int64_t first, last;    ///< positions that are seen, 0 <= first <= last
-  float* result;               ///< [heads][head_size]
+  const float* query;         ///< [heads][head_size]
+  const void* const* blocks;  ///< block i holds positions 64 i to 64 i + 63
+  std::int64_t first, last;   ///< positions that are seen, 0 <= first <= last
+  float* result;              ///< [heads][head_size]
 };
 
 struct AttentionKernel {
@@ -53,7 +50,10 @@ struct AttentionKernel {
 
 Table<AttentionKernel> attention_table();
 
+/// Bytes of one block: for each KV head its keys [head_size][64], then its values [64][head_size], float32. A block is
+/// aligned to 64 bytes.
+std::int64_t attention_block_bytes(const AttentionShape& shape);
 /// Puts a key and a value [kv_heads][head_size] at a position of its block.
-void store_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, float* block);
+void store_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, void* block);
 
 }  // namespace bie::kernels

@@ -8,6 +8,7 @@
 
 #include "bie/kernels/amax_codes.h"
 #include "bie/kernels/attention.h"
+#include "bie/kernels/attention_q8.h"
 #include "bie/kernels/binary_conv2d.h"
 #include "bie/kernels/binary_gemm.h"
 #include "bie/kernels/block_tail.h"
@@ -81,6 +82,7 @@ void for_each_table(const Visit& visit) {
   visit("embedding", embedding_table());
   visit("decoder_rows", decoder_rows_table());
   visit("attention", attention_table());
+  visit("attention_q8", attention_q8_table());
 }
 
 }  // namespace bie::kernels

@@ -4,8 +4,8 @@
  *     bie_llm_session* session;
  *     bie_llm_sequence* sequence;
  *     if (bie_llm_model_load("model.gguf", NULL, &model) != BIE_LLM_OK) puts(bie_llm_last_error());
- *     if (bie_llm_session_create(model, 2, &session) != BIE_LLM_OK) puts(bie_llm_last_error());
- *     if (bie_llm_sequence_create(model, &sequence) != BIE_LLM_OK) puts(bie_llm_last_error());
+ *     if (bie_llm_session_create(model, NULL, &session) != BIE_LLM_OK) puts(bie_llm_last_error());
+ *     if (bie_llm_sequence_create(session, &sequence) != BIE_LLM_OK) puts(bie_llm_last_error());
  *     bie_llm_feed feed = {sequence, tokens, count, 0};
  *     if (bie_llm_read(session, &feed, 1, logits) != BIE_LLM_OK) puts(bie_llm_last_error());
  *
@@ -49,11 +49,21 @@ typedef struct bie_llm_options {
   int32_t threads;               /**< that arrange the weights. 0: 1 */
 } bie_llm_options;
 
+typedef enum bie_llm_cache {
+  BIE_LLM_CACHE_OF_ARITHMETIC = 0, /**< codes for int8, floats for exact */
+  BIE_LLM_CACHE_Q8 = 1,            /**< 8-bit codes; floats where a head's size is no multiple of 16 */
+  BIE_LLM_CACHE_F32 = 2
+} bie_llm_cache;
+
+typedef struct bie_llm_session_options {
+  int32_t threads; /**< 0: 1. Results do not depend on it */
+  bie_llm_cache cache;
+} bie_llm_session_options;
+
 typedef struct bie_llm_info {
   const char* architecture; /**< lives as long as the model */
   int64_t layers, width, heads, kv_heads, head_size, vocabulary, context, parameters;
   int64_t weight_bytes; /**< as they are arranged */
-  int64_t page_bytes;   /**< of a sequence, for each 64 tokens begun */
 } bie_llm_info;
 
 /** Tokens that a sequence reads in a call. */
@@ -97,13 +107,15 @@ BIE_LLM_API bie_llm_status bie_llm_token_bytes(const bie_llm_model* model, int32
 /** 1 where a token ends an answer. */
 BIE_LLM_API int32_t bie_llm_is_end(const bie_llm_model* model, int32_t token);
 
-/** Memory and threads for passes. */
-BIE_LLM_API bie_llm_status bie_llm_session_create(const bie_llm_model* model, int32_t threads,
+/** Memory and threads for passes. options may be null. */
+BIE_LLM_API bie_llm_status bie_llm_session_create(const bie_llm_model* model, const bie_llm_session_options* options,
                                                   bie_llm_session** session);
 BIE_LLM_API void bie_llm_session_free(bie_llm_session* session);
+/** Bytes of a sequence, for each 64 tokens begun. */
+BIE_LLM_API int64_t bie_llm_page_bytes(const bie_llm_session* session);
 
-/** An empty text. */
-BIE_LLM_API bie_llm_status bie_llm_sequence_create(const bie_llm_model* model, bie_llm_sequence** sequence);
+/** An empty text, for sessions of this model and kind of cache. */
+BIE_LLM_API bie_llm_status bie_llm_sequence_create(const bie_llm_session* session, bie_llm_sequence** sequence);
 /** Another text that begins with the same tokens; what it has read is shared. */
 BIE_LLM_API bie_llm_status bie_llm_sequence_fork(const bie_llm_sequence* sequence, bie_llm_sequence** fork);
 BIE_LLM_API void bie_llm_sequence_free(bie_llm_sequence* sequence);

@@ -1,6 +1,7 @@
 // What a model keeps of the tokens it has read: keys and values, in pages of 64 positions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,13 +11,22 @@
 
 namespace bie::llm {
 
+/// How keys and values are kept.
+enum class CacheKind : std::uint8_t {
+  q8,   ///< 8-bit codes with steps: attention is two products of integers
+  f32,  ///< as they are
+};
+
+/// Codes where heads have groups of 16 for them, else floats.
+CacheKind possible_kind(const Config& config, CacheKind wanted);
+
 /// Blocks of all layers for 64 positions.
-using Page = std::shared_ptr<float[]>;
+using Page = std::shared_ptr<std::byte>;
 
 /// A text as the model has read it. Copies share their pages; a page that is shared is copied before it is written to.
 class Sequence {
  public:
-  explicit Sequence(const Config& config);
+  Sequence(const Config& config, CacheKind kind);
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
@@ -28,16 +38,20 @@ class Sequence {
   void append(const std::int32_t* tokens, std::int64_t count);
 
   const kernels::AttentionShape& shape() const { return shape_; }
-  float* block(std::int64_t layer, std::int64_t index) {
-    return pages_[static_cast<std::size_t>(index)].get() + layer * shape_.block_floats();
+  CacheKind kind() const { return kind_; }
+  const void* block(std::int64_t layer, std::int64_t index) const {
+    return pages_[static_cast<std::size_t>(index)].get() + layer * block_bytes_;
   }
+  /// Puts a key and a value [kv_heads][head_size] at a position that has been appended.
+  void store(std::int64_t layer, std::int64_t position, const float* key, const float* value);
   std::int64_t pages() const { return static_cast<std::int64_t>(pages_.size()); }
   /// Bytes of one page of a model.
-  static std::int64_t page_bytes(const Config& config);
+  static std::int64_t page_bytes(const Config& config, CacheKind kind);
 
  private:
   kernels::AttentionShape shape_;
-  std::int64_t page_floats_;
+  CacheKind kind_;
+  std::int64_t block_bytes_, page_bytes_;
   std::vector<std::int32_t> tokens_;
   std::vector<Page> pages_;
 };

@@ -25,8 +25,12 @@ struct Feed {
 class Session {
  public:
   /// @param threads  including the caller's.
+  /// @param cache    codes become floats where heads have no groups of 16.
   /// @throws std::bad_alloc, std::system_error
-  Session(std::shared_ptr<const Model> model, int threads);
+  Session(std::shared_ptr<const Model> model, int threads, CacheKind cache);
+
+  /// An empty text for this session.
+  Sequence sequence() const { return {model_->config(), cache_}; }
 
   /// Logits [rows, vocabulary] of the feeds in their order.
   /// @throws formats::Error for a token that the vocabulary lacks, a text longer than the context, a sequence that is
@@ -34,7 +38,9 @@ class Session {
   std::vector<float> read(const std::vector<Feed>& feeds);
 
   const Model& model() const { return *model_; }
-  kernels::Parallel parallel() const { return parallel_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
+  /// Bytes of a sequence, for each 64 tokens begun.
+  std::int64_t page_bytes() const { return Sequence::page_bytes(model_->config(), cache_); }
 
  private:
   struct Row {
@@ -49,13 +55,14 @@ class Session {
   void multiply(const weights::Linear& linear, const std::vector<float>& x, std::vector<float>& y);
 
   std::shared_ptr<const Model> model_;
+  CacheKind cache_;
   std::unique_ptr<kernels::ThreadPool> pool_;
   kernels::Parallel parallel_;
   const kernels::DecoderRowsKernel& rows_kernel_;
   const kernels::AttentionKernel& attention_kernel_;
   std::int64_t count_ = 0;  ///< rows of the pass
   std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_, cosine_, sine_;
-  std::vector<const float*> blocks_;
+  std::vector<const void*> blocks_;
   std::vector<kernels::AttentionRow> asked_;
 };
 

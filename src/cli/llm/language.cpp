@@ -73,6 +73,8 @@ void add_generate(CLI::App& app, const Global& global) {
       ->add_flag_callback(
           "--exact", [a] { a->arithmetic = "exact"; }, "short for --arithmetic exact")
       ->excludes(arithmetic);
+  command->add_option("--kv", a->cache, "how keys and values are kept: q8 or f32 (default: f32 with --exact, else q8)")
+      ->check(CLI::IsMember({"q8", "f32"}));
   command->add_option("--logprobs", a->logprobs, "with --json: the likeliest tokens, for each token of an answer")
       ->check(CLI::Range(1, 1000));
   command->footer(

@@ -113,7 +113,8 @@ void generate_text(const GenerateArguments& a, const Global& global) {
   if (a.context > config.context)
     throw formats::Error(
         formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", a.context));
-  llm::Session session(model, threads);
+  const std::string cache = !a.cache.empty() ? a.cache : a.arithmetic == "exact" ? "f32" : "q8";
+  llm::Session session(model, threads, cache == "q8" ? llm::CacheKind::q8 : llm::CacheKind::f32);
   const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   llm::GenerateOptions options;

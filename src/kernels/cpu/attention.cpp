@@ -42,12 +42,17 @@ bool is_sound(const AttentionShape& s) {
   return s.heads > 0 && s.kv_heads > 0 && s.head_size > 0 && s.heads % s.kv_heads == 0;
 }
 
-void store_position(const AttentionShape& s, std::int64_t position, const float* key, const float* value,
-                    float* block) {
+std::int64_t attention_block_bytes(const AttentionShape& s) {
+  return 4 * 2 * s.kv_heads * s.head_size * attention_block;
+}
+
+void store_position(const AttentionShape& s, std::int64_t position, const float* key, const float* value, void* block) {
   const std::int64_t at = position % attention_block;
   for (std::int64_t h = 0; h < s.kv_heads; ++h, key += s.head_size, value += s.head_size) {
-    float *const keys = block + h * 2 * s.head_size * attention_block, *const values =
-                                                                           keys + s.head_size * attention_block;
+    float *const keys = static_cast<float*>(block) + h * 2 * s.head_size * attention_block, *const values =
+                                                                                                keys +
+                                                                                                s.head_size *
+                                                                                                    attention_block;
     for (std::int64_t i = 0; i < s.head_size; ++i) keys[i * attention_block + at] = key[i];
     std::copy(value, value + s.head_size, values + at * s.head_size);
   }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "bie/kernels/attention.h"
+#include "bie/kernels/attention_q8.h"
 #include "bie/kernels/conv2d.h"
 #include "bie/kernels/decoder_rows.h"
 #include "bie/kernels/gemm.h"
@@ -27,7 +27,7 @@ extern const QuantizeKernel quantize_rows;
 extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
 extern const DecoderRowsKernel decoder_rows;
-extern const AttentionKernel attention;
+extern const AttentionKernel attention, attention_q8;
 
 inline int sign_at(const void* row, std::int64_t i) {
   return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1 : -1;

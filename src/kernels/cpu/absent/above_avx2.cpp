@@ -1,5 +1,6 @@
 // In place of the tiles that a build up to AVX2 leaves out (BIE_LAST_ISA). Their lines stay in the tables and are never
 // chosen: the host has no stronger set than the build.
+#include "kernels/cpu/attention_q8.h"
 #include "kernels/cpu/mixed_gemm.h"
 #include "kernels/cpu/passes.h"
 #include "kernels/cpu/tile.h"
@@ -25,6 +26,7 @@ const PixelTile b1xb1_pixel_tile{}, s8xs8_pixel_tile{}, s4xs4_pixel_tile{};
 const GroupedTile b1xb1_grouped_tile{}, s8xs8_grouped_tile{}, s4xs4_grouped_tile{};
 const SignPixels sign_pixels{};
 const WeightOnlyQ8Tile weight_only_q8_tile{};
+const AttentionQ8Tile attention_q8_tile{};
 bool encode(const EncodeArgs&) { return false; }
 bool tail(const TailArgs&) { return false; }
 void pack_int4(const std::int8_t*, std::int64_t, std::uint8_t*) {}
