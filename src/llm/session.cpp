@@ -28,8 +28,8 @@ void expect_ok(Status status) {
 Session::Session(std::shared_ptr<const Model> model, int threads, CacheKind cache)
     : model_(std::move(model)),
       cache_(possible_kind(model_->config(), cache)),
-      pool_(std::make_unique<kernels::ThreadPool>(threads)),
-      parallel_(pool_->parallel()),
+      team_(std::make_unique<kernels::ThreadTeam>(threads)),
+      parallel_(team_->parallel()),
       rows_kernel_(kernels::choose(kernels::decoder_rows_table(), model_->config().width, kernels::host().isas)),
       attention_kernel_(kernels::choose(
           cache_ == CacheKind::q8 ? kernels::attention_q8_table() : kernels::attention_table(),

@@ -49,13 +49,15 @@ inline Elements random_elements(Dtype dtype, std::int64_t count, float size, Rep
   return x;
 }
 
-/// check(parallel) on one, two and three threads.
+/// check(parallel) on one, two and three threads of a pool, and on a team of two.
 template <class Check>
 void for_every_pool(const Check& check) {
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     check(pool.parallel());
   }
+  ThreadTeam team(2);  // whose loops have smaller parts
+  check(team.parallel());
 }
 
 /// One operation in float32, taken in float64: for + - * / and square roots of normal results both round alike.

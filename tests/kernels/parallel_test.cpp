@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -107,6 +108,69 @@ TEST(Parallel, TwoCallersShareAPool) {
     for (int round = 0; round < 500; ++round) {
       std::atomic<std::int64_t> sum{0};
       parallel_for(pool.parallel(), 100, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) sum += i;
+      });
+      ASSERT_EQ(sum.load(), 4950);
+    }
+  };
+  std::thread other(sum_often);
+  sum_often();
+  other.join();
+}
+
+TEST(ThreadTeam, PartsCoverEveryIndexOnce) {
+  for (const int threads : {1, 2, 3, 5}) {
+    ThreadTeam team(threads);
+    EXPECT_EQ(team.parallel().threads, threads);
+    for (const std::int64_t count : {1, 2, 3, 7, 8, 100, 1001})
+      for (const std::int64_t grain : {1, 2, 3, 7, 64, 5000}) {
+        const Ranges ranges = ranges_of(team.parallel(), count, grain);
+        SCOPED_TRACE(testing::Message() << threads << " threads, " << count << " by " << grain);
+        std::int64_t next = 0;
+        for (const auto& [begin, end] : ranges) {
+          EXPECT_EQ(begin, next);
+          EXPECT_LT(begin, end);
+          next = end;
+        }
+        EXPECT_EQ(next, count);
+        EXPECT_LE(std::ssize(ranges), (count + grain - 1) / grain) << "so small a loop is not worth so many parts";
+      }
+  }
+}
+
+TEST(ThreadTeam, LoopsEndWithTheirLastPartAwakeAndAsleep) {
+  ThreadTeam team(4);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<int> hits(37, 0);  // plain ints: a part that outlives its loop is a race a sanitizer would see
+    parallel_for(team.parallel(), 37, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) ++hits[static_cast<std::size_t>(i)];
+    });
+    ASSERT_EQ(hits, std::vector<int>(37, 1)) << "round " << round;
+    if (round % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));  // all fall asleep
+  }
+}
+
+TEST(ThreadTeam, OthersTakeParts) {
+  // A part that waits until another thread has come ends only where another thread comes.
+  ThreadTeam team(2);
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  parallel_for(team.parallel(), 8, 1, [&](std::int64_t, std::int64_t) {
+    for (bool both = false; !both; std::this_thread::yield()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.insert(std::this_thread::get_id());
+      both = seen.size() == 2;
+    }
+  });
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST(ThreadTeam, TwoCallersTakeTurns) {
+  ThreadTeam team(2);
+  const auto sum_often = [&team] {
+    for (int round = 0; round < 500; ++round) {
+      std::atomic<std::int64_t> sum{0};
+      parallel_for(team.parallel(), 100, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) sum += i;
       });
       ASSERT_EQ(sum.load(), 4950);

@@ -12,7 +12,8 @@ struct Parallel {
   using Body = void (*)(void* context, std::int64_t begin, std::int64_t end);
   void (*run)(void* pool, std::int64_t count, std::int64_t grain, Body body, void* context);
   void* pool;
-  int threads;  ///< how many ranges can run at once; a kernel uses it to size its ranges
+  int threads;       ///< how many ranges can run at once; a kernel uses it to size its ranges
+  int fineness = 1;  ///< a kernel may make tasks that many times as small: threads that are awake cost little
 };
 
 /// Everything on the calling thread.
@@ -35,6 +36,22 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
+  Parallel parallel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Threads for a pass of many short loops, such as one token through all layers of a language model. A thread without
+/// work watches for some microseconds before it sleeps; whoever comes first takes the next part of a loop, so that a
+/// thread without a CPU holds up no more than the part that it has begun. Loops of several callers follow each other.
+class ThreadTeam {
+ public:
+  explicit ThreadTeam(int threads);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
   Parallel parallel();
 
  private:

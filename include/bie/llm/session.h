@@ -56,7 +56,7 @@ class Session {
 
   std::shared_ptr<const Model> model_;
   CacheKind cache_;
-  std::unique_ptr<kernels::ThreadPool> pool_;
+  std::unique_ptr<kernels::ThreadTeam> team_;
   kernels::Parallel parallel_;
   const kernels::DecoderRowsKernel& rows_kernel_;
   const kernels::AttentionKernel& attention_kernel_;

@@ -102,7 +102,7 @@ Status run(const AttentionShape& s, const AttentionRow* rows, std::int64_t count
   for (std::int64_t i = 0; i < count; ++i) seen += rows[i].last - rows[i].first + 1;
   const std::int64_t work = std::max<std::int64_t>(1, seen / std::max<std::int64_t>(1, count)) * s.head_size;
   std::atomic<bool> enough{true};
-  parallel_for(parallel, count * s.heads, std::max<std::int64_t>(1, work_a_task / work),
+  parallel_for(parallel, count * s.heads, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
                [&](std::int64_t begin, std::int64_t end) {
                  void* const memory = workspace(Q8Memory::bytes(s.head_size, groups.count), Buffer::tile);
                  if (memory == nullptr) {

@@ -11,42 +11,43 @@ namespace {
 
 constexpr std::int64_t elements_a_task = 16384;
 
-std::int64_t grain(std::int64_t elements) {
-  return std::max<std::int64_t>(1, elements_a_task / std::max<std::int64_t>(1, elements));
+std::int64_t grain(const Parallel& parallel, std::int64_t elements) {
+  return std::max<std::int64_t>(1, elements_a_task / parallel.fineness / std::max<std::int64_t>(1, elements));
 }
 
 template <const cpu::DecoderPasses& passes>
 constexpr DecoderRowsKernel kernel(const char* name, Isa isa) {
-  return {name,
-          isa,
-          nullptr,
-          [](const RowVectors& v, const float* x, const float* w, float eps, float* y, const Parallel& parallel) {
-            parallel_for(parallel, v.rows * v.per_row, grain(v.size), [&](std::int64_t begin, std::int64_t end) {
-              for (std::int64_t i = begin; i < end; ++i) {
-                const std::int64_t at = i / v.per_row * v.stride + i % v.per_row * v.size;
-                passes.rms_norm(x + at, w, eps, v.size, y + at);
-              }
-            });
-          },
-          [](const RowVectors& v, std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x,
-             const Parallel& parallel) {
-            parallel_for(parallel, v.rows * v.per_row, grain(v.size), [&](std::int64_t begin, std::int64_t end) {
-              for (std::int64_t i = begin; i < end; ++i) {
-                const std::int64_t row = i / v.per_row;
-                passes.rotate(pairs, neighbours, cosine + row * pairs, sine + row * pairs,
-                              x + row * v.stride + i % v.per_row * v.size);
-              }
-            });
-          },
-          [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
-            parallel_for(parallel, count, elements_a_task / 4, [&](std::int64_t begin, std::int64_t end) {
-              passes.gate(end - begin, g + begin, u + begin, y + begin);
-            });
-          },
-          [](std::int64_t count, const float* y, float* x, const Parallel& parallel) {
-            parallel_for(parallel, count, elements_a_task,
-                         [&](std::int64_t begin, std::int64_t end) { passes.add(end - begin, y + begin, x + begin); });
-          }};
+  return {
+      name,
+      isa,
+      nullptr,
+      [](const RowVectors& v, const float* x, const float* w, float eps, float* y, const Parallel& parallel) {
+        parallel_for(parallel, v.rows * v.per_row, grain(parallel, v.size), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            const std::int64_t at = i / v.per_row * v.stride + i % v.per_row * v.size;
+            passes.rms_norm(x + at, w, eps, v.size, y + at);
+          }
+        });
+      },
+      [](const RowVectors& v, std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x,
+         const Parallel& parallel) {
+        parallel_for(parallel, v.rows * v.per_row, grain(parallel, v.size), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            const std::int64_t row = i / v.per_row;
+            passes.rotate(pairs, neighbours, cosine + row * pairs, sine + row * pairs,
+                          x + row * v.stride + i % v.per_row * v.size);
+          }
+        });
+      },
+      [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
+        parallel_for(
+            parallel, count, elements_a_task / 4 / parallel.fineness,
+            [&](std::int64_t begin, std::int64_t end) { passes.gate(end - begin, g + begin, u + begin, y + begin); });
+      },
+      [](std::int64_t count, const float* y, float* x, const Parallel& parallel) {
+        parallel_for(parallel, count, elements_a_task / parallel.fineness,
+                     [&](std::int64_t begin, std::int64_t end) { passes.add(end - begin, y + begin, x + begin); });
+      }};
 }
 
 }  // namespace

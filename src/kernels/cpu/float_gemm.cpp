@@ -36,7 +36,7 @@ Status gemm(const GemmShape& s, const float* x, const float* packed, const float
   const std::int64_t panels = panels_of(s.n), blocks = (s.m + tile_rows - 1) / tile_rows;
   const std::int64_t work = tile_rows * lanes * std::max<std::int64_t>(1, s.k);
   // A panel meets all rows before the next one does.
-  parallel_for(parallel, panels * blocks, std::max<std::int64_t>(1, work_a_task / work),
+  parallel_for(parallel, panels * blocks, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
                [&](std::int64_t begin, std::int64_t end) {
                  float tile[most_rows][lanes];
                  for (std::int64_t item = begin; item < end; ++item) {
@@ -111,39 +111,40 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
   const std::int64_t pieces = panels_of(out_w), items = s.batch * s.groups * out_h * pieces;
   const std::int64_t work = std::max<std::int64_t>(1, depth * s.group_out() * lanes);
   std::atomic<bool> enough{true};
-  parallel_for(
-      parallel, items, std::max<std::int64_t>(1, work_a_task / work), [&](std::int64_t begin, std::int64_t end) {
-        // Outputs whose windows are not neighbours read copies of them.
-        const std::int64_t copied = s.stride_w == 1 ? 0 : depth * lanes;
-        auto* const windows = static_cast<float*>(
-            cpu::workspace(static_cast<std::size_t>(copied + lanes) * sizeof(float), cpu::Buffer::tile));
-        if (windows == nullptr) return enough.store(false, std::memory_order_relaxed);
-        float tile[most_rows][lanes];
-        for (std::int64_t item = begin; item < end; ++item) {
-          const std::int64_t ox = item % pieces * lanes, oy = item / pieces % out_h;
-          const std::int64_t group = item / pieces / out_h % s.groups, n = item / pieces / out_h / s.groups;
-          const std::int64_t count = std::min(lanes, out_w - ox), first_plane = n * s.in_c + group * s.group_in();
-          const float* const from =
-              padded.images + (first_plane * padded.height + oy * s.stride_h) * padded.width + ox * s.stride_w;
-          for (std::int64_t i = 0; i < copied; ++i) {
-            const std::int64_t p = i % lanes;
-            windows[i] = p < count ? from[padded.offsets[i / lanes] + p * s.stride_w] : 0.0f;
-          }
-          for (std::int64_t o = 0; o < s.group_out(); o += tile_rows) {
-            const int rows = static_cast<int>(std::min(tile_rows, s.group_out() - o));
-            const std::int64_t first = group * s.group_out() + o;
-            if (copied > 0)
-              passes.tile(w + first * depth, depth, rows, windows, depth, tile);
-            else
-              passes.scattered(w + first * depth, depth, rows, from, padded.offsets, depth, tile);
-            for (int r = 0; r < rows; ++r) {
-              float* const to = y + ((n * s.out_c + first + r) * out_h + oy) * out_w + ox;
-              for (std::int64_t j = 0; j < count; ++j)
-                to[j] = bias == nullptr ? tile[r][j] : tile[r][j] + bias[first + r];
-            }
-          }
-        }
-      });
+  parallel_for(parallel, items, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
+               [&](std::int64_t begin, std::int64_t end) {
+                 // Outputs whose windows are not neighbours read copies of them.
+                 const std::int64_t copied = s.stride_w == 1 ? 0 : depth * lanes;
+                 auto* const windows = static_cast<float*>(
+                     cpu::workspace(static_cast<std::size_t>(copied + lanes) * sizeof(float), cpu::Buffer::tile));
+                 if (windows == nullptr) return enough.store(false, std::memory_order_relaxed);
+                 float tile[most_rows][lanes];
+                 for (std::int64_t item = begin; item < end; ++item) {
+                   const std::int64_t ox = item % pieces * lanes, oy = item / pieces % out_h;
+                   const std::int64_t group = item / pieces / out_h % s.groups, n = item / pieces / out_h / s.groups;
+                   const std::int64_t count = std::min(lanes, out_w - ox),
+                                      first_plane = n * s.in_c + group * s.group_in();
+                   const float* const from =
+                       padded.images + (first_plane * padded.height + oy * s.stride_h) * padded.width + ox * s.stride_w;
+                   for (std::int64_t i = 0; i < copied; ++i) {
+                     const std::int64_t p = i % lanes;
+                     windows[i] = p < count ? from[padded.offsets[i / lanes] + p * s.stride_w] : 0.0f;
+                   }
+                   for (std::int64_t o = 0; o < s.group_out(); o += tile_rows) {
+                     const int rows = static_cast<int>(std::min(tile_rows, s.group_out() - o));
+                     const std::int64_t first = group * s.group_out() + o;
+                     if (copied > 0)
+                       passes.tile(w + first * depth, depth, rows, windows, depth, tile);
+                     else
+                       passes.scattered(w + first * depth, depth, rows, from, padded.offsets, depth, tile);
+                     for (int r = 0; r < rows; ++r) {
+                       float* const to = y + ((n * s.out_c + first + r) * out_h + oy) * out_w + ox;
+                       for (std::int64_t j = 0; j < count; ++j)
+                         to[j] = bias == nullptr ? tile[r][j] : tile[r][j] + bias[first + r];
+                     }
+                   }
+                 }
+               });
   return enough.load() ? Status::ok : Status::out_of_memory;
 }
 
@@ -186,7 +187,8 @@ Status conv2d_tailed(const Conv2dShape& s, const float* x, const float* packed, 
   const std::int64_t group_floats = panels_of(s.group_out()) * depth * lanes;
   std::atomic<bool> finite{true};
   parallel_for(
-      parallel, items, std::max<std::int64_t>(1, work_a_task / work), [&](std::int64_t begin, std::int64_t end) {
+      parallel, items, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
+      [&](std::int64_t begin, std::int64_t end) {
         alignas(64) float sums[most_pixels * most_columns];
         for (std::int64_t item = begin; item < end; ++item) {
           const std::int64_t ox = item % pieces * most_pixels, oy = item / pieces % out_h;

@@ -63,7 +63,8 @@ void fill_block(const Side& side, const void* packed, const FloatRows& x, std::i
 template <class Side>
 Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const void* packed, const FloatResults& y,
                 const Parallel& parallel) {
-  constexpr std::int64_t task_work = std::int64_t{1} << 20;  // products that make a task worth a thread
+  // Products that make a task worth a thread.
+  const std::int64_t task_work = (std::int64_t{1} << 20) / parallel.fineness;
   const WeightHead& head = head_of(packed);
   const RowBlocks blocks(s.m, side.rows, side.unit());
   const std::int64_t bytes_of_row = side.row_bytes(head);
@@ -73,7 +74,8 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   const auto block_at = [&](std::int64_t b) { return memory + blocks.first(b) * bytes_of_row; };
   std::atomic<bool> enough{true};
   const std::size_t row_floats = static_cast<std::size_t>(2 * head.k);
-  const std::int64_t fill_grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, side.rows * s.k));
+  const std::int64_t fill_grain =
+      std::max<std::int64_t>(1, 32768 / parallel.fineness / std::max<std::int64_t>(1, side.rows * s.k));
   parallel_for(parallel, blocks.count(), fill_grain, [&](std::int64_t begin, std::int64_t end) {
     auto* const row = static_cast<float*>(workspace(std::max<std::size_t>(64, 4 * row_floats), Buffer::tile));
     if (row == nullptr) {
