@@ -55,13 +55,29 @@ def has_hooks(module: nn.Module) -> bool:
     return any(hooks)
 
 
+_GEMMAS = tuple(f"{name}TextScaledWordEmbedding" for name in ("Gemma", "Gemma2", "Gemma3"))
+
+
+def factor_of(embedding: nn.Module) -> float | None:
+    """The number that an embedding multiplies its rows by: 1 for torch's, the scale of Gemma's, None for others."""
+    if type(embedding) is nn.Embedding:
+        return 1.0
+    theirs = isinstance(embedding, nn.Embedding) and type(embedding).__module__.startswith("transformers.")
+    return getattr(embedding, "scalar_embed_scale", None) if theirs and type(embedding).__name__ in _GEMMAS else None
+
+
+def plain_class(module: nn.Module) -> type:
+    """The class of torch whose forward a module computes, but for a factor that ``factor_of`` tells."""
+    return type(module) if factor_of(module) is None else nn.Embedding
+
+
 def reason_to_skip(
     module: nn.Module, parent: nn.Module | None, targets: Collection[type], shared: dict[int, list[str]]
 ) -> str:
     """Why a layer cannot be swapped for another, or ""."""
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
         return "it is lazy: its sizes come with the first call, call the model once before"
-    if type(module) not in targets:
+    if plain_class(module) not in targets:
         return f"a {type(module).__name__} may compute something else than its base class"
     if isinstance(parent, _READ_PAST_FORWARD):
         return f"its parent {type(parent).__name__} reads the weight itself"

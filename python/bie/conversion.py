@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,9 +12,20 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from bie import _taken_out
-from bie._places import children, join, leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
+from bie._conversion_report import ConversionReport, Converted
+from bie._places import (
+    children,
+    factor_of,
+    join,
+    leave_fast_paths,
+    plain_class,
+    reason_to_skip,
+    shape_of,
+    shared_parameters,
+    walk,
+)
 from bie._probe import READ_PAST_FORWARD, Probe, in_evaluation
-from bie._tables import html_table, text_table
+from bie._tied_tables import TiedTable, heads_of, tied_tables
 from bie.errors import ShapeError
 from bie.nn import (
     BinaryConv1d,
@@ -198,7 +208,7 @@ def _carry_embedding(source: nn.Embedding, target: type, **options: Any) -> nn.M
         raise ShapeError(f"max_norm is {source.max_norm}, rows of codes have none")
     weight = source.weight.detach()
     usual = {"padding_idx": source.padding_idx, "device": weight.device, "dtype": weight.dtype}
-    usual |= {"requires_grad": source.weight.requires_grad, "sparse": source.sparse}
+    usual |= {"requires_grad": source.weight.requires_grad, "sparse": source.sparse, "factor": factor_of(source)}
     layer = target(source.num_embeddings, source.embedding_dim, **usual | options)
     layer.set_weight_data(weight)
     return layer.train(source.training)
@@ -249,42 +259,6 @@ def _check_conv(conv: nn.Conv1d | nn.Conv2d) -> None:
         raise ShapeError(f"padding_mode is {conv.padding_mode!r}, 'zeros' is wanted")
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A layer that was swapped or left: ``target`` is a class name, or empty with the ``reason``."""
-
-    name: str
-    source: str
-    shape: tuple[int, ...]
-    target: str = ""
-    reason: str = ""
-
-
-@dataclass
-class ConversionReport:
-    """What ``convert`` did. ``print(report)`` is a table; ``model`` is the converted model."""
-
-    model: nn.Module
-    swapped: list[Converted] = field(default_factory=list)
-    skipped: list[Converted] = field(default_factory=list)
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        rows = [("layer", "was", "weight", "is")]
-        for entry in self.swapped + self.skipped:
-            outcome = entry.target or f"unchanged: {entry.reason}"
-            rows.append((entry.name or "(the model)", entry.source, "x".join(map(str, entry.shape)), outcome))
-        return rows
-
-    def _counts(self) -> str:
-        return f"{len(self.swapped)} swapped, {len(self.skipped)} unchanged"
-
-    def __str__(self) -> str:
-        return text_table(self._rows(), self._counts())
-
-    def _repr_html_(self) -> str:
-        return html_table(self._rows(), self._counts())
-
-
 def _targets(target: type | str | Mapping[type, type]) -> dict[type, type]:
     """{a layer of torch: the class that takes its place, of an nn.MultiheadAttention that of its projections}."""
     if isinstance(target, str):
@@ -319,6 +293,7 @@ def convert(
     inplace: bool = True,
     batch: Any = None,
     small_groups: bool = False,
+    tied: bool = True,
     **options: Any,
 ) -> ConversionReport:
     """Swaps nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention and nn.Embedding for layers of this package.
@@ -331,6 +306,10 @@ def convert(
     where another module shares their parameter, where the model reads it past ``forward``, as a run of ``batch`` shows,
     where the new layer cannot hold them (a dtype, padding), where they have hooks, or where they would be slower.
 
+    An embedding and the linears that share its weight, as the output layer of most small language models does, become
+    one table of codes where weights alone are converted: a WeightOnlyEmbedding and its ``head()``. All of them stay
+    where one has to.
+
     Args:
         target: "binary", "q4" or "q8"; "w1" to "w6" or "w8", weights alone in groups of 32, which takes nn.Linear,
             nn.MultiheadAttention and nn.Embedding; a class of a layer; or ``{nn.Linear: class, nn.Conv2d: class}``,
@@ -342,6 +321,7 @@ def convert(
             meet does that.
         small_groups: on CUDA, swap convolutions of fewer than 16 channels a group too, depthwise ones among them,
             most of which are slower there than in float16. On the CPU they are swapped in any case.
+        tied: whether an embedding and its output layer become one table of codes; they stay floats if not.
         options: further arguments of the new layers' constructors; with "w1" to "w8" ``activation="int8"`` is one.
 
     Raises:
@@ -363,7 +343,8 @@ def convert(
         return model(*batch) if isinstance(batch, tuple) else model(batch)
 
     before, with_batch = set(model.modules()), None if batch is None else call
-    report = swap_layers(model, target, filter=filter, call=with_batch, small_groups=small_groups, **options)
+    others = {"small_groups": small_groups, "tied": tied}
+    report = swap_layers(model, target, filter=filter, call=with_batch, **others, **options)
     if batch is not None:
         _take_step_sizes(report.model, [module for module in report.model.modules() if module not in before], call)
     return report
@@ -376,6 +357,7 @@ def swap_layers(
     filter: Filter | None = None,
     call: Callable[[nn.Module], Any] | None = None,
     small_groups: bool = False,
+    tied: bool = True,
     **options: Any,
 ) -> ConversionReport:
     """``convert`` in place; ``call(model)``, which runs it once, shows whose weight the model reads past forward."""
@@ -390,6 +372,9 @@ def swap_layers(
     places: list[tuple[nn.Module, str, nn.Module]] = []
     asked: set[int] = set()
     gone: set[int] = set()  # what a new layer took over
+    codes = issubclass(targets.get(nn.Embedding, object), WeightOnlyEmbedding)
+    codes = codes and issubclass(targets.get(nn.Linear, object), WeightOnlyLinear)
+    ties = {id(m): tie for tie in tied_tables(model) for m in tie.members.values()} if tied and codes else {}
     for name, parent, leaf, module in walk(model):
         if id(module) in gone:
             continue
@@ -399,6 +384,9 @@ def swap_layers(
                 reason = f"there is no such layer for {type(module).__name__}"
                 report.skipped.append(Converted(name, type(module).__name__, shape_of(weight), reason=reason))
             continue
+        if id(module) in ties and id(module) not in asked:
+            asked.update(map(id, ties[id(module)].members.values()))
+            made |= _swap_table(ties[id(module)], targets[nn.Embedding], filter, read_past, options, report)
         if id(module) not in asked:
             asked.add(id(module))
             entry = Converted(name, type(module).__name__, shape_of(_weight(module)))
@@ -411,11 +399,12 @@ def swap_layers(
                 reason = _slower(module)
             new = None
             if not reason:
-                if type(module) not in checked:
-                    checked.add(type(module))
-                    _check_options(type(module), targets[type(module)], options)
+                kind = plain_class(module)
+                if kind not in checked:
+                    checked.add(kind)
+                    _check_options(kind, targets[kind], options)
                 try:
-                    new = carry(module, targets[type(module)], **options)
+                    new = carry(module, targets[kind], **options)
                 except (ValueError, AssertionError) as error:
                     reason = str(error)
             if new is None:
@@ -440,13 +429,39 @@ def swap_layers(
     return report
 
 
+def _swap_table(
+    tie: TiedTable,
+    target: type,
+    filter: Filter | None,
+    read_past: set[nn.Module],
+    options: Mapping[str, Any],
+    report: ConversionReport,
+) -> dict[int, nn.Module]:
+    """The new layers of an embedding and of the linears that share its weight, by the identity of the old ones."""
+    reason = tie.reason_to_skip(filter, options, read_past)
+    made: dict[int, nn.Module] = {}
+    if not reason:
+        try:
+            table = carry(tie.embedding, target, **options)
+            made = {id(tie.embedding): table, **heads_of(tie, table)}
+        except (ValueError, AssertionError) as error:
+            reason = str(error)
+    for name, module in tie.members.items():
+        target_name = "" if reason else _class_of(made[id(module)])
+        if target_name and module is not tie.embedding:
+            target_name += f" of {tie.name}"
+        entry = Converted(name, type(module).__name__, shape_of(module.weight), target_name, reason)
+        (report.skipped if reason else report.swapped).append(entry)
+    return made
+
+
 def _read_past_forward(
     model: nn.Module, targets: Mapping[type, type], call: Callable[[nn.Module], Any]
 ) -> set[nn.Module]:
     """The layers whose weight the model reads itself, as a call in evaluation shows."""
     if any(is_lazy(parameter) for parameter in model.parameters()):  # which the call would give their sizes
         return set()
-    probe = Probe(module for module in model.modules() if type(module) in targets)
+    probe = Probe(module for module in model.modules() if plain_class(module) in targets)
     with in_evaluation(model):
         probe.run(lambda: call(model))
     return {module for module, seen in probe.seen.items() if seen.read_past}

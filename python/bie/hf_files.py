@@ -14,6 +14,7 @@ from bie.formats.gguf import GgufFile, GgufTensor, load_gguf
 from bie.formats.gguf_writer import encoded
 from bie.formats.gguf_writer import save_gguf as write_gguf
 from bie.formats.rows import CodedRows, rows_of
+from bie.hf_checkpoints import tell
 
 #: What GGUF calls an architecture, what transformers does, and whether the rows of q and k stand in rotary pairs.
 _FAMILIES = {"llama": ("llama", True), "qwen2": ("qwen2", False), "qwen3": ("qwen3", False)}
@@ -58,15 +59,9 @@ def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
     path = Path(path)
     model = _of_folder(path, activation) if path.is_dir() else _Loading(load_gguf(path), activation).model()
     _make_computed(model, path)
-    model.save_pretrained = _refuse_to_save  # whose file from_pretrained would read with weights of its own
-    return model.requires_grad_(False).eval()
-
-
-def _refuse_to_save(*_: Any, **__: Any) -> None:
-    raise ValueError(
-        "save_pretrained has no form for the weights of a GGUF file or of a folder: bie.hf.save_gguf(model, path) or "
-        "bie.formats.save_weights(path, model) writes them"
-    )
+    model.requires_grad_(False).eval()
+    tell(model)  # for save_pretrained
+    return model
 
 
 def load_tokenizer(path: str | os.PathLike) -> Any:

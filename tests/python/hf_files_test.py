@@ -101,10 +101,24 @@ def test_codes_compute_what_their_numbers_do(kind, type, tmp_path):
     assert steps.shape == (1, 11) or int(steps[0, -1]) == 7
 
 
-def test_what_save_pretrained_would_lose_is_refused(tmp_path):
-    bie.hf.save_gguf(float_model("llama"), tmp_path / "a.gguf")
-    with pytest.raises(ValueError, match=r"bie\.hf\.save_gguf\(model, path\)"):
-        bie.hf.load(tmp_path / "a.gguf").save_pretrained(tmp_path / "s")
+@pytest.mark.parametrize("kind", ["tied llama", "qwen3"])
+@pytest.mark.parametrize("type", [None, "Q8_0", "Q4_0", "Q4_1"])
+def test_a_loaded_model_is_saved_as_every_model_of_transformers(kind, type, tmp_path):
+    path = tmp_path / "a.gguf"
+    bie.hf.save_gguf(float_model(kind), path)
+    file = bie.formats.load_gguf(path)
+    if type is not None:
+        coded = {n: (t.open().float(), type) if len(t.shape) == 2 else t for n, t in file.tensors.items()}
+        bie.formats.save_gguf(path, coded, file.metadata, file.types)
+    model = bie.hf.load(path, activation="int8" if type == "Q4_0" else "exact")
+    model.save_pretrained(tmp_path / "s")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "s")
+    assert torch.equal(logits(again), logits(model))
+    assert {k: v.dtype for k, v in again.state_dict().items()} == {k: v.dtype for k, v in model.state_dict().items()}
+    bie.hf.save_gguf(model, tmp_path / "b.gguf")
+    bie.hf.save_gguf(again, tmp_path / "c.gguf")
+    one, other = (bie.formats.load_gguf(tmp_path / f"{name}.gguf") for name in "bc")
+    assert all(torch.equal(tensor.blocks, other[name].blocks) for name, tensor in one.tensors.items())
 
 
 def test_rows_of_q_and_k_stand_in_pairs(tmp_path):
@@ -117,8 +131,9 @@ def test_rows_of_q_and_k_stand_in_pairs(tmp_path):
     assert torch.equal(stored, by_head.half()) and not torch.equal(stored, wanted.half())
 
 
-def test_a_converted_model_is_written_and_read(tmp_path):
-    model = float_model("llama")
+@pytest.mark.parametrize("kind", ["llama", "tied llama"])
+def test_a_converted_model_is_written_and_read(kind, tmp_path):
+    model = float_model(kind)
     bie.convert(model, "w4", dtype=torch.float16)
     bie.hf.save_gguf(model, tmp_path / "a.gguf")
     again = bie.hf.load(tmp_path / "a.gguf")
@@ -136,6 +151,8 @@ def test_a_folder_of_gptq(tmp_path):
     bie.formats.save_gptq(tmp_path, model)
     again = bie.hf.load(tmp_path)
     assert difference(logits(again), logits(model)) < 1e-3
+    again.save_pretrained(tmp_path / "s")
+    assert torch.equal(logits(type(again).from_pretrained(tmp_path / "s")), logits(again))
 
 
 def changed(tmp_path, metadata=None, tensors=None):

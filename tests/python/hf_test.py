@@ -73,8 +73,60 @@ def test_a_saved_model_keeps_int8_activations(tmp_path):
     assert not torch.equal(logits(again, inputs), wanted)
 
 
+def tied(kind):
+    """A small model of transformers whose output layer is its embedding's table; Gemma scales what it looks up."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    sizes |= {"num_key_value_heads": 1, "head_dim": 16, "vocab_size": 50, "max_position_embeddings": 16}
+    config = transformers.AutoConfig.for_model(kind, **sizes, tie_word_embeddings=True)
+    return transformers.AutoModelForCausalLM.from_config(config).eval(), {"input_ids": torch.randint(50, (2, 7))}
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma", "gemma2", "gemma3_text"])
+def test_a_tied_table_is_one_of_codes_and_comes_back(kind, tmp_path):
+    model, inputs = tied(kind)
+    wanted = logits(model, inputs)
+    report = bie.hf.quantize_model(model, "w8")
+    assert model.lm_head.table is model.model.embed_tokens and not report.skipped
+    found = logits(model, inputs)
+    assert float((found - wanted).norm() / wanted.norm()) < 0.03
+    model.save_pretrained(tmp_path / "a")
+    again = type(model).from_pretrained(tmp_path / "a")
+    assert again.lm_head.table is again.model.embed_tokens
+    assert again.state_dict().keys() == model.state_dict().keys()
+    assert torch.equal(logits(again, inputs), found)
+    again.tie_weights()  # which transformers does by name
+    again.save_pretrained(tmp_path / "b")
+    assert torch.equal(logits(type(model).from_pretrained(tmp_path / "b"), inputs), found)
+    bie.formats.save_weights(tmp_path / "w.safetensors", model)
+    into, _ = tied(kind)
+    bie.formats.load_weights_folder(tmp_path / "w.safetensors").load_into(into)
+    assert torch.equal(logits(into, inputs), found)
+
+
+def test_a_tied_table_that_stays_in_floats(tmp_path):
+    model, inputs = tied("llama")
+    report = bie.hf.quantize_model(model, "w4", tied=False)
+    assert len(report.skipped) == 2 and model.lm_head.weight is model.model.embed_tokens.weight
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert torch.equal(logits(again, inputs), logits(model, inputs))
+    assert again.lm_head.weight is again.model.embed_tokens.weight
+
+
+def test_a_head_of_no_table_is_refused(tmp_path):
+    model, _ = tied("llama")
+    bie.hf.quantize_model(model, "w4")
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"]["layers"]["lm_head"]["table"] = "model.norm"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"the head 'lm_head' of 'model.norm', expected a WeightOnlyEmbedding"):
+        type(model).from_pretrained(tmp_path)
+
+
 def test_other_versions_and_classes_are_refused():
     with pytest.raises(ValueError, match="bie format is version 2"):
         bie.hf.BieConfig({}, format_version=2)
     with pytest.raises(ValueError, match=r"class 'Linear', which is none of bie\.nn"):
-        bie.hf._empty({"class": "Linear"})
+        bie.hf_checkpoints._empty({"class": "Linear"})

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
-from bie._places import leave_fast_paths
+from bie._places import factor_of, leave_fast_paths
+from bie._tied_tables import put_heads, tied_tables
 from bie.errors import ShapeError
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
@@ -77,12 +79,15 @@ class CodedLayer:
         floats = [t.dtype for t in self.tensors.values() if t.is_floating_point()]
         return reduce(torch.promote_types, tables or floats)
 
-    def embedding(self, padding_idx: int | None = None, *, activation: str = "exact") -> WeightOnlyEmbedding:
+    def embedding(
+        self, padding_idx: int | None = None, *, activation: str = "exact", factor: float = 1.0
+    ) -> WeightOnlyEmbedding:
         """The table, in evaluation mode, of a layer of kind ``"embedding"``; ``activation`` is that of its head."""
         if self.kind != "embedding":
             raise ValueError(f"layer {self.name!r} is of kind {self.kind}, no embedding")
         sizes = self.out_features, self.in_features, self.bits, self.group_size
-        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype, activation=activation)
+        options: dict[str, Any] = {"activation": activation, "factor": factor}
+        table = WeightOnlyEmbedding(*sizes, padding_idx, dtype=self.tensors["scales"].dtype, **options)
         table.load_state_dict(self.tensors)
         return table.eval()
 
@@ -149,12 +154,14 @@ class WeightsFolder:
         layers: the weight-only linears by name.
         tensors: all other tensors by name.
         configs: ``config.json``, ``quantize_config.json`` and ``quant_strategy.json``, where they are there.
+        heads: of files by ``save_weights``: the name of the table of codes for that of each ``head()`` over it.
     """
 
     path: str
     layers: dict[str, CodedLayer]
     tensors: dict[str, Tensor]
     configs: dict[str, Any]
+    heads: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> CodedLayer:
         try:
@@ -168,7 +175,8 @@ class WeightsFolder:
     def load_into(self, model: nn.Module, *, requires_grad: bool = False, activation: str = "exact") -> None:
         """Puts the weight-only layers where ``model`` has ``nn.Linear`` (``nn.Embedding``) of their names.
 
-        All other tensors are loaded.
+        All other tensors are loaded. A linear that shares the weight of an embedding whose table is of codes, or that
+        was the table's ``head()`` when the file was written, becomes its ``head()``.
 
         The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
         tensors. Nothing is changed where a name or a size does not fit. ``requires_grad`` and ``activation`` are
@@ -190,11 +198,18 @@ class WeightsFolder:
             if sizes != (coded.in_features, coded.out_features):
                 raise ShapeError(f"load_into: {coded!r} does not fit {found!r}")
             if table:
-                new[name] = coded.embedding(found.padding_idx, activation=activation)
+                factor = factor_of(found)
+                if factor is None:
+                    raise ValueError(
+                        f"load_into: {self.path} has the table {name!r}: expected a torch.nn.Embedding in the model, got "
+                        f"a {type(found).__name__}, which may compute something else"
+                    )
+                new[name] = coded.embedding(found.padding_idx, activation=activation, factor=factor)
             else:
                 new[name] = coded.linear(requires_grad=requires_grad, activation=activation)
         wrong = [problem for name, coded in self.layers.items() if (problem := coded._wrong_bias(modules[name]))]
-        ties = _check_rest(model, self.layers, self.tensors, wrong)
+        heads = self._heads_in(model, modules)
+        ties = _check_rest(model, {*self.layers, *heads}, self.tensors, wrong)
         model.load_state_dict(self.tensors, strict=False, assign=True)
         for key, source in ties.items():
             parent, _, leaf = key.rpartition(".")
@@ -202,11 +217,36 @@ class WeightsFolder:
         for name, layer in new.items():
             parent, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(parent), leaf, layer)
+        put_heads(model, heads)
         leave_fast_paths(model)
+
+    def _heads_in(self, model: nn.Module, modules: Mapping[str, nn.Module]) -> dict[str, str]:
+        """The name of the table for that of each linear of the model that is to be its head."""
+        tables = {name for name, coded in self.layers.items() if coded.kind == "embedding"}
+        found = {}
+        for name, table in self.heads.items():
+            linear = modules.get(name)
+            if not isinstance(linear, nn.Linear) or linear.bias is not None or table not in tables:
+                what = "none" if linear is None else f"{linear!r}"
+                raise ValueError(f"load_into: {self.path} has the head {name!r} of {table!r}, the model has {what}")
+            if (linear.in_features, linear.out_features) != (
+                self.layers[table].in_features,
+                self.layers[table].out_features,
+            ):
+                raise ShapeError(f"load_into: the head of {self.layers[table]!r} does not fit {linear!r}")
+            found[name] = table
+        for tie in tied_tables(model):
+            if tie.name in tables:
+                found |= {
+                    n: tie.name
+                    for n, head in tie.heads.items()
+                    if head.bias is None and f"{n}.weight" not in self.tensors
+                }
+        return found
 
 
 def _check_rest(
-    model: nn.Module, layers: Mapping[str, CodedLayer], tensors: Mapping[str, Tensor], wrong: list[str]
+    model: nn.Module, layers: Collection[str], tensors: Mapping[str, Tensor], wrong: list[str]
 ) -> dict[str, str]:
     """Of a parameter that has two names and is in the file under one of them: the name that is missing to the other."""
     state = model.state_dict(keep_vars=True)
@@ -252,4 +292,19 @@ def load_weights_folder(path: str | os.PathLike) -> WeightsFolder:
         for name, f in facts["layers"].items()
     }
     configs = {name: json.loads(text) for name, text in facts["configs"].items()}
-    return WeightsFolder(path, layers, arrays(facts["tensors"]), configs)
+    return WeightsFolder(path, layers, arrays(facts["tensors"]), configs, _heads_of(path, layers))
+
+
+def _heads_of(path: str, layers: Mapping[str, CodedLayer]) -> dict[str, str]:
+    """The heads that ``save_weights`` noted in the metadata of the safetensors files, which were checked before."""
+    if not any(coded.kind == "embedding" for coded in layers.values()):
+        return {}
+    heads: dict[str, str] = {}
+    for file in sorted(Path(path).glob("*.safetensors")) if os.path.isdir(path) else [Path(path)]:
+        with open(file, "rb") as opened:
+            header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+        own = json.loads(header.get("__metadata__", {}).get("bie", "{}"))
+        heads |= own.get("heads", {}) if own.get("kind") == "weights" else {}
+    if not all(isinstance(table, str) for table in heads.values()):
+        raise ValueError(f"{path}: the metadata entry 'bie' has heads of {heads}, expected a name of a table for each")
+    return heads

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bie._operators import ops
 from bie.errors import ShapeError
 from bie.nn import MPQLinear, WeightOnlyEmbedding
+from bie.nn.weight_only_embedding import TiedHead
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def rows_of(what: str, layer: nn.Module) -> CodedRows:
     Raises:
         ValueError: another kind of layer, rows that are permuted, groups that are not runs of features.
     """
+    if isinstance(layer, TiedHead):
+        layer = layer.table
     if isinstance(layer, WeightOnlyEmbedding):
         scales, zeros = layer.scales.float().cpu(), layer.zeros.float().cpu()
         return CodedRows(

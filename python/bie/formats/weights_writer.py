@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie._output_files import write_text
+from bie._tied_tables import table_names
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
 
 _GPTQ_WIDTHS = (2, 3, 4, 8)
@@ -23,7 +24,7 @@ def save_weights(path: str | os.PathLike, model: nn.Module) -> None:
     """Writes the state dict of a model as a safetensors file that says which of its layers are of codes.
 
     ``load_weights_folder`` reads it back, and ``load_into`` puts it into a float model: what was converted, loaded or
-    fine-tuned here comes back to the bit. The file takes its name in one step.
+    fine-tuned here comes back to the bit, the ``head()`` of a table of codes too. The file takes its name in one step.
 
     Example::
 
@@ -46,7 +47,9 @@ def save_weights(path: str | os.PathLike, model: nn.Module) -> None:
         elif isinstance(module, WeightOnlyEmbedding):
             layers[name] = {"bits": module.bits, "group_size": module.group_size}
             layers[name]["embedding_dim"] = module.embedding_dim
-    own = {"format_version": 1, "kind": "weights", "layers": layers}
+    own: dict[str, Any] = {"format_version": 1, "kind": "weights", "layers": layers}
+    if heads := table_names(model):  # which have no tensors of their own
+        own["heads"] = heads
     _write(path, model.state_dict(), json.dumps(own))
 
 

@@ -59,6 +59,8 @@ class WeightOnlyEmbedding(nn.Module):
         sparse: whether it is sparse; a dense one is [N, D], and moves every row as an optimizer's moments say.
         activation: of ``head()``, as a :class:`WeightOnlyLinear` has it: ``"exact"`` or ``"int8"``; an attribute that
             may be set.
+        factor: every row that is looked up is multiplied by it, rounded to ``dtype``; ``head()`` is not. Gemma scales
+            its table so.
 
     Raises:
         ValueError (``forward``): an index out of range. TypeError: indices that are neither int32 nor int64.
@@ -87,6 +89,7 @@ class WeightOnlyEmbedding(nn.Module):
         requires_grad: bool = True,
         sparse: bool = True,
         activation: str = "exact",
+        factor: float = 1.0,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -101,7 +104,7 @@ class WeightOnlyEmbedding(nn.Module):
         if dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"{name}: dtype is {dtype}, float32, float16 or bfloat16 is wanted")
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.sparse, self.activation = sparse, activation
+        self.sparse, self.activation, self.factor = sparse, activation, float(factor)
         self.bits, self.group_size = bits, embedding_dim if group_size == -1 else min(group_size, embedding_dim)
         groups = -(-embedding_dim // self.group_size)
         words = torch.zeros(num_embeddings, words_of(embedding_dim, bits), dtype=torch.int32, device=device)
@@ -147,7 +150,7 @@ class WeightOnlyEmbedding(nn.Module):
         return self.__dict__ | {"_words": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"sparse": True, "_activation": "exact"} | state)
+        super().__setstate__({"sparse": True, "_activation": "exact", "factor": 1.0} | state)
         if type(self.qweight) is QuantParameter:  # of older pickles, where codes were not trained
             self.qweight = CodeRowsParameter(self.qweight.detach(), False)
         self._tell_weight()
@@ -180,7 +183,7 @@ class WeightOnlyEmbedding(nn.Module):
         return self._words if getattr(torch.compiler, "_is_exporting_flag", False) else self.qweight.detach()
 
     def _look_up(self, input: Tensor, anchor: Tensor | None = None) -> Tensor:
-        return ops.weight_only_embedding(
+        rows = ops.weight_only_embedding(
             input,
             self._plain_words(),
             self.scales,
@@ -191,6 +194,7 @@ class WeightOnlyEmbedding(nn.Module):
             padding_idx=self.padding_idx,
             anchor=anchor,
         )
+        return rows if self.factor == 1 else rows * torch.full((), self.factor, dtype=rows.dtype, device=rows.device)
 
     @outside_graphs("graphs have no sparse gradients")
     def _train(self, input: Tensor) -> Tensor:
@@ -240,6 +244,8 @@ class WeightOnlyEmbedding(nn.Module):
             parts.append(f"padding_idx={self.padding_idx}")
         if self.activation != "exact":
             parts.append(f"activation={self.activation}")
+        if self.factor != 1:
+            parts.append(f"factor={self.factor:g}")
         return ", ".join(parts)
 
 
@@ -255,6 +261,24 @@ class TiedHead(nn.Module):
         super().__init__()
         self._table = (embedding,)  # in a tuple: it is no child of this module
         self._panels, self._activation = Panels(), embedding.activation
+
+    @property
+    def table(self) -> WeightOnlyEmbedding:
+        """The embedding whose table this is."""
+        return self._table[0]
+
+    @property
+    def in_features(self) -> int:
+        """The table's columns."""
+        return self.table.embedding_dim
+
+    @property
+    def out_features(self) -> int:
+        """The table's rows."""
+        return self.table.num_embeddings
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bits={self.table.bits}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"_activation": "exact"} | state | {"_panels": Panels()})

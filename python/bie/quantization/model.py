@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from bie._places import leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
 from bie._probe import READ_PAST_FORWARD, Probe
-from bie.conversion import Filter
+from bie._tied_tables import TiedTable, tied_tables
+from bie.conversion import Filter, carry
 from bie.nn.mpq_linear import MPQLinear
+from bie.nn.weight_only_embedding import WeightOnlyEmbedding
 from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
 from bie.quantization.hessian import Hessian
 
@@ -33,6 +35,7 @@ class QuantizedLayer:
     error: float = float("nan")
     nearest_error: float = float("nan")  #: what round to nearest would have
     reason: str = ""  #: why it was left as it is
+    tied: str = ""  #: the layer that has the same table of codes
 
 
 @dataclass
@@ -47,6 +50,8 @@ class QuantizationReport:
         rows = [("layer", "weight", "error", "nearest")]
         for layer in self.layers:
             errors = f"{layer.error:.4f}", f"{layer.nearest_error:.4f}"
+            if layer.tied:
+                errors = errors[0], f"{errors[1]}  one table with {layer.tied}"
             rows.append((layer.name or "(the model)", "x".join(map(str, layer.shape)), *errors))
         for layer in self.skipped:
             rows.append(
@@ -75,6 +80,8 @@ class _Place:
     calls: int = 0  # in one pass, at most
     read_past: bool = False  # whether something else than its forward reads its weight
     shares_input: bool = False  # with the layer before it in the order of calls
+    tie: TiedTable | None = None  # of the output layer of a table
+    weight: Tensor | None = None  # of such a layer, once its table is of codes
 
 
 def quantize(
@@ -91,6 +98,7 @@ def quantize(
     filter: Filter | None = None,
     inplace: bool = True,
     call: Callable[[nn.Module, Any], Any] | None = None,
+    tied: bool = True,
     **options: Any,
 ) -> QuantizationReport:
     """Puts a :class:`bie.nn.MPQLinear` in place of every ``nn.Linear`` of a model, in the order of their calls.
@@ -99,6 +107,10 @@ def quantize(
     comes in one [k, k] matrix is kept. Layers that get the very same tensor, as a transformer's q, k and v, share a
     run. The model is in evaluation meanwhile. Layers stay as they are, with a reason in the report, where ``convert``
     leaves them or no batch reaches them.
+
+    An embedding and the output layer that shares its weight become one table of codes, by round to nearest: a
+    :class:`bie.nn.WeightOnlyEmbedding` and its ``head()``, whose error the report has. GPTQ's files hold no such
+    table, so with ``whole_zeros`` both stay.
 
     Args:
         batches: what the model is called with: a tensor, a tuple of arguments or a dict of keywords each. Some hundred
@@ -109,6 +121,7 @@ def quantize(
         filter: ``(name, module) -> bool``, whether to quantise.
         inplace: change ``model``, or a deep copy of it.
         call: ``call(model, batch)`` in place of the call above.
+        tied: whether an embedding and its output layer become one table of codes; they stay floats if not.
         options: further arguments of ``MPQLinear``.
 
     Raises:
@@ -133,8 +146,9 @@ def quantize(
         batches = _without_labels(model, batches)
     model = model if inplace else copy.deepcopy(model)
     report, run = QuantizationReport(model), call or _call
-    places = _places(model, filter, report)
-    made: list[tuple[MPQLinear, bool]] = []
+    ties = _ties(model, filter, numbers, options) if tied else []
+    places = _places(model, filter, report, ties)
+    made: list[tuple[nn.Module, bool]] = []
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -142,12 +156,19 @@ def quantize(
         for place in places:
             if place.read_past or place.calls == 0:
                 report.skipped.append(_left(place, READ_PAST_FORWARD if place.read_past else "no batch reaches it"))
-        order = [place for place in order if not place.read_past]
+        order = _without(order, [place for place in order if place.read_past])
+        for place in [place for place in order if place.tie is not None]:
+            new = _replace_table(report, place, numbers, options)
+            order = order if new else _without(order, [place])
+            made += zip(new, (modes[place.tie.embedding], place.training), strict=False)
         while order:
             count = 1 + next((i for i, place in enumerate(order[1:]) if not place.shares_input), len(order) - 1)
             together, order = order[:count], order[count:]
             hessian = _inputs_of(model, together[0], batches, run)
             for place in together:
+                if place.tie is not None:
+                    _report_head(report, place, hessian, numbers)
+                    continue
                 layer = _replace(report, place, hessian, method, numbers, extra, options)
                 if layer is not None:
                     made.append((layer, place.training))
@@ -208,14 +229,29 @@ def _left(place: _Place, reason: str) -> QuantizedLayer:
     return QuantizedLayer(place.name, shape_of(place.module.weight), reason=reason)
 
 
-def _places(model: nn.Module, filter: Filter | None, report: QuantizationReport) -> list[_Place]:
+def _ties(
+    model: nn.Module, filter: Filter | None, numbers: dict[str, Any], options: dict[str, Any]
+) -> list[TiedTable]:
+    """The tables of one output layer that may be of codes."""
+    if numbers["whole_zeros"]:
+        return []
+    ties = [tie for tie in tied_tables(model) if len(tie.heads) == 1]
+    return [tie for tie in ties if not tie.reason_to_skip(filter, options, ())]
+
+
+def _places(
+    model: nn.Module, filter: Filter | None, report: QuantizationReport, ties: list[TiedTable]
+) -> list[_Place]:
     """Every linear layer that may be quantised; the others go to the report."""
     shared, found = shared_parameters(model), {}
+    for tie in ties:
+        shared.pop(id(tie.embedding.weight))
+    tie_of = {id(head): tie for tie in ties for head in tie.heads.values()}
     for name, parent, leaf, module in walk(model):
         if not isinstance(module, nn.Linear):
             continue
         if id(module) not in found:
-            place = found[id(module)] = _Place(name, module, module.training)
+            place = found[id(module)] = _Place(name, module, module.training, tie=tie_of.get(id(module)))
             reason = reason_to_skip(module, parent, (nn.Linear,), shared)
             if not reason and filter is not None and not filter(name, module):
                 reason = "the filter says so"
@@ -247,7 +283,8 @@ def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Call
         return seen
 
     handles = [place.module.register_forward_pre_hook(hook(place)) for place in places]
-    probe = Probe(place.module for place in places)
+    tables = [place.tie.embedding for place in places if place.tie is not None]
+    probe = Probe([*(place.module for place in places), *tables])
     try:
         for batch in batches:
             probe.run(lambda batch=batch: run(model, batch))
@@ -258,6 +295,8 @@ def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Call
             handle.remove()
     for place in places:
         place.read_past = probe.seen[place.module].read_past
+        if place.tie is not None:
+            place.read_past |= probe.seen[place.tie.embedding].read_past
     for before, place in itertools.pairwise(order):
         own, others = sharers[id(place)], sharers[id(before)]
         once = before.calls == place.calls == 1
@@ -265,9 +304,18 @@ def _order(model: nn.Module, places: list[_Place], batches: list[Any], run: Call
     return order
 
 
+def _without(order: list[_Place], gone: list[_Place]) -> list[_Place]:
+    """The places that are left; one behind a gone place shares its input with what comes before if that one did."""
+    for before, place in itertools.pairwise(order):
+        if before in gone:
+            place.shares_input = place.shares_input and before.shares_input
+    return [place for place in order if place not in gone]
+
+
 def _inputs_of(model: nn.Module, place: _Place, batches: list[Any], run: Callable[..., Any]) -> Tensor:
     """The Hessian of what comes into a layer."""
-    hessian = Hessian(place.module.in_features, device=place.module.weight.device)
+    weight = place.module.weight if place.weight is None else place.weight
+    hessian = Hessian(place.module.in_features, device=weight.device)
 
     def seen(module: nn.Module, args: tuple[Any, ...]) -> None:
         hessian.add(args[0])
@@ -316,6 +364,32 @@ def _replace(
     errors = (output_error(weight, one, hessian) for one in (coded, nearest))
     report.layers.append(QuantizedLayer(place.name, tuple(weight.shape), *errors))
     return layer
+
+
+def _replace_table(
+    report: QuantizationReport, place: _Place, numbers: dict[str, Any], options: dict[str, Any]
+) -> list[nn.Module]:
+    """Puts a table of codes and its head in place of an embedding and a linear; none where the table cannot hold it."""
+    sizes = {"bits": numbers["bits"], "group_size": numbers["group_size"]}
+    try:
+        table = carry(place.tie.embedding, WeightOnlyEmbedding, **sizes, **options)
+    except ValueError as error:
+        report.skipped.append(_left(place, str(error)))
+        return []
+    head = table.head().eval()
+    for old, new in ((place.tie.embedding, table), (place.module, head)):
+        for parent, leaf in place.tie.places[id(old)]:
+            parent.add_module(leaf, new)
+    place.weight, place.module = place.module.weight.detach(), head
+    return [table, head]
+
+
+def _report_head(report: QuantizationReport, place: _Place, hessian: Tensor, numbers: dict[str, Any]) -> None:
+    coded = round_to_nearest(place.weight, **numbers, dtype=place.module.table.scales.dtype)
+    error, shape = output_error(place.weight, coded, hessian), tuple(place.weight.shape)
+    report.layers.insert(0, QuantizedLayer(place.tie.name, shape, error, error, tied=place.name))
+    report.layers.append(QuantizedLayer(place.name, shape, error, error, tied=place.tie.name))
+    place.weight = None
 
 
 def _layer_for(linear: nn.Linear, numbers: dict[str, Any], options: dict[str, Any]) -> MPQLinear:

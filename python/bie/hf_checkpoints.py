@@ -1,0 +1,178 @@
+"""The quantization method "bie" of transformers: what its checkpoints say of layers, and how they are read again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from bie import nn as layers
+from bie._places import walk
+from bie._tied_tables import put_heads, table_names
+from bie.nn import MBWQLinear, MultiheadAttention, QuantLayer, WeightOnlyEmbedding, WeightOnlyLinear
+from bie.nn.weight_only_embedding import TiedHead
+from bie.weights.parameters import QuantParameter
+
+try:
+    from transformers.quantizers.auto import register_quantization_config, register_quantizer
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+except ImportError as error:
+    raise ImportError("bie.hf needs the package transformers, version 5 or later") from error
+
+
+@register_quantization_config("bie")
+class BieConfig(QuantizationConfigMixin):
+    """What a checkpoint says of its layers: for each one its class and the constructor's arguments.
+
+    Example (of ``config.json``)::
+
+        {"quant_method": "bie", "format_version": 1,
+         "layers": {"encoder.0.linear": {"class": "Q8Linear", "in_features": 64, "out_features": 64, "bias": true}}}
+    """
+
+    def __init__(self, layers: dict[str, dict[str, Any]] | None = None, format_version: int = 1, **kwargs: Any) -> None:
+        if format_version != 1:
+            raise ValueError(f"the checkpoint's bie format is version {format_version}, this package reads 1")
+        self.quant_method, self.format_version = "bie", format_version
+        self.layers = layers or {}
+
+
+def _description(layer: nn.Module) -> dict[str, Any]:
+    """The class and the arguments that make an empty layer of the same form."""
+    found: dict[str, Any] = {"class": type(layer).__name__}
+    if isinstance(layer, WeightOnlyEmbedding):
+        names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx", "activation", "factor")
+    elif isinstance(layer, WeightOnlyLinear):
+        names = ("in_channels", "out_channels", "w_bit", "group_size", "disable_bias", "train_bias", "activation")
+        names += ("use_mbw", "groups", "rows_packed") if isinstance(layer, MBWQLinear) else ("use_gba_quant", "asym")
+    else:
+        names = tuple(name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype"))
+    for name in names:
+        value = getattr(layer, name, None)
+        if name == "bias":
+            value = layer.bias is not None
+        elif name == "channel_scale":
+            value = layer.channel_scale is not None
+        elif name == "latent":
+            value = layer._latent
+        found[name] = list(value) if isinstance(value, tuple) else value
+    found["dtype"] = str(layer.scales.dtype if hasattr(layer, "scales") else layer.dtype).removeprefix("torch.")
+    return found
+
+
+def _empty(description: dict[str, Any]) -> nn.Module:
+    """The layer of a description, packed, without values."""
+    arguments = dict(description)
+    cls = getattr(layers, arguments.pop("class", ""), None)
+    known = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
+    if not (inspect.isclass(cls) and issubclass(cls, known)):
+        raise ValueError(f"the checkpoint has a layer of class {description.get('class')!r}, which is none of bie.nn")
+    dtype = getattr(torch, str(arguments.pop("dtype", "float32")), None)
+    arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    layer = cls(**arguments, dtype=dtype, device="meta")
+    if isinstance(layer, QuantLayer):
+        packed = torch.uint8 if layer._bits == 1 else torch.int8
+        shape = layer._packed_shape()
+        layer._set_weight(None)
+        layer.qweight = QuantParameter(torch.empty(shape, dtype=packed, device="meta"), False)
+    elif isinstance(layer, WeightOnlyLinear):
+        shape = (-(-layer.in_channels // layer.group_size), layer.out_channels)
+        scales = torch.empty(shape, dtype=dtype, device="meta")
+        layer._become_prepared(scales, layer.qzeros if layer.asym else torch.empty_like(scales))
+    return layer.eval()
+
+
+def _forget_ties(model: nn.Module, heads: Mapping[str, str]) -> None:
+    """Takes heads of tables of codes, which have no weight of their own, off what transformers ties by name."""
+    for path, module in model.named_modules():
+        ties = getattr(module, "_tied_weights_keys", None)
+        if not isinstance(ties, dict):
+            continue
+        prefix = f"{path}." if path else ""
+        gone = {key for key in ties if prefix + key.removesuffix(".weight") in heads}
+        if gone:
+            module._tied_weights_keys = {key: source for key, source in ties.items() if key not in gone}
+        for key in gone:
+            model.all_tied_weights_keys.pop(prefix + key, None)
+            module.all_tied_weights_keys.pop(key, None)
+
+
+def tell(model: nn.Module) -> None:
+    """Writes the packed layers of a model into its config; ``quantize_model`` does."""
+    kinds = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
+    found = {name: _description(module) for name, _, _, module in walk(model) if isinstance(module, kinds)}
+    heads = table_names(model)
+    config = BieConfig(found | {name: {"class": "TiedHead", "table": table} for name, table in heads.items()})
+    _forget_ties(model, heads)
+    model.config.quantization_config = config
+    model.hf_quantizer = BieQuantizer(config, pre_quantized=True)
+    model.is_quantized, model.quantization_method = True, "bie"
+
+
+@register_quantizer("bie")
+class BieQuantizer(HfQuantizer):
+    """Puts empty layers where the checkpoint has packed ones, and makes them ready once it is read."""
+
+    requires_calibration = True  # from_pretrained of floats makes no step sizes: quantize_model does
+
+    def validate_environment(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is needed."""
+
+    def _process_model_before_weight_loading(self, model: nn.Module, **kwargs: Any) -> nn.Module:
+        heads = self._heads()
+        for name, description in self.quantization_config.layers.items():
+            if name in heads:
+                continue
+            parent, _, leaf = name.rpartition(".")
+            place = model.get_submodule(parent)
+            if isinstance(place, nn.MultiheadAttention | MultiheadAttention):
+                raise ValueError(f"the checkpoint has a layer inside of {parent}, which is torch's attention")
+            setattr(place, leaf, _empty(description))
+        put_heads(model, heads)
+        _forget_ties(model, heads)
+        return model
+
+    def _heads(self) -> dict[str, str]:
+        """The name of the table for that of each head over a table of codes."""
+        layers = self.quantization_config.layers.items()
+        heads = {name: facts.get("table") for name, facts in layers if facts.get("class") == "TiedHead"}
+        for name, table in heads.items():
+            if self.quantization_config.layers.get(table, {}).get("class") != "WeightOnlyEmbedding":
+                raise ValueError(f"the checkpoint has the head {name!r} of {table!r}, expected a WeightOnlyEmbedding")
+        return heads
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **kwargs: Any) -> nn.Module:
+        for name in self.quantization_config.layers:
+            layer = model.get_submodule(name)
+            if isinstance(layer, TiedHead):
+                layer.eval()
+                continue
+            if isinstance(layer, QuantLayer):
+                if not isinstance(layer.qweight, QuantParameter):
+                    layer.qweight = QuantParameter(layer.qweight.detach(), False)
+                layer._scale_ready = False
+                layer.eval()
+            else:
+                kind = layer._parameter if isinstance(layer, WeightOnlyLinear) else type(_empty_rows())
+                if not isinstance(layer.qweight, kind):
+                    layer.qweight = kind(layer.qweight.detach(), requires_grad=False)
+                if isinstance(layer, WeightOnlyLinear) and layer.asym:
+                    layer.zeros = layer.qzeros  # the same buffer under the name that the product reads
+                layer._tell_weight()
+                layer.eval()
+        return model
+
+    def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+
+def _empty_rows() -> nn.Parameter:
+    return WeightOnlyEmbedding(1, 1, device="meta").qweight
