@@ -25,7 +25,6 @@ from bie._places import (
     walk,
 )
 from bie._probe import READ_PAST_FORWARD, Probe, in_evaluation
-from bie._tied_tables import TiedTable, heads_of, tied_tables
 from bie.errors import ShapeError
 from bie.nn import (
     BinaryConv1d,
@@ -50,6 +49,7 @@ from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.linear_layer import LinearLayer
 from bie.nn.state.quant_layer import QuantLayer
 from bie.nn.state.registration import check_parent
+from bie.nn.tied_tables import TiedTable, heads_of, tied_tables
 
 _OURS = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding, _Embedding)
 

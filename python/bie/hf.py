@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from bie._tied_tables import tied_tables
 from bie.checkpoint import pack
 from bie.conversion import ConversionReport, Filter, convert
 from bie.hf_checkpoints import BieConfig, BieQuantizer, tell
 from bie.hf_files import load, load_tokenizer, save_gguf
+from bie.nn.tied_tables import tied_tables
 
 __all__ = ["BieConfig", "BieQuantizer", "load", "load_tokenizer", "quantize_model", "save_gguf", "tell"]
 

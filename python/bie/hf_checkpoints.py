@@ -11,8 +11,8 @@ from torch import nn
 
 from bie import nn as layers
 from bie._places import walk
-from bie._tied_tables import put_heads, table_names
 from bie.nn import MBWQLinear, MultiheadAttention, QuantLayer, WeightOnlyEmbedding, WeightOnlyLinear
+from bie.nn.tied_tables import put_heads, table_names
 from bie.nn.weight_only_embedding import TiedHead
 from bie.weights.parameters import QuantParameter
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bie.formats.computed import make_computed
 from bie.formats.folder import load_weights_folder
 from bie.formats.gguf import GgufFile, GgufTensor, load_gguf
 from bie.formats.gguf_writer import encoded
@@ -58,7 +59,8 @@ def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
     """
     path = Path(path)
     model = _of_folder(path, activation) if path.is_dir() else _Loading(load_gguf(path), activation).model()
-    _make_computed(model, path)
+    if empty := make_computed(model):
+        raise ValueError(f"{path}: the model has {len(empty)} tensors that are in no file, such as {empty[0]!r}")
     model.requires_grad_(False).eval()
     tell(model)  # for save_pretrained
     return model
@@ -299,14 +301,3 @@ def _in_order(rows: CodedRows, order: Tensor) -> CodedRows:
     zeros = None if rows.zeros is None else rows.zeros[order]
     facts = rows.columns, rows.bits, rows.group_size
     return CodedRows(*facts, rows.words[order], rows.scales[order], zeros, rows.zero)
-
-
-def _make_computed(model: nn.Module, path: Path) -> None:
-    """Makes what a model computes from its configuration, such as the angles of rotary positions: no file has it."""
-    for name, module in list(model.named_modules()):
-        if any(buffer.is_meta for buffer in module.buffers(recurse=False)):
-            parent, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, type(module)(model.config))
-    empty = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
-    if empty:
-        raise ValueError(f"{path}: the model has {len(empty)} tensors that are in no file, such as {empty[0]!r}")

@@ -1,5 +1,8 @@
 """Files of language models as models of transformers: every family against a float twin, both ways, refusals."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -141,6 +144,32 @@ def test_a_converted_model_is_written_and_read(kind, tmp_path):
     eight = bie.hf.load(tmp_path / "a.gguf", activation="int8")
     assert all(m.activation == "int8" for m in eight.modules() if isinstance(m, MPQLinear))
     assert 0 < difference(logits(eight), logits(again)) < 0.1
+
+
+def blocks_of_the_page():
+    """The blocks of docs/load-models.md that want transformers, which the test of the pages does not run."""
+    page = (Path(__file__).parents[2] / "docs/load-models.md").read_text(encoding="utf-8")
+    return [body for body in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "import" in body]
+
+
+def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder, model = tmp_path / "model-gptq", float_model("llama")
+    model.config.save_pretrained(folder)
+    options = {"group_size": 32, "use_gba_quant": False, "dtype": torch.float16}
+    bie.convert(model, "w4", filter=lambda name, module: "proj" in name, **options)
+    bie.formats.save_gptq(folder, model)
+    loaded, meta = blocks_of_the_page()
+    world = {}
+    exec(meta, world)
+    assert "torch.Size([1, 3, 96])" in capsys.readouterr().out
+    assert difference(logits(world["model"]), logits(model)) < 1e-3
+    path = smollm.model_path()
+    name = re.search(r'load\("(.*?)"', loaded).group(1)
+    (tmp_path / name).symlink_to(path)
+    exec(loaded, {})
+    assert "Water boils at" in capsys.readouterr().out
+    assert (tmp_path / "again.gguf").stat().st_size > 0.9 * Path(path).stat().st_size
 
 
 def test_a_folder_of_gptq(tmp_path):

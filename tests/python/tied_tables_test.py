@@ -1,4 +1,4 @@
-"""An embedding and the output layer that shares its weight: one table of codes, converted, quantised, saved, trained."""
+"""An embedding and the output layer that shares its weight as one table of codes: converted, saved, trained."""
 
 import copy
 import io

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie._places import factor_of, leave_fast_paths
-from bie._tied_tables import put_heads, tied_tables
 from bie.errors import ShapeError
+from bie.formats.computed import make_computed
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
+from bie.nn.tied_tables import put_heads, tied_tables
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,8 +181,9 @@ class WeightsFolder:
         was the table's ``head()`` when the file was written, becomes its ``head()``.
 
         The model, as its own library makes it for floats, may be on the meta device; its parameters become the file's
-        tensors. Nothing is changed where a name or a size does not fit. ``requires_grad`` and ``activation`` are
-        those of :meth:`CodedLayer.linear`.
+        tensors, and angles of rotary positions, which no file holds, are made anew in models of transformers. Nothing
+        is changed where a name or a size does not fit. ``requires_grad`` and ``activation`` are those of
+        :meth:`CodedLayer.linear`.
 
         Raises:
             ValueError: a layer of the file that the model lacks or that is of another class there.
@@ -201,8 +204,8 @@ class WeightsFolder:
                 factor = factor_of(found)
                 if factor is None:
                     raise ValueError(
-                        f"load_into: {self.path} has the table {name!r}: expected a torch.nn.Embedding in the model, got "
-                        f"a {type(found).__name__}, which may compute something else"
+                        f"load_into: {self.path} has the table {name!r}: expected a torch.nn.Embedding in the model, "
+                        f"got a {type(found).__name__}, which may compute something else"
                     )
                 new[name] = coded.embedding(found.padding_idx, activation=activation, factor=factor)
             else:
@@ -219,6 +222,13 @@ class WeightsFolder:
             setattr(model.get_submodule(parent), leaf, layer)
         put_heads(model, heads)
         leave_fast_paths(model)
+        if empty := make_computed(model):
+            more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            warnings.warn(
+                f"load_into: {empty[0]!r}{more} is on the meta device still: expected a tensor that the model computes "
+                "itself, since no file holds it; make it before the first call",
+                stacklevel=2,
+            )
 
     def _heads_in(self, model: nn.Module, modules: Mapping[str, nn.Module]) -> dict[str, str]:
         """The name of the table for that of each linear of the model that is to be its head."""
@@ -229,19 +239,14 @@ class WeightsFolder:
             if not isinstance(linear, nn.Linear) or linear.bias is not None or table not in tables:
                 what = "none" if linear is None else f"{linear!r}"
                 raise ValueError(f"load_into: {self.path} has the head {name!r} of {table!r}, the model has {what}")
-            if (linear.in_features, linear.out_features) != (
-                self.layers[table].in_features,
-                self.layers[table].out_features,
-            ):
-                raise ShapeError(f"load_into: the head of {self.layers[table]!r} does not fit {linear!r}")
+            coded = self.layers[table]
+            if (linear.in_features, linear.out_features) != (coded.in_features, coded.out_features):
+                raise ShapeError(f"load_into: the head of {coded!r} does not fit {linear!r}")
             found[name] = table
         for tie in tied_tables(model):
+            bare = {name for name, head in tie.heads.items() if head.bias is None}
             if tie.name in tables:
-                found |= {
-                    n: tie.name
-                    for n, head in tie.heads.items()
-                    if head.bias is None and f"{n}.weight" not in self.tensors
-                }
+                found |= {name: tie.name for name in bare if f"{name}.weight" not in self.tensors}
         return found
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from bie._operators import ops
 from bie._output_files import write_text
-from bie._tied_tables import table_names
 from bie.nn import MBWQLinear, MPQLinear, WeightOnlyEmbedding, WeightOnlyLinear
+from bie.nn.tied_tables import table_names
 
 _GPTQ_WIDTHS = (2, 3, 4, 8)
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bie._places import leave_fast_paths, reason_to_skip, shape_of, shared_parameters, walk
 from bie._probe import READ_PAST_FORWARD, Probe
-from bie._tied_tables import TiedTable, tied_tables
 from bie.conversion import Filter, carry
 from bie.nn.mpq_linear import MPQLinear
+from bie.nn.tied_tables import TiedTable, tied_tables
 from bie.nn.weight_only_embedding import WeightOnlyEmbedding
 from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
 from bie.quantization.hessian import Hessian
@@ -229,9 +229,7 @@ def _left(place: _Place, reason: str) -> QuantizedLayer:
     return QuantizedLayer(place.name, shape_of(place.module.weight), reason=reason)
 
 
-def _ties(
-    model: nn.Module, filter: Filter | None, numbers: dict[str, Any], options: dict[str, Any]
-) -> list[TiedTable]:
+def _ties(model: nn.Module, filter: Filter | None, numbers: dict[str, Any], options: dict[str, Any]) -> list[TiedTable]:
     """The tables of one output layer that may be of codes."""
     if numbers["whole_zeros"]:
         return []
@@ -239,9 +237,7 @@ def _ties(
     return [tie for tie in ties if not tie.reason_to_skip(filter, options, ())]
 
 
-def _places(
-    model: nn.Module, filter: Filter | None, report: QuantizationReport, ties: list[TiedTable]
-) -> list[_Place]:
+def _places(model: nn.Module, filter: Filter | None, report: QuantizationReport, ties: list[TiedTable]) -> list[_Place]:
     """Every linear layer that may be quantised; the others go to the report."""
     shared, found = shared_parameters(model), {}
     for tie in ties:

@@ -10,8 +10,7 @@ from typing import Any
 from torch import nn
 
 from bie._places import factor_of, has_hooks, walk
-from bie.nn import WeightOnlyEmbedding
-from bie.nn.weight_only_embedding import TiedHead
+from bie.nn.weight_only_embedding import TiedHead, WeightOnlyEmbedding
 
 
 @dataclass
