@@ -101,13 +101,17 @@ def _forget_ties(model: nn.Module, heads: Mapping[str, str]) -> None:
             module.all_tied_weights_keys.pop(key, None)
 
 
-def tell(model: nn.Module) -> None:
-    """Writes the packed layers of a model into its config; ``quantize_model`` does."""
+def _layers_of(model: nn.Module) -> dict[str, dict[str, Any]]:
+    """What a checkpoint says of each layer of ours, heads over tables of codes last."""
     kinds = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
     found = {name: _description(module) for name, _, _, module in walk(model) if isinstance(module, kinds)}
-    heads = table_names(model)
-    config = BieConfig(found | {name: {"class": "TiedHead", "table": table} for name, table in heads.items()})
-    _forget_ties(model, heads)
+    return found | {name: {"class": "TiedHead", "table": table} for name, table in table_names(model).items()}
+
+
+def tell(model: nn.Module) -> None:
+    """Writes the packed layers of a model into its config; ``quantize_model`` does."""
+    config = BieConfig(_layers_of(model))
+    _forget_ties(model, table_names(model))
     model.config.quantization_config = config
     model.hf_quantizer = BieQuantizer(config, pre_quantized=True)
     model.is_quantized, model.quantization_method = True, "bie"
@@ -165,6 +169,11 @@ class BieQuantizer(HfQuantizer):
                 layer._tell_weight()
                 layer.eval()
         return model
+
+    def get_state_dict_and_metadata(self, model: nn.Module) -> tuple[None, dict[str, Any]]:
+        """Called before a model is saved: what it says of its layers becomes what they are by then."""
+        self.quantization_config.layers = _layers_of(model)
+        return None, {}
 
     def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
         return True

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bie import hf_rotary
+from bie._places import factor_of
 from bie.formats.computed import make_computed
 from bie.formats.folder import load_weights_folder
 from bie.formats.gguf import GgufFile, GgufTensor, load_gguf
@@ -16,29 +18,16 @@ from bie.formats.gguf_writer import encoded
 from bie.formats.gguf_writer import save_gguf as write_gguf
 from bie.formats.rows import CodedRows, rows_of
 from bie.hf_checkpoints import tell
-
-#: What GGUF calls an architecture, what transformers does, and whether the rows of q and k stand in rotary pairs.
-_FAMILIES = {"llama": ("llama", True), "qwen2": ("qwen2", False), "qwen3": ("qwen3", False)}
-
-#: Names in a block: GGUF's and those of transformers.
-_LINEARS = {
-    **{f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"},
-    "attn_output": "self_attn.o_proj",
-    **{f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
-}
-_NORMS = {
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-}
+from bie.hf_families import ARCHITECTURES, FAMILIES, LINEARS, facts_of_gemma, gemma_from_gguf
+from bie.nn.weight_only_embedding import TiedHead
 
 
 def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
     """A language model of transformers whose weights are the codes of a file, in evaluation.
 
-    A GGUF file of the llama family (llama, mistral, smollm), qwen2 or qwen3: its configuration, names, the order of the
-    rows of q and k, a table that is the output layer too, token numbers of beginning and end. A folder of GPTQ or
+    A GGUF file of the llama family (llama, mistral, smollm), qwen2, qwen3 or gemma 3 (text): its configuration, scaled
+    rotary positions (linear, yarn, Llama 3's), names, the order of the rows of q and k, a table that is the output
+    layer too, token numbers of beginning and end. A folder of GPTQ or
     GreenBit, or of ``bie.formats.save_weights``, with the config.json of its model. Floats are float32.
 
     Args:
@@ -46,8 +35,8 @@ def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
         activation: of the weight-only layers: ``"int8"`` for products of 8-bit activations.
 
     Raises:
-        ValueError: another architecture, scaled rotary positions, a tensor that is missing, of another shape or left
-            over; one sentence that names the file.
+        ValueError: another architecture, another scaling of rotary positions, a tensor that is missing, of another
+            shape or left over; one sentence that names the file.
 
     Source: docs/load-models.md.
 
@@ -63,6 +52,7 @@ def load(path: str | os.PathLike, *, activation: str = "exact") -> nn.Module:
         raise ValueError(f"{path}: the model has {len(empty)} tensors that are in no file, such as {empty[0]!r}")
     model.requires_grad_(False).eval()
     tell(model)  # for save_pretrained
+    model.is_quantized = False  # where it is True transformers refuses half() and float(), which these layers follow
     return model
 
 
@@ -102,56 +92,74 @@ def save_gguf(model: nn.Module, path: str | os.PathLike) -> None:
     the configuration alone, and llama.cpp wants a tokenizer beside it.
 
     Args:
-        model: of llama, mistral, qwen2 or qwen3.
+        model: of llama, mistral, qwen2, qwen3 or gemma 3 (its text model).
 
     Raises:
         ValueError: another architecture, a layer whose codes no type of GGUF holds; one sentence that names the layer.
     """
-    arch = {"mistral": "llama"}.get(model.config.model_type, model.config.model_type)
-    if arch not in _FAMILIES:
-        raise ValueError(f"save_gguf: the model is a {arch}, expected one of {', '.join(_FAMILIES)}")
-    in_pairs = _FAMILIES[arch][1]
+    arch = ARCHITECTURES.get(model.config.model_type)
+    if arch is None:
+        raise ValueError(
+            f"save_gguf: the model is a {model.config.model_type}, expected one of {', '.join(ARCHITECTURES)}"
+        )
+    family = FAMILIES[arch]
+    in_pairs = family.in_pairs
+    metadata, factors = _metadata(arch, model.config)
     tensors: dict[str, Any] = {"token_embd.weight": _as_tensor("token_embd", model.model.embed_tokens)}
     config = model.config
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     for i, block in enumerate(model.model.layers):
-        for name, place in _LINEARS.items():
+        for name, place in LINEARS.items():
             layer, turned = block.get_submodule(place), heads.get(name) if in_pairs else None
             tensors[f"blk.{i}.{name}.weight"] = _as_tensor(f"blk.{i}.{name}", layer, turned)
             if (bias := getattr(layer, "bias", None)) is not None:
                 if in_pairs:
                     raise ValueError(f"save_gguf: blk.{i}.{name} has a bias, which {arch} has none of in GGUF")
                 tensors[f"blk.{i}.{name}.bias"] = bias.detach().float()
-        for name, place in _NORMS.items():
+        for name, place in family.norms.items():
             if "self_attn" not in place or hasattr(block.self_attn, place.rpartition(".")[2]):
-                tensors[f"blk.{i}.{name}.weight"] = block.get_submodule(place).weight.detach().float()
-    tensors["output_norm.weight"] = model.model.norm.weight.detach().float()
-    if not config.tie_word_embeddings:
+                tensors[f"blk.{i}.{name}.weight"] = block.get_submodule(place).weight.detach().float() + family.plus_one
+    tensors["output_norm.weight"] = model.model.norm.weight.detach().float() + family.plus_one
+    if not (config.tie_word_embeddings or isinstance(model.lm_head, TiedHead)):
         tensors["output.weight"] = _as_tensor("output", model.lm_head)
-    metadata = getattr(model, "gguf_metadata", None) or _metadata(arch, config)
+    if factors is not None:
+        tensors["rope_freqs.weight"] = factors
+    metadata = getattr(model, "gguf_metadata", None) or metadata
     metadata = {key: value for key, value in metadata.items() if not key.startswith("split.")}  # of a file in parts
     write_gguf(path, tensors, metadata, getattr(model, "gguf_types", None))
 
 
-def _metadata(arch: str, config: Any) -> dict[str, Any]:
+def _metadata(arch: str, config: Any) -> tuple[dict[str, Any], Tensor | None]:
+    """The metadata that say a configuration, and the tensor ``rope_freqs.weight`` or None."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     facts = {
         "embedding_length": config.hidden_size,
         "feed_forward_length": config.intermediate_size,
         "block_count": config.num_hidden_layers,
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        "attention.key_length": head,
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         "context_length": config.max_position_embeddings,
-        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "vocab_size": config.vocab_size,
     }
-    facts["attention.value_length"] = facts["rope.dimension_count"] = facts["attention.key_length"]
+    rope = config.rope_parameters
+    if arch == "gemma3":
+        facts |= facts_of_gemma(config, head)
+        rope = rope["full_attention"]
+    try:
+        entries, factors = hf_rotary.to_gguf(rope, head, config.max_position_embeddings)
+    except ValueError as error:
+        raise ValueError(f"save_gguf: the model {error}") from None
+    facts |= {f"rope.{key}": value for key, value in entries.items()}
+    facts["attention.value_length"] = facts["rope.dimension_count"] = head
     tokens = {"bos": config.bos_token_id, "eos": config.eos_token_id, "padding": config.pad_token_id}
-    return {
+    metadata = {
         "general.architecture": arch,
         **{f"{arch}.{key}": value for key, value in facts.items()},
         **{f"tokenizer.ggml.{name}_token_id": id for name, id in tokens.items() if isinstance(id, int)},
     }
+    return metadata, factors
 
 
 def _as_tensor(name: str, layer: nn.Module, heads: int | None = None) -> Any:
@@ -179,8 +187,9 @@ class _Loading:
         self.file, self.activation = file, activation
         self.arch = file.metadata.get("general.architecture")
         self.left = set(file.tensors)
-        if self.arch not in _FAMILIES:
-            self._fail(f"its architecture is {self.arch!r}, expected one of {', '.join(_FAMILIES)}")
+        if self.arch not in FAMILIES:
+            self._fail(f"its architecture is {self.arch!r}, expected one of {', '.join(FAMILIES)}")
+        self.family = FAMILIES[self.arch]
 
     def model(self) -> nn.Module:
         from transformers import AutoModelForCausalLM
@@ -190,13 +199,13 @@ class _Loading:
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
         for i, block in enumerate(model.model.layers):
-            for name, place in _LINEARS.items():
-                turned = heads.get(name) if _FAMILIES[self.arch][1] else None
+            for name, place in LINEARS.items():
+                turned = heads.get(name) if self.family.in_pairs else None
                 self._put_linear(f"blk.{i}.{name}", block, place, turned)
-            for name, place in _NORMS.items():
+            for name, place in self.family.norms.items():
                 if f"blk.{i}.{name}.weight" in self.left:
-                    self._put_floats(f"blk.{i}.{name}.weight", block, f"{place}.weight")
-        self._put_floats("output_norm.weight", model.model, "norm.weight")
+                    self._put_norm(f"blk.{i}.{name}.weight", block, f"{place}.weight")
+        self._put_norm("output_norm.weight", model.model, "norm.weight")
         self._put_table(model, config.tie_word_embeddings)
         model.gguf_metadata, model.gguf_types = self.file.metadata, self.file.types  # which save_gguf writes again
         if self.left:
@@ -217,13 +226,10 @@ class _Loading:
 
         heads, width = self._entry("attention.head_count"), self._entry("embedding_length")
         head = self._entry("attention.key_length", width // heads)
-        scaling = self.file.metadata.get(f"{self.arch}.rope.scaling.type", "none")
-        if scaling != "none" or "rope_freqs.weight" in self.file or self._entry("rope.dimension_count", head) != head:
-            self._fail("its rotary positions are scaled or of a part of each head, expected plain ones")
         said = self.file.metadata.get
         tokens = {f"{name}_token_id": said(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
         return AutoConfig.for_model(
-            _FAMILIES[self.arch][0],
+            self.family.model_type,
             vocab_size=self._shape("token_embd.weight")[0],
             hidden_size=width,
             intermediate_size=self._entry("feed_forward_length"),
@@ -233,11 +239,28 @@ class _Loading:
             head_dim=head,
             rms_norm_eps=self._entry("attention.layer_norm_rms_epsilon"),
             max_position_embeddings=self._entry("context_length"),
-            rope_parameters={"rope_type": "default", "rope_theta": self._entry("rope.freq_base", 10000.0)},
+            **self._positions(head),
             tie_word_embeddings="output.weight" not in self.file,
             pad_token_id=said("tokenizer.ggml.padding_token_id"),
             **tokens,
         )
+
+    def _positions(self, head: int) -> dict[str, Any]:
+        """What the configuration says of positions and, of Gemma 3, of the layers that see some of them."""
+        if self._entry("rope.dimension_count", head) != head:
+            self._fail(f"rotary positions turn {self._entry('rope.dimension_count')} of {head} elements, expected all")
+        factors = None
+        if "rope_freqs.weight" in self.file:
+            factors = self._floats("rope_freqs.weight", torch.Size([head // 2]))
+        try:
+            rope = hf_rotary.from_gguf(
+                lambda key, default: self._entry(f"rope.{key}", default), factors, self._entry("context_length")
+            )
+        except ValueError as error:
+            self._fail(str(error))
+        if self.arch != "gemma3":
+            return {"rope_parameters": rope}
+        return gemma_from_gguf(self._entry, rope, head)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         if name not in self.file:
@@ -257,6 +280,11 @@ class _Loading:
         module, _, leaf = place.rpartition(".")
         owner = parent.get_submodule(module)
         setattr(owner, leaf, nn.Parameter(self._floats(name, getattr(owner, leaf).shape), requires_grad=False))
+
+    def _put_norm(self, name: str, parent: nn.Module, place: str) -> None:
+        self._put_floats(name, parent, place)
+        if self.family.plus_one:
+            parent.get_parameter(place).sub_(1)
 
     def _put_linear(self, name: str, parent: nn.Module, place: str, heads: int | None) -> None:
         module, _, leaf = place.rpartition(".")
@@ -281,6 +309,7 @@ class _Loading:
         tensor = self._take("token_embd.weight", empty.weight.shape)
         if tensor.is_coded:
             model.model.embed_tokens = tensor.embedding(activation=self.activation)
+            model.model.embed_tokens.factor = factor_of(empty)
         else:
             empty.weight = nn.Parameter(tensor.open().float(), requires_grad=False)
         if not tied:

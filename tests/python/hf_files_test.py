@@ -23,20 +23,43 @@ KINDS = {
     "llama with wide heads": {"model_type": "llama", "head_dim": 32},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", "head_dim": 32},
+    "gemma3": {"model_type": "gemma3_text", "num_hidden_layers": 3, "head_dim": 32, "query_pre_attn_scalar": 32},
 }
+KINDS["gemma3"] |= {
+    "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding")],
+    "sliding_window": 4,
+}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3["original_max_position_embeddings"] = 32
+SCALED = {
+    "llama, linear": KINDS["llama"] | {"rope": LINEAR},
+    "qwen2, yarn": KINDS["qwen2"] | {"rope": YARN},
+    "llama, yarn of its own": KINDS["llama"] | {"rope": YARN | {"attention_factor": 1.5, "beta_fast": 8.0}},
+    "tied llama, llama 3": KINDS["tied llama"] | {"rope": LLAMA3},
+    "gemma3, linear": KINDS["gemma3"] | {"rope": LINEAR},
+}
+KINDS |= SCALED
 IDS = torch.tensor([[3, 17, 5, 88, 41, 2, 9]])
 
 
 def float_model(kind):
     """Random weights, norms and biases included; angles that tell positions apart."""
     torch.manual_seed(0)
-    options = SIZES | KINDS[kind] | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}
+    options = SIZES | KINDS[kind]
+    rope = {"rope_type": "default", "rope_theta": 50.0} | options.pop("rope", {})
+    if options["model_type"] == "gemma3_text":
+        local = {"rope_type": "default", "rope_theta": 20.0}
+        rope = {"full_attention": rope, "sliding_attention": local}
+    options["rope_parameters"] = rope
     config = transformers.AutoConfig.for_model(options.pop("model_type"), **options)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.uniform_(0.5, 1.5)
+                parameter.sub_(float("gemma" in kind))  # whose norms multiply by 1 + the weight
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
             else:
@@ -54,10 +77,8 @@ def opened(model):
     twin = float_model_like(model)
     state = twin.state_dict()
     for name, module in model.named_modules():
-        if isinstance(module, MPQLinear):
+        if isinstance(module, MPQLinear | WeightOnlyEmbedding):
             state[f"{name}.weight"] = bie.formats.rows.rows_of(name, module).open()
-        elif isinstance(module, WeightOnlyEmbedding):
-            state[f"{name}.weight"] = module(torch.arange(module.num_embeddings)).detach()
     if twin.config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     others = {k: v for k, v in model.state_dict().items() if k in state and v.is_floating_point() and "norm" in k}
@@ -85,6 +106,39 @@ def test_floats_come_back_as_they_were(kind, tmp_path):
     assert again.config.tie_word_embeddings == model.config.tie_word_embeddings
     bie.hf.save_gguf(again, tmp_path / "b.gguf")
     assert (tmp_path / "b.gguf").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_scaled_positions_change_the_answers(kind, tmp_path):
+    model, path = float_model(kind), tmp_path / "a.gguf"
+    bie.hf.save_gguf(model, path)
+    plain = float_model(kind.partition(",")[0])
+    assert difference(logits(plain), logits(model)) > 0.01
+    again = bie.hf.load(path)
+    assert difference(logits(again), logits(model)) < 3e-3
+    again.save_pretrained(tmp_path / "s")
+    assert torch.equal(logits(type(again).from_pretrained(tmp_path / "s")), logits(again))
+    file = bie.formats.load_gguf(path)
+    assert ("rope_freqs.weight" in file) == ("llama 3" in kind)
+    if "llama 3" in kind:
+        factors = file["rope_freqs.weight"].open()
+        assert float(factors.min()) == 1 and float(factors.max()) == 8 and bool(((factors > 1) & (factors < 8)).any())
+
+
+def test_gemma_is_read_by_transformers_too(tmp_path):
+    """Which reads the weights of norms minus 1 as well; a period of six layers, heads of 256."""
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 6, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 256}
+    config = transformers.AutoConfig.for_model("gemma3_text", **SIZES | sizes, sliding_window=4)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.uniform_(-0.5, 0.5) if "norm" in name else parameter.normal_(0, 0.2)
+    bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="a.gguf", dtype=torch.float32)
+    again = bie.hf.load(tmp_path / "a.gguf")
+    assert difference(logits(again), logits(model)) < 3e-3
+    assert difference(logits(theirs), logits(again)) < 1e-4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,6 +176,22 @@ def test_a_loaded_model_is_saved_as_every_model_of_transformers(kind, type, tmp_
     bie.hf.save_gguf(again, tmp_path / "c.gguf")
     one, other = (bie.formats.load_gguf(tmp_path / f"{name}.gguf") for name in "bc")
     assert all(torch.equal(tensor.blocks, other[name].blocks) for name, tensor in one.tensors.items())
+
+
+def test_a_saved_model_says_what_its_layers_are_by_then(tmp_path):
+    bie.hf.save_gguf(float_model("tied llama"), tmp_path / "a.gguf")
+    file = bie.formats.load_gguf(tmp_path / "a.gguf")
+    coded = {n: (t.open().float(), "Q8_0") if len(t.shape) == 2 else t for n, t in file.tensors.items()}
+    bie.formats.save_gguf(tmp_path / "a.gguf", coded, file.metadata, file.types)
+    model = bie.hf.load(tmp_path / "a.gguf").bfloat16()
+    for module in model.modules():
+        if isinstance(module, MPQLinear | WeightOnlyEmbedding):
+            module.activation = "int8"
+    model.save_pretrained(tmp_path / "s")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "s")
+    assert again.model.embed_tokens.activation == "int8" and again.model.embed_tokens.scales.dtype == torch.bfloat16
+    state = again.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
 
 
 def test_rows_of_q_and_k_stand_in_pairs(tmp_path):
@@ -184,6 +254,9 @@ def test_a_folder_of_gptq(tmp_path):
     assert torch.equal(logits(type(again).from_pretrained(tmp_path / "s")), logits(again))
 
 
+YARNS = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+
+
 def changed(tmp_path, metadata=None, tensors=None):
     path = tmp_path / "a.gguf"
     bie.hf.save_gguf(float_model("llama"), path)
@@ -199,9 +272,11 @@ def changed(tmp_path, metadata=None, tensors=None):
     ("metadata", "tensors", "sentence"),
     [
         ({"general.architecture": "mamba"}, {}, "architecture is 'mamba', expected one of llama"),
-        ({"llama.rope.scaling.type": "yarn"}, {}, "rotary positions are scaled"),
-        ({"llama.rope.dimension_count": 8}, {}, "rotary positions are scaled or of a part"),
-        ({}, {"rope_freqs.weight": torch.ones(8)}, "rotary positions are scaled"),
+        ({"llama.rope.scaling.type": "longrope"}, {}, "scaled by 'longrope', expected 'none', 'linear' or 'yarn'"),
+        (YARNS | {"llama.rope.scaling.yarn_ext_factor": 0.5}, {}, "yarn_ext_factor of 0.5, expected 1.0"),
+        ({"llama.rope.dimension_count": 8}, {}, "turn 8 of 16 elements, expected all"),
+        ({}, {"rope_freqs.weight": torch.ones(5)}, r"'rope_freqs.weight' is \[5\], expected \[8\]"),
+        (YARNS, {"rope_freqs.weight": torch.ones(8)}, "scaled by 'yarn' and by rope_freqs.weight, expected one"),
         ({"llama.block_count": None}, {}, "no entry llama.block_count"),
         ({"llama.block_count": 3}, {}, "no tensor 'blk.2.attn_q.weight'"),
         ({"llama.block_count": 1}, {}, "9 tensors that llama has no place for, such as 'blk.1"),
