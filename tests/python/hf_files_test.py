@@ -300,6 +300,13 @@ def test_models_that_gguf_cannot_hold(tmp_path):
     bie.convert(model, "w3", dtype=torch.float16)
     with pytest.raises(ValueError, match=r"save_gguf: .*GGUF has no type for 3 bits"):
         bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    model = float_model("llama")
+    bie.convert(model, "w4")
+    cure = r"bie\.convert\(model, target, dtype=torch\.float16\) makes layers that can be written"
+    with pytest.raises(ValueError, match=f"token_embd.*they would be rounded; {cure}"):
+        bie.hf.save_gguf(model, tmp_path / "a.gguf")
+    with pytest.raises(ValueError, match=cure):
+        bie.formats.save_gguf(tmp_path / "a.gguf", {"w": (model.lm_head, "Q4_1")})
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, attention_bias=True))
     with pytest.raises(ValueError, match=r"save_gguf: blk\.0\.attn_q has a bias"):
         bie.hf.save_gguf(model, tmp_path / "a.gguf")

@@ -137,7 +137,15 @@ def encoded(name: str, value: Any) -> tuple[str, tuple[int, ...], Tensor]:
     if isinstance(source, CodedRows):
         rows = source if source.zeros is None else _whole(source, kind)
         options = {"zero": rows.zero, "bits": rows.bits, "columns": rows.columns, "group_size": rows.group_size}
-        blocks = ops.gguf_blocks(what, kind, rows.words.contiguous(), rows.scales, rows.zeros, **options)
+        try:
+            blocks = ops.gguf_blocks(what, kind, rows.words.contiguous(), rows.scales, rows.zeros, **options)
+        except ValueError as error:
+            floats = [rows.scales] if rows.zeros is None else [rows.scales, rows.zeros]
+            if all(torch.equal(table.half().float(), table) for table in floats):
+                raise
+            raise ValueError(
+                f"{error}; bie.convert(model, target, dtype=torch.float16) makes layers that can be written"
+            ) from None
         return kind, (rows.rows, rows.columns), blocks
     if not isinstance(source, Tensor) or not source.is_floating_point():
         raise ValueError(f"{what} is made of a {type(source).__name__}, a float tensor or a layer of codes is wanted")
