@@ -180,7 +180,8 @@ class BieQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> bool:
-        return False
+        """Whether adapters may be trained beside its layers, which transformers' Trainer asks."""
+        return True
 
 
 def _empty_rows() -> nn.Parameter:

@@ -57,6 +57,63 @@ def test_adapters_of_a_file_go_to_another_copy():
     assert torch.equal(one(x), other(x))
 
 
+@pytest.mark.parametrize(
+    ("target", "options", "worst"),
+    [
+        ("w8", {}, 0.1),
+        ("w4", {}, 0.9),
+        ("w8", {"use_gba_quant": False, "dtype": torch.float16}, 0.1),
+        ("w8", {"master": True}, 0.1),
+        ("q8", {}, 0.6),
+        ("q8", {"channel_scale": True}, 0.6),
+        (None, {}, 1e-5),
+    ],
+)
+def test_a_merge_goes_into_codes_and_says_what_it_lost(target, options, worst):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)), torch.randn(64, 64)
+    if target is not None:
+        bie.convert(model, target, **options)
+    model(x)
+    bie.nn.add_adapters(model.eval(), rank=4, alpha=8, filter=lambda name, module: True)
+    for adapter in (model[0], model[2]):
+        nn.init.normal_(adapter.B, 0, 0.1)
+    with torch.no_grad():
+        wanted, plain = model[0](x), model[0].layer(x)
+    lost = bie.nn.merge_adapters(model)
+    assert lost.keys() == {"0", "2"} and all(share < worst for share in lost.values())
+    assert target is None or all(share > 0 for share in lost.values())
+    assert not any(isinstance(module, bie.nn.LoRA) for module in model.modules())
+    with torch.no_grad():
+        left = float((model[0](x) - wanted).norm() / (plain - wanted).norm())
+    assert left < max(2 * worst, 1e-4)
+
+
+def test_a_merge_keeps_the_grid_where_that_loses_less():
+    """Codes in an order of their own, by GPTQ, stay in it when the change is small."""
+    torch.manual_seed(0)
+    data = [torch.randn(64, 64) @ torch.randn(64, 64) for _ in range(2)]
+    model = nn.Sequential(nn.Linear(64, 16))
+    bie.quantization.quantize(model, data, bits=4, group_size=16, act_order=True)
+    order, words = model[0].g_idx.clone(), model[0].qweight.detach().clone()
+    bie.nn.add_adapters(model, rank=2)
+    nn.init.normal_(model[0].B, 0, 1e-4)
+    with pytest.warns(UserWarning, match=r"merge_adapters: rounding lost \d+% of the adapter of '0'"):
+        bie.nn.merge_adapters(model)
+    assert torch.equal(model[0].g_idx, order) and torch.equal(model[0].qweight, words)
+
+
+def test_a_merge_that_cannot_be_changes_nothing():
+    model = bie.convert(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 4)), "q8").model
+    model[1] = bie.nn.BinaryLinear(8, 4)
+    bie.nn.add_adapters(model, rank=2)
+    before = model[0].layer.weight.detach().clone()
+    nn.init.normal_(model[0].B)
+    with pytest.raises(ValueError, match=r"layer '1': expected an MPQLinear.*, got a BinaryLinear with .* weights"):
+        bie.nn.merge_adapters(model)
+    assert torch.equal(model[0].layer.weight, before) and isinstance(model[0], bie.nn.LoRA)
+
+
 def test_shared_layers_share_their_adapter():
     model = nn.Module()
     model.a = model.b = bie.nn.Q8Linear(8, 8)

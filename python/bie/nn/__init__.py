@@ -5,7 +5,7 @@ from bie.nn.binary_conv2d import BinaryConv2d, PlainBinaryConv2d
 from bie.nn.binary_linear import BinaryLinear, PlainBinaryLinear
 from bie.nn.conv1d import BinaryConv1d, Q4Conv1d, Q8Conv1d
 from bie.nn.embedding import BinaryEmbedding, BinaryEmbeddingBag
-from bie.nn.lora import LoRA, adapter_state, add_adapters
+from bie.nn.lora import LoRA, adapter_state, add_adapters, merge_adapters
 from bie.nn.matmul import BinaryMatMul, Q4MatMul, Q8MatMul
 from bie.nn.mbwq_linear import MBWQLinear
 from bie.nn.mpq_linear import MPQLinear
@@ -44,6 +44,7 @@ __all__ = [
     "WeightOnlyLinear",
     "adapter_state",
     "add_adapters",
+    "merge_adapters",
     "quant_layers",
     "set_compat",
     "set_grad_mode",

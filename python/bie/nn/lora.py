@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from bie.errors import ShapeError
+from bie.nn.merging import add_to_weight, why_not
 from bie.nn.state.linear_layer import LinearLayer
 from bie.nn.weight_only import WeightOnlyLinear
 
@@ -66,6 +68,20 @@ class LoRA(nn.Module):
         small = nn.functional.linear(nn.functional.linear(self.dropout(x).to(self.A.dtype), self.A), self.B)
         return y + (small * (self.alpha / self.rank)).to(y.dtype)
 
+    @torch.no_grad()
+    def merge(self) -> float:
+        """Adds ``B . A * alpha / rank`` to the layer's weight, whose codes are rounded anew, and sets ``B`` to zeros.
+
+        Returns the share of the adapter that the rounding lost: 0 is nothing; near 1 the adapter is better kept beside
+        the layer, or merged into codes of more bits.
+
+        Raises:
+            ValueError: a layer that keeps no weight to add to, such as a binary or a packed one.
+        """
+        lost = add_to_weight(self.layer, self.B.float() @ self.A.float() * (self.alpha / self.rank))
+        self.B.zero_()
+        return lost
+
     def extra_repr(self) -> str:
         return f"rank={self.rank}, alpha={self.alpha}"
 
@@ -117,6 +133,40 @@ def add_adapters(
     for parent, leaf, _, child in places:
         setattr(parent, leaf, made[id(child)])
     return [name for _, _, name, _ in places]
+
+
+def merge_adapters(model: nn.Module) -> dict[str, float]:
+    """Merges each adapter of a model into its layer, which takes the adapter's place; in place.
+
+    Returns the share of each adapter that rounding to codes lost, see :meth:`LoRA.merge`. A warning names the worst
+    where that is more than half. An adapter whose layer cannot take it in is an error, before anything is changed.
+
+    Example::
+
+        >>> model = bie.convert(torch.nn.Sequential(torch.nn.Linear(64, 8)), "w8").model
+        >>> names = bie.nn.add_adapters(model, rank=2)
+        >>> bie.nn.merge_adapters(model), type(model[0]).__name__
+        ({'0': 0.0}, 'MPQLinear')
+    """
+    if isinstance(model, LoRA):
+        raise ValueError("merge_adapters: expected a model around its adapters, got a LoRA: its merge() does that")
+    found = list(_adapters(model))
+    for name, adapter in found:
+        if (reason := why_not(adapter.layer)) is not None:
+            raise ValueError(f"merge_adapters: layer {name!r}: {reason}")
+    lost = {name: adapter.merge() for name, adapter in found}
+    for parent in list(model.modules()):
+        for leaf, child in list(parent._modules.items()):
+            if isinstance(child, LoRA):
+                setattr(parent, leaf, child.layer)
+    worst = max(lost, key=lost.__getitem__, default="")
+    if worst and lost[worst] > 0.5:
+        warnings.warn(
+            f"merge_adapters: rounding lost {lost[worst]:.0%} of the adapter of {worst!r}: codes of more bits hold "
+            "more of it, and an adapter that stays beside its layer loses nothing",
+            stacklevel=2,
+        )
+    return lost
 
 
 def _adapters(model: nn.Module) -> Iterator[tuple[str, LoRA]]:
