@@ -281,7 +281,7 @@ def in_a_process(script, **environment):
 
 
 def test_fsdp_is_refused_with_a_sentence():
-    """torch itself refuses them, for their scales; the model is as it was."""
+    """FullyShardedDataParallel refuses them itself, for their scales; the model is as it was."""
     out = in_a_process(
         """
         import os, torch, warnings
@@ -302,10 +302,28 @@ def test_fsdp_is_refused_with_a_sentence():
                 except ValueError as error:
                     print("refused" if "scalar parameters" in str(error) else error)
                 layer(torch.randn(2, 16))
+        from bie.nn import MPQLinear, Q8MatMul, WeightOnlyEmbedding
+        for make in (lambda: MPQLinear(16, 8, w_bit=4, group_size=8), lambda: WeightOnlyEmbedding(16, 8), Q8MatMul):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), make())
+            try:
+                fully_shard(model, mesh=mesh)
+            except ValueError as error:
+                print(error)
+            assert type(model) is torch.nn.Sequential and not hasattr(model[0].weight, "device_mesh")
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), make())
+            whole = {p for p in model.parameters() if p.dim() == 0 or not p.is_floating_point()}
+            fully_shard(model, mesh=mesh, ignored_params=whole)
+            assert hasattr(model[0].weight, "device_mesh")
         torch.distributed.destroy_process_group()
         """
     )
-    assert out.split() == ["refused"] * 4
+    lines = out.splitlines()
+    assert lines[:2] == ["refused"] * 2
+    wanted = ["BinaryLinear."] * 2 + ["MPQLinear.qweight, [2, 8] of int32: give"]
+    wanted += ["WeightOnlyEmbedding.qweight, [16, 1] of int32: give", "Q8MatMul."]
+    for line, parameter in zip(lines[2:], wanted, strict=True):
+        assert line.startswith(f"fully_shard: expected parameters of floats with axes, got {parameter}")
+        assert "ignored_params={p for p in" in line and "IntegerReducer(model)" in line
 
 
 def test_several_processes_are_refused():

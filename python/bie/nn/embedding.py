@@ -15,10 +15,11 @@ from bie.errors import ShapeError
 from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.weight_state import StagedState, moving, ordinary, take_entry
 from bie.nn.state.whole_load import load_layer
+from bie.nn.state.whole_weights import WholeWeights
 from bie.weights.parameters import EmbeddingParameter
 
 
-class _Embedding(nn.Module):
+class _Embedding(WholeWeights, nn.Module):
     """Sizes of a table, its padding row, the anchor of its gradient."""
 
     _parameter: ClassVar[type[EmbeddingParameter]] = EmbeddingParameter

@@ -26,11 +26,12 @@ from bie.nn.state.step_size import (
 )
 from bie.nn.state.weight_state import StagedState, check_scale, take_entry
 from bie.nn.state.whole_load import load_layer
+from bie.nn.state.whole_weights import WholeWeights
 
 _CLIPS = ("x_clip", "y_clip")
 
 
-class MatMulLayer(NamesItself, StepSizeOptions, nn.Module):
+class MatMulLayer(NamesItself, WholeWeights, StepSizeOptions, nn.Module):
     """``[..., m, k]`` times ``[..., n, k]`` to ``[..., m, n]``; batch axes broadcast as those of ``torch.matmul``.
 
     State: ``x_clip`` and ``y_clip``, 0-dim float32, learnable, whatever a module is converted to; 0 means that the

@@ -16,6 +16,7 @@ from bie.nn.state.entries import check_entry
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState, moving, take_entry
 from bie.nn.state.whole_load import load_layer
+from bie.nn.state.whole_weights import WholeWeights
 from bie.weights.gptq import words_of
 from bie.weights.parameters import CodeRowsParameter, QuantParameter
 
@@ -35,7 +36,7 @@ class _Dense(torch.autograd.Function):
         return grad.to_dense() if grad.is_sparse else grad
 
 
-class WeightOnlyEmbedding(nn.Module):
+class WeightOnlyEmbedding(WholeWeights, nn.Module):
     """Indices of any shape to rows of codes as floats: ``y[..., d] = q[row, d] * scales[row, g] - zeros[row, g]``.
 
     =======  =========================================================================================================

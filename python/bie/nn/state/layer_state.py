@@ -27,6 +27,7 @@ from bie.nn.state.weight_state import (
     take_state,
 )
 from bie.nn.state.whole_load import load_layer
+from bie.nn.state.whole_weights import WholeWeights
 from bie.weights.parameters import QuantParameter
 
 
@@ -37,7 +38,7 @@ class _Sources(NamedTuple):
     scale_w: Seen | None  # of a float weight that we packed: who assigns a qweight writes its scale before or after
 
 
-class LayerState(NamesItself, IntegerWeight, nn.Module):
+class LayerState(NamesItself, WholeWeights, IntegerWeight, nn.Module):
     """Holds the tensors of a quantised layer, whose documentation is :class:`QuantLayer`'s, and keeps their rules."""
 
     _scaled: ClassVar[bool] = False  # whether the kind has bias_a and scales; else it computes with 0 and 1

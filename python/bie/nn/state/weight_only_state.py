@@ -19,6 +19,7 @@ from bie.nn.state.entries import check_entry, preparing
 from bie.nn.state.panels import Panels
 from bie.nn.state.weight_state import StagedState, ordinary, take_entry
 from bie.nn.state.whole_load import load_layer
+from bie.nn.state.whole_weights import WholeWeights
 from bie.weights.gptq import words_of
 from bie.weights.parameters import WeightOnlyParameter
 
@@ -28,7 +29,7 @@ _DOUBLE_QUANTISED_BELOW = 256  # a larger group stores its scales and zeros as t
 _OF_FILES = ("qscales_zeros", "qscales_scales", "qscales", "qstatistic", "qzeros_zeros", "qzeros_scales", "wf")
 
 
-class WeightOnlyState(NamesItself, nn.Module):
+class WeightOnlyState(NamesItself, WholeWeights, nn.Module):
     """Base of :class:`bie.nn.weight_only.WeightOnlyLinear`, which says what the keys are.
 
     Before ``prepare_params`` the buffers are those of files, after it those that the product reads.
