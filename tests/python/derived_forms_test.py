@@ -58,25 +58,26 @@ def by_copy(layer, other):
         copy_tensors(layer, other, lambda a, b: a.copy_(b))
 
 
-def by_data(layer, other):
-    copy_tensors(layer, other, lambda a, b: setattr(a, "data", b.detach().clone()))
+def past_the_counters(layer, other, write):
+    """Which a layer must be told of."""
+    copy_tensors(layer, other, write)
     getattr(layer, "repack", lambda: None)()
+
+
+def by_data(layer, other):
+    past_the_counters(layer, other, lambda a, b: setattr(a, "data", b.detach().clone()))
 
 
 def by_write_through_data(layer, other):
-    copy_tensors(layer, other, lambda a, b: a.data.copy_(b))
-    getattr(layer, "repack", lambda: None)()
+    past_the_counters(layer, other, lambda a, b: a.data.copy_(b))
 
 
 def by_setters(layer, other):
+    by_copy(layer, other)
     if isinstance(layer, WeightOnlyLinear):
-        by_copy(layer, other)
         layer.set_qweight_data(other.qweight.detach())
     elif isinstance(layer, QuantLayer) and layer.weight is None:
-        by_copy(layer, other)
         layer.set_quantized_weight_data(other.qweight.detach())
-    else:
-        by_copy(layer, other)
 
 
 WAYS = [by_load, by_assignment, by_copy, by_data, by_write_through_data, by_setters]
@@ -152,6 +153,12 @@ def at_once(layer, x, threads=4):
     return found
 
 
+def all_get(wanted, layer, x):
+    found = at_once(layer, x)
+    assert not [y for y in found if isinstance(y, Exception)]
+    assert all(torch.equal(y, wanted) for y in found)
+
+
 @pytest.fixture
 def eager_threads():
     """Threads take turns as often as they can."""
@@ -169,18 +176,14 @@ def test_the_first_calls_of_a_layer_may_come_from_several_threads(name):
     x = subject.batch(whole)
     wanted = fresh(whole)(x)
     for _ in range(12):
-        found = at_once(fresh(whole), x)
-        assert not [y for y in found if isinstance(y, Exception)]
-        assert all(torch.equal(y, wanted) for y in found)
+        all_get(wanted, fresh(whole), x)
 
 
 def test_a_new_table_of_signs_is_prepared_once_by_several_threads(eager_threads):
     for seed in range(40):
         torch.manual_seed(seed)
         layer, x = BinaryEmbedding(50, 64).eval(), torch.arange(50)
-        wanted, found = copy.deepcopy(layer)(x), at_once(layer, x)
-        assert not [y for y in found if isinstance(y, Exception)]
-        assert all(torch.equal(y, wanted) for y in found)
+        all_get(copy.deepcopy(layer)(x), layer, x)
 
 
 @pytest.mark.parametrize("way", ["copy", "data"])
