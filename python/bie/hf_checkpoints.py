@@ -48,6 +48,7 @@ def _description(layer: nn.Module) -> dict[str, Any]:
         names = ("num_embeddings", "embedding_dim", "bits", "group_size", "padding_idx", "activation", "factor")
     elif isinstance(layer, WeightOnlyLinear):
         names = ("in_channels", "out_channels", "w_bit", "group_size", "disable_bias", "train_bias", "activation")
+        names += ("master",)
         names += ("use_mbw", "groups", "rows_packed") if isinstance(layer, MBWQLinear) else ("use_gba_quant", "asym")
     else:
         names = tuple(name for name in inspect.signature(type(layer)).parameters if name not in ("device", "dtype"))

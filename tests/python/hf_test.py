@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from mpq_cases import CODED, inputs_of
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -123,6 +124,25 @@ def test_a_head_of_no_table_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"the head 'lm_head' of 'model.norm', expected a WeightOnlyEmbedding"):
         type(model).from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in CODED if name not in ("signs", "bag")])
+def test_every_weight_only_layer_is_described_and_made_again(name):
+    """As transformers does it: an empty layer by its description, the file's tensors in it, then what is derived."""
+    model, again = torch.nn.Module(), torch.nn.Module()
+    model.layer = CODED[name](1).eval()
+    x = inputs_of(model.layer)
+    wanted = model.layer(x)
+    quantizer = bie.hf.BieQuantizer(bie.hf.BieConfig(bie.hf_checkpoints._layers_of(model)), pre_quantized=True)
+    quantizer._process_model_before_weight_loading(again)
+    assert all(tensor.is_meta for tensor in again.state_dict().values())
+    assert again.state_dict().keys() == model.state_dict().keys()
+    for key, value in model.layer.state_dict().items():
+        if key in again.layer._parameters:
+            value = torch.nn.Parameter(value.clone(), requires_grad=False)
+        setattr(again.layer, key, value)
+    quantizer._process_model_after_weight_loading(again)
+    assert torch.equal(again.layer(x), wanted)
 
 
 def test_other_versions_and_classes_are_refused():
