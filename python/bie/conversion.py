@@ -46,7 +46,7 @@ from bie.nn.state.conv_layer import ConvLayer
 from bie.nn.state.linear_layer import LinearLayer
 from bie.nn.state.quant_layer import QuantLayer
 from bie.nn.state.registration import check_parent
-from bie.nn.tied_tables import TiedTable, heads_of, tied_tables
+from bie.nn.tied_tables import TiedTable, forget_ties, heads_of, tied_tables
 
 _OURS = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding, _Embedding)
 
@@ -298,6 +298,7 @@ def swap_layers(
     for parent, leaf, module in places:
         parent.add_module(leaf, made[id(module)])
     leave_fast_paths(model)
+    forget_ties(model)
     _taken_out.remember((module for _, _, module in places), model)
     report.model = made.get(id(model), model)
     if not made and (ours := sum(isinstance(module, _OURS) for module in model.modules())):

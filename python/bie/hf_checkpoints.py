@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from bie import nn as layers
 from bie._places import walk
 from bie.nn import MBWQLinear, MultiheadAttention, QuantLayer, WeightOnlyEmbedding, WeightOnlyLinear
-from bie.nn.tied_tables import put_heads, table_names
+from bie.nn.tied_tables import forget_ties, put_heads, table_names
 from bie.nn.weight_only_embedding import TiedHead
 from bie.weights.parameters import QuantParameter
 
@@ -87,21 +86,6 @@ def _empty(description: dict[str, Any]) -> nn.Module:
     return layer.eval()
 
 
-def _forget_ties(model: nn.Module, heads: Mapping[str, str]) -> None:
-    """Takes heads of tables of codes, which have no weight of their own, off what transformers ties by name."""
-    for path, module in model.named_modules():
-        ties = getattr(module, "_tied_weights_keys", None)
-        if not isinstance(ties, dict):
-            continue
-        prefix = f"{path}." if path else ""
-        gone = {key for key in ties if prefix + key.removesuffix(".weight") in heads}
-        if gone:
-            module._tied_weights_keys = {key: source for key, source in ties.items() if key not in gone}
-        for key in gone:
-            model.all_tied_weights_keys.pop(prefix + key, None)
-            module.all_tied_weights_keys.pop(key, None)
-
-
 def _layers_of(model: nn.Module) -> dict[str, dict[str, Any]]:
     """What a checkpoint says of each layer of ours, heads over tables of codes last."""
     kinds = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
@@ -112,7 +96,7 @@ def _layers_of(model: nn.Module) -> dict[str, dict[str, Any]]:
 def tell(model: nn.Module) -> None:
     """Writes the packed layers of a model into its config; ``quantize_model`` does."""
     config = BieConfig(_layers_of(model))
-    _forget_ties(model, table_names(model))
+    forget_ties(model)
     model.config.quantization_config = config
     model.hf_quantizer = BieQuantizer(config, pre_quantized=True)
     model.is_quantized, model.quantization_method = True, "bie"
@@ -138,7 +122,6 @@ class BieQuantizer(HfQuantizer):
                 raise ValueError(f"the checkpoint has a layer inside of {parent}, which is torch's attention")
             setattr(place, leaf, _empty(description))
         put_heads(model, heads)
-        _forget_ties(model, heads)
         return model
 
     def _heads(self) -> dict[str, str]:

@@ -105,6 +105,24 @@ def test_a_tied_table_is_one_of_codes_and_comes_back(kind, tmp_path):
     assert torch.equal(logits(into, inputs), found)
 
 
+@pytest.mark.parametrize("way", ["convert", "quantize", "load_into"])
+def test_transformers_ties_no_weight_that_is_gone(way, tmp_path):
+    model, inputs = tied("llama")
+    if way == "quantize":
+        bie.quantization.quantize(model, [inputs["input_ids"]], group_size=32)
+    else:
+        bie.convert(model, "w4")
+    if way == "load_into":
+        bie.formats.save_weights(tmp_path / "a.safetensors", model)
+        model, _ = tied("llama")
+        bie.formats.load_weights_folder(tmp_path / "a.safetensors").load_into(model)
+    wanted = logits(model, inputs)
+    model.tie_weights()
+    assert torch.equal(logits(model, inputs), wanted)
+    untouched, _ = tied("llama")
+    assert untouched.all_tied_weights_keys and type(untouched)._tied_weights_keys
+
+
 def test_a_tied_table_that_stays_in_floats(tmp_path):
     model, inputs = tied("llama")
     report = bie.hf.quantize_model(model, "w4", tied=False)

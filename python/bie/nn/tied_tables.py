@@ -88,3 +88,20 @@ def put_heads(model: nn.Module, heads: Mapping[str, str]) -> None:
         parent, _, leaf = name.rpartition(".")
         head: Any = model.get_submodule(table).head()
         setattr(model.get_submodule(parent), leaf, head.train(model.get_submodule(table).training))
+    forget_ties(model)
+
+
+def forget_ties(model: nn.Module) -> None:
+    """Takes heads of tables of codes, which have no weight of their own, off what transformers ties by name."""
+    heads = table_names(model)
+    for path, module in model.named_modules() if heads else ():
+        ties = getattr(module, "_tied_weights_keys", None)
+        if not isinstance(ties, dict):
+            continue
+        prefix = f"{path}." if path else ""
+        gone = {key for key in ties if prefix + key.removesuffix(".weight") in heads}
+        if gone:
+            module._tied_weights_keys = {key: source for key, source in ties.items() if key not in gone}
+        for owner, before in ((model, prefix), (module, "")):
+            for key in gone:
+                getattr(owner, "all_tied_weights_keys", {}).pop(before + key, None)

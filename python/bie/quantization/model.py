@@ -18,7 +18,7 @@ from bie._places import leave_fast_paths, reason_to_skip, shape_of, shared_param
 from bie._probe import READ_PAST_FORWARD, Probe
 from bie.conversion import Filter, carry
 from bie.nn.mpq_linear import MPQLinear
-from bie.nn.tied_tables import TiedTable, tied_tables
+from bie.nn.tied_tables import TiedTable, forget_ties, tied_tables
 from bie.nn.weight_only_embedding import WeightOnlyEmbedding
 from bie.quantization.gptq import CodedWeight, gptq, output_error, round_to_nearest
 from bie.quantization.hessian import Hessian
@@ -178,6 +178,7 @@ def quantize(
     for layer, training in made:
         layer.train(training)
     leave_fast_paths(model)
+    forget_ties(model)
     return report
 
 
