@@ -22,7 +22,7 @@ class Converted:
 
 @dataclass
 class ConversionReport:
-    """What ``convert`` did. ``print(report)`` is a table; ``model`` is the converted model."""
+    """The layers that ``convert`` swapped and left. ``print(report)`` is a table; ``model`` is the converted model."""
 
     model: nn.Module
     swapped: list[Converted] = field(default_factory=list)

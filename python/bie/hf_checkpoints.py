@@ -25,7 +25,7 @@ except ImportError as error:
 
 @register_quantization_config("bie")
 class BieConfig(QuantizationConfigMixin):
-    """What a checkpoint says of its layers: for each one its class and the constructor's arguments.
+    """The entry of a checkpoint that tells its layers: for each one its class and the constructor's arguments.
 
     Example (of ``config.json``)::
 
@@ -87,7 +87,7 @@ def _empty(description: dict[str, Any]) -> nn.Module:
 
 
 def _layers_of(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """What a checkpoint says of each layer of ours, heads over tables of codes last."""
+    """The description of each layer of ours in a checkpoint, heads over tables of codes last."""
     kinds = (QuantLayer, WeightOnlyLinear, WeightOnlyEmbedding)
     found = {name: _description(module) for name, _, _, module in walk(model) if isinstance(module, kinds)}
     return found | {name: {"class": "TiedHead", "table": table} for name, table in table_names(model).items()}

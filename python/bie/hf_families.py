@@ -42,7 +42,7 @@ FAMILIES = {
     "qwen3": Family("qwen3", False, _NORMS),
     "gemma3": Family("gemma3_text", False, _NORMS_OF_GEMMA, plus_one=True),
 }
-#: What GGUF calls the models of transformers.
+#: GGUF's names of the models of transformers.
 ARCHITECTURES = {family.model_type: arch for arch, family in FAMILIES.items()} | {"mistral": "llama"}
 
 #: Gemma 3's where a file says nothing: every sixth layer sees all positions, the others turn by a base of their own.
@@ -56,7 +56,7 @@ def _scale_of_gemma(blocks: int, width: int, heads: int, head: int) -> int:
 
 
 def facts_of_gemma(config: Any, head: int) -> dict[str, Any]:
-    """What Gemma 3 has besides, under GGUF's names."""
+    """The entries that Gemma 3 has besides, under GGUF's names."""
     scale = _scale_of_gemma(config.num_hidden_layers, config.hidden_size, config.num_attention_heads, head)
     local = config.rope_parameters["sliding_attention"]
     kinds = config.layer_types
@@ -85,7 +85,7 @@ def facts_of_gemma(config: Any, head: int) -> dict[str, Any]:
 
 
 def gemma_from_gguf(entry: Callable[..., Any], rope: dict[str, Any], head: int) -> dict[str, Any]:
-    """What the configuration of Gemma 3 says of positions and of the layers that see some of them.
+    """The part of Gemma 3's configuration that tells positions and the layers that see some of them.
 
     Args:
         entry: ``entry(key, default)`` of the metadata ``gemma3.<key>``; without a default it must be there.

@@ -246,7 +246,7 @@ class _Loading:
         )
 
     def _positions(self, head: int) -> dict[str, Any]:
-        """What the configuration says of positions and, of Gemma 3, of the layers that see some of them."""
+        """The part of the configuration that tells positions and, for Gemma 3, the layers that see some of them."""
         if self._entry("rope.dimension_count", head) != head:
             self._fail(f"rotary positions turn {self._entry('rope.dimension_count')} of {head} elements, expected all")
         factors = None

@@ -95,12 +95,12 @@ def to_gguf(rope: dict[str, Any], head: int, positions: int) -> tuple[dict[str, 
 
 
 def _of_cosines(factor: float, share: float = 1.0) -> float:
-    """By how much YaRN multiplies cosines and sines; Peng et al. 2023, equation 22."""
+    """YaRN multiplies cosines and sines by this; Peng et al. 2023, equation 22."""
     return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
 
 
 def _factors_of_llama3(rope: dict[str, Any], head: int) -> Tensor:
-    """What Llama 3 divides the angle of each pair by: ``factor`` where waves are long, 1 where they are short."""
+    """Llama 3 divides the angle of each pair by ``factor`` where waves are long and by 1 where they are short."""
     low, high, factor = (float(rope[name]) for name in ("low_freq_factor", "high_freq_factor", "factor"))
     waves = 2 * math.pi * float(rope["rope_theta"]) ** (torch.arange(0, head, 2, dtype=torch.float64) / head)
     share = (rope["original_max_position_embeddings"] / waves - low) / (high - low)

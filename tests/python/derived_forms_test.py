@@ -59,7 +59,7 @@ def by_copy(layer, other):
 
 
 def past_the_counters(layer, other, write):
-    """Which a layer must be told of."""
+    """Writes past the counters of versions are told to the layer by ``repack``."""
     copy_tensors(layer, other, write)
     getattr(layer, "repack", lambda: None)()
 

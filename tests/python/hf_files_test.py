@@ -126,7 +126,7 @@ def test_scaled_positions_change_the_answers(kind, tmp_path):
 
 
 def test_gemma_is_read_by_transformers_too(tmp_path):
-    """Which reads the weights of norms minus 1 as well; a period of six layers, heads of 256."""
+    """transformers has a reader of its own, which assumes a period of six layers and heads of 256."""
     torch.manual_seed(0)
     sizes = {"num_hidden_layers": 6, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 256}
     config = transformers.AutoConfig.for_model("gemma3_text", **SIZES | sizes, sliding_window=4)

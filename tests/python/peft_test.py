@@ -36,7 +36,7 @@ X = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
 
 
 def filled(model):
-    """With a B that is not 0."""
+    """The model, whose matrices B are not 0."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:

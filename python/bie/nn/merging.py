@@ -1,4 +1,4 @@
-"""A change of a layer's weight that its codes take in: what becomes of an adapter that is merged."""
+"""Adapters that are merged: a matrix is added to a layer's weight, whose codes are rounded anew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(layer: MPQLinear) -> Tensor:
 
 @torch.no_grad()
 def add_to_weight(layer: nn.Module, change: Tensor) -> float:
-    """Adds a matrix [n, k] to the weight of a linear; what of it is lost, as a share of its size.
+    """Adds a matrix [n, k] to the weight of a linear; returns the share of its size that rounding loses.
 
     Codes of an :class:`MPQLinear` are the nearest on their own grid or, where that loses less, on one of new ranges in
     groups of consecutive inputs. A float weight takes all of it but for rounding; where codes are made of it in each
