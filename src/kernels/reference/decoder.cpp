@@ -64,7 +64,8 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
       bool is_first = true;
       for (std::int64_t b = 0; 64 * b <= row.last; ++b) {
         if (64 * b + 63 < row.first) continue;
-        const float* const keys = static_cast<const float*>(row.blocks[b]) + h / (s.heads / s.kv_heads) * 2 * s.head_size * 64;
+        const float* const keys =
+            static_cast<const float*>(row.blocks[b]) + h / (s.heads / s.kv_heads) * 2 * s.head_size * 64;
         const float* const values = keys + 64 * s.head_size;
         float score[64], p[64] = {}, m = -INFINITY;
         for (std::int64_t j = 0; j < 64; ++j) {

@@ -81,7 +81,8 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
   float *const all = memory, *const of_block = memory + size;
   float m_all = 0, l_all = 0;
   for (std::int64_t b = row.first / attention_block; b <= row.last / attention_block; ++b) {
-    const float *const keys = static_cast<const float*>(row.blocks[b]) + at, *const values = keys + size * attention_block;
+    const float *const keys = static_cast<const float*>(row.blocks[b]) + at, *const values =
+                                                                                 keys + size * attention_block;
     const std::int64_t from = std::max(row.first - b * attention_block, std::int64_t{0}),
                        to = std::min(row.last - b * attention_block, attention_block - 1);
     float p[attention_block];
