@@ -2,7 +2,7 @@
 // bits, and a row's result depends on its query and on what it sees alone.
 // Source: docs/spec/language-models.md#attention.
 //
-// A head is cut into groups of 64 elements, what is left into groups of 32 and 16. Queries (after the rotation) and
+// A head is cut into groups of 32 elements, and what is left into one of 16. Queries (after the rotation) and
 // keys are spread, group by group of n elements: for h = 1, 2, 4 ... n/2 every pair (i, i + h) with bit h of i clear
 // becomes (a + b, a - b); a key is then multiplied by 1/n. Codes of a vector v, of a group or of a value:
 //

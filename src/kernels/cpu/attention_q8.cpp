@@ -14,12 +14,8 @@ namespace cpu {
 
 Q8Groups q8_groups(std::int64_t head_size) {
   Q8Groups groups{0, {}};
-  for (; head_size >= 64; head_size -= 64) groups.size[groups.count++] = 64;
-  for (const std::int16_t n : {32, 16})
-    if (head_size >= n) {
-      groups.size[groups.count++] = n;
-      head_size -= n;
-    }
+  for (; head_size >= 32; head_size -= 32) groups.size[groups.count++] = 32;
+  if (head_size >= 16) groups.size[groups.count++] = 16;
   return groups;
 }
 
@@ -138,7 +134,7 @@ void store_q8_position(const AttentionShape& s, std::int64_t position, const flo
   const cpu::Q8Groups groups = cpu::q8_groups(s.head_size);
   const cpu::Q8Layout layout = cpu::q8_layout(s.head_size, groups.count);
   const std::int64_t at = position % attention_block, size = s.head_size;
-  float spread[64], steps[cpu::most_q8_groups];
+  float spread[32], steps[cpu::most_q8_groups];
   std::int8_t codes[4096];
   for (std::int64_t h = 0; h < s.kv_heads; ++h, key += size, value += size) {
     char* const head = static_cast<char*>(block) + h * layout.bytes;

@@ -7,7 +7,7 @@
 
 namespace bie::kernels::cpu {
 
-inline constexpr int most_q8_groups = 4096 / 64 + 2;
+inline constexpr int most_q8_groups = 4096 / 32 + 1;
 
 /// The groups of a head.
 struct Q8Groups {
@@ -38,7 +38,7 @@ struct Q8Weights {
 };
 
 struct AttentionQ8Passes {
-  /// Codes of a query or key, group by group; `spread` has room for head_size floats.
+  /// Codes of a query or key, group by group; `spread` has room for a group's floats.
   void (*spread_codes)(const float* x, const Q8Groups& groups, bool is_key, float* spread, std::int8_t* u,
                        float* steps);
   /// Codes of a value; returns the step.

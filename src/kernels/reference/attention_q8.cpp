@@ -30,7 +30,7 @@ Codes codes_of(const std::vector<float>& v) {
 
 std::vector<std::int64_t> group_sizes(std::int64_t head_size) {
   std::vector<std::int64_t> sizes;
-  for (const std::int64_t n : {64, 32, 16})
+  for (const std::int64_t n : {32, 16})
     for (; head_size >= n; head_size -= n) sizes.push_back(n);
   return sizes;
 }
