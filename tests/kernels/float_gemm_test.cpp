@@ -46,11 +46,18 @@ TEST(FloatGemm, EverySizeInTheWrittenOrder) {
 
 TEST(FloatConv2d, EveryGeometryInTheWrittenOrder) {
   ReplayableRng rng;
-  std::vector<Conv2dShape> shapes = {{2, 3, 9, 11, 5, 3, 3}, {1, 1, 28, 28, 6, 5, 5}, {1, 4, 7, 40, 8, 3, 3},
-                                     {3, 2, 6, 6, 4, 1, 1},  {1, 3, 20, 37, 7, 7, 3}, {0, 3, 9, 11, 5, 3, 3}};
+  std::vector<Conv2dShape> shapes = {{2, 3, 9, 11, 5, 3, 3},  {1, 1, 28, 28, 6, 5, 5}, {1, 4, 7, 40, 8, 3, 3},
+                                     {3, 2, 6, 6, 4, 1, 1},   {1, 3, 20, 37, 7, 7, 3}, {0, 3, 9, 11, 5, 3, 3},
+                                     {2, 5, 8, 8, 5, 3, 3},   {1, 6, 33, 63, 6, 3, 3}, {2, 3, 5, 3, 25, 1, 1},
+                                     {1, 7, 4, 4, 31, 1, 1},  {1, 3, 31, 18, 3, 5, 2}, {2, 3, 9, 7, 14, 1, 1},
+                                     {1, 2, 17, 16, 9, 2, 2}, {1, 2, 1, 1, 13, 1, 1}};
   shapes[0].pad_h = shapes[0].pad_w = 1;
   shapes[2].stride_h = 2, shapes[2].pad_w = 2, shapes[2].groups = 2;
   shapes[4].stride_h = shapes[4].stride_w = 2, shapes[4].pad_h = 3, shapes[4].dil_w = 2;
+  shapes[6].pad_h = shapes[6].pad_w = 1, shapes[6].groups = 5;
+  shapes[7].pad_h = shapes[7].pad_w = 1, shapes[7].groups = 6, shapes[7].stride_h = shapes[7].stride_w = 2;
+  shapes[10].stride_h = 3, shapes[10].stride_w = 4, shapes[10].pad_w = 6, shapes[10].dil_h = 3, shapes[10].groups = 3;
+  shapes[11].stride_h = 2, shapes[11].stride_w = 5, shapes[11].pad_h = 4;
   for (const Conv2dShape& s : shapes) {
     const std::int64_t depth = s.depth(), out_h = s.out_h(), out_w = s.out_w();
     const Elements x = random_elements(Dtype::f32, s.batch * s.in_c * s.in_h * s.in_w, 2, rng),

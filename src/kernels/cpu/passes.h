@@ -97,18 +97,25 @@ struct CodeTailPasses {
   bool (*tail_rows)(const TailArgs& args);
 };
 
-/// Of products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a
-/// term.
+/// Outputs of a convolution of floats whose windows begin side by side: lane j is that of element `from` + j. Those
+/// whose bit is set are written one behind the other from element `to` of their plane on.
+struct FloatBlock {
+  std::int64_t from, to;
+  std::uint32_t lanes;
+};
+
+/// Products of floats: up to `most` rows of `a`, lda apart, times a panel [k][16], with one fused multiply-add a term.
 struct FloatGemmPasses {
   int most;  ///< at most 12
   void (*tile)(const float* a, std::int64_t lda, int rows, const float* panel, std::int64_t k, float (*y)[16]);
-  /// The same of 16 neighbours for each k, which begin at from + offsets[k].
-  void (*scattered)(const float* a, std::int64_t lda, int rows, const float* from, const std::int64_t* offsets,
-                    std::int64_t k, float (*y)[16]);
-  /// y[p * y_stride + j] = sum over i of from[offsets[i] + p * step] * panel[i][j], p < pixels. What up to three pixels
-  /// more would read can be read, and their results may be written.
-  void (*pixels)(const float* from, std::int64_t step, const std::int64_t* offsets, std::int64_t pixels,
-                 const float* panel, std::int64_t k, float* y, std::int64_t y_stride);
+  /// y[r * y_stride + to of lane j] = sum over i of a[r * k + i] * from[offsets[i] + block.from + j], + bias[r] where
+  /// bias is not null. All 16 elements of a block are read.
+  void (*windows)(const float* a, int rows, const float* bias, const float* from, const std::int64_t* offsets,
+                  std::int64_t k, const FloatBlock* blocks, std::int64_t count, float* y, std::int64_t y_stride);
+  /// y[p * y_stride + j] = sum over i of from[offsets[i] + p] * panel[i][j], p < pixels. Up to three pixels more are
+  /// read, and their results may be written.
+  void (*pixels)(const float* from, const std::int64_t* offsets, std::int64_t pixels, const float* panel,
+                 std::int64_t k, float* y, std::int64_t y_stride);
 };
 
 /// What surrounds a tile of weight-only products.
