@@ -245,6 +245,7 @@ PASSES = {
     "float_gemm": "vfmadd231ps",
     "gradient": "vdivps",
     "input_grad": "vdivps",
+    "planes": "vdivps",
     "weight_only": "vaddps",
     "weight_only_tile": "vfmadd231ps",
     "weight_only_q8_tile": "vpmulld",

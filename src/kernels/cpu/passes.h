@@ -164,6 +164,16 @@ struct EmbeddingPasses {
                std::int64_t first, float lr, float d2, std::uint64_t random);
 };
 
+/// Of planes of floats, as planes.h has them.
+struct PlanePasses {
+  void (*clip)(const float* x, std::int64_t count, float lo, float hi, float* y);
+  /// `lo` and `hi` are distances from the zero.
+  void (*round_to_steps)(const float* x, std::int64_t count, float step, float lo, float hi, float* y);
+  void (*bend)(const float* x, std::int64_t count, float slope, float* y);
+  void (*scale)(const float* x, std::int64_t count, float by, float* y);
+  void (*multiply)(const float* x, const float* by, std::int64_t count, float* y);
+};
+
 #define BIE_PASSES(set)                                 \
   namespace set {                                       \
   extern const GradientPasses gradient_passes;          \
@@ -176,12 +186,13 @@ struct EmbeddingPasses {
   extern const WeightOnlyPasses weight_only_passes;     \
   extern const WeightValuesPasses weight_values_passes; \
   extern const EmbeddingPasses embedding_passes;        \
+  extern const PlanePasses plane_passes;                \
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)
 namespace avx512bw {
 extern const FloatGemmPasses float_gemm_passes;
-}
+}  // namespace avx512bw
 #undef BIE_PASSES
 
 }  // namespace bie::kernels::cpu

@@ -14,20 +14,26 @@ namespace {
 
 constexpr std::int64_t elements_a_task = 1 << 15;
 
-/// y[i] = f(x[i])
-template <class F>
-void each(const float* x, std::int64_t count, float* y, const Parallel& parallel, const F& f) {
-  parallel_for(parallel, count, elements_a_task, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y[i] = f(x[i]);
-  });
-}
-
 /// Of this CPU.
 const cpu::CodeTailPasses& best_passes() {
 #if defined(BIE_X86)
   if (host().isas.has(Isa::avx2)) return cpu::avx2::code_tail_passes;
 #endif
   return cpu::plain::code_tail_passes;
+}
+
+const cpu::PlanePasses& plane_passes() {
+#if defined(BIE_X86)
+  if (host().isas.has(Isa::avx2)) return cpu::avx2::plane_passes;
+#endif
+  return cpu::plain::plane_passes;
+}
+
+/// pass(first, count) for all of `count` elements.
+template <class Pass>
+void in_parts(std::int64_t count, const Parallel& parallel, const Pass& pass) {
+  parallel_for(parallel, count, elements_a_task,
+               [&](std::int64_t begin, std::int64_t end) { pass(begin, end - begin); });
 }
 
 /// What a window of `kernel` pixels from `begin` on has within [0, size).
@@ -281,7 +287,8 @@ void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std:
 }
 
 void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel& parallel) {
-  each(x, count, y, parallel, [&](float v) { return v < lo ? lo : v > hi ? hi : v; });
+  const auto pass = plane_passes().clip;
+  in_parts(count, parallel, [&](std::int64_t first, std::int64_t some) { pass(x + first, some, lo, hi, y + first); });
 }
 
 bool all_finite(const float* x, std::int64_t count) {
@@ -294,36 +301,36 @@ bool all_finite(const float* x, std::int64_t count) {
 }
 
 void sigmoid(const float* x, std::int64_t count, float* y, const Parallel& parallel) {
-  each(x, count, y, parallel, [](float v) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(v)))); });
+  in_parts(count, parallel, [&](std::int64_t first, std::int64_t some) {
+    for (std::int64_t i = first; i < first + some; ++i)
+      y[i] = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x[i]))));
+  });
 }
 
 void round_to_steps(const float* x, std::int64_t count, float step, int zero, int lo, int hi, float* y,
                     const Parallel& parallel) {
+  const auto pass = plane_passes().round_to_steps;
   const auto low = static_cast<float>(lo - zero), high = static_cast<float>(hi - zero);
-  constexpr float integers = 0x1.8p23f;  // added to a small number it leaves the nearest integer
-  each(x, count, y, parallel, [&](float v) {
-    const float q = v / step;
-    const float within = q < low ? low : q > high ? high : q;
-    return (within + integers - integers) * step;
-  });
+  in_parts(count, parallel,
+           [&](std::int64_t first, std::int64_t some) { pass(x + first, some, step, low, high, y + first); });
 }
 
 void prelu_planes(const float* x, std::int64_t images, std::int64_t channels, std::int64_t count, const float* slope,
                   float* y, const Parallel& parallel) {
+  const auto pass = plane_passes().bend;
   parallel_for(parallel, images * channels, 1 + elements_a_task / (count + 1),
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t p = begin; p < end; ++p) {
-                   const float by = slope[p % channels];
-                   for (std::int64_t i = p * count; i < (p + 1) * count; ++i) y[i] = x[i] < 0 ? x[i] * by : x[i];
-                 }
+                 for (std::int64_t p = begin; p < end; ++p)
+                   pass(x + p * count, count, slope[p % channels], y + p * count);
                });
 }
 
 void multiply_planes(const float* x, const float* by, std::int64_t planes, std::int64_t count, float* y,
                      const Parallel& parallel) {
+  const cpu::PlanePasses& passes = plane_passes();
   parallel_for(parallel, planes, 1 + elements_a_task / (count + 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t p = begin; p < end; ++p)
-      for (std::int64_t i = p * count; i < (p + 1) * count; ++i) y[i] = x[i] * by[p];
+    if (count == 1) return passes.multiply(x + begin, by + begin, end - begin, y + begin);
+    for (std::int64_t p = begin; p < end; ++p) passes.scale(x + p * count, count, by[p], y + p * count);
   });
 }
 
