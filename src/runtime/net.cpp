@@ -46,6 +46,7 @@ const char* Step::kernel_name() const {
          : float_conv2d != nullptr ? float_conv2d->name
          : tail != nullptr         ? tail->name
          : threshold != nullptr    ? threshold->name
+         : sigmoid != nullptr      ? sigmoid->name
                                    : "";
 }
 
@@ -98,6 +99,7 @@ Step Net::step_of(const NetNode& node) {
     }
     case NetOp::tail: step.tail = best(kernels::code_tail_table(), kernels::CodeTailShape{}); break;
     case NetOp::threshold: step.threshold = best(kernels::sign_threshold_table(), kernels::SignThresholdShape{}); break;
+    case NetOp::sigmoid: step.sigmoid = best(kernels::sigmoid_table(), std::int64_t{0}); break;
     default: break;
   }
   return step;

@@ -10,6 +10,7 @@
 #include "bie/kernels/code_tail.h"
 #include "bie/kernels/float_gemm.h"
 #include "bie/kernels/gemm.h"
+#include "bie/kernels/sigmoid.h"
 #include "bie/kernels/sign_threshold.h"
 #include "runtime/plan.h"
 
@@ -31,6 +32,7 @@ struct Step {
   const kernels::FloatConv2dKernel* float_conv2d = nullptr;
   const kernels::CodeTailKernel* tail = nullptr;
   const kernels::SignThresholdKernel* threshold = nullptr;
+  const kernels::SigmoidKernel* sigmoid = nullptr;
   Memory panels = nullptr;
 
   const char* kernel_name() const;

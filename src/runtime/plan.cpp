@@ -46,6 +46,7 @@ class Planning {
         readers_(net.values.size()),
         writers_(net.values.size(), none),
         conv_of_(net.nodes.size(), none),
+        sigmoid_of_(net.nodes.size(), none),
         held_(net.nodes.size(), false) {
     plan_.values = net.values;
     plan_.last.assign(net.values.size(), false);
@@ -58,8 +59,10 @@ class Planning {
     }
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) propose(i);
     withdraw();
-    for (const std::size_t conv : conv_of_)
-      if (conv != none) held_[conv] = true;
+    for (std::size_t i = 0; i < net_.nodes.size(); ++i) sigmoid_of_[i] = gate_of(i);
+    for (const auto* parts : {&conv_of_, &sigmoid_of_})
+      for (const std::size_t part : *parts)
+        if (part != none) held_[part] = true;
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) add(i);
     return std::move(plan_);
   }
@@ -67,6 +70,20 @@ class Planning {
  private:
   bool is_output(std::uint32_t value) const {
     return std::find(net_.outputs.begin(), net_.outputs.end(), value) != net_.outputs.end();
+  }
+
+  /// The sigmoid of a product's other factor, where the product alone reads it.
+  std::size_t gate_of(std::size_t i) const {
+    const NetNode& node = net_.nodes[i];
+    if (op_of(node) != NetOp::multiply) return none;
+    for (const std::size_t side : {0, 1}) {
+      const std::uint32_t x = node.inputs[1 - side], gate = node.inputs[side];
+      const std::size_t writer = writers_[gate];
+      if (writer == none || op_of(net_.nodes[writer]) != NetOp::sigmoid || net_.nodes[writer].inputs[0] != x) continue;
+      if (readers_[gate].size() != 1 || is_output(gate) || net_.values[gate].sizes != net_.values[x].sizes) continue;
+      return writer;
+    }
+    return none;
   }
 
   /// A tail that its convolution's kernel could compute, and what its layout goes on to.
@@ -138,6 +155,11 @@ class Planning {
     if (held_[i]) return;
     if (conv_of_[i] != none) return add_tailed(i);
     const NetNode& node = net_.nodes[i];
+    if (const std::size_t gate = sigmoid_of_[i]; gate != none) {
+      plan_.works.push_back(
+          {Work::Kind::silu, i, gate, net_.nodes[gate].inputs, {node.output}, no_value, no_value, nullptr, 1, 0});
+      return;
+    }
     Work work{Work::Kind::node, i, 0, node.inputs, {node.output}, no_value, no_value, nullptr, 1, 0};
     if (is_code_conv(node)) work.reads[0] = codes_read(i);
     plan_.works.push_back(std::move(work));
@@ -211,6 +233,7 @@ class Planning {
   std::vector<std::vector<std::size_t>> readers_;  ///< of each value
   std::vector<std::size_t> writers_;               ///< of each value, none where it is an input
   std::vector<std::size_t> conv_of_;               ///< of each tail that a convolution's kernel computes
+  std::vector<std::size_t> sigmoid_of_;            ///< of each product of a value and its sigmoid
   std::vector<bool> held_;                         ///< nodes that are part of another one's work
   std::vector<Twin> twins_;
 };

@@ -17,10 +17,11 @@ struct Work {
   enum class Kind {
     node,    ///< a node as it is
     tailed,  ///< a convolution and the tail that alone reads it, up to the tail's pool
+    silu,    ///< a product of a value and its sigmoid, which nobody else reads
     pooled,  ///< the pool of a tail: of its codes, or of its floats, which become codes behind it
   } kind;
-  std::size_t node;                  ///< of the file; of `tailed` the convolution, of `pooled` the tail
-  std::size_t tail = 0;              ///< of `tailed`
+  std::size_t node;      ///< of the file; of `tailed` the convolution, of `pooled` the tail, of `silu` the product
+  std::size_t tail = 0;  ///< of `tailed` the tail, of `silu` the sigmoid
   std::vector<std::uint32_t> reads;  ///< values: those of the node, then what the tail adds
   std::vector<std::uint32_t> writes;
   // Of `tailed`: where floats and codes go, no_value where nobody wants them, and the codes' numbers.

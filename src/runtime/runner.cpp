@@ -90,6 +90,10 @@ Status Runner::run_work(const Work& work, std::int64_t batch) {
   const NetFile& file = net_->file();
   const NetNode& node = file.nodes[work.node];
   if (work.kind == Work::Kind::pooled) return run_pool(work, batch);
+  if (work.kind == Work::Kind::silu)
+    return net_->steps()[work.tail].sigmoid->silu(batch * elements_of(file.values[node.output]),
+                                                  static_cast<const float*>(at(work.reads[0])),
+                                                  static_cast<float*>(at(node.output)), parallel_);
   if (op_of(node) == NetOp::conv2d) return run_conv2d(work, batch);
   if (work.kind == Work::Kind::node) return run_node(work.node, batch);
   const Step& step = net_->steps()[work.node];
@@ -192,6 +196,7 @@ Status Runner::run_node(std::size_t i, std::int64_t batch) {
                                  {static_cast<const std::int32_t*>(x), blob_of<std::int32_t>(file, node, 0),
                                   blob_of<std::uint8_t>(file, node, 1), y, dtype_of(out.element)},
                                  parallel_);
+    case NetOp::sigmoid: return step.sigmoid->sigmoid(batch * elements_of(in), fx, fy, parallel_);
     case NetOp::plane_means:
       if (last(node.inputs[0]))
         kernels::channel_means(fx, batch, height_of(in) * width_of(in), channels_of(in), fy, parallel_);
@@ -224,7 +229,6 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
       break;
     case NetOp::average_pool: kernels::average_pool(pool_shape(node, in, batch), ints[8] != 0, x, y, parallel_); break;
     case NetOp::clip: kernels::clip(x, all, floats[0], floats[1], y, parallel_); break;
-    case NetOp::sigmoid: kernels::sigmoid(x, all, y, parallel_); break;
     case NetOp::multiply: {
       const bool whole = file.values[node.inputs[1]].sizes == in.sizes;
       kernels::multiply_planes(x, static_cast<const float*>(at(node.inputs[1])), whole ? all : batch * channels_of(in),

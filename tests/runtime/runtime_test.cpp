@@ -104,6 +104,28 @@ TEST(Runtime, PlansGiveTheBitsOfNodesOneByOne) {
     }
 }
 
+TEST(Runtime, AValueTimesItsSigmoidIsOneWorkWhereNobodyElseReadsTheSigmoid) {
+  ReplayableRng rng;
+  NetBuilder net;
+  const Symbol x = net.clip(net.input({3, 9, 7}), -40, 30);
+  const Symbol first = net.multiply(x, net.sigmoid(x)), second = net.multiply(net.sigmoid(first), first);
+  const Symbol shared = net.sigmoid(second), third = net.multiply(second, shared);
+  const Symbol other = net.multiply(third, net.sigmoid(x));
+  const formats::NetFile file = net.finish({other, net.concat({shared, third})});
+  const auto joined = [](const formats::NetFile& f) {
+    const Plan plan = plan_of(f);
+    return std::count_if(plan.works.begin(), plan.works.end(),
+                         [](const Work& work) { return work.kind == Work::Kind::silu; });
+  };
+  EXPECT_EQ(joined(file), 2);
+  EXPECT_EQ(joined(node_by_node(file)), 0);
+  const Bytes whole(file), nodes(node_by_node(file));
+  const std::vector<float> input = floats(3 * 3 * 9 * 7, rng, 9);
+  const auto found = run(whole.net, input, 3, options(2, 1)), wanted = run(nodes.net, input, 3, options(3, 2));
+  EXPECT_EQ(found[0], wanted[0]);
+  EXPECT_EQ(found[1], wanted[1]);
+}
+
 TEST(Runtime, PassesOfAnySizeOnAnyThreadsGiveTheSameBits) {
   for (const int bits : {0, 1, 4, 8}) {
     ReplayableRng rng;

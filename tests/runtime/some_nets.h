@@ -104,10 +104,10 @@ inline formats::NetFile code_net(int bits, ReplayableRng& rng) {
   const Symbol means = net.concat({net.plane_means(a), net.plane_means(c)});
   return net.finish({net.float_linear(means, 5, floats(5 * 68, rng), floats(5, rng))});
 }
-/// The same net with the floats of its convolutions as outputs too, so that nodes run one by one.
+/// The same net with the floats of its convolutions and its sigmoids as outputs too, so that nodes run one by one.
 inline formats::NetFile node_by_node(formats::NetFile net) {
   for (const formats::NetNode& node : net.nodes)
-    if (op_of(node) == NetOp::conv2d || op_of(node) == NetOp::float_conv2d)
+    if (op_of(node) == NetOp::conv2d || op_of(node) == NetOp::float_conv2d || op_of(node) == NetOp::sigmoid)
       if (net.values[node.output].element == formats::NetElement::f32) net.outputs.push_back(node.output);
   return net;
 }

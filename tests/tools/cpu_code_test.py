@@ -246,6 +246,7 @@ PASSES = {
     "gradient": "vdivps",
     "input_grad": "vdivps",
     "planes": "vdivps",
+    "sigmoid": "vdivps",
     "weight_only": "vaddps",
     "weight_only_tile": "vfmadd231ps",
     "weight_only_q8_tile": "vpmulld",

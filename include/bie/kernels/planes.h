@@ -32,7 +32,8 @@ struct CodePoolShape {
 };
 void pool_codes(const CodePoolShape&, const std::int8_t* x, std::int8_t* y, const Parallel&);
 
-/// y = exp(x - max) / sum in float32, rows of `count`.
+/// y = exp(x - max) / sum in float32, rows of `count`, with the exp of docs/spec/nets.md; the sum is that of ascending
+/// elements.
 void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* y);
 
 /// Windows over planes of [height, width]. The pads are those of each side, each less than the kernel.
@@ -65,8 +66,6 @@ void transpose_planes(std::int64_t images, const std::int64_t* sizes, const std:
 void clip(const float* x, std::int64_t count, float lo, float hi, float* y, const Parallel&);
 /// Whether none of the values is NaN or infinity.
 bool all_finite(const float* x, std::int64_t count);
-/// fl(1 / (1 + exp(-x))), computed in double.
-void sigmoid(const float* x, std::int64_t count, float* y, const Parallel&);
 /// The code clamp(rint(fl(x / step)) + zero, lo, hi) as a number again: fl(float(code - zero) * step). The distances of
 /// lo and hi from zero are below 2^22.
 void round_to_steps(const float* x, std::int64_t count, float step, int zero, int lo, int hi, float* y,

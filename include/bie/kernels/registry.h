@@ -26,6 +26,7 @@
 #include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
+#include "bie/kernels/sigmoid.h"
 #include "bie/kernels/sign_threshold.h"
 #include "bie/kernels/weight_format.h"
 #include "bie/kernels/weight_only_gemm.h"
@@ -76,6 +77,7 @@ void for_each_table(const Visit& visit) {
   visit("sign_threshold", sign_threshold_table());
   visit("float_gemm", float_gemm_table());
   visit("float_conv2d", float_conv2d_table());
+  visit("sigmoid", sigmoid_table());
   visit("weight_only_gemm", weight_only_gemm_table());
   visit("weight_only_q8", weight_only_q8_table());
   visit("weight_values", weight_values_table());

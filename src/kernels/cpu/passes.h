@@ -174,6 +174,12 @@ struct PlanePasses {
   void (*multiply)(const float* x, const float* by, std::int64_t count, float* y);
 };
 
+/// As sigmoid.h; y may be x.
+struct SigmoidPasses {
+  void (*sigmoid)(const float* x, std::int64_t count, float* y);
+  void (*silu)(const float* x, std::int64_t count, float* y);
+};
+
 #define BIE_PASSES(set)                                 \
   namespace set {                                       \
   extern const GradientPasses gradient_passes;          \
@@ -187,11 +193,13 @@ struct PlanePasses {
   extern const WeightValuesPasses weight_values_passes; \
   extern const EmbeddingPasses embedding_passes;        \
   extern const PlanePasses plane_passes;                \
+  extern const SigmoidPasses sigmoid_passes;            \
   }
 BIE_PASSES(plain)
 BIE_PASSES(avx2)
 namespace avx512bw {
 extern const FloatGemmPasses float_gemm_passes;
+extern const SigmoidPasses sigmoid_passes;
 }  // namespace avx512bw
 #undef BIE_PASSES
 

@@ -1,12 +1,12 @@
 #include "bie/kernels/planes.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "bie/kernels/isa.h"
 #include "kernels/arithmetic/float_bits.h"
+#include "kernels/arithmetic/sigmoid.h"
 #include "kernels/cpu/passes.h"
 
 namespace bie::kernels {
@@ -164,7 +164,7 @@ void softmax_rows(const float* x, std::int64_t rows, std::int64_t count, float* 
   for (std::int64_t r = 0; r < rows; ++r, x += count, y += count) {
     const float largest = *std::max_element(x, x + count);
     float sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
+    for (std::int64_t i = 0; i < count; ++i) sum += y[i] = exp_below_zero(x[i] - largest);
     for (std::int64_t i = 0; i < count; ++i) y[i] /= sum;
   }
 }
@@ -298,13 +298,6 @@ bool all_finite(const float* x, std::int64_t count) {
     bad |= (bits_from_float(x[i]) & exponent) == exponent ? 1U : 0U;
   }
   return bad == 0;
-}
-
-void sigmoid(const float* x, std::int64_t count, float* y, const Parallel& parallel) {
-  in_parts(count, parallel, [&](std::int64_t first, std::int64_t some) {
-    for (std::int64_t i = first; i < first + some; ++i)
-      y[i] = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x[i]))));
-  });
 }
 
 void round_to_steps(const float* x, std::int64_t count, float step, int zero, int lo, int hi, float* y,

@@ -13,6 +13,7 @@
 #include "bie/kernels/mixed_gemm.h"
 #include "bie/kernels/packing.h"
 #include "bie/kernels/quantize.h"
+#include "bie/kernels/sigmoid.h"
 #include "bie/kernels/weight_only_q8.h"
 #include "kernels/arithmetic/codes.h"
 #include "kernels/arithmetic/float_bits.h"
@@ -28,6 +29,7 @@ extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
 extern const DecoderRowsKernel decoder_rows;
 extern const AttentionKernel attention, attention_q8;
+extern const SigmoidKernel sigmoid;
 
 inline int sign_at(const void* row, std::int64_t i) {
   return (static_cast<const std::uint8_t*>(row)[i / 8] >> (i % 8)) & 1 ? 1 : -1;

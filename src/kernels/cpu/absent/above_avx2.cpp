@@ -18,6 +18,7 @@ const Tile b1xb1_tile{}, s8xs8_tile{}, s4xs4_tile{};
 const MixedTile mixed_tile{};
 const WeightOnlyTile weight_only_tile{};
 const FloatGemmPasses float_gemm_passes{};
+const SigmoidPasses sigmoid_passes{};
 }  // namespace avx512bw
 
 namespace avx512 {
