@@ -52,7 +52,7 @@ const char* Step::kernel_name() const {
 
 Net::Net(formats::NetFile file) : file_(std::move(file)) {
   check_graph(file_);
-  plan_ = plan_of(file_);
+  plan_ = plan_of(file_, isas().has(kernels::Isa::avx512));
   steps_.reserve(file_.nodes.size());
   for (const NetNode& node : file_.nodes) steps_.push_back(step_of(node));
   summarise();

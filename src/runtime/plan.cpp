@@ -21,6 +21,15 @@ bool is_code_conv(const NetNode& node) { return op_of(node) == NetOp::conv2d && 
 /// One whose kernel can compute the tail behind it.
 bool takes_tail(const NetNode& node) { return is_code_conv(node) || op_of(node) == NetOp::float_conv2d; }
 
+/// Whether a convolution of few outputs is faster in planes, whose pixels are lanes, than with its tail and channels
+/// last, where outputs are the lanes: of floats up to 32 outputs, of codes those that leave half of 64 lanes empty and
+/// whose windows of up to 256 codes fit the tile of pixels.
+bool is_thin(const NetFile& net, const NetNode& conv, bool has_pixel_tiles) {
+  const kernels::Conv2dShape shape = conv_shape(conv, net.values[conv.inputs[0]], 1);
+  if (op_of(conv) == NetOp::float_conv2d) return shape.group_out() <= 32;
+  return has_pixel_tiles && shape.groups == 1 && shape.out_c <= 32 && shape.depth() <= 256;
+}
+
 /// Whether every code of a convolution's tail comes of a finite number, whatever the sums are.
 bool surely_finite(const NetFile& net, const NetNode& conv, const NetNode& tail) {
   const double code = conv.ints[0] == 4 ? 8 : 128;
@@ -41,8 +50,9 @@ bool surely_finite(const NetFile& net, const NetNode& conv, const NetNode& tail)
 
 class Planning {
  public:
-  explicit Planning(const NetFile& net)
+  Planning(const NetFile& net, bool has_pixel_tiles)
       : net_(net),
+        has_pixel_tiles_(has_pixel_tiles),
         readers_(net.values.size()),
         writers_(net.values.size(), none),
         conv_of_(net.nodes.size(), none),
@@ -97,6 +107,7 @@ class Planning {
     if (readers_[x].size() != 1 || is_output(x) || (node.inputs.size() == 2 && node.inputs[1] == x)) return;
     const std::size_t writer = writers_[x];
     if (writer == none || !takes_tail(net_.nodes[writer]) || net_.values[x].element != NetElement::f32) return;
+    if (is_thin(net_, net_.nodes[writer], has_pixel_tiles_)) return;
     const bool pools = node.ints[1] != 1;
     if (pools && (y.element != NetElement::s8 || node.inputs.size() == 2)) return;
     conv_of_[i] = writer;
@@ -229,6 +240,7 @@ class Planning {
   };
 
   const NetFile& net_;
+  bool has_pixel_tiles_;
   Plan plan_;
   std::vector<std::vector<std::size_t>> readers_;  ///< of each value
   std::vector<std::size_t> writers_;               ///< of each value, none where it is an input
@@ -245,6 +257,6 @@ bool Plan::takes_tail(std::size_t node) const {
                      [node](const Work& work) { return work.kind == Work::Kind::tailed && work.node == node; });
 }
 
-Plan plan_of(const NetFile& net) { return Planning(net).run(); }
+Plan plan_of(const NetFile& net, bool has_pixel_tiles) { return Planning(net, has_pixel_tiles).run(); }
 
 }  // namespace bie::runtime

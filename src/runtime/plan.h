@@ -40,7 +40,8 @@ struct Plan {
   bool takes_tail(std::size_t node) const;
 };
 
-/// Of a checked net.
-Plan plan_of(const formats::NetFile& net);
+/// Of a checked net. `has_pixel_tiles`: the convolutions of codes can have pixels of planes as lanes, and do where
+/// windows are small; those of few outputs then stay apart from their tails.
+Plan plan_of(const formats::NetFile& net, bool has_pixel_tiles = false);
 
 }  // namespace bie::runtime

@@ -81,11 +81,27 @@ TEST(Runtime, FoldedNetsGiveTheSameBits) {
     }
 }
 
+TEST(Runtime, ConvolutionsOfFewOutputsStayApartWhereTilesOfPixelsAre) {
+  const auto floats_and_codes = [](const formats::NetFile& file, bool has_pixel_tiles) {
+    std::pair<int, int> tailed;
+    for (const Work& work : plan_of(file, has_pixel_tiles).works)
+      if (work.kind == Work::Kind::tailed)
+        ++(op_of(file.nodes[work.node]) == NetOp::conv2d ? tailed.second : tailed.first);
+    return tailed;
+  };
+  ReplayableRng rng;
+  const formats::NetFile thin = code_net(8, rng), wide = wide_net(8, rng);
+  EXPECT_EQ(floats_and_codes(wide, true), std::pair(1, 2));
+  EXPECT_EQ(floats_and_codes(wide, false), std::pair(1, 2));
+  EXPECT_EQ(floats_and_codes(thin, true).first, 0);
+  EXPECT_LT(floats_and_codes(thin, true).second, floats_and_codes(thin, false).second);
+}
+
 TEST(Runtime, PlansGiveTheBitsOfNodesOneByOne) {
   for (const int bits : {4, 8})
     for (int times = 0; times < 10; ++times) {
       ReplayableRng rng;
-      for (const formats::NetFile& file : {code_net(bits, rng), conv_net(bits, rng)}) {
+      for (const formats::NetFile& file : {code_net(bits, rng), conv_net(bits, rng), wide_net(bits, rng)}) {
         const Plan plan = plan_of(file), apart = plan_of(node_by_node(file));
         const auto joined = [](const Plan& p) {
           return std::count_if(p.works.begin(), p.works.end(),

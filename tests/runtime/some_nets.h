@@ -104,6 +104,21 @@ inline formats::NetFile code_net(int bits, ReplayableRng& rng) {
   const Symbol means = net.concat({net.plane_means(a), net.plane_means(c)});
   return net.finish({net.float_linear(means, 5, floats(5 * 68, rng), floats(5, rng))});
 }
+/// Convolutions with so many outputs that each computes its tail: one of floats before a pool and one of codes.
+inline formats::NetFile wide_net(int bits, ReplayableRng& rng) {
+  NetBuilder net;
+  const WindowNumbers first{.out_channels = 36, .kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}};
+  WindowNumbers inner = first;
+  inner.stride = {1, 1};
+  Symbol x = net.input({3, 12, 11});
+  x = net.tail(net.float_conv2d(x, first, floats(36 * 27, rng), floats(36, rng)),
+               norm(36, NetActivation::relu, 1, rng));
+  x = net.max_pool(x, {{3, 3}, {1, 1}, {1, 1, 1, 1}});
+  const Symbol y =
+      net.tail(net.conv2d(x, inner, weight(bits, 36, 36 * 9, 36, rng), 0), norm(36, NetActivation::prelu, 1, rng));
+  x = net.tail(net.conv2d(y, inner, weight(bits, 36, 36 * 9, 36, rng), 0), norm(36, NetActivation::relu, 1, rng), x);
+  return net.finish({net.plane_means(x)});
+}
 /// The same net with the floats of its convolutions and its sigmoids as outputs too, so that nodes run one by one.
 inline formats::NetFile node_by_node(formats::NetFile net) {
   for (const formats::NetNode& node : net.nodes)
