@@ -134,17 +134,20 @@ void Lowering::set(const NodeView& n, Constant constant) {
   constants_.insert_or_assign(n.node().outputs[0], std::move(constant));
 }
 
-std::optional<std::size_t> Lowering::only_reader(const NodeView& n) const {
-  const std::string& output = n.node().outputs[0];
-  if (std::find(graph_.outputs.begin(), graph_.outputs.end(), output) != graph_.outputs.end()) return {};
-  std::optional<std::size_t> reader;
-  for (std::size_t i = n.index() + 1; i < graph_.nodes.size(); ++i)
+void Lowering::count_readers() {
+  for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
     for (const std::string& input : graph_.nodes[i].inputs) {
-      if (input != output) continue;
-      if (reader) return {};
-      reader = i;
+      Readers& readers = readers_[input];
+      ++readers.count;
+      readers.last = i;
     }
-  return reader;
+  for (const std::string& output : graph_.outputs) readers_[output].is_output = true;
+}
+
+std::optional<std::size_t> Lowering::only_reader(const NodeView& n) const {
+  const auto found = readers_.find(n.node().outputs[0]);
+  if (found == readers_.end() || found->second.count != 1 || found->second.is_output) return {};
+  return found->second.last;
 }
 
 /// Those that an output depends on.
@@ -212,6 +215,7 @@ formats::NetFile Lowering::run() {
   for (auto& [name, tensor] : graph_.constants) constants_[name] = {std::move(tensor), {}, {}};
 
   const std::vector<bool> needed = needed_nodes();
+  count_readers();
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
     if (needed[i]) check_known(NodeView(*this, i));
   is_done_.assign(graph_.nodes.size(), false);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "bie/formats/error.h"
@@ -121,6 +122,7 @@ class Lowering {
  private:
   friend class NodeView;
 
+  void count_readers();
   std::vector<bool> needed_nodes() const;
   /// Refuses an operator and an attribute that no lowering knows.
   void check_known(const NodeView& view);
@@ -134,7 +136,12 @@ class Lowering {
   std::map<std::string, Value> values_;
   std::map<std::string, Constant> constants_;
   std::map<std::pair<Symbol, std::string>, Symbol> rounded_;
-  std::vector<bool> is_done_;  ///< by node: constants, and what another node took over
+  struct Readers {
+    std::size_t count = 0, last = 0;  ///< inputs of that name, and the last node that has one
+    bool is_output = false;
+  };
+  std::unordered_map<std::string, Readers> readers_;  ///< of each value
+  std::vector<bool> is_done_;                         ///< by node: constants, and what another node took over
   std::int64_t batch_ = -1;
 };
 

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -145,6 +146,12 @@ class Folding {
     for (const std::uint32_t value : net_.outputs) ++reads_[value];
   }
 
+  /// A value that no node writes or reads any more.
+  void forget(std::uint32_t value) {
+    writer_[value] = none;
+    reads_[value] = 0;
+  }
+
   /// The node whose only reader takes this value; none where there is no such.
   std::size_t only_writer(std::uint32_t value) const { return reads_[value] == 1 ? writer_[value] : none; }
 
@@ -172,9 +179,9 @@ class Folding {
     if (bends) merged.ints[0] = tail.ints[0], merged.floats[0] = tail.floats[0];
     merged.ints[1] = tail.ints[1];
     merged.output = tail.output;
+    forget(tail.inputs[0]);
     tail = std::move(merged);
     dropped_[before] = true;
-    count();
   }
 
   /// The product number `reader` reads signs of a threshold, where it can.
@@ -214,13 +221,16 @@ class Folding {
       NetNode behind = node;
       behind.output = static_cast<std::uint32_t>(net_.values.size() - 1);
       to.inputs[0] = behind.output;
-      inserted_.push_back({at, std::move(behind)});
+      forget(from.output);
+      writer_.push_back(none);
+      reads_.push_back(1);
+      inserted_[at] = std::move(behind);
     } else {
       for (const std::size_t tail : tails) dropped_[tail] = true;
+      for (std::size_t i = 1; i < tails.size(); ++i) forget(net_.nodes[tails[i]].output);
       dropped_[tails.front()] = false;
       net_.nodes[tails.front()] = node;
     }
-    count();
   }
 
   /// The tail before product number `reader` writes its codes, where nobody else reads it.
@@ -266,8 +276,7 @@ class Folding {
     std::vector<NetNode> nodes;
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) {
       if (!dropped_[i]) nodes.push_back(net_.nodes[i]);
-      for (const auto& [behind, node] : inserted_)
-        if (behind == i) nodes.push_back(node);
+      if (const auto behind = inserted_.find(i); behind != inserted_.end()) nodes.push_back(behind->second);
     }
     NetFile net;
     net.metadata = net_.metadata;
@@ -298,14 +307,9 @@ class Folding {
     return net;
   }
 
-  struct Inserted {
-    std::size_t behind;
-    NetNode node;
-  };
-
   NetFile net_;
   std::vector<bool> dropped_;
-  std::vector<Inserted> inserted_;
+  std::map<std::size_t, NetNode> inserted_;  ///< by the node that it stands behind
   std::vector<std::size_t> writer_, reads_;
 };
 

@@ -92,7 +92,7 @@ Step Net::step_of(const NetNode& node) {
     case NetOp::float_conv2d: {
       const kernels::Conv2dShape shape = conv_shape(node, x, 1);
       step.float_conv2d = best(kernels::float_conv2d_table(), shape);
-      if (!plan_.takes_tail(static_cast<std::size_t>(&node - file_.nodes.data()))) break;
+      if (!plan_.takes_tail[static_cast<std::size_t>(&node - file_.nodes.data())]) break;
       arrange(step, step.float_conv2d->packed_bytes(shape));
       step.float_conv2d->prepack(static_cast<const float*>(weight), shape, reinterpret_cast<float*>(step.panels.get()));
       break;

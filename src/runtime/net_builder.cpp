@@ -31,10 +31,16 @@ Symbol NetBuilder::input(std::vector<std::int64_t> sizes) {
 Symbol NetBuilder::add(NetOp op, std::vector<Symbol> inputs, std::vector<std::int64_t> sizes,
                        std::vector<std::int64_t> ints, std::vector<float> floats, std::vector<std::uint32_t> blobs) {
   const auto output = static_cast<Symbol>(net_.values.size());
+  for (const Symbol input : inputs) set_read(input);
   net_.values.push_back({NetElement::f32, std::move(sizes)});
   net_.nodes.push_back({static_cast<std::uint32_t>(op), std::move(inputs), output, std::move(ints), std::move(floats),
                         std::move(blobs)});
   return output;
+}
+
+void NetBuilder::set_read(Symbol value) {
+  if (value >= is_read_.size()) is_read_.resize(value + 1);
+  is_read_[value] = true;
 }
 
 std::uint32_t NetBuilder::floats_blob(const std::vector<float>& numbers) {
@@ -87,6 +93,7 @@ Symbol NetBuilder::tail(Symbol x, const TailNumbers& t) {
 Symbol NetBuilder::tail(Symbol x, const TailNumbers& t, Symbol added) {
   const Symbol y = tail(x, t);
   net_.nodes.back().inputs.push_back(added);
+  set_read(added);
   return y;
 }
 
@@ -172,10 +179,7 @@ Symbol NetBuilder::crop(Symbol x, const std::array<std::int64_t, 3>& first, std:
 }
 
 Symbol NetBuilder::flatten(Symbol x) {
-  bool is_read = false;
-  for (const NetNode& node : net_.nodes)
-    for (const std::uint32_t value : node.inputs) is_read = is_read || value == x;
-  const Symbol flat = is_read ? tail(x, {}) : x;
+  const Symbol flat = x < is_read_.size() && is_read_[x] ? tail(x, {}) : x;
   net_.values[flat].sizes = {elements_of(net_.values[x])};
   return flat;
 }

@@ -57,9 +57,13 @@ class Planning {
         writers_(net.values.size(), none),
         conv_of_(net.nodes.size(), none),
         sigmoid_of_(net.nodes.size(), none),
-        held_(net.nodes.size(), false) {
+        held_(net.nodes.size(), false),
+        twins_(net.nodes.size(), no_value) {
     plan_.values = net.values;
     plan_.last.assign(net.values.size(), false);
+    plan_.takes_tail.assign(net.nodes.size(), false);
+    is_output_.assign(net.values.size(), false);
+    for (const std::uint32_t value : net.outputs) is_output_[value] = true;
   }
 
   Plan run() {
@@ -78,9 +82,7 @@ class Planning {
   }
 
  private:
-  bool is_output(std::uint32_t value) const {
-    return std::find(net_.outputs.begin(), net_.outputs.end(), value) != net_.outputs.end();
-  }
+  bool is_output(std::uint32_t value) const { return is_output_[value]; }
 
   /// The sigmoid of a product's other factor, where the product alone reads it.
   std::size_t gate_of(std::size_t i) const {
@@ -178,14 +180,13 @@ class Planning {
 
   /// What a convolution reads: its value, or the codes that its writer makes of it.
   std::uint32_t codes_read(std::size_t conv) const {
-    for (const auto& [reader, value] : twins_)
-      if (reader == conv) return value;
-    return net_.nodes[conv].inputs[0];
+    return twins_[conv] != no_value ? twins_[conv] : net_.nodes[conv].inputs[0];
   }
 
   void add_tailed(std::size_t i) {
     const NetNode &tail = net_.nodes[i], &conv = net_.nodes[conv_of_[i]];
     const NetValue& y = net_.values[tail.output];
+    plan_.takes_tail[conv_of_[i]] = true;
     Work work{Work::Kind::tailed, conv_of_[i], i, {codes_read(conv_of_[i])}, {}, no_value, no_value, nullptr, 1, 0};
     if (tail.inputs.size() == 2) work.reads.push_back(tail.inputs[1]);
     const bool pools = tail.ints[1] != 1;
@@ -229,15 +230,10 @@ class Planning {
         work.step = node.floats[0];
         work.bits = node.ints[0];
       }
-      twins_.push_back({reader, work.codes});
+      twins_[reader] = work.codes;
     }
     if (floats) work.floats = value;
   }
-
-  struct Twin {
-    std::size_t conv;
-    std::uint32_t codes;
-  };
 
   const NetFile& net_;
   bool has_pixel_tiles_;
@@ -247,15 +243,11 @@ class Planning {
   std::vector<std::size_t> conv_of_;               ///< of each tail that a convolution's kernel computes
   std::vector<std::size_t> sigmoid_of_;            ///< of each product of a value and its sigmoid
   std::vector<bool> held_;                         ///< nodes that are part of another one's work
-  std::vector<Twin> twins_;
+  std::vector<std::uint32_t> twins_;               ///< of each convolution: the codes of what it reads, or no_value
+  std::vector<bool> is_output_;                    ///< of each value
 };
 
 }  // namespace
-
-bool Plan::takes_tail(std::size_t node) const {
-  return std::any_of(works.begin(), works.end(),
-                     [node](const Work& work) { return work.kind == Work::Kind::tailed && work.node == node; });
-}
 
 Plan plan_of(const NetFile& net, bool has_pixel_tiles) { return Planning(net, has_pixel_tiles).run(); }
 

@@ -35,9 +35,7 @@ struct Plan {
   std::vector<formats::NetValue> values;  ///< those of the file, then the plan's own
   std::vector<bool> last;                 ///< of each value: whether its channels lie last, [height, width, channels]
   std::vector<Work> works;                ///< in order
-
-  /// Whether a node's kernel computes the tail behind it.
-  bool takes_tail(std::size_t node) const;
+  std::vector<bool> takes_tail;           ///< of each node: whether its kernel computes the tail behind it
 };
 
 /// Of a checked net. `has_pixel_tiles`: the convolutions of codes can have pixels of planes as lanes, and do where

@@ -86,11 +86,13 @@ class NetBuilder {
  private:
   Symbol add(NetOp op, std::vector<Symbol> inputs, std::vector<std::int64_t> sizes, std::vector<std::int64_t> ints,
              std::vector<float> floats, std::vector<std::uint32_t> blobs);
+  void set_read(Symbol value);
   std::vector<std::int64_t> window_sizes(Symbol x, const WindowNumbers& window) const;
   std::vector<std::int64_t> pool_sizes(Symbol x, const std::vector<std::int64_t>& ints) const;
   std::uint32_t floats_blob(const std::vector<float>& numbers);
 
   formats::NetFile net_;
+  std::vector<bool> is_read_;  ///< by value
 };
 
 /// The same net, to the bit, with fewer passes: the tail of a product of integers before a 1-bit product becomes a
