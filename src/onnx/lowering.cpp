@@ -165,8 +165,11 @@ std::vector<bool> Lowering::needed_nodes() const {
 void Lowering::check_known(const NodeView& view) {
   const Operator* const op = operator_of(view.node());
   view.wants(op != nullptr, "a net has no such operator");
+  // Parts of an operator on codes have the axis of their scales, which came with version 13.
+  constexpr std::int64_t version_of_parts = 13;
+  const std::int64_t version = view.node().file_op.empty() ? graph_.opset : std::max(graph_.opset, version_of_parts);
   for (const auto& [name, attribute] : view.node().attributes)
-    view.wants(knows(*op, name, graph_.opset), "has the attribute ", formats::in_quotes(name),
+    view.wants(knows(*op, name, version), "has the attribute ", formats::in_quotes(name),
                ", which bie does not know for this operator in version ", graph_.opset);
 }
 

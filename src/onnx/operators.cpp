@@ -8,21 +8,23 @@
 namespace bie::onnx {
 namespace {
 
-// "axes<13": an attribute before version 13 of the operators, an input from then on. A few are known and change nothing
+// "axes<13": an attribute before version 13 of the operators, an input from then on; "start>=15": one from version 15
+// on. A few are known and change nothing
 // here: saturate, round_mode and precision are of float8 and of the scale's arithmetic, momentum, ratio and seed of
 // training, storage_order of a second output.
 constexpr Operator operators[] = {
     {"Add", lower_add, "", fold_arithmetic},
-    {"AveragePool", lower_average_pool, "auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides"},
-    {"BatchNormalization", lower_batch_norm, "epsilon momentum spatial<9 training_mode"},
-    {"Cast", lower_cast, "to saturate round_mode", lower_cast},
+    {"AveragePool", lower_average_pool,
+     "auto_pad ceil_mode>=10 count_include_pad dilations>=19 kernel_shape pads strides"},
+    {"BatchNormalization", lower_batch_norm, "epsilon momentum spatial<9 training_mode>=14"},
+    {"Cast", lower_cast, "to saturate>=19 round_mode>=24", lower_cast},
     {"Clip", lower_clip, "min<11 max<11"},
     {"Concat", lower_concat, "axis", lower_concat},
-    {"Constant", lower_constant, "value value_float value_floats value_int value_ints", lower_constant},
+    {"Constant", lower_constant, "value value_float>=12 value_floats>=12 value_int>=12 value_ints>=12", lower_constant},
     {"Conv", lower_conv, "auto_pad dilations group kernel_shape pads strides"},
-    {"DequantizeLinear", lower_dequantize, "axis block_size output_dtype", lower_dequantize, true},
+    {"DequantizeLinear", lower_dequantize, "axis>=13 block_size>=21 output_dtype>=23", lower_dequantize, true},
     {"Div", lower_div, "", fold_arithmetic},
-    {"Dropout", lower_same, "ratio<12 seed", lower_same, true},
+    {"Dropout", lower_same, "ratio<12 seed>=12", lower_same, true},
     {"Elu", lower_elu, "alpha"},
     {"Erf", lower_erf, ""},
     {"Flatten", lower_flatten, "axis", nullptr, true},
@@ -37,22 +39,23 @@ constexpr Operator operators[] = {
     {"LayerNormalization", lower_layer_norm, "axis epsilon stash_type"},
     {"LeakyRelu", lower_leaky_relu, "alpha"},
     {"MatMul", lower_mat_mul, ""},
-    {"MaxPool", lower_max_pool, "auto_pad ceil_mode dilations kernel_shape pads storage_order strides", nullptr, true},
+    {"MaxPool", lower_max_pool, "auto_pad ceil_mode>=10 dilations>=10 kernel_shape pads storage_order>=8 strides",
+     nullptr, true},
     {"Mul", lower_mul, "", fold_arithmetic},
     {"PRelu", lower_prelu, ""},
     {"Pad", lower_pad, "mode pads<11 value<11"},
     {"Pow", lower_pow, ""},
-    {"QuantizeLinear", lower_quantize, "axis block_size output_dtype precision saturate"},
-    {"ReduceMax", lower_reduce_max, "axes<18 keepdims noop_with_empty_axes"},
-    {"ReduceMean", lower_reduce_mean, "axes<18 keepdims noop_with_empty_axes"},
+    {"QuantizeLinear", lower_quantize, "axis>=13 block_size>=21 output_dtype>=21 precision>=23 saturate>=19"},
+    {"ReduceMax", lower_reduce_max, "axes<18 keepdims noop_with_empty_axes>=18"},
+    {"ReduceMean", lower_reduce_mean, "axes<18 keepdims noop_with_empty_axes>=18"},
     {"Relu", lower_relu, ""},
-    {"Reshape", lower_reshape, "allowzero", lower_reshape, true},
-    {"Shape", lower_shape, "start end", lower_shape, true},
+    {"Reshape", lower_reshape, "allowzero>=14", lower_reshape, true},
+    {"Shape", lower_shape, "start>=15 end>=15", lower_shape, true},
     {"Sigmoid", lower_sigmoid, ""},
     {"Slice", lower_slice, "axes<10 ends<10 starts<10", lower_slice},
     {"Softmax", lower_softmax, "axis"},
     {"Softplus", lower_softplus, ""},
-    {"Split", lower_split, "axis num_outputs split<13"},
+    {"Split", lower_split, "axis num_outputs>=18 split<13"},
     {"Squeeze", lower_squeeze, "axes<13", lower_squeeze, true},
     {"Sub", lower_sub, "", fold_arithmetic},
     {"Tanh", lower_tanh, ""},
@@ -74,13 +77,14 @@ bool knows(const Operator& op, std::string_view attribute, std::int64_t opset) {
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t end = std::min(all.find(' ', at), all.size());
     const std::string_view entry = all.substr(at, end - at);
-    const std::size_t limit = entry.find('<');
+    const std::size_t limit = entry.find_first_of("<>");
     at = end + 1;
     if (entry.substr(0, limit) != attribute) continue;
     if (limit == std::string_view::npos) return true;
+    const bool is_first = entry[limit] == '>';
     std::int64_t version = 0;
-    std::from_chars(entry.data() + limit + 1, entry.data() + entry.size(), version);
-    return opset < version;
+    std::from_chars(entry.data() + limit + (is_first ? 2 : 1), entry.data() + entry.size(), version);
+    return is_first ? opset >= version : opset < version;
   }
   return false;
 }

@@ -1,5 +1,7 @@
 """bie import honours every attribute of a node or refuses it by name; constants are folded before all else."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,38 @@ def test_an_unknown_attribute_is_refused_by_name(refusal, op):
 )
 def test_an_attribute_of_older_versions_is_refused_in_newer_ones(refusal, op, attributes):
     assert f'has the attribute "{next(iter(attributes))}"' in refusal(one(op, **attributes, sizes=(4, 1, 6)))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "opset"),
+    [
+        *(("MaxPool", {"kernel_shape": [2, 2], "ceil_mode": 1}, 9), ("AveragePool", {"dilations": [1, 1]}, 18)),
+        *(
+            ("Shape", {"start": 1}, 14),
+            ("Reshape", {"allowzero": 0}, 13),
+            ("BatchNormalization", {"training_mode": 0}, 9),
+        ),
+    ],
+)
+def test_an_attribute_of_newer_versions_is_refused_in_older_ones(refusal, op, attributes, opset):
+    said = refusal(one(op, *OPERATORS.get(op, []), opset=opset, **attributes))
+    assert f'has the attribute "{list(attributes)[-1]}"' in said and f"in version {opset}" in said
+
+
+def test_every_attribute_is_known_in_the_versions_whose_schema_has_it(root):
+    table = (root / "src/onnx/operators.cpp").read_text()
+    found = re.findall(r'\{"(\w+)", lower_\w+, "([^"]*)"', table)
+    assert len(found) > 40
+    for op, attributes in found:
+        schemas = sorted(
+            (s.since_version, s) for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op, "")
+        )
+        for entry in attributes.split():
+            name, sign, limit = re.fullmatch(r"(\w+)(?:(<|>=)(\d+))?", entry).groups()
+            for version in range(max(7, schemas[0][0]), onnx.defs.onnx_opset_version() + 1):
+                has = name in [s for since, s in schemas if since <= version][-1].attributes
+                knows = sign is None or (version < int(limit) if sign == "<" else version >= int(limit))
+                assert has == knows, f"{op}: {entry} in version {version}"
 
 
 @pytest.mark.parametrize("zero", [None, np.int8(0), np.int8(5)])
