@@ -117,19 +117,58 @@ void lower_layer_norm(const NodeView& n) {
   const Value& x = n.value(0);
   const std::size_t axis = axis_in_sample(n, n.integer("axis", -1), x);
   n.wants(n.integer("stash_type", 1) == 1, "has a stash_type other than float32");
-  n.wants(axis == 0, "is along axis ", axis + 1, " and those behind it of ", formats::listed(x.sizes),
-          " a sample, a norm of the whole sample is wanted");
+  const Sizes normed(x.sizes.begin() + static_cast<std::ptrdiff_t>(axis), x.sizes.end());
   const auto numbers = [&](std::size_t input) {
     if (!n.has(input)) return std::vector<float>();
     const std::vector<float> given = n.floats(input);
-    n.wants(
-        static_cast<std::int64_t>(given.size()) == elements_of(x.sizes) && n.constant(input).tensor.sizes == x.sizes,
-        "has numbers of ", formats::listed(n.constant(input).tensor.sizes), ", ", formats::listed(x.sizes),
-        " are wanted");
+    n.wants(n.constant(input).tensor.sizes == normed, "expected numbers of ", formats::listed(normed), ", got ",
+            formats::listed(n.constant(input).tensor.sizes));
     return given;
   };
   Lowering& to = n.lowering();
-  to.set(n, {to.net().layer_norm(to.shaped(x), n.number("epsilon", 1e-5f), numbers(1), numbers(2)), x.sizes, {}});
+  to.set(n, {to.net().layer_norm(to.shaped(x), n.number("epsilon", 1e-5f), numbers(1), numbers(2),
+                                 static_cast<std::int64_t>(axis)),
+             x.sizes,
+             {}});
+}
+
+void lower_compare(const NodeView& n) {
+  using kernels::Comparison;
+  const std::size_t constant = n.is_constant(1) ? 1 : 0;
+  n.wants(n.is_constant(constant), "compares two values that depend on the net's input, a number is wanted");
+  const std::vector<float>& limit = n.floats(constant);
+  n.wants(limit.size() == 1, "expected one number to compare with, got ", limit.size());
+  // A number on the left turns the comparison around.
+  const std::string& op = n.node().op;
+  const bool is_equal = op == "Equal", is_greater = (op.rfind("Greater", 0) == 0) == (constant == 1);
+  const bool or_equal = op.size() > 7;
+  const Comparison comparison = is_equal     ? Comparison::equal
+                                : is_greater ? (or_equal ? Comparison::greater_or_equal : Comparison::greater)
+                                             : (or_equal ? Comparison::less_or_equal : Comparison::less);
+  const Value& x = n.value(1 - constant);
+  n.lowering().set(n, {n.lowering().shaped(x), x.sizes, {}, false, Compared{comparison, limit[0]}});
+}
+
+void lower_where(const NodeView& n) {
+  n.wants(!n.is_constant(0), "expected a comparison of a value with a number, got a constant");
+  const Value& x = n.value(0);
+  n.wants(x.compared.has_value(), "expected a comparison of a value with a number, got floats");
+  Lowering& to = n.lowering();
+  const auto branch = [&](std::size_t input) {
+    if (n.is_constant(input)) {
+      const std::vector<float>& number = n.floats(input);
+      n.wants(number.size() == 1, "expected one number or a value of ", formats::listed(x.sizes), ", got ",
+              number.size(), " numbers");
+      return to.net().clip(x.symbol, number[0], number[0]);  // that number everywhere
+    }
+    const Value& value = n.value(input);
+    n.wants(!value.compared, "chooses truth values");
+    n.wants(value.sizes == x.sizes, "expected one number or a value of ", formats::listed(x.sizes), ", got ",
+            formats::listed(value.sizes));
+    return to.shaped(value);
+  };
+  const Symbol yes = branch(1), no = branch(2);
+  to.set(n, {to.net().choose(x.symbol, x.compared->comparison, x.compared->limit, yes, no), x.sizes, {}});
 }
 
 void lower_slice(const NodeView& n) {

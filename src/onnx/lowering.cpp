@@ -46,6 +46,7 @@ const Value& NodeView::value(std::size_t input) const {
         " is a constant, a value that depends on the net's input is wanted");
   wants(!found->second.is_codes || operator_of(node())->takes_codes,
         "reads codes, DequantizeLinear is wanted in between");
+  wants(!found->second.compared || node().op == "Where", "reads truth values, which Where alone can");
   return found->second;
 }
 
@@ -242,6 +243,8 @@ formats::NetFile Lowering::run() {
     if (found == values_.end())
       fail("has an output ", formats::in_quotes(output), " that does not depend on its input");
     if (found->second.is_codes) fail("has an output ", formats::in_quotes(output), " of codes, floats are wanted");
+    if (found->second.compared)
+      fail("has an output ", formats::in_quotes(output), " of truth values, floats are wanted");
     outputs.push_back(features(found->second));
   }
   const Sizes image = sizes.size() == 3 ? sizes : Sizes{1, 1, sizes[0]};

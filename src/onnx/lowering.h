@@ -31,12 +31,19 @@ struct Steps {
   bool operator==(const Steps& o) const { return step == o.step && zero == o.zero && lo == o.lo && hi == o.hi; }
 };
 
+/// What Greater and its like ask of each number of a value, which Where alone reads.
+struct Compared {
+  kernels::Comparison comparison;
+  float limit;
+};
+
 /// A value of the graph that depends on its input.
 struct Value {
   Symbol symbol;
   Sizes sizes;                 ///< of one sample as ONNX has them, the batch left out
   std::optional<Steps> steps;  ///< the value is that of the symbol, rounded to them
   bool is_codes = false;       ///< between QuantizeLinear and DequantizeLinear
+  std::optional<Compared> compared = std::nullopt;
 };
 
 /// A constant of the graph, and the codes that it was dequantised of.
@@ -199,6 +206,8 @@ void lower_gelu(const NodeView&);
 void lower_pow(const NodeView&);
 void lower_layer_norm(const NodeView&);
 void lower_slice(const NodeView&);
+void lower_compare(const NodeView&);
+void lower_where(const NodeView&);
 void lower_split(const NodeView&);
 // pools.cpp
 void lower_max_pool(const NodeView&);

@@ -26,6 +26,7 @@ constexpr Operator operators[] = {
     {"Div", lower_div, "", fold_arithmetic},
     {"Dropout", lower_same, "ratio<12 seed>=12", lower_same, true},
     {"Elu", lower_elu, "alpha"},
+    {"Equal", lower_compare, ""},
     {"Erf", lower_erf, ""},
     {"Flatten", lower_flatten, "axis", nullptr, true},
     {"Gather", lower_gather, "axis", lower_gather},
@@ -33,11 +34,15 @@ constexpr Operator operators[] = {
     {"Gemm", lower_gemm, "alpha beta transA transB"},
     {"GlobalAveragePool", lower_global_average_pool, ""},
     {"GlobalMaxPool", lower_global_max_pool, ""},
+    {"Greater", lower_compare, ""},
+    {"GreaterOrEqual", lower_compare, ""},
     {"HardSigmoid", lower_hard_sigmoid, "alpha beta"},
     {"HardSwish", lower_hard_swish, ""},
     {"Identity", lower_same, "", lower_same, true},
     {"LayerNormalization", lower_layer_norm, "axis epsilon stash_type"},
     {"LeakyRelu", lower_leaky_relu, "alpha"},
+    {"Less", lower_compare, ""},
+    {"LessOrEqual", lower_compare, ""},
     {"MatMul", lower_mat_mul, ""},
     {"MaxPool", lower_max_pool, "auto_pad ceil_mode>=10 dilations>=10 kernel_shape pads storage_order>=8 strides",
      nullptr, true},
@@ -61,6 +66,7 @@ constexpr Operator operators[] = {
     {"Tanh", lower_tanh, ""},
     {"Transpose", lower_transpose, "perm", lower_transpose, true},
     {"Unsqueeze", lower_unsqueeze, "axes<13", lower_unsqueeze, true},
+    {"Where", lower_where, ""},
 };
 
 }  // namespace

@@ -48,6 +48,7 @@ class Check {
       case NetOp::function: return function();
       case NetOp::layer_norm: return layer_norm();
       case NetOp::crop: return crop();
+      case NetOp::choose: return choose();
     }
   }
 
@@ -342,11 +343,25 @@ class Check {
   }
 
   void layer_norm() const {
-    lists(1, 0, 1, 2);
+    lists(1, node_.ints.size() == 1 ? 1 : 0, 1, 2);
     floats_alone();
     number("eps", node_.floats[0], true);
-    blob("scales", 0, 4 * elements_of(in()), true);
-    blob("shifts", 1, 4 * elements_of(in()), true);
+    if (node_.ints.size() == 1)
+      in_range("a first axis of", node_.ints[0], 0, static_cast<std::int64_t>(in().sizes.size()) - 1);
+    const std::int64_t count = normed_of(node_, in());
+    blob("scales", 0, 4 * count, true);
+    blob("shifts", 1, 4 * count, true);
+    shaped(in().sizes);
+  }
+
+  void choose() const {
+    lists(3, 1, 1, 0);
+    floats_alone();
+    in_range("the comparison", node_.ints[0], 0, static_cast<std::int64_t>(kernels::last_comparison));
+    number("limit", node_.floats[0], false);
+    for (std::size_t i = 1; i < 3; ++i)
+      if (in(i).sizes != in().sizes)
+        fail("chooses among ", formats::listed(in(i).sizes), " by ", formats::listed(in().sizes));
     shaped(in().sizes);
   }
 
@@ -401,6 +416,13 @@ kernels::Conv2dShape conv_shape(const NetNode& node, const NetValue& x, std::int
 kernels::PoolShape pool_shape(const NetNode& node, const NetValue& x, std::int64_t batch) {
   const std::int64_t* const n = node.ints.data();
   return {batch * x.sizes[0], x.sizes[1], x.sizes[2], n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
+}
+
+std::int64_t normed_of(const NetNode& node, const NetValue& x) {
+  std::int64_t count = 1;
+  for (std::size_t i = node.ints.empty() ? 0 : static_cast<std::size_t>(node.ints[0]); i < x.sizes.size(); ++i)
+    count *= x.sizes[i];
+  return count;
 }
 
 void check_graph(const NetFile& net) {

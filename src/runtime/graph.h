@@ -34,6 +34,9 @@ kernels::PoolShape pool_shape(const formats::NetNode& node, const formats::NetVa
 /// Codes of that many bits: 1, 4 or 8.
 kernels::Dtype code_of(std::int64_t bits);
 
+/// Elements that a layer_norm norms together.
+std::int64_t normed_of(const formats::NetNode& node, const formats::NetValue& x);
+
 template <class T>
 const T* blob_of(const formats::NetFile& net, const formats::NetNode& node, std::size_t i) {
   const std::uint32_t blob = node.blobs[i];

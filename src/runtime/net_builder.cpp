@@ -169,9 +169,16 @@ Symbol NetBuilder::function(Symbol x, kernels::Function function, float a, float
   return add(NetOp::function, {x}, sizes(x), {static_cast<std::int64_t>(function)}, {a, b}, {});
 }
 
-Symbol NetBuilder::layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift) {
+Symbol NetBuilder::layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift,
+                              std::int64_t axis) {
   const std::uint32_t factors = floats_blob(scale), added = floats_blob(shift);
-  return add(NetOp::layer_norm, {x}, sizes(x), {}, {eps}, {factors, added});
+  std::vector<std::int64_t> ints;
+  if (axis != 0) ints.push_back(axis);
+  return add(NetOp::layer_norm, {x}, sizes(x), std::move(ints), {eps}, {factors, added});
+}
+
+Symbol NetBuilder::choose(Symbol x, kernels::Comparison comparison, float limit, Symbol yes, Symbol no) {
+  return add(NetOp::choose, {x, yes, no}, sizes(x), {static_cast<std::int64_t>(comparison)}, {limit}, {});
 }
 
 Symbol NetBuilder::crop(Symbol x, const std::array<std::int64_t, 3>& first, std::vector<std::int64_t> to) {

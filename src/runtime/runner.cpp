@@ -262,8 +262,13 @@ Status Runner::run_plain(const NetNode& node, std::int64_t batch) {
       kernels::apply_function(static_cast<kernels::Function>(ints[0]), floats[0], floats[1], x, all, y, parallel_);
       break;
     case NetOp::layer_norm:
-      kernels::layer_norm(x, batch, each, floats[0], blob_of<float>(file, node, 0), blob_of<float>(file, node, 1), y,
-                          parallel_);
+      kernels::layer_norm(x, all / normed_of(node, in), normed_of(node, in), floats[0], blob_of<float>(file, node, 0),
+                          blob_of<float>(file, node, 1), y, parallel_);
+      break;
+    case NetOp::choose:
+      kernels::choose(static_cast<kernels::Comparison>(ints[0]), floats[0], x,
+                      static_cast<const float*>(at(node.inputs[1])), static_cast<const float*>(at(node.inputs[2])), all,
+                      y, parallel_);
       break;
     case NetOp::crop:
       kernels::crop_planes({batch, channels_of(in), height_of(in), width_of(in), ints[0], ints[1], ints[2],

@@ -77,6 +77,52 @@ def test_layer_norm(both, has_shift, offset):
     assert np.abs(found - wanted).max() <= (1e-5 if offset == 0 else 1e-3) * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3, -1, -2, -3])
+@pytest.mark.parametrize("has_shift", [True, False])
+def test_layer_norm_along_the_last_axes(both, axis, has_shift):
+    sizes = (5, 3, 7)
+    m = Maker(*sizes, opset=17)
+    normed = sizes[axis - 1 if axis > 0 else axis :]
+    extra = [m.random(*normed)] if has_shift else []
+    model = m.model(m.node("LayerNormalization", "x", m.random(*normed), *extra, axis=axis, epsilon=1e-3))
+    x = np.random.default_rng(1).standard_normal((4, *sizes)).astype(F32)
+    ((found, wanted),) = both(model, x)
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("op", ["Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"])
+@pytest.mark.parametrize("number_first", [False, True])
+def test_where_a_value_compares_with_a_number(both, op, number_first):
+    m = Maker(4, 5, 7, opset=16)
+    limit = m.constant(F32(0.5))
+    compared = m.node(op, *((limit, "x") if number_first else ("x", limit)))
+    y = m.node("Where", compared, m.node("Tanh", "x"), m.constant(F32(-3)))
+    y = m.node("Where", m.node("Less", y, m.constant(F32([-2]))), m.constant(F32(7)), y)
+    x = np.random.default_rng(1).integers(-3, 4, (3, 4, 5, 7)).astype(F32) / 4
+    ((found, wanted),) = both(m.model(y), x)
+    assert len(np.unique(wanted)) > 1
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+
+
+def test_what_compares_is_read_by_where_alone(command, tmp_path):
+    def refusal(build):
+        m = Maker(4, 6, 7, opset=16)
+        onnx.save(m.model(build(m, m.node("Greater", "x", m.constant(F32(1))))), tmp_path / "m.onnx")
+        done = command("import", tmp_path / "m.onnx", "-o", tmp_path / "net.bie")
+        assert done.returncode == 3, done
+        return done.stderr
+
+    one = F32(1)
+    assert "truth values, floats are wanted" in refusal(lambda m, c: c)
+    assert "reads truth values" in refusal(lambda m, c: m.node("Identity", c))
+    assert "chooses truth values" in refusal(lambda m, c: m.node("Where", c, c, m.constant(one)))
+    assert "got floats" in refusal(lambda m, c: m.node("Where", "x", "x", m.constant(one)))
+    assert "got a constant" in refusal(lambda m, c: m.node("Where", m.constant(np.array(True)), "x", "x"))
+    assert "got 4 numbers" in refusal(lambda m, c: m.node("Where", c, m.random(4, 1, 1), "x"))
+    assert "expected one number to compare with, got 2" in refusal(lambda m, c: m.node("Less", "x", m.random(2)))
+    assert "a number is wanted" in refusal(lambda m, c: m.node("Less", "x", "x"))
+
+
 def test_the_largest_of_each_channel(both):
     for keepdims in (0, 1):
         m = Maker(4, 5, 6, opset=13)
@@ -124,7 +170,7 @@ def test_splits(both, axis, parts):
         ("Slice", [[0], [6], [2], [2]], {}, "has steps of 2, 1 is wanted"),
         ("Slice", [[2], [2], [1]], {}, "leaves nothing of axis 1"),
         ("Slice", [[0, 0], [1, 1], [1, 1]], {}, "names axis 1 twice"),
-        ("LayerNormalization", [np.ones(7, F32)], {"axis": -1}, "a norm of the whole sample is wanted"),
+        ("LayerNormalization", [np.ones(6, F32)], {"axis": -1}, "expected numbers of [7], got [6]"),
         ("Gelu", [], {"approximate": "cubic"}, '"none" or "tanh" is wanted'),
         ("Pow", [np.ones(7, F32)], {}, "has 7 exponents"),
         ("Resize", [], {}, "a net has no such operator"),

@@ -94,6 +94,9 @@ NETS = {
     "table": ((20,), lambda: nn.Sequential(
         nn.Linear(20, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 16), nn.ELU(), nn.Linear(16, 8), nn.Tanh(),
         nn.LayerNorm(8), nn.GELU(approximate="tanh"), nn.Linear(8, 5))),
+    "curves": ((4, 6, 5), lambda: nn.Sequential(
+        conv(4, 8, act=nn.Softplus), conv(8, 8, act=nn.Softplus),
+        nn.LayerNorm(5), nn.LayerNorm([6, 5]), head(8))),
     "gated": ((4, 8, 8), lambda: nn.Sequential(conv(4, 16), Halves(), nn.PReLU(8), Largest(), nn.Linear(8, 5))),
 }  # fmt: skip
 

@@ -139,6 +139,7 @@ inline formats::NetFile plain_net(ReplayableRng& rng) {
   Symbol y = net.border(net.round_to_steps(gated, 0.03f, 5, -128, 127), {1, 0, 2, 3}, 0.25f);
   for (int function = 0; function < static_cast<int>(kernels::last_function); ++function)
     y = net.function(y, static_cast<kernels::Function>(function), 0.5f, 0.25f);
+  y = net.choose(y, kernels::Comparison::less, 0.5f, net.layer_norm(y, 1e-5f, {}, floats(net.sizes(y)[2], rng), 2), y);
   y = net.crop(y, {1, 0, 2}, {net.sizes(y)[0] - 2, net.sizes(y)[1] - 1, net.sizes(y)[2] - 2});
   y = net.transpose(y, {1, 2, 0});
   const std::vector<std::int64_t> sizes = net.sizes(y);

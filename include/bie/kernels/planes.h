@@ -73,6 +73,12 @@ void round_to_steps(const float* x, std::int64_t count, float step, int zero, in
 /// x * slope[channel] where x < 0, of planes of `count` elements.
 void prelu_planes(const float* x, std::int64_t images, std::int64_t channels, std::int64_t count, const float* slope,
                   float* y, const Parallel&);
+/// Numbered as in net files. False of NaN.
+enum class Comparison : std::int64_t { greater, greater_or_equal, less, less_or_equal, equal };
+inline constexpr auto last_comparison = Comparison::equal;
+/// yes[i] where x[i] compares so with `limit`, else no[i].
+void choose(Comparison comparison, float limit, const float* x, const float* yes, const float* no, std::int64_t count,
+            float* y, const Parallel&);
 /// x * by[i / count]: count 1 is a product of two arrays, else each plane has its factor.
 void multiply_planes(const float* x, const float* by, std::int64_t planes, std::int64_t count, float* y,
                      const Parallel&);

@@ -8,6 +8,7 @@
 
 #include "bie/formats/net_file.h"
 #include "bie/kernels/functions.h"
+#include "bie/kernels/planes.h"
 #include "bie/runtime/net_ops.h"
 
 namespace bie::runtime {
@@ -70,8 +71,11 @@ class NetBuilder {
   Symbol channel_prelu(Symbol x, const std::vector<float>& slopes);
   Symbol border(Symbol x, const std::array<std::int64_t, 4>& sides, float value);
   Symbol function(Symbol x, kernels::Function function, float a = 0, float b = 0);
-  /// scale and shift may be empty.
-  Symbol layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift);
+  /// Over the axes from `axis` on. scale and shift may be empty.
+  Symbol layer_norm(Symbol x, float eps, const std::vector<float>& scale, const std::vector<float>& shift,
+                    std::int64_t axis = 0);
+  /// Where x compares so with `limit` it is `yes`, else `no`.
+  Symbol choose(Symbol x, kernels::Comparison comparison, float limit, Symbol yes, Symbol no);
   /// `sizes` elements from `first` on along each axis.
   Symbol crop(Symbol x, const std::array<std::int64_t, 3>& first, std::vector<std::int64_t> sizes);
   /// The same elements in the same order as [features].

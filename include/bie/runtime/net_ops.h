@@ -59,19 +59,23 @@ enum class NetOp : std::uint32_t {
   border = 20,
   /// f32 of any shape. ints {function (kernels::Function)}; floats {a, b}: kernels/functions.h, as in the next two.
   function = 21,
-  /// f32, all elements of a sample together. floats {eps}; blobs {[scale f32 k], [shift f32 k]}.
+  /// f32. ints {first axis that is normed together with those behind it}, or none: all of a sample. floats {eps}; blobs
+  /// {[scale f32 n], [shift f32 n]} of the n elements that are normed together.
   layer_norm = 22,
   /// f32 [c, h, w] or [n]. ints {first_channel, first_row, first_column}, 0 for axes that the input does not have; the
   /// sizes of y say how many follow.
   crop = 23,
+  /// f32 of one shape: x, then what y is where x compares so with a number, and where it does not. ints {comparison
+  /// (kernels::Comparison)}; floats {number}: kernels/planes.h.
+  choose = 24,
 };
-inline constexpr auto last_net_op = NetOp::crop;
+inline constexpr auto last_net_op = NetOp::choose;
 inline constexpr const char* net_op_names[] = {
     "",         "linear",       "conv2d",      "float_linear",   "float_conv2d",
     "tail",     "threshold",    "plane_means", "strided_planes", "softmax",
     "max_pool", "average_pool", "clip",        "sigmoid",        "multiply",
     "concat",   "transpose",    "reshape",     "round_to_steps", "channel_prelu",
-    "border",   "function",     "layer_norm",  "crop",
+    "border",   "function",     "layer_norm",  "crop",           "choose",
 };
 
 enum class NetActivation : std::int64_t { none, relu, prelu };

@@ -10,6 +10,7 @@
 #include "bie/kernels/block_tail.h"
 #include "bie/kernels/diode_mix.h"
 #include "bie/kernels/dtype.h"
+#include "bie/kernels/planes.h"
 #include "bie/kernels/weight_format.h"
 #include "kernels/arithmetic/amax_factor.h"
 #include "kernels/arithmetic/estimator.h"
@@ -172,6 +173,8 @@ struct PlanePasses {
   void (*bend)(const float* x, std::int64_t count, float slope, float* y);
   void (*scale)(const float* x, std::int64_t count, float by, float* y);
   void (*multiply)(const float* x, const float* by, std::int64_t count, float* y);
+  void (*choose)(Comparison comparison, float limit, const float* x, const float* yes, const float* no,
+                 std::int64_t count, float* y);
 };
 
 /// As sigmoid.h; y may be x.

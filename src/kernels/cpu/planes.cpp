@@ -318,6 +318,14 @@ void prelu_planes(const float* x, std::int64_t images, std::int64_t channels, st
                });
 }
 
+void choose(Comparison comparison, float limit, const float* x, const float* yes, const float* no, std::int64_t count,
+            float* y, const Parallel& parallel) {
+  const auto pass = plane_passes().choose;
+  in_parts(count, parallel, [&](std::int64_t first, std::int64_t some) {
+    pass(comparison, limit, x + first, yes + first, no + first, some, y + first);
+  });
+}
+
 void multiply_planes(const float* x, const float* by, std::int64_t planes, std::int64_t count, float* y,
                      const Parallel& parallel) {
   const cpu::PlanePasses& passes = plane_passes();

@@ -28,8 +28,28 @@ void multiply(const float* x, const float* by, std::int64_t count, float* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * by[i];
 }
 
+template <class Compare>
+void choose_by(const Compare& holds, const float* x, const float* yes, const float* no, std::int64_t count, float* y) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float a = yes[i], b = no[i];  // both are read, so that the choice is a mask
+    y[i] = holds(x[i]) ? a : b;
+  }
+}
+
+void choose(Comparison comparison, float limit, const float* x, const float* yes, const float* no, std::int64_t count,
+            float* y) {
+  const auto by = [&](const auto& holds) { choose_by(holds, x, yes, no, count, y); };
+  switch (comparison) {
+    case Comparison::greater: return by([limit](float v) { return v > limit; });
+    case Comparison::greater_or_equal: return by([limit](float v) { return v >= limit; });
+    case Comparison::less: return by([limit](float v) { return v < limit; });
+    case Comparison::less_or_equal: return by([limit](float v) { return v <= limit; });
+    case Comparison::equal: return by([limit](float v) { return v == limit; });
+  }
+}
+
 }  // namespace
 
-const PlanePasses BIE_PASS_SET::plane_passes = {clip, round_to_steps, bend, scale, multiply};
+const PlanePasses BIE_PASS_SET::plane_passes = {clip, round_to_steps, bend, scale, multiply, choose};
 
 }  // namespace bie::kernels::cpu
