@@ -238,8 +238,10 @@ def test_every_weight_only_kernel_is_checked(bie):
 # Source of src/kernels/cpu/passes to an instruction that its loops have eight of at once.
 PASSES = {
     "amax_codes": "vroundps",
+    "attention_q8": "vmulps",
     "block_tail": "vmulps",
     "code_tail": "vdivps",
+    "decoder": "vfmadd231ps",
     "diode_mix": "vsqrtps",
     "embedding": "vmulps",
     "float_gemm": "vfmadd231ps",
