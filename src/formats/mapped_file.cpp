@@ -41,9 +41,19 @@ MappedFile::~MappedFile() {
 std::shared_ptr<const Bytes> mapped_bytes(const std::shared_ptr<MappedFile>& file, std::int64_t begin,
                                           std::int64_t count, std::int64_t alignment) {
   std::uint8_t* data = file->data() + begin;
-  if (begin % alignment == 0) return std::make_shared<Bytes>(Bytes{data, count, file});
+  if (begin % alignment == 0) return std::make_shared<Bytes>(Bytes{data, count, file, true});
   const auto copy = std::make_shared<std::vector<std::uint8_t>>(data, data + count);
-  return std::make_shared<Bytes>(Bytes{copy->data(), count, copy});
+  return std::make_shared<Bytes>(Bytes{copy->data(), count, copy, false});
+}
+
+void let_go(const Bytes& bytes) {
+  if (!bytes.is_mapped) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data),
+             end = begin + static_cast<std::uintptr_t>(bytes.size);
+  const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last)
+    ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);  // a request: no harm if not
 }
 
 }  // namespace bie::formats

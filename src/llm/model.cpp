@@ -48,6 +48,7 @@ class Tensors {
     const weights::FileMatrix matrix(file_, take(name + ".weight", {outputs, inputs}));
     const Vector bias = has(name + ".bias") ? vector(name + ".bias", outputs) : nullptr;
     weights::Linear result(matrix, arithmetic_, bias, parallel_);
+    matrix.let_go();  // the panels are another form of it
     bytes_ += result.bytes();
     return result;
   }
@@ -105,6 +106,7 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
     head_ = tensors.linear("output", c.vocabulary, c.width);
   else
     head_ = weights::Linear(*embedding_, arithmetic, nullptr, parallel);
+  embedding_->let_go();
   tensors.expect_all_taken(c.architecture->name);
   parameters_ = tensors.parameters();
   weight_bytes_ = tensors.bytes() + (tensors.has("output.weight") ? 0 : head_.bytes());

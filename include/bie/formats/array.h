@@ -67,6 +67,7 @@ struct Bytes {
   std::uint8_t* data = nullptr;
   std::int64_t size = 0;
   std::shared_ptr<void> owner = nullptr;
+  bool is_mapped = false;  ///< whether they are a view of a file
 };
 
 /// Element [i, j, ...] lies at offset + i * strides[0] + j * strides[1] + ... elements of `bytes`, which the reader has

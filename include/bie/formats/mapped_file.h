@@ -34,4 +34,8 @@ class MappedFile {
 std::shared_ptr<const Bytes> mapped_bytes(const std::shared_ptr<MappedFile>& file, std::int64_t begin,
                                           std::int64_t count, std::int64_t alignment);
 
+/// Takes the pages that lie wholly in bytes of a map out of this process; who reads them again reads the file. Only
+/// where nobody has written to them: what was written is lost. Bytes that are no view of a file stay.
+void let_go(const Bytes& bytes);
+
 }  // namespace bie::formats

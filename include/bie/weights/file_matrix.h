@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bie/formats/gguf.h"
+#include "bie/formats/mapped_file.h"
 #include "bie/kernels/weight_format.h"
 
 namespace bie::weights {
@@ -34,6 +35,9 @@ class FileMatrix {
 
   /// W[row, :] in float32, one rounding an operation.
   void read_row(std::int64_t row, float* values) const;
+
+  /// Takes what has been read of the file out of this process; it is read again where it is wanted.
+  void let_go() const { formats::let_go(*bytes_); }
 
   /// @throws formats::Error where a row that `coded` opened has NaN or infinity in a scale.
   void check_opened() const;
