@@ -14,6 +14,19 @@ Parallel serial() {
 }
 
 struct ThreadPool::Impl {
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  /// Also where the system refused a thread after the first ones.
+  ~Impl() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   std::mutex calls;  // one parallel loop at a time
   std::mutex mutex;
   std::condition_variable wake, done;
@@ -66,17 +79,10 @@ struct ThreadPool::Impl {
 };
 
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>()) {
-  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([this, i] { impl_->work(i); });
+  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([pool = impl_.get(), i] { pool->work(i); });
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
-    impl_->stopping = true;
-  }
-  impl_->wake.notify_all();
-  for (std::thread& worker : impl_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 Parallel ThreadPool::parallel() {
   return {[](void* pool, std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {

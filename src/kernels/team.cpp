@@ -29,6 +29,17 @@ void pause() {
 /// `state` holds the number of the loop, how many parts it has and how many of them are taken. Who takes a part may
 /// read what else is said of the loop: the next loop begins when all parts have ended.
 struct ThreadTeam::Impl {
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  /// Also where the system refused a thread after the first ones.
+  ~Impl() {
+    stopping.store(true, std::memory_order_seq_cst);
+    state.fetch_add(std::uint64_t{1} << (2 * part_bits), std::memory_order_seq_cst);  // wakes by its change
+    state.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   static constexpr int part_bits = 20;
   static constexpr std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
 
@@ -95,15 +106,10 @@ struct ThreadTeam::Impl {
 };
 
 ThreadTeam::ThreadTeam(int threads) : impl_(std::make_unique<Impl>()) {
-  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([this] { impl_->work(); });
+  for (int i = 1; i < threads; ++i) impl_->workers.emplace_back([team = impl_.get()] { team->work(); });
 }
 
-ThreadTeam::~ThreadTeam() {
-  impl_->stopping.store(true, std::memory_order_seq_cst);
-  impl_->state.fetch_add(std::uint64_t{1} << (2 * Impl::part_bits), std::memory_order_seq_cst);  // wakes by its change
-  impl_->state.notify_all();
-  for (std::thread& worker : impl_->workers) worker.join();
-}
+ThreadTeam::~ThreadTeam() = default;
 
 Parallel ThreadTeam::parallel() {
   return {[](void* team, std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {

@@ -32,6 +32,7 @@ void parallel_for(const Parallel& parallel, std::int64_t count, std::int64_t gra
 /// A small pool for programs without a threading library of their own. Inside torch use at::parallel_for instead.
 class ThreadPool {
  public:
+  /// @throws std::system_error where the system has not so many threads.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -48,6 +49,7 @@ class ThreadPool {
 /// thread without a CPU holds up no more than the part that it has begun. Loops of several callers follow each other.
 class ThreadTeam {
  public:
+  /// @throws std::system_error where the system has not so many threads.
   explicit ThreadTeam(int threads);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
