@@ -154,8 +154,14 @@ void Tokenizer::Impl::read_merges(const std::vector<std::string>& lines,
       throw Error(joined("merge ", i, ": expected two tokens, got ", in_quotes(lines[i])));
     const std::string_view line = lines[i], left = line.substr(0, space), right = line.substr(space + 1);
     const std::string joint = std::string(left) + std::string(right);
-    const std::uint64_t key = pair_key(token(left, i), token(right, i));
-    merges.emplace(key, Merge{static_cast<std::int32_t>(i), token(joint, i)});
+    const std::int32_t a = token(left, i), b = token(right, i), whole_token = token(joint, i);
+    const auto bytes_at = [&](std::int32_t at) -> std::string_view { return bytes[static_cast<std::size_t>(at)]; };
+    // A name with a character that stands for no byte is taken as it is, its other characters too.
+    if (const std::string_view all = bytes_at(whole_token);
+        all.substr(0, bytes_at(a).size()) != bytes_at(a) || all.substr(bytes_at(a).size()) != bytes_at(b))
+      throw Error(joined("merge ", i, ", ", in_quotes(line), ": expected a token of the bytes of both, got ",
+                         in_quotes(joint)));
+    merges.emplace(pair_key(a, b), Merge{static_cast<std::int32_t>(i), whole_token});
   }
 }
 

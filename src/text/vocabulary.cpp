@@ -1,5 +1,6 @@
 // The tokenizer of a GGUF file.
 #include <limits>
+#include <utility>
 
 #include "bie/formats/error.h"
 #include "bie/text/tokenizer.h"
@@ -64,6 +65,15 @@ Vocabulary gguf_vocabulary(const GgufFile& file) {
   v.eot = token_at(file, prefix + "eot_token_id", v.tokens.size());
   if (const auto* adds = value_at<std::uint64_t>(file, prefix + "add_bos_token", "a bool")) v.adds_bos = *adds != 0;
   return v;
+}
+
+Tokenizer gguf_tokenizer(const GgufFile& file) {
+  Vocabulary vocabulary = gguf_vocabulary(file);
+  try {
+    return Tokenizer(std::move(vocabulary));
+  } catch (const formats::Error& error) {
+    formats::fail_file(kind, file.path, error.what());
+  }
 }
 
 }  // namespace bie::text

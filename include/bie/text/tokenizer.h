@@ -55,6 +55,9 @@ class Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
+/// The tokenizer of a file. @throws formats::Error naming the file, also for what the vocabulary holds.
+Tokenizer gguf_tokenizer(const formats::GgufFile& file);
+
 /// Joins the bytes of tokens to whole characters: what ends inside a character waits for the rest of it.
 class CharacterStream {
  public:
