@@ -1,10 +1,12 @@
 // bie_llm.h over the classes of this folder: every exception becomes a status and a sentence.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "bie/formats/error.h"
@@ -50,6 +52,8 @@ bie_llm_status guarded(bie_llm_status of_error, const Body& body) {
     return fail(of_error, error.what());
   } catch (const std::bad_alloc&) {
     return fail(BIE_LLM_NO_MEMORY, "there is not enough memory");
+  } catch (const std::system_error&) {
+    return fail(BIE_LLM_FAILED, "expected so many threads, the system has fewer");
   } catch (const std::exception& error) {
     return fail(BIE_LLM_FAILED, error.what());
   } catch (...) {
@@ -87,7 +91,7 @@ bie_llm_status bie_llm_model_load(const char* path, const bie_llm_options* optio
         pool.parallel());
     try {
       result->tokenizer =
-          std::make_shared<const bie::text::Tokenizer>(bie::text::gguf_vocabulary(result->model->file()));
+          std::make_shared<const bie::text::Tokenizer>(bie::text::gguf_tokenizer(result->model->file()));
     } catch (const Error& error) {  // tokens can be read all the same
       result->why_no_tokenizer = error.what();
     }
@@ -206,6 +210,7 @@ bie_llm_status bie_llm_sequence_cut(bie_llm_sequence* sequence, int64_t length) 
 
 bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count, float* logits) {
   if (any_null(session) || (count != 0 && any_null(feeds, logits))) return null_pointer();
+  if (count < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected a number of feeds from 0 on, got less");
   return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
     std::vector<bie::llm::Feed> all;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -224,11 +229,12 @@ bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* log
                               int32_t* token) {
   if (any_null(sequence, logits, token)) return null_pointer();
   const bie_llm_sampler s = sampler == nullptr ? bie_llm_sampler{} : *sampler;
-  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p >= 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p <= 1) ||
-      !(s.repeat_penalty >= 0))
-    return fail(BIE_LLM_BAD_ARGUMENT,
-                "expected a temperature, top_k and repeat_penalty from 0 on and shares from 0 to "
-                "1, got a number out of its range");
+  if (!(s.temperature >= 0) || std::isinf(s.temperature) || std::isinf(s.repeat_penalty) || s.top_k < 0 ||
+      !(s.top_p >= 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p <= 1) || !(s.repeat_penalty >= 0))
+    return fail(
+        BIE_LLM_BAD_ARGUMENT,
+        "expected a finite temperature, top_k and repeat_penalty from 0 on and shares from 0 to 1, got a number "
+        "out of its range");
   return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
     *token = bie::llm::choose_token(logits, sequence->model->config().vocabulary, sequence->sequence.tokens(),
                                     {s.temperature, s.top_k, s.top_p == 0 ? 1 : s.top_p, s.min_p,

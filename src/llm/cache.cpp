@@ -30,10 +30,17 @@ CacheKind possible_kind(const Config& config, CacheKind wanted) {
 }
 
 Sequence::Sequence(const Config& c, CacheKind kind)
-    : shape_(shape_of(c)),
+    : config_(&c),
+      shape_(shape_of(c)),
       kind_(possible_kind(c, kind)),
       block_bytes_(block_bytes(shape_, kind_)),
       page_bytes_(c.layers * block_bytes_) {}
+
+bool Sequence::fits(const Config& config, CacheKind kind) const {
+  const kernels::AttentionShape shape = shape_of(config);
+  return config_ == &config && kind_ == kind && shape_.heads == shape.heads && shape_.kv_heads == shape.kv_heads &&
+         shape_.head_size == shape.head_size && page_bytes_ == page_bytes(config, kind);
+}
 
 std::int64_t Sequence::page_bytes(const Config& c, CacheKind kind) {
   return c.layers * block_bytes(shape_of(c), possible_kind(c, kind));
@@ -58,10 +65,15 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
   const auto wanted = static_cast<std::size_t>((end + kernels::attention_block - 1) / kernels::attention_block);
   std::vector<Page> pages = pages_;
   // The last page is written to from here on: it must be nobody else's. Both vectors hold it.
-  if (count > 0 && length() % kernels::attention_block != 0 && pages.back().use_count() > 2) {
-    Page own = new_page(page_bytes_);
-    std::memcpy(own.get(), pages.back().get(), static_cast<std::size_t>(page_bytes_));
-    pages.back() = std::move(own);
+  if (count > 0 && length() % kernels::attention_block != 0) {
+    if (pages.back().use_count() > 2) {
+      Page own = new_page(page_bytes_);
+      std::memcpy(own.get(), pages.back().get(), static_cast<std::size_t>(page_bytes_));
+      pages.back() = std::move(own);
+    } else {
+      // A thread that copied the page for itself has read all of it before this holder is counted out.
+      const Page holder = pages.back();
+    }
   }
   while (pages.size() < wanted) pages.push_back(new_page(page_bytes_));
   tokens_.insert(tokens_.end(), tokens, tokens + count);

@@ -16,6 +16,7 @@ using kernels::exact_log;
 
 constexpr std::int64_t most_layers = 4096, most_width = 1 << 20, most_heads = 4096, most_head_size = 4096,
                        most_context = std::int64_t{1} << 30, most_vocabulary = 1 << 24;
+constexpr double most_frequency = 1e6;  // times most_context it is an angle that exact_cos takes
 constexpr double pi = 3.141592653589793;
 
 /// base^(-2 i / d) for each pair of d elements, by exact functions.
@@ -74,6 +75,9 @@ void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Con
     if (!(divisor > 0 && std::isfinite(divisor)))
       data.fail("the tensor \"rope_freqs.weight\" holds a number that is not positive");
     config->frequencies[i] = config->frequencies[i] / divisor;
+    if (!(config->frequencies[i] <= most_frequency))
+      data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected rotations of at most ", most_frequency,
+                                " a position, got ", config->frequencies[i]));
   }
 }
 

@@ -63,10 +63,12 @@ struct Writing {
 };
 
 void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t context) {
-  for (const auto& prompt : prompts) {
-    if (prompt.empty()) throw Error("expected a prompt of one token at least, got an empty one");
-    if (static_cast<std::int64_t>(prompt.size()) > context)
-      throw Error(joined("expected a prompt of at most ", context, " tokens, the context, got ", prompt.size()));
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string which = prompts.size() > 1 ? joined("prompt ", i + 1, ": ") : "";
+    if (prompts[i].empty()) throw Error(which + "expected a prompt of one token at least, got an empty one");
+    if (static_cast<std::int64_t>(prompts[i].size()) > context)
+      throw Error(
+          joined(which, "expected a prompt of at most ", context, " tokens, the context, got ", prompts[i].size()));
   }
 }
 
@@ -75,18 +77,20 @@ void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t c
 std::vector<float> read_prompts(Session& session, const std::vector<std::vector<std::int32_t>>& prompts,
                                 const std::vector<std::size_t>& going, std::vector<Writing>& writings,
                                 const std::function<bool()>& go_on) {
-  constexpr std::int64_t part = 512;
+  constexpr std::int64_t part = 512;  // tokens of all prompts together, some seconds of a large model at most
   const auto vocabulary = static_cast<std::size_t>(session.model().config().vocabulary);
   std::vector<float> logits(going.size() * vocabulary);
   while (go_on()) {
     std::vector<Feed> feeds;
     std::vector<std::size_t> places;
-    for (std::size_t f = 0; f < going.size(); ++f) {
+    std::int64_t room = part;
+    for (std::size_t f = 0; f < going.size() && room > 0; ++f) {
       const std::vector<std::int32_t>& prompt = prompts[going[f]];
       Sequence& sequence = writings[going[f]].sequence;
       const std::int64_t left = static_cast<std::int64_t>(prompt.size()) - sequence.length();
       if (left == 0) continue;
-      feeds.push_back({&sequence, prompt.data() + sequence.length(), std::min(left, part), false});
+      feeds.push_back({&sequence, prompt.data() + sequence.length(), std::min(left, room), false});
+      room -= feeds.back().count;
       places.push_back(f);
     }
     if (feeds.empty()) break;

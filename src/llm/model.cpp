@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <set>
+#include <unordered_map>
 
 #include "bie/formats/error.h"
 #include "llm/architectures.h"
@@ -15,13 +16,17 @@ constexpr const char* kind = "GGUF file";
 class Tensors {
  public:
   Tensors(const formats::GgufFile& file, Arithmetic arithmetic, const kernels::Parallel& parallel)
-      : file_(file), arithmetic_(arithmetic), parallel_(parallel) {}
+      : file_(file), arithmetic_(arithmetic), parallel_(parallel) {
+    for (const formats::GgufTensor& tensor : file.tensors) by_name_.emplace(tensor.name, &tensor);
+  }
 
-  bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+  bool has(const std::string& name) const { return by_name_.count(name) > 0; }
 
   const formats::GgufTensor& take(const std::string& name, const std::vector<std::int64_t>& sizes) {
-    const formats::GgufTensor* const tensor = file_.find(name);
-    if (tensor == nullptr) formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), " is missing");
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end())
+      formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), " is missing");
+    const formats::GgufTensor* const tensor = found->second;
     if (tensor->sizes != sizes)
       formats::fail_file(kind, file_.path, "the tensor ", formats::in_quotes(name), ": expected ",
                          formats::listed(sizes), ", got ", formats::listed(tensor->sizes));
@@ -68,6 +73,7 @@ class Tensors {
   const formats::GgufFile& file_;
   Arithmetic arithmetic_;
   const kernels::Parallel& parallel_;
+  std::unordered_map<std::string_view, const formats::GgufTensor*> by_name_;
   std::set<std::string> taken_;
   std::int64_t parameters_ = 0, bytes_ = 0;
 };

@@ -64,7 +64,8 @@ std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const st
                           const SamplerOptions& o) {
   std::vector<Candidate> all = candidates_of(logits, vocabulary);
   if (o.repeat_penalty != 1) penalise(all, tokens, o.repeat_penalty);
-  if (o.temperature == 0) return std::min_element(all.begin(), all.end())->token;
+  const Candidate largest = *std::min_element(all.begin(), all.end());
+  if (o.temperature == 0 || std::isinf(largest.logit / o.temperature)) return largest.token;
   for (Candidate& c : all) c.logit = c.logit / o.temperature;
   const std::size_t kept = o.top_k > 0 ? std::min(all.size(), static_cast<std::size_t>(o.top_k)) : all.size();
   std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end());

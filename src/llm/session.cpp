@@ -40,9 +40,7 @@ void Session::check(const std::vector<Feed>& feeds) const {
   const Config& c = model_->config();
   for (std::size_t f = 0; f < feeds.size(); ++f) {
     const Feed& feed = feeds[f];
-    const kernels::AttentionShape& shape = feed.sequence->shape();
-    if (shape.heads != c.heads || shape.kv_heads != c.kv_heads || shape.head_size != c.head_size ||
-        feed.sequence->kind() != cache_)
+    if (!feed.sequence->fits(c, cache_))
       throw Error("expected a sequence of this session, got one of another model or cache");
     for (std::size_t other = 0; other < f; ++other)
       if (feeds[other].sequence == feed.sequence) throw Error("expected each sequence once in a pass, got one twice");

@@ -1,6 +1,10 @@
-"""Files that are no language model, or a damaged one: one sentence each, at once."""
+"""Files that are no language model, or a damaged one, and calls that fit no model: one sentence each, at once."""
 
+import json
+import resource
+import signal
 import subprocess
+import time
 
 import gguf
 import numpy as np
@@ -8,7 +12,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from llm_library import Error
+from llm_library import F32 as FLOATS
+from llm_library import INT8, Error
 from small_models import float_model, letters, tensors_of, write_header, write_tokenizer
 
 
@@ -106,6 +111,10 @@ TENSORS = {
     ),
     "divisors of another size": (replaced("rope_freqs.weight", np.ones(5)), "expected 8 numbers of F32"),
     "a divisor of 0": (replaced("rope_freqs.weight", np.zeros(8)), "holds a number that is not positive"),
+    "a divisor near 0": (
+        replaced("rope_freqs.weight", np.full(8, 1e-30)),
+        r"rope_freqs.weight\": expected rotations of at most 1e\+06 a position, got 1e\+30",
+    ),
 }
 
 
@@ -181,6 +190,10 @@ TOKENIZERS = {
         'merge 0, "a b": expected tokens of the vocabulary, got "ab"',
     ),
     "half a merge": (tokenizer_of(merges=["ab"]), 'merge 0: expected two tokens, got "ab"'),
+    "a merge of other bytes": (
+        tokenizer_of(tokens=[*letters()[:94], "\1", "\u0120\1"], merges=["\u0120 \1"]),
+        "expected a token of the bytes of both, got ",
+    ),
     "a token twice": (tokenizer_of(tokens=["a"] * 96), 'expected every token once, got "a" twice'),
     "a kind of 9": (tokenizer_of(kinds=[9] * 96), "token 0: expected a type from 1 to 6, got 9"),
     "too few kinds": (tokenizer_of(kinds=[1] * 95), "expected 96 types of tokens, got 95"),
@@ -195,7 +208,126 @@ def test_tokenizers_that_are_not_read(bie, library, tmp_path, kind):
     path = write(tmp_path / "a.gguf", tokenizer=write_it)
     process = subprocess.run([bie, "generate", path, "--prompt", "a"], capture_output=True, text=True, timeout=60)
     assert process.returncode == 3
+    assert f"GGUF file {path}: " in process.stderr
     assert sentence in process.stderr
     assert process.stdout == ""
     model = library.model(path)
     assert model.logits([1, 2, 3]).shape == (3, 96), "tokens can be read all the same"
+
+
+def refused(bie, status: int, *words, **options) -> str:
+    process = subprocess.run([bie, *map(str, words)], capture_output=True, text=True, timeout=60, **options)
+    assert (process.returncode, process.stdout) == (status, ""), process.stderr
+    return process.stderr
+
+
+WORDS = {
+    "an empty name": (["tokenize", "", "--text", "a"], "model: the name is empty"),
+    "an empty name of a prompt": (["generate", "MODEL", "--prompt-file", ""], "--prompt-file: the name is empty"),
+    "an empty token": (["tokenize", "MODEL", "--decode", ""], 'expected the number of a token, got ""'),
+    "a token beyond 2^31": (["tokenize", "MODEL", "--decode", "99999999999"], 'token, got "99999999999"'),
+    "a seed below 0": (
+        ["generate", "MODEL", "--prompt", "a", "--temperature", "1", "--seed", "-1"],
+        'expected a whole number from 0 to 2^64 - 1, got "-1"',
+    ),
+    "a seed of 2^64": (
+        ["generate", "MODEL", "--prompt", "a", "--temperature", "1", "--seed", "18446744073709551616"],
+        'expected a whole number from 0 to 2^64 - 1, got "18446744073709551616"',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_words_that_are_no_option(bie, models, kind):
+    words, sentence = WORDS[kind]
+    assert sentence in refused(bie, 2, *(models("llama") if word == "MODEL" else word for word in words))
+
+
+def test_a_prompt_of_a_batch_that_does_not_fit_is_named(bie, models, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_text("a\n\nb\n")
+    assert f"file {file}: line 2: expected a prompt of one" in refused(
+        bie, 3, "generate", models("llama"), "--batch", file
+    )
+    file.write_text("a\nabcdef\n")
+    words = ["generate", models("llama"), "--batch", file, "--context", 3]
+    assert "prompt 2: expected a prompt of at most 3 tokens, the context, got 6" in refused(bie, 3, *words)
+
+
+def test_threads_that_the_system_has_not(bie, models):
+    """Stacks of 64 threads are more than this address space."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20))
+
+    words = ["--threads", 64, "generate", models("llama"), "--prompt", "a"]
+    assert "expected 64 threads, the system has fewer" in refused(bie, 1, *words, preexec_fn=limit)
+
+
+def test_a_batch_of_long_prompts_is_interrupted(bie, smollm, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_text(("word " * 1000 + "\n") * 100)
+    process = subprocess.Popen(
+        [bie, "--threads", "1", "generate", smollm, "--batch", file, "--tokens", "1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)  # all prompts take minutes
+    assert process.returncode == 130
+    assert all(answer["finish"] == "interrupted" for answer in json.loads(output.splitlines()[0]))
+
+
+def test_sequences_of_another_model(library, tmp_path):
+    """Fewer layers have smaller pages: a pass would write behind them."""
+    model = library.model(write(tmp_path / "a.gguf"), INT8)
+
+    def first_layer(tensors):
+        for name in [name for name in tensors if name.startswith("blk.1")]:
+            del tensors[name]
+
+    for name, change, overrides in [("one", first_layer, {"{arch}.block_count": (U32, 1)}), ("same", None, None)]:
+        other = library.model(write(tmp_path / f"{name}.gguf", change, overrides=overrides), INT8)
+        sequence = other.sequence()
+        with pytest.raises(Error, match="a sequence of this session, got one of another model or cache") as error:
+            model.read([(sequence, [1, 2, 3])])
+        assert error.value.status == 2
+        assert other.read([(sequence, [1, 2, 3])]).shape == (3, 96)
+    floats = library.model(tmp_path / "a.gguf", INT8, cache=FLOATS)
+    with pytest.raises(Error, match="another model or cache"):
+        model.read([(floats.sequence(), [1])])
+
+
+def test_choices_of_infinite_numbers(library, models):
+    sequence = library.model(models("llama")).sequence()
+    for options in ({"temperature": float("inf")}, {"temperature": 1, "repeat_penalty": float("inf")}):
+        with pytest.raises(Error, match="expected a finite temperature"):
+            sequence.choose(np.zeros(96), **options)
+
+
+def test_thousands_of_layers_load_at_once(library, tmp_path):
+    """The time is that of the number of tensors, not of its square."""
+    layers, path = 4096, tmp_path / "deep.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    for name in ("embedding_length", "feed_forward_length", "head_count", "context_length"):
+        getattr(writer, f"add_{name}")(1)
+    writer.add_block_count(layers)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(0)
+    shapes = {"attn_norm": 1, "ffn_norm": 1}
+    shapes |= {name: (1, 1) for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+    writer.add_tensor("token_embd.weight", np.ones((2, 1), np.float32))
+    writer.add_tensor("output_norm.weight", np.ones(1, np.float32))
+    for layer in range(layers):
+        for name, shape in shapes.items():
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    begin = time.perf_counter()
+    model = library.model(path, INT8)
+    assert time.perf_counter() - begin < 5
+    assert model.logits([0]).shape == (1, 2)

@@ -97,5 +97,15 @@ TEST(Sampler, NanIsNoLogit) {
   EXPECT_EQ(choose_token(infinite.data(), 2, {}, {.temperature = 1}), 0);
 }
 
+TEST(Sampler, WhereTheQuotientIsInfiniteTheLargestLogitIsTaken) {
+  const std::vector<float> logits = {20, 30, 30, 10};
+  EXPECT_EQ(choose_token(logits.data(), 4, {}, {.temperature = 1e-38f}), 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> infinite = {1, infinity, infinity};
+  EXPECT_EQ(choose_token(infinite.data(), 3, {}, {.temperature = 1}), 1);
+  const std::vector<float> nothing = {-infinity, -infinity};
+  EXPECT_EQ(choose_token(nothing.data(), 2, {}, {.temperature = 1}), 0);
+}
+
 }  // namespace
 }  // namespace bie::llm

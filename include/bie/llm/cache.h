@@ -38,7 +38,8 @@ class Sequence {
   void append(const std::int32_t* tokens, std::int64_t count);
 
   const kernels::AttentionShape& shape() const { return shape_; }
-  CacheKind kind() const { return kind_; }
+  /// Whether it was made for the model with this configuration and has this kind of cache.
+  bool fits(const Config& config, CacheKind kind) const;
   const void* block(std::int64_t layer, std::int64_t index) const {
     return pages_[static_cast<std::size_t>(index)].get() + layer * block_bytes_;
   }
@@ -49,6 +50,7 @@ class Sequence {
   static std::int64_t page_bytes(const Config& config, CacheKind kind);
 
  private:
+  const Config* config_;  ///< names the model; never read, as the model may be gone
   kernels::AttentionShape shape_;
   CacheKind kind_;
   std::int64_t block_bytes_, page_bytes_;

@@ -4,8 +4,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
+#include <charconv>
 #include <cmath>
 #include <memory>
+
+#include "bie/formats/error.h"
 
 namespace bie::cli {
 namespace {
@@ -21,6 +24,23 @@ CLI::Validator number_from(double least, double most, const std::string& words) 
           "", "number"};
 }
 
+/// A check of a whole number, for those that CLI11 takes in part or for the nearest one that there is.
+template <class Number>
+CLI::Validator whole_number(const std::string& words) {
+  return {[words](std::string& text) -> std::string {
+            Number value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, value);
+            const bool good = error == std::errc() && rest == end;
+            return good ? "" : formats::joined("expected ", words, ", got ", formats::in_quotes(text));
+          },
+          "", "number"};
+}
+
+CLI::Validator file_name() {
+  return {[](std::string& text) { return text.empty() ? std::string("the name is empty") : ""; }, "", "file"};
+}
+
 CLI::Validator not_empty() {
   return {[](std::string& text) { return text.empty() ? std::string("expected a text, got an empty one") : ""; }, "",
           "text"};
@@ -31,11 +51,14 @@ CLI::Validator not_empty() {
 void add_generate(CLI::App& app, const Global& global) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "The text with which a language model goes on");
-  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2 or qwen3 model")->required();
+  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2 or qwen3 model")
+      ->required()
+      ->check(file_name());
   auto* prompt = command->add_option_group("The prompt", "");
   prompt->add_option("--prompt", a->prompt, "the text to go on with");
-  prompt->add_option("--prompt-file", a->prompt_file, "file of that text; - is standard input");
-  prompt->add_option("--batch", a->batch_file, "file with a prompt in each line, which are answered together");
+  prompt->add_option("--prompt-file", a->prompt_file, "file of that text; - is standard input")->check(file_name());
+  prompt->add_option("--batch", a->batch_file, "file with a prompt in each line, which are answered together")
+      ->check(file_name());
   prompt->require_option(1);
   command->add_option("--tokens", a->tokens, "tokens of an answer at most (default: to its end, or the context's)")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
@@ -61,6 +84,7 @@ void add_generate(CLI::App& app, const Global& global) {
       ->needs(temperature)
       ->default_str("0");
   command->add_option("--seed", a->seed, "of the random numbers; the same seed gives the same text")
+      ->check(whole_number<std::uint64_t>("a whole number from 0 to 2^64 - 1"))
       ->needs(temperature)
       ->default_str("0");
   command->add_option("--repeat-penalty", a->repeat_penalty, "divides the logits of tokens that were there before")
@@ -90,12 +114,13 @@ void add_generate(CLI::App& app, const Global& global) {
 void add_tokenize(CLI::App& app, const Global& global) {
   auto a = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "The tokens of a text, as a language model reads it");
-  command->add_option("model", a->model, "GGUF file")->required();
+  command->add_option("model", a->model, "GGUF file")->required()->check(file_name());
   auto* what = command->add_option_group("What", "");
   what->add_option("--text", a->text, "the text");
-  what->add_option("--file", a->file, "file of the text; - is standard input");
-  auto* decode =
-      what->add_option("--decode", a->tokens, "tokens whose text is wanted, separated by commas")->delimiter(',');
+  what->add_option("--file", a->file, "file of the text; - is standard input")->check(file_name());
+  auto* decode = what->add_option("--decode", a->tokens, "tokens whose text is wanted, separated by commas")
+                     ->check(whole_number<std::int32_t>("the number of a token"))
+                     ->delimiter(',');
   what->require_option(1);
   command->add_flag("--no-special", a->no_special, "names of control tokens in the text are text")->excludes(decode);
   command->footer(

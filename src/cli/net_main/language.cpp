@@ -9,6 +9,8 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "bie/formats/error.h"
@@ -24,6 +26,17 @@ namespace {
 
 int threads_of(const Global& global) {
   return global.threads > 0 ? global.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// What `make` makes of so many threads.
+template <class Make>
+auto with_threads(int threads, const Make& make) {
+  try {
+    return make();
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(
+        formats::joined("expected ", threads, " threads, the system has fewer: ", error.code().message()));
+  }
 }
 
 std::string text_of_file(const std::string& path) {
@@ -99,13 +112,12 @@ void generate_text(const GenerateArguments& a, const Global& global) {
 
   const auto begin = std::chrono::steady_clock::now();
   const int threads = threads_of(global);
-  std::shared_ptr<const llm::Model> model;
-  {
+  const auto model = with_threads(threads, [&] {
     kernels::ThreadPool pool(threads);
-    model = std::make_shared<const llm::Model>(
+    return std::make_shared<const llm::Model>(
         a.model, a.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool.parallel());
-  }
-  const text::Tokenizer tokenizer(text::gguf_vocabulary(model->file()));
+  });
+  const text::Tokenizer tokenizer = text::gguf_tokenizer(model->file());
   const llm::Config& config = model->config();
   if (tokenizer.size() != config.vocabulary)
     formats::fail_file("GGUF file", a.model, "expected as many tokens as rows of the embedding, ", config.vocabulary,
@@ -114,7 +126,8 @@ void generate_text(const GenerateArguments& a, const Global& global) {
     throw formats::Error(
         formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", a.context));
   const std::string cache = !a.cache.empty() ? a.cache : a.arithmetic == "exact" ? "f32" : "q8";
-  llm::Session session(model, threads, cache == "q8" ? llm::CacheKind::q8 : llm::CacheKind::f32);
+  llm::Session session = with_threads(
+      threads, [&] { return llm::Session(model, threads, cache == "q8" ? llm::CacheKind::q8 : llm::CacheKind::f32); });
   const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   llm::GenerateOptions options;
@@ -129,8 +142,9 @@ void generate_text(const GenerateArguments& a, const Global& global) {
     prompts.push_back(tokens_of(tokenizer, text, true));
     if (prompts.back().empty())
       throw formats::Error(
-          "expected a prompt of one token at least, got an empty text, and the model's file names no "
-          "token that begins one");
+          formats::joined(is_batch ? formats::joined("file ", a.batch_file, ": line ", prompts.size(), ": ") : "",
+                          "expected a prompt of one token at least, got an empty text, and the model's file names no "
+                          "token that begins one"));
   }
   const InterruptWatch watch;
   llm::Times times;
@@ -158,7 +172,7 @@ void generate_text(const GenerateArguments& a, const Global& global) {
 
 void tokenize_text(const TokenizeArguments& a, const Global& global) {
   const formats::GgufFile file = formats::load_gguf(a.model);
-  const text::Tokenizer tokenizer(text::gguf_vocabulary(file));
+  const text::Tokenizer tokenizer = text::gguf_tokenizer(file);
   if (a.decode) {
     const std::string text = tokenizer.decode(a.tokens, /*special=*/true);
     if (global.json)
