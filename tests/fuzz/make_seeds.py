@@ -87,7 +87,7 @@ for kind, options in {
 
 
 def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value)) + value.encode()
+    return struct.pack("<Q", len(value.encode())) + value.encode()
 
 
 def gguf(metadata: list[bytes], tensors: list[tuple[str, int, list[int], int]], alignment: int = 32) -> bytes:
@@ -122,6 +122,65 @@ parts = [text(f"split.{key}") + struct.pack("<IH", 2, value) for key, value in {
 write("gguf_fuzz", "part", gguf(parts, [("a", 8, [64], 68)]))
 aligned = text("general.alignment") + struct.pack("<II", 4, 64)
 write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [32, 2, 2], 80)], 64))
+
+
+def key(name: str, value: str | int | float | list) -> bytes:
+    """An entry of metadata: a text, a uint32, a float32, texts or int32s."""
+    if isinstance(value, str):
+        return text(name) + struct.pack("<I", 8) + text(value)
+    if isinstance(value, list):
+        is_text = isinstance(value[0], str)
+        parts = [text(part) if is_text else struct.pack("<i", part) for part in value]
+        return text(name) + struct.pack("<IIQ", 9, 8 if is_text else 5, len(value)) + b"".join(parts)
+    return text(name) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
+
+
+def vocabulary(rule: str, tokens: list[str], kinds: list[int], merges: list[str]) -> list[bytes]:
+    facts = {"model": "gpt2", "pre": rule, "tokens": tokens, "token_type": kinds, "merges": merges, "eos_token_id": 0}
+    return [key("tokenizer.ggml." + name, value) for name, value in facts.items()]
+
+
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+BYTES = [*map(chr, PRINTABLE), *(chr(0x100 + i) for i in range(256 - len(PRINTABLE)))]
+WORDS = ["th", "he", "the", "\u0120t", "\u0120the", "12", "\u00c3\u00a9"]
+MERGES = ["t h", "h e", "th e", "\u0120 t", "\u0120t he", "1 2", "\u00c3 \u00a9"]
+SAID = "the <end> th\u00e912 34's\r\n  \u4f60\U0001f600".encode() + b"\xff\xc3\xf0\x9f"
+for rule in ("gpt-2", "smollm", "llama-bpe", "qwen2"):
+    names = ["<end>", "<e", *BYTES, *WORDS]
+    file = gguf(vocabulary(rule, names, [3, 4] + [1] * (len(names) - 2), MERGES), [])
+    write("tokenizer_fuzz", rule, struct.pack("<H", len(SAID)) + SAID + file)
+few = gguf(vocabulary("gpt-2", ["a", "b", "ab", "<x>"], [1, 1, 1, 3], ["a b"]), [])
+write("tokenizer_fuzz", "few", struct.pack("<H", 9) + b"ab<x>aabc" + few)
+
+
+def language_model(architecture: str, kind: int, facts: dict, tensors: dict[str, list[int]]) -> bytes:
+    """One layer, 32 wide: matrices whose rows are that long of this type, others float16, vectors float32."""
+    sizes = {"embedding_length": 32, "feed_forward_length": 2, "context_length": 8, "block_count": 1}
+    sizes |= {"attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 4}
+    sizes |= {"attention.value_length": 4, "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e4} | facts
+    shapes = {"token_embd": [32, 3], "output_norm": [32], "blk.0.attn_norm": [32], "blk.0.ffn_norm": [32]}
+    shapes |= {"blk.0.attn_q": [32, 8], "blk.0.attn_k": [32, 4], "blk.0.attn_v": [32, 4]}
+    shapes |= {"blk.0.ffn_gate": [32, 2], "blk.0.ffn_up": [32, 2], "blk.0.ffn_down": [2, 32]}
+    entries = []
+    for name, shape in (shapes | {"blk.0.attn_output": [8, 32]} | tensors).items():
+        own = 0 if len(shape) == 1 else kind if shape[0] == 32 else 1
+        weights, size = BLOCKS[own]
+        entries.append((name + ".weight", own, shape, torch.Size(shape).numel() // weights * size))
+    metadata = [key("general.architecture", architecture)]
+    return gguf([*metadata, *(key(f"{architecture}.{name}", value) for name, value in sizes.items())], entries)
+
+
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 4}
+HEADS = {"blk.0.attn_q_norm": [4], "blk.0.attn_k_norm": [4]}
+WIDE = {"attention.key_length": 16, "attention.value_length": 16, "attention.head_count": 1}
+WIDER = {"blk.0.attn_q": [32, 16], "blk.0.attn_k": [32, 16], "blk.0.attn_v": [32, 16], "blk.0.attn_output": [16, 32]}
+for kind in (2, 3, 8, 1, 20, 39):
+    write("language_config_fuzz", f"type_{kind}", language_model("llama", kind, {}, {}))
+write("language_config_fuzz", "yarn", language_model("qwen2", 2, YARN, {}))
+linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0, "attention.sliding_window": 2}
+write("language_config_fuzz", "linear", language_model("llama", 2, linear, {"rope_freqs": [2]}))
+write("language_config_fuzz", "qwen3", language_model("qwen3", 2, {}, HEADS))
+write("language_config_fuzz", "codes", language_model("llama", 2, WIDE, WIDER | {"output": [32, 3]}))
 
 write("net_file_fuzz", "plain", plain_net().bytes())
 for name, model in seeds().items():
