@@ -39,7 +39,9 @@ struct WeightHead {
   std::int64_t quads;                 ///< of all groups
   Dtype scale;
   Offset offset;
+  std::uint8_t rest[6] = {};  ///< 0: no byte of an arrangement is left to chance
 };
+static_assert(sizeof(WeightHead) == 72);
 
 /// Bytes of 64 zeros.
 constexpr std::int64_t zero_bytes(Offset offset, Dtype scale) {
