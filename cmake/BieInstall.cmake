@@ -12,6 +12,11 @@ if(TARGET bie_runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/runtime DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie
     PATTERN net_builder.h EXCLUDE PATTERN net_ops.h EXCLUDE)
 endif()
+if(TARGET bie_llm_shared)
+  install(TARGETS bie_llm_shared EXPORT bieKernelsTargets)
+  install(FILES ${PROJECT_SOURCE_DIR}/include/bie/llm/bie_llm.h ${PROJECT_SOURCE_DIR}/include/bie/llm/language_model.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie/llm)
+endif()
 install(EXPORT bieKernelsTargets NAMESPACE bie:: DESTINATION ${bie_package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/bie/kernels DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bie)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,5 +1,6 @@
 """Includes go downward only: reports every include that points up, sideways into an ISA folder, or out to torch, and
-every operator that asks which device it is on, and every loop over elements outside the kernels.
+every operator that asks which device it is on, every loop over elements outside the kernels, and every library that
+prints, ends the process, asks the environment or keeps what a second caller would share.
 
 Usage: check_layers.py [ROOT]. One line per offence and exit status 1; silent otherwise.
 """
@@ -46,13 +47,32 @@ TORCH_FREE = {
 }
 # A header of an ISA folder is compiled with that folder's flags; elsewhere its inline functions could be the copy the
 # linker keeps, and run on a CPU that lacks the instructions.
-ISA_FOLDERS = [PurePosixPath(f"src/kernels/cpu/{isa}") for isa in ("avx2", "avx512bw", "avxvnni", "avx512", "amx")]
-# avx2's loop is a template of an unnamed namespace, of which these make copies of their own.
-BUILT_ON = {folder: ISA_FOLDERS[0] for folder in ISA_FOLDERS[1:3]}
+CPU = PurePosixPath("src/kernels/cpu")
+
+
+def isa_folders() -> list[PurePosixPath]:
+    """The folders that CMake compiles with flags of their own, in its order."""
+    text = (Path(__file__).parent.parent / "src/kernels/CMakeLists.txt").read_text(encoding="utf-8")
+    calls = re.findall(r"^ *bie_isa_folder\((\w+)(?: FOLDER (\w+))?", text, re.MULTILINE)
+    return list(
+        dict.fromkeys(
+            CPU / (folder or isa) for isa, folder in calls if not (folder or isa).startswith(("isa", "passes"))
+        )
+    )
+
+
+ISA_FOLDERS = isa_folders()
+# Loops of unnamed namespaces, of which these folders make copies of their own; any may take the portable ones.
+BUILT_ON = {
+    CPU / "avx512bw": CPU / "avx2",
+    CPU / "avxvnni": CPU / "avx2",
+    CPU / "dotprod": CPU / "neon",
+    CPU / "i8mm": CPU / "neon",
+}
+PORTABLE = CPU / "portable"
 # Compiled once with flags and once without.
 PASSES = PurePosixPath("src/kernels/cpu/passes")
 REFERENCE = PurePosixPath("src/kernels/reference")
-CPU = PurePosixPath("src/kernels/cpu")
 # What differs between devices is behind one interface, a folder a device.
 OPERATORS = PurePosixPath("src/ops")
 BACKEND = OPERATORS / "backend"
@@ -64,6 +84,35 @@ FOLDERS = ["include", "src", "tests", "bench", "examples"]
 SUFFIXES = {".h", ".hpp", ".inc", ".cuh", ".cpp", ".cc", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 ASKS_DEVICE = re.compile(r"\b(is_cuda\(|with_cuda\b|kCUDA\b)")
+# What no library does, to the files that may, each for one purpose that their documents state.
+PROMISES = {
+    "prints: results and logs are the command's": (
+        re.compile(r"\b(printf|fprintf|puts|fputs|putchar|perror)\(|\bstd::(cout|cerr|clog)\b"),
+        {"src/ops/tuning/dispatch_log.cpp"},
+    ),
+    "asks the environment": (
+        re.compile(r"\bgetenv\("),
+        {
+            "src/kernels/cpu/isa.cpp",
+            "src/kernels/cuda/device.cu",
+            "src/data/room_for_bytes.cpp",
+            "src/ops/tuning/tuning_file.cpp",
+            "src/ops/tuning/dispatch_log.cpp",
+        },
+    ),
+    "ends the process": (re.compile(r"\b(exit|abort|_exit|_Exit|quick_exit|terminate)\("), set()),
+    "keeps what all callers share": (
+        re.compile(r"^\s*static (?!const\b|constexpr\b|inline\b|_)[^()]*;\s*$|^(static )?std::(atomic\w*<|mutex\b).*;"),
+        {
+            "src/ops/tuning/tuning_file.cpp",
+            "src/ops/tuning/dispatch_log.cpp",
+            "include/bie/train/passive_threads.h",
+            "src/kernels/cuda/device.cu",
+            "src/ops/backend/cuda/conv_grads.cpp",
+            "src/ops/gradient/integer_grad.cpp",
+        },
+    ),
+}
 FOREIGN = re.compile(r"^(torch|ATen|c10|caffe2|pybind11)/|^(Python|pyconfig)\.h$")
 
 
@@ -101,7 +150,9 @@ def offence(file: PurePosixPath, text: str, target: PurePosixPath | None) -> str
     if target is None:
         return None
     for folder in [*ISA_FOLDERS, PASSES]:
-        if target.is_relative_to(folder) and not (file.is_relative_to(folder) or BUILT_ON.get(file.parent) == folder):
+        may = file.is_relative_to(folder) or BUILT_ON.get(file.parent) == folder
+        may = may or (folder == PORTABLE and file.parent in ISA_FOLDERS)
+        if target.is_relative_to(folder) and not may:
             return f"{folder} is compiled with its own flags and is included by nobody else"
     for folder in DEVICES:
         if target.is_relative_to(folder) and not (file.is_relative_to(folder) or file.parent == BACKEND):
@@ -132,6 +183,19 @@ def misplaced(file: PurePosixPath, line: str) -> str | None:
     return None
 
 
+def broken_promise(file: PurePosixPath, line: str) -> str | None:
+    """Which promise of a library this line breaks, or None."""
+    if room_of(file) in (None, CLI):
+        return None
+    if line.lstrip().startswith("*"):  # inside a comment of C
+        return None
+    code = re.sub(r'"(?:[^"\\\\]|\\\\.)*"', '""', line.split("//")[0])
+    for promise, (pattern, may) in PROMISES.items():
+        if pattern.search(code) and str(file) not in may:
+            return promise
+    return None
+
+
 def check(root: Path) -> list[str]:
     """One line per offence in the tree at `root`."""
     root = root.resolve()
@@ -146,7 +210,7 @@ def check(root: Path) -> list[str]:
                 found.append(f"{file}: the room {room} has no place in the order of tools/check_layers.py")
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if reason := misplaced(file, line):
+                if reason := misplaced(file, line) or broken_promise(file, line):
                     found.append(f"{file}:{number}: {reason}")
                 match = INCLUDE.match(line)
                 reason = match and offence(file, match[1], resolve(root, file, match[1]))

@@ -41,7 +41,7 @@ double polynomial(const double (&c)[count], double x) {
   return sum;
 }
 
-/// Of |r| <= pi / 4, by their series; each coefficient is one rounded division.
+/// The series of sine and cosine, for |r| <= pi / 4; each coefficient is one rounded division.
 double sine(double r) {
   constexpr double c[] = {1.0 / 6,
                           -1.0 / 120,

@@ -25,7 +25,7 @@ class Outlet {
  public:
   explicit Outlet(const std::vector<std::string>& stops) : stops_(stops) {}
 
-  /// What can be told now. `stopped` becomes true where a stop text is complete, which is left out.
+  /// Returns the text that can be told now. `stopped` becomes true where a stop text is complete, which is left out.
   std::string put(std::string_view bytes, bool* stopped) {
     held_ += characters_.put(bytes);
     std::size_t first = std::string::npos;

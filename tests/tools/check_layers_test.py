@@ -44,6 +44,9 @@ def tree(root: Path, files: dict[str, str]) -> Path:
         ("src/kernels/cpu/avx512/store.cpp", '"../avx2/store.h"', "included by nobody else"),
         ("src/kernels/cpu/avxvnni.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
         ("tests/kernels/store_test.cpp", '"kernels/cpu/avx2/store.h"', "included by nobody else"),
+        ("src/kernels/cpu/gemm.cpp", '"kernels/cpu/neon/activations.h"', "included by nobody else"),
+        ("src/kernels/cpu/gemm.cpp", '"kernels/cpu/portable/vectors.h"', "included by nobody else"),
+        ("src/kernels/cpu/avx2/a.cpp", '"kernels/cpu/i8mm/tile_loop.h"', "included by nobody else"),
         ("src/kernels/cpu/gradient.cpp", '"kernels/cpu/passes/chunks.h"', "included by nobody else"),
         ("src/ops/linear/linear.cpp", '"ops/backend/cpu/panels.h"', "src/ops/backend/cpu is included by itself"),
         ("src/ops/backend/cpu/gemm.cpp", '"ops/backend/cuda/call.h"', "src/ops/backend/cuda is included by itself"),
@@ -81,6 +84,49 @@ def test_a_loop_outside_the_kernels_is_reported(tmp_path, file):
         tmp_path, {file: loop, "src/kernels/parallel.cpp": loop, "src/ops/backend/cpu/a.cpp": loop, "tests/a.cpp": loop}
     )
     assert check_layers.check(tmp_path) == [f"{file}:1: shares a loop among threads: that is for src/kernels"]
+
+
+@pytest.mark.parametrize(
+    ("line", "promise"),
+    [
+        ('  std::fprintf(stderr, "%d", n);', "prints"),
+        ("  std::cerr << n;", "prints"),
+        ('  const char* text = std::getenv("X");', "asks the environment"),
+        ("  if (bad) std::abort();", "ends the process"),
+        ("  exit(1);", "ends the process"),
+        ("  static int calls = 0;", "keeps what all callers share"),
+        ("  static double best[512];", "keeps what all callers share"),
+        ("std::atomic<int> calls{0};", "keeps what all callers share"),
+    ],
+)
+def test_a_broken_promise_of_a_library_is_reported(tmp_path, line, promise):
+    tree(
+        tmp_path, {"src/runtime/a.cpp": f"\n{line}\n", "src/cli/a.cpp": line, "tests/a.cpp": line, "bench/a.cpp": line}
+    )
+    (found,) = check_layers.check(tmp_path)
+    assert found.startswith(f"src/runtime/a.cpp:2: {promise}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  static const int calls = 0;",
+        "  static constexpr int calls = 0;",
+        "  static int calls(int n);",
+        "  // std::abort() ends the process.",
+        '  fail("exit(1)");',
+        "  std::snprintf(text, size, format);",
+        "  static_assert(sizeof(int) == 4);",
+    ],
+)
+def test_a_kept_promise_is_not(tmp_path, line):
+    tree(tmp_path, {"src/runtime/a.cpp": line})
+    assert check_layers.check(tmp_path) == []
+
+
+def test_instruction_sets_are_those_of_cmake():
+    names = {folder.name for folder in check_layers.ISA_FOLDERS}
+    assert names == {"portable", "avx2", "neon", "dotprod", "i8mm", "avxvnni", "avx512bw", "avx512", "amx"}
 
 
 def test_good_tree_is_silent(tmp_path):

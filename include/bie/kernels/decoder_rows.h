@@ -1,4 +1,4 @@
-// What a decoder block does to the rows of a pass beside products and attention. Every kernel gives the same bits.
+// Norms, rotations, gates and sums over the rows of a decoder block. Every kernel gives the same bits.
 // Source: docs/spec/language-models.md.
 //
 // S(x), of any number of elements: 64 partial sums from 0, element i added to sum i mod 64, i rising; then

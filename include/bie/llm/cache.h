@@ -1,4 +1,4 @@
-// What a model keeps of the tokens it has read: keys and values, in pages of 64 positions.
+// The KV cache: keys and values of the tokens that a model has read, in pages of 64 positions.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 namespace bie::text {
 
-/// What a file says of its tokens.
+/// The vocabulary as a file states it.
 struct Vocabulary {
   enum class Kind : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
@@ -61,9 +61,9 @@ Tokenizer gguf_tokenizer(const formats::GgufFile& file);
 /// Joins the bytes of tokens to whole characters: what ends inside a character waits for the rest of it.
 class CharacterStream {
  public:
-  /// What can be shown once these bytes have come. Bytes that can be no character pass through as they are.
+  /// Returns the text that can be shown once these bytes have come. Bytes that can be no character pass through.
   std::string put(std::string_view bytes);
-  /// What is left.
+  /// Returns the bytes that still wait.
   std::string end();
 
  private:

@@ -26,7 +26,7 @@ class FileMatrix {
   std::int64_t bytes() const { return bytes_->size; }
   bool is_coded() const { return type_->kind == formats::GgufType::Kind::codes; }
   const formats::GgufType& type() const { return *type_; }
-  /// What sentences call it.
+  /// The name that sentences use.
   const std::string& what() const { return what_; }
 
   /// The codes for `prepack_rows`, valid as long as this is. Symmetric codes, and whole numbers times a scale, have no

@@ -30,7 +30,7 @@ class Linear {
 
   std::int64_t inputs() const { return inputs_; }
   std::int64_t outputs() const { return outputs_; }
-  /// What the arrangement takes.
+  /// Bytes of the arrangement.
   std::int64_t bytes() const { return bytes_; }
 
   /// x and y float32, rows `inputs()` and `outputs()` floats apart.

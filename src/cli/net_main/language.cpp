@@ -1,4 +1,4 @@
-// What bie generate and bie tokenize do.
+// The work of bie generate and bie tokenize.
 #include "cli/llm/language.h"
 
 #include <CLI/Error.hpp>

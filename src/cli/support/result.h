@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 /// that are not finite, by null.
 void print_json(const std::string& command, const Json& fields);
 
-/// The same of several results: a list on one line, each an object as print_json writes it.
+/// Prints several results as a list on one line; each is an object as print_json writes it.
 void print_json_list(const std::string& command, const Json& list);
 
 /// The text, or null where it is no UTF-8, which JSON cannot hold: the name of a file that is found again by it.

@@ -1,4 +1,4 @@
-// What a block of attention_q8 consists of, its integer products (a tile) and the float passes around them.
+// The parts of a block of attention_q8, its integer products (a tile) and the float passes around them.
 #pragma once
 
 #include <cstdint>

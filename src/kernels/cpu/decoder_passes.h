@@ -7,7 +7,7 @@
 
 namespace bie::kernels::cpu {
 
-/// Of one vector.
+/// Each takes one vector.
 struct DecoderPasses {
   void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t size, float* y);
   void (*rotate)(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x);

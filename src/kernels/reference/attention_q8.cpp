@@ -73,7 +73,7 @@ struct Block {
   float float_at(std::int64_t offset, std::int64_t i) const { return load_float(bytes + offset, Dtype::f32, i); }
 };
 
-/// What one query head sees of one block.
+/// One query head over one block.
 struct Seen {
   float m = 0, l = 0;
   std::vector<float> o;
