@@ -66,9 +66,17 @@ float total(float (&t)[attention_block]) {
 
 /// The largest of those that are seen.
 float largest(const float* x, std::int64_t from, std::int64_t to) {
-  float most = x[from];
-  for (std::int64_t j = from + 1; j <= to; ++j) most = larger(most, x[j]);
-  return most;
+  constexpr int lanes = 16;  // maxima side by side
+  float most[lanes];
+  for (float& lane : most) lane = -std::numeric_limits<float>::infinity();
+  for (int j = 0; j < attention_block; j += lanes)
+    for (int l = 0; l < lanes; ++l) {
+      const bool is_seen = j + l >= from && j + l <= to;
+      most[l] = larger(most[l], is_seen ? x[j + l] : -std::numeric_limits<float>::infinity());
+    }
+  for (int d = lanes / 2; d > 0; d /= 2)
+    for (int l = 0; l < d; ++l) most[l] = larger(most[l], most[l + d]);
+  return most[0];
 }
 
 void weights(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups, float scale,
@@ -81,14 +89,15 @@ void weights(const std::int32_t* products, const float* key_steps, const float* 
   const float m = largest(s, from, to);
   for (int j = 0; j < attention_block; ++j) {
     const bool is_seen = j >= from && j <= to;
-    p[j] = is_seen ? exponential(s[j] - m) : 0.0f;
-    w[j] = is_seen ? p[j] * value_steps[j] : 0.0f;
+    const float share = exponential(s[j] - m), weight = share * value_steps[j];
+    p[j] = is_seen ? share : 0.0f;
+    w[j] = is_seen ? weight : 0.0f;
   }
   const float b = largest(w, from, to);
   const float r = b >= 0x1p-100f ? 127.0f / b : 0.0f;
   for (int j = 0; j < attention_block; ++j) {
-    const float near = w[j] * r + whole;
-    result->u[j] = r == 0 ? 0 : static_cast<std::uint8_t>(bits_from_float(near) - bits_from_float(whole));
+    const float near = (r == 0 ? 0.0f : w[j]) * r + whole;
+    result->u[j] = static_cast<std::uint8_t>(bits_from_float(near) - bits_from_float(whole));
   }
   result->m = m;
   result->b = b;

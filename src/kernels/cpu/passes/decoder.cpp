@@ -33,9 +33,22 @@ float sum_of_squares(const float* x, std::int64_t size) {
   return total(t);
 }
 
+/// y[i] = of(i), where y may be what `of` reads: parts go through memory of their own, so that they become vectors.
+template <class Of>
+void in_parts(std::int64_t count, float* y, const Of& of) {
+  constexpr std::int64_t part = 64;
+  float values[part];
+  std::int64_t first = 0;
+  for (; first + part <= count; first += part) {
+    for (std::int64_t i = 0; i < part; ++i) values[i] = of(first + i);
+    for (std::int64_t i = 0; i < part; ++i) y[first + i] = values[i];
+  }
+  for (; first < count; ++first) y[first] = of(first);
+}
+
 void rms_norm(const float* x, const float* w, float eps, std::int64_t size, float* y) {
   const float r = 1.0f / std::sqrt(sum_of_squares(x, size) / static_cast<float>(size) + eps);
-  for (std::int64_t i = 0; i < size; ++i) y[i] = (x[i] * r) * w[i];
+  in_parts(size, y, [=](std::int64_t i) { return (x[i] * r) * w[i]; });
 }
 
 void rotate(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x) {
@@ -48,7 +61,7 @@ void rotate(std::int64_t pairs, bool neighbours, const float* cosine, const floa
 }
 
 void gate(std::int64_t count, const float* g, const float* u, float* y) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = g[i] / (1.0f + exponential(-g[i])) * u[i];
+  in_parts(count, y, [=](std::int64_t i) { return g[i] / (1.0f + exponential(-g[i])) * u[i]; });
 }
 
 void add(std::int64_t count, const float* y, float* x) {
