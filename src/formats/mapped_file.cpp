@@ -48,12 +48,11 @@ std::shared_ptr<const Bytes> mapped_bytes(const std::shared_ptr<MappedFile>& fil
 
 void let_go(const Bytes& bytes) {
   if (!bytes.is_mapped) return;
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data),
-             end = begin + static_cast<std::uintptr_t>(bytes.size);
-  const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-  if (first < last)
-    ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);  // a request: no harm if not
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const auto begun =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bytes.data) % static_cast<std::uintptr_t>(page));
+  const std::int64_t skipped = (page - begun) % page, whole = (bytes.size - skipped) / page * page;
+  if (whole > 0) ::madvise(bytes.data + skipped, static_cast<std::size_t>(whole), MADV_DONTNEED);  // a request
 }
 
 }  // namespace bie::formats

@@ -56,6 +56,7 @@ void Session::check(const std::vector<Feed>& feeds) const {
 std::vector<float> Session::read(const std::vector<Feed>& feeds) {
   check(feeds);
   std::vector<std::int64_t> lengths;
+  lengths.reserve(feeds.size());
   for (const Feed& feed : feeds) lengths.push_back(feed.sequence->length());
   std::vector<float> logits;
   try {
