@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/llm")]
+sys.path[:0] = [str(ROOT / "tests/support")]
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ print(json.dumps(hashes))
 
 def test_every_instruction_set_has_the_same_bits(build, models, root):
     paths = "|".join(str(models("llama", dtype)) for dtype in ("F32", "Q4_1", "Q8_0"))
-    arguments = [str(root / "tests/llm"), str(build / "src/llm/libbie_llm.so"), paths, json.dumps(TOKENS[:80])]
+    arguments = [str(root / "tests/support"), str(build / "src/llm/libbie_llm.so"), paths, json.dumps(TOKENS[:80])]
     found = {}
     for isa in ("", "avx512bw", "avxvnni", "avx2", "portable", "reference"):
         process = subprocess.run(

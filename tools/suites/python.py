@@ -13,9 +13,9 @@ from suites.tally import TALLY
 
 
 def suite_python() -> None:
-    """pytest on tests/ with the release build; tests/python and tests/docs belong to "wheel" and "docs"."""
+    """pytest on tests/ with the release build; others belong to "wheel", "docs" and "runtime"."""
     build("release")
-    own = ("--ignore=tests/python", "--ignore=tests/docs")
+    own = ("--ignore=tests/python", "--ignore=tests/docs", "--ignore=tests/llm")
     run_pytest("pytest", "tests", *own, env=environment(**ONE_THREAD))
 
 
