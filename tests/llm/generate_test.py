@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from llm_library import EXACT, INT8
-from small_models import write_model
+from small_models import float_model, write_model
 
 
 @pytest.fixture
@@ -156,6 +156,16 @@ def test_tokenize_is_what_generate_reads(answer, run, model):
     assert answer("tokenize", model, "--decode", ",".join(map(str, tokens)))["text"] == "Water <|end|>"
     assert answer("tokenize", model, "--file", "-", stdin=b"Water")["tokens"] == tokens[:5]
     assert b"expected tokens from 0 to 95, got 96" in run("tokenize", model, "--decode", "96").stderr
+
+
+def test_inspect_names_what_a_model_is(answer, run, models):
+    path = models("qwen3", "Q8_0")
+    said = answer("inspect", path)["model"]
+    assert (said["architecture"], said["context"]) == ("qwen3", 512)
+    assert said["parameters"] == sum(p.numel() for p in float_model("qwen3").parameters())
+    assert set(said["bytes_of_type"]) == {"F32", "Q8_0"}
+    assert sum(said["bytes_of_type"].values()) == said["bytes"]
+    assert f"architecture qwen3, context 512, {said['parameters']} parameters" in run("inspect", path).stdout.decode()
 
 
 def test_ctrl_c_keeps_what_was_printed(bie, models):

@@ -37,7 +37,7 @@ def test_it_is_small(runtime_library, build, tmp_path):
         pytest.skip("there is no strip (Debian: binutils)")
     run("strip", "-o", tmp_path / "stripped.so", runtime_library)
     by_clang = b"clang version" in runtime_library.read_bytes()  # g++ makes larger tiles
-    most = 520_000 if build.name == "runtime-avx2" else 2**20 if by_clang else 1_300_000
+    most = 520_000 if build.name == "runtime-avx2" else 1_060_000 if by_clang else 1_300_000
     assert (tmp_path / "stripped.so").stat().st_size <= most
 
 

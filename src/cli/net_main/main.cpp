@@ -16,6 +16,7 @@
 #include "cli/support/build_info.h"
 #include "cli/support/cpu_facts.h"
 #include "cli/support/help_text.h"
+#include "cli/support/inspect_weights.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
 #include "cli/support/predictions.h"
@@ -61,9 +62,17 @@ void add_predict_of_nets(CLI::App& app, const Global& global) {
 
 void add_inspect_of_nets(CLI::App& app, const Global& global) {
   auto file = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("inspect", "What an exported net consists of");
-  command->add_option("file", *file, "file written by bie export")->required();
+  CLI::App* command = app.add_subcommand("inspect", "What an exported net or a GGUF file consists of");
+  command->add_option("file", *file, "file written by bie export, or a GGUF file")->required();
   command->callback([file, &global] {
+    if (begins_with_gguf(*file)) {
+      const Json weights = *weights_json(*file);
+      if (global.json)
+        print_json("inspect", weights);
+      else
+        print_weights(weights);
+      return;
+    }
     need_net(*file);
     inspect_net(*file, global);
   });

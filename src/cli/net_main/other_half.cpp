@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "cli/nets/net_files.h"
+#include "cli/support/inspect_weights.h"
 
 namespace bie::cli {
 namespace {
@@ -41,6 +42,7 @@ bool is_for_nets(const std::vector<std::string>& words) {
   if (files.empty()) return false;
   for (const char* option : {"--diff", "--data", "--profile", "--device"})
     if (std::find(rest.begin(), rest.end(), option) != rest.end()) return false;
+  if (*command == "inspect" && begins_with_gguf(files.front())) return true;
   return *command == "bench" ? std::all_of(files.begin(), files.end(), is_net) : is_net(files.front());
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <variant>
 #include <vector>
 
@@ -40,6 +41,27 @@ Json value_json(const formats::GgufValue& value) {
       value.value);
 }
 
+/// What a language model is asked for first: its architecture and context, where the file says them, its numbers, and
+/// how many bytes each type takes.
+Json model_json(const formats::GgufFile& file, const nlohmann::json& metadata) {
+  std::map<std::string, std::int64_t> bytes_of_type;
+  std::int64_t parameters = 0, bytes = 0;
+  for (const formats::GgufTensor& t : file.tensors) {
+    parameters += t.count();
+    bytes += t.bytes->size;
+    bytes_of_type[std::string(t.type->name)] += t.bytes->size;
+  }
+  const nlohmann::json architecture = metadata.value("general.architecture", nlohmann::json());
+  nlohmann::json context;
+  if (architecture.is_string())
+    context = metadata.value(architecture.get<std::string>() + ".context_length", nlohmann::json());
+  return {{"architecture", architecture},
+          {"context", context},
+          {"parameters", parameters},
+          {"bytes", bytes},
+          {"bytes_of_type", bytes_of_type}};
+}
+
 Json gguf_json(const std::string& path) {
   const formats::GgufFile file = formats::load_gguf(path);
   // Sorted by its keys, of which a file may hold any number: the ordered object of Json looks for each from the front.
@@ -48,7 +70,11 @@ Json gguf_json(const std::string& path) {
   for (const auto& [key, value] : file.metadata) metadata[key] = value_json(value);
   for (const formats::GgufTensor& t : file.tensors)
     tensors.push_back({{"name", t.name}, {"dtype", t.type->name}, {"shape", t.sizes}, {"bytes", t.bytes->size}});
-  return {{"file", path}, {"kind", "GGUF file"}, {"metadata", metadata}, {"tensors", tensors}};
+  return {{"file", path},
+          {"kind", "GGUF file"},
+          {"model", model_json(file, metadata)},
+          {"metadata", metadata},
+          {"tensors", tensors}};
 }
 
 Json folder_json(const std::string& path) {
@@ -78,14 +104,6 @@ Json folder_json(const std::string& path) {
   return result;
 }
 
-bool begins_with_gguf(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string(magic, sizeof magic) == "GGUF";
-}
-
 std::string text_of(const Json& value) { return printable(value.get<std::string>()); }
 
 std::string metadata_text(const Json& value) {
@@ -101,6 +119,14 @@ std::string shape_text(const Json& shape) {
 
 }  // namespace
 
+bool begins_with_gguf(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string(magic, sizeof magic) == "GGUF";
+}
+
 std::optional<Json> weights_json(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return folder_json(path);
@@ -110,6 +136,17 @@ std::optional<Json> weights_json(const std::string& path) {
 
 void print_weights(const Json& fields) {
   std::printf("%s: %s\n", text_of(fields["file"]).c_str(), text_of(fields["kind"]).c_str());
+  if (fields.contains("model")) {
+    const Json& model = fields["model"];
+    std::string types;
+    for (const auto& [type, bytes] : model["bytes_of_type"].items())
+      types += (types.empty() ? "" : ", ") + format("%s %.1f MB", type.c_str(), bytes.get<double>() / 1e6);
+    if (model["architecture"].is_string())
+      std::printf("architecture %s, context %s, ", text_of(model["architecture"]).c_str(),
+                  printable(model["context"].dump()).c_str());
+    std::printf("%lld parameters, %.1f MB (%s)\n", model["parameters"].get<long long>(),
+                model["bytes"].get<double>() / 1e6, types.c_str());
+  }
   if (fields.contains("metadata"))
     for (const auto& [key, value] : fields["metadata"].items())
       std::printf("%s: %s\n", printable(key).c_str(), metadata_text(value).substr(0, 200).c_str());
