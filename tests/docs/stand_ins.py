@@ -60,6 +60,13 @@ def digit(path: Path) -> None:
     write_png(path, [list(rows(7, 1, 28)[28 * y : 28 * y + 28]) for y in range(28)])
 
 
+def language_model(path: Path) -> None:
+    from small_models import write_model
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_model(path, "llama", "Q8_0")
+
+
 def onnx_net(path: Path) -> None:
     from onnx_models import small_net
 

@@ -1,13 +1,9 @@
 """libbie_llm.so by ctypes, small random models as GGUF files, and the real one where it is installed."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/support")]
 
 
 @pytest.fixture(scope="session")
