@@ -59,7 +59,6 @@ class Outlet {
 struct Writing {
   Sequence sequence;
   Outlet outlet;
-  bool is_done = false;
 };
 
 void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t context) {
@@ -106,18 +105,17 @@ std::vector<float> read_prompts(Session& session, const std::vector<std::vector<
 bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64_t room, Writing& writing,
                 Answer& answer, std::string* told) {
   answer.tokens.push_back(token);
-  bool stopped = false;
+  bool stopped = false, is_done = true;
   if (tokenizer.is_end(token)) {
     answer.finish = Answer::Finish::end;
-    writing.is_done = true;
   } else {
     *told = writing.outlet.put(tokenizer.bytes(token), &stopped);
     if (stopped) answer.finish = Answer::Finish::stop;
-    writing.is_done = stopped || static_cast<std::int64_t>(answer.tokens.size()) >= room;
+    is_done = stopped || static_cast<std::int64_t>(answer.tokens.size()) >= room;
   }
-  if (writing.is_done && !stopped) *told += writing.outlet.end();
+  if (is_done && !stopped) *told += writing.outlet.end();
   answer.text += *told;
-  return !writing.is_done;
+  return !is_done;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "bie/llm/model.h"
 
-#include <cstring>
 #include <set>
 #include <unordered_map>
 

@@ -31,7 +31,7 @@ struct Steps {
   bool operator==(const Steps& o) const { return step == o.step && zero == o.zero && lo == o.lo && hi == o.hi; }
 };
 
-/// What Greater and its like ask of each number of a value, which Where alone reads.
+/// The comparison of Greater and its like with each number of a value; Where alone reads it.
 struct Compared {
   kernels::Comparison comparison;
   float limit;

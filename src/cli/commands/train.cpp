@@ -265,7 +265,7 @@ void train_and_save(TrainArguments& a, const Global& global) {
     print_text(session, data);
 }
 
-/// What the folds of a cross-validation came to.
+/// The scores of the folds of a cross-validation.
 struct FoldScores {
   std::string metric;
   std::vector<double> scores;

@@ -28,7 +28,7 @@ int threads_of(const Global& global) {
   return global.threads > 0 ? global.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// What `make` makes of so many threads.
+/// The result of `make`; a system that refuses so many threads is told in a sentence.
 template <class Make>
 auto with_threads(int threads, const Make& make) {
   try {

@@ -41,8 +41,8 @@ Json value_json(const formats::GgufValue& value) {
       value.value);
 }
 
-/// What a language model is asked for first: its architecture and context, where the file says them, its numbers, and
-/// how many bytes each type takes.
+/// The facts that people ask of a language model first: its architecture and context, where the file says them, its
+/// numbers, and how many bytes each type takes.
 Json model_json(const formats::GgufFile& file, const nlohmann::json& metadata) {
   std::map<std::string, std::int64_t> bytes_of_type;
   std::int64_t parameters = 0, bytes = 0;

@@ -133,7 +133,7 @@ class Blocks {
   std::int64_t out_w_, width_, elements_, rows_, each_;
 };
 
-/// What both drivers refuse alike; `to` is the layout of the output.
+/// The refusals that both drivers share; `to` is the layout of the output.
 Status check(const Conv2dShape& s, const float* x, float* y, ImageLayout to, const Conv2dTail* tail) {
   const Conv2dInput in{x, Dtype::f32, ImageLayout::nchw, nullptr, 1};
   const Conv2dOutput out{y, Dtype::f32, to, 1, tail};

@@ -165,7 +165,7 @@ struct EmbeddingPasses {
                std::int64_t first, float lr, float d2, std::uint64_t random);
 };
 
-/// Of planes of floats, as planes.h has them.
+/// Loops over planes of floats, as planes.h states them.
 struct PlanePasses {
   void (*clip)(const float* x, std::int64_t count, float lo, float hi, float* y);
   /// `lo` and `hi` are distances from the zero.
