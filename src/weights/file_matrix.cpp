@@ -1,5 +1,6 @@
 #include "bie/weights/file_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -46,11 +47,10 @@ kernels::WeightRows FileMatrix::coded() const {
   w.n = rows_;
   w.group = type_->group;
   w.bits = type_->bits;
-  w.scale_dtype = type_->halves ? kernels::Dtype::f16 : kernels::Dtype::f32;
-  w.offset = type_->zero == 0                        ? kernels::Offset::value
-             : type_->zero == 1 << (type_->bits - 1) ? kernels::Offset::none
-                                                     : kernels::Offset::zero;
-  w.zero = type_->zero;
+  w.scale_dtype = type_->halves || type_->are_signs() ? kernels::Dtype::f16 : kernels::Dtype::f32;
+  w.offset = type_->zero == 0 && !type_->are_signs() ? kernels::Offset::value : kernels::Offset::none;
+  w.step = type_->are_signs() ? 2 : 1;
+  w.zero = type_->are_signs() ? 1 : type_->zero;
   w.open = open;
   w.file = this;
   return w;
@@ -65,6 +65,7 @@ void FileMatrix::open(const void* file, std::int64_t row, std::uint8_t* codes, f
   for (std::int64_t g = 0; g < groups; ++g)
     finite = finite && std::isfinite(scales[g]) && (type.zero != 0 || std::isfinite(zeros[g]));
   if (!finite) self.bad_row_->store(row, std::memory_order_relaxed);
+  if (type.are_signs()) std::copy_n(zeros, groups, scales);
 }
 
 void FileMatrix::check_opened() const {
@@ -82,14 +83,15 @@ void FileMatrix::read_row(std::int64_t row, float* values) const {
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(columns_));
   std::vector<float> scales(static_cast<std::size_t>(columns_ / type_->group)), zeros(scales.size());
   open(this, row, codes.data(), scales.data(), zeros.data());
+  const kernels::WeightRows w = coded();
   for (std::int64_t i = 0; i < columns_; ++i) {
     const auto g = static_cast<std::size_t>(i / type_->group);
     const int q = codes[static_cast<std::size_t>(i)];
-    if (type_->zero == 0) {
+    if (w.offset == kernels::Offset::value) {
       const float product = scales[g] * static_cast<float>(q);
       values[i] = product - zeros[g];
     } else {
-      values[i] = scales[g] * static_cast<float>(q - type_->zero);
+      values[i] = scales[g] * static_cast<float>(w.step * q - w.zero);
     }
   }
 }

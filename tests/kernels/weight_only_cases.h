@@ -101,22 +101,16 @@ inline std::vector<std::int32_t> even_groups(std::int64_t k, std::int64_t size) 
   return group_of;
 }
 
-/// The same weight as outputs that are opened one at a time. Groups are even and of one width; with Offset::zero all
-/// zeros are that of the first output.
+/// The same codes as outputs that are opened one at a time. Groups are even and of one width; with Offset::value the
+/// weight is the same too, else it is s * (step * q - zero).
 struct RowsOfCase {
   const WeightCase& weight;
   std::int64_t group;
+  int step, zero;
 
   WeightRows rows() const {
-    return {weight.k,
-            weight.n,
-            group,
-            weight.runs.front().bits,
-            weight.scales.dtype,
-            weight.offset,
-            weight.whole_zeros.empty() ? 1 : weight.whole_zeros.front(),
-            open,
-            this};
+    const Offset offset = weight.offset == Offset::value ? Offset::value : Offset::none;
+    return {weight.k, weight.n, group, weight.runs.front().bits, weight.scales.dtype, offset, step, zero, open, this};
   }
   static void open(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros) {
     const WeightCase& w = static_cast<const RowsOfCase*>(file)->weight;

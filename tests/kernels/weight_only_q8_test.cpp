@@ -88,6 +88,65 @@ void expect_the_law(const Product& p) {
           << "row " << r << ", output " << j;
 }
 
+/// A form of whole numbers: step * q - zero.
+struct WholeNumbers {
+  int bits, step, zero;
+};
+
+/// The same for such a weight.
+float output_of_law(const Product& p, const WholeNumbers& form, std::int64_t group, std::int64_t row, std::int64_t j) {
+  const WeightCase& w = p.weight;
+  float y = 0;
+  for (std::int64_t g = 0; g < w.groups; ++g) {
+    const std::int64_t end = std::min(w.k, (g + 1) * group);
+    float a = 0;
+    for (std::int64_t i = g * group; i < end; ++i) a = std::max(a, std::fabs(p.scaled_x(row, i)));
+    std::int64_t products = 0;
+    const bool live = a >= 0x1p-100f;
+    const double r = live ? static_cast<double>(f32(127 / static_cast<double>(a))) : 0;
+    for (std::int64_t i = g * group; i < end; ++i) {
+      const double scaled = static_cast<double>(f32(static_cast<double>(p.scaled_x(row, i)) * r));
+      products += static_cast<std::int64_t>(std::nearbyint(scaled)) * (form.step * w.code(i, j) - form.zero);
+    }
+    const float s = w.scales.get(g * w.n + j), t = f32(static_cast<double>(products) * static_cast<double>(s));
+    y = std::fma(live ? static_cast<float>(step_of(a)) : 0, t, y);
+  }
+  return p.bias.empty() ? y : y + p.bias[static_cast<std::size_t>(j)];
+}
+
+TEST(WeightOnlyQ8, WholeNumbersTimesAScaleHaveNoOffset) {
+  ReplayableRng rng;
+  for (const WholeNumbers& form :
+       {WholeNumbers{2, 1, 1}, {1, 2, 1}, {1, 2, 2}, {1, 1, 2}, {2, 1, 4}, {3, 1, 2}, {4, 1, 16}})
+    for (int round = 0; round < 6; ++round) {
+      const std::int64_t k = rng.one_of({1, 7, 33, 100, 257, 600}), group = rng.one_of({1, 5, 32, 64, 128, 256});
+      const WeightCase w({{form.bits, k}}, rng.one_of({1, 17, 64, 65, 131}), even_groups(k, group),
+                         rng.one_of(float_dtypes), Offset::none, rng);
+      Product p(w, rng.between(1, 21), rng.one_of(float_dtypes), rng);
+      if (rng.coin()) p.add_extras(rng);
+      const RowsOfCase rows{w, group, form.step, form.zero};
+      ASSERT_EQ(check_q8_weight(rows.rows()), Status::ok);
+      std::vector<float> wanted;
+      for (std::int64_t r = 0; r < p.m; ++r)
+        for (std::int64_t j = 0; j < w.n; ++j) wanted.push_back(output_of_law(p, form, group, r, j));
+      for_every_pool([&](const Parallel& parallel) {
+        for_every_kernel(kernels_of_codes(), [&](const WeightOnlyGemmKernel& kernel) {
+          const std::size_t bytes = kernel.rows_bytes(rows.rows());
+          const PackedMemory packed(bytes);
+          kernel.prepack_rows(rows.rows(), packed.get(), parallel);
+          std::vector<float> found(wanted.size());
+          ASSERT_EQ(kernel.run({p.m, w.n, w.k}, p.input(), packed.get(),
+                               {found.data(), Dtype::f32, 4 * w.n, p.bias.empty() ? nullptr : p.bias.data()}, parallel),
+                    Status::ok);
+          for (std::size_t i = 0; i < wanted.size(); ++i)
+            ASSERT_EQ(found[i], wanted[i])
+                << form.bits << " bits, " << p.m << "x" << k << "x" << w.n << ", group " << group << ", output " << i;
+        });
+      });
+      if (HasFailure()) return;
+    }
+}
+
 void expect_every_kernel_alike(const Product& p, Dtype out) {
   test::expect_every_kernel_alike(kernels_of_codes(), p, out);
 }

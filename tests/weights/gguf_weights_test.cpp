@@ -102,6 +102,27 @@ TEST(GgufWeights, Int8ProductsOfBlocksAreExactWhereTheActivationIsWhole) {
   }
 }
 
+TEST(GgufWeights, Int8ProductsOfTernaryCodesAndSignsAreRoundedOnceAGroup) {
+  ReplayableRng rng;
+  for (const char* type : {"TQ1_0", "TQ2_0", "Q2_0", "Q2_0_128", "Q1_0"}) {
+    const auto file = file_of(type, 70, 256, rng);
+    const FileMatrix matrix = matrix_of(file);
+    const Linear linear(matrix, Arithmetic::int8, nullptr, kernels::serial());
+    std::vector<float> x(256, 0), y(70), w(256);
+    // Whole numbers in one group, 127 among them, have a step of 1 and are their own codes.
+    const auto group = static_cast<std::size_t>(formats::gguf_type(type)->group);
+    for (std::size_t i = 0; i < group; ++i) x[i] = static_cast<float>(rng.between(-127, 127));
+    x[0] = 127;
+    ASSERT_EQ(linear.run(1, x.data(), y.data(), kernels::serial()), kernels::Status::ok);
+    for (std::int64_t j = 0; j < 70; ++j) {
+      matrix.read_row(j, w.data());
+      double sum = 0;  // of whole numbers times one float of 11 bits: exact
+      for (std::size_t i = 0; i < group; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(w[i]);
+      ASSERT_EQ(y[static_cast<std::size_t>(j)], static_cast<float>(sum)) << type << ", output " << j;
+    }
+  }
+}
+
 TEST(GgufWeights, FloatsAndTheirBias) {
   const float values[] = {1, 2, 3, 4, 5, 6};
   auto bytes = std::make_shared<formats::Bytes>();

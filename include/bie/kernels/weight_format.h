@@ -68,17 +68,24 @@ struct PackedWeight {
 /// A weight whose outputs lie one after the other, as files hold them: the code of output j and input feature i is in
 /// group i / group of output j. A function opens one output at a time, so any file's blocks become panels without
 /// another copy in between.
+///
+///     W[i, j] = s * (step * q - zero)      Offset::none: whole numbers times a scale
+///     W[i, j] = s * q - z                  Offset::value
+///
+/// Symmetric codes have step 1 and zero 2^(bits - 1), ternary ones 1 and 1, signs 2 and 1.
 struct WeightRows {
   std::int64_t k, n, group;
   int bits;
   Dtype scale_dtype;  ///< f32, bf16 or f16; holds every scale and float zero of the file exactly
-  Offset offset;
-  int zero;  ///< of Offset::zero: every z, 1 ... 2^bits
+  Offset offset;      ///< none or value
+  int step;           ///< of Offset::none: 1, or 2 where bits = 1
+  int zero;           ///< of Offset::none: 1 ... 2^bits, and 2^(bits - 1) where bits > 4
   /// Writes the codes [k] of output j, its scales [groups()] and, with Offset::value, its zeros [groups()].
   void (*open)(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros);
   const void* file;
 
   constexpr std::int64_t groups() const { return (k + group - 1) / group; }
+  constexpr bool is_symmetric() const { return offset == Offset::none && step == 1 && zero == 1 << (bits - 1); }
 };
 
 }  // namespace bie::kernels

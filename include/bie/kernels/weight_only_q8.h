@@ -13,7 +13,7 @@
 // |u(i)| <= 127 follows. For every output (m, j), the sums in integers and exact, the rest in float32 with one rounding
 // an operation:
 //
-//     D     = sum of u(i) * (q(i) - h),  h = 2^(bits - 1)
+//     D     = sum of u(i) * (q(i) - h),  h = 2^(bits - 1); of WeightRows: of u(i) * (step * q(i) - zero)
 //     U     = sum of u(i)
 //     y     = 0
 //     for every group g, in rising order:

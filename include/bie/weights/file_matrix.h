@@ -14,8 +14,8 @@ namespace bie::weights {
 
 /// W [rows, columns]: row-major, as files are. The bytes stay in the file's map, which this keeps open.
 ///
-/// Codes are W = s * q - z or W = s * (q - zero), one s (and z) for each group of columns; plain numbers are float32,
-/// float16 or bfloat16. Source: docs/spec/files.md#gguf.
+/// Codes are W = s * q - z or W = s * (step * q - zero), one s (and z) for each group of columns; plain numbers are
+/// float32, float16 or bfloat16. Source: docs/spec/files.md#gguf.
 class FileMatrix {
  public:
   /// @throws formats::Error naming the file and the tensor: no matrix, or a type whose numbers are not read.

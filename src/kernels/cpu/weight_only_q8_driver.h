@@ -44,7 +44,7 @@ struct CodeSide {
       const std::int32_t quads = (group.quads() + in_piece - 1) / in_piece * in_piece;
       steps[at] = product.codes({row, group.rows, quads, row_count, u + product.piece * r, product.piece}, &sum);
       sums[at] = static_cast<float>(sum);
-      starts[at] = sum * -(1 << (group.width - 1));
+      starts[at] = sum * -head.zero_of(group);
       row += group.rows;
       u += std::int64_t{q8_quad} * quads * row_count;
     }
@@ -55,7 +55,7 @@ struct CodeSide {
     const auto* const sums = reinterpret_cast<const float*>(starts + head.groups * row_count);
     product.run({reinterpret_cast<const std::int8_t*>(block), starts, sums, sums + head.groups * row_count,
                  groups_of(to.packed), head.groups, to.panel, head.panel_bytes, to.count, row_count, head.scale,
-                 head.offset, to.y, to.y_stride});
+                 head.offset, head.step == 2, to.y, to.y_stride});
   }
 };
 

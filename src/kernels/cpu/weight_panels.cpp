@@ -45,8 +45,10 @@ Status check_weight(const WeightRows& w) {
   if (w.k < 0 || w.n < 0 || w.group <= 0 || !known_width(w.bits)) return Status::bad_shape;
   if (w.scale_dtype != Dtype::f32 && w.scale_dtype != Dtype::bf16 && w.scale_dtype != Dtype::f16)
     return Status::bad_dtype;
-  if (w.offset == Offset::zero && (w.zero < 1 || w.zero > 1 << w.bits)) return Status::bad_shape;
-  return Status::ok;
+  if (w.offset == Offset::zero) return Status::bad_shape;
+  if (w.offset == Offset::value || w.is_symmetric()) return Status::ok;
+  const bool counts = w.step == 1 || (w.step == 2 && w.bits == 1);
+  return counts && w.bits <= 4 && w.zero >= 1 && w.zero <= 1 << w.bits ? Status::ok : Status::bad_shape;
 }
 
 namespace cpu {
@@ -220,17 +222,21 @@ void pack_weight_panels(const PackedWeight& w, LineOrder order, void* packed, co
 
 namespace {
 
-/// The sizes and groups of a weight of rows as those of packed words, which are never looked at.
+/// The sizes and groups of a weight of rows as those of packed words, which are never looked at. Quads take any whole
+/// numbers; for pairs s * (step * q - zero) is s * (q - zero), or (2 s) * q - s * zero in float32.
 struct RowsAsPacked {
   BitRun run;
   std::vector<std::int32_t> group_of;
   PackedWeight packed;
 
-  explicit RowsAsPacked(const WeightRows& w) : run{w.bits, w.k}, group_of(static_cast<std::size_t>(w.k)) {
+  RowsAsPacked(const WeightRows& w, LineOrder order) : run{w.bits, w.k}, group_of(static_cast<std::size_t>(w.k)) {
     for (std::int64_t i = 0; i < w.k; ++i)
       group_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i / w.group);
     packed = {w.k,     w.n,     w.groups(),    nullptr,  &run,   1, group_of.data(),
               nullptr, nullptr, w.scale_dtype, w.offset, nullptr};
+    if (order == LineOrder::quads || w.offset == Offset::value || w.is_symmetric()) return;
+    packed.offset = w.step == 1 ? Offset::zero : Offset::value;
+    if (w.step != 1) packed.scale_dtype = Dtype::f32;
   }
   RowsAsPacked(const RowsAsPacked&) = delete;
   RowsAsPacked& operator=(const RowsAsPacked&) = delete;
@@ -270,17 +276,21 @@ void put_pairs(const std::uint8_t* codes, std::int32_t rows, int width, int v, s
 }  // namespace
 
 std::size_t weight_panel_bytes(const WeightRows& w, LineOrder order) {
-  return weight_panel_bytes(RowsAsPacked(w).packed, order);
+  return weight_panel_bytes(RowsAsPacked(w, order).packed, order);
 }
 
 void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, const Parallel& parallel) {
-  const RowsAsPacked shape(w);
-  const Plan plan(shape.packed, order);
+  const RowsAsPacked shape(w, order);
+  Plan plan(shape.packed, order);
   const WeightHead& head = plan.head;
   char* const base = static_cast<char*>(packed);
+  if (order == LineOrder::quads && w.offset == Offset::none && !w.is_symmetric()) {
+    plan.head.step = static_cast<std::uint8_t>(w.step);
+    plan.head.zero = static_cast<std::uint8_t>(w.zero + (1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
+  }
   write_head(plan, weight_panel_bytes(shape.packed, order), base);
   const auto middle = static_cast<std::uint8_t>((1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
-  const std::int64_t numbers = row_bytes(w.scale_dtype, panel_columns);
+  const std::int64_t numbers = row_bytes(head.scale, panel_columns);
   parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.k));
     std::vector<float> scales(static_cast<std::size_t>(w.groups())), zeros(scales.size());
@@ -290,6 +300,11 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
       const std::int64_t first = p * panel_columns, columns = std::min<std::int64_t>(panel_columns, w.n - first);
       for (std::int64_t j = 0; j < columns; ++j) {
         w.open(w.file, first + j, codes.data(), scales.data(), zeros.data());
+        if (head.offset == Offset::value && w.offset == Offset::none)
+          for (std::size_t g = 0; g < scales.size(); ++g) {
+            zeros[g] = scales[g] * static_cast<float>(w.zero);
+            scales[g] = scales[g] * static_cast<float>(w.step);
+          }
         if (middle != 0)
           for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code + middle);
         const int v = static_cast<int>(j / 16), lane = static_cast<int>(j % 16);
@@ -297,10 +312,10 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
         char* at = panel;
         for (std::size_t g = 0; g < plan.groups.size(); ++g) {
           const WeightGroup& group = plan.groups[g];
-          store_number(scales[g], w.scale_dtype, at, j);
-          if (w.offset == Offset::value) store_number(zeros[g], w.scale_dtype, at + numbers, j);
-          if (w.offset == Offset::zero) at[numbers + j] = static_cast<char>(w.zero - 1);
-          at += numbers + zero_bytes(w.offset, w.scale_dtype);
+          store_number(scales[g], head.scale, at, j);
+          if (head.offset == Offset::value) store_number(zeros[g], head.scale, at + numbers, j);
+          if (head.offset == Offset::zero) at[numbers + j] = static_cast<char>(w.zero - 1);
+          at += numbers + zero_bytes(head.offset, head.scale);
           auto* const lines = reinterpret_cast<std::uint32_t*>(at);
           if (order == LineOrder::quads)
             put_quads(of_group, group.rows, group.width, lines + 16 * v + lane);

@@ -39,7 +39,12 @@ struct WeightHead {
   std::int64_t quads;                 ///< of all groups
   Dtype scale;
   Offset offset;
-  std::uint8_t rest[6] = {};  ///< 0: no byte of an arrangement is left to chance
+  // Of quads, as D is the sum of u * (step * q - zero).
+  std::uint8_t step = 1;      ///< 2 where the width is 1
+  std::uint8_t zero = 0;      ///< of codes as they lie; 0: half of what a place holds
+  std::uint8_t rest[4] = {};  ///< 0: no byte of an arrangement is left to chance
+
+  std::int32_t zero_of(const WeightGroup& group) const { return zero != 0 ? zero : 1 << (group.width - 1); }
 };
 static_assert(sizeof(WeightHead) == 72);
 
@@ -88,7 +93,7 @@ inline constexpr int q8_quad = 4;
 /// One block of rows of integer activations with one panel, or with the next ones too.
 struct WeightOnlyQ8Args {
   const std::int8_t* u;        ///< [pieces][rows][piece], rows of k in the order of the panel
-  const std::int32_t* starts;  ///< [groups][rows], of D of codes as they lie: -2^(width - 1) * U
+  const std::int32_t* starts;  ///< [groups][rows], of D of codes as they lie: -zero * U
   const float* sums;           ///< [groups][rows]: U
   const float* steps;          ///< [groups][rows]: d
   const WeightGroup* groups;
@@ -99,6 +104,7 @@ struct WeightOnlyQ8Args {
   int rows;
   Dtype scale;
   Offset offset;
+  bool doubles;           ///< D is the start and twice the sum of codes, which have one bit
   float* y;               ///< [rows][64 * panels]
   std::int64_t y_stride;  ///< floats from one row to the next
 };

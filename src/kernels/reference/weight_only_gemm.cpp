@@ -73,7 +73,8 @@ void prepack(const PackedWeight& w, void* packed, const Parallel&) {
   }
 }
 
-/// A weight of rows in packed words with numbers of float32.
+/// A weight of rows in packed words with numbers of float32. Whole numbers that are not symmetric codes have zeros:
+/// s * (q - zero), or (2 s) * q - s * zero.
 struct InWords {
   BitRun run;
   std::vector<std::uint32_t> words;
@@ -90,8 +91,9 @@ struct InWords {
     for (std::int64_t i = 0; i < w.k; ++i) group_of.push_back(static_cast<std::int32_t>(i / w.group));
     packed = {w.k,     w.n,           w.groups(), words.data(), &run,   1, group_of.data(),
               nullptr, scales.data(), Dtype::f32, w.offset,     nullptr};
-    if (w.offset == Offset::value) packed.zeros = zeros.data();
-    if (w.offset == Offset::zero) packed.zeros = whole_zeros.data();
+    if (w.offset == Offset::none && !w.is_symmetric()) packed.offset = w.step == 1 ? Offset::zero : Offset::value;
+    if (packed.offset == Offset::value) packed.zeros = zeros.data();
+    if (packed.offset == Offset::zero) packed.zeros = whole_zeros.data();
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.k));
     std::vector<float> s(static_cast<std::size_t>(w.groups())), z(s.size());
     for (std::int64_t j = 0; j < w.n; ++j) {
@@ -103,8 +105,10 @@ struct InWords {
               static_cast<std::uint32_t>(codes[static_cast<std::size_t>(i)] >> b & 1) << (place % 32);
         }
       for (std::size_t g = 0; g < s.size(); ++g) {
-        scales[g * static_cast<std::size_t>(w.n) + static_cast<std::size_t>(j)] = s[g];
-        zeros[g * static_cast<std::size_t>(w.n) + static_cast<std::size_t>(j)] = z[g];
+        const std::size_t at = g * static_cast<std::size_t>(w.n) + static_cast<std::size_t>(j);
+        const bool counts = w.offset == Offset::none;
+        scales[at] = counts ? s[g] * static_cast<float>(w.step) : s[g];
+        zeros[at] = counts ? s[g] * static_cast<float>(w.zero) : z[g];
       }
     }
   }
@@ -116,6 +120,21 @@ std::size_t rows_bytes(const WeightRows& w) { return Arrangement{w.n, w.k, w.gro
 
 void prepack_rows(const WeightRows& w, void* packed, const Parallel& parallel) {
   prepack(InWords(w).packed, packed, parallel);
+}
+
+/// Whole numbers stay such.
+void prepack_rows_q8(const WeightRows& w, void* packed, const Parallel& parallel) {
+  if (w.offset == Offset::value || w.is_symmetric()) return prepack_rows(w, packed, parallel);
+  WeightRows as_stored = w;
+  as_stored.step = 1;
+  as_stored.zero = 1 << (w.bits - 1);
+  prepack_rows(as_stored, packed, parallel);
+  const Arrangement& a = *static_cast<const Arrangement*>(packed);
+  float* const codes = a.codes(static_cast<char*>(packed));
+  for (std::int64_t i = 0; i < w.k * w.n; ++i) {
+    const int q = static_cast<int>(codes[i]) + as_stored.zero;
+    codes[i] = static_cast<float>(w.step * q - w.zero);
+  }
 }
 
 void store(float value, const FloatResults& y, std::int64_t m, std::int64_t j) {
@@ -220,6 +239,6 @@ const WeightOnlyGemmKernel weight_only_gemm = {
     "weight_only_gemm_reference", Isa::reference, nullptr, packed_bytes, prepack, rows_bytes, prepack_rows, run};
 
 const WeightOnlyGemmKernel weight_only_q8 = {
-    "weight_only_q8_reference", Isa::reference, nullptr, packed_bytes, prepack, rows_bytes, prepack_rows, run_q8};
+    "weight_only_q8_reference", Isa::reference, nullptr, packed_bytes, prepack, rows_bytes, prepack_rows_q8, run_q8};
 
 }  // namespace bie::kernels::reference

@@ -17,12 +17,12 @@ constexpr std::int64_t quad_bytes = q8_quad * panel_columns;  // of opened codes
 constexpr std::int64_t part_quads = 4 * step_quads;
 constexpr std::int64_t row_stride = 4 * panel_columns;  // of sums
 
-/// Sets of lines as bytes, [quad][output][4].
-template <int width>
+/// Sets of lines as bytes, [quad][output][4], of codes times 2^up.
+template <int width, int up = 0>
 void open_sets(const char* lines, std::int64_t quads, char* to) {
   constexpr int fields = 8 / width;
   constexpr std::int64_t ahead = 4096;
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << width) - 1));
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << width) - 1) << up));
   for (std::int64_t q = 0; q < quads; q += fields, lines += 256, to += fields * quad_bytes)
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
@@ -30,16 +30,18 @@ void open_sets(const char* lines, std::int64_t quads, char* to) {
       _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
 #pragma GCC unroll 8
       for (int f = 0; f < fields; ++f)
-        _mm512_store_si512(to + f * quad_bytes + 64 * v, _mm512_and_si512(_mm512_srli_epi32(word, width * f), mask));
+        _mm512_store_si512(to + f * quad_bytes + 64 * v,
+                           _mm512_and_si512(_mm512_rorv_epi32(word, _mm512_set1_epi32(width * f - up)), mask));
     }
 }
 
 /// Codes of `count` quads from `first` on as whole tiles; behind the last one there are zeros.
-const char* open(const WeightGroup& group, const char* lines, std::int64_t first, std::int64_t count, char* to) {
+const char* open(const WeightGroup& group, bool doubles, const char* lines, std::int64_t first, std::int64_t count,
+                 char* to) {
   const char* const at = lines + first * quad_bytes / (8 / group.width);
   if (group.width == 8 && count % step_quads == 0) return at;
   switch (group.width) {
-    case 1: open_sets<1>(at, count, to); break;
+    case 1: doubles ? open_sets<1, 1>(at, count, to) : open_sets<1>(at, count, to); break;
     case 2: open_sets<2>(at, count, to); break;
     case 4: open_sets<4>(at, count, to); break;
     default: open_sets<8>(at, count, to); break;
@@ -239,7 +241,7 @@ void run_groups(const WeightOnlyQ8Args& a) {
     do {
       const std::int64_t count = quads - first < part_quads ? quads - first : part_quads;
       const std::int64_t whole = (count + step_quads - 1) / step_quads;
-      const char* const codes = open(group, panel + numbers, first, count, opened);
+      const char* const codes = open(group, a.doubles, panel + numbers, first, count, opened);
       const bool ends = first + count >= quads;
       for (int r = 0; r < a.rows; r += tile_rows) {
         const std::int64_t place = quads <= part_quads ? at % 2 : a.rows > tile_rows ? 2 + r / tile_rows : 2 + g % 2;

@@ -170,11 +170,13 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
   }
 }
 
-/// D of R rows and V vectors of outputs. The width is no template's: the loop would be compiled once for each.
+/// D of R rows and V vectors of outputs. The width is no template's: the loop would be compiled once for each. Codes
+/// that count twice are opened a bit further up.
 template <int R, int V>
-BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts, const char* lines,
-                         __m512i (&sum)[R][V]) {
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << group.width) - 1));
+BIE_INLINE void multiply(const WeightGroup& group, bool doubles, const std::int8_t* u, const std::int32_t* starts,
+                         const char* lines, __m512i (&sum)[R][V]) {
+  const int up = doubles ? 1 : 0;
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << group.width) - 1) << up));
   const __m512i step = _mm512_set1_epi32(group.width);
   const int fields = 8 / group.width;
 #pragma GCC unroll 12
@@ -184,13 +186,13 @@ BIE_INLINE void multiply(const WeightGroup& group, const std::int8_t* u, const s
   for (std::int32_t line = 0; line < group.lines; line += 4, lines += 256) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) _mm_prefetch(lines + 64 * v + ahead, _MM_HINT_T0);
-    __m512i shift = _mm512_setzero_si512();
+    __m512i shift = _mm512_set1_epi32(-up);
 #pragma GCC unroll 1
     for (int f = 0; f < fields; ++f, u += 4 * R) {
       __m512i codes[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v)
-        codes[v] = _mm512_and_si512(_mm512_srlv_epi32(_mm512_load_si512(lines + 64 * v), shift), mask);
+        codes[v] = _mm512_and_si512(_mm512_rorv_epi32(_mm512_load_si512(lines + 64 * v), shift), mask);
       shift = _mm512_add_epi32(shift, step);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
@@ -217,7 +219,16 @@ template <int width>
 void add_row(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
              const float* sums, const float* steps, const char* numbers, const char* lines) {
   __m512i sum[1][4];
-  multiply<width>(group, u, starts, lines, sum);
+  if constexpr (width == 1) {
+    const std::int32_t none = 0;
+    multiply<width>(group, u, a.doubles ? &none : starts, lines, sum);
+    if (a.doubles)
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v)
+        sum[0][v] = _mm512_add_epi32(_mm512_set1_epi32(starts[0]), _mm512_slli_epi32(sum[0][v], 1));
+  } else {
+    multiply<width>(group, u, starts, lines, sum);
+  }
   Q8Numbers n;
   open_numbers(a, group, numbers, &n);
   end_group<1, 4>(a, n, 0, sums, steps, sum);
@@ -234,7 +245,7 @@ BIE_INLINE void add_rows(const WeightOnlyQ8Args& a, const WeightGroup& group, co
 #pragma GCC unroll 1
   for (int v = 0; v < 4; v += V) {
     __m512i sum[R][V];
-    multiply<R, V>(group, u, starts, lines + 64 * v, sum);
+    multiply<R, V>(group, a.doubles, u, starts, lines + 64 * v, sum);
     end_group<R, V>(a, n, v, sums, steps, sum);
   }
 }

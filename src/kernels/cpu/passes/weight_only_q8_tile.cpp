@@ -91,9 +91,12 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
                const float* sums, const float* steps, const char* numbers, const char* lines) {
   std::int32_t sum[most_rows][columns];
   for (int r = 0; r < a.rows; ++r)
-    for (int j = 0; j < columns; ++j) sum[r][j] = starts[r];
+    for (int j = 0; j < columns; ++j) sum[r][j] = a.doubles ? 0 : starts[r];
   for (std::int32_t line = 0; line < group.lines; line += 4, u += 32 / group.width * a.rows)
     add_lines(reinterpret_cast<const std::uint32_t*>(lines) + 16 * line, group.width, u, a.rows, sum);
+  if (a.doubles)
+    for (int r = 0; r < a.rows; ++r)
+      for (int j = 0; j < columns; ++j) sum[r][j] = starts[r] + 2 * sum[r][j];
   float scale[columns], offset[columns];
   widen(numbers, a.scale, scale);
   const char* const zeros = numbers + row_bytes(a.scale, columns);

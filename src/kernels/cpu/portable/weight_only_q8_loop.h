@@ -10,7 +10,7 @@
 //     row<r>(u)       the activations of row r, from those of a quad [rows][4]; the 12 bytes behind them can be read
 //     add<r>(sum, codes, row)    the products of one quad
 //     wide(sum)       as int32
-//     starts          whether D begins with -2^(width - 1) * U, as the codes stay unsigned
+//     starts          whether D begins with -zero * U, as the codes stay unsigned
 #pragma once
 
 #include <cstdint>
@@ -116,7 +116,7 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) all[r][v] = Vectors::splat(Product::starts ? starts[r] : 0);
+      for (int v = 0; v < V; ++v) all[r][v] = Vectors::splat(Product::starts && !a.doubles ? starts[r] : 0);
     const std::int8_t* at = u;
     const char* from = lines + 4 * j;
     if constexpr (most == 0) {
@@ -138,6 +138,13 @@ void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::i
           for (int v = 0; v < V; ++v) all[r][v] = Vectors::plus(all[r][v], Product::wide(sum[r][v]));
       }
     }
+    if constexpr (width == 1)
+      if (a.doubles)
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v)
+            all[r][v] = Vectors::plus(Vectors::splat(starts[r]), Vectors::plus(all[r][v], all[r][v]));
     if (a.offset == Offset::none)
       end_group<Vectors, false, R, V>(n.s + j, n.o + j, sums, steps, a.y + j, a.y_stride, all);
     else
