@@ -11,6 +11,7 @@
 
 #include "bie/formats/error.h"
 #include "bie/llm/bie_llm.h"
+#include "bie/llm/cache_file.h"
 #include "bie/llm/sampler.h"
 #include "bie/llm/session.h"
 #include "bie/text/tokenizer.h"
@@ -158,14 +159,14 @@ bie_llm_status bie_llm_session_create(const bie_llm_model* model, const bie_llm_
   if (any_null(model, session)) return null_pointer();
   *session = nullptr;
   const bie_llm_session_options o = options == nullptr ? bie_llm_session_options{} : *options;
-  if (o.cache < BIE_LLM_CACHE_OF_ARITHMETIC || o.cache > BIE_LLM_CACHE_F32)
-    return fail(BIE_LLM_BAD_ARGUMENT, "expected a cache of q8 or f32, got another number");
+  if (o.cache < BIE_LLM_CACHE_OF_ARITHMETIC || o.cache > BIE_LLM_CACHE_F16)
+    return fail(BIE_LLM_BAD_ARGUMENT, "expected a cache of q8, f32 or f16, got another number");
   if (!is_thread_count(o.threads)) return fail(BIE_LLM_BAD_ARGUMENT, "expected 0 to 1024 threads, got another number");
   return guarded(BIE_LLM_FAILED, [&] {
-    const bool is_q8 = o.cache == BIE_LLM_CACHE_OF_ARITHMETIC ? model->model->arithmetic() == bie::llm::Arithmetic::int8
-                                                              : o.cache == BIE_LLM_CACHE_Q8;
-    *session = new bie_llm_session{bie::llm::Session(model->model, std::max(1, o.threads),
-                                                     is_q8 ? bie::llm::CacheKind::q8 : bie::llm::CacheKind::f32)};
+    using bie::llm::CacheKind;
+    const bool is_int8 = model->model->arithmetic() == bie::llm::Arithmetic::int8;
+    const CacheKind kinds[] = {is_int8 ? CacheKind::q8 : CacheKind::f32, CacheKind::q8, CacheKind::f32, CacheKind::f16};
+    *session = new bie_llm_session{bie::llm::Session(model->model, std::max(1, o.threads), kinds[o.cache])};
     return BIE_LLM_OK;
   });
 }
@@ -204,8 +205,33 @@ bie_llm_status bie_llm_sequence_cut(bie_llm_sequence* sequence, int64_t length) 
   if (any_null(sequence)) return null_pointer();
   if (length < 0 || length > sequence->sequence.length())
     return fail(BIE_LLM_BAD_ARGUMENT, "expected a length from 0 to that of the sequence, got another");
+  if (length != 0 && length < sequence->sequence.least_cut())
+    return fail(BIE_LLM_BAD_ARGUMENT,
+                "expected a length whose next token sees no page before the window, as these are gone, got less");
   sequence->sequence.cut(length);
   return BIE_LLM_OK;
+}
+
+bie_llm_status bie_llm_sequence_save(const bie_llm_sequence* sequence, const char* path) {
+  if (any_null(sequence, path)) return null_pointer();
+  return guarded(BIE_LLM_BAD_FILE, [&] {
+    bie::llm::save_cache(path, *sequence->model, sequence->sequence);
+    return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_sequence_load(const bie_llm_session* session, const char* path, const int32_t* tokens,
+                                     int64_t count, bie_llm_sequence** sequence) {
+  if (any_null(session, path, tokens, sequence)) return null_pointer();
+  *sequence = nullptr;
+  if (count < 1) return fail(BIE_LLM_BAD_ARGUMENT, "expected a token at least, got none");
+  return guarded(BIE_LLM_BAD_FILE, [&] {
+    auto result = std::make_unique<bie_llm_sequence>(
+        bie_llm_sequence{session->session.shared_model(), session->session.sequence()});
+    bie::llm::load_cache(path, {tokens, tokens + count}, *result->model, result->sequence);
+    *sequence = result.release();
+    return BIE_LLM_OK;
+  });
 }
 
 bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_feed* feeds, int64_t count, float* logits) {

@@ -11,30 +11,52 @@ namespace bie::llm {
 
 namespace {
 
+constexpr std::int64_t positions = kernels::attention_block;  // of a page
+
 kernels::AttentionShape shape_of(const Config& c) { return {c.heads, c.kv_heads, c.head_size, c.scale}; }
 
-std::int64_t block_bytes(const kernels::AttentionShape& shape, CacheKind kind) {
-  return kind == CacheKind::q8 ? kernels::attention_q8_block_bytes(shape) : kernels::attention_block_bytes(shape);
-}
+/// What a kind of cache is, in the order of CacheKind.
+struct Form {
+  const char* name;
+  kernels::Table<kernels::AttentionKernel> (*kernels)();
+  std::int64_t (*block_bytes)(const kernels::AttentionShape&);
+  void (*store)(const kernels::AttentionShape&, std::int64_t, const float*, const float*, void*);
+};
 
+constexpr Form forms[] = {
+    {"q8", kernels::attention_q8_table, kernels::attention_q8_block_bytes, kernels::store_q8_position},
+    {"f16", kernels::attention_f16_table, kernels::attention_f16_block_bytes, kernels::store_f16_position},
+    {"f32", kernels::attention_table, kernels::attention_block_bytes, kernels::store_position}};
+
+const Form& form_of(CacheKind kind) { return forms[static_cast<int>(kind)]; }
+
+std::int64_t pages_of(std::int64_t tokens) { return (tokens + positions - 1) / positions; }
+
+/// Zeros, so that no byte of a page is left to chance.
 Page new_page(std::int64_t bytes) {
   void* const memory = std::aligned_alloc(64, static_cast<std::size_t>(bytes));  // blocks have multiples of 64
   if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, static_cast<std::size_t>(bytes));
   return {static_cast<std::byte*>(memory), std::free};
 }
 
 }  // namespace
 
+const char* name(CacheKind kind) { return form_of(kind).name; }
+
+kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind) { return form_of(kind).kernels(); }
+
 CacheKind possible_kind(const Config& config, CacheKind wanted) {
-  return kernels::takes_q8(shape_of(config)) ? wanted : CacheKind::f32;
+  return wanted != CacheKind::q8 || kernels::takes_q8(shape_of(config)) ? wanted : CacheKind::f32;
 }
 
 Sequence::Sequence(const Config& c, CacheKind kind)
     : config_(&c),
       shape_(shape_of(c)),
       kind_(possible_kind(c, kind)),
-      block_bytes_(block_bytes(shape_, kind_)),
-      page_bytes_(c.layers * block_bytes_) {}
+      block_bytes_(form_of(kind_).block_bytes(shape_)),
+      page_bytes_(c.layers * block_bytes_),
+      window_(c.window) {}
 
 bool Sequence::fits(const Config& config, CacheKind kind) const {
   const kernels::AttentionShape shape = shape_of(config);
@@ -43,29 +65,27 @@ bool Sequence::fits(const Config& config, CacheKind kind) const {
 }
 
 std::int64_t Sequence::page_bytes(const Config& c, CacheKind kind) {
-  return c.layers * block_bytes(shape_of(c), possible_kind(c, kind));
+  return c.layers * form_of(possible_kind(c, kind)).block_bytes(shape_of(c));
 }
 
 void Sequence::store(std::int64_t layer, std::int64_t position, const float* key, const float* value) {
-  void* const block =
-      pages_[static_cast<std::size_t>(position / kernels::attention_block)].get() + layer * block_bytes_;
-  if (kind_ == CacheKind::q8)
-    kernels::store_q8_position(shape_, position, key, value, block);
-  else
-    kernels::store_position(shape_, position, key, value, block);
+  void* const block = pages_[static_cast<std::size_t>(position / positions)].get() + layer * block_bytes_;
+  form_of(kind_).store(shape_, position, key, value, block);
 }
+
+std::int64_t Sequence::least_cut() const { return given_back_ == 0 ? 0 : given_back_ * positions + window_ - 1; }
 
 void Sequence::cut(std::int64_t length) {
   tokens_.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(length, 0, this->length())));
-  pages_.resize(static_cast<std::size_t>((this->length() + kernels::attention_block - 1) / kernels::attention_block));
+  pages_.resize(static_cast<std::size_t>(pages_of(this->length())));
+  if (tokens_.empty()) given_back_ = 0;
 }
 
 void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
-  const std::int64_t end = length() + count;
-  const auto wanted = static_cast<std::size_t>((end + kernels::attention_block - 1) / kernels::attention_block);
+  const auto wanted = static_cast<std::size_t>(pages_of(length() + count));
   std::vector<Page> pages = pages_;
   // The last page is written to from here on: it must be nobody else's. Both vectors hold it.
-  if (count > 0 && length() % kernels::attention_block != 0) {
+  if (count > 0 && length() % positions != 0) {
     if (pages.back().use_count() > 2) {
       Page own = new_page(page_bytes_);
       std::memcpy(own.get(), pages.back().get(), static_cast<std::size_t>(page_bytes_));
@@ -76,8 +96,23 @@ void Sequence::append(const std::int32_t* tokens, std::int64_t count) {
     }
   }
   while (pages.size() < wanted) pages.push_back(new_page(page_bytes_));
+  const std::int64_t first_seen = window_ == 0 ? 0 : std::max<std::int64_t>(0, length() - window_ + 1);
+  const std::int64_t unseen = count > 0 ? std::max(given_back_, first_seen / positions) : given_back_;
   tokens_.insert(tokens_.end(), tokens, tokens + count);
+  for (std::int64_t p = given_back_; p < unseen; ++p) pages[static_cast<std::size_t>(p)].reset();
+  given_back_ = unseen;
   pages_ = std::move(pages);
+}
+
+void Sequence::restore(const std::vector<std::int32_t>& tokens, std::int64_t given_back, const std::byte* bytes) {
+  std::vector<Page> pages(static_cast<std::size_t>(given_back));
+  for (std::int64_t p = given_back; p < pages_of(static_cast<std::int64_t>(tokens.size())); ++p, bytes += page_bytes_) {
+    pages.push_back(new_page(page_bytes_));
+    std::memcpy(pages.back().get(), bytes, static_cast<std::size_t>(page_bytes_));
+  }
+  tokens_ = tokens;
+  pages_ = std::move(pages);
+  given_back_ = given_back;
 }
 
 }  // namespace bie::llm

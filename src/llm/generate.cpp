@@ -5,12 +5,15 @@
 #include <memory>
 
 #include "bie/formats/error.h"
+#include "bie/llm/cache_file.h"
 
 namespace bie::llm {
 namespace {
 
 using formats::Error;
 using formats::joined;
+
+constexpr std::int64_t part = 512;  // tokens of all prompts in a pass, some seconds of a large model at most
 
 class Stopwatch {
  public:
@@ -76,7 +79,6 @@ void check(const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t c
 std::vector<float> read_prompts(Session& session, const std::vector<std::vector<std::int32_t>>& prompts,
                                 const std::vector<std::size_t>& going, std::vector<Writing>& writings,
                                 const std::function<bool()>& go_on) {
-  constexpr std::int64_t part = 512;  // tokens of all prompts together, some seconds of a large model at most
   const auto vocabulary = static_cast<std::size_t>(session.model().config().vocabulary);
   std::vector<float> logits(going.size() * vocabulary);
   while (go_on()) {
@@ -120,6 +122,14 @@ bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64
 
 }  // namespace
 
+std::int64_t cache_bytes(const Session& session, std::int64_t tokens) {
+  constexpr std::int64_t page = kernels::attention_block;
+  const std::int64_t window = session.model().config().window;
+  // Pages are given back when a part has been read; one more is begun, and one has been left in part.
+  const std::int64_t held = window == 0 ? tokens : std::min(tokens, window + part + 2 * page);
+  return (held + page - 1) / page * session.page_bytes();
+}
+
 std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
                              const std::vector<std::vector<std::int32_t>>& prompts, const GenerateOptions& o,
                              const TellText& tell, const std::function<bool()>& go_on, Times* times) {
@@ -138,9 +148,13 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
     rooms.push_back(o.tokens < 0 ? left : std::min(o.tokens, left));
     if (rooms.back() > 0) going.push_back(i);
   }
+  const bool is_cached = !o.cache_file.empty() && prompts.size() == 1;
+  if (is_cached) answers[0].cached = load_cache(o.cache_file, prompts[0], session.model(), writings[0].sequence);
   const Stopwatch reading;
   std::vector<float> logits = read_prompts(session, prompts, going, writings, go_on);
   times->prompt = reading.seconds();
+  if (is_cached && writings[0].sequence.tokens() == prompts[0])
+    save_cache(o.cache_file, session.model(), writings[0].sequence);
   const Stopwatch writing_time;
   while (!going.empty() && go_on()) {
     std::vector<std::size_t> next;

@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "bie/formats/error.h"
-#include "bie/kernels/attention_q8.h"
 #include "bie/kernels/exact_math.h"
 #include "bie/kernels/isa.h"
 #include "llm/architectures.h"
@@ -32,7 +31,7 @@ Session::Session(std::shared_ptr<const Model> model, int threads, CacheKind cach
       parallel_(team_->parallel()),
       rows_kernel_(kernels::choose(kernels::decoder_rows_table(), model_->config().width, kernels::host().isas)),
       attention_kernel_(kernels::choose(
-          cache_ == CacheKind::q8 ? kernels::attention_q8_table() : kernels::attention_table(),
+          attention_kernels(cache_),
           kernels::AttentionShape{model_->config().heads, model_->config().kv_heads, model_->config().head_size, 1},
           kernels::host().isas)) {}
 
@@ -42,6 +41,9 @@ void Session::check(const std::vector<Feed>& feeds) const {
     const Feed& feed = feeds[f];
     if (!feed.sequence->fits(c, cache_))
       throw Error("expected a sequence of this session, got one of another model or cache");
+    if (feed.sequence->length() > 0 && feed.sequence->length() < feed.sequence->least_cut())
+      throw Error(joined("expected a sequence cut to ", feed.sequence->least_cut(),
+                         " tokens at least, as pages before its window are gone, got ", feed.sequence->length()));
     for (std::size_t other = 0; other < f; ++other)
       if (feeds[other].sequence == feed.sequence) throw Error("expected each sequence once in a pass, got one twice");
     if (feed.count > c.context - feed.sequence->length())

@@ -127,7 +127,7 @@ def give(arguments: list[str], folder: Path) -> None:
             stand_ins.onnx_samples(folder / word)
         if word.endswith(".gguf") and not (folder / word).exists():
             stand_ins.language_model(folder / word)
-        if re.fullmatch(r"(story|prompts|chat)\.txt", word):
+        if re.fullmatch(r"(story|prompts|chat|document)\.txt", word):
             (folder / word).write_text("Some words\n")
         if re.fullmatch(r"\w+\.png", word) and not (folder / word).exists():
             stand_ins.digit(folder / word)

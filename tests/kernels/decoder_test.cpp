@@ -12,6 +12,7 @@
 #include "bie/kernels/exact_math.h"
 #include "elements.h"
 #include "every_kernel.h"
+#include "kernels/arithmetic/float_bits.h"
 
 namespace bie::kernels::test {
 namespace {
@@ -145,6 +146,7 @@ struct CacheKind {
   void (*store)(const AttentionShape&, std::int64_t, const float*, const float*, void*);
 };
 const CacheKind floats = {attention_table(), attention_block_bytes, store_position};
+const CacheKind halves = {attention_f16_table(), attention_f16_block_bytes, store_f16_position};
 const CacheKind codes = {attention_q8_table(), attention_q8_block_bytes, store_q8_position};
 
 /// A cache and rows that ask it. Positions that nobody wrote hold NaN.
@@ -253,6 +255,28 @@ TEST(Attention, EveryShapeIsTheSoftmaxAndEveryKernelTheReference) {
     }
 }
 
+TEST(AttentionF16, IsThatOfFloatsRoundedOnce) {
+  ReplayableRng rng;
+  for (const std::int64_t size : {1, 8, 33, 64, 256})
+    for (const auto& [heads, kv_heads] : head_counts) {
+      Cache cache(halves, {heads, kv_heads, size, 0.125f}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+      cache.values.front() = 0x1.8p-24f;  // half way between two subnormal halves
+      cache.fill();
+      Cache rounded(floats, cache.shape, cache.positions, 0, rng);
+      rounded.queries = cache.queries;
+      rounded.rows = cache.rows;
+      rounded.keys = cache.keys;
+      rounded.values = cache.values;
+      for (float& key : rounded.keys) key = float_from_f16(f16_from_float(key));
+      for (float& value : rounded.values) value = float_from_f16(f16_from_float(value));
+      rounded.fill();
+      const std::vector<float> wanted = rounded.results(floats.table.back(), serial());
+      expect_same(cache.results(halves.table.back(), serial()), wanted);
+      expect_every_kernel_alike(cache);
+      if (HasFailure()) return;
+    }
+}
+
 TEST(AttentionQ8, EveryShapeIsNearTheSoftmaxAndEveryKernelTheReference) {
   ReplayableRng rng;
   for (const std::int64_t size : {16, 32, 48, 64, 80, 112, 128, 256})
@@ -307,7 +331,7 @@ TEST(AttentionQ8, ZerosAndTinyNumbersHaveNoStep) {
 
 TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
   ReplayableRng rng;
-  for (const CacheKind* kind : {&floats, &codes})
+  for (const CacheKind* kind : {&floats, &halves, &codes})
     for (const float odd : {nan_float, INFINITY}) {
       Cache cache(*kind, {4, 2, 16, 0.25f}, 100, 6, rng);
       const std::vector<float> plain = cache.results(kind->table.back(), serial());
@@ -328,7 +352,7 @@ TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
 }
 
 TEST(Attention, ShapesThatAreNone) {
-  for (const CacheKind* kind : {&floats, &codes})
+  for (const CacheKind* kind : {&floats, &halves, &codes})
     for_every_kernel(kind->table, [](const AttentionKernel& kernel) {
       EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
       EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);

@@ -14,34 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from llm_library import F32 as FLOATS
 from llm_library import INT8, Error
-from small_models import float_model, letters, tensors_of, write_header, write_tokenizer
-
-
-def write(path, change_tensors=None, architecture="llama", overrides=None, tokenizer=None):
-    """A small llama whose tensors and metadata are changed before they are written."""
-    model = float_model("llama")
-    tensors = tensors_of(model)
-    if change_tensors:
-        change_tensors(tensors)
-    writer = gguf.GGUFWriter(str(path), architecture)
-    write_header(writer, model.config)
-    for key, (kind, value) in (overrides or {}).items():
-        full = key.format(arch=architecture)
-        writer.kv_data[0].pop(full, None)
-        if kind is not None:
-            writer.add_key_value(full, value, kind)
-    if tokenizer:
-        tokenizer(writer)
-    else:
-        write_tokenizer(writer, letters(), [], "gpt-2", eos_token_id=0)
-    for name, value in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(value))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
+from small_models import letters, write_changed
 
 U32, F32, TEXT = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.STRING
 METADATA = {
@@ -79,7 +52,7 @@ METADATA = {
 @pytest.mark.parametrize("kind", METADATA)
 def test_metadata_out_of_range(library, tmp_path, kind):
     overrides, sentence = METADATA[kind]
-    path = write(tmp_path / "a.gguf", overrides=overrides)
+    path = write_changed(tmp_path / "a.gguf", overrides=overrides)
     with pytest.raises(Error, match=sentence) as error:
         library.model(path)
     assert error.value.status == 1
@@ -121,14 +94,14 @@ TENSORS = {
 @pytest.mark.parametrize("kind", TENSORS)
 def test_tensors_that_do_not_fit(library, tmp_path, kind):
     change, sentence = TENSORS[kind]
-    path = write(tmp_path / "a.gguf", change)
+    path = write_changed(tmp_path / "a.gguf", change)
     with pytest.raises(Error, match=sentence) as error:
         library.model(path)
     assert error.value.status == 1
 
 
 def test_another_architecture_is_named(library, tmp_path):
-    path = write(tmp_path / "a.gguf", architecture="mamba")
+    path = write_changed(tmp_path / "a.gguf", architecture="mamba")
     with pytest.raises(Error, match='expected an architecture among llama, qwen2, qwen3, got "mamba"'):
         library.model(path)
 
@@ -205,7 +178,7 @@ TOKENIZERS = {
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_tokenizers_that_are_not_read(bie, library, tmp_path, kind):
     write_it, sentence = TOKENIZERS[kind]
-    path = write(tmp_path / "a.gguf", tokenizer=write_it)
+    path = write_changed(tmp_path / "a.gguf", tokenizer=write_it)
     process = subprocess.run([bie, "generate", path, "--prompt", "a"], capture_output=True, text=True, timeout=60)
     assert process.returncode == 3
     assert f"GGUF file {path}: " in process.stderr
@@ -282,14 +255,14 @@ def test_a_batch_of_long_prompts_is_interrupted(bie, smollm, tmp_path):
 
 def test_sequences_of_another_model(library, tmp_path):
     """Fewer layers have smaller pages: a pass would write behind them."""
-    model = library.model(write(tmp_path / "a.gguf"), INT8)
+    model = library.model(write_changed(tmp_path / "a.gguf"), INT8)
 
     def first_layer(tensors):
         for name in [name for name in tensors if name.startswith("blk.1")]:
             del tensors[name]
 
     for name, change, overrides in [("one", first_layer, {"{arch}.block_count": (U32, 1)}), ("same", None, None)]:
-        other = library.model(write(tmp_path / f"{name}.gguf", change, overrides=overrides), INT8)
+        other = library.model(write_changed(tmp_path / f"{name}.gguf", change, overrides=overrides), INT8)
         sequence = other.sequence()
         with pytest.raises(Error, match="a sequence of this session, got one of another model or cache") as error:
             model.read([(sequence, [1, 2, 3])])

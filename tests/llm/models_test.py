@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
-from llm_library import EXACT, F32, INT8, Q8, Error
+from llm_library import EXACT, F16, F32, INT8, Q8, Error
 from small_models import KINDS, VOCABULARY, float_model, opened
 
 TOKENS = torch.randint(0, VOCABULARY, (150,), generator=torch.Generator().manual_seed(5)).tolist()
@@ -44,7 +44,7 @@ def test_codes_are_the_floats_they_stand_for(library, models, dtype):
 def test_int8_is_near_exact(library, models, dtype):
     path, tokens = models("llama", dtype), TOKENS[:40]
     exact = library.model(path).logits(tokens)
-    for arithmetic, cache in ((INT8, F32), (EXACT, Q8), (INT8, Q8)):
+    for arithmetic, cache in ((INT8, F32), (EXACT, Q8), (INT8, Q8), (INT8, F16)):
         other = library.model(path, arithmetic, cache=cache).logits(tokens)
         difference = np.abs(exact - other).mean() / np.abs(exact).mean()
         assert 0 < difference < 0.05, (arithmetic, cache)
@@ -76,6 +76,15 @@ def test_every_place_in_a_batch_is_like_being_alone(library, models, arithmetic)
         assert np.array_equal(first[at : at + len(text)], alone[:-1])
         assert np.array_equal(second[i], alone[-1])
         at += len(text)
+
+
+def test_halves_are_near_floats_and_no_cut_changes_a_bit(library, models):
+    path = models("llama", "Q4_1")
+    model = library.model(path, EXACT, cache=F16)
+    halves = model.logits(TOKENS)
+    expect_close(halves, library.model(path, EXACT, cache=F32).logits(TOKENS), 5e-3)
+    assert np.array_equal(model.logits(TOKENS, [63, 2, 85]), halves)
+    assert np.array_equal(library.model(path, EXACT, 2, F16).logits(TOKENS), halves)
 
 
 def test_forks_share_what_was_read_and_part_ways(library, models):

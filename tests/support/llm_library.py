@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 INT8, EXACT = 0, 1
-Q8, F32 = 1, 2
+Q8, F32, F16 = 1, 2, 3
 
 
 class Error(Exception):
@@ -91,6 +91,14 @@ class Model:
     def sequence(self) -> Sequence:
         return Sequence(self, self.library.made("sequence_create", self.session_handle))
 
+    def kept(self, path, tokens: list[int]) -> Sequence:
+        """What a file of Sequence.save holds of these tokens."""
+        array, handle = (c.c_int32 * max(1, len(tokens)))(*tokens), c.c_void_p()
+        self.library.call(
+            "sequence_load", self.session_handle, str(path).encode(), array, c.c_int64(len(tokens)), c.byref(handle)
+        )
+        return Sequence(self, handle)
+
     def read(self, feeds: list[tuple[Sequence, list[int]]], every: bool = True) -> np.ndarray:
         """Logits [rows, vocabulary] of all tokens, or of the last of each feed."""
         arrays = [(c.c_int32 * max(1, len(tokens)))(*tokens) for _, tokens in feeds]
@@ -147,6 +155,9 @@ class Sequence:
 
     def cut(self, length: int) -> None:
         self.model.library.call("sequence_cut", self.handle, c.c_int64(length))
+
+    def save(self, path) -> None:
+        self.model.library.call("sequence_save", self.handle, str(path).encode())
 
     def choose(self, logits: np.ndarray, **options) -> int:
         token, row = c.c_int32(), np.ascontiguousarray(logits, np.float32)

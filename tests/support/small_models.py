@@ -158,6 +158,32 @@ def write_model(path, kind: str, dtype: str = "F32", end: int | None = None) -> 
     writer.close()
 
 
+def write_changed(path, change_tensors=None, architecture="llama", overrides=None, tokenizer=None):
+    """A small llama whose tensors and metadata are changed before they are written."""
+    model = float_model("llama")
+    tensors = tensors_of(model)
+    if change_tensors:
+        change_tensors(tensors)
+    writer = gguf.GGUFWriter(str(path), architecture)
+    write_header(writer, model.config)
+    for key, (kind, value) in (overrides or {}).items():
+        full = key.format(arch=architecture)
+        writer.kv_data[0].pop(full, None)
+        if kind is not None:
+            writer.add_key_value(full, value, kind)
+    if tokenizer:
+        tokenizer(writer)
+    else:
+        write_tokenizer(writer, letters(), [], "gpt-2", eos_token_id=0)
+    for name, value in tensors.items():
+        writer.add_tensor(name, np.ascontiguousarray(value))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def opened(model, dtype: str):
     """The float model of the values that a file of this type holds; its state is changed."""
     wanted = gguf.GGMLQuantizationType[dtype]

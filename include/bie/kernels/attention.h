@@ -1,5 +1,6 @@
-// Causal attention over a cache in blocks of 64 positions, in float32. Every kernel gives the same bits, and a row's
-// result depends on its query and on what it sees alone. Source: docs/spec/language-models.md#attention.
+// Causal attention over a cache in blocks of 64 positions, in float32; keys and values are float32, or float16 to which
+// they were rounded once. Every kernel gives the same bits, and a row's result depends on its query and on what it sees
+// alone. Source: docs/spec/language-models.md#attention.
 //
 // In a block, of the positions j that the query sees, with S of decoder_rows.h and e of exact_math.h:
 //
@@ -48,12 +49,17 @@ struct AttentionKernel {
   Status (*run)(const AttentionShape&, const AttentionRow* rows, std::int64_t count, const Parallel&);
 };
 
+/// Kernels over blocks of float32, and of float16.
 Table<AttentionKernel> attention_table();
+Table<AttentionKernel> attention_f16_table();
 
-/// Bytes of one block: for each KV head its keys [head_size][64], then its values [64][head_size], float32. A block is
-/// aligned to 64 bytes.
+/// Bytes of one block: for each KV head its keys [head_size][64], then its values [64][head_size]. A block is aligned
+/// to 64 bytes.
 std::int64_t attention_block_bytes(const AttentionShape& shape);
+std::int64_t attention_f16_block_bytes(const AttentionShape& shape);
 /// Puts a key and a value [kv_heads][head_size] at a position of its block.
 void store_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, void* block);
+void store_f16_position(const AttentionShape&, std::int64_t position, const float* key, const float* value,
+                        void* block);
 
 }  // namespace bie::kernels

@@ -84,6 +84,7 @@ void for_each_table(const Visit& visit) {
   visit("embedding", embedding_table());
   visit("decoder_rows", decoder_rows_table());
   visit("attention", attention_table());
+  visit("attention_f16", attention_f16_table());
   visit("attention_q8", attention_q8_table());
 }
 

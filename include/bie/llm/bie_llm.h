@@ -52,7 +52,8 @@ typedef struct bie_llm_options {
 typedef enum bie_llm_cache {
   BIE_LLM_CACHE_OF_ARITHMETIC = 0, /**< codes for int8, floats for exact */
   BIE_LLM_CACHE_Q8 = 1,            /**< 8-bit codes; floats where a head's size is no multiple of 16 */
-  BIE_LLM_CACHE_F32 = 2
+  BIE_LLM_CACHE_F32 = 2,
+  BIE_LLM_CACHE_F16 = 3 /**< floats, rounded once */
 } bie_llm_cache;
 
 typedef struct bie_llm_session_options {
@@ -120,8 +121,17 @@ BIE_LLM_API bie_llm_status bie_llm_sequence_create(const bie_llm_session* sessio
 BIE_LLM_API bie_llm_status bie_llm_sequence_fork(const bie_llm_sequence* sequence, bie_llm_sequence** fork);
 BIE_LLM_API void bie_llm_sequence_free(bie_llm_sequence* sequence);
 BIE_LLM_API int64_t bie_llm_sequence_length(const bie_llm_sequence* sequence);
-/** Forgets all but the first `length` tokens. */
+/** Forgets all but the first `length` tokens. A model whose queries see a window keeps no pages before it: a length at
+ * which they would be seen is refused, but for 0. */
 BIE_LLM_API bie_llm_status bie_llm_sequence_cut(bie_llm_sequence* sequence, int64_t length);
+
+/** Writes what a sequence has read, in one step; a file that begins with all of it is left as it is.
+ * docs/spec/language-models.md#cache-files */
+BIE_LLM_API bie_llm_status bie_llm_sequence_save(const bie_llm_sequence* sequence, const char* path);
+/** A sequence of the longest beginning of the tokens that the file holds, the last token not among it; an empty one
+ * where there is no file. BIE_LLM_BAD_FILE where it is damaged, or of another model, arithmetic or kind of cache. */
+BIE_LLM_API bie_llm_status bie_llm_sequence_load(const bie_llm_session* session, const char* path,
+                                                 const int32_t* tokens, int64_t count, bie_llm_sequence** sequence);
 
 /** Reads the tokens of all feeds in one pass. logits [rows, vocabulary], feed by feed; a sequence stands in one feed.
  * On any status but BIE_LLM_OK every sequence is as it was. */

@@ -14,11 +14,18 @@ namespace bie::llm {
 /// How keys and values are kept.
 enum class CacheKind : std::uint8_t {
   q8,   ///< 8-bit codes with steps: attention is two products of integers
+  f16,  ///< rounded once
   f32,  ///< as they are
 };
 
+/// "q8", "f16", "f32"
+const char* name(CacheKind kind);
+
 /// Codes where heads have groups of 16 for them, else floats.
 CacheKind possible_kind(const Config& config, CacheKind wanted);
+
+/// Kernels over pages of a kind.
+kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind);
 
 /// Blocks of all layers for 64 positions.
 using Page = std::shared_ptr<std::byte>;
@@ -30,30 +37,44 @@ class Sequence {
 
   std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
-  /// Forgets all but the first `length` tokens.
+  /// Forgets all but the first `length` tokens, at least `least_cut()` or none at all.
   void cut(std::int64_t length);
+  /// The shortest text but an empty one for which all that its next token sees is still there.
+  std::int64_t least_cut() const;
 
-  /// Makes room for more tokens and appends them; their keys and values are then to be stored.
+  /// Makes room for more tokens and appends them; their keys and values are then to be stored. Pages that no token from
+  /// here on sees are given back.
   /// @throws std::bad_alloc; nothing is appended then.
   void append(const std::int32_t* tokens, std::int64_t count);
 
   const kernels::AttentionShape& shape() const { return shape_; }
   /// Whether it was made for the model with this configuration and has this kind of cache.
   bool fits(const Config& config, CacheKind kind) const;
+  /// Null where the page has been given back.
   const void* block(std::int64_t layer, std::int64_t index) const {
-    return pages_[static_cast<std::size_t>(index)].get() + layer * block_bytes_;
+    const std::byte* const page = pages_[static_cast<std::size_t>(index)].get();
+    return page == nullptr ? nullptr : page + layer * block_bytes_;
   }
   /// Puts a key and a value [kv_heads][head_size] at a position that has been appended.
   void store(std::int64_t layer, std::int64_t position, const float* key, const float* value);
   std::int64_t pages() const { return static_cast<std::int64_t>(pages_.size()); }
+  /// Pages at the beginning that have been given back.
+  std::int64_t given_back() const { return given_back_; }
+  CacheKind kind() const { return kind_; }
   /// Bytes of one page of a model.
   static std::int64_t page_bytes(const Config& config, CacheKind kind);
+  const std::byte* page(std::int64_t index) const { return pages_[static_cast<std::size_t>(index)].get(); }
+  /// An empty sequence becomes one of these tokens, whose first pages are given back and whose others hold `bytes`,
+  /// one behind the other.
+  /// @throws std::bad_alloc; it is empty then.
+  void restore(const std::vector<std::int32_t>& tokens, std::int64_t given_back, const std::byte* bytes);
 
  private:
   const Config* config_;  ///< names the model; never read, as the model may be gone
   kernels::AttentionShape shape_;
   CacheKind kind_;
   std::int64_t block_bytes_, page_bytes_;
+  std::int64_t window_, given_back_ = 0;
   std::vector<std::int32_t> tokens_;
   std::vector<Page> pages_;
 };

@@ -17,6 +17,7 @@ struct GenerateOptions {
   std::int64_t tokens = -1;   ///< of an answer at most; -1: to its end or the context's
   std::int64_t context = 0;   ///< of prompt and answer at most; 0: the model's
   std::int64_t logprobs = 0;  ///< likeliest tokens to be told for each token of an answer
+  std::string cache_file;     ///< of the only prompt, if any: cache_file.h
   std::vector<std::string> stops;
   SamplerOptions sampler;
 };
@@ -25,6 +26,7 @@ struct Answer {
   enum class Finish : std::uint8_t { length, stop, end, interrupted };
 
   std::vector<std::int32_t> prompt, tokens;  ///< tokens: with the one that ended the answer
+  std::int64_t cached = 0;                   ///< tokens of the prompt that the cache file held
   std::string text;                          ///< cut before a stop text; control tokens have none
   Finish finish = Finish::length;
   std::vector<std::vector<std::pair<std::int32_t, double>>> logprobs;  ///< of each token
@@ -38,8 +40,12 @@ struct Times {
 /// Called as text comes: the answer's number and whole characters. May be empty.
 using TellText = std::function<void(std::size_t, const std::string&)>;
 
+/// Bytes of the cache of one answer while prompt and text have so many tokens.
+std::int64_t cache_bytes(const Session& session, std::int64_t tokens);
+
 /// @param go_on  asked before each token; false ends all answers.
-/// @throws formats::Error for an empty prompt or one that leaves the context no room.
+/// @throws formats::Error for an empty prompt or one that leaves the context no room; for a cache file that cannot be
+/// used, before anything is read, and for one that cannot be written, after the prompt has been.
 std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
                              const std::vector<std::vector<std::int32_t>>& prompts, const GenerateOptions& options,
                              const TellText& tell, const std::function<bool()>& go_on, Times* times);

@@ -78,6 +78,8 @@ class Text {
   std::int64_t length() const { return bie_llm_sequence_length(sequence_.get()); }
   /// Forgets all but the first tokens.
   void cut(std::int64_t length) { check(bie_llm_sequence_cut(sequence_.get(), length)); }
+  /// To a file from which Reader::text takes it again.
+  void save(const std::string& path) const { check(bie_llm_sequence_save(sequence_.get(), path.c_str())); }
   bie_llm_sequence* get() const { return sequence_.get(); }
 
  private:
@@ -103,6 +105,14 @@ class Reader {
   Text text() const {
     bie_llm_sequence* sequence = nullptr;
     check(bie_llm_sequence_create(session_.get(), &sequence));
+    return Text(sequence);
+  }
+  /// The longest beginning of the tokens, but for the last one, that a file of Text::save holds; an empty text where
+  /// there is no file.
+  Text text(const std::vector<std::int32_t>& tokens, const std::string& path) const {
+    bie_llm_sequence* sequence = nullptr;
+    check(bie_llm_sequence_load(session_.get(), path.c_str(), tokens.data(), static_cast<std::int64_t>(tokens.size()),
+                                &sequence));
     return Text(sequence);
   }
   /// The logits behind the last of the tokens, which the text then ends with.

@@ -97,8 +97,13 @@ void add_generate(CLI::App& app, const Global& global) {
       ->add_flag_callback(
           "--exact", [a] { a->arithmetic = "exact"; }, "short for --arithmetic exact")
       ->excludes(arithmetic);
-  command->add_option("--kv", a->cache, "how keys and values are kept: q8 or f32 (default: f32 with --exact, else q8)")
-      ->check(CLI::IsMember({"q8", "f32"}));
+  command
+      ->add_option("--kv", a->kv, "how keys and values are kept: q8, f16 or f32 (default: f32 with --exact, else q8)")
+      ->check(CLI::IsMember({"q8", "f16", "f32"}));
+  command
+      ->add_option("--cache", a->cache,
+                   "file that keeps what was read of the prompt; the next prompt with the same beginning skips it")
+      ->check(file_name());
   command->add_option("--logprobs", a->logprobs, "with --json: the likeliest tokens, for each token of an answer")
       ->check(CLI::Range(1, 1000));
   command->footer(
@@ -107,6 +112,7 @@ void add_generate(CLI::App& app, const Global& global) {
       "Examples:\n"
       "  bie generate model.gguf --prompt 'Water boils at' --tokens 32\n"
       "  bie generate model.gguf --prompt-file story.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  bie generate model.gguf --prompt-file document.txt --cache document.kv\n"
       "  bie generate model.gguf --batch questions.txt --tokens 64 --json");
   command->callback([a, &global] { generate_text(*a, global); });
 }

@@ -18,7 +18,7 @@ struct GenerateArguments {
   double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
   std::uint64_t seed = 0;
   std::vector<std::string> stops;
-  std::string arithmetic = "int8", cache;
+  std::string arithmetic = "int8", kv, cache;
 };
 
 struct TokenizeArguments {

@@ -16,8 +16,10 @@
 #include "bie/formats/error.h"
 #include "bie/formats/mapped_file.h"
 #include "bie/llm/generate.h"
+#include "cli/support/command_files.h"
 #include "cli/support/interrupt.h"
 #include "cli/support/log.h"
+#include "cli/support/memory.h"
 #include "cli/support/result.h"
 #include "cli/support/text.h"
 
@@ -87,16 +89,43 @@ Json answer_json(const llm::Answer& answer, double load, const llm::Times& times
 }
 
 void tell_speeds(const std::vector<llm::Answer>& answers, double load, const llm::Times& times) {
-  std::size_t read = 0, written = 0;
+  std::size_t read = 0, written = 0, cached = 0;
   for (const llm::Answer& answer : answers) {
-    read += answer.prompt.size();
+    cached += static_cast<std::size_t>(answer.cached);
+    read += answer.prompt.size() - static_cast<std::size_t>(answer.cached);
     written += answer.tokens.size();
   }
   const auto speed = [](std::size_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
-  log::info(format("loaded in %.2f s; read %zu tokens, %.0f a second; wrote %zu tokens, %.1f a second", load, read,
-                   speed(read, times.prompt), written, speed(written, times.generate)));
+  const std::string kept = cached > 0 ? format("; the cache file held %zu tokens", cached) : "";
+  log::info(format("loaded in %.2f s%s; read %zu tokens, %.0f a second; wrote %zu tokens, %.1f a second", load,
+                   kept.c_str(), read, speed(read, times.prompt), written, speed(written, times.generate)));
+}
+
+llm::CacheKind kind_of_cache(const GenerateArguments& a) {
+  for (const llm::CacheKind kind : {llm::CacheKind::q8, llm::CacheKind::f16, llm::CacheKind::f32})
+    if (a.kv == llm::name(kind)) return kind;
+  return a.arithmetic == "exact" ? llm::CacheKind::f32 : llm::CacheKind::q8;
+}
+
+/// Refuses prompts and answers whose keys and values no memory holds; what nobody has bounded is taken as it is needed.
+void check_memory(const llm::Session& session, const std::vector<std::vector<std::int32_t>>& prompts,
+                  const llm::GenerateOptions& o) {
+  const std::int64_t context = o.context > 0 ? o.context : session.model().config().context;
+  std::int64_t bytes = 0;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    const auto read = static_cast<std::int64_t>(prompt.size());
+    const std::int64_t answer = o.tokens >= 0 ? std::min(o.tokens, context) : o.context > 0 ? context : 1;
+    bytes += llm::cache_bytes(session, std::min(read + answer, context));
+  }
+  if (o.context > 0) log::info(format("keys and values take %.1f MB at most", static_cast<double>(bytes) / 1e6));
+  const std::optional<std::int64_t> available = available_memory();
+  if (available && bytes > *available)
+    throw std::runtime_error(
+        format("expected %.2f GB of memory for the keys and values of %zu prompts and their "
+               "answers, got %.2f GB; --context and --tokens bound them",
+               static_cast<double>(bytes) / 1e9, prompts.size(), static_cast<double>(*available) / 1e9));
 }
 
 }  // namespace
@@ -104,6 +133,12 @@ void tell_speeds(const std::vector<llm::Answer>& answers, double load, const llm
 void generate_text(const GenerateArguments& a, const Global& global) {
   const bool is_batch = !a.batch_file.empty();
   if (a.logprobs > 0 && !global.json) throw CLI::ValidationError("--logprobs", "expected --json beside it, got none");
+  if (is_batch && !a.cache.empty())
+    throw CLI::ValidationError("--cache", "expected one prompt, as a file keeps that of one, got --batch");
+  CommandFiles files;
+  files.reads(a.model, "the model's file");
+  if (a.prompt_file != "-") files.reads(a.prompt_file, "the prompt's file");
+  files.writes("--cache", a.cache);
   std::vector<std::string> texts;
   if (is_batch)
     texts = lines_of_file(a.batch_file);
@@ -125,9 +160,7 @@ void generate_text(const GenerateArguments& a, const Global& global) {
   if (a.context > config.context)
     throw formats::Error(
         formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", a.context));
-  const std::string cache = !a.cache.empty() ? a.cache : a.arithmetic == "exact" ? "f32" : "q8";
-  llm::Session session = with_threads(
-      threads, [&] { return llm::Session(model, threads, cache == "q8" ? llm::CacheKind::q8 : llm::CacheKind::f32); });
+  llm::Session session = with_threads(threads, [&] { return llm::Session(model, threads, kind_of_cache(a)); });
   const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   llm::GenerateOptions options;
@@ -135,6 +168,7 @@ void generate_text(const GenerateArguments& a, const Global& global) {
   options.context = a.context;
   options.logprobs = a.logprobs;
   options.stops = a.stops;
+  options.cache_file = a.cache;
   options.sampler = {static_cast<float>(a.temperature),    a.top_k, a.top_p, a.min_p,
                      static_cast<float>(a.repeat_penalty), a.seed,  0};
   std::vector<std::vector<std::int32_t>> prompts;
@@ -146,6 +180,7 @@ void generate_text(const GenerateArguments& a, const Global& global) {
                           "expected a prompt of one token at least, got an empty text, and the model's file names no "
                           "token that begins one"));
   }
+  check_memory(session, prompts, options);
   const InterruptWatch watch;
   llm::Times times;
   const bool streams = !global.json && !is_batch;

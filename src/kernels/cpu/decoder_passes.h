@@ -7,17 +7,23 @@
 
 namespace bie::kernels::cpu {
 
+using Attention = void(const AttentionShape& shape, const AttentionRow& row, std::int64_t head, std::int64_t at,
+                       float* memory);
+
 /// Each takes one vector.
 struct DecoderPasses {
   void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t size, float* y);
   void (*rotate)(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x);
   void (*gate)(std::int64_t count, const float* g, const float* u, float* y);
   void (*add)(std::int64_t count, const float* y, float* x);
-  /// One query head. `at` are floats from the begin of a block to the keys of its KV head; `memory` has room for
-  /// 2 * head_size floats.
-  void (*attention)(const AttentionShape& shape, const AttentionRow& row, std::int64_t head, std::int64_t at,
-                    float* memory);
+  /// One query head over blocks of float32 and of float16. `at` are numbers from the begin of a block to the keys of
+  /// its KV head; `memory` has room for attention_memory() floats.
+  Attention *attention, *attention_f16;
 };
+
+constexpr std::int64_t attention_memory(std::int64_t head_size, bool halves) {
+  return (halves ? 2 + 2 * attention_block : 2) * head_size;
+}
 
 namespace plain {
 extern const DecoderPasses decoder_passes;

@@ -53,6 +53,7 @@ void add(std::int64_t count, const float* y, float* x, const Parallel&) {
 
 float larger(float a, float b) { return std::isnan(a) || std::isnan(b) ? std::nanf("") : b > a ? b : a; }
 
+template <Dtype dtype>
 Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel&) {
   if (!is_sound(s) || count < 0) return Status::bad_shape;
   const auto size = static_cast<std::size_t>(s.head_size);
@@ -64,14 +65,13 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
       bool is_first = true;
       for (std::int64_t b = 0; 64 * b <= row.last; ++b) {
         if (64 * b + 63 < row.first) continue;
-        const float* const keys =
-            static_cast<const float*>(row.blocks[b]) + h / (s.heads / s.kv_heads) * 2 * s.head_size * 64;
-        const float* const values = keys + 64 * s.head_size;
+        const std::int64_t keys = h / (s.heads / s.kv_heads) * 2 * s.head_size * 64, values = keys + 64 * s.head_size;
         float score[64], p[64] = {}, m = -INFINITY;
         for (std::int64_t j = 0; j < 64; ++j) {
           if (64 * b + j < row.first || 64 * b + j > row.last) continue;
           std::vector<float> key;
-          for (std::int64_t i = 0; i < s.head_size; ++i) key.push_back(keys[i * 64 + j]);
+          for (std::int64_t i = 0; i < s.head_size; ++i)
+            key.push_back(load_float(row.blocks[b], dtype, keys + i * 64 + j));
           score[j] = sum(row.query + h * s.head_size, key.data(), s.head_size) * s.scale;
           m = larger(m, score[j]);
         }
@@ -80,7 +80,8 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
           if (64 * b + j < row.first || 64 * b + j > row.last) continue;
           p[j] = exact_exp(score[j] - m);
           for (std::size_t c = 0; c < size; ++c)
-            o[c] = std::fma(p[j], values[j * s.head_size + static_cast<std::int64_t>(c)], o[c]);
+            o[c] = std::fma(
+                p[j], load_float(row.blocks[b], dtype, values + j * s.head_size + static_cast<std::int64_t>(c)), o[c]);
         }
         const float l = sum(p, nullptr, 64);
         const float n = is_first ? m : larger(m_all, m), g = is_first ? 0 : exact_exp(m_all - n), f = exact_exp(m - n);
@@ -98,6 +99,7 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
 }  // namespace
 
 const DecoderRowsKernel decoder_rows = {"decoder_rows_reference", Isa::reference, nullptr, rms_norm, rotate, gate, add};
-const AttentionKernel attention = {"attention_reference", Isa::reference, nullptr, run_attention};
+const AttentionKernel attention = {"attention_reference", Isa::reference, nullptr, run_attention<Dtype::f32>};
+const AttentionKernel attention_f16 = {"attention_f16_reference", Isa::reference, nullptr, run_attention<Dtype::f16>};
 
 }  // namespace bie::kernels::reference

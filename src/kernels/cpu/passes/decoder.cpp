@@ -88,14 +88,33 @@ void scores(const float* query, const float* keys, std::int64_t size, float scal
 /// The larger one, NaN where either is.
 float larger(float a, float b) { return b > a || b != b ? b : a; }
 
+/// float16 as float32. Both have the same fields, so a product moves the exponent; infinity and NaN keep theirs.
+void widen(const std::uint16_t* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t h = from[i], magnitude = (h & 0x7fffu) << 13, sign = (h & 0x8000u) << 16;
+    const std::uint32_t finite = bits_from_float(float_from_bits(magnitude) * 0x1p112f);
+    to[i] = float_from_bits(((h & 0x7c00u) == 0x7c00u ? magnitude | 0x7f800000u : finite) | sign);
+  }
+}
+
+/// Keys of a KV head in a block, and behind them its values, as float32.
+const float* numbers(const void* block, std::int64_t at, std::int64_t, float*, float) {
+  return static_cast<const float*>(block) + at;
+}
+const float* numbers(const void* block, std::int64_t at, std::int64_t size, float* memory, std::uint16_t) {
+  widen(static_cast<const std::uint16_t*>(block) + at, 2 * size * attention_block, memory);
+  return memory;
+}
+
+template <class Number>
 void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_t head, std::int64_t at,
                float* memory) {
   const std::int64_t size = shape.head_size;
   float *const all = memory, *const of_block = memory + size;
   float m_all = 0, l_all = 0;
   for (std::int64_t b = row.first / attention_block; b <= row.last / attention_block; ++b) {
-    const float *const keys = static_cast<const float*>(row.blocks[b]) + at, *const values =
-                                                                                 keys + size * attention_block;
+    const float* const keys = numbers(row.blocks[b], at, size, of_block + size, Number());
+    const float* const values = keys + size * attention_block;
     const std::int64_t from = std::max(row.first - b * attention_block, std::int64_t{0}),
                        to = std::min(row.last - b * attention_block, attention_block - 1);
     float p[attention_block];
@@ -129,6 +148,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
 
 }  // namespace
 
-const DecoderPasses BIE_PASS_SET::decoder_passes = {rms_norm, rotate, gate, add, attention};
+const DecoderPasses BIE_PASS_SET::decoder_passes = {rms_norm, rotate,           gate,
+                                                    add,      attention<float>, attention<std::uint16_t>};
 
 }  // namespace bie::kernels::cpu
