@@ -17,6 +17,7 @@ from suites.cpp import suite_asan, suite_cpp, suite_cuda, suite_kernels_only, su
 from suites.cpus import suite_avx2, suite_cpus
 from suites.fuzz import suite_fuzz
 from suites.install import suite_install
+from suites.llm import suite_llm
 from suites.python import suite_docs, suite_python, suite_wheel
 from suites.style import suite_format, suite_layers
 from suites.tally import TALLY
@@ -39,11 +40,12 @@ SUITES = {
     "tidy": suite_tidy,
     "cuda": suite_cuda,
     "cpus": suite_cpus,
+    "llm": suite_llm,
     "aarch64": suite_aarch64,
     "arm": suite_arm,
 }
-# Suites that run where they are asked for: they take a quarter of an hour and an hour.
-ON_REQUEST = {"cpus", "arm"}
+# Suites that run where they are asked for: they take from ten minutes to an hour.
+ON_REQUEST = {"cpus", "llm", "arm"}
 
 
 def main() -> int:

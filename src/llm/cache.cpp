@@ -15,7 +15,7 @@ constexpr std::int64_t positions = kernels::attention_block;  // of a page
 
 kernels::AttentionShape shape_of(const Config& c) { return {c.heads, c.kv_heads, c.head_size, c.scale}; }
 
-/// What a kind of cache is, in the order of CacheKind.
+/// What a kind of cache is, in the order of CacheKind; then codes with keys of float16.
 struct Form {
   const char* name;
   kernels::Table<kernels::AttentionKernel> (*kernels)();
@@ -26,9 +26,21 @@ struct Form {
 constexpr Form forms[] = {
     {"q8", kernels::attention_q8_table, kernels::attention_q8_block_bytes, kernels::store_q8_position},
     {"f16", kernels::attention_f16_table, kernels::attention_f16_block_bytes, kernels::store_f16_position},
-    {"f32", kernels::attention_table, kernels::attention_block_bytes, kernels::store_position}};
+    {"f32", kernels::attention_table, kernels::attention_block_bytes, kernels::store_position},
+    {"q8", kernels::attention_q8_f16_keys_table, kernels::attention_q8_f16_keys_block_bytes,
+     kernels::store_q8_f16_keys_position}};
 
-const Form& form_of(CacheKind kind) { return forms[static_cast<int>(kind)]; }
+const Form& form_of(CacheKind kind, bool half_keys) {
+  return kind == CacheKind::q8 && half_keys ? forms[3] : forms[static_cast<int>(kind)];
+}
+
+/// Where each layer's block begins in a page; behind them, the bytes of a page.
+std::vector<std::int64_t> places_of(const Config& c, CacheKind kind) {
+  std::vector<std::int64_t> places{0};
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    places.push_back(places.back() + form_of(kind, c.half_keys[static_cast<std::size_t>(i)]).block_bytes(shape_of(c)));
+  return places;
+}
 
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + positions - 1) / positions; }
 
@@ -42,9 +54,11 @@ Page new_page(std::int64_t bytes) {
 
 }  // namespace
 
-const char* name(CacheKind kind) { return form_of(kind).name; }
+const char* name(CacheKind kind) { return form_of(kind, false).name; }
 
-kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind) { return form_of(kind).kernels(); }
+kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind, bool half_keys) {
+  return form_of(kind, half_keys).kernels();
+}
 
 CacheKind possible_kind(const Config& config, CacheKind wanted) {
   return wanted != CacheKind::q8 || kernels::takes_q8(shape_of(config)) ? wanted : CacheKind::f32;
@@ -54,8 +68,9 @@ Sequence::Sequence(const Config& c, CacheKind kind)
     : config_(&c),
       shape_(shape_of(c)),
       kind_(possible_kind(c, kind)),
-      block_bytes_(form_of(kind_).block_bytes(shape_)),
-      page_bytes_(c.layers * block_bytes_),
+      half_keys_(c.half_keys),
+      block_at_(places_of(c, kind_)),
+      page_bytes_(block_at_.back()),
       window_(c.window) {}
 
 bool Sequence::fits(const Config& config, CacheKind kind) const {
@@ -65,12 +80,13 @@ bool Sequence::fits(const Config& config, CacheKind kind) const {
 }
 
 std::int64_t Sequence::page_bytes(const Config& c, CacheKind kind) {
-  return c.layers * form_of(possible_kind(c, kind)).block_bytes(shape_of(c));
+  return places_of(c, possible_kind(c, kind)).back();
 }
 
 void Sequence::store(std::int64_t layer, std::int64_t position, const float* key, const float* value) {
-  void* const block = pages_[static_cast<std::size_t>(position / positions)].get() + layer * block_bytes_;
-  form_of(kind_).store(shape_, position, key, value, block);
+  const auto at = static_cast<std::size_t>(layer);
+  void* const block = pages_[static_cast<std::size_t>(position / positions)].get() + block_at_[at];
+  form_of(kind_, half_keys_[at]).store(shape_, position, key, value, block);
 }
 
 std::int64_t Sequence::least_cut() const { return given_back_ == 0 ? 0 : given_back_ * positions + window_ - 1; }

@@ -1,5 +1,7 @@
 #include "bie/llm/model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <unordered_map>
 
@@ -47,10 +49,17 @@ class Tensors {
     return values;
   }
 
+  /// NAME.bias where the file has it, else null.
+  Vector bias(const std::string& name, std::int64_t outputs) {
+    return has(name + ".bias") ? vector(name + ".bias", outputs) : nullptr;
+  }
+
   /// NAME.weight and, where the file has it, NAME.bias.
   weights::Linear linear(const std::string& name, std::int64_t outputs, std::int64_t inputs) {
+    return linear(name, outputs, inputs, bias(name, outputs));
+  }
+  weights::Linear linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, const Vector& bias) {
     const weights::FileMatrix matrix(file_, take(name + ".weight", {outputs, inputs}));
-    const Vector bias = has(name + ".bias") ? vector(name + ".bias", outputs) : nullptr;
     weights::Linear result(matrix, arithmetic_, bias, parallel_);
     matrix.let_go();  // the panels are another form of it
     bytes_ += result.bytes();
@@ -77,13 +86,25 @@ class Tensors {
   std::int64_t parameters_ = 0, bytes_ = 0;
 };
 
-LayerWeights layer_of(Tensors& tensors, const Config& c, std::int64_t index) {
+/// A larger one drowns the other channels of a key in a step of codes: docs/measured/language-models.md.
+constexpr float largest_key_bias = 64;
+
+float largest_magnitude(const float* x, std::int64_t count) {
+  float most = 0;
+  for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(x[i]));
+  return most;
+}
+
+/// Says in the configuration how its keys are kept.
+LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
   const std::string at = formats::joined("blk.", index, ".");
   const std::int64_t q = c.heads * c.head_size, kv = c.kv_heads * c.head_size;
   LayerWeights w;
   w.attention_norm = tensors.vector(at + "attn_norm.weight", c.width);
   w.query = tensors.linear(at + "attn_q", q, c.width);
-  w.key = tensors.linear(at + "attn_k", kv, c.width);
+  const Vector key_bias = tensors.bias(at + "attn_k", kv);
+  w.key = tensors.linear(at + "attn_k", kv, c.width, key_bias);
+  c.half_keys.push_back(key_bias != nullptr && largest_magnitude(key_bias.get(), kv) > largest_key_bias);
   w.value = tensors.linear(at + "attn_v", kv, c.width);
   if (c.architecture->head_norms) {
     w.query_norm = tensors.vector(at + "attn_q_norm.weight", c.head_size);
@@ -105,7 +126,7 @@ Model::Model(const std::string& path, Arithmetic arithmetic, const kernels::Para
   const Config& c = config_;
   embedding_ = std::make_unique<weights::FileMatrix>(file_, tensors.take("token_embd.weight", {c.vocabulary, c.width}));
   tensors.pass_over("rope_freqs.weight");
-  for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, c, i));
+  for (std::int64_t i = 0; i < c.layers; ++i) layers_.push_back(layer_of(tensors, config_, i));
   output_norm_ = tensors.vector("output_norm.weight", c.width);
   if (tensors.has("output.weight"))
     head_ = tensors.linear("output", c.vocabulary, c.width);

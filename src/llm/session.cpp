@@ -22,6 +22,11 @@ void expect_ok(Status status) {
   if (status != Status::ok) throw std::logic_error(kernels::describe(status));
 }
 
+const kernels::AttentionKernel& best_attention(const Config& c, CacheKind cache, bool half_keys) {
+  return kernels::choose(attention_kernels(cache, half_keys),
+                         kernels::AttentionShape{c.heads, c.kv_heads, c.head_size, 1}, kernels::host().isas);
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<const Model> model, int threads, CacheKind cache)
@@ -30,10 +35,8 @@ Session::Session(std::shared_ptr<const Model> model, int threads, CacheKind cach
       team_(std::make_unique<kernels::ThreadTeam>(threads)),
       parallel_(team_->parallel()),
       rows_kernel_(kernels::choose(kernels::decoder_rows_table(), model_->config().width, kernels::host().isas)),
-      attention_kernel_(kernels::choose(
-          attention_kernels(cache_),
-          kernels::AttentionShape{model_->config().heads, model_->config().kv_heads, model_->config().head_size, 1},
-          kernels::host().isas)) {}
+      attention_kernel_(best_attention(model_->config(), cache_, false)),
+      half_keys_kernel_(best_attention(model_->config(), cache_, true)) {}
 
 void Session::check(const std::vector<Feed>& feeds) const {
   const Config& c = model_->config();
@@ -124,7 +127,9 @@ void Session::attend(const std::vector<Row>& rows, std::int64_t layer) {
     asked_.push_back({query_.data() + r * q, blocks_.data() + tables[static_cast<std::size_t>(r)], first, last,
                       mixed_.data() + r * q});
   }
-  expect_ok(attention_kernel_.run(rows.front().sequence->shape(), asked_.data(), count_, parallel_));
+  const kernels::AttentionKernel& kernel =
+      c.half_keys[static_cast<std::size_t>(layer)] ? half_keys_kernel_ : attention_kernel_;
+  expect_ok(kernel.run(rows.front().sequence->shape(), asked_.data(), count_, parallel_));
 }
 
 void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {

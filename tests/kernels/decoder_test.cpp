@@ -148,6 +148,8 @@ struct CacheKind {
 const CacheKind floats = {attention_table(), attention_block_bytes, store_position};
 const CacheKind halves = {attention_f16_table(), attention_f16_block_bytes, store_f16_position};
 const CacheKind codes = {attention_q8_table(), attention_q8_block_bytes, store_q8_position};
+const CacheKind half_keys = {attention_q8_f16_keys_table(), attention_q8_f16_keys_block_bytes,
+                             store_q8_f16_keys_position};
 
 /// A cache and rows that ask it. Positions that nobody wrote hold NaN.
 struct Cache {
@@ -280,15 +282,16 @@ TEST(AttentionF16, IsThatOfFloatsRoundedOnce) {
 TEST(AttentionQ8, EveryShapeIsNearTheSoftmaxAndEveryKernelTheReference) {
   ReplayableRng rng;
   for (const std::int64_t size : {16, 32, 48, 64, 80, 112, 128, 256})
-    for (const auto& [heads, kv_heads] : head_counts) {
-      const float scale = 1 / std::sqrt(static_cast<float>(size));
-      Cache cache(codes, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
-      const Errors errors = softmax_errors(cache);
-      ASSERT_LT(errors.mean, 0.02);  // values reach from -4 to 4
-      ASSERT_LT(errors.most, 0.3);
-      expect_every_kernel_alike(cache);
-      if (HasFailure()) return;
-    }
+    for (const auto& [heads, kv_heads] : head_counts)
+      for (const CacheKind* kind : {&codes, &half_keys}) {
+        const float scale = 1 / std::sqrt(static_cast<float>(size));
+        Cache cache(*kind, {heads, kv_heads, size, scale}, rng.one_of({1, 63, 64, 65, 130, 200}), 5, rng);
+        const Errors errors = softmax_errors(cache);
+        ASSERT_LT(errors.mean, 0.02);  // values reach from -4 to 4
+        ASSERT_LT(errors.most, 0.3);
+        expect_every_kernel_alike(cache);
+        if (HasFailure()) return;
+      }
 }
 
 TEST(AttentionQ8, OnePositionIsItsValueToHalfAStep) {
@@ -316,6 +319,22 @@ TEST(AttentionQ8, ALargeChannelDrownsNoOther) {
   expect_every_kernel_alike(cache);
 }
 
+TEST(AttentionQ8, KeysOfFloat16KeepWhatALargeBiasDrowns) {
+  // Channel 5 of all keys is 3,000 more: the same softmax, whose other channels codes lose.
+  ReplayableRng rng;
+  double errors[2];
+  for (const CacheKind* kind : {&codes, &half_keys}) {
+    Cache cache(*kind, {1, 1, 64, 0.125f}, 100, 8, rng);
+    for (std::size_t p = 0; p < 100; ++p) cache.keys[p * 64 + 5] = 3000;
+    for (std::size_t r = 0; r < 8; ++r) cache.queries[r * 64 + 5] = 0.5f;
+    cache.fill();
+    errors[kind == &codes ? 0 : 1] = softmax_errors(cache).mean;
+    expect_every_kernel_alike(cache);
+  }
+  EXPECT_GT(errors[0], 0.2);
+  EXPECT_LT(errors[1], 0.02);
+}
+
 TEST(AttentionQ8, ZerosAndTinyNumbersHaveNoStep) {
   ReplayableRng rng;
   for (const float size : {0.0f, 0x1p-110f}) {
@@ -331,7 +350,7 @@ TEST(AttentionQ8, ZerosAndTinyNumbersHaveNoStep) {
 
 TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
   ReplayableRng rng;
-  for (const CacheKind* kind : {&floats, &halves, &codes})
+  for (const CacheKind* kind : {&floats, &halves, &codes, &half_keys})
     for (const float odd : {nan_float, INFINITY}) {
       Cache cache(*kind, {4, 2, 16, 0.25f}, 100, 6, rng);
       const std::vector<float> plain = cache.results(kind->table.back(), serial());
@@ -342,7 +361,7 @@ TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
         for (std::size_t i = 0; i < found.size(); ++i) {
           const AttentionRow& row = cache.rows[i / 64];
           const bool sees = row.first <= 70 && row.last >= 70 && i / 16 % 4 >= 2;
-          if (sees && (kind == &codes || i % 16 == 3))
+          if (sees && (kind == &codes || kind == &half_keys || i % 16 == 3))
             ASSERT_FALSE(std::isfinite(found[i]));
           else
             ASSERT_EQ(found[i], plain[i]) << i;
@@ -352,7 +371,7 @@ TEST(Attention, NanAndInfinityReachTheHeadsThatSeeThem) {
 }
 
 TEST(Attention, ShapesThatAreNone) {
-  for (const CacheKind* kind : {&floats, &halves, &codes})
+  for (const CacheKind* kind : {&floats, &halves, &codes, &half_keys})
     for_every_kernel(kind->table, [](const AttentionKernel& kernel) {
       EXPECT_EQ(kernel.run({4, 3, 16, 1}, nullptr, 0, serial()), Status::bad_shape);
       EXPECT_EQ(kernel.run({4, 0, 16, 1}, nullptr, 0, serial()), Status::bad_shape);

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
 from llm_library import EXACT, F16, F32, INT8, Q8, Error
-from small_models import KINDS, VOCABULARY, float_model, opened
+from small_models import KINDS, VOCABULARY, float_model, opened, write_changed
 
 TOKENS = torch.randint(0, VOCABULARY, (150,), generator=torch.Generator().manual_seed(5)).tolist()
 
@@ -85,6 +85,23 @@ def test_halves_are_near_floats_and_no_cut_changes_a_bit(library, models):
     expect_close(halves, library.model(path, EXACT, cache=F32).logits(TOKENS), 5e-3)
     assert np.array_equal(model.logits(TOKENS, [63, 2, 85]), halves)
     assert np.array_equal(library.model(path, EXACT, 2, F16).logits(TOKENS), halves)
+
+
+def test_large_biases_of_keys_drown_nothing(library, tmp_path):
+    """In the pair of channels that turns slowest they leave the softmax as it is."""
+
+    def biased(tensors):
+        for layer in range(2):
+            bias = np.zeros((2, 16), np.float32)
+            bias[:, 14] = 100
+            tensors[f"blk.{layer}.attn_k.bias"] = bias.reshape(32)
+
+    path = write_changed(tmp_path / "a.gguf", biased)
+    floats = library.model(path, EXACT, cache=F32).logits(TOKENS)
+    codes = library.model(path, EXACT, cache=Q8)
+    found = codes.logits(TOKENS)
+    assert 0 < np.abs(floats - found).mean() / np.abs(floats).mean() < 0.03
+    assert np.array_equal(codes.logits(TOKENS, [1, 70, 79]), found)
 
 
 def test_forks_share_what_was_read_and_part_ways(library, models):

@@ -87,6 +87,30 @@ def suite_aarch64() -> None:
             TALLY.check(f"aarch64, {bits} bits", took, not differ, differ)
 
 
+def answers_are_the_same(emulated: tuple[object, ...]) -> None:
+    """Tokens and all log-probabilities of small language models, by the runtime build here and on every CPU of ARM."""
+    from small_models import write_model
+
+    if not build("runtime", torch_free=True):
+        return
+    with tempfile.TemporaryDirectory(prefix="bie-arm-llm-") as folder:
+        for dtype in ("F32", "Q4_1", "Q8_0"):
+            model = Path(folder) / f"{dtype}.gguf"
+            write_model(model, "qwen3", dtype)
+            for option in ("--exact", "--kv=q8", "--kv=f16"):
+                words = ("generate", model, "--prompt", "Water boils at", "--tokens", 80, option, "--logprobs", 96)
+                programs = {"here": (BUILD / "runtime/src/cli/bie",)}
+                programs |= {cpu: (EMULATOR, "-cpu", cpu, *emulated) for cpu in CPUS}
+                told, took = {}, 0.0
+                for name, program in programs.items():
+                    status, output, seconds = run(*program, *words, "--json", "--quiet")
+                    took += seconds
+                    answer = json.loads(output) if status == 0 else {}
+                    told[name] = (answer.get("tokens"), answer.get("logprobs")) if status == 0 else output
+                same = all(each == told["here"] for each in told.values()) and len(told["here"][0] or []) == 80
+                TALLY.check(f"bie generate on ARM, {dtype} {option}", took, same, str(told))
+
+
 def run_command() -> None:
     """bie doctor on every CPU, and the tests of the command on hand-written nets."""
     if not (LIBRARIES / "complete").exists():
@@ -102,6 +126,7 @@ def run_command() -> None:
         runs = [kernel["name"] for kernel in kernels if kernel["state"] == "available"]
         products = [name for name in runs if name.startswith("s8xs8_gemm_")]
         TALLY.check(f"bie doctor on {cpu}", seconds, products[:1] == [f"s8xs8_gemm_{best}"], output)
+    answers_are_the_same(emulated)
     with tempfile.TemporaryDirectory(prefix="bie-arm-") as folder:
         program = Path(folder) / "src/cli/bie"
         program.parent.mkdir(parents=True)

@@ -15,7 +15,7 @@ from suites.tally import TALLY
 def suite_python() -> None:
     """pytest on tests/ with the release build; others belong to "wheel", "docs" and "runtime"."""
     build("release")
-    own = ("--ignore=tests/python", "--ignore=tests/docs", "--ignore=tests/llm")
+    own = ("--ignore=tests/python", "--ignore=tests/docs", "--ignore=tests/llm", "--ignore=tests/llm_long")
     run_pytest("pytest", "tests", *own, env=environment(**ONE_THREAD))
 
 

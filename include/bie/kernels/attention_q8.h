@@ -17,7 +17,8 @@
 //     w(j) = p(j) * dv(j);  b = max w(j);  u(j) = rint(w(j) * (127/b));  all u = 0 where b < 2^-100 or b is NaN
 //     o(c) = float(sum of u(j) * V(j,c)) * (b / 127)
 //
-// p and u of other positions are 0. Blocks are joined as attention.h joins them.
+// p and u of other positions are 0. Blocks are joined as attention.h joins them. Where keys are float16, rounded once
+// and not spread, s(j) is that of attention.h; the rest is the same.
 #pragma once
 
 #include "bie/kernels/attention.h"
@@ -35,5 +36,12 @@ bool takes_q8(const AttentionShape& shape);
 std::int64_t attention_q8_block_bytes(const AttentionShape& shape);
 /// Puts the codes of a key (after the rotation) and a value [kv_heads][head_size] at a position of its block.
 void store_q8_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, void* block);
+
+// The same with keys of float16, for layers whose keys are far larger in some channels than in others. For each KV
+// head: keys [head_size][64], value codes [16][head_size][4], value steps [64].
+Table<AttentionKernel> attention_q8_f16_keys_table();
+std::int64_t attention_q8_f16_keys_block_bytes(const AttentionShape& shape);
+void store_q8_f16_keys_position(const AttentionShape&, std::int64_t position, const float* key, const float* value,
+                                void* block);
 
 }  // namespace bie::kernels

@@ -86,6 +86,7 @@ void for_each_table(const Visit& visit) {
   visit("attention", attention_table());
   visit("attention_f16", attention_f16_table());
   visit("attention_q8", attention_q8_table());
+  visit("attention_q8_f16_keys", attention_q8_f16_keys_table());
 }
 
 }  // namespace bie::kernels

@@ -13,7 +13,7 @@ namespace bie::llm {
 
 /// How keys and values are kept.
 enum class CacheKind : std::uint8_t {
-  q8,   ///< 8-bit codes with steps: attention is two products of integers
+  q8,   ///< 8-bit codes with steps: attention is two products of integers; keys of float16 in Config::half_keys
   f16,  ///< rounded once
   f32,  ///< as they are
 };
@@ -24,8 +24,8 @@ const char* name(CacheKind kind);
 /// Codes where heads have groups of 16 for them, else floats.
 CacheKind possible_kind(const Config& config, CacheKind wanted);
 
-/// Kernels over pages of a kind.
-kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind);
+/// Kernels over the pages of a layer.
+kernels::Table<kernels::AttentionKernel> attention_kernels(CacheKind kind, bool half_keys);
 
 /// Blocks of all layers for 64 positions.
 using Page = std::shared_ptr<std::byte>;
@@ -53,7 +53,7 @@ class Sequence {
   /// Null where the page has been given back.
   const void* block(std::int64_t layer, std::int64_t index) const {
     const std::byte* const page = pages_[static_cast<std::size_t>(index)].get();
-    return page == nullptr ? nullptr : page + layer * block_bytes_;
+    return page == nullptr ? nullptr : page + block_at_[static_cast<std::size_t>(layer)];
   }
   /// Puts a key and a value [kv_heads][head_size] at a position that has been appended.
   void store(std::int64_t layer, std::int64_t position, const float* key, const float* value);
@@ -73,7 +73,9 @@ class Sequence {
   const Config* config_;  ///< names the model; never read, as the model may be gone
   kernels::AttentionShape shape_;
   CacheKind kind_;
-  std::int64_t block_bytes_, page_bytes_;
+  std::vector<bool> half_keys_;
+  std::vector<std::int64_t> block_at_;  ///< of each layer, in a page
+  std::int64_t page_bytes_;
   std::int64_t window_, given_back_ = 0;
   std::vector<std::int32_t> tokens_;
   std::vector<Page> pages_;

@@ -20,6 +20,7 @@ struct Config {
   float eps = 0, scale = 0;
   std::vector<double> frequencies;  ///< of each rotated pair
   float rotation_size = 1;          ///< factor of sines and cosines
+  std::vector<bool> half_keys;      ///< of each layer: a cache of codes keeps its keys as float16
 
   std::int64_t pairs() const { return static_cast<std::int64_t>(frequencies.size()); }
 };

@@ -59,7 +59,7 @@ class Session {
   std::unique_ptr<kernels::ThreadTeam> team_;
   kernels::Parallel parallel_;
   const kernels::DecoderRowsKernel& rows_kernel_;
-  const kernels::AttentionKernel& attention_kernel_;
+  const kernels::AttentionKernel &attention_kernel_, &half_keys_kernel_;
   std::int64_t count_ = 0;  ///< rows of the pass
   std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_, cosine_, sine_;
   std::vector<const void*> blocks_;

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "bie/kernels/exact_math.h"
+#include "kernels/arithmetic/float_bits.h"
+#include "kernels/cpu/decoder_passes.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/reference/reference.h"
 
@@ -24,52 +26,106 @@ Q8Layout q8_layout(std::int64_t head_size, int groups) {
   return {codes, codes + groups * steps, 2 * codes + groups * steps, 2 * codes + (groups + 1) * steps};
 }
 
+Q8Layout q8_f16_keys_layout(std::int64_t head_size) {
+  const std::int64_t keys = 2 * attention_block * head_size, codes = attention_block * head_size;
+  return {keys, keys, keys + codes, keys + codes + 4 * attention_block};
+}
+
 namespace {
 
 /// The larger one, NaN where either is.
 float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-/// Memory of one head while it is computed.
-struct Q8Memory {
-  std::int32_t *products, *sums;
-  float *spread, *all, *of_block, *query_steps;
-  std::int8_t* query;
+/// Keys as codes, whose products with the codes of the query are exact.
+class CodeKeys {
+ public:
+  CodeKeys(const AttentionShape& s, const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const DecoderPasses&)
+      : shape_(s), tile_(tile), passes_(passes), groups_(q8_groups(s.head_size)) {}
 
-  static std::size_t bytes(std::int64_t size, int groups) {
-    return static_cast<std::size_t>(4 * (attention_block * groups + 4 * size + groups) + size);
+  Q8Layout layout() const { return q8_layout(shape_.head_size, groups_.count); }
+  std::int64_t bytes() const {
+    return 4 * (attention_block * groups_.count + shape_.head_size + groups_.count) + code_bytes();
   }
-  Q8Memory(void* memory, std::int64_t size, int groups) {
-    products = static_cast<std::int32_t*>(memory);
-    sums = products + attention_block * groups;
-    spread = reinterpret_cast<float*>(sums + size);
-    all = spread + size;
-    of_block = all + size;
-    query_steps = of_block + size;
-    query = reinterpret_cast<std::int8_t*>(query_steps + groups);
+  /// Takes memory of so many bytes for one query.
+  void ask(const float* query, void* memory) {
+    products_ = static_cast<std::int32_t*>(memory);
+    auto* const spread = reinterpret_cast<float*>(products_ + attention_block * groups_.count);
+    steps_ = spread + shape_.head_size;
+    query_ = reinterpret_cast<std::int8_t*>(steps_ + groups_.count);
+    passes_.spread_codes(query, groups_, /*is_key=*/false, spread, query_, steps_);
   }
+  void scores(const char* block, float* s) const {
+    const auto* keys = reinterpret_cast<const std::int8_t*>(block);
+    const std::int8_t* query = query_;
+    for (int g = 0; g < groups_.count; ++g) {
+      const int n = groups_.size[g];
+      tile_.scores(query, keys, n / 4, products_ + attention_block * g);
+      query += n;
+      keys += attention_block * n;
+    }
+    passes_.scores(products_, reinterpret_cast<const float*>(block + layout().key_steps), steps_, groups_.count,
+                   shape_.scale, s);
+  }
+
+ private:
+  std::int64_t code_bytes() const { return (shape_.head_size + 3) / 4 * 4; }
+
+  const AttentionShape& shape_;
+  const AttentionQ8Tile& tile_;
+  const AttentionQ8Passes& passes_;
+  Q8Groups groups_;
+  std::int32_t* products_ = nullptr;
+  float* steps_ = nullptr;
+  std::int8_t* query_ = nullptr;
 };
 
+/// Keys as float16.
+class HalfKeys {
+ public:
+  HalfKeys(const AttentionShape& s, const AttentionQ8Tile&, const AttentionQ8Passes&, const DecoderPasses& passes)
+      : shape_(s), passes_(passes) {}
+
+  Q8Layout layout() const { return q8_f16_keys_layout(shape_.head_size); }
+  std::int64_t bytes() const { return 4 * attention_block * shape_.head_size; }
+  void ask(const float* query, void* memory) {
+    query_ = query;
+    memory_ = static_cast<float*>(memory);
+  }
+  void scores(const char* block, float* s) const {
+    passes_.scores_f16(query_, reinterpret_cast<const std::uint16_t*>(block), shape_.head_size, shape_.scale, memory_,
+                       s);
+  }
+
+ private:
+  const AttentionShape& shape_;
+  const DecoderPasses& passes_;
+  const float* query_ = nullptr;
+  float* memory_ = nullptr;
+};
+
+/// Memory of one head while it is computed, but for that of its keys.
+struct Q8Memory {
+  std::int32_t* sums;
+  float *all, *of_block;
+
+  static std::int64_t bytes(std::int64_t size) { return 4 * 3 * size; }
+  Q8Memory(void* memory, std::int64_t size)
+      : sums(static_cast<std::int32_t*>(memory)), all(reinterpret_cast<float*>(sums + size)), of_block(all + size) {}
+};
+
+template <class Keys>
 void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const AttentionShape& s,
-              const AttentionRow& row, std::int64_t head, const Q8Groups& groups, const Q8Layout& layout,
+              const AttentionRow& row, std::int64_t head, const Keys& keys, const Q8Layout& layout,
               const Q8Memory& memory) {
   const std::int64_t size = s.head_size, at = head / (s.heads / s.kv_heads) * layout.bytes;
-  passes.spread_codes(row.query + head * size, groups, /*is_key=*/false, memory.spread, memory.query,
-                      memory.query_steps);
   float m_all = 0, l_all = 0;
   const std::int64_t first = row.first / attention_block;
   for (std::int64_t b = first; b <= row.last / attention_block; ++b) {
     const char* const block = static_cast<const char*>(row.blocks[b]) + at;
-    const auto* keys = reinterpret_cast<const std::int8_t*>(block);
-    const std::int8_t* query = memory.query;
-    for (int g = 0; g < groups.count; ++g) {
-      const int n = groups.size[g];
-      tile.scores(query, keys, n / 4, memory.products + attention_block * g);
-      query += n;
-      keys += attention_block * n;
-    }
+    float scores[attention_block];
+    keys.scores(block, scores);
     Q8Weights w;
-    passes.weights(memory.products, reinterpret_cast<const float*>(block + layout.key_steps), memory.query_steps,
-                   groups.count, s.scale, reinterpret_cast<const float*>(block + layout.value_steps),
+    passes.weights(scores, reinterpret_cast<const float*>(block + layout.value_steps),
                    std::max(row.first - b * attention_block, std::int64_t{0}),
                    std::min(row.last - b * attention_block, attention_block - 1), &w);
     tile.values(w.u, reinterpret_cast<const std::int8_t*>(block + layout.values), size, memory.sums);
@@ -88,26 +144,30 @@ void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, cons
   passes.divide(memory.all, l_all, size, row.result + head * size);
 }
 
-template <const AttentionQ8Tile& tile, const AttentionQ8Passes& passes>
+template <class Keys, const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const DecoderPasses& float_passes>
 Status run(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel& parallel) {
   if (!takes_q8(s) || count < 0) return Status::bad_shape;
   constexpr std::int64_t work_a_task = 1 << 18;
-  const Q8Groups groups = q8_groups(s.head_size);
-  const Q8Layout layout = q8_layout(s.head_size, groups.count);
   std::int64_t seen = 0;
   for (std::int64_t i = 0; i < count; ++i) seen += rows[i].last - rows[i].first + 1;
   const std::int64_t work = std::max<std::int64_t>(1, seen / std::max<std::int64_t>(1, count)) * s.head_size;
   std::atomic<bool> enough{true};
   parallel_for(parallel, count * s.heads, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
                [&](std::int64_t begin, std::int64_t end) {
-                 void* const memory = workspace(Q8Memory::bytes(s.head_size, groups.count), Buffer::tile);
+                 Keys keys(s, tile, passes, float_passes);
+                 const Q8Layout layout = keys.layout();
+                 auto* const memory = static_cast<char*>(
+                     workspace(static_cast<std::size_t>(Q8Memory::bytes(s.head_size) + keys.bytes()), Buffer::tile));
                  if (memory == nullptr) {
                    enough.store(false, std::memory_order_relaxed);
                    return;
                  }
-                 const Q8Memory parts(memory, s.head_size, groups.count);
-                 for (std::int64_t i = begin; i < end; ++i)
-                   run_head(tile, passes, s, rows[i / s.heads], i % s.heads, groups, layout, parts);
+                 const Q8Memory parts(memory, s.head_size);
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const AttentionRow& row = rows[i / s.heads];
+                   keys.ask(row.query + i % s.heads * s.head_size, memory + Q8Memory::bytes(s.head_size));
+                   run_head(tile, passes, s, row, i % s.heads, keys, layout, parts);
+                 }
                });
   return enough.load() ? Status::ok : Status::out_of_memory;
 }
@@ -128,6 +188,22 @@ std::int64_t attention_q8_block_bytes(const AttentionShape& s) {
   return s.kv_heads * cpu::q8_layout(s.head_size, cpu::q8_groups(s.head_size).count).bytes;
 }
 
+std::int64_t attention_q8_f16_keys_block_bytes(const AttentionShape& s) {
+  return s.kv_heads * cpu::q8_f16_keys_layout(s.head_size).bytes;
+}
+
+namespace {
+
+/// The codes of a value at a place of a block, in the block's part of one KV head.
+void store_value(const cpu::Q8Layout& layout, std::int64_t at, const float* value, std::int64_t size, char* head) {
+  std::int8_t codes[4096];
+  reinterpret_cast<float*>(head + layout.value_steps)[at] = cpu::best_passes().codes(value, size, codes);
+  char* const values = head + layout.values + at / 4 * 4 * size + at % 4;
+  for (std::int64_t c = 0; c < size; ++c) values[4 * c] = static_cast<char>(codes[c]);
+}
+
+}  // namespace
+
 void store_q8_position(const AttentionShape& s, std::int64_t position, const float* key, const float* value,
                        void* block) {
   const cpu::AttentionQ8Passes& passes = cpu::best_passes();
@@ -142,22 +218,50 @@ void store_q8_position(const AttentionShape& s, std::int64_t position, const flo
     for (std::int64_t i = 0; i < size; i += 4) std::memcpy(head + (i / 4 * attention_block + at) * 4, codes + i, 4);
     for (int g = 0; g < groups.count; ++g)
       reinterpret_cast<float*>(head + layout.key_steps)[g * attention_block + at] = steps[g];
-    reinterpret_cast<float*>(head + layout.value_steps)[at] = passes.codes(value, size, codes);
-    char* const values = head + layout.values + at / 4 * 4 * size + at % 4;
-    for (std::int64_t c = 0; c < size; ++c) values[4 * c] = static_cast<char>(codes[c]);
+    store_value(layout, at, value, size, head);
+  }
+}
+
+void store_q8_f16_keys_position(const AttentionShape& s, std::int64_t position, const float* key, const float* value,
+                                void* block) {
+  const std::int64_t at = position % attention_block, size = s.head_size;
+  const cpu::Q8Layout layout = cpu::q8_f16_keys_layout(size);
+  for (std::int64_t h = 0; h < s.kv_heads; ++h, key += size, value += size) {
+    char* const head = static_cast<char*>(block) + h * layout.bytes;
+    for (std::int64_t i = 0; i < size; ++i)
+      reinterpret_cast<std::uint16_t*>(head)[i * attention_block + at] = f16_from_float(key[i]);
+    store_value(layout, at, value, size, head);
   }
 }
 
 Table<AttentionKernel> attention_q8_table() {
+  using cpu::CodeKeys;
   static const AttentionKernel best_first[] = {
 #if defined(BIE_X86)
     {"attention_q8_avx512", Isa::avx512, takes_q8,
-     cpu::run<cpu::avx512::attention_q8_tile, cpu::avx2::attention_q8_passes>},
-    {"attention_q8_avx2", Isa::avx2, takes_q8, cpu::run<cpu::avx2::attention_q8_tile, cpu::avx2::attention_q8_passes>},
+     cpu::run<CodeKeys, cpu::avx512::attention_q8_tile, cpu::avx2::attention_q8_passes, cpu::avx2::decoder_passes>},
+    {"attention_q8_avx2", Isa::avx2, takes_q8,
+     cpu::run<CodeKeys, cpu::avx2::attention_q8_tile, cpu::avx2::attention_q8_passes, cpu::avx2::decoder_passes>},
 #endif
     {"attention_q8_portable", Isa::portable, takes_q8,
-     cpu::run<cpu::plain::attention_q8_tile, cpu::plain::attention_q8_passes>},
+     cpu::run<CodeKeys, cpu::plain::attention_q8_tile, cpu::plain::attention_q8_passes, cpu::plain::decoder_passes>},
     reference::attention_q8,
+  };
+  return table_of(best_first);
+}
+
+Table<AttentionKernel> attention_q8_f16_keys_table() {
+  using cpu::HalfKeys;
+  static const AttentionKernel best_first[] = {
+#if defined(BIE_X86)
+    {"attention_q8_f16_keys_avx512", Isa::avx512, takes_q8,
+     cpu::run<HalfKeys, cpu::avx512::attention_q8_tile, cpu::avx2::attention_q8_passes, cpu::avx2::decoder_passes>},
+    {"attention_q8_f16_keys_avx2", Isa::avx2, takes_q8,
+     cpu::run<HalfKeys, cpu::avx2::attention_q8_tile, cpu::avx2::attention_q8_passes, cpu::avx2::decoder_passes>},
+#endif
+    {"attention_q8_f16_keys_portable", Isa::portable, takes_q8,
+     cpu::run<HalfKeys, cpu::plain::attention_q8_tile, cpu::plain::attention_q8_passes, cpu::plain::decoder_passes>},
+    reference::attention_q8_f16_keys,
   };
   return table_of(best_first);
 }

@@ -21,6 +21,8 @@ struct Q8Layout {
   std::int64_t key_steps, values, value_steps, bytes;
 };
 Q8Layout q8_layout(std::int64_t head_size, int groups);
+/// With keys of float16, which have no steps.
+Q8Layout q8_f16_keys_layout(std::int64_t head_size);
 
 /// Products of integers.
 struct AttentionQ8Tile {
@@ -43,9 +45,11 @@ struct AttentionQ8Passes {
                        float* steps);
   /// Codes of a value; returns the step.
   float (*codes)(const float* x, std::int64_t size, std::int8_t* u);
-  /// From products [groups][64] to weights; positions from `from` to `to` are seen.
-  void (*weights)(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups,
-                  float scale, const float* value_steps, std::int64_t from, std::int64_t to, Q8Weights* weights);
+  /// From products [groups][64] to scores [64].
+  void (*scores)(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups,
+                 float scale, float* scores);
+  /// From scores, which are overwritten, to weights; positions from `from` to `to` are seen.
+  void (*weights)(float* scores, const float* value_steps, std::int64_t from, std::int64_t to, Q8Weights* weights);
   /// o = float(sums) * (b / 127).
   void (*open)(const std::int32_t* sums, std::int64_t size, float b, float* o);
   /// all = fma(f, o, g * all).

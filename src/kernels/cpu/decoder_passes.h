@@ -19,6 +19,9 @@ struct DecoderPasses {
   /// One query head over blocks of float32 and of float16. `at` are numbers from the begin of a block to the keys of
   /// its KV head; `memory` has room for attention_memory() floats.
   Attention *attention, *attention_f16;
+  /// scores [64] of a query and a block's float16 keys [size][64]; `memory` has room for these as float32.
+  void (*scores_f16)(const float* query, const std::uint16_t* keys, std::int64_t size, float scale, float* memory,
+                     float* scores);
 };
 
 constexpr std::int64_t attention_memory(std::int64_t head_size, bool halves) {

@@ -56,20 +56,20 @@ float sum(const float* x) {
   return t[0];
 }
 
-/// One KV head of a block, by the layout that attention_q8.h states.
+/// One KV head of a block, by the layouts that attention_q8.h states. Keys of float16 have no groups.
 struct Block {
   const std::int8_t* bytes;
   std::int64_t size, groups;
 
   int key(std::int64_t i, std::int64_t j) const { return bytes[(i / 4 * 64 + j) * 4 + i % 4]; }
   float key_step(std::int64_t g, std::int64_t j) const { return float_at(64 * size, g * 64 + j); }
-  int value(std::int64_t j, std::int64_t c) const {
-    return bytes[64 * size + 256 * groups + (j / 4 * size + c) * 4 + j % 4];
-  }
-  float value_step(std::int64_t j) const { return float_at(128 * size + 256 * groups, j); }
-  std::int64_t all_bytes() const { return 128 * size + 256 * groups + 256; }
+  float half_key(std::int64_t i, std::int64_t j) const { return load_float(bytes, Dtype::f16, i * 64 + j); }
+  int value(std::int64_t j, std::int64_t c) const { return bytes[key_bytes() + (j / 4 * size + c) * 4 + j % 4]; }
+  float value_step(std::int64_t j) const { return float_at(key_bytes() + 64 * size, j); }
+  std::int64_t all_bytes() const { return key_bytes() + 64 * size + 256; }
 
  private:
+  std::int64_t key_bytes() const { return groups == 0 ? 128 * size : 64 * size + 256 * groups; }
   float float_at(std::int64_t offset, std::int64_t i) const { return load_float(bytes + offset, Dtype::f32, i); }
 };
 
@@ -79,17 +79,29 @@ struct Seen {
   std::vector<float> o;
 };
 
-Seen of_block(const Block& block, const std::vector<Codes>& query, float scale, std::int64_t from, std::int64_t to) {
+/// The score of a position, of codes or of the query itself.
+float score(const Block& block, const std::vector<Codes>& query, std::int64_t j) {
+  float s = 0;
+  std::int64_t i = 0;
+  for (std::size_t g = 0; g < query.size(); ++g) {
+    int product = 0;
+    for (const int q : query[g].u) product += q * block.key(i++, j);
+    s = std::fma(static_cast<float>(product), block.key_step(static_cast<std::int64_t>(g), j) * query[g].d, s);
+  }
+  return s;
+}
+float score(const Block& block, const float* query, std::int64_t j) {
+  float parts[64] = {};
+  for (std::int64_t i = 0; i < block.size; ++i) parts[i % 64] = std::fma(query[i], block.half_key(i, j), parts[i % 64]);
+  return sum(parts);
+}
+
+template <class Query>
+Seen of_block(const Block& block, const Query& query, float scale, std::int64_t from, std::int64_t to) {
   float s[64] = {}, p[64] = {}, w[64] = {};
   Seen seen;
   for (std::int64_t j = from; j <= to; ++j) {
-    std::int64_t i = 0;
-    for (std::size_t g = 0; g < query.size(); ++g) {
-      int product = 0;
-      for (const int q : query[g].u) product += q * block.key(i++, j);
-      s[j] = std::fma(static_cast<float>(product), block.key_step(static_cast<std::int64_t>(g), j) * query[g].d, s[j]);
-    }
-    s[j] = s[j] * scale;
+    s[j] = score(block, query, j) * scale;
     seen.m = j == from ? s[j] : larger(seen.m, s[j]);
   }
   float b = 0;
@@ -110,17 +122,12 @@ Seen of_block(const Block& block, const std::vector<Codes>& query, float scale, 
   return seen;
 }
 
-void run_head(const AttentionShape& s, const AttentionRow& row, std::int64_t head) {
-  const std::vector<std::int64_t> sizes = group_sizes(s.head_size);
-  std::vector<Codes> query;
-  const float* at = row.query + head * s.head_size;
-  for (const std::int64_t n : sizes) {
-    query.push_back(codes_of(spread({at, at + n})));
-    at += n;
-  }
+template <class Query>
+void run_head(const AttentionShape& s, const AttentionRow& row, std::int64_t head, const Query& query,
+              std::int64_t groups) {
   Seen all;
   for (std::int64_t b = row.first / 64; b <= row.last / 64; ++b) {
-    Block block{static_cast<const std::int8_t*>(row.blocks[b]), s.head_size, static_cast<std::int64_t>(sizes.size())};
+    Block block{static_cast<const std::int8_t*>(row.blocks[b]), s.head_size, groups};
     block.bytes += head / (s.heads / s.kv_heads) * block.all_bytes();
     const Seen seen = of_block(block, query, s.scale, std::max(row.first - 64 * b, std::int64_t{0}),
                                std::min(row.last - 64 * b, std::int64_t{63}));
@@ -139,13 +146,31 @@ void run_head(const AttentionShape& s, const AttentionRow& row, std::int64_t hea
 
 Status run(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel&) {
   if (!takes_q8(s) || count < 0) return Status::bad_shape;
+  const std::vector<std::int64_t> sizes = group_sizes(s.head_size);
   for (std::int64_t r = 0; r < count; ++r)
-    for (std::int64_t h = 0; h < s.heads; ++h) run_head(s, rows[r], h);
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      std::vector<Codes> query;
+      const float* at = rows[r].query + h * s.head_size;
+      for (const std::int64_t n : sizes) {
+        query.push_back(codes_of(spread({at, at + n})));
+        at += n;
+      }
+      run_head(s, rows[r], h, query, static_cast<std::int64_t>(sizes.size()));
+    }
+  return Status::ok;
+}
+
+Status run_f16_keys(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel&) {
+  if (!takes_q8(s) || count < 0) return Status::bad_shape;
+  for (std::int64_t r = 0; r < count; ++r)
+    for (std::int64_t h = 0; h < s.heads; ++h) run_head(s, rows[r], h, rows[r].query + h * s.head_size, 0);
   return Status::ok;
 }
 
 }  // namespace
 
 const AttentionKernel attention_q8 = {"attention_q8_reference", Isa::reference, nullptr, run};
+const AttentionKernel attention_q8_f16_keys = {"attention_q8_f16_keys_reference", Isa::reference, nullptr,
+                                               run_f16_keys};
 
 }  // namespace bie::kernels::reference

@@ -28,7 +28,7 @@ extern const QuantizeKernel quantize_rows;
 extern const WeightOnlyGemmKernel weight_only_gemm, weight_only_q8;
 extern const MixedGemmKernel mixed_gemm;
 extern const DecoderRowsKernel decoder_rows;
-extern const AttentionKernel attention, attention_f16, attention_q8;
+extern const AttentionKernel attention, attention_f16, attention_q8, attention_q8_f16_keys;
 extern const SigmoidKernel sigmoid;
 
 inline int sign_at(const void* row, std::int64_t i) {

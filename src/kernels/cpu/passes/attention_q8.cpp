@@ -64,39 +64,48 @@ float total(float (&t)[attention_block]) {
   return t[0];
 }
 
-/// The largest of those that are seen.
-float largest(const float* x, std::int64_t from, std::int64_t to) {
+float largest(const float* x) {
   constexpr int lanes = 16;  // maxima side by side
   float most[lanes];
-  for (float& lane : most) lane = -std::numeric_limits<float>::infinity();
-  for (int j = 0; j < attention_block; j += lanes)
-    for (int l = 0; l < lanes; ++l) {
-      const bool is_seen = j + l >= from && j + l <= to;
-      most[l] = larger(most[l], is_seen ? x[j + l] : -std::numeric_limits<float>::infinity());
-    }
+  for (int l = 0; l < lanes; ++l) most[l] = x[l];
+  for (int j = lanes; j < attention_block; j += lanes)
+    for (int l = 0; l < lanes; ++l) most[l] = larger(most[l], x[j + l]);
   for (int d = lanes / 2; d > 0; d /= 2)
     for (int l = 0; l < d; ++l) most[l] = larger(most[l], most[l + d]);
   return most[0];
 }
 
-void weights(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups, float scale,
-             const float* value_steps, std::int64_t from, std::int64_t to, Q8Weights* result) {
-  float s[attention_block] = {}, p[attention_block], w[attention_block];
+/// Positions that are not seen get a number.
+void fill_unseen(float* x, std::int64_t from, std::int64_t to, float with) {
+  for (std::int64_t j = 0; j < from; ++j) x[j] = with;
+  for (std::int64_t j = to + 1; j < attention_block; ++j) x[j] = with;
+}
+
+void scores(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups, float scale,
+            float* to) {
+  float s[attention_block] = {};
   for (int g = 0; g < groups; ++g, products += attention_block, key_steps += attention_block)
     for (int j = 0; j < attention_block; ++j)
       s[j] = __builtin_fmaf(static_cast<float>(products[j]), key_steps[j] * query_steps[g], s[j]);
-  for (int j = 0; j < attention_block; ++j) s[j] = s[j] * scale;
-  const float m = largest(s, from, to);
+  for (int j = 0; j < attention_block; ++j) to[j] = s[j] * scale;
+}
+
+void weights(float* s, const float* value_steps, std::int64_t from, std::int64_t to, Q8Weights* result) {
+  float p[attention_block], w[attention_block];
+  fill_unseen(s, from, to, -std::numeric_limits<float>::infinity());
+  const float m = largest(s);
   for (int j = 0; j < attention_block; ++j) {
-    const bool is_seen = j >= from && j <= to;
-    const float share = exponential(s[j] - m), weight = share * value_steps[j];
-    p[j] = is_seen ? share : 0.0f;
-    w[j] = is_seen ? weight : 0.0f;
+    p[j] = exponential(s[j] - m);
+    w[j] = p[j] * value_steps[j];
   }
-  const float b = largest(w, from, to);
+  fill_unseen(p, from, to, 0);
+  fill_unseen(w, from, to, 0);
+  const float b = largest(w);
   const float r = b >= 0x1p-100f ? 127.0f / b : 0.0f;
+  if (r == 0)
+    for (float& weight : w) weight = 0;
   for (int j = 0; j < attention_block; ++j) {
-    const float near = (r == 0 ? 0.0f : w[j]) * r + whole;
+    const float near = w[j] * r + whole;
     result->u[j] = static_cast<std::uint8_t>(bits_from_float(near) - bits_from_float(whole));
   }
   result->m = m;
@@ -119,6 +128,6 @@ void divide(const float* all, float l, std::int64_t size, float* result) {
 
 }  // namespace
 
-const AttentionQ8Passes BIE_PASS_SET::attention_q8_passes = {spread_codes, codes, weights, open, join, divide};
+const AttentionQ8Passes BIE_PASS_SET::attention_q8_passes = {spread_codes, codes, scores, weights, open, join, divide};
 
 }  // namespace bie::kernels::cpu

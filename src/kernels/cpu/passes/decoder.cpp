@@ -97,6 +97,12 @@ void widen(const std::uint16_t* from, std::int64_t count, float* to) {
   }
 }
 
+void scores_f16(const float* query, const std::uint16_t* keys, std::int64_t size, float scale, float* memory,
+                float* s) {
+  widen(keys, size * attention_block, memory);
+  scores(query, memory, size, scale, s);
+}
+
 /// Keys of a KV head in a block, and behind them its values, as float32.
 const float* numbers(const void* block, std::int64_t at, std::int64_t, float*, float) {
   return static_cast<const float*>(block) + at;
@@ -148,7 +154,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
 
 }  // namespace
 
-const DecoderPasses BIE_PASS_SET::decoder_passes = {rms_norm, rotate,           gate,
-                                                    add,      attention<float>, attention<std::uint16_t>};
+const DecoderPasses BIE_PASS_SET::decoder_passes = {
+    rms_norm, rotate, gate, add, attention<float>, attention<std::uint16_t>, scores_f16};
 
 }  // namespace bie::kernels::cpu
