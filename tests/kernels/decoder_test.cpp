@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "bie/kernels/attention_q8.h"
@@ -292,6 +293,17 @@ TEST(AttentionQ8, EveryShapeIsNearTheSoftmaxAndEveryKernelTheReference) {
         expect_every_kernel_alike(cache);
         if (HasFailure()) return;
       }
+}
+
+TEST(Attention, SegmentsAreJoinedAsTheReferenceJoinsThem) {
+  ReplayableRng rng;
+  for (const CacheKind* kind : {&floats, &codes, &half_keys}) {
+    Cache cache(*kind, {2, 1, 16, 0.25f}, 2200, 3, rng);
+    const std::pair<std::int64_t, std::int64_t> seen[] = {{0, 2199}, {1000, 1024}, {1023, 2047}};
+    for (std::size_t r = 0; r < 3; ++r) std::tie(cache.rows[r].first, cache.rows[r].last) = seen[r];
+    ASSERT_LT(softmax_errors(cache).mean, kind == &floats ? 1e-6 : 0.02);
+    expect_every_kernel_alike(cache);
+  }
 }
 
 TEST(AttentionQ8, OnePositionIsItsValueToHalfAStep) {

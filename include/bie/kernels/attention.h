@@ -8,9 +8,9 @@
 //     m = max s(j), NaN where any is;  p(j) = e(s(j) - m);  l = S(p), p of other positions being 0
 //     o(c) = fma(p(j), v(j, c), o(c)) from 0, j rising
 //
-// Blocks are joined in rising order, those without a seen position left out. The first gives M, L, O = m, l, o; then
-// N = max(M, m), g = e(M - N), f = e(m - N), L = fma(f, l, g * L), O(c) = fma(f, o(c), g * O(c)), M = N. The result is
-// O(c) / L.
+// Blocks 16 i ... 16 i + 15 are a segment and joined in rising order, then segments in rising order; blocks without a
+// seen position are left out. The first one gives M, L, O = m, l, o; joined with the next, N = max(M, m), g = e(M - N),
+// f = e(m - N), L = fma(f, l, g * L), O(c) = fma(f, o(c), g * O(c)), M = N. The result is O(c) / L.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@
 
 namespace bie::kernels {
 
-inline constexpr std::int64_t attention_block = 64;
+inline constexpr std::int64_t attention_block = 64;    ///< positions
+inline constexpr std::int64_t attention_segment = 16;  ///< blocks
 
 /// Query head h reads KV head h / (heads / kv_heads).
 struct AttentionShape {

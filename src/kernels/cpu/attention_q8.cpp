@@ -106,42 +106,57 @@ class HalfKeys {
 /// Memory of one head while it is computed, but for that of its keys.
 struct Q8Memory {
   std::int32_t* sums;
-  float *all, *of_block;
+  float *all, *later, *block;
 
-  static std::int64_t bytes(std::int64_t size) { return 4 * 3 * size; }
+  static std::int64_t bytes(std::int64_t size) { return 4 * 4 * size; }
   Q8Memory(void* memory, std::int64_t size)
-      : sums(static_cast<std::int32_t*>(memory)), all(reinterpret_cast<float*>(sums + size)), of_block(all + size) {}
+      : sums(static_cast<std::int32_t*>(memory)),
+        all(reinterpret_cast<float*>(sums + size)),
+        later(all + size),
+        block(later + size) {}
 };
+
+/// What blocks that are joined have come to.
+struct Joined {
+  float m, l;
+  float* o;
+};
+
+void join(const AttentionQ8Passes& passes, const Joined& next, std::int64_t size, Joined* to) {
+  const float n = larger(to->m, next.m), g = exact_exp(to->m - n), f = exact_exp(next.m - n);
+  to->l = __builtin_fmaf(f, next.l, g * to->l);
+  passes.join(next.o, f, g, size, to->o);
+  to->m = n;
+}
 
 template <class Keys>
 void run_head(const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const AttentionShape& s,
               const AttentionRow& row, std::int64_t head, const Keys& keys, const Q8Layout& layout,
               const Q8Memory& memory) {
   const std::int64_t size = s.head_size, at = head / (s.heads / s.kv_heads) * layout.bytes;
-  float m_all = 0, l_all = 0;
-  const std::int64_t first = row.first / attention_block;
-  for (std::int64_t b = first; b <= row.last / attention_block; ++b) {
-    const char* const block = static_cast<const char*>(row.blocks[b]) + at;
+  Joined all{0, 0, memory.all}, later{0, 0, memory.later}, block{0, 0, memory.block};
+  Joined* segment = &all;  // the first one is what others are joined to
+  const std::int64_t first = row.first / attention_block, last = row.last / attention_block;
+  for (std::int64_t b = first; b <= last; ++b) {
+    const char* const bytes = static_cast<const char*>(row.blocks[b]) + at;
+    const bool begins = b == first || b % attention_segment == 0;
+    if (begins && b != first) segment = &later;
+    Joined& into = begins ? *segment : block;
     float scores[attention_block];
-    keys.scores(block, scores);
+    keys.scores(bytes, scores);
     Q8Weights w;
-    passes.weights(scores, reinterpret_cast<const float*>(block + layout.value_steps),
+    passes.weights(scores, reinterpret_cast<const float*>(bytes + layout.value_steps),
                    std::max(row.first - b * attention_block, std::int64_t{0}),
                    std::min(row.last - b * attention_block, attention_block - 1), &w);
-    tile.values(w.u, reinterpret_cast<const std::int8_t*>(block + layout.values), size, memory.sums);
-    if (b == first) {
-      passes.open(memory.sums, size, w.b, memory.all);
-      m_all = w.m;
-      l_all = w.l;
-      continue;
-    }
-    passes.open(memory.sums, size, w.b, memory.of_block);
-    const float n = larger(m_all, w.m), g = exact_exp(m_all - n), f = exact_exp(w.m - n);
-    l_all = __builtin_fmaf(f, w.l, g * l_all);
-    passes.join(memory.of_block, f, g, size, memory.all);
-    m_all = n;
+    tile.values(w.u, reinterpret_cast<const std::int8_t*>(bytes + layout.values), size, memory.sums);
+    passes.open(memory.sums, size, w.b, into.o);
+    into.m = w.m;
+    into.l = w.l;
+    if (!begins) join(passes, block, size, segment);
+    if (segment == &later && (b == last || b % attention_segment == attention_segment - 1))
+      join(passes, later, size, &all);
   }
-  passes.divide(memory.all, l_all, size, row.result + head * size);
+  passes.divide(all.o, all.l, size, row.result + head * size);
 }
 
 template <class Keys, const AttentionQ8Tile& tile, const AttentionQ8Passes& passes, const DecoderPasses& float_passes>

@@ -25,7 +25,7 @@ struct DecoderPasses {
 };
 
 constexpr std::int64_t attention_memory(std::int64_t head_size, bool halves) {
-  return (halves ? 2 + 2 * attention_block : 2) * head_size;
+  return (halves ? 3 + 2 * attention_block : 3) * head_size;
 }
 
 namespace plain {

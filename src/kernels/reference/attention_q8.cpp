@@ -122,23 +122,24 @@ Seen of_block(const Block& block, const Query& query, float scale, std::int64_t 
   return seen;
 }
 
+Seen joined(const Seen& a, const Seen& b) {
+  const float n = larger(a.m, b.m), g = exact_exp(a.m - n), f = exact_exp(b.m - n);
+  Seen both{n, std::fma(f, b.l, g * a.l), a.o};
+  for (std::size_t c = 0; c < a.o.size(); ++c) both.o[c] = std::fma(f, b.o[c], g * a.o[c]);
+  return both;
+}
+
 template <class Query>
 void run_head(const AttentionShape& s, const AttentionRow& row, std::int64_t head, const Query& query,
               std::int64_t groups) {
-  Seen all;
+  Seen all, segment;
   for (std::int64_t b = row.first / 64; b <= row.last / 64; ++b) {
     Block block{static_cast<const std::int8_t*>(row.blocks[b]), s.head_size, groups};
     block.bytes += head / (s.heads / s.kv_heads) * block.all_bytes();
     const Seen seen = of_block(block, query, s.scale, std::max(row.first - 64 * b, std::int64_t{0}),
                                std::min(row.last - 64 * b, std::int64_t{63}));
-    if (b == row.first / 64) {
-      all = seen;
-      continue;
-    }
-    const float n = larger(all.m, seen.m), g = exact_exp(all.m - n), f = exact_exp(seen.m - n);
-    all.l = std::fma(f, seen.l, g * all.l);
-    for (std::size_t c = 0; c < all.o.size(); ++c) all.o[c] = std::fma(f, seen.o[c], g * all.o[c]);
-    all.m = n;
+    segment = b == row.first / 64 || b % 16 == 0 ? seen : joined(segment, seen);
+    if (b % 16 == 15 || b == row.last / 64) all = b / 16 == row.first / 1024 ? segment : joined(all, segment);
   }
   for (std::size_t c = 0; c < all.o.size(); ++c)
     row.result[head * s.head_size + static_cast<std::int64_t>(c)] = all.o[c] / all.l;

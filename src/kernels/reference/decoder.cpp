@@ -53,6 +53,26 @@ void add(std::int64_t count, const float* y, float* x, const Parallel&) {
 
 float larger(float a, float b) { return std::isnan(a) || std::isnan(b) ? std::nanf("") : b > a ? b : a; }
 
+/// One block, or several that were joined.
+struct Part {
+  float m, l;
+  std::vector<float> o;
+};
+
+Part joined(const Part& a, const Part& b) {
+  const float n = larger(a.m, b.m), g = exact_exp(a.m - n), f = exact_exp(b.m - n);
+  Part both{n, std::fma(f, b.l, g * a.l), a.o};
+  for (std::size_t c = 0; c < a.o.size(); ++c) both.o[c] = std::fma(f, b.o[c], g * a.o[c]);
+  return both;
+}
+
+/// Of parts in rising order.
+Part joined(const std::vector<Part>& parts) {
+  Part all = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) all = joined(all, parts[i]);
+  return all;
+}
+
 template <Dtype dtype>
 Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int64_t count, const Parallel&) {
   if (!is_sound(s) || count < 0) return Status::bad_shape;
@@ -60,9 +80,8 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
   for (std::int64_t r = 0; r < count; ++r)
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const AttentionRow& row = rows[r];
-      float m_all = 0, l_all = 0;
-      std::vector<float> o_all(size);
-      bool is_first = true;
+      std::vector<std::vector<Part>> segments;
+      std::int64_t segment = -1;
       for (std::int64_t b = 0; 64 * b <= row.last; ++b) {
         if (64 * b + 63 < row.first) continue;
         const std::int64_t keys = h / (s.heads / s.kv_heads) * 2 * s.head_size * 64, values = keys + 64 * s.head_size;
@@ -83,15 +102,15 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
             o[c] = std::fma(
                 p[j], load_float(row.blocks[b], dtype, values + j * s.head_size + static_cast<std::int64_t>(c)), o[c]);
         }
-        const float l = sum(p, nullptr, 64);
-        const float n = is_first ? m : larger(m_all, m), g = is_first ? 0 : exact_exp(m_all - n), f = exact_exp(m - n);
-        l_all = is_first ? l : std::fma(f, l, g * l_all);
-        for (std::size_t c = 0; c < size; ++c) o_all[c] = is_first ? o[c] : std::fma(f, o[c], g * o_all[c]);
-        m_all = n;
-        is_first = false;
+        if (b / 16 != segment) segments.emplace_back();
+        segment = b / 16;
+        segments.back().push_back({m, sum(p, nullptr, 64), o});
       }
+      std::vector<Part> parts;
+      for (const std::vector<Part>& blocks : segments) parts.push_back(joined(blocks));
+      const Part all = joined(parts);
       for (std::size_t c = 0; c < size; ++c)
-        row.result[h * s.head_size + static_cast<std::int64_t>(c)] = o_all[c] / l_all;
+        row.result[h * s.head_size + static_cast<std::int64_t>(c)] = all.o[c] / all.l;
     }
   return Status::ok;
 }

@@ -112,44 +112,54 @@ const float* numbers(const void* block, std::int64_t at, std::int64_t size, floa
   return memory;
 }
 
+/// What blocks that are joined have come to.
+struct Joined {
+  float m, l;
+  float* o;
+};
+
+void join(const Joined& next, std::int64_t size, Joined* to) {
+  const float n = larger(to->m, next.m), g = exponential(to->m - n), f = exponential(next.m - n);
+  to->l = __builtin_fmaf(f, next.l, g * to->l);
+  for (std::int64_t c = 0; c < size; ++c) to->o[c] = __builtin_fmaf(f, next.o[c], g * to->o[c]);
+  to->m = n;
+}
+
 template <class Number>
 void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_t head, std::int64_t at,
                float* memory) {
   const std::int64_t size = shape.head_size;
-  float *const all = memory, *const of_block = memory + size;
-  float m_all = 0, l_all = 0;
-  for (std::int64_t b = row.first / attention_block; b <= row.last / attention_block; ++b) {
-    const float* const keys = numbers(row.blocks[b], at, size, of_block + size, Number());
+  Joined all{0, 0, memory}, later{0, 0, memory + size}, block{0, 0, memory + 2 * size};
+  Joined* segment = &all;  // the first one is what others are joined to
+  const std::int64_t first = row.first / attention_block, last = row.last / attention_block;
+  for (std::int64_t b = first; b <= last; ++b) {
+    const float* const keys = numbers(row.blocks[b], at, size, block.o + size, Number());
     const float* const values = keys + size * attention_block;
     const std::int64_t from = std::max(row.first - b * attention_block, std::int64_t{0}),
                        to = std::min(row.last - b * attention_block, attention_block - 1);
+    const bool begins = b == first || b % attention_segment == 0;
+    if (begins && b != first) segment = &later;
+    Joined& into = begins ? *segment : block;
     float p[attention_block];
     scores(row.query + head * size, keys, size, shape.scale, p);
-    float m = p[from];
-    for (std::int64_t j = from + 1; j <= to; ++j) m = larger(m, p[j]);
-    for (std::int64_t j = 0; j < attention_block; ++j) p[j] = exponential(p[j] - m);
+    into.m = p[from];
+    for (std::int64_t j = from + 1; j <= to; ++j) into.m = larger(into.m, p[j]);
+    for (std::int64_t j = 0; j < attention_block; ++j) p[j] = exponential(p[j] - into.m);
     for (std::int64_t j = 0; j < from; ++j) p[j] = 0;
     for (std::int64_t j = to + 1; j < attention_block; ++j) p[j] = 0;
-    for (std::int64_t c = 0; c < size; ++c) of_block[c] = 0;
+    float* const o = into.o;
+    for (std::int64_t c = 0; c < size; ++c) o[c] = 0;
     for (std::int64_t j = from; j <= to; ++j) {
       const float by = p[j];
       const float* const v = values + j * size;
-      for (std::int64_t c = 0; c < size; ++c) of_block[c] = __builtin_fmaf(by, v[c], of_block[c]);
+      for (std::int64_t c = 0; c < size; ++c) o[c] = __builtin_fmaf(by, v[c], o[c]);
     }
-    const float l = total(p);
-    if (b == row.first / attention_block) {
-      m_all = m;
-      l_all = l;
-      for (std::int64_t c = 0; c < size; ++c) all[c] = of_block[c];
-      continue;
-    }
-    const float n = larger(m_all, m), g = exponential(m_all - n), f = exponential(m - n);
-    l_all = __builtin_fmaf(f, l, g * l_all);
-    for (std::int64_t c = 0; c < size; ++c) all[c] = __builtin_fmaf(f, of_block[c], g * all[c]);
-    m_all = n;
+    into.l = total(p);
+    if (!begins) join(block, size, segment);
+    if (segment == &later && (b == last || b % attention_segment == attention_segment - 1)) join(later, size, &all);
   }
   float* const result = row.result + head * size;
-  for (std::int64_t c = 0; c < size; ++c) result[c] = all[c] / l_all;
+  for (std::int64_t c = 0; c < size; ++c) result[c] = all.o[c] / all.l;
 }
 
 }  // namespace
