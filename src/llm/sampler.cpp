@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "bie/formats/error.h"
 #include "bie/kernels/exact_math.h"
@@ -48,6 +48,27 @@ void penalise(std::vector<Candidate>& all, const std::vector<std::int32_t>& toke
   }
 }
 
+double share_of(const Candidate& c, float most) { return static_cast<double>(kernels::exact_exp(c.logit - most)); }
+
+/// Candidates, the likeliest first.
+class FallingOrder {
+ public:
+  explicit FallingOrder(std::vector<Candidate> all) : heap_(std::move(all)) {
+    std::make_heap(heap_.begin(), heap_.end(), comes_later);
+  }
+  bool is_empty() const { return heap_.empty(); }
+  Candidate next() {
+    std::pop_heap(heap_.begin(), heap_.end(), comes_later);
+    const Candidate last = heap_.back();
+    heap_.pop_back();
+    return last;
+  }
+
+ private:
+  static bool comes_later(const Candidate& a, const Candidate& b) { return b < a; }
+  std::vector<Candidate> heap_;
+};
+
 /// e^x in double for x <= 0; far below float32's least it is 0.
 double exp_of_negative(double x) { return x < -700 ? 0 : kernels::exact_exp(x); }
 
@@ -67,30 +88,36 @@ std::int32_t choose_token(const float* logits, std::int64_t vocabulary, const st
   const Candidate largest = *std::min_element(all.begin(), all.end());
   if (o.temperature == 0 || std::isinf(largest.logit / o.temperature)) return largest.token;
   for (Candidate& c : all) c.logit = c.logit / o.temperature;
-  const std::size_t kept = o.top_k > 0 ? std::min(all.size(), static_cast<std::size_t>(o.top_k)) : all.size();
-  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(kept), all.end());
-  all.resize(kept);
-  std::vector<double> shares;
+  if (o.top_k > 0 && o.top_k < vocabulary) {
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(o.top_k);
+    std::nth_element(all.begin(), end - 1, all.end());
+    all.erase(end, all.end());
+    std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  }
+  const float most = std::min_element(all.begin(), all.end())->logit;
   double sum = 0;
-  for (const Candidate& c : all) {
-    shares.push_back(static_cast<double>(kernels::exact_exp(c.logit - all.front().logit)));
-    sum += shares.back();
+  for (const Candidate& c : all) sum += share_of(c, most);
+
+  // The likeliest tokens alone are put in order: a heap gives one after the other.
+  FallingOrder order(std::move(all));
+  const bool is_bounded = o.top_p < 1 || o.min_p > 0;
+  const double u = uniform_number(o.seed, o.stream, tokens.size());
+  std::vector<Candidate> kept{order.next()};
+  double left = share_of(kept.front(), most);
+  const auto goes_on = [&] { return is_bounded ? o.top_p >= 1 || left < o.top_p * sum : left <= u * sum; };
+  while (!order.is_empty() && goes_on()) {
+    const Candidate next = order.next();
+    if (share_of(next, most) < o.min_p) break;
+    kept.push_back(next);
+    left += share_of(next, most);
   }
-  std::size_t count = shares.size();
-  if (o.top_p < 1) {
-    double running = shares.front();
-    for (count = 1; count < shares.size() && running < o.top_p * sum;) running += shares[count++];
-  }
-  while (count > 1 && shares[count - 1] < o.min_p * shares.front()) --count;
-  double left = 0;
-  for (std::size_t i = 0; i < count; ++i) left += shares[i];
-  const double wanted = uniform_number(o.seed, o.stream, tokens.size()) * left;
+  if (!is_bounded) return kept.back().token;
   double running = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    running += shares[i];
-    if (running > wanted) return all[i].token;
+  for (const Candidate& c : kept) {
+    running += share_of(c, most);
+    if (running > u * left) return c.token;
   }
-  return all[count - 1].token;
+  return kept.back().token;
 }
 
 std::vector<std::pair<std::int32_t, double>> likeliest_tokens(const float* logits, std::int64_t vocabulary,

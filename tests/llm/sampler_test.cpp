@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "bie/formats/error.h"
+#include "bie/kernels/exact_math.h"
+#include "tests/kernels/replayable_rng.h"
 
 namespace bie::llm {
 namespace {
@@ -69,6 +72,46 @@ TEST(Sampler, BoundsLeaveTheLikeliest) {
   EXPECT_EQ(tokens_of({.temperature = 1, .top_p = 0}), (Tokens{1}));
   EXPECT_EQ(tokens_of({.temperature = 1, .min_p = 0.3}), (Tokens{1, 2}));
   EXPECT_EQ(tokens_of({.temperature = 1, .min_p = 1}), (Tokens{1}));
+}
+
+/// The choice as docs/spec/language-models.md#choice says it, every token in order.
+std::int32_t choice_of_law(const std::vector<float>& logits, const SamplerOptions& o, std::size_t position) {
+  std::vector<std::int32_t> order;
+  for (std::size_t i = 0; i < logits.size(); ++i) order.push_back(static_cast<std::int32_t>(i));
+  const auto scaled = [&](std::int32_t i) { return logits[static_cast<std::size_t>(i)] / o.temperature; };
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return scaled(a) > scaled(b); });
+  if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(o.top_k)));
+  const auto share = [&](std::int32_t i) {
+    return static_cast<double>(kernels::exact_exp(scaled(i) - scaled(order.front())));
+  };
+  std::vector<std::int32_t> by_id = order;
+  std::sort(by_id.begin(), by_id.end());
+  double sum = 0, left = share(order.front());
+  for (const std::int32_t i : by_id) sum += share(i);
+  std::size_t count = 1;
+  while (count < order.size() && (o.top_p >= 1 || left < o.top_p * sum) && share(order[count]) >= o.min_p)
+    left += share(order[count++]);
+  const double wanted = uniform_number(o.seed, o.stream, position) * (o.top_p < 1 || o.min_p > 0 ? left : sum);
+  double running = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if ((running += share(order[i])) > wanted) return order[i];
+  return order[count - 1];
+}
+
+TEST(Sampler, ManyTokensAsTheLawSays) {
+  kernels::test::ReplayableRng rng;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> logits;
+    for (int i = 0; i < 700; ++i) logits.push_back(static_cast<float>(rng.between(-40, 40)) / 8);  // many equals
+    SamplerOptions o{.temperature = static_cast<float>(rng.between(1, 30)) / 10, .seed = 3};
+    if (rng.coin()) o.top_k = rng.one_of({1, 5, 100, 699, 700, 2000});
+    if (rng.coin()) o.top_p = static_cast<double>(rng.between(0, 100)) / 100;
+    if (rng.coin()) o.min_p = static_cast<double>(rng.between(0, 100)) / 200;
+    for (int position = 0; position < 5; ++position) {
+      const std::vector<std::int32_t> before(static_cast<std::size_t>(position), 0);
+      ASSERT_EQ(choose_token(logits.data(), 700, before, o), choice_of_law(logits, o, before.size()));
+    }
+  }
 }
 
 TEST(Sampler, PlaceSeedAndStreamDecide) {
