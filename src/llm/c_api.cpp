@@ -1,12 +1,8 @@
 // bie_llm.h over the classes of this folder: every exception becomes a status and a sentence.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <exception>
 #include <memory>
-#include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "bie/formats/error.h"
@@ -15,6 +11,7 @@
 #include "bie/llm/sampler.h"
 #include "bie/llm/session.h"
 #include "bie/text/tokenizer.h"
+#include "formats/c_error.h"
 #include "llm/architectures.h"
 
 struct bie_llm_model {
@@ -36,30 +33,13 @@ namespace {
 
 using bie::formats::Error;
 
-// A fixed size, so that telling of an error needs no memory.
-thread_local char last_error[512];
-
-bie_llm_status fail(bie_llm_status status, const char* sentence) {
-  std::snprintf(last_error, sizeof(last_error), "%s", sentence);
-  return status;
-}
+using bie::formats::fail;
+using bie::formats::last_error;
 
 /// @param of_error  the status of an Error: files or arguments are at fault.
 template <class Body>
 bie_llm_status guarded(bie_llm_status of_error, const Body& body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    return fail(of_error, error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(BIE_LLM_NO_MEMORY, "there is not enough memory");
-  } catch (const std::system_error&) {
-    return fail(BIE_LLM_FAILED, "expected so many threads, the system has fewer");
-  } catch (const std::exception& error) {
-    return fail(BIE_LLM_FAILED, error.what());
-  } catch (...) {
-    return fail(BIE_LLM_FAILED, "an error of no known kind");
-  }
+  return bie::formats::guarded<bie_llm_status>({of_error, BIE_LLM_NO_MEMORY, BIE_LLM_FAILED}, body);
 }
 
 template <class... Pointers>

@@ -3,13 +3,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "bie/formats/error.h"
 #include "bie/runtime/bie_runtime.h"
+#include "formats/c_error.h"
 #include "runtime/graph.h"
 #include "runtime/net.h"
 #include "runtime/runner.h"
@@ -27,27 +26,12 @@ namespace {
 
 using bie::formats::NetValue;
 
-// A fixed size, so that a run that fails allocates nothing either.
-thread_local char last_error[512];
-
-bie_status fail(bie_status status, const char* sentence) {
-  std::snprintf(last_error, sizeof(last_error), "%s", sentence);
-  return status;
-}
+using bie::formats::fail;
+using bie::formats::last_error;
 
 template <class Body>
 bie_status guarded(const Body& body) {
-  try {
-    return body();
-  } catch (const bie::formats::Error& error) {
-    return fail(BIE_BAD_FILE, error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(BIE_NO_MEMORY, "there is not enough memory");
-  } catch (const std::exception& error) {
-    return fail(BIE_FAILED, error.what());
-  } catch (...) {
-    return fail(BIE_FAILED, "an error of no known kind");
-  }
+  return bie::formats::guarded<bie_status>({BIE_BAD_FILE, BIE_NO_MEMORY, BIE_FAILED}, body);
 }
 
 /// Holds a context for one call.
