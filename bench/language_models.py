@@ -1,10 +1,11 @@
-"""Times `bie generate` beside llama.cpp's fork ik_llama.cpp, on one file, in one run.
+"""Times `bie generate` beside llama.cpp and its fork ik_llama.cpp, on one file, in one run.
 
 Usage: language_models.py MODEL.gguf [--bie PROGRAM] [--rounds N] [--threads N ...] [--markdown]
 
 Each round runs every program once, in turn; the table has medians. Reading: a prompt of 512 tokens. Writing: 64 tokens
-behind it. The rival runs where `ik_llama_cpp` can be imported (pip install ik-llama-cpp-python). The speed of memory is
-that of reading 256 MB with as many threads, in the same run.
+behind it. The rivals run where `llama_cpp` and `ik_llama_cpp` can be imported (pip install llama-cpp-python, which
+builds llama.cpp for this CPU, and ik-llama-cpp-python). The speed of memory is that of reading 256 MB with as many
+threads, in the same run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TEXT = """The history of the city begins on the left bank of the river, where a 
 houses from wood and stone. In the summer they moved the animals to the mountains, and in the winter they came back.
 """
 READ, WRITTEN = 512, 64
-RIVAL = """
+IK_LLAMA = """
 import json, sys, time
 from ik_llama_cpp import IkLlama
 model, threads, tokens, written = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
@@ -34,6 +35,20 @@ llama, load = timed(lambda: IkLlama(model, n_ctx=1024, n_threads=threads, verbos
 _, read = timed(lambda: llama.generate(tokens, max_tokens=1))
 answer, all_of_it = timed(lambda: llama.generate(tokens, max_tokens=written + 1))
 print(json.dumps({"load": load, "read": read, "write": (all_of_it - read) / (len(answer) - 1) * written}))
+"""
+LLAMA = """
+import json, sys, time
+from llama_cpp import Llama
+model, threads, tokens, written = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
+start = time.perf_counter()
+llama = Llama(model, n_ctx=1024, n_batch=512, n_threads=threads, n_threads_batch=threads, verbose=False)
+loaded = time.perf_counter()
+llama.eval(tokens)
+read = time.perf_counter()
+for _ in range(written):
+    llama.eval([llama.sample(temp=0)])
+end = time.perf_counter()
+print(json.dumps({"load": loaded - start, "read": read - loaded, "write": end - read}))
 """
 
 
@@ -54,8 +69,8 @@ def run_bie(words: list[str], threads: int) -> dict[str, float]:
     return {"load": said["load_seconds"], "read": said["prompt_seconds"], "write": per_token * WRITTEN}
 
 
-def run_rival(model: str, tokens: list[int], threads: int) -> dict[str, float] | None:
-    words = [sys.executable, "-c", RIVAL, model, str(threads), json.dumps(tokens), str(WRITTEN)]
+def run_rival(program: str, model: str, tokens: list[int], threads: int) -> dict[str, float] | None:
+    words = [sys.executable, "-c", program, model, str(threads), json.dumps(tokens), str(WRITTEN)]
     process = on_cpus(threads, words)
     return json.loads(process.stdout.splitlines()[-1]) if process.returncode == 0 else None
 
@@ -97,7 +112,8 @@ def main() -> int:
                 programs = {
                     "bie": lambda t=threads: run_bie(bie_words(a.bie, a.model, prompt, t), t),
                     "bie --exact": lambda t=threads: run_bie(bie_words(a.bie, a.model, prompt, t, "--exact"), t),
-                    "ik_llama.cpp": lambda t=threads: run_rival(a.model, tokens, t),
+                    "ik_llama.cpp": lambda t=threads: run_rival(IK_LLAMA, a.model, tokens, t),
+                    "llama.cpp": lambda t=threads: run_rival(LLAMA, a.model, tokens, t),
                 }
                 for name, run in programs.items():
                     if (found := run()) is not None:
