@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bie._operators import ops
-from bie._output_files import replacing
+from bie._output_files import check_folder_of, replacing
 from bie._places import walk
 from bie.checkpoint import pack
 from bie.nn import (
@@ -174,11 +174,11 @@ class _Rows(nn.Module):
             codes, group = ops.unpack_signs(layer.qweight.detach(), layer.embedding_dim), torch.zeros_like(columns)
             scales, zeros = layer.scale_w.detach().clone(), torch.zeros_like(layer.scale_w)
             codes = codes.to(torch.int8)
+            if layer.padding_idx is not None:
+                scales[layer.padding_idx] = 0
         else:
             codes = ops.unpack_words(layer.qweight.detach(), layer.bits, layer.embedding_dim, 1).to(torch.uint8)
             group, scales, zeros = columns // layer.group_size, layer.scales.clone(), layer.zeros.clone()
-        if layer.padding_idx is not None:
-            scales[layer.padding_idx] = zeros[layer.padding_idx] = 0
         for key, value in (("codes", codes), ("groups", group), ("scales", scales), ("zeros", zeros)):
             self.register_buffer(key, value)
 
@@ -280,6 +280,8 @@ def export_onnx(
     """
     if model.training:
         raise ValueError("export_onnx: the model is in training, call eval() first")
+    if file is not None:
+        check_folder_of(Path(file).resolve())
     arguments = (args,) if isinstance(args, Tensor) else tuple(args)
     options = {"dynamo": True, "verbose": False, "external_data": False} | options
     options = ({"opset_version": 21} if int4 else {}) | options

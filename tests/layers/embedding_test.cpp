@@ -65,10 +65,9 @@ TEST(WeightOnlyEmbedding, RowsAreTheNearestCodes) {
     for (const int bits : {2, 4, 8}) {
       WeightOnlyEmbedding table = table_of(weight, bits, group, 3);
       const at::Tensor y = table->forward(at::arange(11));
-      EXPECT_FALSE(y[3].any().item<bool>()) << "the padding row";
       const std::int64_t size = group == 8 ? 8 : 21;
       for (std::int64_t row = 0; row < 11; ++row)
-        for (std::int64_t d = 0; d < 21 && row != 3; ++d) {
+        for (std::int64_t d = 0; d < 21; ++d) {
           const double step = table->scales[row][d / size].item<double>();
           EXPECT_LE(std::abs(y[row][d].item<double>() - weight[row][d].item<double>()), 0.5 * step + 1e-5);
         }

@@ -40,6 +40,7 @@ def test_products(make):
 
 def test_embeddings_of_signs():
     layer, x = bie.nn.BinaryEmbedding(9, 5, padding_idx=0), torch.tensor([0, 3, 8])
+    assert not plain_twin(layer)(x)[0].any(), "the padding row"
     assert torch.equal(plain_twin(layer)(x), layer.eval()(x))
 
 

@@ -46,9 +46,9 @@ TORCH_MODULE(BinaryEmbedding);
 
 struct WeightOnlyEmbeddingOptions {
   std::int64_t num_embeddings, embedding_dim;
-  int bits = 4;                  ///< 1, 2, 3, 4, 5, 6 or 8
-  std::int64_t group_size = 32;  ///< elements of a row that share a scale; -1: all
-  std::optional<std::int64_t> padding_idx = {};
+  int bits = 4;                                  ///< 1, 2, 3, 4, 5, 6 or 8
+  std::int64_t group_size = 32;                  ///< elements of a row that share a scale; -1: all
+  std::optional<std::int64_t> padding_idx = {};  ///< has no gradient; from the end where negative
 };
 
 /// `bie.nn.WeightOnlyEmbedding`: indices of any shape to [..., D] float32, y[..., d] = q[row, d] * scales[row, g] -
@@ -64,7 +64,7 @@ class WeightOnlyEmbeddingImpl : public PackedLayer {
   at::Tensor forward(const at::Tensor& indices) override;
   /// Takes a float table [N, D], each code rounded to the nearest as WeightOnlyLinear does.
   void set_weight_data(const at::Tensor& data);
-  /// W [N, D] in float32, the padding row as its codes have it.
+  /// W [N, D] in float32.
   at::Tensor open() const;
   void repack() override { panels_.forget(); }
   /// Of its TiedHead: whether x becomes int8 codes first, ops::WeightOnlyLinearOptions.

@@ -99,7 +99,8 @@ BIE_API void diode_mix_weight_only_rows_(const CodedWeightTensors& table, const 
                                          const at::Tensor& exp_avg_s, bool moves_zeros, const DiodeMixStep& step);
 
 struct EmbeddingOptions {
-  std::optional<std::int64_t> padding_idx;  ///< the row that gives 0 and has no gradient; negative: from the end
+  /// The row that has no gradient; negative: from the end. Of signs it gives 0, and a bag leaves it out.
+  std::optional<std::int64_t> padding_idx;
   /// [rows, embedding_dim] of a float dtype that requires grad, one number expanded: its gradient is sparse, the sums
   /// of the rows that were used.
   at::Tensor anchor;

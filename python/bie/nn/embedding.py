@@ -81,7 +81,8 @@ class BinaryEmbedding(_Embedding):
 
     Args:
         num_embeddings, embedding_dim: sizes of the table, any positive numbers.
-        padding_idx: a row, from the end where negative, that outputs 0 and that no gradient moves.
+        padding_idx: a row, from the end where negative, that no gradient moves. It outputs 0, as in BITorch Engine,
+            whose files hold the scale 0 for it; signs alone cannot be 0.
         device: where the tensors are made.
         dtype: of the output and of ``scale_w``: float32, float16 or bfloat16.
 

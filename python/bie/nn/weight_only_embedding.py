@@ -53,7 +53,7 @@ class WeightOnlyEmbedding(WholeWeights, nn.Module):
         num_embeddings, embedding_dim: N and D, any positive numbers.
         bits: 1, 2, 3, 4, 5, 6 or 8.
         group_size: elements of a row that share a scale, -1 for all.
-        padding_idx: a row, from the end where negative, that outputs 0.
+        padding_idx: a row, from the end where negative, that no gradient moves, as in ``nn.Embedding``.
         device: where the tensors are made.
         dtype: of the output, ``scales`` and ``zeros``: float32, float16 or bfloat16.
         requires_grad: whether training makes that gradient.

@@ -271,8 +271,6 @@ at::Tensor coded_real(const at::Tensor& indices, const at::Tensor& qweight, cons
   if (!zeros.has_value()) w.sub_(static_cast<double>(1 << (bits - 1)));
   w.mul_(of_elements(scales));
   if (zeros.has_value()) w.sub_(of_elements(*zeros));
-  const std::int64_t padding = padding_of(op, padding_idx, qweight.size(0));
-  if (padding >= 0) w.masked_fill_(flat.eq(padding).unsqueeze(1), 0);
   return y.copy_(w.view(y.sizes()));
 }
 
