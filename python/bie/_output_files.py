@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def check_folder_of(path: Path) -> None:
+    """The folder of a file that is to be written must be there."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A file to write into that takes the place of ``path`` when the block ends.
@@ -25,6 +31,7 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield stream
         return
     target = target.resolve()
+    check_folder_of(target)
     scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with scratch.open("xb") as file:

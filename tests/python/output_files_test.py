@@ -129,3 +129,10 @@ def test_an_output_that_is_an_input_is_refused(way, tmp_path):
     with pytest.raises(ValueError, match=r"--out .* is read as --data .*: expected another file"):
         check_outputs({"--out": output}, {"--data": given})
     check_outputs({"--out": tmp_path / "new", "--run": folder / "new"}, {"--data": given, "--net": tmp_path / "none"})
+
+
+@pytest.mark.parametrize("writer", ["export", "onnx", "text"])
+def test_a_folder_that_is_missing_is_named(writer, tmp_path):
+    path = tmp_path / "none" / "file"
+    with pytest.raises(FileNotFoundError, match=r"file: there is no folder .*none$"):
+        WRITERS[writer][0](path)
