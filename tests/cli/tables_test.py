@@ -85,12 +85,17 @@ def test_answers_to_a_table_are_a_table(program, tmp_path, flowers):
 
 def test_a_held_out_file_is_counted_as_a_whole(program, tmp_path, flowers):
     path, held = tmp_path / "model", tmp_path / "held.csv"
-    trained = program.json("train", "--data", f"csv:{flowers}", "-o", path)
+    run = tmp_path / "run"
+    trained = program.json("train", "--data", f"csv:{flowers}", "-o", path, "--run", run)
     own = program.json("eval", path, "--data", f"csv:{flowers}")
-    assert (own["test_images"], own["test_accuracy"]) == (18, trained["test_accuracy"])
+    data = json.loads((run / "config.json").read_text())["data"]
+    for names in ("samples", "images"):  # the older name stays, as schema 1 says
+        assert [data[f"{part}_{names}"] for part in ("train", "test", "validation")] == [72, 18, 0]
+        assert own[f"test_{names}"] == 18
+    assert (own["test_samples"], own["test_accuracy"]) == (18, trained["test_accuracy"])
     lines = flowers.read_text().splitlines()
     held.write_text("\n".join(lines[:41]))
-    assert program.json("eval", path, "--data", f"csv:{held}")["test_images"] == 40
+    assert program.json("eval", path, "--data", f"csv:{held}")["test_samples"] == 40
     held.write_text("\n".join(",".join(reversed(line.split(","))) for line in lines[:41]))
     reversed_columns = program.json("eval", path, "--data", f"csv:{held}")
     held.write_text("\n".join(lines[:41]))
@@ -305,7 +310,7 @@ def test_numbers_of_another_country_are_kept_with_the_model(program, tmp_path):
     program.refused(program.run(*train), "numbers have a decimal point", "--decimal ,")
     options = ["--decimal", ",", "--missing-words", "-", "--missing", "drop"]
     assert float(program.accuracy(program.run(*train, *options))) > 90
-    assert program.json("eval", model, "--data", f"csv:{path}")["test_images"] == 18
+    assert program.json("eval", model, "--data", f"csv:{path}")["test_samples"] == 18
 
 
 def test_a_model_of_an_older_build_answers_as_it_did(program, root, tmp_path):

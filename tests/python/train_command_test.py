@@ -65,6 +65,8 @@ def test_two_ranks_learn_and_report(tmp_path):
     assert 0 < epochs[-1]["flipped"]["block1"] < 1
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["data"]["spec"] == "digits" and config["recipe"]["batch"] == 64
+    for names in ("samples", "images"):
+        assert [config["data"][f"{part}_{names}"] for part in ("train", "test", "validation")] == [1437, 360, 0]
     assert (tmp_path / "model.safetensors").exists()
 
 

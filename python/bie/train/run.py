@@ -171,17 +171,20 @@ class Run:
     def start(self) -> None:
         """Says what is trained, and begins the folder."""
         data, options = self.data, self.options
-        counts = {"train_images": len(self.train.labels), "test_images": len(self.test.labels)}
-        counts["validation_images"] = 0 if self.validation is None else len(self.validation.labels)
+        counts = {"train": len(self.train.labels), "test": len(self.test.labels)}
+        counts["validation"] = 0 if self.validation is None else len(self.validation.labels)
         for note in data.notes:
             self.say(note)
-        validation = f", {counts['validation_images']} validation" if self.validation else ""
-        self.say(f"{data.name}: {counts['train_images']} training{validation} and {counts['test_images']} test images")
+        validation = f", {counts['validation']} validation" if self.validation else ""
+        self.say(f"{data.name}: {counts['train']} training{validation} and {counts['test']} test images")
         if self.folder is None or self.ranks.rank != 0:
             return
         recipe = {"epochs": options.epochs, "batch": self.batch, "patience": options.patience}
         recipe |= {"augment": options.augment} | vars(self.recipe) | {"seed": options.seed}
-        about = {"name": data.name, "spec": options.data, **counts, "classes": data.classes}
+        about = {"name": data.name, "spec": options.data}
+        for word in ("samples", "images"):  # "images" is the older name, which schema 1 keeps
+            about |= {f"{part}_{word}": count for part, count in counts.items()}
+        about["classes"] = data.classes
         config = {"data": about, "model": self.net.config.json(), "recipe": recipe, "device": str(self.device)}
         self.folder.start(config, self.history)
 

@@ -91,7 +91,8 @@ void eval(Arguments& a, const Global& global) {
   }
   Json json = {{"model", a.model}, {"data", data.name}};
   json.update(score_json(*task, outputs, data));
-  json["test_images"] = data.test_images.size(0);
+  json["test_samples"] = data.test_images.size(0);
+  json["test_images"] = json["test_samples"];  // the older name, which schema 1 keeps
   json["rows"] = data.test_is_training ? "training" : "test";
   print_json("eval", json);
 }

@@ -52,6 +52,8 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
                 const Global& global) {
   const train::TrainOptions& o = a.options;
   const train::Recipe recipe = train::recipe_of(model.config(), o);
+  const std::int64_t training = data.train_images.size(0), testing = data.test_images.size(0);
+  const std::int64_t validating = data.validation_images.defined() ? data.validation_images.size(0) : 0;
   return {{"schema", 1},
           {"command", command_line(global, false)},
           {"words", words_of(global)},
@@ -59,9 +61,12 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
           {"data",
            {{"name", data.name},
             {"spec", exact_text(a.data)},
-            {"train_images", data.train_images.size(0)},
-            {"test_images", data.test_images.size(0)},
-            {"validation_images", data.validation_images.defined() ? data.validation_images.size(0) : 0},
+            {"train_samples", training},
+            {"test_samples", testing},
+            {"validation_samples", validating},
+            {"train_images", training},  // the older names, which schema 1 keeps
+            {"test_images", testing},
+            {"validation_images", validating},
             {"classes", data.classes},
             {"options", data_options_json(a.table)}}},
           {"model", Json::parse(models::config_json(model.config()))},
