@@ -139,7 +139,8 @@ std::string id_reason(const CsvText& csv, std::int64_t column, std::int64_t firs
     const std::string_view field = csv.at(row, column);
     double value = 0;
     if (csv_is_missing(field, numbers)) continue;
-    if (!csv_number(field, &value, numbers) || value != std::floor(value)) return "";
+    const bool measured = field.find_first_of("eE") != field.npos;  // every number beyond 2^53 is whole
+    if (measured || !csv_number(field, &value, numbers) || value != std::floor(value)) return "";
     values.push_back(value);
   }
   const auto rows = static_cast<std::int64_t>(values.size());

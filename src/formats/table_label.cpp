@@ -94,7 +94,7 @@ void check_target(const CsvText& csv, std::int64_t column, std::int64_t first, c
       differ |= any && *any != value;
       any = value;
     } else if (!csv_is_missing(field, options.numbers) || options.missing != Missing::drop) {
-      fail_file(kind, csv.path(), Place{csv, row, column}, ", the number to be predicted is wanted");
+      fail_file(kind, csv.path(), Place{csv, row, column}, ", the number to be predicted is wanted, of at most 3.4e38");
     }
   }
   if (!differ) fail_file(kind, csv.path(), "all labels are equal, there is nothing to predict");

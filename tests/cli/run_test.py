@@ -312,7 +312,7 @@ def test_the_page_of_several_processes(program, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "parts"),
     [
-        ("config.json", "{", ["a text is wanted for its entry 'command'"]),
+        ("config.json", '{"command": "c", "sta', ["config.json", "is no JSON, or is cut off"]),
         ("config.json", '{"command": "c", "started": "s", "data": 3}', ["an object is wanted for its entry 'data'"]),
         (
             "config.json",

@@ -376,9 +376,18 @@ def test_the_python_runtime_takes_rows_and_gives_labels(program, tmp_path, root,
             run.table.features([row])
 
 
+def test_the_default_data_are_no_table(program, tmp_path, flowers):
+    path = tmp_path / "model"
+    assert program.run("train", "--data", f"csv:{flowers}", *TINY, "-o", path).returncode == 0
+    for command in (["eval", path], ["quantize", path, "--bits", "4", "-o", tmp_path / "small"]):
+        program.refused(program.run(*command), "digits: is no table", "is a model of tables: csv:FILE is wanted")
+
+
 def test_every_row_counts_once_in_cross_validation(program, flowers, tmp_path):
     train = ["train", "--data", f"csv:{flowers}", "--epochs", "12", "--folds", "4"]
+    planned = program.json(*train, "--dry-run")["config"]["data"]
     said = program.json(*train)
+    assert planned["test_samples"] == said["folds"][0]["test_samples"], "the plan is that of the first fold"
     rows = [fold["test_samples"] for fold in said["folds"]]
     assert len(rows) == 4 and sum(rows) == 90 and max(rows) - min(rows) <= 3
     right = sum(n * fold["test_accuracy"] for n, fold in zip(rows, said["folds"], strict=True))

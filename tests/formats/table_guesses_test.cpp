@@ -99,6 +99,12 @@ TEST_F(TableGuesses, NearlyDistinctWholeNumbersAreIds) {
   EXPECT_EQ(table_json(parse_table(table_json(by_place.form))), table_json(by_place.form));
 }
 
+TEST_F(TableGuesses, NumbersWithExponentsAreNoIds) {
+  std::string text = "energy,label\n";  // all whole, as each number beyond 2^53 is
+  for (int i = 0; i < 40; ++i) text += std::to_string(1 + i) + ".25e+30," + std::to_string(i % 2) + "\n";
+  EXPECT_EQ(learn(text).form.left_out, Texts{});
+}
+
 TEST_F(TableGuesses, ATextForEachRowIsNoKind) {
   std::string text = "x,name,label\n";
   for (int i = 0; i < 40; ++i)

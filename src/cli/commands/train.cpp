@@ -352,10 +352,9 @@ void add_train(CLI::App& app, const Global& global) {
       "  bie train --data mnist:data/mnist --from lenet32.safetensors --bits 4");
   command->callback([arguments, &global] {
     resolve(*arguments);
-    if (arguments->folds > 0 && !arguments->dry_run)
-      cross_validate(*arguments, global);
-    else
-      train_and_save(*arguments, global);
+    if (arguments->folds > 0 && !arguments->dry_run) return cross_validate(*arguments, global);
+    arguments->table.folds = arguments->folds;  // a plan is that of the first fold
+    train_and_save(*arguments, global);
   });
 }
 

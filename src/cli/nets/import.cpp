@@ -40,7 +40,8 @@ void add_import(CLI::App& app, const Global& global) {
       ->check(CLI::IsMember({8, 4}));
   command->add_option("--first", a.first, "bits of the first product (default: 32)")->check(no_width);
   command->add_option("--last", a.last, "bits of the last product (default: 32)")->check(no_width);
-  command->add_option("--calib", a.calibration, "samples: a PNG, IDX, NPY or CSV file, or a folder of such files");
+  command->add_option("--calib", a.calibration,
+                      "samples: a PNG, JPEG, WebP, IDX, NPY or CSV file, or a folder of such files");
   command->add_option("--calib-samples", a.samples, "how many samples to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -120,7 +120,8 @@ void add_run(CLI::App& app, const Global& global) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "What an exported net answers to files of images");
   command->add_option("net", arguments->net, "file written by bie export")->required();
-  command->add_option("--input", arguments->asked.files, "PNG, JPEG, IDX (.gz or not), NPY or CSV files")->required();
+  command->add_option("--input", arguments->asked.files, "PNG, JPEG, WebP, IDX (.gz or not), NPY or CSV files")
+      ->required();
   command
       ->add_option("--white", arguments->asked.white,
                    "the files' value of white (default: 255 for bytes, 1 for other numbers)")

@@ -22,6 +22,12 @@ std::string text_of(const std::string& path) {
   return {reinterpret_cast<const char*>(file->data()), static_cast<std::size_t>(file->size())};
 }
 
+nlohmann::json json_of(const std::string& path) {
+  nlohmann::json json = formats::parse_json(text_of(path));
+  TORCH_CHECK_VALUE(!json.is_discarded(), "run file ", path, ": is no JSON, or is cut off");
+  return json;
+}
+
 /// The entry of that name, of a type that `is` tells; a ValueError that names file and entry.
 template <class Is>
 const nlohmann::json& entry(const nlohmann::json& object, const std::string& path, const char* name, const char* wanted,
@@ -76,7 +82,7 @@ std::string model_file(const std::string& path) {
 }
 
 Json config_of(const std::string& path) {
-  const nlohmann::json config = formats::parse_json(text_of(path));
+  const nlohmann::json config = json_of(path);
   for (const char* name : {"command", "started"}) entry(config, path, name, "a text", is_text);
   for (const char* name : {"data", "model", "recipe", "program"}) entry(config, path, name, "an object", is_object);
   return Json::parse(config.dump());
@@ -102,7 +108,7 @@ std::vector<train::Epoch> history_of(const std::string& path) {
 std::vector<report::Rank> ranks_of(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  const nlohmann::json file = formats::parse_json(text_of(path));
+  const nlohmann::json file = json_of(path);
   std::vector<report::Rank> ranks;
   for (const nlohmann::json& rank : entry(file, path, "ranks", "a list", is_list))
     ranks.push_back({count_of(rank, path, "rank"), entry(rank, path, "host", "a text", is_text).get<std::string>(),
@@ -112,7 +118,7 @@ std::vector<report::Rank> ranks_of(const std::string& path) {
 }
 
 RunResults results_of(const std::string& path) {
-  const nlohmann::json file = formats::parse_json(text_of(path));
+  const nlohmann::json file = json_of(path);
   return {entry(file, path, "metric", "a text", is_text).get<std::string>(),
           number_of(file, path, "test_score"),
           number_of(file, path, "test_loss"),
