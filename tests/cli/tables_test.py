@@ -383,6 +383,15 @@ def test_the_default_data_are_no_table(program, tmp_path, flowers):
         program.refused(program.run(*command), "digits: is no table", "is a model of tables: csv:FILE is wanted")
 
 
+def test_a_part_of_a_runs_command_resumes_nothing(program, tmp_path, flowers):
+    run = tmp_path / "run"
+    train = ["train", "--data", f"csv:{flowers}", *TINY, "--run", run]
+    program.accuracy(program.run(*train))
+    part = program.run("train", "--run", run, "--resume", "--epochs", "5", "--patience", "2")
+    program.refused(part, "expected the whole command of the run, or --epochs alone", "without --data")
+    program.accuracy(program.run("train", f"--run={run}", "--resume", "--epochs", "5"))
+
+
 def test_every_row_counts_once_in_cross_validation(program, flowers, tmp_path):
     train = ["train", "--data", f"csv:{flowers}", "--epochs", "12", "--folds", "4"]
     planned = program.json(*train, "--dry-run")["config"]["data"]

@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "bie/formats/mapped_file.h"
 #include "bie/train/run_folder.h"
@@ -51,20 +53,53 @@ const Option* find(const std::vector<Option>& options, const char* name) {
   return found == options.end() ? nullptr : &*found;
 }
 
+/// The words of a run's command, of which folders of older builds say nothing.
+std::optional<std::vector<std::string>> words_in(const std::string& path) {
+  const formats::MappedFile file("run file", path);
+  const nlohmann::json config =
+      formats::parse_json({reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())});
+  const auto words = config.is_object() ? config.find("words") : config.end();
+  const bool good = config.is_object() && words != config.end() && words->is_array() &&
+                    std::all_of(words->begin(), words->end(), [](const auto& word) { return word.is_string(); });
+  if (!good) return {};
+  return words->template get<std::vector<std::string>>();
+}
+
 std::vector<std::string> words_of(const std::string& path) {
   return data::with_value_errors([&] {
-    const formats::MappedFile file("run file", path);
-    const nlohmann::json config =
-        formats::parse_json({reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())});
-    const auto words = config.is_object() ? config.find("words") : config.end();
-    const bool good = config.is_object() && words != config.end() && words->is_array() &&
-                      std::all_of(words->begin(), words->end(), [](const auto& word) { return word.is_string(); });
-    if (!good)
+    const auto words = words_in(path);
+    if (!words)
       formats::fail_file("run file", path,
                          "does not say the words of its command; the whole command with --resume "
                          "goes on");
-    return words->template get<std::vector<std::string>>();
+    return *words;
   });
+}
+
+bool names(const std::vector<std::string>& words, const std::string& option) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
+}
+
+std::string value_of(const std::vector<std::string>& words, const std::string& option) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == option && i + 1 < words.size()) return words[i + 1];
+    if (words[i].starts_with(option + "=")) return words[i].substr(option.size() + 1);
+  }
+  return {};
+}
+
+/// Refuses a part of a run's command beside --resume: what it leaves out would be defaults, other data among them.
+void check_whole(const std::vector<std::string>& words) {
+  const bool trains = std::find(words.begin(), words.end(), "train") != words.end();
+  if (!trains || !names(words, "--resume") || names(words, "--data") || names(words, "--help")) return;
+  const std::string run = value_of(words, "--run"), config = run.empty() ? "" : train::RunFolder(run).config();
+  std::error_code ignored;
+  if (config.empty() || !std::filesystem::is_regular_file(config, ignored)) return;
+  const auto whole = data::with_value_errors([&] { return words_in(config); });
+  TORCH_CHECK_VALUE(!whole || !names(*whole, "--data"),
+                    "--resume: expected the whole command of the run, or --epochs alone beside --run ", run,
+                    "; got a part of it, without --data");
 }
 
 }  // namespace
@@ -83,6 +118,7 @@ void take_out(std::vector<std::string>& words, const std::string& name) {
 
 std::vector<std::string> resumed_words(const std::vector<std::string>& words) {
   const std::optional<std::vector<Option>> options = options_of(words);
+  if (!options) check_whole(words);
   if (!options || find(*options, "--resume") == nullptr || find(*options, "--run") == nullptr) return words;
   std::vector<std::string> whole = words_of(train::RunFolder(*find(*options, "--run")->value).config());
   take_out(whole, "--threads");
