@@ -23,7 +23,7 @@ def texts() -> list[str]:
     """English, code, tables and chats."""
     found = [
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhy is the sky blue?<|im_end|>\n"
-        "<|im_start|>assistant\nThe sky is blue because air scatters short waves of light more than long ones. " * 4,
+        "<|im_start|>assistant\nThe sky is blue because air scatters short waves of light more than long ones. " * 6,
         json.dumps({f"key {i}": [i, i * i, str(i) * 3] for i in range(60)}),
         "\n".join(f"{i};{i * 37 % 101};{chr(97 + i % 26) * 4}" for i in range(120)),
         "Überall dieselbe alte Leier. Das Wasser kocht bei hundert Grad. " * 20,
