@@ -8,9 +8,10 @@ namespace bie::llm {
 namespace {
 
 constexpr Architecture all[] = {
-    {"llama", true, false},  // mistral and smollm too
-    {"qwen2", false, false},
-    {"qwen3", false, true},
+    {"llama", true, false, false, 0},  // mistral and smollm too
+    {"qwen2", false, false, false, 0},
+    {"qwen3", false, true, false, 0},
+    {"gemma3", false, true, true, 6},
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ const Form& form_of(CacheKind kind, bool half_keys) {
 std::vector<std::int64_t> places_of(const Config& c, CacheKind kind) {
   std::vector<std::int64_t> places{0};
   for (std::int64_t i = 0; i < c.layers; ++i)
-    places.push_back(places.back() + form_of(kind, c.half_keys[static_cast<std::size_t>(i)]).block_bytes(shape_of(c)));
+    places.push_back(places.back() + form_of(kind, c.layer(i).half_keys).block_bytes(shape_of(c)));
   return places;
 }
 
@@ -68,10 +68,11 @@ Sequence::Sequence(const Config& c, CacheKind kind)
     : config_(&c),
       shape_(shape_of(c)),
       kind_(possible_kind(c, kind)),
-      half_keys_(c.half_keys),
       block_at_(places_of(c, kind_)),
       page_bytes_(block_at_.back()),
-      window_(c.window) {}
+      window_(c.window()) {
+  for (const LayerConfig& layer : c.per_layer) half_keys_.push_back(layer.half_keys);
+}
 
 bool Sequence::fits(const Config& config, CacheKind kind) const {
   const kernels::AttentionShape shape = shape_of(config);

@@ -12,6 +12,7 @@
 #include "bie/formats/mapped_file.h"
 #include "bie/formats/replacing_file.h"
 #include "formats/crc32c.h"
+#include "llm/architectures.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as files have them");
 
@@ -49,8 +50,11 @@ std::uint32_t fingerprint(const Model& model) {
     }
   }
   const Config& c = model.config();
-  sums += formats::joined(" ", c.window, " ", c.context, " ", checksum_of(&c.eps, 4), " ", checksum_of(&c.scale, 4),
-                          " ", checksum_of(&c.rotation_size, 4), " ", checksum_of(c.frequencies.data(), 8 * c.pairs()));
+  sums +=
+      formats::joined(c.architecture->name, " ", c.context, " ", checksum_of(&c.eps, 4), " ", checksum_of(&c.scale, 4));
+  for (const Rotation& r : c.rotations)
+    sums += formats::joined(" ", checksum_of(&r.size, 4), " ", checksum_of(r.frequencies.data(), 8 * c.pairs()));
+  for (const LayerConfig& layer : c.per_layer) sums += formats::joined(" ", layer.window);
   return formats::crc32c(sums);
 }
 

@@ -1,5 +1,6 @@
 #include "bie/llm/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <variant>
 
@@ -30,58 +31,91 @@ std::vector<double> plain_frequencies(double base, std::int64_t pairs) {
 
 /// YaRN: pairs that turn often enough in the original context stay, slow ones are divided by the factor, and between
 /// them is a ramp. Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>, section 3.2 and 3.4.
-void scale_by_yarn(const Metadata& data, const std::string& prefix, double base, double factor, Config* config) {
+void scale_by_yarn(const Metadata& data, const std::string& prefix, double base, double factor, std::int64_t context,
+                   Rotation* rotation) {
   const double original =
-      data.real(prefix + "rope.scaling.original_context_length", 1, 1e9, static_cast<double>(config->context) / factor);
+      data.real(prefix + "rope.scaling.original_context_length", 1, 1e9, static_cast<double>(context) / factor);
   const double fast = data.real(prefix + "rope.scaling.yarn_beta_fast", 0, 1e6, 32),
                slow = data.real(prefix + "rope.scaling.yarn_beta_slow", 0, 1e6, 1);
-  const double size = static_cast<double>(2 * config->pairs());
+  const double size = static_cast<double>(2 * rotation->frequencies.size());
   const auto pair_of_turns = [&](double turns) {
     return size * exact_log(original / (turns * 2 * pi)) / (2 * exact_log(base));
   };
   const double low = std::max(std::floor(pair_of_turns(fast)), 0.0),
                high = std::min(std::ceil(pair_of_turns(slow)), size - 1);
   const double width = high == low ? 0.001 : high - low;
-  for (std::size_t i = 0; i < config->frequencies.size(); ++i) {
+  for (std::size_t i = 0; i < rotation->frequencies.size(); ++i) {
     const double ramp = std::min(1.0, std::max(0.0, (static_cast<double>(i) - low) / width));
-    const double f = config->frequencies[i];
-    config->frequencies[i] = f / factor * ramp + f * (1 - ramp);
+    const double f = rotation->frequencies[i];
+    rotation->frequencies[i] = f / factor * ramp + f * (1 - ramp);
   }
-  config->rotation_size = static_cast<float>(0.1 * exact_log(factor) + 1);
+  rotation->size = static_cast<float>(0.1 * exact_log(factor) + 1);
 }
 
-void scale_frequencies(const Metadata& data, const std::string& prefix, double base, Config* config) {
+void scale_frequencies(const Metadata& data, const std::string& prefix, double base, std::int64_t context,
+                       Rotation* rotation) {
   const std::string type = data.text(prefix + "rope.scaling.type").value_or("none");
   const double factor = data.real(prefix + "rope.scaling.factor", 1e-6, 1e6, 1);
   if (type == "linear") {
-    for (double& f : config->frequencies) f = f / factor;
+    for (double& f : rotation->frequencies) f = f / factor;
   } else if (type == "yarn") {
-    scale_by_yarn(data, prefix, base, factor, config);
+    scale_by_yarn(data, prefix, base, factor, context, rotation);
   } else if (type != "none") {
     data.fail("expected a scaling of rotations of none, linear or yarn, got " + formats::in_quotes(type));
   }
 }
 
 /// A file's own divisors of the frequencies, as llama 3.1 has them.
-void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Config* config) {
+void divide_frequencies(const formats::GgufFile& file, const Metadata& data, Rotation* rotation) {
   const formats::GgufTensor* const tensor = file.find("rope_freqs.weight");
   if (tensor == nullptr) return;
-  if (tensor->type->name != "F32" || tensor->count() != config->pairs())
-    data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected ", config->pairs(), " numbers of F32, got ",
+  const auto pairs = static_cast<std::int64_t>(rotation->frequencies.size());
+  if (tensor->type->name != "F32" || tensor->count() != pairs)
+    data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected ", pairs, " numbers of F32, got ",
                               formats::listed(tensor->sizes), " of ", tensor->type->name));
   const formats::Array values = formats::gguf_array(file, *tensor);
-  for (std::size_t i = 0; i < config->frequencies.size(); ++i) {
+  for (std::size_t i = 0; i < rotation->frequencies.size(); ++i) {
     const auto divisor = static_cast<double>(values.data<float>()[i]);
     if (!(divisor > 0 && std::isfinite(divisor)))
       data.fail("the tensor \"rope_freqs.weight\" holds a number that is not positive");
-    config->frequencies[i] = config->frequencies[i] / divisor;
-    if (!(config->frequencies[i] <= most_frequency))
+    rotation->frequencies[i] = rotation->frequencies[i] / divisor;
+    if (!(rotation->frequencies[i] <= most_frequency))
       data.fail(formats::joined("the tensor \"rope_freqs.weight\": expected rotations of at most ", most_frequency,
-                                " a position, got ", config->frequencies[i]));
+                                " a position, got ", rotation->frequencies[i]));
+  }
+}
+
+/// Windows and rotations of all layers.
+void read_layers(const formats::GgufFile& file, const Metadata& data, const std::string& prefix, Config* c) {
+  const std::int64_t rotated = data.whole(prefix + "rope.dimension_count", 0, c->head_size, c->head_size);
+  if (rotated % 2 != 0) data.fail(formats::joined("expected an even number of rotated elements, got ", rotated));
+  const double base = data.real(prefix + "rope.freq_base", 1 + 1e-6, 1e15, 10000);
+  Rotation rotation{plain_frequencies(base, rotated / 2)};
+  scale_frequencies(data, prefix, base, c->context, &rotation);
+  divide_frequencies(file, data, &rotation);
+  c->rotations.push_back(rotation);
+  const std::int64_t window = data.whole(prefix + "attention.sliding_window", 0, most_context, 0);
+  const std::int64_t pattern = c->architecture->pattern;
+  if (pattern > 0) {
+    const double of_windows = data.real(prefix + "rope.freq_base_swa", 1 + 1e-6, 1e15, 10000);
+    c->rotations.push_back({plain_frequencies(of_windows, rotated / 2)});
+  }
+  for (std::int64_t i = 0; i < c->layers; ++i) {
+    const bool sees_all = pattern > 0 && i % pattern == pattern - 1;
+    c->per_layer.push_back({sees_all ? 0 : window, pattern > 0 && !sees_all ? std::size_t{1} : 0});
   }
 }
 
 }  // namespace
+
+std::int64_t Config::window() const {
+  std::int64_t most = 0;
+  for (const LayerConfig& of_layer : per_layer) {
+    if (of_layer.window == 0) return 0;
+    most = std::max(most, of_layer.window);
+  }
+  return most;
+}
 
 Config read_config(const formats::GgufFile& file) {
   const Metadata data(file);
@@ -107,17 +141,18 @@ Config read_config(const formats::GgufFile& file) {
   if (const std::int64_t size = data.whole(prefix + "attention.value_length", 1, most_head_size, c.head_size);
       size != c.head_size)
     data.fail(formats::joined("expected values as long as keys, ", c.head_size, ", got ", size));
-  c.window = data.whole(prefix + "attention.sliding_window", 0, most_context, 0);
   if (data.whole(prefix + "expert_count").value_or(0) != 0) data.fail("expected a model without experts, got one with");
   c.eps = static_cast<float>(data.real(prefix + "attention.layer_norm_rms_epsilon", 0, 1));
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
+    if (const double value = data.real(prefix + cap, 0, 1e30, 0); value != 0)
+      data.fail(formats::joined("expected no soft caps, got ", prefix, cap, " of ", value));
   const double scale = data.real(prefix + "attention.scale", 0, 1e6, 0);
-  c.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(static_cast<double>(c.head_size)) : scale);
-  const std::int64_t rotated = data.whole(prefix + "rope.dimension_count", 0, c.head_size, c.head_size);
-  if (rotated % 2 != 0) data.fail(formats::joined("expected an even number of rotated elements, got ", rotated));
-  const double base = data.real(prefix + "rope.freq_base", 1 + 1e-6, 1e15, 10000);
-  c.frequencies = plain_frequencies(base, rotated / 2);
-  scale_frequencies(data, prefix, base, &c);
-  divide_frequencies(file, data, &c);
+  // Gemma 3 of 27B scales by width / heads, which its files do not say: llama.cpp knows it by its 62 layers.
+  const bool by_width = c.architecture->is_gemma && c.layers == 62;
+  const auto divided = static_cast<double>(by_width ? c.width / c.heads : c.head_size);
+  c.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(divided) : scale);
+  if (c.architecture->is_gemma) c.embedding_factor = static_cast<float>(std::sqrt(static_cast<double>(c.width)));
+  read_layers(file, data, prefix, &c);
   const formats::GgufTensor* const embedding = file.find("token_embd.weight");
   if (embedding == nullptr) data.fail("the tensor \"token_embd.weight\" is missing");
   if (embedding->sizes.size() != 2 || embedding->sizes[1] != c.width || embedding->sizes[0] > most_vocabulary)

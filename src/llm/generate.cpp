@@ -124,7 +124,7 @@ bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64
 
 std::int64_t cache_bytes(const Session& session, std::int64_t tokens) {
   constexpr std::int64_t page = kernels::attention_block;
-  const std::int64_t window = session.model().config().window;
+  const std::int64_t window = session.model().config().window();
   // Pages are given back when a part has been read; one more is begun, and one has been left in part.
   const std::int64_t held = window == 0 ? tokens : std::min(tokens, window + part + 2 * page);
   return (held + page - 1) / page * session.page_bytes();

@@ -104,13 +104,18 @@ LayerWeights layer_of(Tensors& tensors, Config& c, std::int64_t index) {
   w.query = tensors.linear(at + "attn_q", q, c.width);
   const Vector key_bias = tensors.bias(at + "attn_k", kv);
   w.key = tensors.linear(at + "attn_k", kv, c.width, key_bias);
-  c.half_keys.push_back(key_bias != nullptr && largest_magnitude(key_bias.get(), kv) > largest_key_bias);
+  c.per_layer[static_cast<std::size_t>(index)].half_keys =
+      key_bias != nullptr && largest_magnitude(key_bias.get(), kv) > largest_key_bias;
   w.value = tensors.linear(at + "attn_v", kv, c.width);
   if (c.architecture->head_norms) {
     w.query_norm = tensors.vector(at + "attn_q_norm.weight", c.head_size);
     w.key_norm = tensors.vector(at + "attn_k_norm.weight", c.head_size);
   }
   w.output = tensors.linear(at + "attn_output", c.width, q);
+  if (c.architecture->is_gemma) {
+    w.attention_end_norm = tensors.vector(at + "post_attention_norm.weight", c.width);
+    w.inner_end_norm = tensors.vector(at + "post_ffw_norm.weight", c.width);
+  }
   w.inner_norm = tensors.vector(at + "ffn_norm.weight", c.width);
   w.gate = tensors.linear(at + "ffn_gate", c.inner, c.width);
   w.up = tensors.linear(at + "ffn_up", c.inner, c.width);

@@ -91,14 +91,15 @@ void Session::multiply(const weights::Linear& linear, const std::vector<float>& 
 /// Sines and cosines of the rows' positions: angles in double, rounded once.
 void Session::rotations(const std::vector<Row>& rows) {
   const Config& c = model_->config();
-  cosine_.clear();
-  sine_.clear();
-  for (const Row& row : rows)
-    for (const double frequency : c.frequencies) {
-      const double angle = static_cast<double>(row.position) * frequency;
-      cosine_.push_back(static_cast<float>(kernels::exact_cos(angle)) * c.rotation_size);
-      sine_.push_back(static_cast<float>(kernels::exact_sin(angle)) * c.rotation_size);
-    }
+  cosine_.assign(c.rotations.size(), {});
+  sine_.assign(c.rotations.size(), {});
+  for (std::size_t i = 0; i < c.rotations.size(); ++i)
+    for (const Row& row : rows)
+      for (const double frequency : c.rotations[i].frequencies) {
+        const double angle = static_cast<double>(row.position) * frequency;
+        cosine_[i].push_back(static_cast<float>(kernels::exact_cos(angle)) * c.rotations[i].size);
+        sine_[i].push_back(static_cast<float>(kernels::exact_sin(angle)) * c.rotations[i].size);
+      }
 }
 
 /// mixed_ = attention of the rows' queries over what their sequences hold, their own keys and values stored first.
@@ -121,14 +122,14 @@ void Session::attend(const std::vector<Row>& rows, std::int64_t layer) {
       tables.push_back(tables.back());
     }
   }
+  const std::int64_t window = c.layer(layer).window;
   for (std::int64_t r = 0; r < count_; ++r) {
     const std::int64_t last = rows[static_cast<std::size_t>(r)].position;
-    const std::int64_t first = c.window == 0 ? 0 : std::max<std::int64_t>(0, last - c.window + 1);
+    const std::int64_t first = window == 0 ? 0 : std::max<std::int64_t>(0, last - window + 1);
     asked_.push_back({query_.data() + r * q, blocks_.data() + tables[static_cast<std::size_t>(r)], first, last,
                       mixed_.data() + r * q});
   }
-  const kernels::AttentionKernel& kernel =
-      c.half_keys[static_cast<std::size_t>(layer)] ? half_keys_kernel_ : attention_kernel_;
+  const kernels::AttentionKernel& kernel = c.layer(layer).half_keys ? half_keys_kernel_ : attention_kernel_;
   expect_ok(kernel.run(rows.front().sequence->shape(), asked_.data(), count_, parallel_));
 }
 
@@ -148,10 +149,20 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
                                  x_.data() + r * c.width);
   }
   model_->embedding().check_opened();
+  if (c.embedding_factor != 1)
+    for (float& x : x_) x = x * c.embedding_factor;
   rotations(rows);
-  const auto rotate = [&](const kernels::RowVectors& vectors, std::vector<float>& of) {
-    kernel.rotate(vectors, c.pairs(), c.architecture->neighbours, cosine_.data(), sine_.data(), of.data(), parallel_);
+  const auto rotate = [&](std::int64_t layer, const kernels::RowVectors& vectors, std::vector<float>& of) {
+    const std::size_t which = c.layer(layer).rotation;
+    kernel.rotate(vectors, c.pairs(), c.architecture->neighbours, cosine_[which].data(), sine_[which].data(), of.data(),
+                  parallel_);
   };
+  // A part's result, normalised where the architecture has it so, joins the rows.
+  const auto join = [&](const Vector& norm) {
+    if (norm != nullptr) kernel.rms_norm(whole, output_.data(), norm.get(), c.eps, output_.data(), parallel_);
+    kernel.add(count_ * c.width, output_.data(), x_.data(), parallel_);
+  };
+  const auto gate = c.architecture->is_gemma ? kernel.gelu_gate : kernel.silu_gate;
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const LayerWeights& w = model_->layers()[static_cast<std::size_t>(i)];
     kernel.rms_norm(whole, x_.data(), w.attention_norm.get(), c.eps, normed_.data(), parallel_);
@@ -162,17 +173,17 @@ void Session::pass(const std::vector<Row>& rows, std::vector<float>* logits) {
       kernel.rms_norm(queries, query_.data(), w.query_norm.get(), c.eps, query_.data(), parallel_);
       kernel.rms_norm(keys, key_.data(), w.key_norm.get(), c.eps, key_.data(), parallel_);
     }
-    rotate(queries, query_);
-    rotate(keys, key_);
+    rotate(i, queries, query_);
+    rotate(i, keys, key_);
     attend(rows, i);
     multiply(w.output, mixed_, output_);
-    kernel.add(count_ * c.width, output_.data(), x_.data(), parallel_);
+    join(w.attention_end_norm);
     kernel.rms_norm(whole, x_.data(), w.inner_norm.get(), c.eps, normed_.data(), parallel_);
     multiply(w.gate, normed_, gate_);
     multiply(w.up, normed_, up_);
-    kernel.gate(count_ * c.inner, gate_.data(), up_.data(), gate_.data(), parallel_);
+    gate(count_ * c.inner, gate_.data(), up_.data(), gate_.data(), parallel_);
     multiply(w.down, gate_, output_);
-    kernel.add(count_ * c.width, output_.data(), x_.data(), parallel_);
+    join(w.inner_end_norm);
   }
   // Only the rows that want logits meet the head.
   count_ = 0;

@@ -95,9 +95,15 @@ TEST(DecoderRows, TheReferenceIsTheFormula) {
       ASSERT_NEAR(static_cast<double>(y[at]), wanted, 1e-6 * (1 + std::fabs(wanted)));
     }
   }
-  kernel.gate(size, x.data(), w.data(), y.data(), serial());
+  kernel.silu_gate(size, x.data(), w.data(), y.data(), serial());
   for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
     const double g = static_cast<double>(x[i]), wanted = g / (1 + std::exp(-g)) * static_cast<double>(w[i]);
+    ASSERT_NEAR(static_cast<double>(y[i]), wanted, 1e-6 * (1 + std::fabs(wanted)));
+  }
+  kernel.gelu_gate(size, x.data(), w.data(), y.data(), serial());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i) {
+    const double g = static_cast<double>(x[i]), z = std::sqrt(2 / 3.141592653589793) * (g + 0.044715 * g * g * g);
+    const double wanted = 0.5 * g * (1 + std::tanh(z)) * static_cast<double>(w[i]);
     ASSERT_NEAR(static_cast<double>(y[i]), wanted, 1e-6 * (1 + std::fabs(wanted)));
   }
   for (const bool neighbours : {false, true}) {
@@ -121,13 +127,14 @@ TEST(DecoderRows, EveryKernelHasTheBitsOfTheReference) {
     const std::int64_t pairs = size / 2;
     const std::vector<float> c = random_floats(v.rows * pairs, 1, rng), s = random_floats(v.rows * pairs, 1, rng);
     const auto all_of = [&](const DecoderRowsKernel& kernel, const Parallel& parallel) {
-      std::vector<float> normed(x.size(), 7.0f), gated(x.size()), rotated = x, turned = x, added = x;
+      std::vector<float> normed(x.size(), 7.0f), gated(x.size()), other(x.size()), rotated = x, turned = x, added = x;
       kernel.rms_norm(spread, x.data(), w.data(), 1e-6f, normed.data(), parallel);
-      kernel.gate(count, x.data(), u.data(), gated.data(), parallel);
+      kernel.silu_gate(count, x.data(), u.data(), gated.data(), parallel);
+      kernel.gelu_gate(count, x.data(), u.data(), other.data(), parallel);
       kernel.rotate(spread, pairs, false, c.data(), s.data(), rotated.data(), parallel);
       kernel.rotate(spread, pairs, true, c.data(), s.data(), turned.data(), parallel);
       kernel.add(count, u.data(), added.data(), parallel);
-      for (const auto* part : {&gated, &rotated, &turned, &added})
+      for (const auto* part : {&gated, &other, &rotated, &turned, &added})
         normed.insert(normed.end(), part->begin(), part->end());
       return normed;
     };

@@ -21,6 +21,12 @@ LLAMA3 = {
     **{"rope_type": "llama3", "factor": 8.0, "rope_theta": 500.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 32,
 }
+LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
+GEMMA3 = {
+    **{"model_type": "gemma3_text", "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 300},
+    **{"num_hidden_layers": 7, "rms_norm_eps": 1e-6},
+    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 50.0}, "sliding_attention": LOCAL},
+}
 KINDS = {
     "llama": {"model_type": "llama"},
     "tied llama": {"model_type": "llama", "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
@@ -33,12 +39,18 @@ KINDS = {
     "windowed mistral": {"model_type": "mistral", "sliding_window": 5},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", "head_dim": 32},
+    "gemma3": GEMMA3 | {"sliding_window": 5, "num_hidden_layers": 8},
+    "linear gemma3": GEMMA3 | {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": LOCAL}},
 }
 NAMES = {
     **{"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"},
     **{"self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
     **{"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"},
     **{"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"},
+}
+GEMMA_NAMES = {
+    **{"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm"},
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 
 
@@ -65,6 +77,10 @@ def neighbours(weight: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
+def is_gemma(config) -> bool:
+    return config.model_type == "gemma3_text"
+
+
 def tensors_of(model) -> dict[str, np.ndarray]:
     config, state = model.config, model.state_dict()
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
@@ -76,7 +92,10 @@ def tensors_of(model) -> dict[str, np.ndarray]:
             continue
         layer, part = name.removeprefix("model.layers.").split(".", 1)
         stem, end = part.rsplit(".", 1)
-        found[f"blk.{layer}.{NAMES[stem]}.{end}"] = value
+        names = NAMES | (GEMMA_NAMES if is_gemma(config) else {})
+        found[f"blk.{layer}.{names[stem]}.{end}"] = value
+    if is_gemma(config):  # whose norms multiply by 1 + w
+        found = {name: value + 1 if "norm" in name else value for name, value in found.items()}
     arrays = {name: value.float().numpy() for name, value in found.items()}
     if config.model_type in ("llama", "mistral"):
         for name, value in arrays.items():
@@ -113,6 +132,7 @@ def write_header(writer: gguf.GGUFWriter, config) -> None:
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
     rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
@@ -142,7 +162,8 @@ def letters() -> list[str]:
 def write_model(path, kind: str, dtype: str = "F32", end: int | None = None) -> None:
     """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer."""
     model = float_model(kind)
-    writer = gguf.GGUFWriter(str(path), "llama" if "mistral" in kind else model.config.model_type)
+    names = {"mistral": "llama", "gemma3_text": "gemma3"}
+    writer = gguf.GGUFWriter(str(path), names.get(model.config.model_type, model.config.model_type))
     write_header(writer, model.config)
     write_tokenizer(writer, letters(), [], "gpt-2", **({} if end is None else {"eos_token_id": end}))
     tensors = tensors_of(model)

@@ -29,10 +29,16 @@ struct DecoderRowsKernel {
   void (*rotate)(const RowVectors&, std::int64_t pairs, bool neighbours, const float* cosine, const float* sine,
                  float* x, const Parallel&);
   /// y = g / (1 + e(-g)) * u, elementwise; y may be g or u.
-  void (*gate)(std::int64_t count, const float* g, const float* u, float* y, const Parallel&);
+  void (*silu_gate)(std::int64_t count, const float* g, const float* u, float* y, const Parallel&);
+  /// y = g / (1 + e(-z)) * u, z = g * fma(c * 0.044715, g * g, c), c = 2 sqrt(2 / pi), both factors rounded once: the
+  /// GELU with a tanh, as 1 + tanh(x) = 2 / (1 + e(-2 x)). Source: Hendrycks and Gimpel 2016.
+  void (*gelu_gate)(std::int64_t count, const float* g, const float* u, float* y, const Parallel&);
   /// x += y, elementwise.
   void (*add)(std::int64_t count, const float* y, float* x, const Parallel&);
 };
+
+/// Factors of z above.
+inline constexpr float gelu_linear = 0x1.988454p+0f, gelu_cubic = 0x1.2444f2p-4f;
 
 Table<DecoderRowsKernel> decoder_rows_table();
 

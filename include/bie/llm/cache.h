@@ -13,7 +13,7 @@ namespace bie::llm {
 
 /// How keys and values are kept.
 enum class CacheKind : std::uint8_t {
-  q8,   ///< 8-bit codes with steps: attention is two products of integers; keys of float16 in Config::half_keys
+  q8,   ///< 8-bit codes with steps: attention is two products of integers; keys of float16 in LayerConfig::half_keys
   f16,  ///< rounded once
   f32,  ///< as they are
 };

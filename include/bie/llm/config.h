@@ -11,18 +11,33 @@ namespace bie::llm {
 
 struct Architecture;
 
+/// How pairs of a position's queries and keys turn.
+struct Rotation {
+  std::vector<double> frequencies;  ///< of each rotated pair
+  float size = 1;                   ///< factor of sines and cosines
+};
+
+/// What differs from layer to layer.
+struct LayerConfig {
+  std::int64_t window = 0;   ///< positions that a query sees, its own included; 0: all
+  std::size_t rotation = 0;  ///< of Config::rotations
+  bool half_keys = false;    ///< a cache of codes keeps its keys as float16
+};
+
 struct Config {
   const Architecture* architecture = nullptr;
   std::int64_t layers = 0, width = 0, inner = 0;  ///< blocks, elements of a row, elements inside the gated unit
   std::int64_t heads = 0, kv_heads = 0, head_size = 0;
   std::int64_t vocabulary = 0, context = 0;
-  std::int64_t window = 0;  ///< positions that a query sees, its own included; 0: all
   float eps = 0, scale = 0;
-  std::vector<double> frequencies;  ///< of each rotated pair
-  float rotation_size = 1;          ///< factor of sines and cosines
-  std::vector<bool> half_keys;      ///< of each layer: a cache of codes keeps its keys as float16
+  float embedding_factor = 1;
+  std::vector<Rotation> rotations;  ///< all of as many pairs
+  std::vector<LayerConfig> per_layer;
 
-  std::int64_t pairs() const { return static_cast<std::int64_t>(frequencies.size()); }
+  std::int64_t pairs() const { return static_cast<std::int64_t>(rotations.front().frequencies.size()); }
+  const LayerConfig& layer(std::int64_t index) const { return per_layer[static_cast<std::size_t>(index)]; }
+  /// Positions before the next one that some layer still sees; 0: all.
+  std::int64_t window() const;
 };
 
 /// Reads and bounds every number; nothing is allocated by a number of the file alone.

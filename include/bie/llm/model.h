@@ -15,9 +15,9 @@ namespace bie::llm {
 using weights::Arithmetic;
 using Vector = std::shared_ptr<const float[]>;
 
-/// One block. Norms of heads are null where the architecture has none.
+/// One block. Norms of heads, and those behind attention and gated unit, are null where the architecture has none.
 struct LayerWeights {
-  Vector attention_norm, inner_norm, query_norm, key_norm;
+  Vector attention_norm, inner_norm, query_norm, key_norm, attention_end_norm, inner_end_norm;
   weights::Linear query, key, value, output, gate, up, down;
 };
 

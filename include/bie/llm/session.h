@@ -61,7 +61,8 @@ class Session {
   const kernels::DecoderRowsKernel& rows_kernel_;
   const kernels::AttentionKernel &attention_kernel_, &half_keys_kernel_;
   std::int64_t count_ = 0;  ///< rows of the pass
-  std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_, cosine_, sine_;
+  std::vector<float> x_, normed_, query_, key_, value_, mixed_, output_, gate_, up_;
+  std::vector<std::vector<float>> cosine_, sine_;  ///< of each rotation [rows][pairs]
   std::vector<const void*> blocks_;
   std::vector<kernels::AttentionRow> asked_;
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "bie/kernels/attention.h"
+#include "bie/kernels/decoder_rows.h"
 
 namespace bie::kernels::cpu {
 
@@ -14,7 +15,8 @@ using Attention = void(const AttentionShape& shape, const AttentionRow& row, std
 struct DecoderPasses {
   void (*rms_norm)(const float* x, const float* w, float eps, std::int64_t size, float* y);
   void (*rotate)(std::int64_t pairs, bool neighbours, const float* cosine, const float* sine, float* x);
-  void (*gate)(std::int64_t count, const float* g, const float* u, float* y);
+  void (*silu_gate)(std::int64_t count, const float* g, const float* u, float* y);
+  void (*gelu_gate)(std::int64_t count, const float* g, const float* u, float* y);
   void (*add)(std::int64_t count, const float* y, float* x);
   /// One query head over blocks of float32 and of float16. `at` are numbers from the begin of a block to the keys of
   /// its KV head; `memory` has room for attention_memory() floats.

@@ -15,6 +15,12 @@ std::int64_t grain(const Parallel& parallel, std::int64_t elements) {
   return std::max<std::int64_t>(1, elements_a_task / parallel.fineness / std::max<std::int64_t>(1, elements));
 }
 
+void run_gate(void (*gate)(std::int64_t, const float*, const float*, float*), std::int64_t count, const float* g,
+              const float* u, float* y, const Parallel& parallel) {
+  parallel_for(parallel, count, elements_a_task / 4 / parallel.fineness,
+               [&](std::int64_t begin, std::int64_t end) { gate(end - begin, g + begin, u + begin, y + begin); });
+}
+
 template <const cpu::DecoderPasses& passes>
 constexpr DecoderRowsKernel kernel(const char* name, Isa isa) {
   return {
@@ -40,9 +46,10 @@ constexpr DecoderRowsKernel kernel(const char* name, Isa isa) {
         });
       },
       [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
-        parallel_for(
-            parallel, count, elements_a_task / 4 / parallel.fineness,
-            [&](std::int64_t begin, std::int64_t end) { passes.gate(end - begin, g + begin, u + begin, y + begin); });
+        run_gate(passes.silu_gate, count, g, u, y, parallel);
+      },
+      [](std::int64_t count, const float* g, const float* u, float* y, const Parallel& parallel) {
+        run_gate(passes.gelu_gate, count, g, u, y, parallel);
       },
       [](std::int64_t count, const float* y, float* x, const Parallel& parallel) {
         parallel_for(parallel, count, elements_a_task / parallel.fineness,

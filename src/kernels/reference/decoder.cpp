@@ -43,8 +43,15 @@ void rotate(const RowVectors& v, std::int64_t pairs, bool neighbours, const floa
       }
 }
 
-void gate(std::int64_t count, const float* g, const float* u, float* y, const Parallel&) {
+void silu_gate(std::int64_t count, const float* g, const float* u, float* y, const Parallel&) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = g[i] / (1 + exact_exp(-g[i])) * u[i];
+}
+
+void gelu_gate(std::int64_t count, const float* g, const float* u, float* y, const Parallel&) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float z = g[i] * std::fma(gelu_cubic, g[i] * g[i], gelu_linear);
+    y[i] = g[i] / (1 + exact_exp(-z)) * u[i];
+  }
 }
 
 void add(std::int64_t count, const float* y, float* x, const Parallel&) {
@@ -117,7 +124,8 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
 
 }  // namespace
 
-const DecoderRowsKernel decoder_rows = {"decoder_rows_reference", Isa::reference, nullptr, rms_norm, rotate, gate, add};
+const DecoderRowsKernel decoder_rows = {
+    "decoder_rows_reference", Isa::reference, nullptr, rms_norm, rotate, silu_gate, gelu_gate, add};
 const AttentionKernel attention = {"attention_reference", Isa::reference, nullptr, run_attention<Dtype::f32>};
 const AttentionKernel attention_f16 = {"attention_f16_reference", Isa::reference, nullptr, run_attention<Dtype::f16>};
 

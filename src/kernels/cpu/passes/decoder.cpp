@@ -60,8 +60,15 @@ void rotate(std::int64_t pairs, bool neighbours, const float* cosine, const floa
   }
 }
 
-void gate(std::int64_t count, const float* g, const float* u, float* y) {
+void silu_gate(std::int64_t count, const float* g, const float* u, float* y) {
   in_parts(count, y, [=](std::int64_t i) { return g[i] / (1.0f + exponential(-g[i])) * u[i]; });
+}
+
+void gelu_gate(std::int64_t count, const float* g, const float* u, float* y) {
+  in_parts(count, y, [=](std::int64_t i) {
+    const float z = g[i] * __builtin_fmaf(gelu_cubic, g[i] * g[i], gelu_linear);
+    return g[i] / (1.0f + exponential(-z)) * u[i];
+  });
 }
 
 void add(std::int64_t count, const float* y, float* x) {
@@ -165,6 +172,6 @@ void attention(const AttentionShape& shape, const AttentionRow& row, std::int64_
 }  // namespace
 
 const DecoderPasses BIE_PASS_SET::decoder_passes = {
-    rms_norm, rotate, gate, add, attention<float>, attention<std::uint16_t>, scores_f16};
+    rms_norm, rotate, silu_gate, gelu_gate, add, attention<float>, attention<std::uint16_t>, scores_f16};
 
 }  // namespace bie::kernels::cpu
