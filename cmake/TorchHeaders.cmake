@@ -1,25 +1,14 @@
-# One precompiled header for everything that includes torch's: without it torch/nn/module.h costs each file 8 to 13
-# seconds. A precompiled header wants the same flags of all its users, so programs are compiled as position-independent as
-# libraries are, and the one file that needs OpenMP, src/ops/backend/cpu/torch_parallel.cpp, does without.
-if(BIE_USES_CLANG)
-  # As CMake's own Compiler/Clang.cmake has it: the compiler that CMake knows is another.
-  set(CMAKE_PCH_EXTENSION .pch)
-  set(CMAKE_CXX_COMPILE_OPTIONS_INVALID_PCH "")
-  set(bie_pch_header <PCH_HEADER>)
-  set(bie_pch_file <PCH_FILE>)
-  if(CMAKE_GENERATOR MATCHES "Ninja")  # runs compilers in the build folder: these words are the same in every such folder
-    file(RELATIVE_PATH bie_pch_header ${CMAKE_BINARY_DIR}
-      ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/bie_torch_headers.dir/cmake_pch.hxx)
-    set(bie_pch_file ${bie_pch_header}.pch)
-  endif()
-  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -include -Xclang ${bie_pch_header} -x c++-header)
-  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH
-    -Xclang -include-pch -Xclang ${bie_pch_file} -Xclang -include -Xclang ${bie_pch_header})
-endif()
+# Two precompiled headers for what includes torch's: the operators' and, with torch/nn/module.h, which costs a file 8 to 13
+# seconds, that of the rooms above them. The wheel's build has the first too, so ccache has its operators. A precompiled
+# header wants the same flags of all its users, so programs are compiled as position-independent as libraries are, and the
+# one file that needs OpenMP, src/ops/backend/cpu/torch_parallel.cpp, does without.
 
-# Compiles a target with the precompiled header, or, given OWNER, makes it the one whose header the others use.
+# Compiles a target with the precompiled header of FROM, or, given OWNER, makes it one whose header others use.
 function(bie_use_torch_headers target)
-  cmake_parse_arguments(arg "OWNER" "" "" ${ARGN})
+  cmake_parse_arguments(arg "OWNER" "FROM" "" ${ARGN})
+  if(NOT arg_FROM)
+    set(arg_FROM bie_module_headers)
+  endif()
   bie_use_clang(${target})
   # Loops of comparisons and square roots become vectors only where they need not set trap flags or errno, which nobody
   # reads; NaN and rounding stay as they are.
@@ -36,14 +25,31 @@ function(bie_use_torch_headers target)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
   if(NOT arg_OWNER)
-    target_precompile_headers(${target} REUSE_FROM bie_torch_headers)
+    target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   endif()
 endfunction()
 
-set(bie_torch_headers_source ${CMAKE_CURRENT_BINARY_DIR}/torch_headers.cpp)
-file(CONFIGURE OUTPUT ${bie_torch_headers_source} CONTENT "// A precompiled header is compiled for a target with a source.\n")
-add_library(bie_torch_headers OBJECT ${bie_torch_headers_source})
-target_link_libraries(bie_torch_headers PRIVATE bie_torch bie_options)
-# More, that a part of the project needs or finds, is added there.
-target_precompile_headers(bie_torch_headers PRIVATE <torch/library.h> <torch/csrc/autograd/custom_function.h>)
-bie_use_torch_headers(bie_torch_headers OWNER)
+# Adds a target whose precompiled header holds torch's registration of operators and the headers after `name`. A folder of
+# the tree has one at most: its targets and those of the folders below it name it in their commands.
+macro(bie_add_torch_headers name)
+  if(BIE_USES_CLANG)
+    # As CMake's own Compiler/Clang.cmake has it: the compiler that CMake knows is another.
+    set(CMAKE_PCH_EXTENSION .pch)
+    set(CMAKE_CXX_COMPILE_OPTIONS_INVALID_PCH "")
+    set(bie_pch_header <PCH_HEADER>)
+    set(bie_pch_file <PCH_FILE>)
+    if(CMAKE_GENERATOR MATCHES "Ninja")  # runs compilers in the build folder: these words are the same in every such folder
+      file(RELATIVE_PATH bie_pch_header ${CMAKE_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir/cmake_pch.hxx)
+      set(bie_pch_file ${bie_pch_header}.pch)
+    endif()
+    set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -Xclang -include -Xclang ${bie_pch_header} -x c++-header)
+    set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH
+      -Xclang -include-pch -Xclang ${bie_pch_file} -Xclang -include -Xclang ${bie_pch_header})
+  endif()
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp
+    CONTENT "// A precompiled header is compiled for a target with a source.\n")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE bie_torch bie_options)
+  target_precompile_headers(${name} PRIVATE <torch/library.h> <torch/csrc/autograd/custom_function.h> ${ARGN})
+  bie_use_torch_headers(${name} OWNER)
+endmacro()
