@@ -20,6 +20,7 @@ struct Conv2dWidth {
   std::int64_t max_k;
   Conv2dTable (*table)();
   int pad_code = 0;
+  std::int64_t depthwise_channels = 1032;  ///< at most, in DepthwiseOfWholeBytes
 };
 
 struct Conv2dCase {
