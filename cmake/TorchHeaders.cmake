@@ -13,6 +13,10 @@ function(bie_use_torch_headers target)
   # Loops of comparisons and square roots become vectors only where they need not set trap flags or errno, which nobody
   # reads; NaN and rounding stay as they are.
   target_compile_options(${target} PRIVATE -fno-math-errno -fno-trapping-math)
+  # At -O1 torch's templates take clang twice as long. The loops are in the kernels, which keep -O1.
+  if(BIE_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
   if(BIE_USES_CLANG OR CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     # Templates are instantiated once, with the header; and it holds no times of files, so that ccache may keep it.
     target_compile_options(${target} PRIVATE -fpch-instantiate-templates -Xclang -fno-pch-timestamp)
