@@ -113,7 +113,7 @@ std::string metadata_text(const Json& value) {
 
 std::string shape_text(const Json& shape) {
   std::string text;
-  for (const Json& size : shape) text += (text.empty() ? "" : "x") + std::to_string(size.get<std::int64_t>());
+  for (const Json& size : shape) text += formats::joined(text.empty() ? "" : "x", size.get<std::int64_t>());
   return text;
 }
 
