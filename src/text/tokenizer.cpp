@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "bie/formats/error.h"
+#include "text/sentence_pieces.h"
 #include "text/splitter.h"
 #include "text/utf8.h"
 
@@ -86,6 +87,25 @@ class Names {
   std::vector<std::int32_t> token_;
 };
 
+/// Calls put(token) for the names in a text and plain(part) for what lies between them, in the order of the text.
+template <class Plain, class Put>
+void cut(std::string_view text, const Names& names, const Plain& plain, const Put& put) {
+  std::size_t from = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::int32_t token = none;
+    const std::size_t length = names.begins(text[at]) ? names.match(text.substr(at), &token) : 0;
+    if (length == 0) {
+      ++at;
+      continue;
+    }
+    plain(text.substr(from, at - from));
+    put(token);
+    at += length;
+    from = at;
+  }
+  plain(text.substr(from));
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -97,39 +117,63 @@ struct Tokenizer::Impl {
   Names special, user_defined;
   std::unique_ptr<Splitter> splitter;
   bool whole_first = false;
+  std::unique_ptr<SentencePieces> pieces;  // or all of the above but the names
+  bool adds_space = false;
   std::optional<std::int32_t> bos, eos, eot;
 
   explicit Impl(Vocabulary v);
+  void add_name(std::size_t token, const std::string& name);
+  void read_bytes(const Vocabulary& v);
+  void read_pieces(const Vocabulary& v);
   void read_merges(const std::vector<std::string>& lines,
                    const std::unordered_map<std::string_view, std::int32_t>& token_of);
   void merge(std::string_view piece, std::vector<std::int32_t>* tokens) const;
 };
 
 Tokenizer::Impl::Impl(Vocabulary v) : names(std::move(v.tokens)), kinds(std::move(v.kinds)) {
+  eos = v.eos;
+  eot = v.eot;
+  bytes.reserve(names.size());
+  v.scheme == Vocabulary::Scheme::bytes ? read_bytes(v) : read_pieces(v);
+}
+
+/// Of a control or user-defined token.
+void Tokenizer::Impl::add_name(std::size_t token, const std::string& name) {
+  if (kinds[token] != Kind::control && kinds[token] != Kind::user_defined) return;
+  if (name.empty()) throw Error(joined("expected a name of special token ", token, ", got none"));
+  // Pieces have user-defined ones found in each part between control tokens.
+  if (kinds[token] == Kind::control || pieces == nullptr) special.add(name, static_cast<std::int32_t>(token));
+  if (kinds[token] == Kind::user_defined) user_defined.add(name, static_cast<std::int32_t>(token));
+}
+
+void Tokenizer::Impl::read_pieces(const Vocabulary& v) {
+  pieces = std::make_unique<SentencePieces>(names, kinds, v.scores);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    bytes.push_back(kinds[i] == Kind::byte ? std::string(1, SentencePieces::byte_of(names[i])) : with_spaces(names[i]));
+    add_name(i, with_marks(names[i]));
+  }
+  adds_space = v.adds_space;
+  if (v.adds_bos.value_or(true)) bos = v.bos;
+}
+
+void Tokenizer::Impl::read_bytes(const Vocabulary& v) {
   const SplitRule* const rule = split_rule(v.splitter);
   if (rule == nullptr)
     throw Error(joined("expected a tokenizer that splits text as one of ", split_rule_names(), ", got ",
                        in_quotes(v.splitter)));
   splitter = std::make_unique<Splitter>(*rule);
   whole_first = rule->whole_first;
-  eos = v.eos;
-  eot = v.eot;
   if (v.adds_bos.value_or(rule->adds_bos)) bos = v.bos;
   const auto characters = characters_of_bytes();
   std::unordered_map<std::string, char> byte_of;
   for (unsigned b = 0; b < 256; ++b) byte_of.emplace(utf8_of(characters[b]), static_cast<char>(b));
   std::unordered_map<std::string_view, std::int32_t> token_of;
   byte_token.fill(none);
-  bytes.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto token = static_cast<std::int32_t>(i);
     const bool is_normal = kinds[i] == Kind::normal || kinds[i] == Kind::byte;
     bytes.push_back(is_normal ? bytes_of(names[i], byte_of) : names[i]);
-    if (kinds[i] == Kind::control || kinds[i] == Kind::user_defined) {
-      if (names[i].empty()) throw Error(joined("expected a name of special token ", i, ", got none"));
-      special.add(names[i], token);
-      if (kinds[i] == Kind::user_defined) user_defined.add(names[i], token);
-    }
+    add_name(i, names[i]);
     if (!is_normal) continue;
     if (!token_of.emplace(names[i], token).second)
       throw Error(joined("expected every token once, got ", in_quotes(names[i]), " twice"));
@@ -220,24 +264,25 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool special) const {
   std::vector<std::int32_t> tokens;
-  const auto plain = [&](std::string_view part) {
-    impl_->splitter->split(part, [&](std::string_view piece) { impl_->merge(piece, &tokens); });
-  };
-  const Names& names = special ? impl_->special : impl_->user_defined;
-  std::size_t from = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    std::int32_t token = none;
-    const std::size_t length = names.begins(text[at]) ? names.match(text.substr(at), &token) : 0;
-    if (length == 0) {
-      ++at;
-      continue;
-    }
-    plain(text.substr(from, at - from));
-    tokens.push_back(token);
-    at += length;
-    from = at;
+  const auto put = [&](std::int32_t token) { tokens.push_back(token); };
+  if (impl_->pieces == nullptr) {
+    const auto merge = [&](std::string_view piece) { impl_->merge(piece, &tokens); };
+    cut(
+        text, special ? impl_->special : impl_->user_defined,
+        [&](std::string_view part) { impl_->splitter->split(part, merge); }, put);
+    return tokens;
   }
-  plain(text.substr(from));
+  const auto join = [&](std::string_view part) { impl_->pieces->encode(part, &tokens); };
+  const auto part_of_text = [&](std::string_view part) {
+    if (part.empty()) return;
+    const std::string marked = std::string(impl_->adds_space ? space_mark : "").append(part);
+    cut(marked, impl_->user_defined, join, put);
+  };
+  const std::string marked = with_marks(text);
+  if (special)
+    cut(marked, impl_->special, part_of_text, put);
+  else
+    part_of_text(marked);
   return tokens;
 }
 
@@ -252,6 +297,7 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens, bool spec
   return text;
 }
 
+bool Tokenizer::adds_space() const { return impl_->adds_space; }
 std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(impl_->names.size()); }
 std::optional<std::int32_t> Tokenizer::begin() const { return impl_->bos; }
 bool Tokenizer::is_end(std::int32_t token) const { return token == impl_->eos || token == impl_->eot; }

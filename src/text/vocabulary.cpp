@@ -30,15 +30,38 @@ std::optional<std::int32_t> token_at(const GgufFile& file, const std::string& ke
   return static_cast<std::int32_t>(*value);
 }
 
+void read_bytes(const GgufFile& file, const std::string& prefix, Vocabulary* v) {
+  if (const auto* merges = value_at<std::vector<std::string>>(file, prefix + "merges", "texts")) v->merges = *merges;
+  const auto* splitter = value_at<std::string>(file, prefix + "pre", "a text");
+  if (splitter == nullptr)
+    formats::fail_file(kind, file.path, "does not say how its tokenizer splits a text: expected the metadata ",
+                       in_quotes(prefix + "pre"));
+  v->splitter = *splitter;
+}
+
+/// Files that do not say otherwise begin a text with BOS and a space, as llama 2 does.
+void read_pieces(const GgufFile& file, const std::string& prefix, Vocabulary* v) {
+  const auto* scores = value_at<std::vector<double>>(file, prefix + "scores", "numbers of float32");
+  if (scores == nullptr) formats::fail_file(kind, file.path, "holds no scores of tokens");
+  for (const double score : *scores) v->scores.push_back(static_cast<float>(score));
+  const auto* adds = value_at<std::uint64_t>(file, prefix + "add_space_prefix", "a bool");
+  v->adds_space = adds == nullptr || *adds != 0;
+  v->adds_bos = true;
+}
+
 }  // namespace
 
 Vocabulary gguf_vocabulary(const GgufFile& file) {
   const std::string prefix = "tokenizer.ggml.";
   const auto* model = value_at<std::string>(file, prefix + "model", "a text");
   if (model == nullptr) formats::fail_file(kind, file.path, "holds no tokenizer");
-  if (*model != "gpt2")
-    formats::fail_file(kind, file.path, "expected a tokenizer of byte-level BPE, \"gpt2\", got ", in_quotes(*model));
+  if (*model != "gpt2" && *model != "llama")
+    formats::fail_file(kind, file.path,
+                       "expected a tokenizer of byte-level BPE, \"gpt2\", or of SentencePiece, "
+                       "\"llama\", got ",
+                       in_quotes(*model));
   Vocabulary v;
+  v.scheme = *model == "gpt2" ? Vocabulary::Scheme::bytes : Vocabulary::Scheme::pieces;
   const auto* tokens = value_at<std::vector<std::string>>(file, prefix + "tokens", "texts");
   if (tokens == nullptr || tokens->empty()) formats::fail_file(kind, file.path, "holds no tokens");
   if (tokens->size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() / 2))
@@ -54,12 +77,10 @@ Vocabulary gguf_vocabulary(const GgufFile& file) {
       v.kinds[i] = static_cast<Vocabulary::Kind>((*types)[i]);
     }
   }
-  if (const auto* merges = value_at<std::vector<std::string>>(file, prefix + "merges", "texts")) v.merges = *merges;
-  const auto* splitter = value_at<std::string>(file, prefix + "pre", "a text");
-  if (splitter == nullptr)
-    formats::fail_file(kind, file.path, "does not say how its tokenizer splits a text: expected the metadata ",
-                       in_quotes(prefix + "pre"));
-  v.splitter = *splitter;
+  if (v.scheme == Vocabulary::Scheme::bytes)
+    read_bytes(file, prefix, &v);
+  else
+    read_pieces(file, prefix, &v);
   v.bos = token_at(file, prefix + "bos_token_id", v.tokens.size());
   v.eos = token_at(file, prefix + "eos_token_id", v.tokens.size());
   v.eot = token_at(file, prefix + "eot_token_id", v.tokens.size());

@@ -152,7 +152,7 @@ def tokenizer_of(tokens=None, merges=(), rule="gpt-2", model="gpt2", kinds=None,
 
 
 TOKENIZERS = {
-    "another model": (tokenizer_of(model="t5"), 'byte-level BPE, "gpt2", got "t5"'),
+    "another model": (tokenizer_of(model="t5"), 'of SentencePiece, "llama", got "t5"'),
     "an unread splitter": (
         tokenizer_of(rule="deepseek-coder"),
         'gpt-2, smollm, llama-bpe, qwen2, got "deepseek-coder"',

@@ -122,7 +122,7 @@ class Model:
 
     def tokenize(self, text: str | bytes, special: bool = True, begin: bool = False) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
-        room = len(data) + 1
+        room = 2 * len(data) + 2
         tokens, count = (c.c_int32 * room)(), c.c_int64()
         self.library.call(
             "tokenize", self.handle, data, c.c_int64(len(data)), special, begin, tokens, c.c_int64(room), c.byref(count)

@@ -256,8 +256,8 @@ def twin_of_file(path):
     return model
 
 
-def write_model_with_tokenizer(path, tokens: list[str], kinds: list[int], merges: list[str], rule: str, **ids) -> None:
-    """One narrow layer with this vocabulary: for what is asked of tokens alone."""
+def write_model_with_tokenizer(path, tokens: list[str], add_tokenizer) -> None:
+    """One narrow layer with this vocabulary, whose tokenizer a function adds: for what is asked of tokens alone."""
     config = transformers.LlamaConfig(
         hidden_size=8,
         intermediate_size=8,
@@ -270,13 +270,8 @@ def write_model_with_tokenizer(path, tokens: list[str], kinds: list[int], merges
     )
     writer = gguf.GGUFWriter(str(path), "llama")
     write_header(writer, config)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(rule)
     writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
-    writer.add_token_merges(merges)
-    for key, value in ids.items():
-        getattr(writer, f"add_{key}")(value)
+    add_tokenizer(writer)
     writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 8), np.float32))
     writer.add_tensor("output_norm.weight", np.ones(8, np.float32))
     for name in NAMES.values():

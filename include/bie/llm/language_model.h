@@ -41,10 +41,18 @@ class LanguageModel {
   /// @param special  names of control tokens in the text become these tokens.
   /// @param begin    with the token that begins a text, where the file says so.
   std::vector<std::int32_t> tokens(std::string_view text, bool special = true, bool begin = true) const {
-    std::vector<std::int32_t> tokens(text.size() + 1);  // a token has a byte at least
+    std::vector<std::int32_t> tokens(text.size() + 2);  // nearly always enough
     std::int64_t count = 0;
-    check(bie_llm_tokenize(model_.get(), text.data(), static_cast<std::int64_t>(text.size()), special ? 1 : 0,
-                           begin ? 1 : 0, tokens.data(), static_cast<std::int64_t>(tokens.size()), &count));
+    const auto fill = [&] {
+      return bie_llm_tokenize(model_.get(), text.data(), static_cast<std::int64_t>(text.size()), special ? 1 : 0,
+                              begin ? 1 : 0, tokens.data(), static_cast<std::int64_t>(tokens.size()), &count);
+    };
+    bie_llm_status status = fill();
+    if (status == BIE_LLM_TOO_SMALL) {
+      tokens.resize(static_cast<std::size_t>(count));
+      status = fill();
+    }
+    check(status);
     tokens.resize(static_cast<std::size_t>(count));
     return tokens;
   }

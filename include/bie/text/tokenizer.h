@@ -1,4 +1,5 @@
-// Text into the tokens of a model and back: byte-level BPE. Source: docs/spec/language-models.md#tokens.
+// Text into the tokens of a model and back: byte-level BPE, and SentencePiece's BPE.
+// Source: docs/spec/language-models.md#tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,18 @@ namespace bie::text {
 struct Vocabulary {
   enum class Kind : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
-  std::vector<std::string> tokens;  ///< as the file writes them: normal ones with a character for each byte
+  enum class Scheme : std::uint8_t {
+    bytes,   ///< byte-level BPE: normal tokens have a character for each byte
+    pieces,  ///< SentencePiece's BPE: U+2581 stands for a space
+  };
+
+  Scheme scheme = Scheme::bytes;
+  std::vector<std::string> tokens;  ///< as the file writes them
   std::vector<Kind> kinds;
-  std::vector<std::string> merges;  ///< "left right", the most wanted first
-  std::string splitter;             ///< name of the rule that cuts text before merges: "gpt-2", "llama-bpe"
+  std::vector<std::string> merges;  ///< of bytes: "left right", the most wanted first
+  std::string splitter;             ///< of bytes: the rule that cuts text before merges, "gpt-2", "llama-bpe"
+  std::vector<float> scores;        ///< of pieces: the largest is joined first
+  bool adds_space = false;          ///< of pieces: before a text, and behind control tokens in it
   std::optional<std::int32_t> bos, eos, eot;
   std::optional<bool> adds_bos;
 };
@@ -31,7 +40,7 @@ Vocabulary gguf_vocabulary(const formats::GgufFile& file);
 class Tokenizer {
  public:
   /// @throws formats::Error, one sentence: a splitter that is not read, tokens that occur twice, a merge of what is no
-  /// token, special tokens out of range.
+  /// token, special tokens out of range, scores of another number.
   explicit Tokenizer(Vocabulary vocabulary);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -44,6 +53,8 @@ class Tokenizer {
   std::string decode(const std::vector<std::int32_t>& tokens, bool special = false) const;
 
   std::int64_t size() const;
+  /// Whether a space stands before the first token of a text.
+  bool adds_space() const;
   /// The token a text begins with, where the file says so.
   std::optional<std::int32_t> begin() const;
   /// Whether a token ends an answer.

@@ -51,7 +51,7 @@ CLI::Validator not_empty() {
 void add_generate(CLI::App& app, const Global& global) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "The text with which a language model goes on");
-  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2 or qwen3 model")
+  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2, qwen3 or gemma3 model")
       ->required()
       ->check(file_name());
   auto* prompt = command->add_option_group("The prompt", "");

@@ -209,7 +209,10 @@ void tokenize_text(const TokenizeArguments& a, const Global& global) {
   const formats::GgufFile file = formats::load_gguf(a.model);
   const text::Tokenizer tokenizer = text::gguf_tokenizer(file);
   if (a.decode) {
-    const std::string text = tokenizer.decode(a.tokens, /*special=*/true);
+    std::string text = tokenizer.decode(a.tokens, /*special=*/true);
+    const bool has_begin = !a.tokens.empty() && tokenizer.begin() == a.tokens.front();
+    const std::size_t space = has_begin ? tokenizer.bytes(a.tokens.front(), /*special=*/true).size() : 0;
+    if (tokenizer.adds_space() && space < text.size() && text[space] == ' ') text.erase(space, 1);
     if (global.json)
       print_json("tokenize", {{"text", text::valid_utf8(text)}});
     else

@@ -1,0 +1,48 @@
+// Merges of SentencePiece's BPE: characters become pieces by their scores, what is no piece becomes bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "bie/text/tokenizer.h"
+
+namespace bie::text {
+
+/// U+2581, which stands for a space in the names of pieces.
+inline constexpr std::string_view space_mark = "\xe2\x96\x81";
+
+/// The text with every space as that mark, and the reverse.
+std::string with_marks(std::string_view text);
+std::string with_spaces(std::string_view text);
+
+class SentencePieces {
+ public:
+  /// Keeps views into the vocabulary's tokens, which must outlive it.
+  /// @throws formats::Error, one sentence: another number of scores, a score that is NaN, a piece that occurs twice, a
+  /// byte that is none.
+  SentencePieces(const std::vector<std::string>& tokens, const std::vector<Vocabulary::Kind>& kinds,
+                 const std::vector<float>& scores);
+
+  /// Appends the tokens of a text with marks. Of all neighbours whose joint is a piece the one with the largest score
+  /// is joined first, of equals the leftmost; time is n log n. Characters that are no piece become their bytes, and the
+  /// unknown piece where a byte has none.
+  void encode(std::string_view text, std::vector<std::int32_t>* tokens) const;
+
+  /// The byte of a token "<0x0A>".
+  static char byte_of(const std::string& name);
+
+ private:
+  struct Piece {
+    float score;
+    std::int32_t token;
+  };
+  std::unordered_map<std::string_view, Piece> pieces_;
+  std::array<std::int32_t, 256> byte_token_{};
+  std::int32_t unknown_;  ///< -1: none
+};
+
+}  // namespace bie::text
