@@ -7,7 +7,7 @@
 
 namespace bie::kernels::cuda {
 
-/// What every kernel checks: the arguments, and that sizes fit its ints.
+/// Checks common to all kernels: the arguments are valid, and sizes fit into the kernels' ints.
 template <class Product>
 Status check_product(const Conv2dShape& s, const Image& x, const Conv2dOutput& y, std::int64_t max_k) {
   const Status checked = check_conv2d(s, {x.data, x.dtype, x.layout, x.bias, 1}, {y.data, y.dtype, y.layout, 1},
@@ -40,7 +40,7 @@ const int* panel_ones(const Conv2dShape& s, const Panels& panels) {
   return reinterpret_cast<const int*>(static_cast<const char*>(panels.data) + s.out_c * panel_stride<Product>(s));
 }
 
-/// What a block of sm_90 may have of shared memory, less the kernel's own.
+/// Upper bound on dynamic shared memory per block on sm_90; the rest of the 227 KiB is for static variables.
 constexpr std::int64_t most_hopper_shared = 226 << 10;
 
 /// 16-bit floats to the same, channels side by side.

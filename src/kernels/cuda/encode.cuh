@@ -10,7 +10,7 @@ namespace bie::kernels::cuda {
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
                    int* flags, int* count, const Queue& queue);
 
-/// The same of a weight's n rows, which the next kernel may read without waiting.
+/// Encodes the n rows of a weight. The next kernel may read them without waiting for this one.
 Status encode_weight(const Rows& weight, std::int64_t n, std::int64_t k, Format format, void* out, std::int64_t stride,
                      int* flags, int* count, const Queue& queue);
 

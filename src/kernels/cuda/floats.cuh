@@ -38,7 +38,7 @@ template <>
 __device__ inline __nv_bfloat16 narrow(float value) {
   return __float2bfloat16_rn(value);
 }
-/// Of a whole number in its range.
+/// value must be a whole number between -128 and 127.
 template <>
 __device__ inline std::int8_t narrow(float value) {
   return static_cast<std::int8_t>(value);

@@ -34,7 +34,7 @@ inline Status check_call(const GemmShape& shape, const Rows& x, const GemmOutput
   return shape.m > most_rows || shape.n > most_rows ? Status::bad_shape : Status::ok;
 }
 
-/// What a table says of its codes: `dtype` packed, in rows of at most max_k.
+/// Traits of a code width: the packed `dtype` of the table and `max_k`, the greatest depth it accepts.
 template <class Product>
 struct Family;
 

@@ -13,7 +13,7 @@
 namespace bie::kernels::cuda {
 namespace {
 
-/// What a width says of its codes.
+/// Traits of each code width: packed dtype, range and greatest depth.
 struct Signs {
   static constexpr Dtype code = Dtype::bits;
   static constexpr Range range = range_s8;
@@ -45,7 +45,7 @@ Status check(const Conv2dShape& s, const Image& x, const Conv2dOutput& y) {
   return Status::ok;
 }
 
-/// What both kernels are told.
+/// Fills the arguments that both kernels share.
 template <class Width>
 GroupArgs args_of(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y, int* flags) {
   const GroupWords g(s);

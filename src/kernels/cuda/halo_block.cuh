@@ -1,9 +1,10 @@
-// What the blocks of a convolution in one pass have in common: tables, chunks of panels, windows, results. Input
-// pixels of a tile of output pixels, halo included, become codes in shared memory (halo_encode.cuh), and their windows
-// are multiplied there.
+// Parts shared by the single-pass convolution blocks: tables, chunks of panels, windows, results. The input pixels of
+// an output tile, halo included, are quantised into shared memory (halo_encode.cuh), and the product reads its windows
+// there.
 //
-// A row of the left operand is the window of an output pixel in chunks of 16 bytes, a pixel's at `pitch` from the
-// next's. Where a pixel has half a chunk of signs, the other half holds its right neighbour's: a chunk is two taps.
+// A row of the left operand is the window of one output pixel, in chunks of 16 bytes; pixels are `pitch` bytes apart.
+// Where a pixel of signs fills only half a chunk, the other half holds its right neighbour, so that a chunk covers two
+// taps.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"
@@ -76,7 +77,7 @@ class HalfWriter {
   float scale_;
 };
 
-/// What the threads of a block share. `images`: tiles whose codes it holds at once.
+/// State shared by the threads of a block. `images` is the number of tiles whose codes shared memory holds at once.
 template <class Product, class Shape, class Io, int images>
 class Block {
   using T = Tables<Product, Shape, images>;
@@ -90,7 +91,8 @@ class Block {
   int* const row_spots;  ///< of the output pixels, or -1
   int* const spots;      ///< of the input pixels, or pairs of them
   char* const image;     ///< the first one
-  /// Of each channel the least half whose sum with the bias is not negative, or null.
+  /// Per channel: the smallest fp16 value v with v + bias >= 0, so that a comparison replaces the add. Null if not
+  /// used.
   const char* least = nullptr;
   bool knows_signs = false;  ///< halves become signs without a sum with the bias
 
@@ -156,7 +158,7 @@ class Block {
     }
   }
 
-  /// Of bits: the ones of each window. All threads come, and wait for each other before and behind it.
+  /// 1-bit only: popcount of each window. Called by all threads; synchronises on entry and exit.
   __device__ void count_ones() const {
     static_assert(images == 1);
     int* const pixel_ones = reinterpret_cast<int*>(shared + p.ones_at);
@@ -181,7 +183,7 @@ class Block {
     }
   }
 
-  /// Of a window's chunks, from its first pixel.
+  /// Offsets of a window's chunks from its first pixel.
   __device__ int* offsets() const { return reinterpret_cast<int*>(shared + p.offsets_at); }
   /// The first pixel of a row's window, in the tile.
   __device__ int first_pixel(int row) const {

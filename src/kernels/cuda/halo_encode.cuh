@@ -7,9 +7,9 @@
 
 namespace bie::kernels::cuda::halo {
 
-// What a kernel reads and writes. Decided when it is compiled for the cases worth it, float16 or bfloat16 to the same:
-// pixels of whole groups of 16 channels, or planes whose pairs of neighbours are read and written at once. The branches
-// of the others would take most of its time.
+// Element types and layouts that are fixed at compile time: float16 or bfloat16 in and out, in NHWC with channels a
+// multiple of 16, or in NCHW where pairs of neighbouring pixels are read and written at once. The branches of the
+// generic path (AnyIo) would take most of the kernel's time.
 struct AnyIo {
   static constexpr bool halves = false, planes = false;
   using Element = __half;
@@ -155,7 +155,7 @@ class Elements {
   int size_;
 };
 
-/// Of eight halves: bit j says whether element j is at least least[j].
+/// Sign mask of eight 16-bit floats: bit j is set if element j >= least[j].
 template <class Io>
 __device__ unsigned signs_of(const unsigned (&raw)[4], const uint4& least, unsigned* zero) {
   const unsigned bounds[4] = {least.x, least.y, least.z, least.w};
@@ -215,7 +215,8 @@ __device__ void put_eight(const HaloArgs& p, const Quantiser& quantiser, char* i
   }
 }
 
-/// What encoding a tile needs beside the arguments. `Quick`: what halves are quantised by where it serves.
+/// State of the quantiser of one tile, beside the kernel's arguments. `Quick` is the cheaper quantiser of 16-bit
+/// floats, used where it applies.
 template <class Quick>
 struct Encoder {
   const HaloArgs& p;

@@ -164,8 +164,8 @@ bool suits_halo(const Conv2dShape& s, const Image& x, const Gpu& gpu) {
          tiles * ((s.out_c + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
 }
 
-// Of a pipeline the threads that quantise, the pairs of groups of eight channels that each has asked for, and their
-// room.
+// Pipelined kernel: the number of producer threads, how many pairs of groups of eight channels each keeps in flight,
+// and the shared memory that these take.
 constexpr int pipeline_producers = 384, pipeline_depth = 4;
 constexpr std::int64_t pipeline_pixel_bytes = std::int64_t{pipeline_producers} * pipeline_depth * 32;
 
@@ -200,7 +200,7 @@ bool suits_halo_pipeline(const Conv2dShape& s, const Image&, const Gpu& gpu) {
          2 * tiles > gpu.multiprocessors;
 }
 
-/// What their kernels read, but for what the launch decides.
+/// Fills the arguments of the halo kernels, except those that the launch decides.
 template <class Product>
 HaloArgs halo_args(const Conv2dShape& s, const Image& x, const Panels& panels, const Conv2dOutput& y,
                    const Cut& image) {

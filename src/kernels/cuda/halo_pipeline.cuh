@@ -119,7 +119,8 @@ struct Consumers {
   static_assert(!Product::counts);
   using T = Tables<Product, Shape, 2>;
   static constexpr int threads = 256, registers = 128, parts = Shape::rows / 128;
-  // What one side takes the other has to give: a block's share of 65536 stays as it is, or it waits for ever.
+  // setmaxnreg: the consumers may take only the registers that the producers release. A block's share of the 65536
+  // registers is fixed; if the sum exceeded it, the block would wait for ever.
   static_assert(threads * registers + Producers::threads * Producers::registers <=
                 65536 / (threads + Producers::threads) / 8 * 8 * (threads + Producers::threads));
   static constexpr int block_bytes = Shape::columns * 128;  ///< of panels: 128 bytes of each row, four steps

@@ -1,5 +1,5 @@
-// What sm_90 adds, as functions: barriers in shared memory, tiles moved by the tensor memory accelerator (TMA), and
-// what orders warpgroup products. Addresses are of the shared window, 32 bits.
+// Wrappers of sm_90 instructions: barriers in shared memory (mbarrier), copies by the tensor memory accelerator (TMA),
+// and the fences and waits of warpgroup products. Addresses are 32-bit addresses of the shared window.
 #pragma once
 
 #include <cuda.h>
@@ -83,7 +83,7 @@ __device__ inline void sync_warpgroup(int number) { asm volatile("bar.sync %0, 1
 /// A barrier of the 128 threads that wait for it and the 128 that only say that they came.
 __device__ inline void sync_block(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
 __device__ inline void arrive_block(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
-/// The same of sync_warpgroup; whether any of the threads said yes.
+/// Synchronises like sync_warpgroup and returns whether `mine` is true on any of its threads.
 __device__ inline bool any_of_warpgroup(int number, bool mine) {
   int any;
   asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; barrier.cta.red.or.pred q, %2, 128, p; selp.b32 %0, 1, 0, q; }"
@@ -132,8 +132,8 @@ __device__ void wait_products() {
 __device__ inline std::uint64_t tile_descriptor(unsigned at) {
   return (at & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
-/// The same of 64 columns of 16 bits, where a column is a row of the operand: 64 columns more are `next` bytes away.
-/// 128 more is 16 rows further down the columns.
+/// Descriptor of a transposed operand (MN-major, 16-bit elements, 128-byte swizzle): a column of the tile is a row of
+/// the operand. The next 64 columns are `next` bytes further. Adding 128 to the descriptor moves it down by 16 rows.
 __device__ inline std::uint64_t transposed_tile_descriptor(unsigned at, unsigned next) {
   return (at & 0x3ffff) >> 4 | std::uint64_t{next >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }

@@ -114,7 +114,7 @@ __device__ void pass_strip(const InputPass& pass, const Strips& grid, const Stri
       Four<float> grad, term;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        // What is not valid is 0, and so are its gradient and its term.
+        // Channels out of range are loaded as 0, so their gradients and terms are 0 too.
         const Estimate e = estimator(widen(from[r].at[j]) + bias.at[j], up[r].at[j] * gain);
         sums.at[j] += e.grad;
         grad.at[j] = e.grad;

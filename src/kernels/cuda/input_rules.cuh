@@ -1,4 +1,4 @@
-// What an activation's gradients are made of, element by element, and what the blocks of a pass leave of their sums.
+// Elementwise rules of an activation's gradients, and the per-block partial sums that a pass leaves.
 #pragma once
 
 #include "bie/kernels/cuda/input_grad.h"
@@ -14,7 +14,7 @@ struct SignEstimator {
   __device__ Estimate operator()(float xs, float up) const { return sign_estimate(xs, up, bound); }
 };
 
-/// Of a scale that a FloatDivisor takes and that is no smaller than the floor of the codes.
+/// Estimator for a scale that FloatDivisor supports and that is at least the floor of the codes.
 struct CodeEstimator {
   QuantizerEstimator clip;
   FloatDivisor divisor;
@@ -22,7 +22,7 @@ struct CodeEstimator {
   __device__ Estimate operator()(float xs, float up) const { return quotient_estimate(divisor(xs), up, clip); }
 };
 
-/// Of any other.
+/// Estimator for every other scale; divides.
 struct RareCodeEstimator {
   QuantizerEstimator clip;
   float step;

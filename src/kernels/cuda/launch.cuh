@@ -1,4 +1,4 @@
-// What every launch shares: its device, its size and how its failure is told.
+// Launch helpers: selecting the device, checking the grid, mapping CUDA errors to Status.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,8 @@ inline bool enter(const Queue& queue) {
 
 cudaError_t& last_error_code();
 
-/// What a launch's error means: its own fault, which another kernel may not have, or one of earlier work.
+/// Maps a launch error to a Status. A fault of this launch (another kernel may still work) is told apart from one of
+/// earlier asynchronous work.
 inline Status status_of(cudaError_t error) {
   if (error == cudaSuccess) return Status::ok;
   last_error_code() = error;
@@ -37,7 +38,7 @@ inline Status status_of(cudaError_t error) {
   }
 }
 
-/// What a launch needs first.
+/// Prepares a launch: checks the grid size, selects the device and raises the limit of dynamic shared memory.
 template <class... P>
 Status prepare(void (*kernel)(P...), std::int64_t blocks, std::size_t shared, const Queue& queue) {
   if (blocks > INT32_MAX) return Status::bad_shape;

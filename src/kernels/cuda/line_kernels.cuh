@@ -68,7 +68,8 @@ bool has_lines(const Conv2dShape& s) {
          (s.out_c + lines::columns - 1) / lines::columns <= most_flags / 16;
 }
 
-/// Of codes where there are enough tiles: a block arranges its panels anew, for which few are not worth it.
+/// Signs: always. Codes: only if there are at least two tiles per multiprocessor, because each block rearranges its
+/// panels, which does not pay for few tiles.
 template <class Product>
 bool suits_lines(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   const auto tiles = [](std::int64_t size, std::int64_t side) { return (size + side - 1) / side; };

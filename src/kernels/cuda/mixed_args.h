@@ -1,4 +1,4 @@
-// What the host and the kernels of products of floats and codes (mixed_tile.cuh) share.
+// Arguments that the host passes to the kernels of products of floats and codes (mixed_tile.cuh).
 #pragma once
 
 #include <cuda.h>
@@ -25,7 +25,8 @@ struct Windows {
   int kernel_w, out_w, plane;  ///< plane: windows of an image
   int stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
 };
-/// What is read as windows: nothing, the floats (whose taps are the depth), or the codes (whose taps are columns).
+/// Which operand is read as windows of an image: none, the floats (taps are the depth), or the codes (taps are
+/// columns).
 enum class Reads { matrices, float_windows, code_windows };
 
 struct Args {

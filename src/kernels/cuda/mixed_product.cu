@@ -225,7 +225,7 @@ MixedNeeds needs_of(const Gpu& gpu, const Sizes& s, const Plan& plan) {
   return {0, totals * static_cast<std::int64_t>(sizeof(Extremes)) + result_bytes <= reduction_bytes ? totals : 0};
 }
 
-/// What a product makes of an activation, and the parts of the workspace that its tiles fill.
+/// Epilogue of a product that computes an activation's gradients, with the workspace parts that its tiles fill.
 struct Gradients {
   const InputPass& pass;
   const InputRule& rule;

@@ -279,7 +279,8 @@ class Block {
     hopper::pin(left);
   }
 
-  /// Of each 16 rows of codes the first and the last eight: two neighbouring columns of two neighbouring rows a word.
+  /// Per step of 16 rows of codes: one word for the first eight rows and one for the last eight, each holding two
+  /// neighbouring columns of two neighbouring rows.
   __device__ void load_words(unsigned (&words)[steps][2]) const {
     // Rows of 64 bytes, whose swizzle turns chunks by half the row's number, or of 128, where by the number.
     const int chunk = S::shared ? warp() : 4 * group() + warp();
@@ -360,7 +361,8 @@ class Block {
     return place.end_stage - place.first_stage;
   }
 
-  /// Of the warpgroup's part of a tile, to L2: it is wanted when the product is there.
+  /// Prefetches the activation under this warpgroup's part of the tile into L2; the epilogue reads it after the
+  /// product.
   __device__ void prefetch_activation(const Place& place) const {
     using X = typename S::Activation;
     constexpr int line = 128 / sizeof(X);

@@ -113,8 +113,8 @@ __device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& write
     }
 }
 
-/// The same of 16-bit planes: rows are pixels, of which `run`, as Results::plane_run has it, lie side by side where the
-/// first is a multiple. A lane writes so many pixels of one column.
+/// Writes the results of a tile to 16-bit NCHW planes. Rows are pixels; `run` of them (Results::plane_run) are adjacent
+/// in memory where the first one's index is a multiple of `run`. A lane writes `run` pixels of one column.
 template <int run, class Product, int m_tiles, int n_tiles, class Writer, class RowAt, class RowOnes, class ColumnOnes>
 __device__ void write_planes(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int n, int k, int first_column,
                              int lane, const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {

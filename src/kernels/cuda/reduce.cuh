@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(total_threads) last_total(const Total* partial
   if (threadIdx.x == 0) finish(mine);
 }
 
-/// Of partial_totals, for so many elements.
+/// Grid size of partial_totals for `count` elements.
 inline int reduction_blocks(std::int64_t count) {
   return static_cast<int>(blocks_for(count, 8 * total_threads, most_partials));
 }

@@ -1,4 +1,4 @@
-// What the kernels of the GEMM and of the convolution tables share.
+// Predicates and cost estimates shared by the GEMM and the convolution tables.
 #pragma once
 
 #include <iterator>
@@ -30,7 +30,7 @@ std::int64_t wgmma_tiles(const GemmShape& s) {
   const std::int64_t lefts = Shape::weight_left ? s.n : s.m, rights = Shape::weight_left ? s.m : s.n;
   return (lefts + Shape::left - 1) / Shape::left * ((rights + Shape::right - 1) / Shape::right);
 }
-/// What a tile of wgmma costs: a block's time goes into loading a step of its rows, in as many waves as it takes.
+/// Estimated cost of a wgmma tile: a block's time goes into loading one step of its rows, once per wave.
 template <class Shape>
 std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
   return (wgmma_tiles<Shape>(s) + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);

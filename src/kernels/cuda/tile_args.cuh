@@ -1,5 +1,5 @@
-// What a tiled product is handed: where rows of activation codes come from (a matrix, or the windows of an image), the
-// panels, and where the results go.
+// Arguments of a tiled product: the source of activation rows (a matrix, or the windows of an image), the panels, and
+// the destination of the results.
 #pragma once
 
 #include "kernels/cuda/quantiser.cuh"
@@ -88,7 +88,7 @@ struct Results {
   bool eights;        ///< eight neighbours, the first a multiple of eight, can be written in pieces of 16 bytes
   int plane_run = 0;  ///< of 16-bit planes: so many neighbouring pixels, the first a multiple, can be written at once:
                       ///< 8, 2 or, where that cannot be said, 0
-  // Of codes of the next layer.
+  // For results that are codes of the next layer.
   const float* bias = nullptr;
   Scalar next_scale = {nullptr, 1};
   float next_eps = 0;
@@ -258,7 +258,8 @@ __device__ inline int least_of_sign(const Results& y, const Writer& numbers, int
   return low;
 }
 
-/// What makes int8 codes of the next layer, of other results nothing in particular. Divides: made outside of loops.
+/// Quantiser of int8 results for the next layer; unused for other dtypes. Its constructor divides, so build it outside
+/// of loops.
 __device__ inline Quantiser quantiser_of(const Results& y) {
   return Quantiser(y.dtype == Dtype::s8 ? fmaxf(value_of(y.next_scale), y.next_eps) : 1, {range_s8.lo, range_s8.hi});
 }

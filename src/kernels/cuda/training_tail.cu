@@ -32,7 +32,7 @@ Grid grid_of(const TrainingTail& t, std::int64_t items) {
   return {static_cast<int>(strips), static_cast<int>(ranges), static_cast<int>(items), static_cast<int>(t.channels)};
 }
 
-/// What of the grid a thread has.
+/// The part of the grid that one thread handles.
 struct Place {
   int range, channel, begin, first, end;  ///< begin: of the range; first: of the thread's own items
   bool inside;
@@ -186,7 +186,7 @@ struct Received {
   }
 };
 
-/// What comes back to the pixels of a turn in one channel: z of each, and the gradient of act(z).
+/// Gradient that reaches the pixels of one turn in channel j: z of each pixel, and the gradient with respect to act(z).
 template <class X, int pool, bool adds>
 __device__ void send_back(const Read<X, pool, adds>& read, const Received<X, pool>& up, const Norm<X>& norm,
                           const Activation& act, const Turn<pool>& turn, int j, float (&z)[at_once],
@@ -233,7 +233,8 @@ __device__ void leave_sums(float (&first)[size], float (&second)[size], const Gr
   to[std::int64_t{range} * grid.channels + channel] = sum;
 }
 
-/// Of each range and channel the sums of d and d * d, d = x less the range's first x: near the mean little is lost.
+/// Per range and channel: the sums of d and d * d, where d = x minus the first x of the range. Values near the mean
+/// lose little to cancellation.
 template <class X>
 __global__ void __launch_bounds__(threads, resident)
     range_moments(const TrainingTail t, const Grid grid, float2* sums) {
@@ -339,7 +340,7 @@ __global__ void __launch_bounds__(threads, resident)
   }
 }
 
-/// Of each range and channel the sums of dz and dz * (x - mean), and of each block that of the slope's gradient.
+/// Per range and channel: the sums of dz and dz * (x - mean). Per block: the partial sum of the slope's gradient.
 template <class X, int pool, bool adds>
 __global__ void __launch_bounds__(threads, adds ? resident - 1 : resident)
     range_sums(const TrainingTail t, const Pools pools, const Grid grid, const void* up, float2* sums, float* terms) {

@@ -6,7 +6,7 @@
 
 namespace bie::kernels::cuda::weight_only {
 
-/// Of eight rows and a chunk: the right operands of both products.
+/// ldmatrix.x4: 8 rows of one chunk of shared memory as the B operands of two products.
 __device__ inline uint4 load_four_matrices(unsigned at) {
   uint4 four{};
 #if __CUDA_ARCH__ >= 800
@@ -17,7 +17,7 @@ __device__ inline uint4 load_four_matrices(unsigned at) {
   return four;
 }
 
-/// What a warp adds up: of a group in `acc`, of all groups in `sum`.
+/// Accumulators of a warp: `acc` of the current group, `sum` over all groups.
 template <class Float, int width, bool with_sums, class S>
 struct FloatSums {
   float sum[S::tiles][S::rows8][4], acc[S::tiles][S::rows8][4], x[with_sums ? S::rows8 : 1][4];

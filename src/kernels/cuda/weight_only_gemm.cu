@@ -68,7 +68,7 @@ WideChoice wide_choice(const WeightOnlyPlan& plan, std::int64_t m, const Gpu& gp
   const WideChoice many = of(WideTile::rows256, 256, 128, 64, 0.67, 3.8);
   return few.us <= many.us ? few : many;
 }
-/// The same of opening the weight in memory for cuBLAS.
+/// Estimated microseconds of the other way: dequantize the weight to memory and multiply with cuBLAS.
 double opened_us(const WeightOnlyPlan& plan, std::int64_t m) {
   constexpr double start_us = 5, weights_a_us = 0.9e6, products_a_us = 375e6;
   const double weights = static_cast<double>(plan.n) * static_cast<double>(plan.k);

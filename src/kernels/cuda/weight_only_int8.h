@@ -1,4 +1,4 @@
-// What the host and the kernels of products of 8-bit activations with panels share.
+// Arguments that the host passes to the kernels of products of 8-bit activations with panels.
 #pragma once
 
 #include <cuda.h>

@@ -41,7 +41,7 @@ __device__ void open_bytes(const uint4& step, int c, unsigned (&a)[4]) {
   }
 }
 
-/// Of eight rows and a chunk: the right operand.
+/// ldmatrix.x2: 8 rows of one chunk of shared memory as the B operand.
 __device__ inline uint2 load_two_matrices(unsigned at) {
   uint2 two{};
 #if __CUDA_ARCH__ >= 800
@@ -58,7 +58,7 @@ __device__ inline void multiply_bytes(int (&acc)[4], const unsigned (&a)[4], con
 #endif
 }
 
-/// What a warp adds up: of a group in `acc`, of all groups in `sum`.
+/// Accumulators of a warp: `acc` of the current group, `sum` over all groups.
 template <int width, class S>
 struct Int8Sums {
   float sum[S::tiles][S::rows8][4];

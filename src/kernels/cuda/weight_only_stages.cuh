@@ -1,7 +1,7 @@
-// What products of many rows with panels share on Hopper (sm_90a): the weight is the left operand of warpgroup
-// products, opened in registers; the activation is the right one, in shared memory, where one warp keeps a ring of
-// stages filled by the TMA. Each lane copies the codes that it opens through a ring of its own. Sums go to memory by
-// way of shared memory.
+// Parts shared by the many-row weight-only products on Hopper (sm_90a). The weight is the left operand of warpgroup
+// products, dequantized in registers. The activation is the right operand, in shared memory, where one warp keeps a
+// ring of stages filled by the TMA. Each lane copies the codes that it dequantizes through a ring of its own. Results
+// are written to memory by way of shared memory.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int steps = 4;           ///< products of a stage
 constexpr int code_slots = 8;      ///< 16-byte pieces of codes of a lane that are under way
 constexpr int group_outputs = 64;  ///< of a warpgroup
 
-/// What the warpgroups of a block share out: the depth, whose parts are added at the end, or outputs.
+/// How the warpgroups of a block split the work: by depth (split-K, partial sums are added at the end) or by outputs.
 enum class Shared : char { depth, outputs };
 
 /// Rows of a tile, chunks of a stage, which are 128 bytes of a row, and what else of a stage the TMA brings.

@@ -1,4 +1,4 @@
-// What the host and the kernels of weight-only products of many rows (weight_only_wide.cuh) share.
+// Arguments that the host passes to the kernels of many-row weight-only products (weight_only_wide.cuh).
 #pragma once
 
 #include <cuda.h>

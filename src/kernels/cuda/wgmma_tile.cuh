@@ -184,7 +184,7 @@ class Block {
   /// on one writes while the other multiplies.
   __device__ bool staggered() const { return Shape::consumers == 2 && p_.stages <= L::stages; }
 
-  /// Of this thread's two left rows, and its share of the right ones.
+  /// Popcounts of this thread's two left rows and of its share of the right rows.
   struct Ones {
     int left[2], right[asked];
   };

@@ -1,5 +1,5 @@
-// What every CUDA kernel of ours is handed: a queue, scalars that may live on the device, and facts about the GPU.
-// These headers include nothing of CUDA and are there in every build; what they declare is there where BIE_CUDA is on.
+// Arguments common to all CUDA kernels: a queue, scalars that may live on the device, and facts about the GPU. These
+// headers include nothing of CUDA and exist in every build; their functions are defined only where BIE_CUDA is on.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Scalar {
   float value = 0;
 };
 
-/// What the choice of a kernel may depend on, so that it can be tested with a pretended GPU.
+/// Facts about a GPU that the choice of a kernel may depend on. A plain struct, so that tests can pretend any GPU.
 struct Gpu {
   int sm = 0;  ///< compute capability, 90 for 9.0
   int multiprocessors = 0;
@@ -35,7 +35,7 @@ struct Gpu {
 /// is no number.
 Status gpu(int device, const Gpu** facts);
 
-/// What the CUDA runtime said when a call on this thread last answered launch_failed or device_error.
+/// The CUDA runtime's message for this thread's last call that returned launch_failed or device_error.
 const char* last_error();
 
 }  // namespace bie::kernels::cuda

@@ -31,9 +31,9 @@ struct InputPass {
 /// Bytes of the workspace of an input pass whose shape, bias and grad_bias are set; from an 8-byte boundary on.
 std::int64_t input_pass_bytes(const InputPass&);
 
-/// Of signs: grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) /
-/// denominator, codes = sgn(xs). Of q = clamp(rint(xs / scale_a)): the same inside the bounds; codes are
-/// clamp(rint(xs / max(scale_a, floor))).
+/// Signs: grad_x = up * gain where |xs / scale_a| <= 1 and 0 elsewhere, grad_scale = sum(grad_x * sgn(xs)) /
+/// denominator, codes = sgn(xs). Codes: the gradients of q = clamp(rint(xs / scale_a)), which grad_x passes inside the
+/// bounds; codes are clamp(rint(xs / max(scale_a, floor))).
 Status input_grads(const InputPass&, const InputRule&, const Scalar& scale_a, void* workspace, const Queue&);
 
 }  // namespace bie::kernels::cuda

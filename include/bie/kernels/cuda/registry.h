@@ -16,7 +16,7 @@ struct Products : ProductsOf<GemmTable, Conv2dTable> {
 
 /// Every width, narrowest first.
 const std::vector<Products>& all_products();
-/// Those of one code type, which must be bits, s4 or s8.
+/// The products of one code type, which must be bits, s4 or s8.
 const Products& products_of(Dtype code);
 
 /// Calls visit(name, table) with every table.

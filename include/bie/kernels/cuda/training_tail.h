@@ -1,4 +1,4 @@
-// What follows a product in training, on CUDA: BatchNorm by the batch's own statistics, shortcut, activation, pool.
+// Training epilogue of a product on CUDA: BatchNorm with the batch's own statistics, residual, activation, pool.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct TrainingTail {
   float* rstd;
 };
 
-/// What training_tail moves: statistic += momentum * (the batch's - statistic), var by one element less.
+/// Running statistics, updated by training_tail: statistic += momentum * (the batch's - statistic). var takes the
+/// unbiased estimate (divided by count - 1).
 struct RunningStatistics {
   float* mean;  ///< [channels], or null: there are none
   float* var;
@@ -43,13 +44,13 @@ struct TrainingTailGrads {
 
 /// Whether there are kernels: channels are a multiple of 4, and sizes fit 31 bits.
 bool has_training_tail(const TrainingTail&);
-/// Of the workspace of either function; from a 16-byte boundary on.
+/// Bytes of workspace for either function; the workspace must be aligned to 16 bytes.
 std::int64_t training_tail_bytes(const TrainingTail&);
 /// Status::bad_shape where there is no kernel.
 Status training_tail(const TrainingTail&, const RunningStatistics&, void* y, void* workspace, const Queue&);
-/// Of the largest of a pool its pixel gets the gradient, the first of several: dz of the others is 0. Then
-/// grad_bias = sum(dz), grad_weight = sum(dz * xhat), xhat = (x - mean) * rstd, grad_x = weight * rstd *
-/// (dz - mean(dz) - xhat * mean(dz * xhat)), grad_shortcut = dz.
+/// The gradient of a pool window goes to the pixel that holds its maximum, the first one on ties; dz of the others is
+/// 0. Then grad_bias = sum(dz), grad_weight = sum(dz * xhat), xhat = (x - mean) * rstd, grad_x = weight * rstd * (dz -
+/// mean(dz) - xhat * mean(dz * xhat)), grad_shortcut = dz.
 Status training_tail_grads(const TrainingTail&, const TrainingTailGrads&, void* workspace, const Queue&);
 
 }  // namespace bie::kernels::cuda
