@@ -1,4 +1,4 @@
-// What follows a product in evaluation, in one pass over its results: BatchNorm, shortcut, activation, pool.
+// Epilogue of a product in evaluation, in one pass over its results: BatchNorm, residual (shortcut), activation, pool.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What follows a product in an exported net, up to the codes of the next one: block_tail's arithmetic on planes, with
-// the numbers of its BatchNorm made beforehand, and without memory of its own.
+// Epilogue of a product in an exported net, up to the codes of the next product: the arithmetic of block_tail.h on
+// planes, with BatchNorm's scale and shift computed beforehand, and without memory of its own.
 #pragma once
 
 #include <cstdint>

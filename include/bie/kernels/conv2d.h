@@ -49,8 +49,8 @@ struct Conv2dInput {
   float step;          ///< > 0; ignored by the binary convolution
 };
 
-/// What follows a convolution up to the next one's codes, by the arithmetic of code_tail.h without its pool:
-/// v = act(out * scale + shift + add), in float32, and the codes of v + bias. All images are NHWC, of the output's
+/// Epilogue of a convolution up to the codes of the next one, with the arithmetic of code_tail.h without its pool: v =
+/// act(out * scale + shift + add), in float32, and the codes of v + bias. All images are NHWC and have the output's
 /// shape.
 struct Conv2dTail {
   const float *scale, *shift;  ///< [out_c] each, or null: 1, and -0, which changes nothing

@@ -20,7 +20,7 @@ struct SignTable {
   std::int64_t row_size() const { return is_packed ? (dim + 7) / 8 : dim; }
 };
 
-/// What a step gives to the rows it is told. Of row r the vote of element i is +1 where votes[r][i] >= 0, else -1.
+/// Arguments of a step on the given rows. Element i of row r votes +1 where votes[r][i] >= 0, else -1.
 struct SignTableStep {
   const std::int64_t* rows;  ///< all different
   std::int64_t count;

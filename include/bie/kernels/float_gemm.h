@@ -22,8 +22,8 @@ struct FloatGemmKernel {
 };
 Table<FloatGemmKernel> float_gemm_table();
 
-/// The same of the windows of images: y = (sum over c, i, j of w[o, c, i, j] * x[...]) + bias[o] in that order; what is
-/// outside the image is 0 and takes part.
+/// Float convolution: y = (sum over c, i, j of w[o, c, i, j] * x[...]) + bias[o], added in that order. Padding is 0 and
+/// its products are added like any others.
 struct FloatConv2dKernel {
   const char* name;
   Isa isa;

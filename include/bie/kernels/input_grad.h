@@ -28,7 +28,7 @@ struct StepRule {
   double denominator;  ///< of the sum
 };
 
-/// What an activation was quantised to.
+/// How an activation was quantised.
 struct InputRule {
   bool signs;        ///< its signs, else codes
   CodeBounds codes;  ///< of codes
@@ -42,8 +42,8 @@ struct InputGradKernel {
   bool (*accepts)(const std::int64_t& count);
   /// grad = up * gain where |xs / scale| <= 1 and 0 elsewhere, grad_scale = sum(grad * sgn(xs)) / denominator.
   Status (*sign_backward)(const InputPass&, float scale, double denominator, double* grad_scale, const Parallel&);
-  /// The same of q = clamp(rint(xs / scale), lo, hi) * scale; a scale of 0 has the gradient 0. The floor of the bounds
-  /// has no meaning here.
+  /// Gradients of q = clamp(rint(xs / scale), lo, hi) * scale. A scale of 0 has the gradient 0. The floor of the bounds
+  /// is not read.
   Status (*quantizer_backward)(const InputPass&, float scale, const CodeBounds&, const StepRule&, double* grad_scale,
                                const Parallel&);
 };

@@ -12,7 +12,7 @@ enum class Architecture : std::uint8_t { any, x86, arm };
 /// Instruction sets, those of one architecture weakest first; a CPU may lack one and have the next.
 enum class Isa : std::uint8_t { reference, portable, avx2, avx512bw, avxvnni, avx512, amx, neon, dotprod, i8mm };
 
-/// What is known of an instruction set. Each names exactly the flags its folder is compiled with.
+/// Facts about one instruction set. An Isa names exactly the flags that its folder is compiled with.
 struct IsaFacts {
   Isa isa;
   Architecture architecture;
@@ -55,14 +55,14 @@ constexpr bool belongs_to(Isa isa, Architecture architecture) {
 class IsaSet {
  public:
   constexpr IsaSet() = default;
-  /// What any CPU has, and of the architecture of `last` everything up to it.
+  /// The sets that any CPU has, and those of the architecture of `last` up to `last`.
   constexpr IsaSet(Isa last) {  // NOLINT(google-explicit-constructor)
     for (const IsaFacts& f : isa_facts)
       if (f.isa <= last && belongs_to(f.isa, facts(last).architecture)) bits_ |= bit(f.isa);
   }
   constexpr bool has(Isa isa) const { return (bits_ & bit(isa)) != 0; }
   constexpr void add(Isa isa) { bits_ |= bit(isa); }
-  /// What both have.
+  /// Intersection.
   constexpr IsaSet operator&(IsaSet other) const { return IsaSet(bits_ & other.bits_); }
   constexpr bool operator==(IsaSet other) const { return bits_ == other.bits_; }
   constexpr bool operator!=(IsaSet other) const { return bits_ != other.bits_; }
@@ -79,7 +79,7 @@ class IsaSet {
   unsigned bits_ = 1;
 };
 
-/// What a CPU says of itself (operating-system support included), so that a choice can be tested with a pretended CPU.
+/// CPU features, operating-system support included. A plain struct, so that tests can pretend any CPU.
 struct CpuFeatures {
   bool avx2 = false, fma = false, f16c = false, avxvnni = false;
   bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false;
@@ -88,7 +88,7 @@ struct CpuFeatures {
   bool neon = false, dotprod = false, i8mm = false;
 };
 
-/// Those all of whose flags are present.
+/// The instruction sets all of whose flags are present.
 IsaSet isas_of(const CpuFeatures& features);
 
 CpuFeatures detect_cpu();
@@ -100,7 +100,7 @@ const char* cpu_name();
 /// Status::bad_environment for any other name, one of another architecture included; `isas` is then left as it was.
 Status cap_isas(const char* text, IsaSet* isas, Architecture architecture = this_architecture);
 
-/// What the kernels use in this process: isas_of(detect_cpu()) capped by BIE_MAX_ISA, read once.
+/// Instruction sets that kernels of this process may use: isas_of(detect_cpu()) capped by BIE_MAX_ISA, read once.
 struct Host {
   IsaSet isas;
   Status status;

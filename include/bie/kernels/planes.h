@@ -10,7 +10,7 @@ namespace bie::kernels {
 /// The mean of each of `planes` planes of `count` elements: 16 sums side by side, element i into sum i % 16, which are
 /// then added in halves (sum j and j + 8, j + 4, ...), times fl(1 / count).
 void plane_means(const float* x, std::int64_t planes, std::int64_t count, float* y, const Parallel&);
-/// The same of [images, count, channels], whose channels lie last, to [images, channels].
+/// plane_means for channels last: [images, count, channels] to [images, channels].
 void channel_means(const float* x, std::int64_t images, std::int64_t count, std::int64_t channels, float* y,
                    const Parallel&);
 
@@ -22,7 +22,7 @@ struct StridedPlanes {
   std::int64_t out_width() const { return (width + stride - 1) / stride; }
 };
 void strided_planes(const StridedPlanes&, const float* x, float* y, const Parallel&);
-/// The same of images whose channels lie last.
+/// strided_planes for channels last.
 void strided_pixels(const StridedPlanes&, const float* x, float* y, const Parallel&);
 
 /// The largest of each pool x pool square of codes [images, height, width, channels]; what is left at the edges is left
@@ -45,7 +45,7 @@ struct PoolShape {
 /// The largest pixel of the window that lies in the plane: the largest of each column, then of these (of v > largest so
 /// far, from the first on).
 void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
-/// The same of images [height, width, channels]; the number of planes is not read.
+/// max_pool for channels last: images [height, width, channels]. PoolShape::planes is not read.
 void max_pool_pixels(const PoolShape&, std::int64_t images, std::int64_t channels, const float* x, float* y,
                      const Parallel&);
 /// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where

@@ -27,7 +27,7 @@ Table<QuantizeKernel> quantize_table();
 /// Mean of |x| over `count` dense elements (f32, bf16, f16), accumulated in float64 in a fixed order, so that the
 /// number of threads does not show; rounded to float32. 0 for count = 0.
 float mean_abs(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
-/// The same of x itself.
+/// mean(x), summed as mean_abs is.
 float mean(const void* x, Dtype dtype, std::int64_t count, const Parallel&);
 
 /// Whether all codes lie in [lo, hi], int8 bounds.

@@ -56,7 +56,7 @@ const P& with_code(const std::vector<P>& all, Dtype code) {
 
 /// Every width, narrowest first.
 const std::vector<Products>& all_products();
-/// Those of one code type, which must be bits, s4 or s8.
+/// The products of one code type, which must be bits, s4 or s8.
 const Products& products_of(Dtype code);
 
 /// Calls visit(name, table) with every table.

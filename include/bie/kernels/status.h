@@ -1,4 +1,4 @@
-// What a kernel call can answer. Kernels never throw, print or exit; the caller turns a status into a sentence.
+// Result of a kernel call. Kernels never throw, print or exit; the caller turns a status into a sentence.
 #pragma once
 
 namespace bie::kernels {

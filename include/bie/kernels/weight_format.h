@@ -1,4 +1,4 @@
-// What the integers of a weight mean: one description for every weight, be it of a layer or of a file.
+// Meaning of a weight's integers: one description for the weights of layers and of files.
 //
 //     W[i, j] = s * c              Offset::none; c = q as a signed number, q - 2^(bits - 1) of unsigned codes
 //     W[i, j] = s * q - z          Offset::value, z a float (GBA, MBWQ; GGUF's scale * q + offset with z = -offset)
@@ -13,14 +13,14 @@
 
 namespace bie::kernels {
 
-/// What one scale (and one zero) belongs to.
+/// Granularity of scales and zeros.
 enum class ScaleOf : std::uint8_t {
   tensor,
   channel,  ///< an output
   group,    ///< the rows of k in one group, and an output
 };
 
-/// What is taken from a code.
+/// Kind of zero point: none, a float subtracted from s * q, or a whole number subtracted from q.
 enum class Offset : std::uint8_t { none, value, zero };
 
 /// The codes of one bit are signs (+1 and -1) where they are signed, and 0 and 1 where not.

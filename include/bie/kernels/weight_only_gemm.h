@@ -52,7 +52,7 @@ struct WeightOnlyGemmKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const GemmShape&);
-  /// Of a weight that check_weight takes. Depends on its sizes alone: groups and orders of rows are not looked at.
+  /// Bytes of the panels of a weight that check_weight accepts. Depends on its sizes alone, not on groups or row order.
   std::size_t (*packed_bytes)(const PackedWeight& weight);
   /// `packed` is aligned to 64 bytes.
   void (*prepack)(const PackedWeight& weight, void* packed, const Parallel&);

@@ -51,7 +51,7 @@ BIE_HOST_DEVICE float amax_code(float v, const AmaxFactor& factor, float lo, flo
   return factor.by == 0 ? 0.0f : clamped(rintf(scaled(v, factor)), lo, hi);
 }
 
-/// What amax_quantize gives as its scale.
+/// The scale that amax_quantize returns.
 BIE_HOST_DEVICE float amax_scale(float amax, const AmaxFactor& factor) { return amax <= 0x1p-24f ? 1.0f : factor.by; }
 
 /// The factor of an integer gradient between these extremes; 0, the step being left out, where not all is finite.

@@ -51,7 +51,7 @@ BIE_HOST_DEVICE std::uint16_t bf16_at_random(float value, std::uint32_t random) 
   return static_cast<std::uint16_t>((magnitude == 0x7f800000u ? bits : bits + (random & 0xffffu)) >> 16);
 }
 
-/// What exp_avg_s of a sign starts with: u is uniform in [0, 1).
+/// Initial exp_avg_s of a sign; u is uniform in [0, 1).
 BIE_HOST_DEVICE float first_moment(std::int32_t w, float u) { return (w < 0 ? 1e-3f : w > 0 ? -1e-3f : 0.0f) * u; }
 
 /// The scale that codes of this mean would start with, or the one they have where that is 0.

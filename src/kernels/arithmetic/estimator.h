@@ -19,7 +19,7 @@ BIE_HOST_DEVICE float inside_range(float v, float lo, float hi) {
 /// 0 for 0 and NaN.
 BIE_HOST_DEVICE float sign(float v) { return static_cast<float>(v > 0) - static_cast<float>(v < 0); }
 
-/// What a clip divides by: a scale of 0 divides as the smallest normal float32 does.
+/// Divisor of a clip: a scale of 0 is replaced by the smallest normal float32.
 BIE_HOST_DEVICE float clip_divisor(float scale) { return scale == 0 ? FLT_MIN : scale; }
 
 /// The largest |xs| that is inside. |xs / scale| <= 1 in float32 where |xs| <= |scale|: a quotient of the next float is
@@ -30,7 +30,7 @@ struct Estimate {
   float grad, term, code;  ///< term: what the gradient of the scale adds up
 };
 
-/// Of an activation that is quantised to its sign, inside |xs| <= bound.
+/// Straight-through estimator of an activation that is quantised to its sign; the gradient passes where |xs| <= bound.
 BIE_HOST_DEVICE Estimate sign_estimate(float xs, float up, float bound) {
   const float grad = up * inside_range(xs, -bound, bound), code = sign(xs);
   return {grad, grad * code, code};

@@ -116,7 +116,7 @@ struct Q8Memory {
         block(later + size) {}
 };
 
-/// What blocks that are joined have come to.
+/// Running state of the online softmax over the blocks joined so far.
 struct Joined {
   float m, l;
   float* o;

@@ -42,7 +42,7 @@ void pooled_pixels(const cpu::BlockTailPasses& passes, const BlockTailShape& s, 
 template <const cpu::BlockTailPasses& passes, const cpu::CodeTailPasses& codes>
 Status run(const BlockTailShape& s, const BlockTailCall& call, const Parallel& parallel) {
   if (s.images < 0 || s.channels < 0 || s.height < 0 || s.width < 0 || s.pool < 1) return Status::bad_shape;
-  // Of one pixel both orders of memory are the same.
+  // With one pixel per image, NCHW and NHWC are the same memory.
   const bool last = s.layout == ImageLayout::nhwc || (s.height == 1 && s.width == 1);
   std::vector<float> scale(static_cast<std::size_t>(s.channels), 1), shift(scale.size(), 0);
   if (call.mean != nullptr)

@@ -124,7 +124,7 @@ std::int64_t block_of(std::int64_t count, const Tile& tile) {
   return tile.strides ? most : (each + unit - 1) / unit * unit;
 }
 
-/// Those of the weakest set that has tiles.
+/// Code-tail passes of the lowest instruction set that has tiles.
 const CodeTailPasses& least_passes() {
 #if defined(BIE_X86)
   return avx2::code_tail_passes;

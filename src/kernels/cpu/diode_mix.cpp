@@ -11,7 +11,7 @@ namespace bie::kernels {
 namespace {
 
 bool is_moment(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16; }
-/// Of an integer weight.
+/// Dtypes that a gradient of an integer weight may have.
 bool is_gradient(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::s8; }
 
 template <const cpu::DiodeMixPasses& passes>

@@ -1,4 +1,4 @@
-// What the drivers of plain loops share.
+// Helpers shared by the drivers of elementwise loops.
 #pragma once
 
 #include <cstdint>

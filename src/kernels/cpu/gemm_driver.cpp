@@ -69,7 +69,7 @@ bool store_codes(const Tile& tile, const GemmOutput& y, const float* results, ch
   return true;
 }
 
-/// What a task keeps of a tile.
+/// Scratch memory of a task for one tile.
 struct TileMemory {
   std::int32_t* acc = nullptr;     ///< [mr][nr]
   float* results = nullptr;        ///< [mr][nr], that become codes

@@ -1,4 +1,4 @@
-// What a folder offers to the driver of mixed_gemm. Plain structs and function pointers (tile.h says why).
+// Interface between an ISA folder and the driver of mixed_gemm: plain structs and function pointers (tile.h says why).
 #pragma once
 
 #include <cstdint>

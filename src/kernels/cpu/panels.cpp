@@ -39,7 +39,7 @@ void read_codes(const std::uint8_t* row, Dtype code, std::int64_t channels, std:
   }
 }
 
-/// Of codes that are few enough for a product in int32.
+/// Sum of codes; `count` must be small enough for a product in int32.
 std::int32_t sum_of(const std::int8_t* codes, std::int64_t count) {
   std::int32_t sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += codes[i];

@@ -90,13 +90,13 @@ void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride
 /// Bytes behind the last code that a tile may read.
 inline constexpr std::int64_t code_slack = 64;
 
-/// What a thread keeps a buffer for; a caller may hold one of each.
+/// Purposes of the per-thread buffers; a caller may hold one buffer of each at the same time.
 enum class Buffer { codes, tile, opened };
 /// A buffer of this thread that lives until the thread ends: grows when needed, 64-byte aligned; null where there is no
 /// memory. Contents are lost on the next call for the same purpose.
 void* workspace(std::size_t bytes, Buffer purpose = Buffer::codes);
 
-/// What a tile needs of a thread while it runs.
+/// Brackets the use of a tile on a thread: calls Tile::enter now and Tile::leave at the end (AMX configures its tiles).
 class TileState {
  public:
   explicit TileState(const Tile& tile) : leave_(tile.leave) {

@@ -33,7 +33,7 @@ struct InputGradPasses {
                     const QuantizerEstimator& estimator);
 };
 
-/// Of the elements [first, first + count) of arrays of a float dtype.
+/// Passes over the elements [first, first + count) of arrays of a float dtype.
 struct AmaxCodesPasses {
   Extremes (*extremes)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, float gain);
   void (*amax_quantize)(const void* x, Dtype dtype, std::int64_t first, std::int64_t count, const AmaxFactor& factor,
@@ -44,7 +44,7 @@ struct AmaxCodesPasses {
                       const AmaxFactor& factor, std::int8_t* q);
 };
 
-/// Of the elements [first, first + count) of a parameter.
+/// Passes over the elements [first, first + count) of a parameter.
 struct DiodeMixPasses {
   void (*floats)(const DiodeMixTensor&, std::int64_t first, std::int64_t count, Dtype param, Dtype moments,
                  const AdamNumbers&);
@@ -92,7 +92,7 @@ struct CodeTailPasses {
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] is the larger one of each pair of neighbours.
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
-  /// The same of floats: x where x > y.
+  /// y[i] = max(x[i], y[i]) of floats: replaced only where x > y.
   void (*keep_above)(const float* x, std::int64_t count, float* y);
   /// As Tile::tail.
   bool (*tail_rows)(const TailArgs& args);
@@ -119,11 +119,11 @@ struct FloatGemmPasses {
                  std::int64_t k, float* y, std::int64_t y_stride);
 };
 
-/// What surrounds a tile of weight-only products.
+/// Passes before and after a tile of weight-only products.
 struct WeightOnlyPasses {
   /// x as float32, times factor where that is not null.
   void (*floats)(const void* x, Dtype dtype, const float* factor, std::int64_t count, float* to);
-  /// Of 16 sums side by side, which are then added in halves.
+  /// Sum of x: 16 partial sums (element i goes to i % 16), which are then added in halves.
   float (*sum)(const float* x, std::int64_t count);
   /// y + bias (null: y), rounded.
   void (*results)(const float* y, const float* bias, std::int64_t count, void* to, Dtype dtype);
@@ -135,8 +135,8 @@ struct GroupNumbers {
   float middle;
 };
 
-/// Of `count` outputs of one packed row, whose codes begin at `bit` of the words `low` and may go on in `high` (else
-/// null). `first` is the element of W that the first of them is.
+/// Passes over `count` outputs of one packed row. Their codes begin at `bit` of the words `low` and may continue in
+/// `high` (else null). `first` is the index in W of the first output's element.
 struct WeightValuesPasses {
   void (*codes)(const std::uint32_t* low, const std::uint32_t* high, int bit, int bits, std::int64_t count,
                 std::int32_t* codes);
@@ -157,7 +157,8 @@ struct WeightValuesPasses {
   void (*add)(const float* x, std::int64_t count, float* sum);
 };
 
-/// Of one row of signs, a bit or a byte each; `first` is the element of y, or of the moment, that its first sign is.
+/// Passes over one row of signs, packed bits or bytes; `first` is the index in y, or in the moment, of the row's first
+/// sign.
 struct EmbeddingPasses {
   void (*lookup)(const std::uint8_t* row, bool is_packed, float scale, std::int64_t dim, void* y, Dtype dtype,
                  std::int64_t first);

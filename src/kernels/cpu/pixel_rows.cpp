@@ -53,7 +53,7 @@ struct PlaneRows {
   std::int64_t count;         ///< of rows
 };
 
-/// What the encoders share: pixels to `out`, which is where the first one behind the padding goes.
+/// State shared by the encoders. `out` points to the first pixel behind the left padding.
 struct RowEncoder : ImageRows {
   std::int64_t bias_pixels;          ///< whose biases stand side by side, so that short pixels are quantised together
   const std::vector<float>& biases;  ///< [bias_pixels][in_c], where there are any

@@ -35,8 +35,8 @@ void pick(const PickedPlanes& planes, char* out);
 /// More channels fill units alone well enough; planes become rows of pixels sixteen channels at a time.
 inline constexpr std::int64_t most_joined_channels = 16;
 
-/// The same convolution with each row of a window joined to one pixel of kernel_w * in_c channels, [kernel_w][in_c].
-/// Of one group.
+/// The same convolution with each row of a window joined to one pixel of kernel_w * in_c channels, ordered
+/// [kernel_w][in_c]. s.groups must be 1.
 Conv2dShape with_joined_rows(const Conv2dShape& s);
 
 /// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
@@ -62,7 +62,7 @@ struct Image {
   std::int64_t row_bytes() const { return width * pixel_bytes; }
 };
 
-/// What is quantised, and how. `tile` says what stands for a code.
+/// Arguments of quantising an image into rows of pixels. `tile` says how a code is stored.
 struct ImageRows {
   const Tile& tile;
   const Width& width;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t elements_a_task = 1 << 15;
 
-/// Of this CPU.
+/// Code-tail passes of the best instruction set of this CPU.
 const cpu::CodeTailPasses& best_passes() {
 #if defined(BIE_X86)
   if (host().isas.has(Isa::avx2)) return cpu::avx2::code_tail_passes;
@@ -36,7 +36,7 @@ void in_parts(std::int64_t count, const Parallel& parallel, const Pass& pass) {
                [&](std::int64_t begin, std::int64_t end) { pass(begin, end - begin); });
 }
 
-/// What a window of `kernel` pixels from `begin` on has within [0, size).
+/// The part of [0, size) that a window of `kernel` pixels from `from` on covers.
 struct Span {
   std::int64_t begin, end;
   Span(std::int64_t from, std::int64_t kernel, std::int64_t size)
@@ -190,7 +190,8 @@ void max_pool_pixels(const PoolShape& s, std::int64_t images, std::int64_t chann
                      const std::int64_t to = Span((last - 1) * s.stride_w - s.left, s.kernel_w, s.width).end;
                      for (std::int64_t c = 0; c < channels; c += most) {
                        const std::int64_t here = std::min(most, channels - c), pixels = to - from;
-                       // Of all channels the columns lie side by side, else there is one window's.
+                       // If all channels are taken at once, the windows' columns are contiguous and one run covers
+                       // them; else a run is one pixel.
                        const std::int64_t runs = here == channels ? 1 : pixels,
                                           each = here == channels ? pixels * here : here;
                        for (std::int64_t i = rows.begin; i < rows.end; ++i)
@@ -232,7 +233,7 @@ void max_pool(const PoolShape& s, const float* x, float* y, const Parallel& para
                        const float* const row = plane + i * s.width + first;
                        for (std::int64_t j = 0; j < count; ++j) larger[j] = row[j] > larger[j] ? row[j] : larger[j];
                      }
-                     // Of each window the columns in this strip; those of earlier strips are in `to` already.
+                     // Per window: the columns inside this strip. The maximum over earlier strips is in `to` already.
                      const std::int64_t window = std::max<std::int64_t>(0, (first + s.left - s.kernel_w) / s.stride_w);
                      for (std::int64_t j = window; j < out_w && j * s.stride_w - s.left < first + count; ++j) {
                        const Span columns(j * s.stride_w - s.left, s.kernel_w, s.width);

@@ -1,5 +1,5 @@
-// What an ISA folder offers to the plain drivers (gemm_driver.cpp, conv2d_driver.cpp): function pointers and numbers.
-// Nothing here is inline code, so no ISA-compiled function can be merged with a plain one.
+// Interface between an ISA folder and the plain drivers (gemm_driver.cpp, conv2d_driver.cpp): function pointers and
+// numbers. Nothing here is inline code, so no ISA-compiled function can be merged with a plain one.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,8 @@ struct CodePlanesArgs {
   std::int64_t pixel_bytes, row_bytes;  ///< row_bytes: a multiple of 4
   // Pixel p lies `gap` bytes further for each time that column + p passes a multiple of `width`.
   std::int64_t column, width, gap;
-  /// Of pixels that are one unit, in whole rows: 2 where every other element of a row is read; then row r begins at
-  /// element r * row_step of a plane.
+  /// For pixels of one unit, encoded in whole rows: 2 if every other element of a row is read (a stride of 2). Row r
+  /// then begins at element r * row_step of a plane.
   std::int64_t pixel_step = 1, row_step = 0;
 };
 
@@ -92,7 +92,7 @@ struct TileArgs {
   /// More than one, where y is not null and col_count is nr, are panels one after the other, `panel_bytes` from begin
   /// to begin, init included; each one's results stand nr further in y.
   std::int64_t panels = 1, panel_bytes = 0;
-  /// Of tiles that load rows by stride. Bit r: row r has a result; rows of acc and y are those of the rows that have
+  /// For tiles that load rows by stride. Bit r says that row r has a result; acc and y hold only the rows that have
   /// one, without gaps.
   std::uint32_t kept = ~0u;
   bool streamed = false;  ///< y is more than a core's caches hold, and is written past them
@@ -118,8 +118,8 @@ struct StorePlanesArgs {
   std::int64_t plane;  ///< elements
 };
 
-/// What follows the sums of some rows, as kernels/conv2d.h has it, with y = float(acc[r * acc_stride + c]) * y_scale,
-/// or y = sums[r * acc_stride + c] + sum_bias[c] where sums is not null. Pointers are those of the first row and
+/// Epilogue of some rows of a convolution (Conv2dTail in kernels/conv2d.h), with y = float(acc[r * acc_stride + c]) *
+/// y_scale, or y = sums[r * acc_stride + c] + sum_bias[c] if sums is not null. Pointers point to the first row and
 /// column.
 struct TailArgs {
   const std::int32_t* acc;
@@ -299,7 +299,7 @@ bool encode(const EncodeArgs& args);
 void pack_int4(const std::int8_t* codes, std::int64_t k, std::uint8_t* packed);
 }  // namespace portable
 
-/// What stands around the tiles of ARM too, where portable has nothing as fast.
+/// Also holds the passes around the tiles of all ARM sets, where portable's would be slower.
 namespace neon {
 extern const Tile b1xb1_tile, s8xs8_tile, s4xs4_tile;
 bool encode(const EncodeArgs& args);

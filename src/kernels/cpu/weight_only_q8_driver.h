@@ -23,7 +23,7 @@ struct CodeSide {
   void leave() const {
     if (product.leave != nullptr) product.leave();
   }
-  /// Of codes; a group has less than a piece that it lacks.
+  /// Bytes of a row's codes; each group is padded by less than one piece.
   std::int64_t code_bytes(const WeightHead& head) const {
     return q8_quad * head.quads + (product.piece - q8_quad) * head.groups;
   }

@@ -39,7 +39,7 @@ struct WeightHead {
   std::int64_t quads;                 ///< of all groups
   Dtype scale;
   Offset offset;
-  // Of quads, as D is the sum of u * (step * q - zero).
+  // Quad panels only, where D is the sum of u * (step * q - zero).
   std::uint8_t step = 1;      ///< 2 where the width is 1
   std::uint8_t zero = 0;      ///< of codes as they lie; 0: half of what a place holds
   std::uint8_t rest[4] = {};  ///< 0: no byte of an arrangement is left to chance

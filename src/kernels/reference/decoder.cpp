@@ -73,7 +73,7 @@ Part joined(const Part& a, const Part& b) {
   return both;
 }
 
-/// Of parts in rising order.
+/// Joins parts in ascending order.
 Part joined(const std::vector<Part>& parts) {
   Part all = parts.front();
   for (std::size_t i = 1; i < parts.size(); ++i) all = joined(all, parts[i]);

@@ -1,4 +1,4 @@
-// What the reference kernels share: scalar readers of every layout. Never optimised.
+// Scalar readers of every layout, shared by the reference kernels. Never optimised.
 #pragma once
 
 #include <cmath>
@@ -80,7 +80,7 @@ inline bool looks_at(std::int64_t at, std::int64_t kernel, std::int64_t stride, 
   return kernel > 1 || (at + pad) % stride == 0;
 }
 
-/// Of the pixels that are looked at.
+/// Whether all pixels that a window reads are finite.
 inline bool all_finite(const Conv2dShape& s, const Conv2dInput& x) {
   if (!is_float(x.dtype)) return true;
   for (std::int64_t n = 0; n < s.batch; ++n)

@@ -27,7 +27,7 @@ __m512i lead(__m512& rest) {
 /// Two vectors of float32 whose last 16 bits are 0 as bfloat16, those of `even` and `odd` by turns.
 __m512i pairs(__m512i even, __m512i odd) { return _mm512_or_si512(_mm512_srli_epi32(even, 16), odd); }
 
-/// Of one tile of rows, where 32 neighbours of a row are a row of the tile.
+/// Splits one tile of rows into bfloat16 parts; 32 consecutive elements of a matrix row become one row of the AMX tile.
 void split_rows(const MixedSplitArgs& a) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));

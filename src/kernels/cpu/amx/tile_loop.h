@@ -93,7 +93,7 @@ void multiply(const TileArgs& a, std::int64_t units, const char* panel, std::int
   if constexpr (R > 1 && C > 1) store_tile<3>(acc + 16 * tile_cols + 16, panel_stride);
 }
 
-/// What the sums become: the accumulators, floats or signs.
+/// Epilogue: stores the accumulators as int32, as scaled floats or as signs.
 template <class Product>
 void finish(const TileArgs& a, int columns) {
   const int vectors = (columns + 15) / 16;

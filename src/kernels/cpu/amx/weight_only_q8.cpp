@@ -260,7 +260,7 @@ void run_groups(const WeightOnlyQ8Args& a) {
     } while (first < quads);
     panel += numbers + 64 * group.lines;
   }
-  // What is left: two turns without products.
+  // Drain the pipeline: two turns that multiply nothing finish the products in flight.
   for (int i = 0; i < 2; ++i) {
     ring[at].count = 0;
     ring[at].products = products + at % 2 * slot;

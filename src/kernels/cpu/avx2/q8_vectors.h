@@ -1,4 +1,4 @@
-// What weight-only products with integer activations need of 256 bits. For avx2 and avxvnni.
+// 256-bit vector operations for weight-only products with integer activations. Used by avx2 and avxvnni.
 #pragma once
 
 #include <immintrin.h>

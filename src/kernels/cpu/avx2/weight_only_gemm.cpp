@@ -14,7 +14,8 @@ namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
 
-/// What opens the code at bit p. The registers are loaded where they are used: all of a loop's would push sums out.
+/// Converts the code at bit p to float. The constants are loaded where they are used: keeping those of a whole loop in
+/// registers would spill accumulators.
 template <int width, int p>
 struct Opening {
   static_assert(p + width <= 23);
@@ -154,7 +155,7 @@ BIE_INLINE __m256 load_floats(const char* at, Dtype dtype, int eighth) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
-/// What a group adds to the outputs.
+/// Adds one group's contribution to the outputs.
 void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
                const float* sum) {
   const char* const zeros = numbers + row_bytes(a.scale, panel_columns);

@@ -1,4 +1,4 @@
-// What follows the sums of a tile: 64 results at a time, of one row or of neighbouring rows of few outputs.
+// Epilogue of a tile (Conv2dTail): 64 results at a time, of one row or of neighbouring rows that have few outputs.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct Tail {
     return _mm512_maskz_add_ps(masks[v], y, bias[v]);
   }
 
-  /// Of `rows` rows from `first` on.
+  /// Stores the codes of `rows` rows, beginning with row `first`.
   [[gnu::always_inline]] void store(const __m512i bytes, std::int64_t first, int rows) const {
     std::int8_t* const to = a.codes + first * a.stride;
     const __mmask64 mask = ~__mmask64{0} >> (64 - a.columns);

@@ -111,7 +111,7 @@ BIE_INLINE void open_numbers(const WeightOnlyQ8Args& a, const WeightGroup& group
 
 namespace {
 
-/// What a group adds to outputs, of which `sum` holds D.
+/// Adds one group's contribution to the outputs; `sum` holds D.
 template <bool subtracts, int R, int V>
 BIE_INLINE void end_group(const float* s, const float* o, const float* sums, const float* steps, float* y,
                           std::int64_t stride, const __m512i (&sum)[R][V]) {
@@ -204,7 +204,7 @@ BIE_INLINE void multiply(const WeightGroup& group, bool doubles, const std::int8
   }
 }
 
-/// What a group adds to the outputs from 16 v on.
+/// Adds one group's contribution to the outputs from 16 v on.
 template <int R, int V>
 BIE_INLINE void end_group(const WeightOnlyQ8Args& a, const Q8Numbers& n, int v, const float* sums, const float* steps,
                           const __m512i (&sum)[R][V]) {

@@ -1,4 +1,4 @@
-// What the products of this folder share. AVX2's loop runs them: lanes are outputs there too.
+// 512-bit vector operations shared by the products of this folder. They run AVX2's loop, where lanes are outputs too.
 #pragma once
 
 #include <immintrin.h>

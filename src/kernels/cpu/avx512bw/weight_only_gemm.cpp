@@ -120,7 +120,7 @@ BIE_INLINE __m512 load_floats(const char* at, Dtype dtype, int v) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/// What a group adds to the outputs.
+/// Adds one group's contribution to the outputs.
 template <int R>
 BIE_INLINE void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
                           const __m512 (&sum)[R][4], float* y, std::int64_t stride) {
@@ -166,7 +166,8 @@ void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x
   __m512i word[P];
   std::int32_t left = group.rows;
   for (; left >= per_line; left -= per_line, at += 64, x += per_line * R) {
-    // What lies behind a panel has been read by its neighbour: the next lines to come are those of P panels further.
+    // Beyond the end of a panel lies the next panel, which this call reads too: prefetch the panels of the next call
+    // instead.
     const std::int64_t ahead = at + distance < end ? distance : distance + (P - 1) * a.panel_bytes;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {

@@ -18,7 +18,7 @@
 namespace bie::kernels::cpu::avxvnni {
 namespace {
 
-/// What the tiles share beside their weights: eight lanes, units of four bytes.
+/// Traits shared by the tiles whatever their weights: eight lanes, units of four bytes.
 struct DotProduct : avx2::Vectors256 {
   static constexpr int lanes = 8, unit_bytes = 4;
   static constexpr bool late = true;

@@ -57,7 +57,7 @@ BIE_INLINE Floats load16(const char* x) {
 
 enum class Added : std::uint8_t { nothing, one, one_each };
 
-/// What is added.
+/// The bias of an encoder: none, one number, or one number per element.
 template <Added kind>
 struct Bias {
   float32x4_t all;

@@ -1,4 +1,4 @@
-// What weight-only products with integer activations need of 128 bits. For neon and dotprod.
+// 128-bit vector operations for weight-only products with integer activations. Used by neon and dotprod.
 #pragma once
 
 #include <arm_neon.h>

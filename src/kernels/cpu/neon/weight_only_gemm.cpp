@@ -15,8 +15,8 @@ namespace {
 
 #define BIE_INLINE [[gnu::always_inline]] inline
 
-// What opens the codes of a line: use(r, v, lanes, floats) gets those of row r and outputs 16 v + 4 lanes ..., less
-// their middle, in the order of r.
+// Openers dequantize the codes of a line: they call use(r, v, lanes, floats) with row r and outputs 16 v + 4 lanes ...,
+// less their middle, in ascending r.
 
 /// The third and fourth bytes of float(code) - 2^(width - 1), of a code at bit 0 and of one that starts at bit `width`.
 template <int width>
@@ -199,7 +199,7 @@ float32x4_t load_floats(const char* at, Dtype dtype, int first) {
   return vreinterpretq_f32_u32(vshll_n_u16(halves, 16));
 }
 
-/// What a group adds to the outputs.
+/// Adds one group's contribution to the outputs.
 void end_group(const WeightOnlyArgs& a, const WeightGroup& group, const char* numbers, const float* sums,
                const float* sum) {
   const char* const zeros = numbers + row_bytes(a.scale, panel_columns);

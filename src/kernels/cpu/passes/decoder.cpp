@@ -119,7 +119,7 @@ const float* numbers(const void* block, std::int64_t at, std::int64_t size, floa
   return memory;
 }
 
-/// What blocks that are joined have come to.
+/// Running state of the online softmax over the blocks joined so far.
 struct Joined {
   float m, l;
   float* o;

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int most_rows = 4, columns = panel_columns;
 
-/// Of magnitudes, whose bits rise as they do; NaN is above infinity.
+/// Bits of the greatest magnitude. The bit patterns of magnitudes are ordered as the magnitudes are; NaN ranks above
+/// infinity.
 std::int32_t largest(const float* x, std::int64_t count) {
   constexpr int lanes = 32;
   std::int32_t most[lanes] = {};
@@ -86,7 +87,7 @@ void widen(const char* from, Dtype dtype, float* to) {
   for (int j = 0; j < columns; ++j) to[j] = load_float(from, dtype, j);
 }
 
-/// What one group adds to the outputs.
+/// Adds one group's contribution to the outputs.
 void add_group(const WeightOnlyQ8Args& a, const WeightGroup& group, const std::int8_t* u, const std::int32_t* starts,
                const float* sums, const float* steps, const char* numbers, const char* lines) {
   std::int32_t sum[most_rows][columns];

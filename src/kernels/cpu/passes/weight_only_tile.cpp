@@ -26,7 +26,7 @@ void widen(const char* from, Dtype dtype, float* to) {
   for (int j = 0; j < columns; ++j) to[j] = load_float(from, dtype, j);
 }
 
-/// What one group adds to the outputs.
+/// Adds one group's contribution to the outputs.
 void add_group(const WeightOnlyArgs& a, const WeightGroup& group, const float* x, const float* sums,
                const char* numbers, const char* lines) {
   float sum[most_rows][columns] = {}, codes[columns], scale[columns], offset[columns];

@@ -107,7 +107,8 @@ void move(float* w, const float* u, const std::uint16_t* rest, const AdamNumbers
   for (std::int64_t j = 0; j < count; ++j) w[j] = stepped(o, rate, w[j], u[j]);
 }
 
-/// Of a code that was rounded to the nearest; the random bits are those that a code rounded at random would take.
+/// Keeps the rounding error of codes that were rounded to nearest. It is rounded at random, with the random bits that
+/// stochastic rounding of the codes would have used.
 void keep_rest(const float* w, const float* coded, std::uint64_t random, std::int64_t first, std::int64_t count,
                std::uint16_t* rest) {
   for (std::int64_t j = 0; j < count; ++j)

@@ -1,4 +1,4 @@
-// What stands around the tiles of this folder: plain loops, of which a compiler makes vectors.
+// Passes before and after the tiles of this folder: plain loops that compilers vectorise.
 #pragma once
 
 #include "kernels/cpu/tile.h"

@@ -54,7 +54,7 @@ struct alignas(64) Numbers {
   }
 };
 
-/// What a group adds to outputs, of which `sum` holds D.
+/// Adds one group's contribution to the outputs; `sum` holds D.
 template <class Vectors, bool subtracts, int R, int V>
 BIE_Q8_INLINE void end_group(const float* s, const float* o, const float* sums, const float* steps, float* y,
                              std::int64_t stride, const typename Vectors::Ints (&sum)[R][V]) {
