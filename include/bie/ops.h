@@ -63,9 +63,9 @@ BIE_API at::Tensor binary_linear(const at::Tensor& x, const at::Tensor& weight, 
 
 /// tune_gemm(1, m, n, k, device) on this machine's CPU or the device given.
 /// @return the row as a number, as BITorch Engine's API names kernels.
-/// Of ids in general: 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this
-/// build's CPU table, 200 + i of its CUDA table; an id that names no kernel for a shape and machine is automatic, with
-/// one warning. Never store an id: the next build may order its rows otherwise.
+/// Ids in general: 0 ... 99 = automatic (BITorch Engine's 0 ... 9 mean nothing here), 100 + i = row i of this build's
+/// CPU table, 200 + i of its CUDA table. An id that names no kernel for a shape and machine is automatic, with one
+/// warning. Never store an id: the next build may order its rows otherwise.
 BIE_API std::int64_t select_binary_kernel(std::int64_t m, std::int64_t n, std::int64_t k,
                                           std::optional<at::Device> device = std::nullopt);
 
@@ -249,11 +249,11 @@ struct TailActivation {
   at::Tensor slope;  ///< of prelu, one float32
 };
 
-/// What follows a product in evaluation, in one pass over its results: y = pool(act(x * a + b + shortcut)) with
-/// a = weight / sqrt(var + eps) and b = bias - mean * a, as torch computes it in float32. No derivative.
+/// Evaluation epilogue of a product, in one pass over its results: y = pool(act(x * a + b + shortcut)) with a = weight
+/// / sqrt(var + eps) and b = bias - mean * a, as torch computes it in float32. No derivative.
 /// @param x         [rows, channels] or [images, channels, height, width] float32, in either memory format.
 /// @param shortcut  like x, or undefined.
-/// @param pool      the largest of each pool x pool square is kept, the rest at the edges left out; 1: all.
+/// @param pool      keep the maximum of each pool x pool square, leaving out the rest at the edges; 1: no pooling.
 /// @return          [rows, channels] or [images, channels, height / pool, width / pool] in x's memory format.
 /// On CUDA torch's operators compute it one after the other.
 BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut = {},
@@ -263,13 +263,13 @@ BIE_API at::Tensor block_tail(const at::Tensor& x, const NormNumbers& norm, cons
 BIE_API bool has_block_tail(const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                             const TailActivation& act);
 
-/// What follows a product in training: y = pool(act((x - mean) / sqrt(var + eps) * weight + bias + shortcut)) with the
-/// batch's own mean and var of each channel, computed in float32 and rounded once. As torch's BatchNorm, activation and
-/// max_pool2d, but that a pool takes its largest before it is rounded. Has a derivative with respect to x, weight,
+/// Training epilogue of a product: y = pool(act((x - mean) / sqrt(var + eps) * weight + bias + shortcut)) with the
+/// batch's own mean and var of each channel, computed in float32 and rounded once. Like torch's BatchNorm, activation
+/// and max_pool2d, except that a pool takes its maximum before rounding. Differentiable with respect to x, weight,
 /// bias, shortcut and slope.
 /// @param x         [rows, channels] or [images, channels, height, width]: float32, bfloat16 or float16; more than one
-///                  element a channel.
-/// @param norm      mean and var: the running statistics, which are moved by `momentum`, or undefined.
+///                  element per channel.
+/// @param norm      mean and var: the running statistics, which `momentum` updates, or undefined.
 /// @param shortcut  like x, or undefined.
 /// @return          [rows, channels] or [images, channels, height / pool, width / pool] like x, in its memory format.
 BIE_API at::Tensor training_tail(const at::Tensor& x, const NormNumbers& norm, double momentum,
@@ -320,7 +320,7 @@ BIE_API void diode_mix_float_many_(const std::vector<DiodeMixItem>& items, const
 BIE_API void diode_mix_codes_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
 BIE_API void diode_mix_signs_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
 
-/// What exp_avg_s of signs starts with: -sgn(w) * U(0, 1) * 1e-3. All other moments start as zeros.
+/// Initial exp_avg_s of signs: -sgn(w) * U(0, 1) * 1e-3. All other moments start as zeros.
 BIE_API at::Tensor diode_mix_first_moment(const at::Tensor& signs, at::ScalarType dtype, std::int64_t seed,
                                           std::int64_t stream);
 

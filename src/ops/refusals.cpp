@@ -1,4 +1,4 @@
-// What is refused before any operator is reached.
+// Refusals that come before any operator's code runs: torch.func transforms, and CUDA in builds without its kernels.
 #include <torch/library.h>
 
 #include "ops/registration.h"

@@ -57,7 +57,7 @@ TORCH_LIBRARY(bie, m) {
       "q4_conv2d_backward(Tensor g, Tensor x, Tensor weight, Tensor scale_a, Tensor? scale_w, Tensor? bias_a, *, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int[2] kernel_size, float eps, bool reference_grad, "
       "ScalarType? weight_grad) -> (Tensor, Tensor, Tensor, Tensor)");
-  // Those of the products of two activations: gradients of x, y, x_clip and y_clip.
+  // Backward of the products of two activations: gradients of x, y, x_clip and y_clip.
   m.def(
       "binary_matmul_backward(Tensor g, Tensor x, Tensor y, Tensor x_clip, Tensor y_clip, *, bool want_x, "
       "bool want_y) -> (Tensor, Tensor, Tensor, Tensor)");

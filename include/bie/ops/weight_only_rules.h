@@ -32,8 +32,8 @@ struct RangesOptions {
 BIE_API std::tuple<at::Tensor, at::Tensor> weight_only_ranges(const at::Tensor& weight, std::int64_t bits,
                                                               std::int64_t group_size, const RangesOptions& = {});
 
-/// What EXL2's table says of the rows of a weight. q_groups: int16 [2 * groups], `bits, first row of words` of each
-/// group; a group of b bits has floor(words * 32 / b) rows. Widths are 8, 6, 5, 4, 3 and 2 bits, falling.
+/// Row widths in EXL2's table. q_groups: int16 [2 * groups], `bits, first row of words` of each group; a group of b
+/// bits has floor(words * 32 / b) rows. Widths are 8, 6, 5, 4, 3 and 2 bits, in descending order.
 /// @param words  rows of words in all.
 /// @return CodedWeightTensors::bit_rows, and g_idx int32 [k].
 /// @throws c10::ValueError that begins with `name` for other widths, groups that do not ascend or are too large.

@@ -18,8 +18,8 @@
 
 namespace bie::ops {
 
-/// What a float weight is divided by to become codes: mean|w| (signs), 2 * mean|w| / 11.269 (8 bits),
-/// max(2 * mean|w| / 5.6345, eps) (4 bits). 0-dim float32.
+/// Divisor that turns a float weight into codes: mean|w| (signs), 2 * mean|w| / 11.269 (8 bits), max(2 * mean|w| /
+/// 5.6345, eps) (4 bits). 0-dim float32.
 /// Source: BITorch Engine 0.2.6 `init_weight`, `q8_quantization`, `q4_quantization`; docs/spec/quantizers.md.
 BIE_API at::Tensor weight_scale(const at::Tensor& weight, std::int64_t bits, double eps = 1e-5);
 
@@ -51,8 +51,8 @@ BIE_API at::Tensor read_packed_weight(const at::Tensor& packed, at::IntArrayRef 
 /// @return (split, of the weight's shape and dtype; scales [n] float32)
 BIE_API std::tuple<at::Tensor, at::Tensor> split_channels(const at::Tensor& weight);
 
-/// What entries of a state dict have to be for a layer to take them, else a c10::ValueError that begins with `name`.
-/// Values of tensors on the meta device are not looked at.
+/// These functions check an entry of a state dict before a layer takes it, and throw a c10::ValueError that begins with
+/// `name`. Values of tensors on the meta device are not looked at.
 /// A float weight of this shape, finite in `dtype`, or int8 whose codes are in the range of the bits.
 BIE_API void check_weight_entry(const at::Tensor& entry, at::IntArrayRef shape, std::int64_t bits, at::ScalarType dtype,
                                 std::string_view name);

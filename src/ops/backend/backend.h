@@ -1,5 +1,6 @@
-// What a device does for the operators: one implementation a device (cpu/, cuda/), an interface an idea. Operators
-// check, shape and differentiate; they ask the backend of their tensors for everything that differs between devices.
+// Interface between operators and devices: one interface per idea, one implementation per device (cpu/, cuda/).
+// Operators check, shape and differentiate; they ask the backend of their tensors for everything that differs between
+// devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What follows a product in evaluation.
+// Evaluation epilogue of a product, by device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

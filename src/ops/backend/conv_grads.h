@@ -12,7 +12,7 @@
 
 namespace bie::ops {
 
-/// What the kinds of convolutions hand over.
+/// Operands of a convolution's backward pass, in the form that all kinds of convolutions share.
 struct ConvGradCall {
   const char* op;
   at::Tensor g;
@@ -28,7 +28,7 @@ struct ConvGradCall {
   /// Whether the CPU multiplies plain numbers, as CUDA does, and leaves the scales to the passes behind the products.
   bool scales_behind = false;
   kernels::InputRule rule = {};  ///< of the activation's gradients
-  /// What becomes of the weight's gradient; empty: it is not wanted.
+  /// Finishes the weight's gradient; empty if it is not wanted.
   std::function<at::Tensor(const Scaled& grad)> of_weight = {};
 };
 

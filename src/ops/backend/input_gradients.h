@@ -25,8 +25,7 @@ struct LinearInput {
 /// Gradients in the dtypes of what they belong to; undefined where there is nothing to belong to.
 struct InputGrads {
   at::Tensor x, bias_a, scale_a;
-  /// What the weight's gradient multiplies, [m, k]: x + bias in float32 on the CPU; its codes, int8, on CUDA, if
-  /// wanted.
+  /// Right operand of the weight's gradient, [m, k]: x + bias in float32 on the CPU; on CUDA its int8 codes, if wanted.
   at::Tensor operand;
 };
 

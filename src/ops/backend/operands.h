@@ -1,4 +1,4 @@
-// What the operators hand to a product.
+// Operand types of a product: Quantiser, Weight, Factor and the like.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace bie::ops {
 
-/// What the activation of a product is quantised with, step = max(scale, floor), and what its result is scaled by.
+/// Quantiser of a product's activation, step = max(scale, floor), with the scale of its result.
 struct Quantiser {
   at::Tensor bias;  ///< float32 or undefined
   Scale scale_a, scale_w;

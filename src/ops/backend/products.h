@@ -79,11 +79,12 @@ class Products {
   /// which have no header, nor where the weight is there for its shape alone (strides of 0).
   virtual at::Tensor panels_of(const at::Tensor& weight, const at::Tensor& panels) const = 0;
 
-  /// What a product wants of a weight [n, ...] whose signs count: packed on the CPU; CUDA packs while it arranges.
+  /// The operand made of the signs of a weight [n, ...]: packed on the CPU; CUDA packs while it arranges panels.
   virtual Weight signs(const char* op, const at::Tensor& weight) const = 0;
   /// The same; on the CPU a ValueError where it holds NaN or infinity, which have a sign bit.
   virtual Weight finite_signs(const char* op, const char* name, const at::Tensor& weight) const = 0;
-  /// The same of floats that become codes with max(scale, floor), of the range of `code`.
+  /// The operand made of floats that are quantised with max(scale, floor) to the range of `code`; refused on the CPU as
+  /// finite_signs refuses.
   virtual Weight quantised(const char* op, kernels::Dtype code, const at::Tensor& weight, const Scale& scale,
                            float floor, const CodeRange& range) const = 0;
   /// And of int8 codes of one byte.

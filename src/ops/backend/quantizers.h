@@ -12,7 +12,7 @@
 
 namespace bie::ops {
 
-/// What a q8 or q4 layer's quantiser is made of.
+/// Code range of a q8 or q4 layer, and how its initial step size follows from the data.
 struct CodeRange {
   int lo, hi;
   double mean_to_step;  ///< step size = mean_to_step * mean|x|
@@ -40,7 +40,7 @@ class Quantizers {
                                     const CodeRange& range) const = 0;
   virtual Pair amax_quantize(const char* op, const at::Tensor& x, const OptTensor& amax,
                              const kernels::AmaxRange& range) const = 0;
-  /// What int8_grad makes of a float gradient that has elements.
+  /// int8_grad of a float gradient that is not empty.
   virtual at::Tensor int8_codes(const char* op, const Scaled& grad) const = 0;
   virtual Pair binary_init(const char* op, const at::Tensor& weight) const = 0;
   /// ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is checked, and the

@@ -1,4 +1,4 @@
-// What follows a product in training, and its derivative.
+// Training epilogue of a product, and its derivative, by device.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -90,7 +90,7 @@ at::Tensor forward(const ConvArgs& a) {
   return y;
 }
 
-/// What the forward pass found, once g, x and the weight are proved to fit.
+/// Geometry of the forward pass, after checking that g, x and the weight fit it.
 Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry(a);
   TORCH_CHECK_VALUE(geometry.out_c > 0, op_name, ": the weight is ", a.weight.sym_sizes(),

@@ -1,4 +1,4 @@
-// What all convolutions check alike: the filter's form, the output's size.
+// Checks common to all convolutions: the filter's form and the output's size.
 #pragma once
 
 #include <ATen/core/Tensor.h>

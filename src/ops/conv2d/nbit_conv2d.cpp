@@ -66,8 +66,8 @@ Movement movement(const Args& a) {
   return {a.stride, a.padding, a.dilation, a.groups};
 }
 
-/// What the weight and x say together; a sentence where they disagree. An anchored int8 weight is plain codes; without
-/// an anchor the packed form goes first.
+/// Geometry that the weight and x agree on; refuses them where they disagree. An int8 weight with an anchor is plain
+/// codes; without one, the packed form is tried first.
 template <class W, class Args>
 Geometry check_geometry(const Args& a, bool anchored) {
   const at::Tensor &x = a.x, &weight = a.weight;
@@ -119,7 +119,7 @@ at::Tensor forward(const ConvArgs& a) {
   return y;
 }
 
-/// What the forward pass found, once g, x and the weight are proved to fit. kernel_size tells plain from packed.
+/// Geometry of the forward pass, after checking that g, x and the weight fit it. kernel_size tells plain from packed.
 template <class W>
 Geometry check_backward(const ConvBackwardArgs& a) {
   const Geometry geometry = check_geometry<W>(a, /*anchored=*/false);

@@ -1,4 +1,4 @@
-// What lookups in tables of low-bit rows and DiodeMix's steps on them both check.
+// Checks shared by lookups in tables of low-bit rows and by DiodeMix's steps on them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

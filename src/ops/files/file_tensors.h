@@ -15,7 +15,7 @@
 
 namespace bie::ops {
 
-/// What `action` returns; its formats::Error becomes a c10::ValueError with the same sentence.
+/// Returns action(), with formats::Error rethrown as a c10::ValueError of the same sentence.
 template <class Action>
 auto with_file_errors(const Action& action) {
   try {

@@ -1,4 +1,4 @@
-// What Python calls the types of GGUF's metadata.
+// Python's names of GGUF's metadata types.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -16,7 +16,7 @@ namespace {
 
 using runtime::NetActivation, runtime::NetBuilder, runtime::Symbol;
 
-/// What one node was given.
+/// Arguments of one node.
 struct Given {
   std::string op;
   std::vector<Symbol> inputs;

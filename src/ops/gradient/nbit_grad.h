@@ -1,5 +1,5 @@
-// What the backward passes of the 8- and 4-bit layers share: the derivative of a learned-step quantiser, one fused pass
-// a function. Float tensors are dense float32.
+// Backward pieces shared by the 8- and 4-bit layers: the derivative of a learned-step quantiser, one fused pass per
+// function. Float tensors are dense float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ namespace bie::ops {
 /// Source: docs/spec/nbit-linear.md#backward-at-8-bits, docs/spec/nbit-linear.md#q4linear.
 kernels::InputRule code_rule(const at::Tensor& xs, const CodeRange& range, GradMode mode, float floor);
 
-/// What a float weight is quantised with: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
+/// Step size of a float weight: its codes are clamp(rint(w / max(scale, floor))) and stand for code * scale.
 struct WeightStep {
   Scale scale;
   float floor = 0;

@@ -1,4 +1,4 @@
-// What the backward pass of a layer of signs needs. Float tensors are dense float32.
+// Backward pieces of the 1-bit layers. Float tensors are dense float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What the layers' autograd functions share.
+// Helpers shared by the layers' autograd functions.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

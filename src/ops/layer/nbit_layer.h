@@ -1,5 +1,5 @@
-// What q8/q4 linear and conv2d share around their integer product: operands, values of the backward pass.
-// W says which layer it is: op_name, range, code, packs (two codes a byte).
+// Shared by q8/q4 linear and conv2d around their integer product: operands, and values of the backward pass. W is the
+// layer's traits: op_name, range, code, packs (two codes per byte).
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace bie::ops {
 
-/// What a forward pass hands to the kernel.
+/// Kernel operands of a forward pass.
 struct Operands {
   Quantiser quantiser;
   Weight weight;
@@ -72,7 +72,7 @@ struct WeightValues {
       step = weight_step(W::op_name, a.weight, value_or_none(a.scale_w), a.eps, W::range);
     }
   }
-  /// What values() takes, where a weight of codes has one a byte.
+  /// The argument for values(): the float weight, or the codes where they have one per byte.
   const at::Tensor& operand() const { return is_codes(a.weight) ? a.weight : weight; }
   /// The weight in a product: codes, unpacked, or a float weight.
   Factor factor(const at::Tensor& all) const {

@@ -122,7 +122,7 @@ at::Tensor forward(const LinearArgs& a) {
   return y;
 }
 
-/// What the forward pass found, once g, x and the weight are proved to fit.
+/// Features of the forward pass, after checking that g, x and the weight fit them.
 template <class W>
 Features check_backward(const LinearBackwardArgs& a) {
   const Features f = check_features<W>(a.x, a.weight, std::nullopt, a.plain_codes);

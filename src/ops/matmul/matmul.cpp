@@ -17,7 +17,7 @@
 namespace bie::ops {
 namespace {
 
-/// What one operand is quantised with.
+/// Quantisation of one operand: its clip, and the floor of the step size.
 struct Clips {
   Scale own;
   float floor;
@@ -66,7 +66,7 @@ struct Signs {
   }
 };
 
-/// What both widths of codes share; W is one of them.
+/// Parts shared by 8- and 4-bit products; W is the traits of one width.
 template <class W>
 struct CodesKind {
   static Weight weight(const at::Tensor& y, const Scale& clip, float floor) {

@@ -58,7 +58,7 @@ void check_integers(const char* op, const at::Tensor& param) {
 
 using Items = std::vector<DiodeMixItem>;
 
-/// What every kind of step asks of its numbers and tensors.
+/// Checks common to all kinds of steps.
 void check(const char* op, const Items& items, const DiodeMixStep& o) {
   check(op, o);
   for (const DiodeMixItem& item : items) {

@@ -31,7 +31,7 @@ inline float adam_rate(const DiodeMixStep& o, std::int64_t number) {
   return static_cast<float>(step);
 }
 
-/// Of codes with these bits.
+/// CodeRange::mean_to_step of 8- or 4-bit codes.
 inline double mean_to_step(std::int64_t bits) { return (bits == 8 ? q8_range : q4_range).mean_to_step; }
 
 /// The gradient in the parameter's order of memory and in its dtype; that of an integer weight is int8 or float32.

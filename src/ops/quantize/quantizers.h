@@ -19,7 +19,7 @@ Scale mean_scale(const char* op, const char* name, const at::Tensor& x, double c
 
 at::Tensor quantize_codes(const char* op, const at::Tensor& x, const Scale& scale, float floor, const CodeRange& range);
 
-/// What int8_grad makes of a dense float gradient.
+/// int8_grad of a dense float gradient.
 at::Tensor int8_codes(const Scaled& grad);
 
 /// One pass, and none where int8 holds no other codes.

@@ -1,4 +1,4 @@
-// What follows a product in evaluation: BatchNorm, shortcut, activation, pool.
+// Evaluation epilogue of a product: BatchNorm, residual (shortcut), activation, pool.
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* op_name = "block_tail";
 
-/// What the operator is given beside x.
+/// Arguments of the operator beside x.
 struct Tail {
   NormNumbers norm;
   at::Tensor shortcut;

@@ -1,4 +1,4 @@
-// What follows a product in training, of torch's operators: on every device, in every layout.
+// Training epilogue of a product, composed of torch's operators: for every device and every layout.
 #pragma once
 
 #include "ops/backend/training_tails.h"

@@ -1,4 +1,4 @@
-// What the operators behind a product have in common: the layouts that they take, and refusals.
+// Checks and memory formats shared by the epilogue operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace bie::ops {
 constexpr std::array<std::string_view, 3> activation_names = {"none", "relu", "prelu"};
 TailActivation activation_of(const char* op, std::string_view name, const OptTensor& slope);
 
-/// Of two formats that both fit, as those of one pixel do, NCHW.
+/// Whether x is channels_last and not NCHW as well; with one pixel per image both formats fit, and NCHW is taken.
 bool is_channels_last(const at::Tensor& x);
 /// That of the results.
 at::MemoryFormat format_of(const at::Tensor& x);

@@ -1,4 +1,4 @@
-// What follows a product in training: checks, autograd (docs/spec/nets.md).
+// Training epilogue of a product: checks and autograd (docs/spec/nets.md).
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 

@@ -10,8 +10,8 @@
 
 namespace bie::ops {
 
-/// What a choice is remembered by. On a GPU m is a power of two, and one choice serves the m up to it; on a CPU it is
-/// "*": a weight is arranged once for every m.
+/// Key of a tuned choice. On a GPU m is a power of two, and a choice serves all m up to it. On a CPU m is "*", because
+/// a weight is arranged once for every m.
 struct TuningKey {
   std::string processor, architecture, driver;
   const char* table;

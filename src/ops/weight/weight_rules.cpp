@@ -71,7 +71,7 @@ std::vector<std::int64_t> packed_shape(at::IntArrayRef shape, std::int64_t bits)
   return {shape[0], row_bytes(c10::multiply_integers(shape.slice(1)), bits)};
 }
 
-/// Of BITorch Engine's classes with flat bytes only the CPU's has no scales.
+/// Layout of flat bytes in BITorch Engine's files. Of its classes only the CPU's ("columns") stores no scales.
 const char* flat_layout(std::int64_t n, std::int64_t k, bool has_scales) {
   return !has_scales ? "columns" : k % 128 == 0 && n % 8 == 0 ? "btc" : "bstc";
 }

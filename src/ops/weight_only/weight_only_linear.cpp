@@ -97,7 +97,7 @@ at::Tensor float_row(const OptTensor& t) {
   return t.has_value() ? t->to(at::kFloat).reshape({-1}).contiguous() : at::Tensor();
 }
 
-/// Of products of int8 activations, which are int32.
+/// Limits the rows per group for int8 activations, whose products are added in int32.
 void check_group_rows(const char* op, const CodedWeight& w) {
   if (w.k <= kernels::most_q8_rows || !w.group_of.defined()) return;
   const std::int64_t most = at::bincount(w.group_of).max().item<std::int64_t>();

@@ -83,7 +83,7 @@ const void* panel_data(const at::Tensor& panels) {
 
 at::Tensor panels_of(const at::Tensor& weight, const at::Tensor& given) {
   const bool has_values = weight.numel() > 1 && weight.is_non_overlapping_and_dense();
-  // What is no panels at all is refused where it is read.
+  // A tensor that cannot be panels is passed on and refused where it is read.
   if (!given.defined() || !given.is_cpu() || given.scalar_type() != at::kByte || given.numel() < header_bytes ||
       !has_values)
     return given;

@@ -38,7 +38,7 @@ at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes);
 /// Writes the header; the pointer behind it.
 void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHeader header, const char* kernel);
 
-/// What the header says, once the panels are proved to have one.
+/// Reads the header; refuses bytes that have none.
 PanelHeader header_in(const char* op, const at::Tensor& panels);
 /// A sentence unless panels of a kernel that this machine runs (or not) hold this weight.
 void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& header, const PanelHeader& weight,

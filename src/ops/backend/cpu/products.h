@@ -1,4 +1,4 @@
-// What the CPU's products share with tuning and with their backward passes.
+// Parts of the CPU's products that tuning and the backward passes use too.
 #pragma once
 
 #include <ATen/core/Tensor.h>

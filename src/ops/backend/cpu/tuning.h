@@ -1,4 +1,4 @@
-// What tuning remembered of a CPU table.
+// Tuned choices of the CPU tables.
 #pragma once
 
 #include "bie/kernels/gemm.h"

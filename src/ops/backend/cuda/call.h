@@ -1,5 +1,5 @@
-// What an operator needs to call kernels on CUDA. Of torch it includes c10's core alone, so that the library loads
-// beside a torch without CUDA.
+// Helpers for calling CUDA kernels from operators: guard, queue, status. Includes c10's core alone of torch, so that
+// the library also loads beside a torch without CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>

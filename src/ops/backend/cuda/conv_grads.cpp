@@ -88,7 +88,7 @@ class ConvOutputGrad {
   /// in_c/groups, kh, kw].
   InputGrads of_pixels(const Codes& filter, const Scale& scale, at::IntArrayRef image, const LinearInput& pixels,
                        const kernels::InputRule& rule, bool want_codes) const;
-  /// Of a filter of these sizes: against the codes of the image, with that padding of zeros.
+  /// Gradient of a filter of these sizes: g times the codes of the image, with this zero padding.
   Scaled against(const at::Tensor& image, const Scale& scale, at::IntArrayRef filter, at::IntArrayRef padding) const;
 
  private:

@@ -42,7 +42,8 @@ class CudaOutputGrad final : public OutputGrad {
     return product;
   }
 
-  /// Of codes where the GPU has a kernel for that, else of the codes as floats.
+  /// g times codes: by the mixed kernel where the GPU has one for these sizes, else by torch's product with the codes
+  /// as floats.
   Scaled of_codes(const Codes& codes, const Scale& scale, bool transposed) const {
     const kernels::cuda::MixedProduct product = sizes_of(codes, transposed);
     const Scaled out = mixed_product(op_, product, parts_, codes, scale, {product.rows, product.columns}, transposed);

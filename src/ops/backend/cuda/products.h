@@ -1,4 +1,4 @@
-// What CUDA's products share with tuning and with their backward passes.
+// Parts of CUDA's products that tuning and the backward passes use too.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What tuning remembered of a CUDA table.
+// Tuned choices of the CUDA tables.
 #pragma once
 
 #include "bie/kernels/cuda/gemm.h"

@@ -25,7 +25,7 @@
 namespace bie::ops::cuda {
 namespace {
 
-/// What belongs to each packed row: the middle code and the largest one, [k, 1] float32.
+/// Numbers per packed row: the middle code and the largest one, [k, 1] float32.
 struct RowNumbers {
   at::Tensor middle, top;
 
