@@ -12,7 +12,7 @@ void BinaryLayer::prepare_params() {
   make_integer(q, scale);
 }
 
-/// What prepare_params would give the weight.
+/// The scale that prepare_params would give the weight.
 at::Tensor BinaryLayer::float_weight_scale() const { return ops::weight_scale(weight, 1); }
 
 IntegerLayer::Packed BinaryLayer::pack() const {

@@ -11,7 +11,7 @@
 
 namespace bie::layers {
 
-/// What is taken is gone from the state dict; sentences name the entry.
+/// Takes a layer's entries out of a state dict. Refusals name the entry.
 class Entries {
  public:
   Entries(StateDict& entries, const std::string& prefix) : entries_(entries), prefix_(prefix) {}

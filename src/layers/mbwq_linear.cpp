@@ -27,7 +27,7 @@ std::int64_t groups_of(const MBWQLinearOptions& o) {
   return o.group_size == -1 ? 1 : (o.in_features + o.group_size - 1) / o.group_size;
 }
 
-/// What files hold besides and prepared layers do without.
+/// Entries that files have and prepared layers do without.
 constexpr const char* passed_over[] = {"g_idx",        "qzeros",  "wf",         "qscales_zeros", "qscales_scales",
                                        "qzeros_zeros", "qscales", "qstatistic", "qzeros_scales"};
 

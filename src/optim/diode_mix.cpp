@@ -79,7 +79,7 @@ Param::Param(std::shared_ptr<layers::PackedWeight> weight, std::string called)
 
 at::Tensor Param::gradient() const { return packed != nullptr ? packed->gradient() : tensor.grad(); }
 
-/// What one call steps: parameters of one kind on one device.
+/// Parameters of one kind on one device, which one operator call steps.
 struct DiodeMix::Batch {
   using Call = void(const std::vector<ops::DiodeMixItem>&, const ops::DiodeMixStep&);
   Call* call;

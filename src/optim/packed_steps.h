@@ -17,9 +17,9 @@ struct Moments {
 };
 
 bool has_first_moment(const layers::PackedWeight& weight);
-/// Of each moment: the shape of the weight as floats, rows of signs being as long as their bytes.
+/// Shape of each moment: that of the weight as floats, except that rows of signs are as long as their bytes.
 std::vector<std::int64_t> moment_sizes(const layers::PackedWeight& weight);
-/// Those of a weight that was never stepped.
+/// Initial moments, before the first step.
 Moments first_moments(const layers::PackedWeight& weight, at::ScalarType dtype, std::int64_t seed, std::int64_t stream);
 
 /// One step by a finite gradient, of a table on the rows of a sparse one; every fifth moves the zeros too.

@@ -51,7 +51,7 @@ class ActivationQuantizer {
   float guarded_scale() const { return guarded_scale_; }
   void set_guarded_scale(float value);
 
-  /// Of the activation: 8, 4 or 1. The weight has its own.
+  /// Bits of the activation: 8, 4 or 1. The weight's may differ.
   int activation_bits() const { return bits_; }
 
  protected:
@@ -70,7 +70,7 @@ class ActivationQuantizer {
   Activation activation(const at::Tensor& x, bool training);
   /// A vector of channels as it multiplies or adds to a result of `like`'s dtype.
   at::Tensor along_features(const at::Tensor& channels, const at::Tensor& like) const;
-  /// What the guard keeps scale_a from falling below; 0 where nothing does.
+  /// Least value that the guard allows scale_a; 0 if it does not limit it.
   float least_scale() const { return guard_.floor * guarded_scale_; }
   void guard_scale();
   /// eps as a number, read again when it was written: a pass on CUDA does not wait for it.
@@ -92,7 +92,7 @@ class ActivationQuantizer {
   mutable double eps_value_ = 0;
 };
 
-/// Of every layer inside a module, itself included.
+/// These set an option of every layer inside a module, itself included.
 void set_grad_mode(torch::nn::Module& module, ops::GradMode mode);
 void set_compat(torch::nn::Module& module, Compat compat);
 /// A ValueError as the layer's, also where there is none.

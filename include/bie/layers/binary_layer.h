@@ -1,4 +1,4 @@
-// What the 1-bit layers share: how their weight is scaled, prepared and packed.
+// Base of the 1-bit layers: how their weight is scaled, prepared and packed.
 #pragma once
 
 #include "bie/layers/integer_layer.h"

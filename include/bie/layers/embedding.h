@@ -67,7 +67,7 @@ class WeightOnlyEmbeddingImpl : public PackedLayer {
   /// W [N, D] in float32.
   at::Tensor open() const;
   void repack() override { panels_.forget(); }
-  /// Of its TiedHead: whether x becomes int8 codes first, ops::WeightOnlyLinearOptions.
+  /// Whether its TiedHead quantises x to int8 first, see ops::WeightOnlyLinearOptions.
   bool int8_activations() const { return int8_activations_; }
   void set_int8_activations(bool on) {
     int8_activations_ = on;

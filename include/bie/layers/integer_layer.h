@@ -1,4 +1,4 @@
-// What the layers of integer products share: a weight of signs or codes with one scale, times a quantised activation.
+// Base of the layers of integer products: a weight of signs or codes with one scale, times a quantised activation.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class IntegerLayer : public QuantLayer, public ActivationQuantizer {
   struct Packed {
     at::Tensor qweight, scale_w;
   };
-  /// What distinguishes one kind of layer from the others.
+  /// Traits of one kind of layer.
   struct Traits {
     const char* kind;  ///< "Q4Linear"
     int bits;          ///< of the weight

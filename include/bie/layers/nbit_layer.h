@@ -1,4 +1,4 @@
-// What the 8- and 4-bit layers share: how their weight is scaled, coded and packed.
+// Base of the 8- and 4-bit layers: how their weight is scaled, coded and packed.
 #pragma once
 
 #include "bie/layers/integer_layer.h"

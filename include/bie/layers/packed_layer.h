@@ -25,7 +25,7 @@ class PackedWeight {
   PackedWeight(Form form, std::vector<std::int64_t> shape) : form_(form), shape_(std::move(shape)) {}
 
   Form form() const { return form_; }
-  /// Of the weight as floats.
+  /// Shape of the weight as floats.
   const std::vector<std::int64_t>& shape() const { return shape_; }
   /// The words and what they are read with; of signs qweight alone.
   ops::CodedWeightTensors tensors;
@@ -56,7 +56,7 @@ class PackedLayer : public QuantLayer {
   void set_weight_trainable(bool trainable) override { trainable_ = trainable; }
   bool weight_trainable() const override { return trainable_; }
   const std::shared_ptr<PackedWeight>& packed_weight() const { return weight_; }
-  /// Of the weight as floats; see PackedWeight::gradient.
+  /// Gradient of the weight as floats; see PackedWeight::gradient.
   at::Tensor weight_gradient() const { return weight_->gradient(); }
 
   StateDict state(bool packed) const override;

@@ -17,7 +17,8 @@ namespace bie::layers {
 /// Several threads may ask at once.
 class Panels {
  public:
-  /// What `make()` derives of the sources as they are; undefined ones are left out.
+  /// Returns the panels that `make()` derives from the sources, made again when a source has changed. Undefined sources
+  /// are left out.
   template <class Make>
   at::Tensor current(std::vector<at::Tensor> sources, const Make& make) {
     sources.erase(std::remove_if(sources.begin(), sources.end(), [](const at::Tensor& t) { return !t.defined(); }),

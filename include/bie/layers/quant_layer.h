@@ -30,7 +30,7 @@ class QuantLayer : public torch::nn::Module {
   /// The layer's tensors by their keys, which are BITorch Engine's; with `packed` the weight as qweight. The layer is
   /// not changed.
   virtual StateDict state(bool packed) const = 0;
-  /// What takes a state that has been checked; it cannot fail.
+  /// Takes a state that has been checked; cannot fail.
   using Take = std::function<void()>;
   /// Takes the layer's entries ("<prefix>weight" and so on) out of `entries` in whichever form they are.
   /// @throws c10::ValueError that names the entry for anything else, NaN and infinity included.
@@ -43,7 +43,7 @@ class QuantLayer : public torch::nn::Module {
   /// "BinaryLinear", "Q4Conv2d".
   virtual const char* kind() const = 0;
   virtual int weight_bits() const = 0;
-  /// Of the weight as floats.
+  /// Shape of the weight as floats.
   virtual const std::vector<std::int64_t>& weight_shape() const = 0;
   /// Elements of the weight.
   std::int64_t weight_count() const;

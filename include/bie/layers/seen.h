@@ -1,4 +1,4 @@
-// What was derived from a tensor is stale once the tensor was written into: how that is told.
+// Staleness of derived tensors: a derived tensor is stale once its source was written to.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -16,8 +16,8 @@ namespace bie::layers {
 /// Source: docs/spec/files.md#rows-of-codes.
 WeightOnlyLinear weight_only_linear(const formats::CodedRows& rows, const at::Tensor& bias = {});
 
-/// The same of a layer of GPTQ's or of GreenBit's legacy files; scales that are quantised themselves are opened in the
-/// dtype that the file has for them.
+/// Makes a layer of GPTQ's files or of GreenBit's legacy files. Scales that are quantised themselves are dequantized in
+/// the dtype that the file has for them.
 /// @throws c10::ValueError for rows that are permuted: those are mbwq_linear's.
 /// Source: docs/spec/files.md#gptq, docs/spec/weight-only.md#double-quantization.
 WeightOnlyLinear weight_only_linear(const formats::CodedLayer& layer);

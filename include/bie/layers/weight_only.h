@@ -36,14 +36,14 @@ class CodedLinear : public PackedLayer {
 
   std::int64_t in_features() const { return weight_shape()[1]; }
   std::int64_t out_features() const { return weight_shape()[0]; }
-  /// What x is multiplied with, or undefined.
+  /// Factors of x's channels, or undefined.
   virtual at::Tensor channel_scale_of_x() const { return {}; }
   /// Throws unless a weight is there.
   virtual void check_weight() const {}
 
   std::vector<at::Tensor> float_scales() const override { return {scales, zeros}; }
   void moved(torch::Device device) override;
-  /// What the words are read with.
+  /// The words, with the tensors that dequantize them.
   ops::CodedWeightTensors& coded() { return packed_weight()->tensors; }
   const ops::CodedWeightTensors& coded() const { return packed_weight()->tensors; }
 

@@ -1,4 +1,4 @@
-// What an optimizer trains in a module.
+// Parameters of a module that an optimizer trains.
 #pragma once
 
 #include <torch/nn/module.h>
