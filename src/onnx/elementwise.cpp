@@ -1,4 +1,4 @@
-// What is done to each element of a value, and sums of two.
+// Lowers elementwise operators, and sums of two values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -58,7 +58,7 @@ void wants_alike(const NodeView& n, const Value& a, const Value& b) {
           " a sample, which are to be alike");
 }
 
-/// What QuantizeLinear or DequantizeLinear says: a step and a zero of one type.
+/// Parameters of a QuantizeLinear or DequantizeLinear node: one scale and one zero point.
 Steps steps_of(const NodeView& n) {
   const std::vector<float>& step = n.floats(1);
   n.wants(step.size() == 1, "has ", step.size(), " scales for a value, one is wanted");
@@ -324,7 +324,7 @@ void lower_quantize(const NodeView& n) {
   const Value& x = n.value(0);
   const Steps steps = steps_of(n);
   Lowering& to = n.lowering();
-  // What is rounded to these steps already stays as it is.
+  // A value that was already rounded to these steps stays unchanged.
   const Symbol symbol = x.steps && *x.steps == steps ? x.symbol : to.floats(x);
   to.set(n, {symbol, x.sizes, steps, /*is_codes=*/true});
 }

@@ -22,7 +22,7 @@ struct Part {
   std::int64_t first, count;
 };
 
-/// What is left of a value behind these parts, under the node's output of this number.
+/// Sets the node's output of this number to the slice of x that `parts` select.
 void set_parts(const NodeView& n, const Value& x, const std::vector<Part>& parts, std::size_t output) {
   std::array<std::int64_t, 3> first{};
   Sizes sizes = x.sizes;

@@ -209,7 +209,7 @@ class Reader {
       if (from.has_i()) to.ints = {from.i()};
       if (from.has_s()) to.text = from.s();
       to.has_tensor = from.has_t();
-      // What nobody asks for may be of any kind.
+      // Tensors of other nodes are not read, so their kind does not matter.
       if (from.has_t() && node.op == "Constant")
         to.tensor = tensor(from.t(), formats::joined("of node ", in_quotes(node.name)));
       node.attributes[from.name()] = std::move(to);

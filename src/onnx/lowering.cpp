@@ -151,7 +151,7 @@ std::optional<std::size_t> Lowering::only_reader(const NodeView& n) const {
   return found->second.last;
 }
 
-/// Those that an output depends on.
+/// Nodes that an output depends on.
 std::vector<bool> Lowering::needed_nodes() const {
   std::set<std::string> wanted(graph_.outputs.begin(), graph_.outputs.end());
   std::vector<bool> needed(graph_.nodes.size());

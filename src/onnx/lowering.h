@@ -20,10 +20,10 @@ namespace bie::onnx {
 using runtime::Symbol;
 using Sizes = std::vector<std::int64_t>;
 
-/// What Shape gives for a batch of any size: a number that no size is. Reshape alone may read it.
+/// Placeholder that Shape gives for the batch size: a number that no size is. Only Reshape may read it.
 constexpr std::int64_t open_batch = std::numeric_limits<std::int64_t>::min() + 1;
 
-/// What QuantizeLinear does to a value: clamp(rint(x / step) + zero, lo, hi).
+/// Parameters of QuantizeLinear: clamp(rint(x / step) + zero, lo, hi).
 struct Steps {
   float step;
   std::int64_t zero, lo, hi;

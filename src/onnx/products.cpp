@@ -15,7 +15,7 @@ struct Weight {
   std::vector<float> steps;          ///< [rows]
 };
 
-/// Of a constant with the rows along `axis`, which is 0, or 1 for a matrix that is turned over.
+/// Weight from a constant whose rows lie along `axis`: 0, or 1 for a matrix that has to be transposed.
 Weight weight_of(const NodeView& n, std::size_t input, std::int64_t axis) {
   const Constant& constant = n.constant(input);
   const Sizes& sizes = constant.tensor.sizes;

@@ -47,8 +47,8 @@ struct Chain {
     return shifts == nullptr ? -0.0f : shifts[c];
   }
 
-  /// What the next layer's sign is taken of, of an accumulator of channel c, rounded as the kernels round; nothing
-  /// where a number on the way is not finite.
+  /// Value whose sign the next layer takes, for an accumulator of channel c, rounded as the kernels round; nothing if
+  /// an intermediate number is not finite.
   std::optional<float> value(std::int64_t acc, std::int64_t c) const {
     float v = static_cast<float>(static_cast<std::int32_t>(acc)) * from.floats[1];
     if (!std::isfinite(v)) return {};
@@ -83,7 +83,7 @@ struct Thresholds {
   std::int64_t pool = 1;
 };
 
-/// Of every channel; nothing where the chain has none that are provably the same.
+/// Thresholds of all channels; nothing if the chain is not provably equal to thresholds.
 std::optional<Thresholds> thresholds_of(const Chain& chain) {
   if (!chain.monotone()) return {};
   Thresholds found;
@@ -271,7 +271,7 @@ class Folding {
     return formats::add_blob(net_, bytes_of_array(channels.data(), channels.size() * sizeof(float)));
   }
 
-  /// What is read, in the order it was.
+  /// Keeps the nodes and values that are read, in their order.
   NetFile compact() const {
     std::vector<NetNode> nodes;
     for (std::size_t i = 0; i < net_.nodes.size(); ++i) {

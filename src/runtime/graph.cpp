@@ -170,7 +170,7 @@ class Check {
     blob("bias", 1, 4 * s.out_c, true);
   }
 
-  /// What a pool of ints[i] leaves of the input.
+  /// Sizes behind a pool of ints[i].
   std::vector<std::int64_t> pooled(std::size_t i) const {
     const std::int64_t pool = node_.ints[i];
     in_range("a pool of", pool, 1, 16);

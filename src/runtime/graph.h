@@ -1,4 +1,4 @@
-// What the nodes of a net mean: their sizes, checked against what the file says.
+// Semantics of a net's nodes: their sizes, checked against the file's.
 #pragma once
 
 #include <string>
@@ -25,10 +25,10 @@ inline std::int64_t width_of(const formats::NetValue& v) { return v.sizes.size()
 
 kernels::Dtype dtype_of(formats::NetElement element);
 
-/// Of a conv2d or float_conv2d of a checked net.
+/// Shape of a conv2d or float_conv2d node of a checked net.
 kernels::Conv2dShape conv_shape(const formats::NetNode& node, const formats::NetValue& x, std::int64_t batch);
 
-/// Of a max_pool or average_pool.
+/// Shape of a max_pool or average_pool node of a checked net.
 kernels::PoolShape pool_shape(const formats::NetNode& node, const formats::NetValue& x, std::int64_t batch);
 
 /// Codes of that many bits: 1, 4 or 8.

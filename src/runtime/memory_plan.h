@@ -13,8 +13,8 @@ struct MemoryPlan {
   std::int64_t bytes = 0;
 };
 
-/// Of passes of `batch` samples. Values that are needed at the same time do not overlap. @throws formats::Error where
-/// no machine has so much.
+/// Plans the memory of passes over `batch` samples. Values that are live at the same time do not overlap. @throws
+/// formats::Error where no machine has so much.
 MemoryPlan plan_memory(const Plan& plan, const std::vector<std::uint32_t>& outputs, std::int64_t batch);
 
 }  // namespace bie::runtime

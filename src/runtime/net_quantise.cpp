@@ -73,7 +73,7 @@ void on_samples(const NetFile& file, const float* samples, std::int64_t count,
   }
 }
 
-/// What the products read, evenly spaced elements of each sample.
+/// Collects inputs of the products: evenly spaced elements of each sample.
 void observe(const NetFile& net, const float* samples, std::int64_t count, std::vector<Product>& products) {
   constexpr std::int64_t most_values = 1 << 18;
   NetFile watched = net;

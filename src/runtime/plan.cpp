@@ -178,7 +178,7 @@ class Planning {
     plan_.works.push_back(std::move(work));
   }
 
-  /// What a convolution reads: its value, or the codes that its writer makes of it.
+  /// Value that a convolution reads: its input, or the codes that the input's writer makes of it.
   std::uint32_t codes_read(std::size_t conv) const {
     return twins_[conv] != no_value ? twins_[conv] : net_.nodes[conv].inputs[0];
   }

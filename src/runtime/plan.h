@@ -24,7 +24,7 @@ struct Work {
   std::size_t tail = 0;  ///< of `tailed` the tail, of `silu` the sigmoid
   std::vector<std::uint32_t> reads;  ///< values: those of the node, then what the tail adds
   std::vector<std::uint32_t> writes;
-  // Of `tailed`: where floats and codes go, no_value where nobody wants them, and the codes' numbers.
+  // `tailed` only: where floats and codes are written (no_value if not wanted), and how the codes are quantised.
   std::uint32_t floats = no_value, codes = no_value;
   const float* bias = nullptr;
   float step = 1;
@@ -38,8 +38,8 @@ struct Plan {
   std::vector<bool> takes_tail;           ///< of each node: whether its kernel computes the tail behind it
 };
 
-/// Of a checked net. `has_pixel_tiles`: the convolutions of codes can have pixels of planes as lanes, and do where
-/// windows are small; those of few outputs then stay apart from their tails.
+/// Plans a checked net. `has_pixel_tiles`: convolutions of codes can have the pixels of planes as lanes, and do so for
+/// small windows; such convolutions with few outputs then do not compute their tails.
 Plan plan_of(const formats::NetFile& net, bool has_pixel_tiles = false);
 
 }  // namespace bie::runtime

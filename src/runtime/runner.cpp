@@ -102,7 +102,7 @@ Status Runner::run_work(const Work& work, std::int64_t batch) {
       reinterpret_cast<const float*>(step.panels.get()), blob_of<float>(file, node, 1), tail_of(work), parallel_);
 }
 
-/// What a tail leaves to do where its convolution's kernel did the rest.
+/// Runs the rest of a tail whose convolution's kernel did everything but the pool.
 Status Runner::run_pool(const Work& work, std::int64_t batch) {
   const NetFile& file = net_->file();
   const NetNode& node = file.nodes[work.node];

@@ -1,4 +1,4 @@
-// What one thread runs a net with: the memory between the nodes, and threads.
+// Runs a net on one calling thread: holds the memory of the values between the nodes, and worker threads.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ struct InputForm {
 /// @param files  gets the paths of the files beside it that hold its tensors.
 formats::NetFile import_onnx(const std::string& path, const InputForm& form = {},
                              std::vector<std::string>* files = nullptr);
-/// The same of bytes in memory.
-/// @param name  what sentences call them.
+/// Imports from memory.
+/// @param name  names the model in error sentences.
 formats::NetFile import_onnx(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
                              const InputForm& form = {});
 

@@ -33,7 +33,7 @@ class SharedNet {
     check(bie_net_load(path.c_str(), &net));
     net_ = {net, bie_net_free};
   }
-  /// Of bytes that stay. @throws NetError
+  /// Loads from memory, which must outlive the net. @throws NetError
   SharedNet(const void* bytes, std::size_t size) {
     bie_net* net = nullptr;
     check(bie_net_from_memory(bytes, size, &net));

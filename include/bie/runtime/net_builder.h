@@ -23,7 +23,7 @@ struct WindowNumbers {
   std::int64_t groups = 1;
 };
 
-/// Of a pool; `border` is top, left, bottom, right.
+/// Geometry of a pool; `border` is top, left, bottom, right.
 struct PoolNumbers {
   std::array<std::int64_t, 2> kernel, stride;
   std::array<std::int64_t, 4> border{0, 0, 0, 0};

@@ -1,4 +1,5 @@
-// What the nodes of an exported net compute, and what their lists hold. docs/spec/nets.md tells the same of the bytes.
+// Operations of an exported net's nodes, and the contents of their lists. docs/spec/nets.md specifies the same by
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +81,7 @@ inline constexpr const char* net_op_names[] = {
 
 enum class NetActivation : std::int64_t { none, relu, prelu };
 
-/// Of a net whose graph was checked.
+/// Operation of a node of a net whose graph was checked.
 inline NetOp op_of(const formats::NetNode& node) { return static_cast<NetOp>(node.op); }
 
 }  // namespace bie::runtime
