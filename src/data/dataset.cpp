@@ -108,7 +108,7 @@ Dataset load_cifar10(const std::string& dir) {
   return {train.images, train.labels, test.images, test.labels, formats::cifar10_classes, "cifar10"};
 }
 
-/// What follows "KIND:" in a spec; empty for another kind.
+/// The part of a spec behind "KIND:"; empty for another kind.
 std::string behind(const std::string& spec, const std::string& prefix) {
   return spec.starts_with(prefix) ? spec.substr(prefix.size()) : std::string();
 }

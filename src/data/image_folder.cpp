@@ -35,7 +35,7 @@ struct Files {
   std::vector<std::string> left_out;  // that are no pictures
 };
 
-/// What a folder holds, sorted by name; what begins with a dot is not seen.
+/// Entries of a folder, sorted by name, without those that begin with a dot.
 struct Entries {
   std::vector<std::string> folders, files;
 };
@@ -102,7 +102,7 @@ Files files_in(const fs::path& dir, bool nested) {
   return files;
 }
 
-/// What all pictures have in common, from their headers alone.
+/// Common properties of all pictures, from their headers alone.
 struct Common {
   formats::PictureForm form;
   bool colour = false, one_size = true;

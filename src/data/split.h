@@ -14,8 +14,8 @@ struct Split {
   at::Tensor train, other;
 };
 
-/// Of the rows of each label (of all rows, where the labels are no classes), `share` at equal distances for the other
-/// purpose: with 0.2 every fifth one.
+/// Per label (over all rows, if the labels are no classes): moves `share` of the rows, at equal distances, to `other`.
+/// With 0.2 every fifth row goes there.
 /// @param purpose  "testing"
 /// @throws c10::ValueError that begins with `what` where one of the two would be empty.
 Split split_rows(const at::Tensor& labels, double share, const std::string& what, const char* purpose);

@@ -7,7 +7,7 @@
 
 namespace bie::data {
 
-/// What `action` returns; its formats::Error becomes a c10::ValueError with the same sentence.
+/// Returns action(), with formats::Error rethrown as a c10::ValueError of the same sentence.
 template <class Action>
 auto with_value_errors(const Action& action) {
   try {

@@ -1,4 +1,4 @@
-// What the C APIs share: an exception becomes a status, and a sentence that the calling thread can ask for.
+// Error handling of the C APIs: an exception becomes a status, and a sentence that the calling thread can ask for.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 namespace bie::formats {
 
-/// Of this thread's last call that failed. A fixed size, so that telling of it needs no memory.
+/// Sentence of this thread's last failed call. Its size is fixed, so that reporting an error needs no memory.
 inline thread_local char last_error[512];
 
 template <class Status>
@@ -19,7 +19,7 @@ Status fail(Status status, const char* sentence) {
   return status;
 }
 
-/// What a call returns where its body throws an Error, finds no memory, or throws anything else.
+/// Statuses that a call returns when its body throws an Error, runs out of memory, or throws anything else.
 template <class Status>
 struct Failures {
   Status error, no_memory, other;

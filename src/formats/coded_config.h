@@ -1,4 +1,4 @@
-// What the configurations beside a model say of its weight-only layers.
+// Weight-only layers as described by the configurations beside a model.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,10 @@ struct CodedConfig {
   /// two configurations that contradict each other.
   explicit CodedConfig(const WeightsFolder& folder);
 
-  /// What holds of a layer: the first entry of `dynamic` whose pattern its name begins with, then what holds of all.
+  /// Settings of a layer: the first entry of `dynamic` whose pattern its name begins with, over the settings of all
+  /// layers.
   Told told(const std::string& layer) const;
-  /// Of a layer "model.layers.0.self_attn.q_proj".
+  /// Strategy of a layer, named like "model.layers.0.self_attn.q_proj".
   std::optional<Strategy> strategy_of(const std::string& layer) const;
 
  private:

@@ -140,7 +140,7 @@ void add_bias(const Parts& p, std::int64_t n, CodedLayer* layer) {
   if (!layer->zero_bias) layer->tensors["bias"] = bias;
 }
 
-// Of GPTQ's files; ours say which of all widths they have.
+// Widths of GPTQ's files. bie's own files state their width, which may be any.
 constexpr int gptq_widths[] = {4, 8, 2, 3};
 bool is_width(int bits) { return bits >= 1 && bits <= 8 && bits != 7; }
 

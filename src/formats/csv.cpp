@@ -140,7 +140,7 @@ std::optional<char> named_separator(std::string_view line) {
   return separators.find(line[4]) == std::string_view::npos ? std::nullopt : std::optional(line[4]);
 }
 
-/// What libcsv's callbacks fill in.
+/// State that libcsv's callbacks fill in.
 struct Filler {
   std::string& text;
   std::vector<std::uint64_t>& ends;
@@ -297,7 +297,7 @@ bool csv_number(std::string_view text, double* number, const NumberForm& form) {
   double value = 0;
   auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc::result_out_of_range && rest == end) {
-    // What a double has no exponent for may be too small as well as too large.
+    // Out of range of double may mean too small as well as too large; a long double tells which.
     long double wide = 0;
     error = std::from_chars(text.data(), end, wide).ec;
     value = static_cast<double>(wide);

@@ -83,7 +83,7 @@ std::int64_t next_seconds(const std::string& folder) {
 }  // namespace
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
-  // Of two writers that begin at once one finds the name taken and comes a second later.
+  // If two writers start in the same second, one finds the name taken and uses the next second.
   for (std::int64_t seconds = next_seconds(folder); fd_ < 0; ++seconds) {
     path_ = (std::filesystem::path(folder) / (std::string(name_start) + std::to_string(seconds) + ".bie")).string();
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);

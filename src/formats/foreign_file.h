@@ -1,4 +1,4 @@
-// What a file is that a reader cannot take.
+// Names the format of a file that a reader does not accept.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace bie::formats {
 
-/// What foreign_file says of text.
+/// Name that foreign_file gives to text.
 inline constexpr const char* a_text = "a text";
 
 /// By its first bytes: "a PNG picture", "a zip archive"; empty where they are nothing that is known here.

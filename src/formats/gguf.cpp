@@ -103,7 +103,7 @@ void with_number_type(GgufValueType type, const Body& body) {
   }
 }
 
-/// What a number is kept as.
+/// Type that a metadata number is stored as.
 template <class T>
 using Kept = std::conditional_t<std::is_floating_point_v<T>, double,
                                 std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;

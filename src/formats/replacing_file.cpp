@@ -125,7 +125,7 @@ ReplacingFile::ReplacingFile(std::string kind, const std::string& path)
     remove_leftovers(d.path);
     temporary_ = d.path + std::string(unfinished_mark) + std::to_string(::getpid());
     const bool exists = d.kind == Destination::Kind::file;
-    // What takes the place of a private file is private from its first byte on.
+    // The replacement of a private file is private from its first byte on.
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, exists ? 0600 : 0666);
     // Where a user or a file system may not give files away, the owner is another.
     if (fd_ >= 0 && exists && ::fchown(fd_, d.user, d.group) != 0) errno = 0;

@@ -24,7 +24,7 @@ constexpr std::string_view npy = "\x93NUMPY", gzip = "\x1f\x8b", idx("\0\0\x08",
 /// The model's value of white.
 float white_of(InputRange range) { return range == InputRange::bytes ? 255.0f : 1.0f; }
 
-/// What a value of a file is multiplied by: the numerator, then divided by.
+/// Scaling of a file's values: multiply by `times`, then divide by `over`.
 struct Factor {
   float times, over;
 };

@@ -38,12 +38,12 @@ bool names_rows(const std::string& name) {
   return word == "id" || word == "index" || word == "rownames" || word == "unnamed: 0" || word.starts_with("column ");
 }
 
-/// What an option takes for the column: its name, or its place.
+/// How an option names the column: by its name, or by its number.
 std::string option_word(const std::string& name, std::int64_t column) {
   return name.empty() ? std::to_string(column + 1) : name.find(' ') == std::string::npos ? name : in_quotes(name);
 }
 
-/// What stands in a column.
+/// Contents of a column.
 struct Found {
   std::int64_t numbers = 0, others = 0, blanks = 0, written = 0;
   double sum = 0;

@@ -25,7 +25,7 @@ bool count_up(const std::vector<double>& numbers) {
   return true;
 }
 
-/// What stands in a column below the first line.
+/// Contents of a column below the first line.
 struct Below {
   std::int64_t numbers = 0, others = 0;
   bool fractions = false, repeats = false;  ///< repeats: the first line's text stands again

@@ -26,7 +26,7 @@ std::size_t label_rank(std::string_view text);
 bool has_header(const CsvText& csv, std::optional<bool> said, const NumberForm& numbers,
                 std::vector<std::string>* notes);
 
-/// The same of a table that a model without names of columns is asked about: a line of numbers alone is a row there.
+/// Header detection for a table that is given to a model without column names: there, a line of numbers alone is a row.
 bool has_header_of_words(const CsvText& csv, std::optional<bool> said, const NumberForm& numbers);
 
 /// The names of a header; of empty ones their places.

@@ -107,7 +107,7 @@ TableColumn column_of(const Json& json, int version) {
   return c;
 }
 
-/// What forms of version 2 have beside those of version 1.
+/// Fields that version 2 of the form adds to version 1.
 Json additions(const TableForm& form) {
   Json json = {{"decimals", form.decimals},
                {"decimal", std::string(1, form.numbers.decimal)},

@@ -1,5 +1,5 @@
-// What training rows say of a table's numbers: means, deviations, and curves for heavy tails. All in double: a float
-// holds no differences of 1 around 1e8.
+// Statistics of a table's training rows: means, deviations, and curves for heavy tails. Computed in double, because
+// float cannot represent differences of 1 around 1e8.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -56,8 +56,8 @@ struct DataOptions {
   /// else a share of the training samples of each class, at equal distances; of a table as its rows are split.
   bool validation = false;
   std::optional<double> validation_share = {};  ///< usual_validation_share where not given
-  /// Of the model that is asked: its table's form and its classes. A table that is not the one it was trained with is
-  /// then for testing as a whole, and its rows are training and test rows.
+  /// For a model that is asked about the data: its table's form and its classes. A table other than the one it was
+  /// trained with is then used for testing as a whole, and all its rows stand in both parts.
   std::optional<formats::TableForm> form = {};
   std::vector<std::string> classes = {};
   formats::AskedTable asked = {};  ///< of a table that such a model is asked about

@@ -14,7 +14,7 @@ struct Samples {
   formats::Samples facts;  ///< without the values
 };
 
-/// What formats::load_samples reads. @throws c10::ValueError, one sentence naming the file.
+/// formats::load_samples as tensors. @throws c10::ValueError, one sentence naming the file.
 Samples load_samples(const std::string& path, const formats::SampleForm& form);
 
 }  // namespace bie::data

@@ -92,7 +92,7 @@ CodedRows gguf_codes(const GgufFile& file, const GgufTensor& tensor);
 void gguf_row(const GgufType& type, const std::uint8_t* blocks, std::int64_t columns, std::uint8_t* codes,
               float* scales, float* zeros);
 
-/// The same of bytes at hand. @param what  begins sentences.
+/// Codes of blocks in memory. @param what  begins error sentences.
 CodedRows gguf_codes(const std::string& what, const GgufType& type, const std::uint8_t* blocks, std::int64_t rows,
                      std::int64_t columns);
 

@@ -17,7 +17,7 @@ enum class NetElement : std::uint32_t {
   bits,  ///< signs of features, 8 a byte: element 8j+i is bit i of byte j, 1 means >= 0
 };
 
-/// What one sample has between two nodes: [features] or [channels, height, width].
+/// One sample's value between two nodes: [features] or [channels, height, width].
 struct NetValue {
   NetElement element = NetElement::f32;
   std::vector<std::int64_t> sizes;
@@ -57,8 +57,8 @@ enum class NetChecksum : std::uint8_t { wanted, ignored };
 /// Maps a file and trusts nothing in it: every count, number of a value and range of bytes is checked, what the nodes
 /// mean is not. Blobs are views into the map. @throws Error, one sentence naming the file.
 NetFile load_net(const std::string& path, NetChecksum checksum = NetChecksum::wanted);
-/// The same of bytes in memory at a multiple of 64, which have to stay.
-/// @param name  what sentences call them.
+/// Reads a net from memory, which must be aligned to 64 bytes and outlive the result.
+/// @param name  names the net in error sentences.
 NetFile read_net(const std::string& name, const std::uint8_t* bytes, std::int64_t size,
                  NetChecksum checksum = NetChecksum::wanted);
 

@@ -30,7 +30,7 @@ bool is_picture(const MappedFile& file);
 
 /// Reads the headers alone. @throws Error, here and below, one sentence naming the file.
 PictureFacts picture_facts(const std::string& path);
-/// Of a file that is open already, here and below; `path` names it.
+/// The overloads that take a file read it where it is already open; `path` names it in error sentences.
 PictureFacts picture_facts(const std::string& path, const MappedFile& file);
 
 /// uint8 [channels, height, width], 1 channel (grey) or 3, of its own size or brought to one: by a triangle filter

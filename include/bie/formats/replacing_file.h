@@ -9,8 +9,7 @@
 
 namespace bie::formats {
 
-/// What a path names once its symbolic links are followed, whether it is there or not; empty where they go round in
-/// circles.
+/// The path behind all symbolic links, whether it exists or not; empty if the links form a cycle.
 std::string behind_links(std::string path);
 
 /// Where a write to a path arrives.

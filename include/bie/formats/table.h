@@ -1,4 +1,4 @@
-// What the columns of a table mean to a model: which are numbers, which are texts, which is the label.
+// Roles of a table's columns in a model: numbers, texts, the label.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace bie::formats {
 
-/// What becomes of a row in which a value is missing.
+/// How rows with missing values are handled.
 enum class Missing {
   refuse,  ///< nothing: a sentence names the place
   mean,    ///< the mean of the training rows stands in its place; of a text, none of its values
@@ -93,7 +93,7 @@ struct TableForm {
 /// A number that a net predicts, with the digits of the table's labels and with those that its error leaves.
 std::string answer_text(const TableForm& form, double answer);
 
-/// What a user says of a table; what is not said is found out.
+/// A user's description of a table; anything unset is detected.
 struct TableOptions {
   std::string label;  ///< a name, or a place from 1 on; empty: label, class, target or y, else the last
   std::string id;
