@@ -101,8 +101,8 @@ bool read_training(torch::nn::Module& module, NormInTraining* training) {
   return true;
 }
 
-/// What a BatchNorm in training would make of x, with what follows it, in a few passes; undefined where torch's modules
-/// have to do it.
+/// A training BatchNorm of x with the epilogue behind it, in a few passes; undefined if torch's modules have to compute
+/// it.
 at::Tensor fused_tail(torch::nn::AnyModule& norm, const at::Tensor& x, const at::Tensor& shortcut,
                       const TailActivation& act, std::int64_t pool) {
   if (norm.is_empty() || !x.is_cuda()) return {};

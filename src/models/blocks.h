@@ -1,4 +1,4 @@
-// What the classifiers are made of: a linear or convolution at some width, and what follows it.
+// Building blocks of the classifiers: a linear or convolution of some width, and the epilogue behind it.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -27,7 +27,7 @@ class Product {
   Product(const ModelConfig& config, const PlannedLayer& layer, bool bias);
 
   at::Tensor forward(const at::Tensor& x);
-  /// What forward computes in evaluation, as nodes of a net; so below.
+  /// trace() emits, here and below, the nodes of a net that compute what forward computes in evaluation.
   runtime::Symbol trace(runtime::NetBuilder& net, runtime::Symbol x) const;
   std::shared_ptr<torch::nn::Module> module() const;
   const std::shared_ptr<layers::IntegerLayer>& low() const { return low_; }  ///< undefined for a float one

@@ -1,4 +1,4 @@
-// What the architectures are made of: how layers are added, the norm of the input, the head.
+// Helpers for the architectures: adding layers, the norm of the input, the head.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>

@@ -163,7 +163,7 @@ class Parser : public nlohmann::json_sax<Json> {
     return line_;
   }
 
-  /// Of the layer that is being read.
+  /// Place of the layer that is being read, for error sentences.
   std::string place() const { return c10::str("layers[", layers_.size(), "]"); }
 
   /// A value that is no object or list of the description.

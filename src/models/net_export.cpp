@@ -45,7 +45,7 @@ bool all_zero(const std::vector<float>& numbers) {
   return true;
 }
 
-/// What the operators make of a layer's scales (ops/backend/operands.h).
+/// A layer's weight with the scales that the operators derive (ops/backend/operands.h).
 runtime::CodedWeight coded_weight(const layers::IntegerLayer& layer, const std::string& name) {
   const layers::StateDict state = layer.state(/*packed=*/true);
   const auto number = [&](const char* key) { return state.at(key).item<float>(); };
@@ -76,7 +76,7 @@ bool read_numbers(const torch::nn::Module& module, std::vector<float>* scale, st
   return true;
 }
 
-/// Those of a BatchNorm; x * 1 + 0 where there is none, as block_tail has it.
+/// Scale and shift of a BatchNorm; x * 1 + 0 if there is none, as in block_tail.
 runtime::TailNumbers tail_numbers(const torch::nn::AnyModule& norm, std::int64_t channels) {
   runtime::TailNumbers numbers;
   if (norm.is_empty()) {

@@ -1,4 +1,4 @@
-// What a run is refused for, before its first step.
+// Checks of a run before its first step.
 #pragma once
 
 #include "bie/data/dataset.h"

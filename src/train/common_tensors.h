@@ -1,11 +1,11 @@
-// What a float net and its quantised twin have in common.
+// Tensors that a float net and its quantised twin have in common.
 #pragma once
 
 #include "bie/models/classifier.h"
 
 namespace bie::train {
 
-/// Of the nets' BatchNorms: torch's default.
+/// eps of the nets' BatchNorms: torch's default.
 inline constexpr double norm_eps = 1e-5;
 
 /// Gives `to` every tensor that `from` has under the same name and with the same sizes, but those of quantised layers.

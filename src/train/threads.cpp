@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// What one group itself allows.
+/// CPU limit of one control group by itself.
 double limit_of(const fs::path& group) {
   std::string quota;
   double period = 0;
@@ -48,7 +48,7 @@ std::string group_path(const fs::path& proc, bool version2) {
   return {};
 }
 
-/// Of the process's group and of those above it, as far as they are mounted.
+/// Least CPU limit of the process's control group and its ancestors, as far as they are mounted.
 double limit_in(const fs::path& proc, bool version2) {
   const std::string path = group_path(proc, version2);
   if (path.empty()) return no_limit;

@@ -14,7 +14,7 @@
 namespace bie::train {
 namespace {
 
-/// Of a float or a quantised layer.
+/// Sizes of the weight of a float or a quantised layer.
 std::vector<std::int64_t> weight_sizes(const models::ProductLayer& product) {
   const auto* quantised = dynamic_cast<const layers::QuantLayer*>(product.layer.get());
   return quantised != nullptr ? quantised->weight_shape() : tensor_of(*product.layer, "weight").sizes().vec();

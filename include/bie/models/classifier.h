@@ -41,8 +41,8 @@ class Classifier : public Model {
   std::vector<ProductLayer> products() const;
   /// An empty one takes it away.
   void set_probe(const Probe& probe);
-  /// What forward computes in evaluation on the CPU, as nodes of a net: from an image (or, where the net begins with a
-  /// linear, its features) to the logits.
+  /// Emits the nodes of a net that compute forward in evaluation on the CPU: from an image (or the features, if the net
+  /// begins with a linear) to the logits.
   virtual runtime::Symbol trace(runtime::NetBuilder& net) const = 0;
   std::int64_t weight_count() const { return models::weight_count(config_); }
   /// Elements of the quantised weights.

@@ -1,4 +1,4 @@
-// What a model consists of, layer by layer: for logs and `bie`.
+// A model's layers as rows of a table: for logs and `bie`.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -1,4 +1,4 @@
-// What every kind of model offers that a file can hold.
+// Interface of every kind of model that a file can hold.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -1,4 +1,4 @@
-// What a classifier is made of: its architecture, sizes and bits.
+// Configuration of a classifier: its architecture, sizes and bits.
 #pragma once
 
 #include <array>
@@ -66,7 +66,7 @@ struct ModelConfig {
   bool takes_numbers() const { return normalise || table; }
   /// Whether the one output is a number, table->answer(output) in the table's unit.
   bool is_regression() const { return table && table->regression; }
-  /// Of a class, its number where it has none.
+  /// Name of a class; its number if it has none.
   std::string class_name(std::int64_t index) const {
     return class_names.empty() ? std::to_string(index) : class_names[static_cast<std::size_t>(index)];
   }

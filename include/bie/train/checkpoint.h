@@ -12,7 +12,7 @@
 
 namespace bie::train {
 
-/// What was done of an epoch before a checkpoint inside it.
+/// Progress within an epoch, at a checkpoint inside it.
 struct EpochPart {
   std::int64_t steps = 0;
   double loss_sum = 0;   ///< over those steps

@@ -15,7 +15,7 @@ struct ClassScores {
   double auc;
 };
 
-/// Of outputs [n, classes] and labels, int64 [n]; classes without samples do not count.
+/// Scores of outputs [n, classes] against labels, int64 [n]. Classes without samples do not count.
 ClassScores class_scores(const at::Tensor& outputs, const at::Tensor& labels);
 
 }  // namespace bie::train

@@ -1,4 +1,4 @@
-// What a trained classifier answers, how often it is right, and how long it takes.
+// Evaluation of a trained classifier: its answers, how often they are right, and how long they take.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,18 +22,18 @@ at::Tensor logits(models::Classifier& model, const at::Tensor& images);
 
 /// The mean of the task's scores. @throws c10::ValueError where there are not as many outputs as targets, or none.
 double mean_score(const Task& task, const at::Tensor& outputs, const at::Tensor& targets);
-/// The same of the model's outputs, in evaluation mode.
+/// mean_score of the model's outputs, in evaluation mode.
 double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets);
 
 /// That of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
-/// What outputs of a regression stand for in the unit of its table, float64.
+/// Outputs of a regression in the unit of its table, float64.
 at::Tensor answers(const formats::TableForm& table, const at::Tensor& outputs);
 /// The labels that targets were made of, float64.
 at::Tensor labels(const formats::TableForm& table, const at::Tensor& targets);
 
-/// Of the outputs of a regression, in the unit of its table. @throws c10::ValueError where the table has another task.
+/// Errors of a regression's outputs in the unit of its table. @throws c10::ValueError where the table has another task.
 struct RegressionErrors {
   double mae;   ///< mean of |answer - target|
   double rmse;  ///< root of the mean of (answer - target)^2
@@ -45,7 +45,7 @@ RegressionErrors regression_errors(const std::optional<formats::TableForm>& tabl
 /// device of the model, until it is done there.
 double latency(models::Classifier& model, const at::Tensor& images, std::int64_t batch, int repeats);
 
-/// Of each 8- and 4-bit layer by name (models::layer_names) the share of its activations that lie beyond the codes and
+/// Per 8- and 4-bit layer, by name (models::layer_names): the share of its activations that lie beyond the codes and
 /// are clipped, in evaluation mode on the model's device.
 std::map<std::string, double> saturated_shares(models::Classifier& model, const at::Tensor& images);
 

@@ -9,7 +9,7 @@
 
 namespace bie::train {
 
-/// What one epoch came to.
+/// Results of one epoch.
 struct Epoch {
   std::int64_t epoch;  ///< epochs done, this one included
   std::int64_t step;   ///< steps done
@@ -22,7 +22,7 @@ struct Epoch {
   /// Task::metric of the training samples as they were trained on, counted as the loss is; NaN in histories of builds
   /// that did not count.
   double train_score = std::numeric_limits<double>::quiet_NaN();
-  /// Of the int8 weights, in its last step; NaN where none are trained.
+  /// Learning rate of the int8 weights in the last step; NaN if none are trained.
   double integer_rate = std::numeric_limits<double>::quiet_NaN();
   /// Task::metric of the samples set aside to choose by; NaN without any.
   double validation_score = std::numeric_limits<double>::quiet_NaN();
@@ -34,7 +34,7 @@ std::string history_json(const std::vector<Epoch>& history);
 /// A ValueError for text that history_json has not written.
 std::vector<Epoch> parse_history(const std::string& json);
 
-/// What an epoch is judged by: its validation score, or the test score where no samples were set aside.
+/// Score by which epochs are compared: the validation score, or the test score if no samples were set aside.
 double judged_by(const Epoch& epoch);
 
 /// The index of the epoch that is judged best, the first of equals; -1 for an empty history.

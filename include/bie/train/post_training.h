@@ -12,7 +12,7 @@
 
 namespace bie::train {
 
-/// What chooses a step size from values.
+/// Rule that chooses a step size from values.
 enum class StepRule {
   mse,         ///< the least mean square of what rounding and clipping change
   percentile,  ///< a given share of the values is not clipped
@@ -32,7 +32,7 @@ struct PostTraining {
   bool per_channel = false;
 };
 
-/// What a layer's quantisation changes, on the calibration images and with the float net's activations.
+/// Effect of quantising one layer, on the calibration images and with the float net's activations.
 struct LayerError {
   std::string name;
   int bits;

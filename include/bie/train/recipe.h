@@ -11,7 +11,7 @@
 
 namespace bie::train {
 
-/// What moves the float parameters. Integer weights are always moved by DiodeMix.
+/// Optimizer of the float parameters. DiodeMix always steps integer weights.
 enum class OptimizerKind {
   diodemix,  ///< DiodeMix's Adam
   adam,      ///< torch's AdamW

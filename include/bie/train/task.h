@@ -1,4 +1,4 @@
-// What a net is trained for: the loss of its outputs and how good they are. The training loop knows no more of it.
+// A net's task: the loss and the score of its outputs. The training loop knows nothing else about it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +50,7 @@ class Regression : public Task {
 /// training samples, so that each class weighs as much as another.
 std::shared_ptr<const Task> balanced_classification(const data::Dataset& data);
 
-/// What a data set is for: a regression where its table says so, else classification().
+/// Task of a data set: a regression if its table says so, else classification().
 std::shared_ptr<const Task> task_of(const data::Dataset& data);
 
 }  // namespace bie::train

@@ -1,4 +1,4 @@
-// What a run of training is asked for.
+// Options of a training run.
 #pragma once
 
 #include <c10/core/Device.h>

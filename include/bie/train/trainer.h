@@ -24,7 +24,7 @@ struct Progress {
   double seconds;              ///< since its first step
 };
 
-/// What a run has to say while it goes on; each may be empty.
+/// Callbacks of a run; each may be empty.
 struct Listener {
   std::function<void(const Progress&)> progress;  ///< after every step; on a GPU every 20 steps and after each epoch
   std::function<void(const std::string&)> note;   ///< a sentence: a checkpoint passed over, a run resumed

@@ -9,7 +9,7 @@
 namespace bie::train {
 namespace {
 
-/// Of every binary weight whether it is negative.
+/// Sign masks of all binary weights: whether each one is negative.
 std::map<std::string, at::Tensor> negative_weights(const models::Classifier& model) {
   std::map<std::string, at::Tensor> negative;
   for (const models::ProductLayer& product : model.products()) {

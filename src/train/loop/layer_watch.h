@@ -1,4 +1,4 @@
-// What a run watches of its low-bit layers, by their names.
+// Statistics of a run's low-bit layers, by their names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ class Signs {
 
   /// The share of a layer's weights whose sign is another one now.
   ByLayer flipped(const models::Classifier& model) const;
-  /// Of all binary weights; NaN where there are none.
+  /// The share over all binary weights; NaN if there are none.
   double flipped_share(const models::Classifier& model) const;
 
  private:

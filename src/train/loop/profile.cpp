@@ -13,7 +13,7 @@
 namespace bie::train {
 namespace {
 
-/// Of this thread, while a profile is taken.
+/// This thread's record, while a profile is taken.
 struct Record {
   struct Total {
     std::int64_t calls = 0;

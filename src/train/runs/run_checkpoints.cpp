@@ -21,7 +21,7 @@ namespace {
 /// The entry with the checksum of the data; older checkpoints have none.
 constexpr const char* contents = "data_crc32";
 
-/// What has to be the same for a run to go on.
+/// The settings that must be the same for a run to go on.
 std::string run_json(const models::Classifier& model, const data::Dataset& data, const TrainOptions& o,
                      const Recipe& r) {
   nlohmann::json layers = nlohmann::json::array();

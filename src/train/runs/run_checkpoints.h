@@ -20,7 +20,7 @@ class RunCheckpoints {
   RunCheckpoints(models::Classifier& model, Optimizers& optimizers, const data::Dataset& data,
                  const TrainOptions& options, const Recipe& recipe);
 
-  /// What a run has behind it.
+  /// State of a resumed run.
   struct Past {
     std::int64_t step = 0;  ///< steps done; 0 where the run starts from the beginning
     std::vector<Epoch> history = {};
