@@ -59,7 +59,7 @@ void print_error(const CLI::App& app, int code, const std::string& sentence) {
                        {{"error", sentence}, {"exit_code", code}});
 }
 
-/// What the parser says of the command line, help included. It may not have come to --json.
+/// Reports the parser's error, or prints the help it asks for. The parser may have stopped before --json.
 int refuse_use(const CLI::App& app, const Global& global, const CLI::ParseError& error) {
   if (app.exit(error) == 0) {
     bie::cli::check_results_written();

@@ -1,4 +1,4 @@
-// What a regression predicted beside what is.
+// Chart of a regression's predictions against the true values.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace bie::report {
 
-/// Of a regression's test rows, in the unit of the data.
+/// A regression's test rows, in the unit of the data.
 struct Answers {
   std::vector<double> truth, predicted;
   std::string what;  ///< "price"

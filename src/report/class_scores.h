@@ -7,7 +7,7 @@
 
 namespace bie::report {
 
-/// Of one class; NaN where there is nothing to divide by.
+/// Scores of one class; NaN where the divisor is 0.
 struct ClassScore {
   std::uint64_t samples;  ///< of the class
   double precision;       ///< share of those taken for the class that are of it

@@ -15,7 +15,7 @@ struct Accuracy {
   double mean = unknown, low = unknown, high = unknown;
 };
 
-/// Of the seeds that have a value.
+/// Mean, least and greatest accuracy over the seeds that have a value.
 Accuracy accuracy(const Width& width) {
   std::vector<double> known;
   std::copy_if(width.accuracies.begin(), width.accuracies.end(), std::back_inserter(known), drawable);

@@ -1,4 +1,4 @@
-// What the reports are made of: named values, weights counted in bins, small pictures.
+// Data of the reports: named values, weights counted in bins, small pictures.
 #pragma once
 
 #include <cstdint>

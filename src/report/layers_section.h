@@ -1,4 +1,4 @@
-// What a run tells about its layers.
+// The section of a run's page about its layers.
 #pragma once
 
 #include <vector>

@@ -17,7 +17,7 @@ constexpr PlotSize usual = {480, 250, 56, 64, 12, 30};
 constexpr PlotSize small = {260, 120, 50, 14, 8, 24};
 constexpr std::size_t most_points = 400, most_columns = 100, most_dots = 60;
 constexpr double logarithmic_from = 50;  // highest to lowest value
-// Of the names at the curves, on a screen so narrow that their letters are enlarged.
+// Sizes of the curves' labels, on a screen so narrow that their letters are enlarged.
 constexpr double label_height = 17, letter_width = 9;
 constexpr std::size_t most_letters = 16;
 constexpr const char* ellipsis = "\u2026";

@@ -24,7 +24,7 @@ std::string coordinate(double value);
 /// "0.0312", "98.33 %", "778 kB", "54.0 \u00b5s", held together by a space that does not break; a dash for what is not
 /// drawable.
 std::string with_unit(double value, Unit unit);
-/// The same of a round value, without zeros at the end: "50 %", "5 MB".
+/// with_unit of a round value, without trailing zeros: "50 %", "5 MB".
 std::string round_with_unit(double value, Unit unit);
 
 }  // namespace bie::report

@@ -1,4 +1,4 @@
-// What every report page has: head, style, title, notes.
+// Frame of every report page: head, style, title, notes.
 #pragma once
 
 #include <string>

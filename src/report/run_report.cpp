@@ -81,7 +81,8 @@ void draw_epoch_table(Markup& page, const std::vector<Epoch>& epochs, const Metr
   page.close();
 }
 
-/// Of all binary weights and, where there are several, of each layer that has them, as far as there are colours.
+/// Curves of flipped weights: of all binary weights and, if there are several binary layers, of each one while the
+/// colours last.
 std::vector<Curve> flips(const RunReport& report) {
   constexpr std::size_t colours = 6;
   std::vector<Curve> curves;

@@ -209,7 +209,7 @@ void Tokenizer::Impl::read_merges(const std::vector<std::string>& lines,
   }
 }
 
-/// Of all neighbours that merge, the one with the least rank does so first, of equals the leftmost.
+/// Repeatedly merges the neighbours whose merge has the least rank; among equals, the leftmost.
 void Tokenizer::Impl::merge(std::string_view piece, std::vector<std::int32_t>* tokens) const {
   if (whole_first)
     if (const auto found = whole.find(piece); found != whole.end()) return tokens->push_back(found->second);

@@ -64,7 +64,7 @@ std::string torch_fault() {
   }
 }
 
-/// What would make this machine do more.
+/// Changes that would make this machine do more.
 std::vector<std::string> advice(const std::string& fault) {
   std::vector<std::string> sentences;
   if (kernels::host().isas.best() <= kernels::Isa::portable)

@@ -67,7 +67,7 @@ Json tensors_json(const data::SafetensorsFile& file) {
   return tensors;
 }
 
-/// Of one linear or convolution.
+/// Facts about one linear or convolution.
 Json layer_json(const models::ProductLayer& product, const std::map<std::string, double>& saturated) {
   std::int64_t rest = 0, weights = 0;
   std::vector<std::int64_t> shape;

@@ -98,7 +98,7 @@ Json run_config(const TrainArguments& a, const models::Classifier& model, const 
           {"program", build_info()}};
 }
 
-/// What is kept of a run that Ctrl-C ended.
+/// Says what Ctrl-C left of a run.
 std::string interrupted_sentence(const TrainArguments& a, const train::TrainResult& result, const Global& global) {
   const std::string when = format("interrupted after step %lld", static_cast<long long>(result.steps));
   if (a.options.checkpoints.empty()) return when + "; nothing was kept, --run DIR or --checkpoints DIR would keep it";
@@ -168,7 +168,7 @@ data::Dataset load_and_fit(TrainArguments& a) {
   return data;
 }
 
-/// What a run would be, with --dry-run.
+/// --dry-run: describes the run without starting it.
 void print_plan(const TrainArguments& a, const data::Dataset& data, const Global& global) {
   const std::int64_t images = data.train_images.size(0),
                      batch = std::min(a.options.batch.value_or(train::default_batch(images)), images);
@@ -202,7 +202,7 @@ void configure(const TrainArguments& a, const data::Dataset& data, models::Class
   log::info("starts from " + a.from + (fresh.empty() ? "" : ", but for the last layer: it has other classes"));
 }
 
-/// What is to be said of the end, for log and page.
+/// Sentences about how the run ended, for log and page.
 std::vector<std::string> notes_on_end(const TrainArguments& a, const train::TrainResult& result) {
   std::vector<std::string> notes;
   const std::int64_t best = train::best_epoch(result.history);

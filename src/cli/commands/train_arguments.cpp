@@ -290,7 +290,7 @@ void check_folds(const TrainArguments& a) {
     if (is_given) useless(option, std::string("trains several nets and keeps none, ") + other + " is for one");
 }
 
-/// What options are refused for, tried on a net of small images: reading the data may take minutes.
+/// Checks the options on a net of small images first, because reading the data may take minutes.
 void check_before_data(const TrainArguments& a) {
   const bool open = a.data.starts_with("images:") && a.words.arch->count() == 0;  // the pictures choose the net
   models::ModelConfig config = a.config;

@@ -51,7 +51,7 @@ void resolve(TrainArguments& arguments);
 /// Reads "train ..." as the command does and refuses what it refuses before it reads the data.
 /// @param what  is named by the sentence.
 void check_train_words(const std::vector<std::string>& words, const std::string& what);
-/// What fits the data, in the place of what is not said.
+/// Fills unset arguments with values that fit the data.
 void use_data(TrainArguments& arguments, const data::Dataset& data);
 void check_use(const TrainArguments& arguments, const models::Classifier& model);
 

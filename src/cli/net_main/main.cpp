@@ -116,7 +116,7 @@ void add_doctor_of_nets(CLI::App& app, const Global& global) {
   });
 }
 
-/// Those of the other half say what to install.
+/// Commands of the training half, which only say what to install.
 void add_absent(CLI::App& app) {
   for (const char* name : {"train", "eval", "quantize", "export", "report", "compare", "sweep", "demo", "tune"}) {
     CLI::App* command = app.add_subcommand(name, "needs the training half of bie, which has torch");

@@ -17,7 +17,7 @@
 namespace bie::cli {
 namespace {
 
-/// Of a regular file; of a pipe, which would be waited for, none.
+/// First bytes of a regular file; empty for a pipe, which would block.
 std::string first_bytes(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};
@@ -44,7 +44,7 @@ formats::InputRange range_of(const NetInfo& net) {
   return is_image ? formats::InputRange::any : formats::InputRange::numbers;
 }
 
-/// What the runtime says of a file or of values is about data.
+/// Runs body() and rethrows the runtime's errors about a file or its values as formats::Error: they are data errors.
 template <class Body>
 auto with_file_errors(const std::string& path, const Body& body) {
   try {

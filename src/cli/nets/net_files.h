@@ -31,7 +31,7 @@ struct NetInfo {
 
   bool is_regression() const { return table && table->regression; }
   std::string class_name(std::int64_t index) const;
-  /// What the output of a regression says, in the table's unit, which nets of older builds give themselves.
+  /// A regression's output in the table's unit. Nets of older builds already give it in that unit.
   double answer(float output) const;
 };
 

@@ -1,4 +1,4 @@
-// What this program was built with and what it runs on: `bie --version`, `bie doctor`, config.json of a run.
+// Build and machine of this program: for `bie --version`, `bie doctor` and config.json of a run.
 #pragma once
 
 #include <string>

@@ -208,7 +208,7 @@ std::string roff(const std::string& text) {
   return result;
 }
 
-/// What an option takes, and its default.
+/// Value name and default of an option.
 std::string value_of(const CLI::Option& option) {
   std::string text = value_name(option);
   if (!text.empty()) text.insert(0, " ");

@@ -1,4 +1,4 @@
-// What this CPU has and which kernels run on it, for bie doctor.
+// CPU features and the kernels that run on this CPU, for bie doctor.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Kernel {
   std::string name, isa, state;
 };
 
-/// Those of every table, best first.
+/// The kernels of every table, best first.
 std::vector<Kernel> cpu_kernels();
 Json kernels_json(const std::vector<Kernel>& all);
 void print_kernels(const std::vector<Kernel>& all);

@@ -12,7 +12,7 @@ CLI::Option* takes_one_of(CLI::Option* option, const std::vector<std::string>& c
 /// The words of such an option; none of another one.
 std::vector<std::string> choices_of(const CLI::Option& option);
 
-/// What an option takes: "INT", "FILE", "TEXT ..." where there may be several; empty for a flag.
+/// Value name of an option: "INT", "FILE", "TEXT ..." if there may be several; empty for a flag.
 std::string value_name(const CLI::Option& option);
 
 /// Adds the command that prints the help of another one.

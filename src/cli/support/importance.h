@@ -1,4 +1,4 @@
-// What a model of a table makes of each column.
+// Importance of each column to a model of a table.
 #pragma once
 
 #include <vector>

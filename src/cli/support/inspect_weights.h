@@ -1,4 +1,4 @@
-// What other people's files of weights hold: GGUF files and folders of safetensors.
+// Contents of foreign weight files: GGUF files and folders of safetensors.
 #pragma once
 
 #include <optional>

@@ -17,7 +17,7 @@ std::optional<std::int64_t> number_behind(const char* path, const std::string& w
   return std::nullopt;
 }
 
-/// Of a group whose limit is a number and not "max".
+/// Memory left by the control group, if its limit is a number and not "max".
 std::optional<std::int64_t> left_by_group() {
   std::ifstream file("/sys/fs/cgroup/memory.max");
   std::int64_t most = 0;

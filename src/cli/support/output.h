@@ -14,7 +14,7 @@ namespace bie::cli {
 /// Names the files of a data set as inputs.
 void reads_data(CommandFiles& files, const std::string& spec, const data::DataOptions& options = {});
 
-/// Of a file; null for a pipe or a device.
+/// Size of a file; null for a pipe or a device.
 Json bytes_of(const std::string& path);
 
 /// The text as a file, whole or not at all; `kind` is what sentences call it.

@@ -48,7 +48,7 @@ Json json_of(const Prediction& p, bool regression) {
   return json;
 }
 
-/// What the labels make of the answers.
+/// Scores of the answers against the labels.
 struct Judged {
   std::int64_t labelled = 0;
   double accuracy = 0;       ///< share of the labelled that is right

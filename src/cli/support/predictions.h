@@ -1,4 +1,4 @@
-// What commands say of images and rows: the likeliest classes of each, or a number.
+// Answers about images and rows: the likeliest classes of each, or a number.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -50,7 +50,7 @@ Prediction prediction_of(const std::string& file, const formats::Samples& sample
 /// answers, where a file holds several.
 std::string place_of(const std::string& file, const formats::Samples& samples, std::int64_t index);
 
-/// What the options of `predict` say of its answers.
+/// Options of `predict` about its answers.
 struct AnswerOptions {
   std::string out;             ///< the CSV file
   int top = 3;                 ///< classes to name

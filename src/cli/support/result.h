@@ -1,4 +1,4 @@
-// What a command prints with --json.
+// The JSON that a command prints with --json.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -27,7 +27,7 @@ std::vector<train::Epoch> history_of(const std::string& path);
 /// ranks.json of a run of several processes; nothing where there is none.
 std::vector<report::Rank> ranks_of(const std::string& path);
 
-/// What a finished run came to: results.json. Numbers that are not known are NaN.
+/// Results of a finished run: results.json. Unknown numbers are NaN.
 struct RunResults {
   std::string metric;  ///< "accuracy" or "R2"
   double test_score, test_loss;

@@ -59,7 +59,7 @@ report::Layer layer_of(const models::ProductLayer& product) {
   return layer;
 }
 
-/// What an epoch knows of a layer, or that it knows nothing.
+/// An epoch's value for a layer, or report::unknown.
 double value_of(const std::map<std::string, double>& by_layer, const std::string& name) {
   const auto found = by_layer.find(name);
   return found == by_layer.end() ? report::unknown : found->second;

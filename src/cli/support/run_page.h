@@ -21,7 +21,7 @@ inline constexpr const char* stopped_early =
 inline constexpr const char* stopped_by_validation =
     "Stopped early: the score of the validation samples got no better.";
 
-/// What a page has beside the run.
+/// Parts of a page beside the run.
 struct PageParts {
   std::vector<std::string> notes = {};  ///< sentences that stand at the top
   std::vector<report::Rank> ranks = {};

@@ -1,4 +1,4 @@
-// What a finished run came to.
+// Results of a finished run.
 #pragma once
 
 #include <string>

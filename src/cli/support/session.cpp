@@ -44,7 +44,7 @@ std::string epoch_line(const train::Epoch& e, std::int64_t epochs, const train::
                 validation.c_str(), score_text(task, e.test_score).c_str(), e.rate, e.seconds);
 }
 
-/// What stands behind an accuracy that an answer which is always the same would nearly have.
+/// Text behind an accuracy, if always giving the same answer would come close to it.
 std::string hidden_text(const train::ClassScores& scores, const data::Dataset& data) {
   if (scores.majority * static_cast<double>(data.classes) < 1.5) return "";
   const auto at = static_cast<std::size_t>(scores.commonest);

@@ -1,4 +1,4 @@
-// What the commands share: a model made from a seed, trained with a progress bar, and options of the same name.
+// Shared by the commands: a model made from a seed, training with a progress bar, and options of the same name.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -20,7 +20,7 @@ struct Session {
   train::TrainResult result;
 };
 
-/// What a command adds to a training; each may be empty.
+/// Hooks of a command into a training; each may be empty.
 struct SessionHooks {
   std::function<void(models::Classifier&)> configure = {};  ///< sets the new model's layers up
   /// Sees the model and the epochs of a resumed run once nothing is refused any more, before its next step.
@@ -34,7 +34,7 @@ models::ModelConfig fitted(models::ModelConfig config, const data::Dataset& data
 /// "accuracy 98.33 %", "R2 0.8312".
 std::string score_text(const train::Task& task, double score);
 
-/// The same of the test samples' outputs, with what accuracy hides where a class has 1.5 times its share, and of a
+/// Scores of the test samples' outputs. Adds what accuracy hides where a class has 1.5 times its share, and for a
 /// regression its errors in the table's unit: "R2 0.8312, mean error 2.1, root mean square 3.0 (price)".
 std::string scores_text(const train::Task& task, const at::Tensor& outputs, const data::Dataset& data);
 /// "test_accuracy", "balanced_accuracy", "auc" and "majority", or "r2", "mae" and "rmse" with the "label" that they are
@@ -61,7 +61,7 @@ void add_device(CLI::App& command, std::string& device);
 void add_table_options(CLI::App& command, data::DataOptions& options);
 void add_picture_options(CLI::App& command, data::DataOptions& options);
 void add_asked_table_options(CLI::App& command, data::DataOptions& options);
-/// What is to be known of a model to read a table, or pictures, for it. `spec` is empty for single files.
+/// Sets the options that depend on a model: how it reads a table or pictures. `spec` is empty for single files.
 void use_form(data::DataOptions& options, const std::string& spec, const models::ModelConfig& config);
 
 /// How many training images step sizes are taken from.
@@ -69,7 +69,7 @@ inline constexpr std::int64_t calibration_count = 512;
 /// Evenly spaced training images, as floats: files may hold one class after the other.
 at::Tensor calibration_images(const data::Dataset& data, std::int64_t count);
 
-/// What the data set's notes say, in the log.
+/// Logs the data set's notes.
 void tell_notes(const data::Dataset& data);
 
 /// A ValueError unless images of the data are what the model takes, and their classes its classes.

@@ -1,4 +1,4 @@
-// What a mistyped command line may have meant.
+// Suggests commands and options for a mistyped command line.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -30,7 +30,7 @@ std::string no_group_sign(const std::string& text) {
              : text + " is none of . , ' _ and a blank";
 }
 
-/// Of a NumberForm, or of what a user says in its place.
+/// Adds the options of a NumberForm, or of the user's overrides of one.
 template <class Numbers>
 void add_numbers(CLI::App& command, Numbers& numbers, const std::string& group, const std::string& usual) {
   command

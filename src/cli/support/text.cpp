@@ -58,7 +58,7 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t bytes = report::character_bytes(text);
     const auto first = static_cast<unsigned char>(text[0]);
-    // Those of one byte, and U+0080 to U+009F, which are C2 80 to C2 9F.
+    // Control characters: those of one byte, and U+0080 to U+009F, which are C2 80 to C2 9F.
     const bool control =
         first < 0x20 || first == 0x7f || (bytes == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
     const std::size_t taken = bytes == 0 ? 1 : bytes;
