@@ -1,6 +1,6 @@
-// What one GPU gives: the rates of the instructions that the kernels multiply with, of its memory and its cache, and
+// Roofline of one GPU: the rates of the instructions that the kernels multiply with, of its memory and its cache, and
 // the time of a launch that does nothing. Operands are data, not zeros, because those take less power. wgmma rates are
-// sm_90's alone.
+// for sm_90 alone.
 //
 // bie_cuda_roofline: a JSON object; TOPS (multiplications and additions), GB/s, microseconds.
 #include "bench/cuda_timing.h"

@@ -1,4 +1,4 @@
-// What the benches of CUDA kernels share: memory full of data, and the time of a call on the device.
+// Helpers of the CUDA benches: memory full of data, and the time of a call on the device.
 #pragma once
 
 #include <cuda_runtime.h>

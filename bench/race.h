@@ -41,7 +41,7 @@ struct Shape {
 };
 std::vector<Shape> read_shapes(const std::string& file, std::size_t integers);
 
-/// What every bench is given.
+/// Settings common to all benches.
 struct Settings {
   double seconds;      ///< a contender and shape
   std::string filter;  ///< only shapes whose title has it

@@ -95,7 +95,7 @@ double reading_rate(const char* data, std::int64_t bytes) {
     for (std::int64_t i = 0; i < times; ++i) read_all(data, bytes);
     rates.push_back(static_cast<double>(times * bytes) / (thread_seconds() - start));
   }
-  // What others do on the machine only slows reading down.
+  // Other work on the machine only slows reading down, so the best rate counts.
   return *std::max_element(rates.begin(), rates.end());
 }
 

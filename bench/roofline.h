@@ -1,4 +1,4 @@
-// What this core gives, measured: instructions of the hot loops in registers, and reading from each level of memory.
+// Roofline of this core, measured: instructions of the hot loops in registers, and reading from each level of memory.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ enum class Unit : std::uint8_t {
 };
 inline constexpr int units = 13;
 
-/// What a kernel of this instruction set multiplies codes of this width with.
+/// Unit with which a kernel of this instruction set multiplies codes of this width.
 Unit unit_of(kernels::Isa isa, kernels::Dtype code);
-/// What it multiplies floats with.
+/// Unit with which it multiplies floats.
 Unit float_unit_of(kernels::Isa isa);
 
 /// Products a second, from one burst of 0.1 to 0.5 ms. The processor has to have the instructions.
 double burst(Unit unit);
 
-/// What a call cannot do without: products, and reading its panels (64-byte aligned) once.
+/// Least work of a call: its products, and reading its panels (64-byte aligned) once.
 struct Work {
   Unit unit = Unit::none;
   double products = 0;

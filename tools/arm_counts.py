@@ -21,9 +21,9 @@ CORES = {
     "Neoverse V1": ("-mcpu=neoverse-v1", "-dispatch=8"),
     "Neoverse V2": ("-mcpu=neoverse-v2", "-dispatch=8"),
 }
-# What the table calls a loop; object; the function it is in, without namespaces ("": any); elements of a turn, or None
-# where a turn is products; what begins the instructions that tell the loop; those that the formula asks for. The last
-# two are regular expressions.
+# Columns of LOOPS: the table's name of a loop; object; its function without namespaces ("": any); elements per turn, or
+# None where a turn is products; beginnings of the instructions that tell the loop; those that the formula asks for. The
+# last two are regular expressions.
 SIGNS = ("ld[rp]", "fadd", "uzp2", "cmge", "and", "addp", "shl", "umax", "st[rp]")  # SHL and UMAX look for NaN
 CODES = ("ld[rp]", "fadd", "fmul", "sqsub", "sqxtn", "smax", "smin", "st[rp]")
 TABLES = ("ldr", "fmla", "and", "ushr", "tbl", "trn", "shl")

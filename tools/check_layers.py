@@ -16,7 +16,7 @@ LAYERS, OPTIM, MODELS, TRAIN, CLI = "layers", "optim", "models", "train", "cli"
 REPORT, RUNTIME, ONNX = "report", "runtime", "onnx"
 WEIGHTS, TEXT, LLM = "weights", "text", "llm"
 
-# What a room under src/ and include/bie/ may include.
+# Rooms that a room under src/ and include/bie/ may include.
 MAY_INCLUDE = {
     KERNELS: {KERNELS},
     FORMATS: {FORMATS},
@@ -73,7 +73,7 @@ PORTABLE = CPU / "portable"
 # Compiled once with flags and once without.
 PASSES = PurePosixPath("src/kernels/cpu/passes")
 REFERENCE = PurePosixPath("src/kernels/reference")
-# What differs between devices is behind one interface, a folder a device.
+# Differences between devices are behind one interface, one folder per device.
 OPERATORS = PurePosixPath("src/ops")
 BACKEND = OPERATORS / "backend"
 # Operators on files, for Python: what C++ asks of formats itself.
@@ -84,7 +84,7 @@ FOLDERS = ["include", "src", "tests", "bench", "examples"]
 SUFFIXES = {".h", ".hpp", ".inc", ".cuh", ".cpp", ".cc", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 ASKS_DEVICE = re.compile(r"\b(is_cuda\(|with_cuda\b|kCUDA\b)")
-# What no library does, to the files that may, each for one purpose that their documents state.
+# Things that no library does, with the files that may, each for one purpose that their documents state.
 PROMISES = {
     "prints: results and logs are the command's": (
         re.compile(r"\b(printf|fprintf|puts|fputs|putchar|perror)\(|\bstd::(cout|cerr|clog)\b"),

@@ -21,7 +21,7 @@ echo "check_torch: building the package"
 # A build folder of its own: build/wheel belongs to the torch of .venv.
 "$python" -m pip install --quiet --no-build-isolation --config-settings="build-dir=$home/build" "$root"
 
-# What the tests read, and nothing of the package's sources; package_test.py is about both wheels.
+# Copy the files that the tests read, and nothing of the package's sources; package_test.py is about both wheels.
 for part in bench docs examples tests tools README.md pyproject.toml; do
   cp -r "$root/$part" "$home"
 done

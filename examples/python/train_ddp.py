@@ -74,7 +74,7 @@ def main() -> None:
         if rank == 0:
             print(f"goes on after step {step}", flush=True)
     while step < arguments.epochs * per_epoch:
-        # What a step sees is a function of its number alone.
+        # The samples of a step are a function of its number alone.
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(step // per_epoch)).to(device)
         begin = step % per_epoch * arguments.batch
         own = order[begin : begin + arguments.batch].tensor_split(world)[rank]

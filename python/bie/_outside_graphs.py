@@ -26,7 +26,7 @@ def outside_graphs(reason: str) -> Callable[[_Function], _Function]:
                 disabled.append(torch.compiler.disable(function, reason=reason))
             return bool(disabled)
 
-        # What torch.compiler.assume_constant_result sets: a trace calls it, and then sees what it made.
+        # torch.compiler.assume_constant_result sets this attribute: a trace then calls `made` and sees its result.
         made._dynamo_marked_constant = True
 
         @functools.wraps(function)

@@ -41,7 +41,7 @@ def test_a_run_is_the_same_to_the_bit(program, gpu, tmp_path, small_cifar, way):
     assert "info: resumed after step 6\n" in again.stderr
     assert program.accuracy(again) == program.accuracy(trained)
     assert resumed.read_bytes() == whole.read_bytes()
-    # What was written on the GPU is read without one.
+    # A file written on the GPU is read without one.
     program.accuracy(program.run("eval", whole, *data))
     newer.unlink()
     program.accuracy(program.run(*options, "--resume"))

@@ -151,7 +151,7 @@ def bright_side(left: bool, number: int) -> Image.Image:
     return Image.fromarray(pixels.astype(np.uint8))
 
 
-# What turns a picture that is shown into what is stored under an EXIF orientation.
+# Transposes a picture as it is shown into what is stored under an EXIF orientation.
 STORED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

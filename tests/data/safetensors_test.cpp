@@ -1,4 +1,4 @@
-// What is saved is what is loaded, by us and by the official package, and a failed write leaves the old file.
+// Saved tensors are loaded unchanged, by us and by the official package, and a failed write leaves the old file.
 #include "bie/data/tensor_files.h"
 
 #include <ATen/ATen.h>

@@ -97,7 +97,7 @@ recursive["self"] = [recursive]
 save("recursive", recursive)
 save("many", {f"layer{i}.weight": torch.full((2,), float(i)) for i in range(300)})
 
-# What is refused.
+# Files that are refused.
 save("legacy", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
 save("tensor", torch.ones(2))
 save("list", [torch.ones(2)])

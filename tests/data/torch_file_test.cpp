@@ -1,4 +1,4 @@
-// What torch.save wrote is what is loaded: every dtype, view, parameter class and protocol.
+// Files of torch.save are loaded unchanged: every dtype, view, parameter class and protocol.
 #include "bie/data/tensor_files.h"
 
 #include <ATen/ATen.h>

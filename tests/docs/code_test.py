@@ -26,7 +26,7 @@ BIE = ROOT / os.environ.get("BIE_BUILD_DIR", "build/release") / "src/cli/bie"
 TRIED = [page for page in pages.PAGES if page.is_relative_to(ROOT / "docs") or page.name == "README.md"]
 # Output and formulas, which nothing tries; and directives of the site.
 NO_CODE = re.compile(r"text|\{[a-z-]+\}.*")
-# What a page takes for there.
+# Model files that pages take for granted, with the options that train them.
 NETS = {
     "mnist4.safetensors": ["--data", "mnist:DIR", "--arch", "lenet", "--bits", "4"],
     "lenet32.safetensors": ["--data", "mnist:DIR", "--arch", "lenet"],

@@ -1,4 +1,4 @@
-// What a writer leaves behind: the whole file or the old one, and nothing of a process that was killed.
+// A writer leaves the whole new file or the old one, and nothing of a process that was killed.
 #include "bie/formats/replacing_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What is found out of a table, what is said of it, and what overrules it.
+// Properties of a table that are detected, how they are reported, and the options that overrule them.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the columns of a table mean to a model.
+// Roles of a table's columns in a model.
 #include "bie/formats/table.h"
 
 #include <gtest/gtest.h>

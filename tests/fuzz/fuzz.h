@@ -1,4 +1,4 @@
-// What the fuzz targets share: an input as a file, and a look at every byte of what was read from it.
+// Helpers of the fuzz targets: the input as a file, and reads of every byte of a result.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// What follows a product: every kernel gives the formula's bits in both orders of memory, whatever the threads.
+// block_tail: every kernel gives the formula's bits in NCHW and NHWC, whatever the number of threads.
 #include "bie/kernels/block_tail.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ struct Tail {
             for (std::int64_t i = 0; i < s.pool; ++i)
               for (std::int64_t j = 0; j < s.pool; ++j) {
                 const float v = value(place(n, c, h * s.pool + i, w * s.pool + j, s.height, s.width), c);
-                // Of equal ones, zeros of both signs too, the first stays.
+                // Among equal values, zeros of both signs included, the first one stays.
                 if (std::isnan(v) || v > most || (i == 0 && j == 0)) most = std::isnan(most) ? most : v;
               }
             y[static_cast<std::size_t>(place(n, c, h, w, out_h, out_w))] = most;

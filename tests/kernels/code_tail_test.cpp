@@ -17,7 +17,7 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// What block_tail's formula gives, one number after the other.
+/// block_tail's formula, one number at a time.
 std::vector<float> tail_values(const CodeTailShape& s, const CodeTailCall& c) {
   const std::int64_t out_h = s.height / s.pool, out_w = s.width / s.pool;
   std::vector<float> y;

@@ -172,7 +172,7 @@ TEST(DiodeMix, ASecondMomentOfZeroIsPositive) {
   });
 }
 
-// What is rounded at random is right on average, and exact where bfloat16 holds it.
+// Stochastic rounding is unbiased, and exact where bfloat16 holds the value.
 TEST(DiodeMix, MomentsOfBfloat16AreRoundedAtRandom) {
   constexpr std::int64_t count = 40000;
   for_every_kernel(diode_mix_table(), [](const DiodeMixKernel& kernel) {

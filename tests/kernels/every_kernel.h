@@ -1,4 +1,4 @@
-// What every sweep over a table needs: the kernels this run may use, memory for packed weights, guarded output.
+// Helpers of the sweeps over tables: the kernels this run may use, memory for packed weights, guarded output.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the GEMM kernels refuse, that all kernels refuse it alike, and that a refusal leaves the output alone.
+// Refusals of the GEMM kernels: all kernels refuse the same calls, and a refusal leaves the output unchanged.
 #include <functional>
 #include <limits>
 #include <string>

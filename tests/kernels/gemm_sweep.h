@@ -66,7 +66,7 @@ inline constexpr float scale_choices[] = {1.0f, 0.0123f, -0.5f, 1e-6f, 3e-9f, 70
 /// The sums of the formula, [m][n].
 std::vector<std::int32_t> expected_sums(const GemmProblem& problem);
 
-/// What the output's memory holds after a call, guards of other bytes between its rows.
+/// Expected memory of the output after a call, with guard bytes between its rows.
 std::vector<unsigned char> expected_bytes(const GemmProblem& problem, const std::vector<std::int32_t>& sums);
 
 /// Prepacks and runs one row; everything but the output elements must stay as it was.

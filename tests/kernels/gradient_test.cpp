@@ -1,4 +1,4 @@
-// What backward passes multiply: every kernel gives the formula's bits, whatever the threads.
+// Operands of backward passes: every kernel gives the formula's bits, whatever the number of threads.
 #include "bie/kernels/gradient.h"
 
 #include <gtest/gtest.h>

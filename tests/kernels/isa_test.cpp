@@ -41,7 +41,7 @@ CpuFeatures everything() {
   return f;
 }
 
-/// What any CPU has and these, whatever lies between.
+/// The sets of any CPU and these, without those in between.
 IsaSet set_of(std::initializer_list<Isa> isas) {
   IsaSet set = Isa::portable;
   for (const Isa isa : isas) set.add(isa);

@@ -1,4 +1,4 @@
-// What lies channels last gives what planes give.
+// Kernels on channels-last images give the results of those on planes.
 #include <gtest/gtest.h>
 
 #include <vector>

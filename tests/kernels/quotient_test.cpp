@@ -33,9 +33,9 @@ TEST(Quotient, OneCorrectionDecidesBesideEveryHalf) {
   EXPECT_GT(uncorrected, 0);  // else these were no hard cases
 }
 
-// Of whole numbers of 24 bits: x / by lies beside the middle between two floats where by * Q + k = x * 2^bits with an
-// odd Q of 25 bits and a small k. Of an odd `by` every k has one such Q. With 25 bits the quotients are below 1, with
-// 24 bits above; other quotients differ by a power of two. k from 9 on is too far from the middle to matter.
+// For integers of 24 bits, x / by lies beside the midpoint of two floats where by * Q + k = x * 2^bits with an odd Q of
+// 25 bits and a small k. If `by` is odd, every k has one such Q. With 25 bits the quotients are below 1, with 24 bits
+// above; other quotients differ by a power of two. k from 9 on is too far from the midpoint to matter.
 TEST(Quotient, OneCorrectionIsTheRoundedQuotientBesideEveryMiddle) {
   constexpr std::uint32_t first = 1U << 23, last = 1U << 24, stride = 14;
   std::int64_t tried = 0, wrong = 0, uncorrected = 0;

@@ -1,4 +1,5 @@
-// What the drivers hand to a tile of any size: pointers to rows, and their stride where they are evenly spaced.
+// Arguments that the drivers pass to a tile of any size: pointers to rows, and their stride where they are evenly
+// spaced.
 #include <gtest/gtest.h>
 
 #include <algorithm>

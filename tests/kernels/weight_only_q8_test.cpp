@@ -21,7 +21,7 @@ extern const WeightOnlyQ8Tile weight_only_q8_tile;
 namespace bie::kernels::test {
 namespace {
 
-/// Those of the table and, behind an emulation of its registers, the AMX tile for any number of rows.
+/// The kernels of the table and the AMX tile over emulated registers, for any number of rows.
 Table<WeightOnlyGemmKernel> kernels_of_codes() {
   static const std::vector<WeightOnlyGemmKernel> every = [] {
     std::vector<WeightOnlyGemmKernel> kernels;

@@ -118,7 +118,7 @@ save("net_checkpoint", {"epoch": 3, "state_dict": net, "best": 0.5})
 save("net_half", {key: tensor.half() if tensor.is_floating_point() else tensor for key, tensor in net.items()})
 save("net_parameters", {key: torch.nn.Parameter(tensor, requires_grad=False) for key, tensor in net.items()})
 
-# What is refused.
+# Checkpoints that are refused.
 save("missing", {key: tensor for key, tensor in net.items() if key != "second.scale_a"})
 save("no_weight", {key: tensor for key, tensor in net.items() if key != "first.qweight"})
 save("extra", net | {"third.qweight": torch.zeros(3)})

@@ -1,4 +1,4 @@
-// What compat = bie-0.2.6 and the gradient mode change, for a layer and for all layers of a module; the output bias.
+// Effects of compat = bie-0.2.6 and of the gradient mode, for a layer and for all layers of a module; the output bias.
 #include "bie/models/classifier.h"
 #include "tests/layers/every_layer.h"
 #include "tests/support/scratch.h"

@@ -120,7 +120,8 @@ inline at::Tensor run_eval(IntegerLayer& layer, const at::Tensor& x) {
   return run(layer, x);
 }
 
-/// What training does to a weight: another value in place. Rows in reverse of an integer one, noise on a float one.
+/// Writes other values into a weight in place, as training does: an integer weight's rows in reverse, noise on a float
+/// one.
 inline void change(at::Tensor weight) {
   const at::NoGradGuard no_grad;
   if (at::isFloatingType(weight.scalar_type()))

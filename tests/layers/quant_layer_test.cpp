@@ -1,4 +1,4 @@
-// What holds for every quantised layer: modes, forms of the weight, dtypes, gradients, refusals.
+// Properties of every quantised layer: modes, forms of the weight, dtypes, gradients, refusals.
 #include "bie/layers/quant_layer.h"
 
 #include <ATen/Parallel.h>

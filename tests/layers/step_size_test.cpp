@@ -48,7 +48,7 @@ TEST(BinaryLinear, WithoutSymmetryTheFirstScaleIsTwiceAsLarge) {
   }
 }
 
-// What is wanted where an optimizer took scale_a to `value`.
+// Expected scale_a after an optimizer moved it to `value`.
 float guarded(float value, float floor, float first) { return std::max(value, floor * first); }
 
 TEST_P(EveryLayer, TheGuardKeepsTheStepSizePositiveInTraining) {

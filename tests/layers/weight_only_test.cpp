@@ -180,7 +180,7 @@ TEST(WeightOnlyLinear, ScalesStayFloatsAndPanelsFollowTheWeight) {
 
 at::Tensor drawn_order(std::int64_t rows) { return at::randperm(rows).to(at::kShort); }
 
-/// Of rows of one width in a drawn order; W is what a loop over them makes.
+/// Entries with rows of one width in random order. `weight` receives W from a plain loop over them.
 StateDict uniform_entries(std::int64_t in, std::int64_t out, int bits, std::int64_t group, at::Tensor& weight) {
   at::manual_seed(7);
   const at::Tensor codes = at::randint(1 << bits, {in, out}, at::kInt);

@@ -1,4 +1,4 @@
-// What follows a product in evaluation equals torch's operators one after the other, in every layout.
+// The evaluation epilogue of a product equals torch's operators one after the other, in every layout.
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>

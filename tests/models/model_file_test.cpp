@@ -263,7 +263,7 @@ TEST(ModelFile, NamesAreThoseOfTheStateDict) {
 }
 
 }  // namespace
-/// Of a kind that this build does not know by itself.
+/// A model of a kind that this build does not know by itself.
 class Table : public Model {
  public:
   explicit Table(std::int64_t rows) : rows_(rows) { table_ = register_parameter("table", at::zeros({rows, 3})); }

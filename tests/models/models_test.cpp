@@ -161,7 +161,7 @@ TEST(Models, AVggSmallOfAnotherSizeIsItsFormula) {
   EXPECT_TRUE(logits(*model).allclose(f.head(x.flatten(1)), 1e-4, 1e-5));
 }
 
-/// What goes round a convolution: where that halves the map, every other pixel and channels of zeros.
+/// Residual around a convolution: where it halves the map, every other pixel and channels of zeros.
 at::Tensor around(const at::Tensor& x, std::int64_t stride) {
   if (stride == 1) return x;
   const at::Tensor fewer = at::avg_pool2d(x, 1, 2);
@@ -243,7 +243,7 @@ TEST(Models, TheInnerLinearHasItsOwnBits) {
   }
 }
 
-// What a ReLU leaves has one sign, of which a binary layer would make the same output for every image.
+// A ReLU's results have one sign, from which a binary layer would make the same output for every image.
 TEST(Models, ABinaryLayerReadsBothSigns) {
   for (const ModelConfig& config : {vgg(32, 1), resnet(32, 1), lenet(1), vgg(1), resnet(1)}) {
     at::manual_seed(8);

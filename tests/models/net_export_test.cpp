@@ -75,7 +75,7 @@ void expect_same_logits(Classifier& model, const std::string& what) {
   }
 }
 
-/// Those of every_model that differ in what is exported, and more.
+/// The models of every_model whose exports differ, and more.
 std::vector<ModelConfig> more_models() {
   std::vector<ModelConfig> configs;
   for (const ModelConfig& c : test::every_model())

@@ -46,7 +46,7 @@ def test_open_and_pack(operators, form, bits):
         w = Weight(50, 37, bits, 16, form, dtype, perm=True)
         opened = operators.weight_only_open(*w.tensors, in_features=50, **w.options)
         assert opened.dtype == dtype
-        # Of 16-bit scales a product with a code is exact in float32; what is left are one subtraction and the result.
+        # A 16-bit scale times a code is exact in float32; only the subtraction and the result are rounded.
         room = torch.finfo(dtype).eps * (w.values.abs() + 2**-20) + 2.0**-22 * (2**bits * w.scales.double().max() + 1)
         assert ((opened.double() - w.values).abs() <= room).all()
         exact = operators.weight_only_open(*w.tensors, in_features=50, **w.options, dtype=torch.float32)

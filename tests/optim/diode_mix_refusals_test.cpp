@@ -1,4 +1,4 @@
-// What DiodeMix refuses: options, parameters, gradients and their lack; NaN in a gradient.
+// Refusals of DiodeMix: options, parameters, gradients and their lack; NaN in a gradient.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -81,7 +81,7 @@ TEST(DiodeMix, AParameterGivenTwiceIsRefused) {
   EXPECT_NE(names.find("x is given twice"), std::string::npos) << "its state would have one name twice: " << names;
 }
 
-/// What the c10::Error of a step says.
+/// The sentence of a step's c10::Error.
 std::string failure(DiodeMix& optimizer) {
   try {
     optimizer.step();

@@ -44,7 +44,7 @@ WeightOnlyEmbedding table(std::uint64_t seed) {
   return layer;
 }
 
-/// What a first step of Adam makes of W, decay included.
+/// W after a first step of Adam, decay included.
 at::Tensor after_a_step(const at::Tensor& w, const at::Tensor& g) {
   const double size = options.lr * std::sqrt(1 - options.beta2) / (1 - options.beta1);
   const at::Tensor u = (1 - options.beta1) * g / ((1 - options.beta2) * g.square()).sqrt().add(options.eps);

@@ -100,7 +100,7 @@ def test_the_first_batch_is_the_groups(ranks):
     assert float(answers[0][1]) == pytest.approx(0.03 * float(answers[0][0][0]))
 
 
-# What users do between forward and step.
+# Operations of users between forward and step.
 
 
 class TwoPaths(nn.Module):

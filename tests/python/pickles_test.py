@@ -30,7 +30,7 @@ def saved():
 
 
 def close(found, wanted):
-    # What torch's own products and exponentials are part of differs between CPUs.
+    # Results of torch's own products and exponentials differ between CPUs.
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 

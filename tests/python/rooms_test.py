@@ -8,7 +8,7 @@ import pytest
 import bie
 import bitorch_engine
 
-# What the rooms of bie may import of it, beside the modules that everybody may.
+# Rooms of bie that each room may import, beside the modules that everybody may.
 ROOMS = {
     "weights": {"weights"},
     "nn.state": {"weights", "nn.state"},

@@ -1,4 +1,4 @@
-// What every page must be, whatever is in the report.
+// Properties of every page, whatever the report holds.
 #pragma once
 
 #include <string>

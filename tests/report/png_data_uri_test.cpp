@@ -1,4 +1,4 @@
-// What is written is read back, pixel for pixel.
+// Written pictures are read back, pixel for pixel.
 #include "report/png_data_uri.h"
 
 #include <gtest/gtest.h>

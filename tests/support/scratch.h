@@ -32,8 +32,8 @@ class Scratch {
 void write_file(const std::string& path, const std::string& bytes);
 std::string read_file(const std::string& path);
 
-/// What the formats::Error or c10::ValueError of `action` says; "" where it throws none. Any other exception fails the
-/// test by escaping.
+/// The sentence of action()'s formats::Error or c10::ValueError; "" if it throws none. Any other exception escapes and
+/// fails the test.
 template <class F>
 std::string refusal(const F& action) {
   try {

@@ -9,7 +9,7 @@
 namespace bie::text {
 namespace {
 
-/// What is shown after each piece, and in the end.
+/// Text shown after each piece, and at the end.
 std::vector<std::string> shown(const std::vector<std::string>& pieces) {
   CharacterStream stream;
   std::vector<std::string> all;

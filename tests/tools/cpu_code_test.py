@@ -185,7 +185,7 @@ def test_the_loop_of_a_weight_only_tile_multiplies_from_registers(objects, build
         assert [] in bad, f"{name}: {bad}"
 
 
-# Of integer activations: to (instruction, register, multiplications in a turn of the full loop).
+# Integer activations: (instruction, register, multiplications in one turn of the full loop).
 WEIGHT_ONLY_Q8_TILES = {
     "avx512/weight_only_q8": ("vpdpbusd", "zmm", 24),
     "avxvnni_vex/weight_only_q8": ("vpdpbusd", "ymm", 20),

@@ -127,8 +127,8 @@ TEST(Batches, AugmentationsHaveNames) {
                              "");
 }
 
-/// What turning by an angle about the middle gives, from the definition, in float64: the mean of the four pixels round
-/// the place that a pixel comes from, zeros outside.
+/// Pixel of an image rotated about its centre, from the definition, in float64: the mean of the four pixels around the
+/// place that it comes from (bilinear), zeros outside.
 double turned_pixel(const at::Tensor& image, double angle, std::int64_t c, std::int64_t y, std::int64_t x) {
   const std::int64_t height = image.size(1), width = image.size(2);
   const double across = static_cast<double>(x) + 0.5 - static_cast<double>(width) / 2,

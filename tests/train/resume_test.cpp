@@ -373,7 +373,7 @@ TEST_F(Resume, TheCheckpointOfAnotherRunIsRefused) {
     data.train_labels = data.train_labels.slice(0, 1);
   });
   expect(": data is ", [](Way&, data::Dataset& data) { data.train_labels = data.train_labels.add(1).remainder(3); });
-  // What other values follow from is named before them.
+  // A setting is named before the values that follow from it.
   base.options.lr.reset();
   base.options.integer_lr.reset();
   expect(": optimizer is \"sgd\"", [](Way& w, auto&) { w.options.optimizer = OptimizerKind::sgd; });

@@ -1,4 +1,4 @@
-// What the tests of training share: data that are separable, small models, short runs.
+// Helpers of the tests of training: separable data, small models, short runs.
 #pragma once
 
 #include <gtest/gtest.h>

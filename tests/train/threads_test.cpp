@@ -21,7 +21,8 @@ class Groups : public testing::Test {
     fs::create_directories((root() / path).parent_path());
     std::ofstream(root() / path) << text;
   }
-  /// What the process is in, and one mounted hierarchy: its root, its place below the folder, type and options.
+  /// Writes the process's control group and one mounted hierarchy: its root, its mount point below the folder, type and
+  /// options.
   void mount(const std::string& cgroup, const std::string& from, const std::string& at, const std::string& end) const {
     write("proc/cgroup", cgroup);
     write("proc/mountinfo", "22 1 0:20 / /proc rw,nosuid - proc proc rw\n31 22 0:26 " + from + " " +

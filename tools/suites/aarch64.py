@@ -27,7 +27,7 @@ QUICK = (
     "*Pack*:Quantize*:WeightOnlyGemm*:WeightOnlyQ8*:Table*:Isa.A*:Registry*:*GemmRows.Every*"
     ":*Conv2dRows.GeometryAtTheEdges*:*Conv2dRows.DepthwiseOfWholeBytes*:*Conv2dRows.EveryMixOfChannelCounts*-*Refusals*"
 )
-# What asks the machine below the emulator.
+# Tests that ask the machine below the emulator.
 WHOLE = "*-IsaDeathTest*:HugePages*:Isa.TheProbe*"
 
 

@@ -47,7 +47,7 @@ def suite_wheel() -> None:
         )
         if not TALLY.check("build and install the wheels", log.seconds, built, log.text):
             return
-        # What the tests read, and nothing of the package's sources.
+        # Copy the files that the tests read, and nothing of the package's sources.
         for part in ("bench", "docs", "examples", "tests", "tools"):
             shutil.copytree(ROOT / part, home / part, ignore=shutil.ignore_patterns("__pycache__"))
         for part in ("README.md", "pyproject.toml"):

@@ -94,7 +94,7 @@ class Net:
         self._contexts.append(self._made_context())
         if (inputs := _library().bie_net_inputs(self._net)) != 1:
             raise NetError(f"expected a net of one input, got one of {inputs}")
-        # What every run asks for. A call of a small net takes no longer than such questions.
+        # Every run needs these answers, and asking for them takes as long as a call of a small net.
         self._run, self._input = _library().bie_run, self._shape("input", 0)
         self._elements = math.prod(self._input)
         self._outputs = [self._shape("output", i) for i in range(_library().bie_net_outputs(self._net))]

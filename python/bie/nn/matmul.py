@@ -122,7 +122,7 @@ class MatMulLayer(NamesItself, WholeWeights, StepSizeOptions, nn.Module):
         shapes = f"x is {list(x.shape)} of {x.dtype}, y is {list(y.shape)} of {y.dtype}"
         return ShapeError(f"{type(self).__name__}: {shapes}; {wanted}")
 
-    # What torch does to modules.
+    # Hooks that torch calls on modules.
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

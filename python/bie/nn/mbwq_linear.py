@@ -194,7 +194,7 @@ class MBWQLinear(WeightOnlyLinear):
         return tensor
 
     def _check_state(self, own: dict[str, Any], prefix: str) -> StagedState:
-        # Of mixed rows the file says how many groups and words there are.
+        # For mixed rows, the file says how many groups and words there are.
         q_groups, words = own.get("q_groups"), own.get("qweight")
         sizes = self.groups, self.rows_packed
         pairs = isinstance(q_groups, Tensor) and q_groups.dtype == torch.int16 and q_groups.numel() % 2 == 0

@@ -25,7 +25,7 @@ const CudaWidth widths[] = {
     {{"s4xs4", Dtype::s4, -8, 7, max_k_s4, s4xs4_gemm_table}, cuda::s4xs4_gemm_table},
 };
 
-/// What a problem needs on the device, scales in device memory.
+/// A problem's buffers on the device, scales included.
 struct OnDevice {
   const GemmProblem& p;
   cuda::GemmTable table;

@@ -20,7 +20,7 @@ struct Activation {
   bool has_bias, wants_codes;
 };
 
-/// What a pass writes.
+/// Outputs of a pass.
 struct Written {
   DeviceBytes x, scale, bias, codes;
   Written(std::size_t count, std::size_t columns, std::size_t element)

@@ -1,4 +1,4 @@
-// What the tests of products of floats and codes multiply.
+// Operands for the tests of products of floats and codes.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,7 @@ class LayerState(NamesItself, WholeWeights, IntegerWeight, nn.Module):
         if self._bits > 1:
             self.register_buffer("eps", torch.full((), 1e-5, dtype=torch.float32, **place))
 
-    # What distinguishes one kind of layer from the others.
+    # Methods that each kind of layer overrides.
 
     def _pack(self) -> tuple[Tensor, Tensor | None]:
         """(weight as kernels read it, its scale) from ``weight``; the tensors may be the layer's own."""
@@ -310,7 +310,7 @@ class LayerState(NamesItself, WholeWeights, IntegerWeight, nn.Module):
         names = ("scale_a", "scale_w", "eps", "channel_scale")
         return [name for name in names if getattr(self, name, None) is not None]
 
-    # What torch does to modules.
+    # Hooks that torch calls on modules.
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("weight", "qweight", "scale_a", "scale_w", "bias_a", "bias", "eps"):

@@ -115,7 +115,7 @@ class QuantLayer(StepSizeOptions, LayerState):
         if self._scaled:
             self._register_activation()
 
-    # What distinguishes one kind of layer from the others.
+    # Methods that each kind of layer overrides.
 
     def _prepack(self, packed: Tensor) -> Tensor:
         """A kernel's arrangement of a packed weight."""
@@ -164,8 +164,8 @@ class QuantLayer(StepSizeOptions, LayerState):
     def _forget(self) -> None:
         self._generation += 1
         self._ready: _Ready | None = None
-        # Of a layer that has qweight alone, what graphs read: the kernel's panels, and qweight's memory as a plain
-        # tensor, because AOTInductor takes no parameters of other classes.
+        # For a layer that has only qweight, graphs read the kernel's panels, and qweight's memory as a plain tensor,
+        # because AOTInductor takes no parameters of other classes.
         self._packed_panels: Tensor | None = None
         self._packed_plain: Tensor | None = None
 

@@ -25,7 +25,7 @@ from bie.weights.parameters import WeightOnlyParameter
 
 _DOUBLE_QUANTISED_BELOW = 256  # a larger group stores its scales and zeros as they are
 
-# Of files alone: prepare_params undoes the double quantisation that they hold.
+# Entries of files only: prepare_params undoes their double quantisation.
 _OF_FILES = ("qscales_zeros", "qscales_scales", "qscales", "qstatistic", "qzeros_zeros", "qzeros_scales", "wf")
 
 
