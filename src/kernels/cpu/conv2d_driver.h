@@ -1,4 +1,14 @@
-// The convolution around a tile: quantise the image once into pixel rows, then read the windows in place. Plain code.
+// The convolution around a tile: quantises the image once into rows of pixels with the padding around them
+// (pixel_rows.h), then reads the windows in place through pointers. Where groups and dilation allow, a pointer covers a
+// whole row of a window. So the tiles of the GEMM serve convolutions too, and no im2col of the image exists. Plain
+// code.
+//
+// All tiles of a block of windows are one call; with channels last, a block continues from one image to the next. The
+// epilogue of an exported net (Conv2dTail) is computed from the block's sums by the tile's function, or by the plain
+// one in passes/.
+//
+// Three other drivers take convolutions that this one serves badly: pixel_conv2d_driver.h (pixels as lanes, NCHW),
+// grouped_conv2d_driver.h (groups of few channels or outputs) and depthwise_signs.h (depthwise signs, NHWC).
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,9 +1,11 @@
-// Depthwise convolutions of signs whose channels are neighbours: pixels of bits, where one instruction meets a tap of
-// 512 outputs. Plain code; loops in avx512/depthwise_signs.cpp.
+// Depthwise convolutions of signs in channels_last float32 images: pixels of bits, where one instruction handles a tap
+// of 512 outputs. Plain code; loops in avx512/depthwise_signs.cpp.
 //
-// A line of the image becomes bits, a pixel's channels in whole bytes, so that a window's taps are the same vector of
-// neighbouring pixels read from other places. Bits that differ from the weights' are added by full adders, one place
-// for each output, and what comes out, the number of products of -1, becomes floats.
+// A line of the image becomes bits, a pixel's channels in whole bytes, so that the taps of a window are the same vector
+// of neighbouring pixels read at other offsets. Full adders count, per output, the bits that differ from the weights';
+// that number of products of -1 then becomes a float. The panels of such a weight hold its form for the grouped driver
+// too, as do those of groups of 8 and more signs, which are bytes in NHWC and pixels of bits in NCHW
+// (with_sign_planes).
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,4 +1,8 @@
-// The GEMM around a tile: encode the rows once, then rows x panels of tiles. Plain code.
+// The GEMM around a tile: encodes the rows of x once, then walks blocks of rows x panels and calls the tile for each.
+// Plain code.
+//
+// While a tile multiplies, the driver prefetches the next panel and the output's lines. A tile of few rows takes
+// several neighbouring panels in one call.
 #pragma once
 
 #include "bie/kernels/gemm.h"

@@ -1,8 +1,10 @@
-// The convolution of few channels or outputs a group, depthwise ones among them. Plain code.
+// The convolution of groups with few channels or outputs, depthwise ones among them. The shape of the weight alone
+// decides that it is taken. Plain code.
 //
-// Neighbouring outputs are lanes, each of which has codes of its own: a line of the image becomes units of four bytes,
-// one for each lane, which hold a group's channels and, where these do not fill them, the pixels to the right. Lines
-// that windows still read are kept in a ring.
+// Sixteen neighbouring outputs are lanes, and each lane has codes of its own: a line of the image becomes units of four
+// bytes, one per lane, which hold a group's channels and, where these do not fill them, the pixels to the right. A ring
+// keeps the lines that windows still read, and two rows of outputs share their loads. Codes of all widths are bytes
+// here, signs too, so that zero padding is a code like any other.
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,4 +1,8 @@
 // Interface between an ISA folder and the driver of mixed_gemm: plain structs and function pointers (tile.h says why).
+//
+// AVX-512 multiplies float32, AMX three bfloat16 parts of it; the only other kernel is the reference. Where the
+// reference would be chosen, and on Intel's CPUs without AMX, src/ops/backend/cpu/output_grad.cpp takes torch's
+// product.
 #pragma once
 
 #include <cstdint>

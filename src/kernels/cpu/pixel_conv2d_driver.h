@@ -1,4 +1,11 @@
-// The convolution with pixels as lanes, for images and outputs in planes. Plain code.
+// The convolution with pixels as lanes, for images and outputs in planes (NCHW). Plain code; loops in
+// avx512/pixel_loop.h.
+//
+// The windows of 64 output pixels are copied side by side and each filter's words are broadcast to them, so that sums
+// are written as planes lie. It reads the panels of conv2d_driver.h. Signs take it for windows of any depth, 8- and
+// 4-bit codes up to a depth of 256, whose copies stay in L1. Signs have no zero: where a tap lies outside the image,
+// masks of the pixels that read it take its contribution back. The only memory that a call keeps is a workspace of the
+// calling thread.
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,4 +1,8 @@
 // An image of a convolution as rows of codes: every pixel quantised once, with the padding around it. Plain code.
+//
+// Two kinds of convolutions are computed as others. Lines that a kernel of one row or column skips are left out of the
+// image. Where channels are so few that a unit would be mostly padding, each row of a window is joined to one pixel of
+// kernel_w * in_c channels.
 #pragma once
 
 #include "bie/kernels/conv2d.h"

@@ -1,5 +1,9 @@
-// Interface between an ISA folder and the plain drivers (gemm_driver.cpp, conv2d_driver.cpp): function pointers and
-// numbers. Nothing here is inline code, so no ISA-compiled function can be merged with a plain one.
+// Interface between an ISA folder and the plain drivers (gemm_driver.cpp, conv2d_driver.cpp and their like). A tile is
+// an encoder, an inner product over weight panels and a store, handed over as function pointers and numbers. Nothing
+// here is inline code, so no function compiled with an ISA's flags can be merged with a plain one.
+//
+// The AVX-512 tiles are 6 rows of 64 outputs, or 7 to 12 rows of half a panel at a time if the panel fits into L2
+// beside them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // A convolution of small groups in one pass over the image: a block quantises the pixels that a tile of outputs reads,
 // halo included, into words of shared memory, and each of its threads multiplies the windows of four outputs, or of
-// four pixels of four outputs, with dp4a. Then it goes on to its next tile.
+// four pixels of four outputs, with dp4a. Then it goes on to its next tile. Small groups have tables and panels of
+// their own: words of four codes.
 #pragma once
 
 #include "kernels/cuda/encode_row.cuh"

@@ -3,6 +3,8 @@
 // the way; the floats are the right one, as they lie. One warp of a block keeps a ring of stages in shared memory
 // filled by the TMA; two warpgroups multiply 64 columns of codes each with the same floats, or the same codes with half
 // of the floats each. Blocks stay and take tile after tile.
+//
+// mixed_product.cu plans the launches. Matrices and windows differ only in what the TMA reads.
 #pragma once
 
 #include <cuda_bf16.h>

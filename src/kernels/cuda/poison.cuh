@@ -1,4 +1,5 @@
-// Results of a launch whose blocks could not know what others met.
+// NaN results behind a launch whose blocks could not know of each other's NaN. A block that encodes NaN or infinity
+// sets its flag (codes.cuh); a product that runs afterwards reads the flags and writes NaN by itself.
 #pragma once
 
 #include "kernels/cuda/tile_args.cuh"

@@ -1,4 +1,10 @@
 // Predicates and cost estimates shared by the GEMM and the convolution tables.
+//
+// All kernels of a table read one panel layout, so that any can stand in for another and panels need no header. Most
+// calls are two launches: encode.cuh turns activations into rows of codes (codes.cuh has the four formats), and a
+// product (product.cuh) multiplies, scales and writes. gemv.cuh and the convolutions in one pass (halo, line, pixel and
+// grouped tiles) do both in one launch. mma_tile.cuh, wgmma_tile.cuh and portable_tile.cuh read their rows from a
+// source (tile_args.cuh): a matrix, or the windows of an image.
 #pragma once
 
 #include <iterator>

@@ -1,6 +1,11 @@
 // The loop that the AMX tiles share: 32 rows of activation bytes meet 32 of a panel's 64 outputs, then the other 32.
 // Four tiles are sums, two hold activations and two weights. Private to this folder: everything sits in an unnamed
 // namespace.
+//
+// The panels are those of the AVX-512 tiles; nibbles are opened to bytes once per block of rows. A thread configures
+// its tiles for the length of a task. Rows are loaded by stride: in a convolution a line of windows continues across
+// the padding into the next line, so that rows are evenly spaced, and the windows in between have no result.
+// tests/kernels/amx_emulated_test.cpp runs the same loop over emulated tiles where the CPU has none.
 #pragma once
 
 #include "kernels/cpu/amx/tiles.h"

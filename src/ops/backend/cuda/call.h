@@ -1,5 +1,6 @@
 // Helpers for calling CUDA kernels from operators: guard, queue, status. Includes c10's core alone of torch, so that
-// the library also loads beside a torch without CUDA.
+// the library also loads beside a torch without CUDA: c10's virtual guard tells the stream, and nothing of torch's CUDA
+// half is linked.
 #pragma once
 
 #include <ATen/core/Tensor.h>
