@@ -150,8 +150,58 @@ def way_of_a_call() -> Picture:
     return p
 
 
+def rooms() -> Picture:
+    """The rooms of the tree and what may include what, downwards."""
+    p = Picture(760, 550, "The rooms of the tree: arrows say who includes whom; nothing points back")
+
+    def room(x: int, row: int, width: int, name: str, words: str, rows: int = 1, kind: str = "paper") -> None:
+        p.box(x, 28 + 68 * row, width, 46 + 68 * (rows - 1), kind, 8)
+        p.text(x + 12, 48 + 68 * row, name, "ink", 14, mono=True)
+        p.text(x + 12, 66 + 68 * row, words, "soft", 12)
+
+    def down(x: int, row: int, rows: int = 1) -> None:
+        p.arrow(x, 74 + 68 * row, x, 25 + 68 * (row + rows))
+
+    for x, words in ((4, "Python, with torch"), (260, "C++, with LibTorch"), (516, "C++, without torch")):
+        p.text(x, 18, words, "soft", 13)
+    room(4, 0, 240, "bitorch_engine", "BITorch Engine's API")
+    room(260, 0, 240, "bie-torch", "the command: src/cli")
+    room(516, 0, 240, "bie", "the command: src/cli/net_main")
+    room(4, 1, 240, "bie", "modules, hooks, conversion", 4)
+    for number, words in enumerate(
+        ("nn: layers", "optim, weights: integer steps", "formats: foreign files into layers")
+    ):
+        p.text(16, 174 + 24 * number, words, "soft", 12)
+    room(260, 1, 240, "train, report", "loop, runs, HTML pages")
+    room(516, 1, 240, "onnx", "ONNX files into nets")
+    room(260, 2, 240, "models, optim", "architectures; DiodeMix")
+    room(516, 2, 240, "runtime, llm", "exported nets; language models")
+    room(260, 3, 240, "layers", "quantised layers and their states")
+    room(516, 3, 240, "weights, text", "matrices of files; tokens")
+    room(386, 4, 114, "data", "data sets")
+    room(516, 4, 172, "formats", "files in, structs out")
+    room(4, 5, 496, "ops", "torch.ops.bie: checks, shapes, backward passes, devices", kind="mild")
+    room(4, 6, 752, "kernels", "contracts and tables; the first kernel that fits CPU or GPU and shape", kind="mild")
+    sets = ("reference", "portable", "avx2 ... amx", "neon ... i8mm", "cuda")
+    for number, name in enumerate(sets):
+        p.box(4 + number * 152, 510, 144, 34, "filled", 6)
+        p.text(76 + number * 152, 532, name, "on", 13, "middle", mono=True)
+        p.arrow(76 + number * 152, 482, 76 + number * 152, 507)
+    for x, rows in ((124, (0, 4)), (320, (0, 1, 2)), (602, (0, 1, 2, 3))):
+        for row in rows:
+            down(x, row)
+    down(320, 3, 2)
+    down(443, 3)
+    down(124, 5)
+    down(722, 3, 3)
+    p.arrow(500, 323, 513, 323)
+    p.arrow(500, 391, 560, 349)
+    return p
+
+
 def pictures() -> dict[str, str]:
-    return one_bit_product().write("one-bit-product") | way_of_a_call().write("way-of-a-call")
+    found = one_bit_product().write("one-bit-product") | way_of_a_call().write("way-of-a-call")
+    return found | rooms().write("rooms")
 
 
 if __name__ == "__main__":

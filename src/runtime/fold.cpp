@@ -1,4 +1,9 @@
-// Tails become thresholds and codes.
+// Folds a net's tails into thresholds and codes: a graph with fewer passes and the same bits.
+//
+// Whatever lies between a product of integers and a product of signs is a function of the accumulator, whose steps are
+// rounded as the kernels round them. If every step is monotone and finite at both ends, the function is one threshold
+// per channel, which bisection finds, and bits stay bits. Any other tail whose only reader is a product of codes writes
+// those codes.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -1,4 +1,8 @@
 // Many products of one shape: two batches of matrices, paired as torch.matmul broadcasts them.
+//
+// The second operand is quantised in one pass, and each of its matrices is arranged once, however often broadcasting
+// uses it. Small products run side by side, large ones one after the other on all threads. On CUDA each product is a
+// call of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
