@@ -15,11 +15,11 @@
 // backward pass then writes weight.grad itself: int8 by the rule of int8_grad, saturating when it accumulates, or the
 // unquantised float sum where weight.grad_dtype is a float type. Double backward is refused.
 //
-// On CUDA an operator queues its work on the current stream, reads nothing back and can be captured in a graph. What is
-// refused on the CPU for the value of an element is told by NaN there: a layer's output, the scale of a quantiser (its
-// codes then mean nothing) and all of amax_quantize. Means may differ from the CPU's in the last bit of a float32; for
-// equal scales all integers are equal. Steps of DiodeMix leave out an integer weight whose float gradient is not
-// finite. All tensors are on one device; a scale that is only read may be a 0-dimensional tensor on the CPU.
+// On CUDA an operator queues its work on the current stream, reads nothing back and can be captured in a graph. Where
+// the CPU refuses the value of an element, CUDA returns NaN: a layer's output, the scale of a quantiser (its codes then
+// mean nothing) and all of amax_quantize. Means may differ from the CPU's in the last bit of a float32; for equal
+// scales all integers are equal. Steps of DiodeMix leave out an integer weight whose float gradient is not finite. All
+// tensors are on one device; a scale that is only read may be a 0-dimensional tensor on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -99,9 +99,9 @@ BIE_API at::Tensor q8_linear(const at::Tensor& x, const at::Tensor& weight, cons
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QLinearOptions& options = {});
 
-/// As q8_linear with codes in [-8, 7] and 5.6345 for 11.269.
+/// Like q8_linear with codes in [-8, 7] and 5.6345 for 11.269.
 /// @param x        [..., k] float, or packed codes [..., ceil(k/2)] int8.
-/// @param weight   [n, k] float, or int8: packed codes [n, ceil(k/2)], or plain codes [n, k], one a byte. An anchored
+/// @param weight   [n, k] float, or int8: packed codes [n, ceil(k/2)], or plain codes [n, k], one per byte. An anchored
 ///                 weight is plain; without an anchor it is packed where that form fits (at k = 1 both do).
 BIE_API at::Tensor q4_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
@@ -149,10 +149,10 @@ BIE_API at::Tensor q8_conv2d(const at::Tensor& x, const at::Tensor& weight, cons
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                              const QConv2dOptions& options = {});
 
-/// As q8_conv2d with 4-bit codes.
+/// Like q8_conv2d with 4-bit codes.
 /// @param weight   [out_c, in_c/groups, kh, kw] float, or int8: packed rows in the order [in][kh][kw], labelled
 ///                 [out_c, kh, kw, in_c/groups/2] or flat [out_c, ceil(in_c/groups*kh*kw/2)] (then kernel_size is
-///                 needed), or plain codes of the float's shape, one a byte. An anchored weight is plain; without an
+///                 needed), or plain codes of the float's shape, one per byte. An anchored weight is plain; without an
 ///                 anchor it is packed where that form fits. With kernel_size only one form fits; pass it.
 BIE_API at::Tensor q4_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                              const at::Tensor& scale_w, const at::Tensor& bias_a = {},

@@ -19,7 +19,7 @@ using Indices = std::vector<std::int64_t>;
 /// A table of one file with its labels.
 struct Rows {
   formats::TableRows table;
-  Indices classes;              ///< one a row; none of a regression
+  Indices classes;              ///< one per row; none of a regression
   std::vector<double> targets;  ///< of a regression, as they are learnt
 };
 

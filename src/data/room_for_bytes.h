@@ -5,9 +5,9 @@
 
 namespace bie::data {
 
-/// uint8 of these sizes, not filled. What would take more than a quarter of the machine's memory lies in a file without
-/// a name in $TMPDIR (else /var/tmp), which the system keeps in memory as far as there is room, and which goes away
-/// with the tensor.
+/// uint8 of these sizes, not filled. Anything larger than a quarter of the machine's memory lies in a file without a
+/// name in $TMPDIR (else /var/tmp), which the system keeps in memory as far as there is room, and which goes away with
+/// the tensor.
 /// @throws c10::ValueError, one sentence, where the folder has no room for it.
 at::Tensor room_for_bytes(at::IntArrayRef sizes);
 

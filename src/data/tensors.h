@@ -10,7 +10,7 @@
 
 namespace bie::data {
 
-/// Makes tensors that are views of arrays' bytes. Those of arrays that share bytes share a storage.
+/// Makes tensors that are views of arrays' bytes. Arrays that share bytes give tensors that share a storage.
 class Tensors {
  public:
   at::Tensor of(const formats::Array& array);

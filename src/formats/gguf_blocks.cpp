@@ -118,7 +118,7 @@ void open_q6_k(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   }
 }
 
-/// Five digits of base 3 a byte, as a fraction of 256: the first is the integer part of three times that.
+/// Five digits of base 3 per byte, as a fraction of 256: the first is the integer part of three times that.
 void open_tq1_0(const Byte* b, Byte* codes, float* s, float* /*z*/) {
   s[0] = half_at(b + 52);
   const auto digits = [&](const Byte* q, int bytes, int count) {

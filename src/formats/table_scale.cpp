@@ -181,7 +181,7 @@ std::string answer_text(const TableForm& form, double answer) {
 
 namespace {
 
-/// Means and deviations of a column's features. Those of texts and marks are 0 or 1, and their share says both.
+/// Means and deviations of a column's features. Features of texts and marks are 0 or 1, so that their share gives both.
 void scale_column(const CsvText& csv, const std::vector<std::int64_t>& rows, std::int64_t place, const TableForm& form,
                   TableColumn* column, std::vector<std::string>* notes) {
   const bool is_number = column->values.empty();

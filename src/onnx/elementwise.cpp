@@ -16,7 +16,7 @@ runtime::TailNumbers activation(runtime::NetActivation kind, float slope = 1) {
   return tail;
 }
 
-/// x * scale + shift, the numbers one a channel or none.
+/// x * scale + shift, the numbers one per channel or none.
 void lower_affine(const NodeView& n, const Value& x, std::vector<float> scale, std::vector<float> shift) {
   runtime::TailNumbers tail;
   tail.scale = std::move(scale);

@@ -147,7 +147,7 @@ class Lowering {
     std::size_t count = 0, last = 0;  ///< inputs of that name, and the last node that has one
     bool is_output = false;
   };
-  std::unordered_map<std::string, Readers> readers_;  ///< of each value
+  std::unordered_map<std::string, Readers> readers_;  ///< per value
   std::vector<bool> is_done_;                         ///< by node: constants, and what another node took over
   std::int64_t batch_ = -1;
 };
@@ -230,7 +230,7 @@ void lower_shape(const NodeView&);
 void lower_gather(const NodeView&);
 void lower_cast(const NodeView&);
 
-/// The scale and shift of a BatchNormalization, one a channel.
+/// The scale and shift of a BatchNormalization, one per channel.
 void norm_of(const NodeView& n, std::int64_t channels, std::vector<float>* scale, std::vector<float>* shift);
 
 /// The pads of a window, top, left, bottom, right, from `pads` or `auto_pad`.

@@ -42,7 +42,7 @@ Weight weight_of(const NodeView& n, std::size_t input, std::int64_t axis) {
   return w;
 }
 
-/// Input `input`, one number a row or one for all.
+/// Input `input`, one number per row or one for all.
 std::vector<float> bias_of(const NodeView& n, std::size_t input, std::int64_t rows) {
   if (!n.has(input)) return {};
   std::vector<float> bias = n.floats(input);

@@ -108,7 +108,7 @@ TORCH_LIBRARY(bie, m) {
   m.def("check_weight_entry(Tensor entry, int[] shape, int bits, ScalarType dtype, str name) -> ()");
   m.def("check_entry(Tensor entry, int[] shape, ScalarType dtype, str name) -> ()");
   m.def("check_scale_entry(Tensor entry, float? least, str name) -> Tensor");
-  // And of a weight of packed codes, bie/ops/weight_only_rules.h.
+  // Rules of a weight of packed codes, bie/ops/weight_only_rules.h.
   m.def(
       "weight_only_ranges(Tensor weight, int bits, int group_size=-1, *, bool asym=False, ScalarType? dtype=None) -> "
       "(Tensor scales, Tensor zeros)");

@@ -23,7 +23,7 @@ struct Histogram {
   std::vector<std::uint64_t> counts;  ///< empty: not known
 };
 
-/// Eight bits a channel, row-major, channels together.
+/// Eight bits per channel, row-major, channels together.
 struct Picture {
   int width = 0, height = 0;
   int channels = 1;  ///< 1 grey, 3 red, green and blue

@@ -25,7 +25,7 @@ struct LineChart {
 };
 
 /// A figure; nothing where no curve has a value. Positive values that span more than a factor of 50 are drawn on a
-/// logarithmic axis. What a value is shows under the pointer.
+/// logarithmic axis. The pointer shows a point's value.
 void draw(Markup& page, const LineChart& chart);
 
 }  // namespace bie::report

@@ -25,7 +25,7 @@ struct Run {
 /// An option that not all runs have alike.
 struct Difference {
   std::string option;
-  std::vector<std::string> values;  ///< one a run; empty where a run does not have it
+  std::vector<std::string> values;  ///< one per run; empty where a run does not have it
 };
 
 struct RunsReport {

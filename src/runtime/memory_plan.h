@@ -9,7 +9,7 @@
 namespace bie::runtime {
 
 struct MemoryPlan {
-  std::vector<std::int64_t> offsets;  ///< of each value, at multiples of 64; -1 for inputs and outputs of the net
+  std::vector<std::int64_t> offsets;  ///< per value, at multiples of 64; -1 for inputs and outputs of the net
   std::int64_t bytes = 0;
 };
 

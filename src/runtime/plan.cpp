@@ -210,7 +210,8 @@ class Planning {
       plan_.works.push_back({Work::Kind::pooled, i, 0, {unpooled}, {tail.output}, no_value, no_value, nullptr, 1, 0});
   }
 
-  /// Floats that convolutions read become their codes where they are written. Those of one quantiser share them.
+  /// Floats that convolutions read become their codes where they are written. Readers with the same quantiser share the
+  /// codes.
   void make_codes(Work& work, std::uint32_t value) {
     bool floats = false;
     for (const std::size_t reader : readers_[value]) {
@@ -238,13 +239,13 @@ class Planning {
   const NetFile& net_;
   bool has_pixel_tiles_;
   Plan plan_;
-  std::vector<std::vector<std::size_t>> readers_;  ///< of each value
-  std::vector<std::size_t> writers_;               ///< of each value, none where it is an input
+  std::vector<std::vector<std::size_t>> readers_;  ///< per value
+  std::vector<std::size_t> writers_;               ///< per value, none where it is an input
   std::vector<std::size_t> conv_of_;               ///< of each tail that a convolution's kernel computes
   std::vector<std::size_t> sigmoid_of_;            ///< of each product of a value and its sigmoid
   std::vector<bool> held_;                         ///< nodes that are part of another one's work
   std::vector<std::uint32_t> twins_;               ///< of each convolution: the codes of what it reads, or no_value
-  std::vector<bool> is_output_;                    ///< of each value
+  std::vector<bool> is_output_;                    ///< per value
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Work {
 
 struct Plan {
   std::vector<formats::NetValue> values;  ///< those of the file, then the plan's own
-  std::vector<bool> last;                 ///< of each value: whether its channels lie last, [height, width, channels]
+  std::vector<bool> last;                 ///< per value: whether its channels lie last, [height, width, channels]
   std::vector<Work> works;                ///< in order
   std::vector<bool> takes_tail;           ///< of each node: whether its kernel computes the tail behind it
 };

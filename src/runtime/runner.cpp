@@ -23,7 +23,7 @@ char* sample(const void* first, std::int64_t index, const NetValue& value) {
 int lowest(std::int64_t bits) { return bits == 4 ? -8 : -128; }
 int highest(std::int64_t bits) { return bits == 4 ? 7 : 127; }
 
-/// As many samples as have room in the second-level caches of the threads: what one node writes the next one reads.
+/// As many samples as fit into the second-level caches of the threads: what one node writes the next one reads.
 std::int64_t samples_a_pass(const Net& net, std::int64_t most, int threads) {
   constexpr std::int64_t cache_bytes = 1 << 20;
   const std::int64_t bytes = std::max<std::int64_t>(1, plan_memory(net.plan(), net.file().outputs, 1).bytes);

@@ -109,7 +109,7 @@ void cut(std::string_view text, const Names& names, const Plain& plain, const Pu
 }  // namespace
 
 struct Tokenizer::Impl {
-  std::vector<std::string> bytes, names;  // of each token
+  std::vector<std::string> bytes, names;  // per token
   std::vector<Kind> kinds;
   std::array<std::int32_t, 256> byte_token{};
   std::unordered_map<std::string_view, std::int32_t> whole;  // normal tokens by their bytes

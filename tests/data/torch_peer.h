@@ -1,4 +1,4 @@
-// The files of torch_file_peer.py, written once a process.
+// The files of torch_file_peer.py, written once per process.
 #pragma once
 
 #include <cstdlib>

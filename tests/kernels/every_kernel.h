@@ -36,7 +36,7 @@ bool is_checked(const Kernel& kernel, const Table<Kernel>& table) {
   return checked != table.end() && kernel.isa == checked->isa;
 }
 
-/// Calls check(kernel) for every kernel of the table that this run checks. Those that ran are named in the test's
+/// Calls check(kernel) for every kernel of the table that this run checks. The kernels that ran are named in the test's
 /// property "kernels" and in every failure.
 template <class Kernel, class Check>
 void for_every_kernel(const Table<Kernel>& table, const Check& check) {

@@ -1,4 +1,4 @@
-// Which instruction set is used: a pure function of CPU facts, capped by BIE_MAX_ISA, read once a process.
+// Which instruction set is used: a pure function of CPU facts, capped by BIE_MAX_ISA, read once per process.
 #include "bie/kernels/isa.h"
 
 #include <gtest/gtest.h>

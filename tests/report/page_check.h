@@ -6,7 +6,7 @@
 
 namespace bie::report::test {
 
-/// Hands the page to page_peer.py, which reads it as XML and as HTML. What it complains of goes to the test's output.
+/// Hands the page to page_peer.py, which reads it as XML and as HTML. Its complaints go to the test's output.
 bool well_formed(const std::string& page);
 
 /// How often `part` occurs.

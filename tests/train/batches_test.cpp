@@ -1,4 +1,4 @@
-// Batches of the training data: every image once an epoch, and crops and flips that a formula here finds again.
+// Batches of the training data: every image once per epoch, and crops and flips that a formula here finds again.
 #include "train/loop/batches.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// Names of devices. What needs a GPU is tested through the command: here torch has looked for its CUDA library already.
+// Names of devices. Tests that need a GPU go through the command, because here torch has already looked for its CUDA
+// library.
 #include "bie/train/device.h"
 
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 
 namespace bie::formats {
 
-/// The entries "classes", a name a line, and, where that cannot hold a name (it has a line break, or is empty),
+/// The entries "classes", a name per line, and, where that cannot hold a name (it has a line break, or is empty),
 /// "class_names", a JSON list. "classes" then has blanks in place of line breaks, for older readers.
 std::map<std::string, std::string> class_name_entries(const std::vector<std::string>& names);
 

@@ -13,7 +13,7 @@ struct BinnedValues {
   std::vector<std::uint64_t> counts;
 };
 
-/// A new file in a folder of event files; TensorBoard shows the folder as one run. What is added waits in memory for
+/// A new file in a folder of event files; TensorBoard shows the folder as one run. Added events wait in memory for
 /// flush(). Names sort in the order in which the files were begun.
 class EventFile {
  public:

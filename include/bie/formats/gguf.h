@@ -30,14 +30,14 @@ struct GgufValue {
 struct GgufType {
   std::uint32_t id;
   std::string_view name;
-  std::int64_t weights, bytes;  ///< of one block
+  std::int64_t weights, bytes;  ///< per block
   enum class Kind : std::uint8_t {
     elements,  ///< plain numbers, `element`
     codes,     ///< codes with a scale and an offset for each group
     other,     ///< the size alone is known
   } kind;
   Element element;
-  int bits;            ///< of a code
+  int bits;            ///< per code
   std::int64_t group;  ///< weights that share a scale
   int zero;            ///< W = s * (q - zero); 0: W = s * q - z with a float z
   bool halves;         ///< scales and offsets are 16-bit floats, which lose nothing as such

@@ -12,9 +12,9 @@ namespace bie::formats {
 /// Elements of what flows between the nodes.
 enum class NetElement : std::uint32_t {
   f32,
-  s8,    ///< a code a byte, signs as 1 and -1
+  s8,    ///< a code per byte, signs as 1 and -1
   s32,   ///< sums of a product
-  bits,  ///< signs of features, 8 a byte: element 8j+i is bit i of byte j, 1 means >= 0
+  bits,  ///< signs of features, 8 per byte: element 8j+i is bit i of byte j, 1 means >= 0
 };
 
 /// One sample's value between two nodes: [features] or [channels, height, width].

@@ -29,8 +29,8 @@ struct Samples {
   bool is_table = false;
   bool holds_bytes = false;
   std::string id_name = {};              ///< of the column that the ids are from
-  std::vector<std::string> ids = {};     ///< of a table that has such a column, one a row
-  std::vector<std::string> labels = {};  ///< of a table that has them, one a row
+  std::vector<std::string> ids = {};     ///< of a table that has such a column, one per row
+  std::vector<std::string> labels = {};  ///< of a table that has them, one per row
   std::vector<std::string> notes = {};   ///< sentences about values of a table that training lacked
 };
 

@@ -133,7 +133,7 @@ TableForm plain_form(std::int64_t features);
 struct TableRows {
   std::int64_t count = 0;
   std::vector<float> values;         ///< [count, features]
-  std::vector<std::string> labels;   ///< one a row, as it stands; none where the table has no such column
+  std::vector<std::string> labels;   ///< one per row, as it stands; none where the table has no such column
   std::vector<std::string> ids;      ///< likewise
   std::vector<std::string> keys;     ///< likewise, of the column of groups or times
   std::vector<std::int64_t> places;  ///< of each row among all of the file, from 0 on

@@ -10,8 +10,8 @@
 namespace bie::formats {
 
 /// The tensors of a state dict, from torch.save(model.state_dict(), f) or torch.save({"state_dict": ...}, f): where the
-/// outermost dict holds a dict under "state_dict", "model" or "model_state_dict", the first of these is taken. What is
-/// no tensor is left out, and so is requires_grad, and where it was saved, on a GPU or the CPU.
+/// outermost dict holds a dict under "state_dict", "model" or "model_state_dict", the first of these is taken. Entries
+/// that are no tensors are left out; requires_grad and the device that a tensor was saved from are dropped.
 ///
 /// The pickle is read by a machine of ours that makes dicts, lists, numbers, strings and tensors; nothing is executed,
 /// and a name of any other class or function in it is refused. Sizes are checked against the file before anything is

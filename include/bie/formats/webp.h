@@ -12,7 +12,7 @@ namespace bie::formats {
 /// sentence naming the file: also for one that moves.
 PictureFacts webp_facts(const std::string& path, const MappedFile& file);
 
-/// uint8 [height, width, channels]: 1 channel (grey, the luminance) or 3 (red, green, blue). What is transparent shows
+/// uint8 [height, width, channels]: 1 channel (grey, the luminance) or 3 (red, green, blue). Transparent pixels are
 /// black.
 Array load_webp(const std::string& path, const MappedFile& file, std::int64_t channels);
 

@@ -9,7 +9,7 @@ enum class Dtype : std::uint8_t {
   f32,
   bf16,
   f16,
-  s8,    ///< one signed code a byte
+  s8,    ///< one signed code per byte
   s4,    ///< packed int4 row: element 2j in the high nibble of byte j
   bits,  ///< packed sign row: element 8j+i is bit i of byte j, 1 means >= 0
   s32,   ///< the exact accumulator, no scale applied

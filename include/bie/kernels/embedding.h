@@ -12,7 +12,8 @@
 
 namespace bie::kernels {
 
-/// Rows of `dim` signs, one a bit (packed rows of the layout in dtype.h, pad bits of any value) or one a byte (0 or 1).
+/// Rows of `dim` signs, one per bit (packed rows of the layout in dtype.h, pad bits of any value) or one per byte (0 or
+/// 1).
 struct SignTable {
   std::uint8_t* rows;
   std::int64_t count, dim;

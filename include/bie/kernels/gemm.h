@@ -43,8 +43,8 @@ struct GemmOutput {
   Dtype dtype;                  ///< f32, bf16, f16; s32 for the bare accumulator; bits or s8 for codes, pad bits 0
   std::int64_t row_stride;      ///< bytes from one row to the next
   float scale;                  ///< ignored for s32
-  const float* bias = nullptr;  ///< of codes: [n] or null, the next layer's
-  float step = 1;               ///< of s8: the next layer's step size, > 0
+  const float* bias = nullptr;  ///< codes only: [n] or null, the next layer's
+  float step = 1;               ///< s8 only: the next layer's step size, > 0
 };
 
 /// One implementation. Weights come in the checkpoint layout of the GEMM's header and are arranged once by `prepack`;

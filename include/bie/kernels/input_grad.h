@@ -31,7 +31,7 @@ struct StepRule {
 /// How an activation was quantised.
 struct InputRule {
   bool signs;        ///< its signs, else codes
-  CodeBounds codes;  ///< of codes
+  CodeBounds codes;  ///< codes only
   StepRule step;     ///< of codes; of signs its denominator alone means something
 };
 

@@ -20,7 +20,7 @@ struct IsaFacts {
   const char* needs;  ///< what a CPU must have
 };
 
-/// By the order of Isa.
+/// Ordered by Isa.
 inline constexpr IsaFacts isa_facts[] = {
     {Isa::reference, Architecture::any, "reference", "any CPU; a loop that defines the result, slow"},
     {Isa::portable, Architecture::any, "portable", "any CPU; loops that a compiler makes vectors of"},

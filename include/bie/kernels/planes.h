@@ -48,8 +48,8 @@ void max_pool(const PoolShape&, const float* x, float* y, const Parallel&);
 /// max_pool for channels last: images [height, width, channels]. PoolShape::planes is not read.
 void max_pool_pixels(const PoolShape&, std::int64_t images, std::int64_t channels, const float* x, float* y,
                      const Parallel&);
-/// Their sum, rows and columns ascending, divided by their number, or by that of all pixels of the window where
-/// counts_border.
+/// Sum of each window, rows and columns ascending, divided by the number of its pixels, or by that of all pixels of the
+/// window where counts_border.
 void average_pool(const PoolShape&, bool counts_border, const float* x, float* y, const Parallel&);
 
 /// Planes with `value` around them: [height + top + bottom, width + left + right].

@@ -40,7 +40,7 @@ struct WeightFormat {
 
 /// Signs or signed codes of one scale: the weights of binary and of 8- and 4-bit layers.
 constexpr WeightFormat tensor_format(int bits) { return {bits, true, ScaleOf::tensor, 0, Offset::none, false}; }
-/// Rows of one width in packed words: `rows` codes a column, dense across the words of the run, the first code in the
+/// Rows of one width in packed words: `rows` codes per column, dense across the words of the run, the first code in the
 /// lowest bits. A weight of one width is one run.
 struct BitRun {
   int bits;
@@ -78,8 +78,8 @@ struct WeightRows {
   int bits;
   Dtype scale_dtype;  ///< f32, bf16 or f16; holds every scale and float zero of the file exactly
   Offset offset;      ///< none or value
-  int step;           ///< of Offset::none: 1, or 2 where bits = 1
-  int zero;           ///< of Offset::none: 1 ... 2^bits, and 2^(bits - 1) where bits > 4
+  int step;           ///< Offset::none: 1, or 2 where bits = 1
+  int zero;           ///< Offset::none: 1 ... 2^bits, and 2^(bits - 1) where bits > 4
   /// Writes the codes [k] of output j, its scales [groups()] and, with Offset::value, its zeros [groups()].
   void (*open)(const void* file, std::int64_t j, std::uint8_t* codes, float* scales, float* zeros);
   const void* file;

@@ -11,9 +11,9 @@ namespace bie::models {
 ///   {"format_version": 1,
 ///    "layers": [{"type": "conv", "out": 32, "kernel": 5, "stride": 1, "padding": 2, "bits": 8, "activation": "relu"},
 ///               {"type": "pool", "size": 2},
-///               {"type": "linear", "out": 128, "activation": "prelu"}]}
-/// into ModelConfig::layers and arch "custom". Of a conv `out` and `kernel` are wanted, of a linear `out`, of a pool
-/// `size`. A linear that yields the logits follows by itself. docs/cli.md tells users.
+///               {"type": "linear", "out": 128, "activation": "prelu"}]} into ModelConfig::layers and arch "custom". A
+/// conv needs `out` and `kernel`, a linear `out`, a pool `size`. A linear that yields the logits follows by itself.
+/// docs/cli.md tells users.
 /// @throws c10::ValueError, one sentence with the file, the line and the entry at fault.
 ModelConfig load_net_description(const std::string& path, ModelConfig config);
 

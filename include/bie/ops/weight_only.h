@@ -1,5 +1,5 @@
-// Operators on weights of packed codes and on embeddings of low-bit rows. What bie/ops.h says of operators holds here,
-// but the gradient of a weight goes to a float leaf of the weight's shape, the anchor, whose values are never read.
+// Operators on weights of packed codes and on embeddings of low-bit rows. The rules of bie/ops.h hold here, except that
+// the gradient of a weight goes to a float leaf of the weight's shape, the anchor, whose values are never read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ namespace bie::ops {
 ///     W = s * (q - h)   zeros undefined, h = 2^(bits - 1)
 /// with s = scales[group, j] and the group of packed row i being g_idx[i], or i / group_size.
 struct CodedWeightTensors {
-  at::Tensor qweight;            ///< int32 [words, n]: ceil(k * bits / 32) words a column, the first code lowest
+  at::Tensor qweight;            ///< int32 [words, n]: ceil(k * bits / 32) words per column, the first code lowest
   at::Tensor scales;             ///< [groups, n] float32, bfloat16 or float16
   at::Tensor zeros;              ///< see above
   std::int64_t bits = 4;         ///< 1, 2, 3, 4, 5, 6 or 8
@@ -99,7 +99,7 @@ BIE_API void diode_mix_weight_only_rows_(const CodedWeightTensors& table, const 
                                          const at::Tensor& exp_avg_s, bool moves_zeros, const DiodeMixStep& step);
 
 struct EmbeddingOptions {
-  /// The row that has no gradient; negative: from the end. Of signs it gives 0, and a bag leaves it out.
+  /// The row that has no gradient; negative: from the end. With signs it gives 0, and a bag leaves it out.
   std::optional<std::int64_t> padding_idx;
   /// [rows, embedding_dim] of a float dtype that requires grad, one number expanded: its gradient is sparse, the sums
   /// of the rows that were used.
@@ -107,7 +107,7 @@ struct EmbeddingOptions {
 };
 
 /// +-scale of the rows named. indices: int32 or int64 of any shape; weight: packed signs [rows, ceil(dim / 8)] uint8;
-/// scale: one number a row. @return [..., dim] of `dtype`. Backward: g * scale to each row.
+/// scale: one number per row. @return [..., dim] of `dtype`. Backward: g * scale to each row.
 BIE_API at::Tensor binary_embedding(const at::Tensor& indices, const at::Tensor& weight, const at::Tensor& scale,
                                     std::int64_t embedding_dim, at::ScalarType dtype, const EmbeddingOptions& = {});
 /// The codes of the rows named, opened: q * scale - zero. `table` is that of diode_mix_weight_only_rows_.

@@ -34,12 +34,12 @@ struct CodedWeight {
   int bits;
   float step, scale;  ///< of the activation's quantiser, and of the product
   std::vector<std::uint8_t> weight;
-  std::vector<float> bias;  ///< of the activation, one a feature or channel; empty: none
+  std::vector<float> bias;  ///< of the activation, one per feature or channel; empty: none
 };
 
 /// act(x * scale + shift + add), pooled.
 struct TailNumbers {
-  std::vector<float> scale, shift;  ///< one a channel; empty: none
+  std::vector<float> scale, shift;  ///< one per channel; empty: none
   NetActivation activation = NetActivation::none;
   float slope = 1;
   std::int64_t pool = 1;

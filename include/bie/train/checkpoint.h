@@ -30,8 +30,8 @@ struct Checkpoint {
 };
 
 /// Writes DIR/step-<step>.safetensors whole or not at all (written beside, flushed, renamed), then removes all but the
-/// `keep` newest checkpoints up to this step. Those of later steps go too: a run that went on from before them has
-/// passed them over as damaged. Creates the folder.
+/// `keep` newest checkpoints up to this step. Removes those of later steps as well: a run that went on from before them
+/// has passed them over as damaged. Creates the folder.
 void save_checkpoint(const std::string& dir, const Checkpoint& checkpoint, int keep = 2);
 
 /// The newest checkpoint that is whole: its structure and the CRC-32 of its contents are checked. `note` is told of

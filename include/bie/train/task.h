@@ -21,7 +21,7 @@ class Task {
   virtual void check(const data::Dataset& data, std::int64_t outputs) const = 0;
   /// The mean over the samples, which trains the net.
   virtual at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const = 0;
-  /// [n] float64, one a sample, on the device of the outputs.
+  /// [n] float64, one per sample, on the device of the outputs.
   virtual at::Tensor scores(const at::Tensor& outputs, const at::Tensor& targets) const = 0;
 };
 

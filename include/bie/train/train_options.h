@@ -31,7 +31,7 @@ struct TrainOptions {
   std::uint64_t seed = 0;  ///< order of the data and the optimizer's numbers; the model has been made before
 
   std::string checkpoints;            ///< folder for training checkpoints; empty: none are written
-  std::int64_t checkpoint_every = 0;  ///< steps; 0: once an epoch
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: once per epoch
   bool resume = false;                ///< go on from the newest good checkpoint there
   bool keep_best = false;             ///< end with the weights of the epoch that the validation samples judge best
 

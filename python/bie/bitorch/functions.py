@@ -109,7 +109,7 @@ def q8_linear(x: Tensor, weight: Tensor, scale_a: Tensor, scale_w: Tensor, eps: 
 
 
 def q4_linear(x: Tensor, weight: Tensor, scale_a: Tensor, scale_w: Tensor, eps: Tensor, is_train: bool) -> Tensor:
-    plain = weight.shape[-1] == x.shape[-1]  # codes one a byte; packed ones have no gradient
+    plain = weight.shape[-1] == x.shape[-1]  # codes one per byte; packed ones have no gradient
     with _in_training(is_train):
         anchor = ANCHOR if is_train and plain else None
         return ops.q4_linear(x, weight, scale_a, scale_w, eps=float(eps), anchor=anchor)

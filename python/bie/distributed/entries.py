@@ -81,7 +81,7 @@ class _WithAnchor(Entry):
     def __init__(self, name: str, weight: nn.Parameter) -> None:
         super().__init__(name, weight)
         with torch.inference_mode(False), torch.enable_grad():
-            # Its own: autograd visits it once a pass, when every use of the weight has delivered.
+            # Its own: autograd visits it once per pass, when every use of the weight has delivered.
             self.anchor = torch.empty(0, device=weight.device, requires_grad=True)
             self.node = torch.autograd.graph.get_gradient_edge(self.anchor).node  # has the hook, and is kept for it
 

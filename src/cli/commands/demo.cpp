@@ -69,7 +69,7 @@ struct ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 };
 
-/// Trains one net a seed. What is reported is what a user gets back from the saved file.
+/// Trains one net per seed and reports the results of the saved files, as a user would get them.
 Line measure(const std::string& name, int bits, const data::Dataset& data, train::TrainOptions options, int seeds) {
   Line line{name, 0, {}, 0, 0, nullptr, 0, 0};
   models::ModelConfig config;

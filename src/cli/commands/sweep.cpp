@@ -105,7 +105,7 @@ std::vector<GridPoint> grid_of(const std::vector<std::string>& texts) {
   return grid;
 }
 
-/// Runs this program with the words; its exit code. What it prints on stdout goes to stderr, beside its log.
+/// Runs this program with the words; its exit code. Its stdout goes to stderr, beside its log.
 int run_program(const std::vector<std::string>& words) {
   std::error_code error;
   const std::string program = fs::read_symlink("/proc/self/exe", error).string();

@@ -6,8 +6,7 @@
 
 namespace bie::cli {
 
-/// Names the words that an option takes, for help and completion: "mlp|lenet". What else is given is the command's to
-/// refuse.
+/// Names the words that an option takes, for help and completion: "mlp|lenet". The command refuses other words.
 CLI::Option* takes_one_of(CLI::Option* option, const std::vector<std::string>& choices);
 /// The words of such an option; none of another one.
 std::vector<std::string> choices_of(const CLI::Option& option);

@@ -10,8 +10,8 @@
 namespace bie::cli {
 
 /// Permutation importance: by how much the test score falls when a column's values are shuffled among the test rows,
-/// the mean of three shuffles, the largest first. Of at most 2000 test rows, and the first 20 columns of that order;
-/// none of tables of more than 200 columns, of those without names, and of pictures.
+/// the mean of three shuffles, the largest first. It uses at most 2000 test rows and returns the first 20 columns of
+/// that order; nothing for tables of more than 200 columns or without names, and for pictures.
 std::vector<report::Fact> importance_of(const Session& session, const data::Dataset& data);
 
 }  // namespace bie::cli

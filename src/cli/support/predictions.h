@@ -68,8 +68,7 @@ void check_predictions_file(const std::string& out, const std::string& model, co
 
 /// The result of `bie predict`: a line an image; of tables, where no terminal reads it, a CSV file with the rows' ids
 /// (their numbers from 1 on where there are none), the answer, its probability or those of all classes, and the labels
-/// that stood in the table.
-/// Where `out` is not empty the CSV file goes there. What the labels make of the answers goes to the log.
+/// that stood in the table. Where `out` is not empty the CSV file goes there. Scores against the labels go to the log.
 void print_predictions(const Predictions& predictions, const std::string& out, const Global& global);
 
 }  // namespace bie::cli

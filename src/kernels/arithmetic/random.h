@@ -15,7 +15,7 @@ static constexpr std::uint64_t mix(std::uint64_t x) {
 
 inline constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
 
-/// 64 random bits an element, of the stream that starts here.
+/// 64 random bits per element, of the stream that starts here.
 static constexpr std::uint64_t random_bits(std::uint64_t start, std::int64_t element) {
   return mix(start + static_cast<std::uint64_t>(element) * golden);
 }

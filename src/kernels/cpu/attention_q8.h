@@ -45,10 +45,10 @@ struct AttentionQ8Passes {
                        float* steps);
   /// Codes of a value; returns the step.
   float (*codes)(const float* x, std::int64_t size, std::int8_t* u);
-  /// From products [groups][64] to scores [64].
+  /// Turns products [groups][64] into scores [64].
   void (*scores)(const std::int32_t* products, const float* key_steps, const float* query_steps, int groups,
                  float scale, float* scores);
-  /// From scores, which are overwritten, to weights; positions from `from` to `to` are seen.
+  /// Turns scores, in place, into softmax weights; positions from `from` to `to` are visible.
   void (*weights)(float* scores, const float* value_steps, std::int64_t from, std::int64_t to, Q8Weights* weights);
   /// o = float(sums) * (b / 127).
   void (*open)(const std::int32_t* sums, std::int64_t size, float b, float* o);

@@ -73,7 +73,7 @@ bool pooled_pixels(const Passes& passes, const CodeTailShape& s, const CodeTailC
   const std::int64_t out_h = s.height / s.pool, out_w = s.width / s.pool;
   const bool bare = call.scale == nullptr && call.shift == nullptr && call.add == nullptr && !call.cuts &&
                     call.slope == 1;  // nothing before the pool
-  // As many pixels as have room, where no bias tells their channels apart.
+  // As many pixels as fit, unless a bias tells their channels apart.
   const std::int64_t together =
       bare && call.bias == nullptr ? std::max<std::int64_t>(1, chunk / (s.channels * s.pool)) : 1;
   bool finite = true;

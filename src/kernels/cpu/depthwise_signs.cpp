@@ -90,7 +90,7 @@ Status run_sign_pixels(const SignPixels& loops, const Conv2dShape& s, const Conv
   if (s.batch == 0 || out_h * out_w == 0) return Status::ok;
   const Parts parts(s);
   const Lines lines(s, parts);
-  // Behind the lines of the image one of the padding, and one of where the padding beside them is not.
+  // Behind the lines of the image stand a line of padding, and one for places beside which there is no padding.
   const std::int64_t all = s.batch * s.in_h, slack = 3 * vector_bytes, biases = x.bias == nullptr ? 0 : s.in_c + 15;
   if (static_cast<double>(all + 2) * static_cast<double>(lines.bytes) > most_image_bytes) return Status::out_of_memory;
   auto* const bias = static_cast<float*>(

@@ -96,7 +96,7 @@ class Windows {
 
   const Conv2dShape& s_;
   const float* x_;
-  std::int64_t parts_h_, parts_w_, height_, width_;  ///< of a plane: its parts, and the sizes of each
+  std::int64_t parts_h_, parts_w_, height_, width_;  ///< per plane: its parts, and the sizes of each
   const std::int64_t* offsets_ = nullptr;            ///< [depth]
   const float* planes_ = nullptr;
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t unit_bytes = 4, line_bytes = grouped_lanes * unit_bytes;  // of the units of all lanes
 constexpr std::int64_t least_pixels = 64;                                        // stored at once, about
-constexpr std::int64_t least_rows = 8;                                           // of a task, where there are so many
+constexpr std::int64_t least_rows = 8;                                           // per task, where there are so many
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -22,7 +22,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 /// How the codes of a group lie in units.
 struct Units {
-  std::int64_t codes;     ///< of a unit
+  std::int64_t codes;     ///< per unit
   std::int64_t held;      ///< of those, of one pixel
   std::int64_t pixels;    ///< that share a unit
   std::int64_t of_pixel;  ///< units of a pixel

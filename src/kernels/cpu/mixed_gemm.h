@@ -46,7 +46,7 @@ struct MixedTileArgs {
 struct MixedTile {
   int rows, columns;
   int step;              ///< of k
-  int a_bytes, b_bytes;  ///< of an element
+  int a_bytes, b_bytes;  ///< per element
   std::int64_t depth;    ///< of k that is taken at once
   void (*split)(const MixedSplitArgs&);
   void (*open)(const MixedOpenArgs&);

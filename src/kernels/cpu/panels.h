@@ -83,7 +83,7 @@ std::int64_t code_size(Code code, std::int64_t count);
 /// Bytes of a result that caches near the core do not hold: its lines are fetched while a tile multiplies, because
 /// stores would wait for them.
 inline constexpr std::int64_t large_output = std::int64_t{1} << 19;
-/// And of one that a tile may write past them.
+/// Bytes that a tile may write past the codes.
 inline constexpr std::int64_t huge_output = std::int64_t{1} << 21;
 void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes);
 

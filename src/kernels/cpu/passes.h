@@ -94,7 +94,7 @@ struct CodeTailPasses {
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] = max(x[i], y[i]) of floats: replaced only where x > y.
   void (*keep_above)(const float* x, std::int64_t count, float* y);
-  /// As Tile::tail.
+  /// Like Tile::tail.
   bool (*tail_rows)(const TailArgs& args);
 };
 
@@ -178,7 +178,7 @@ struct PlanePasses {
                  std::int64_t count, float* y);
 };
 
-/// As sigmoid.h; y may be x.
+/// As defined in sigmoid.h; y may be x.
 struct SigmoidPasses {
   void (*sigmoid)(const float* x, std::int64_t count, float* y);
   void (*silu)(const float* x, std::int64_t count, float* y);

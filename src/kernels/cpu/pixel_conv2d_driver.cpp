@@ -12,7 +12,7 @@ namespace bie::kernels::cpu {
 namespace {
 
 constexpr std::int64_t slack_words = 64;        // a gather may read that far beyond a window
-constexpr std::int64_t most_pixel_depth = 256;  // of codes: windows of more take the first cache from the weights
+constexpr std::int64_t most_pixel_depth = 256;  // codes only: windows of more take the first cache from the weights
 
 /// Planes of words with the padding around them: [batch][groups][units][height][width]. A unit is what one word holds.
 struct Planes {

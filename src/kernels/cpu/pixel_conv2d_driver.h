@@ -19,9 +19,9 @@ namespace bie::kernels::cpu {
 bool suits_pixels(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const Conv2dOutput& y, int lanes);
 
-/// As run_conv2d with the panels of `tile`, for what suits_pixels. The image becomes planes of words, which hold the
-/// codes of neighbouring channels, with the padding around them; the windows of up to pixel_lanes outputs are copied
-/// side by side and meet every filter.
+/// Like run_conv2d with the panels of `tile`, for convolutions that suits_pixels accepts. The image becomes planes of
+/// words, which hold the codes of neighbouring channels, with the padding around them; the windows of up to pixel_lanes
+/// outputs are copied side by side and multiplied with every filter.
 Status run_pixel_conv2d(const Tile& tile, const Width& width, const PixelTile& pixels, const Conv2dShape& shape,
                         const Conv2dInput& x, const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 

@@ -15,13 +15,13 @@ namespace bie::kernels::cpu {
 /// How a tile wants activation codes laid out. A `unit` is what one broadcast reads: four bytes.
 enum class Code : std::uint8_t {
   bits,    ///< 32 signs a unit, element 32u+i is bit i of word u
-  u8_s8,   ///< q + 128, four codes a unit
-  s16_s8,  ///< q as int16, two codes a unit
-  u8_s4,   ///< q + 8, four codes a unit
+  u8_s8,   ///< q + 128, four codes per unit
+  s16_s8,  ///< q as int16, two codes per unit
+  u8_s4,   ///< q + 8, four codes per unit
   s8,      ///< q itself, for callers that want codes and no product
-  u8_b1,   ///< of signs: 2 where x + bias >= 0, else 0, four codes a unit
-  f32,     ///< q as float32, one code a unit
-  f32_b1,  ///< of signs: 1 where x + bias >= 0, else -1, one code a unit
+  u8_b1,   ///< signs only: 2 where x + bias >= 0, else 0, four codes per unit
+  f32,     ///< q as float32, one code per unit
+  f32_b1,  ///< signs only: 1 where x + bias >= 0, else -1, one code per unit
 };
 
 /// Codes of rows of activations: out[i] = code(float(x[i]) + bias[i]), and zeros from code `count` to byte `row_bytes`.
@@ -92,7 +92,7 @@ struct TileArgs {
   /// Null, or where signs go and nothing else does: bit c of signs[r] says whether float(acc[r][c]) * scale + bias[c]
   /// >= 0; it is 0 from col_count on.
   std::uint64_t* signs = nullptr;
-  const float* bias = nullptr;  ///< of signs: [col_count] or null
+  const float* bias = nullptr;  ///< signs only: [col_count] or null
   /// More than one, where y is not null and col_count is nr, are panels one after the other, `panel_bytes` from begin
   /// to begin, init included; each one's results stand nr further in y.
   std::int64_t panels = 1, panel_bytes = 0;
@@ -204,16 +204,16 @@ struct PixelTileArgs {
   std::int64_t y_stride;       ///< elements
   float scale;
   /// Null, or of each tap: bit p says that pixel p reads it outside the image, where tap_sums[tap * sums_stride + r] is
-  /// added. Of signs alone.
+  /// added. Signs only.
   const std::uint64_t* outside = nullptr;
   std::int64_t taps = 0;
   const std::int32_t* tap_sums = nullptr;
   std::int64_t sums_stride = 0;
 };
 
-/// A convolution with pixels as lanes: codes of 32 bits a pixel meet those of a weight. It reads a tile's panels.
+/// A convolution with pixels as lanes: codes of 32 bits per pixel meet those of a weight. It reads a tile's panels.
 struct PixelTile {
-  int lanes;  ///< of a vector
+  int lanes;  ///< per vector
   void (*gather)(const WindowsArgs&);
   void (*join)(const JoinBytesArgs&);
   void (*run)(const PixelTileArgs&);
@@ -230,7 +230,7 @@ struct SpreadArgs {
   const void* codes;  ///< 64 bytes behind the first code of a pixel may be read
   std::int64_t pixel_bytes, pixels;
   int held;            ///< bytes of one pixel in a unit: 1, 2 or 4
-  std::int64_t units;  ///< of a pixel; 1 where pixels share one
+  std::int64_t units;  ///< per pixel; 1 where pixels share one
   std::int64_t step;
   const std::int32_t* lanes;  ///< [grouped_lanes], lanes[i] + units <= 16; null: output i reads unit i
   void* out;                  ///< 64-byte aligned

@@ -110,7 +110,8 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
       const int rows = blocks.rows(block);
       const std::int64_t columns = std::min<std::int64_t>(panels * panel_columns, s.n - column);
       char* const out = static_cast<char*>(y.data) + blocks.first(block) * y.row_stride + row_bytes(y.dtype, column);
-      // Whole panels of one row are summed where they are to lie. Of several rows they would share sets of the cache.
+      // For one row, whole panels are summed in place in the output. For several rows, the outputs would compete for
+      // the same sets of the cache.
       const bool direct = rows == 1 && y.dtype == Dtype::f32 && y.bias == nullptr && y.row_stride % 4 == 0 &&
                           columns == panels * panel_columns;
       side.tile(block_at(block), rows,

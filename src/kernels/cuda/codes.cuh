@@ -3,9 +3,9 @@
 // A row is whole 16-byte chunks, and codes behind the last element are 0. Long rows of a matrix begin on a line of the
 // cache each: the TMA copies them in pieces of a line, and takes twice as long where every piece lies on two.
 //
-//   bits     bit i of byte j is element 8j+i; behind the last row one int32 a row, its number of ones
-//   bytes    one code a byte
-//   wide     one 4-bit code a byte, padded to 32 elements: what meets `nibbles` in a product
+//   bits     bit i of byte j is element 8j+i; behind the last row one int32 per row, its number of ones
+//   bytes    one code per byte
+//   wide     one 4-bit code per byte, padded to 32 elements: what meets `nibbles` in a product
 //   nibbles  32 elements a chunk; byte 4t+j has element 4t+j in its low half and 16+4t+j in its high half, so that two
 //            masks turn a word into the two operand registers of an 8-bit product
 #pragma once

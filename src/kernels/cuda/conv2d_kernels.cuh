@@ -1,4 +1,4 @@
-// The kernels of the convolution tables: an implicit GEMM. The image becomes rows of codes, one a pixel, and the
+// The kernels of the convolution tables: an implicit GEMM. The image becomes rows of codes, one per pixel, and the
 // windows of the output pixels are read in place. Panels hold out_c rows of taps, each tap padded as a pixel is.
 #pragma once
 

@@ -19,7 +19,7 @@ struct RowArgs {
   std::int64_t m, k;
   char* out;
   std::int64_t out_stride;
-  int* ones;  ///< of bits: one number a row, or null where nobody asks
+  int* ones;  ///< 1-bit only: one number per row, or null where nobody asks
   int* flags;
   bool whole;  ///< every row starts at a multiple of 16 bytes
   bool weight;
@@ -172,7 +172,7 @@ template <class R, Format format, int side>
 __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, int width_log) {
   wait_for_previous_kernel();
   let_next_start();
-  __shared__ unsigned tile[plane_tile_words / 4 * 5];  // four words a pixel at least, and one more
+  __shared__ unsigned tile[plane_tile_words / 4 * 5];  // four words per pixel at least, and one more
   constexpr int unit_words = format == Format::nibbles ? 1 : 2;
   const Quantiser quantiser(R::quantises ? fmaxf(value_of(a.scale), a.eps) : 1, a.range);
   const int width = 1 << width_log, height = plane_tile_words >> width_log;

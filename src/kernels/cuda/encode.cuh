@@ -6,7 +6,7 @@
 namespace bie::kernels::cuda {
 
 /// m rows of k elements to `out`, `stride` bytes apart, and behind them the ones of rows of bits. `flags` (most_flags
-/// of them, or null where nobody asks) takes one flag a block; `count` how many blocks there were.
+/// of them, or null where nobody asks) takes one flag per block; `count` how many blocks there were.
 Status encode_rows(const Rows& x, std::int64_t m, std::int64_t k, Format format, void* out, std::int64_t stride,
                    int* flags, int* count, const Queue& queue);
 

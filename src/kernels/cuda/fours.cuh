@@ -45,7 +45,7 @@ __host__ __device__ inline bool begins_on_four(const T* data) {
   return reinterpret_cast<std::uintptr_t>(data) % sizeof(Four<T>) == 0;
 }
 
-/// Elements first ... first + 3 of `count`; `first` is a multiple of 4. What lies behind the end is not read.
+/// Elements first ... first + 3 of `count`; `first` is a multiple of 4. Elements behind the end are not read.
 template <class T>
 __device__ inline Four<T> load_four(const T* from, std::int64_t first, std::int64_t count) {
   return load_some(from + first, begins_on_four(from), count - first);

@@ -207,7 +207,7 @@ struct FilterArgs {
   Range range;
   bool signs;
   int out_c, group_in, taps, kernel_w, channel_bytes, pixel_words, line_words;
-  std::int64_t words;  ///< of one output
+  std::int64_t words;  ///< per output
   unsigned* out;
   int* flags;
 };

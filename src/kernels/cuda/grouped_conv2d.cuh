@@ -45,7 +45,7 @@ class Divisor {
   unsigned factor_ = 0;
 };
 
-/// How an output's window moves through the words of a line: by one or two bytes a pixel, by whole words, or any way.
+/// How an output's window moves through the words of a line: by one or two bytes per pixel, by whole words, or any way.
 enum class Stride { byte, two_bytes, words, any };
 
 struct GroupArgs {
@@ -76,7 +76,7 @@ struct GroupArgs {
   Divisor group_out, filter_outputs;  ///< outputs of a group, and of a slab
   const unsigned* panels;
   Flags panel_flags;
-  int* flags;  ///< one a block, or null where nobody asks
+  int* flags;  ///< one per block, or null where nobody asks
   void* y;
   Dtype y_dtype;
   bool y_pixels_first;

@@ -237,8 +237,8 @@ struct Encoder {
     }
   }
 
-  /// Signs of two neighbouring groups of a pixel; `real`: there are channels. What was not loaded is 0 and finite, but
-  /// no sign.
+  /// Signs of two neighbouring groups of a pixel; `real`: there are channels. Elements that were not loaded are 0:
+  /// finite, but no sign.
   template <class Io>
   __device__ void put_signs_of_groups(const unsigned (&raw)[2][4], int index, int column, bool inside, int group,
                                       bool real, const uint4 (&bounds)[2], unsigned* zero) {

@@ -32,12 +32,12 @@ struct HaloArgs {
   bool whole;         ///< and eight of them can be read at once
   bool whole_bias;    ///< four of the bias can be read at once
   bool paired;        ///< half of a chunk is the right neighbour's
-  bool plane_pairs;   ///< of planes: pairs of neighbours, the first even, can be read at once, and written
+  bool plane_pairs;   ///< NCHW only: pairs of neighbours, the first even, can be read at once, and written
   int batch, in_c, in_h, in_w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, dil_h, dil_w;  ///< in pixels of the tile
   int gap_h, gap_w;                      ///< input pixels from one of the tile to the next
   int pad_h, pad_w;
-  int pixel_chunks, groups;  ///< of one pixel; groups of eight channels to write
+  int pixel_chunks, groups;  ///< per pixel; groups of eight channels to write
   int pixel_bits;            ///< 1 << pixel_bits threads read a pixel together, two groups each
   Cut cut;
   int split;                 ///< where windows begin at even columns: odd ones lie so far behind the even, else 0
@@ -46,7 +46,7 @@ struct HaloArgs {
   const char* panels;
   std::int64_t panel_stride;
   int panel_chunks;
-  int chunks;                                                      ///< of a window, in whole stages
+  int chunks;                                                      ///< per window, in whole stages
   int ring;                                                        ///< stages of panels in shared memory
   int image_at, spots_at, offsets_at, taps_at, ones_at, least_at;  ///< places in shared memory; least_at may be 0
   int pixels_at;                                                   ///< of a pipeline
@@ -54,7 +54,7 @@ struct HaloArgs {
   Results y;
   const int* panel_ones;
   Flags panel_flags;
-  int* flags;  ///< one a block, or null where nobody asks
+  int* flags;  ///< one per block, or null where nobody asks
 };
 
 /// Pairs of columns that hold a line of so many, wherever it begins.
@@ -73,7 +73,7 @@ inline std::int64_t spread_tiles(HaloArgs* p, std::int64_t columns, std::int64_t
   return p->tiles_on * across;
 }
 
-/// Defined in halo_tile.cuh and halo_pipeline.cuh, instantiated one a file in instances/. `flags` has room for
+/// Defined in halo_tile.cuh and halo_pipeline.cuh, instantiated one per file in instances/. `flags` has room for
 /// most_flags.
 template <class Product, class Shape>
 Status launch_halo(HaloArgs args, int* flags, const Queue& queue);

@@ -39,7 +39,7 @@ __device__ inline void load_box(unsigned to, const CUtensorMap& map, int x, int 
       : "memory");
 }
 /// One tap of the windows of output pixels, from channel c on; the first window begins at pixel x, y of image n, the
-/// tap lies right and below of that. What lies outside of the image is 0.
+/// tap lies right and below of that. Pixels outside the image are 0.
 __device__ inline void load_window(unsigned to, const CUtensorMap& map, int c, int x, int y, int n, int right,
                                    int below, unsigned barrier) {
   asm volatile(

@@ -17,21 +17,21 @@ struct LineArgs {
   int batch, in_c, in_h, in_w, out_h, out_w, kernel_h, kernel_w;
   int stride_h, stride_w, pad_h, pad_w, dil_h;
   int lines, elements, pitch;  ///< that a tile reads: lines, of so many elements, their codes so many bytes apart
-  int runs, run_elements;      ///< of a line in memory: one, or of planes one a channel; elements of each
+  int runs, run_elements;      ///< of a line in memory: one, or of planes one per channel; elements of each
   int run_chunks;              ///< pieces of 16 bytes that hold a run wherever it begins
   std::int64_t bytes;          ///< of all images
   int across, down, tiles;
   const char* panels;
   std::int64_t panel_stride;
-  int tap_bytes;  ///< of a panel row
+  int tap_bytes;  ///< per panel row
   const int* panel_ones;
   Flags panel_flags;
   int n, k;
   Results y;
-  int* flags;  ///< one a block
+  int* flags;  ///< one per block
 };
 
-/// Defined in line_tile.cuh, instantiated one a file in instances/. `flags` has room for most_flags.
+/// Defined in line_tile.cuh, instantiated one per file in instances/. `flags` has room for most_flags.
 template <class Product>
 Status launch_lines(LineArgs args, int* flags, const Queue& queue);
 

@@ -14,7 +14,7 @@ struct Extremes;
 
 namespace mixed {
 
-constexpr int depth = 64;  ///< of a stage: 128 bytes of a float row, 64 rows of codes
+constexpr int depth = 64;  ///< per stage: 128 bytes of a float row, 64 rows of codes
 constexpr int unit = 64;   ///< columns of codes a warpgroup
 constexpr int warpgroups = 2, most_parts = 3;
 constexpr int unit_bytes = depth * unit;

@@ -356,7 +356,7 @@ class Block {
   /// and gradients leave no registers to keep the place in.
   static __device__ void forget_place(int& tile) { asm volatile("" : "+r"(tile)); }
 
-  /// Its stages. What the gradients want of it is asked for.
+  /// Returns the number of the tile's stages. Prefetches what the gradients read of the activation.
   __device__ int begin_tile(int tile) const {
     const Place place = place_of(tile);
     prefetch_activation(place);
@@ -467,7 +467,7 @@ class Block {
 template <class S>
 __global__ void __launch_bounds__(threads, 1) mixed_kernel(const __grid_constant__ Args p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
+  extern __shared__ __align__(1024) char shared[];  // the swizzle needs this alignment
   Block<S> block(p, shared);
   if (threadIdx.x < 128) {
     hopper::give_registers<40>();

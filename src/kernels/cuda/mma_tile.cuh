@@ -84,8 +84,9 @@ __device__ void add_column_ones(int (&acc)[m_tiles][n_tiles][4], int k, int more
     }
 }
 
-/// Writes a warp's tiles of depth k. row_at(r) is the result row of the warp's row r, -1 where there is none. Of bits,
-/// row_ones(r) and column_ones(c) are what the operands of its row r and its column c hold. Changes the accumulators.
+/// Writes a warp's tiles of depth k. row_at(r) is the result row of the warp's row r, -1 where there is none. 1-bit
+/// only: row_ones(r) and column_ones(c) are the popcounts of the operands of its row r and column c. Changes the
+/// accumulators.
 template <class Product, int m_tiles, int n_tiles, class Writer, class RowAt, class RowOnes, class ColumnOnes>
 __device__ void write_tiles(int (&acc)[m_tiles][n_tiles][4], const Writer& writer, int k, int first_column, int lane,
                             const RowAt& row_at, const RowOnes& row_ones, const ColumnOnes& column_ones) {
@@ -155,8 +156,9 @@ __device__ void write_planes(int (&acc)[m_tiles][n_tiles][4], const Writer& writ
   }
 }
 
-/// Blocks that a multiprocessor has to hold, 0 where ptxas decides. Of small tiles it aims at seven, and spills; of the
-/// medium one on windows of signs it would give up the second block for registers that sm_90 code can do without.
+/// Blocks that a multiprocessor has to hold, 0 if ptxas decides. For small tiles ptxas would aim at seven, and spill;
+/// for the medium tile on windows of signs it would give up the second block for registers that sm_90 code can do
+/// without.
 template <class Product, class Shape, class Source>
 constexpr int mma_blocks() {
   constexpr int small = 64 * 64;

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(threads) pack_signs_kernel(RowsShape shape, co
   }
 }
 
-// One packed byte a thread and turn.
+// One packed byte per thread and turn.
 
 template <class Body>
 __global__ void __launch_bounds__(threads) for_bytes(std::int64_t rows, std::int64_t row_bytes, const Body body) {

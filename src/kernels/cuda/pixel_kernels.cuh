@@ -16,16 +16,16 @@ struct PixelArgs {
   int in_c, in_h, in_w, out_w, plane;  ///< plane: output pixels of an image
   int stride_h, stride_w;
   int rows, tiles;           ///< output pixels, in tiles of 64
-  int chunks, steps;         ///< of a pixel: a stage's channels; 32 bytes of codes
+  int chunks, steps;         ///< per pixel: a stage's channels; 32 bytes of codes
   int groups, stages;        ///< warpgroups of a block, stages of a ring
-  int panel_chunks, blocks;  ///< of a panel row: 16 bytes; 128 bytes in shared memory
+  int panel_chunks, blocks;  ///< per panel row: 16 bytes; 128 bytes in shared memory
   const char* panels;
   std::int64_t panel_stride;
   const int* panel_ones;
   Flags panel_flags;
   int n;
   Results y;
-  int* flags;  ///< one a block
+  int* flags;  ///< one per block
 };
 
 /// Output channels of a block, and as many warpgroups as their sums leave registers for.
@@ -34,7 +34,7 @@ struct PixelTile {
   static constexpr int columns = columns_, groups = columns == 256 ? 2 : columns == 128 ? 3 : 4;
 };
 
-/// Defined in pixel_tile.cuh, instantiated one a file in instances/. `flags` has room for most_flags.
+/// Defined in pixel_tile.cuh, instantiated one per file in instances/. `flags` has room for most_flags.
 template <class Product, class Tile>
 Status launch_pixels(PixelArgs args, int* flags, const Queue& queue);
 
@@ -70,9 +70,10 @@ bool has_pixels(const Conv2dShape& s) {
          (s.out_c + Tile::columns - 1) / Tile::columns <= most_flags / 16 && s.batch * s.in_h * s.in_w > 0;
 }
 
-/// As many output channels as there are at once, since each tile of them quantises the pixels again; fewer where that
-/// leaves multiprocessors without work. The panels of a block are arranged anew in each call, which few pixels are not
-/// worth: for bytes of any number of channels, for bits of many (times on an H100, docs/measured/gpu-conv2d.md).
+/// Takes as many output channels at once as there are, because each tile of them quantises the pixels again; fewer
+/// where that leaves multiprocessors without work. The panels of a block are arranged anew in each call, which few
+/// pixels are not worth: for bytes of any number of channels, for bits of many (times on an H100,
+/// docs/measured/gpu-conv2d.md).
 template <class Product, class Tile>
 bool suits_pixels(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   constexpr std::int64_t many_pixels = 64 * pixels::tile_rows, few_channels = Product::counts ? 256 : 0;

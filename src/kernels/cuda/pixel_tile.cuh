@@ -356,7 +356,7 @@ Status launch_pixels(PixelArgs p, int* flags, const Queue& queue) {
   if (status != Status::ok) return status;
   status = make_tensor_map(p.y.data, p.rows, p.n, 2, std::int64_t{2} * p.n, {64, wgmma::box_rows}, &p.out);
   if (status != Status::ok) return status;
-  // As many stages on their way as shared memory has room for.
+  // Keep as many stages in flight as shared memory has room for.
   for (int groups = Tile::groups; groups > 0; --groups)
     for (int stages = pixels::most_stages; stages >= pixels::least_stages; --stages)
       if (groups * stages > p.groups * p.stages &&

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(portable::threads) portable_kernel(const __gri
   const int first_column = static_cast<int>(blockIdx.x % across) * side;
   const int thread = threadIdx.x, tx = thread % 16, ty = thread / 16;
 
-  const int a_place = thread / a_chunks;  // side * a_chunks chunks, one a thread
+  const int a_place = thread / a_chunks;  // side * a_chunks chunks, one per thread
   static_assert(side * a_chunks == threads && side * b_chunks <= threads);
   const bool row_inside = first_row + a_place < p.m;
   const typename Source::Row row = p.a.row(row_inside ? first_row + a_place : 0);

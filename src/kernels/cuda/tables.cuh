@@ -17,7 +17,7 @@
 
 namespace bie::kernels::cuda {
 
-// Defined in mma_tile.cuh, wgmma_tile.cuh and portable_tile.cuh, instantiated one a file in instances/.
+// Defined in mma_tile.cuh, wgmma_tile.cuh and portable_tile.cuh, instantiated one per file in instances/.
 template <class Product, class Shape, class Source>
 Status launch_mma(const TileArgs<Source>& args, const Queue& queue);
 template <class Product, class Shape, class Source>

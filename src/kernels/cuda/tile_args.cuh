@@ -11,7 +11,7 @@ struct MatrixRows {
   static constexpr bool counted = true;  ///< TileArgs::ones has the ones of each row
   const char* data;
   std::int64_t stride;
-  int chunks;  ///< of a row
+  int chunks;  ///< per row
 
   struct Row {
     const char* data;
@@ -30,13 +30,13 @@ struct MatrixRows {
   }
 };
 
-/// The windows of an image of code rows, one a pixel: a row for each output pixel, taps one behind the other. Outside
-/// of the image the code is 0.
+/// The windows of an image of code rows, one per pixel: a row for each output pixel, taps one behind the other. Codes
+/// outside the image are 0.
 struct WindowRows {
   static constexpr bool counted = false;  ///< a product counts the ones of its rows as it reads them
   const char* data;
-  int chunks;        ///< of a row: taps * pixel_chunks
-  int pixel_chunks;  ///< of one pixel
+  int chunks;        ///< per row: taps * pixel_chunks
+  int pixel_chunks;  ///< per pixel
   int in_h, in_w, out_h, out_w, kernel_w;
   int stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
 
@@ -105,7 +105,7 @@ struct TileArgs {
   int m, n, k;
   Results y;
   Flags flags, panel_flags;
-  const int *ones = nullptr, *panel_ones = nullptr;  ///< of bits: a row's each
+  const int *ones = nullptr, *panel_ones = nullptr;  ///< 1-bit only: a row's each
 };
 
 /// scale_a * scale_w of results, NaN unless both are finite. They may lie in device memory: asked for early.
@@ -274,8 +274,7 @@ class CodeWriter {
 
   __device__ char* row(int r) const { return static_cast<char*>(y_.data) + r * y_.stride; }
 
-  /// Codes of eight results, in pairs of 16 bits; of bits 1 and 0. What they are in columns that are not there does not
-  /// matter.
+  /// Codes of eight results, in pairs of 16 bits; for 1-bit results 1 and 0. Columns out of range may hold anything.
   template <class ColumnOf>
   __device__ void code_pairs(const int (&sums)[8], const ColumnOf& column_of, unsigned (&pairs)[4]) const {
     float xs[8];

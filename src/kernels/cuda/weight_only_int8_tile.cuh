@@ -1,5 +1,5 @@
-// Products of activations of 8 bits with panels of codes, which are opened to unsigned bytes, exact in int32. Those of
-// a group are multiplied with its scale and the row's step size in float32:
+// Products of activations of 8 bits with panels of codes, which are opened to unsigned bytes, exact in int32. The sum
+// of a group is multiplied with its scale and the row's step size in float32:
 //
 //     y = sum over groups of  s * (d * D) + a * (d * U),   D = sum of u * q, U = sum of u, W = s * q + a
 #pragma once

@@ -185,7 +185,7 @@ class Int8Block : BlockOfStages<S> {
 
 template <class S>
 __global__ void __launch_bounds__(S::threads, 1) int8_kernel(const __grid_constant__ Int8WideArgs args) {
-  extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
+  extern __shared__ __align__(1024) char shared[];  // the swizzle needs this alignment
   run_block<S, Int8Block<S>>(args, shared);
 }
 

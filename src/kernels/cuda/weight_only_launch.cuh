@@ -29,7 +29,7 @@ std::size_t shared_bytes(const typename P::Args& p, [[maybe_unused]] int splits)
 template <class P, class S>
 Spread spread_of(const typename P::Args& p, const Gpu& gpu) {
   constexpr std::size_t of_multiprocessor = 228 * 1024, of_block = 1024;  // of Hopper's, and what the system takes
-  constexpr int most_split_bits = 3, least_slots = 256;                   // of a warp, where slots are split
+  constexpr int most_split_bits = 3, least_slots = 256;                   // per warp, where slots are split
   constexpr double cluster_cost = 25e3, alone = 0.7;
   const bool hopper = runs_hopper_code(gpu);
   const double blocks = static_cast<double>(over(p.n, S::outputs)), multiprocessors = gpu.multiprocessors;

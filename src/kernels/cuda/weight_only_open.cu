@@ -8,7 +8,7 @@ namespace {
 constexpr int threads = 256;
 
 // Opening panels: a thread the 16 bytes of a lane, eight slots of two outputs at a time, which its quad turns to
-// neighbours. What is written in halves of lines takes twice as long for some rows (docs/measured/gpu-weight-only.md).
+// neighbours. Writing half lines of the cache takes twice as long for some rows (docs/measured/gpu-weight-only.md).
 
 /// Which slots hold a row: the first k, or those with an input.
 struct Slots {

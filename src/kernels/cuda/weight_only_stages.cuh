@@ -18,7 +18,7 @@ namespace bie::kernels::cuda::weight_only::wide {
 
 constexpr int steps = 4;           ///< products of a stage
 constexpr int code_slots = 8;      ///< 16-byte pieces of codes of a lane that are under way
-constexpr int group_outputs = 64;  ///< of a warpgroup
+constexpr int group_outputs = 64;  ///< per warpgroup
 
 /// How the warpgroups of a block split the work: by depth (split-K, partial sums are added at the end) or by outputs.
 enum class Shared : char { depth, outputs };
@@ -76,8 +76,8 @@ class BlockOfStages {
     __syncthreads();
   }
 
-  /// One thread keeps the ring full, for all parts of the depth in turns. What else belongs to a part's next stage is
-  /// of `scales`: bytes(part), load(part, to, barrier), and pass(part) to the one behind it.
+  /// One thread keeps the ring full, for all parts of the depth in turns. `scales` provides the rest of a part's next
+  /// stage: bytes(part), load(part, to, barrier), and pass(part) to the one behind it.
   template <class Scales>
   __device__ void produce(const CUtensorMap& x, Scales&& scales) {
     hopper::prefetch(x);
@@ -161,7 +161,7 @@ class BlockOfStages {
     hopper::wait(full(place_), parity_);
     return place_;
   }
-  /// It may be filled again.
+  /// Tells the producer that the stage may be filled again.
   __device__ void release_stage() {
     if (lane_ == 0) hopper::arrive(empty(place_));
     place_ += S::parts;

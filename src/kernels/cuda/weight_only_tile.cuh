@@ -3,7 +3,7 @@
 // block stand side by side along the outputs and behind one another along the slots. Each lane copies the codes that it
 // opens through a ring of its own in shared memory. Few rows of the activation are put there whole before the loop; of
 // more, warps side by side fill a ring. The sums of warps behind one another, and of the blocks of a cluster, meet in
-// shared memory. What is multiplied, and how, is a Product: weight_only_float_tile.cuh, weight_only_int8_tile.cuh.
+// shared memory. The operands and their product are a Product: weight_only_float_tile.cuh, weight_only_int8_tile.cuh.
 //
 //     width, chunk_bytes    bits of a code, bytes of an activation's chunk
 //     stride(bytes)         of a row of so many bytes in shared memory

@@ -138,7 +138,7 @@ class FloatBlock : BlockOfStages<S> {
 
 template <class S>
 __global__ void __launch_bounds__(S::threads, 1) float_kernel(const __grid_constant__ WideArgs args) {
-  extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
+  extern __shared__ __align__(1024) char shared[];  // the swizzle needs this alignment
   run_block<S, FloatBlock<S>>(args, shared);
 }
 

@@ -1,8 +1,9 @@
-// Panels of a weight of packed codes, as the tile reads them. A tile is 16 outputs, a chunk 32 slots of k. Of a chunk
-// lane l of a warp holds eight slots, t = l % 4, of the outputs l / 4 and l / 4 + 8: what the tensor cores want of it
-// as their left operand where slots are the depth in their own order. For float activations, two products of depth 16,
-// those are 2 t and 2 t + 1 and the same 8, 16 and 24 further on; for activations of 8 bits, one product of depth 32,
-// 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3. A step is as many chunks as fill 16 bytes a lane.
+// Panels of a weight of packed codes, as the tile reads them. A tile is 16 outputs, a chunk 32 slots of k. Of each
+// chunk, lane l of a warp holds eight slots, t = l % 4, of the outputs l / 4 and l / 4 + 8: the elements that the
+// tensor cores expect from it as their left operand where slots are the depth in their own order. For float
+// activations, two products of depth 16, those are 2 t and 2 t + 1 and the same 8, 16 and 24 further on; for
+// activations of 8 bits, one product of depth 32, 4 t ... 4 t + 3 and 16 + 4 t ... 16 + 4 t + 3. A step is as many
+// chunks as fill 16 bytes per lane.
 //
 //     codes    [tiles][steps][32 lanes][16 bytes]
 //     records  [tiles][runs][8] of 8 bytes, or of 16 with scales of float32: s of outputs l / 4 and l / 4 + 8,

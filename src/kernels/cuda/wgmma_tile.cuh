@@ -32,7 +32,7 @@ struct WgmmaArgs {
   CUtensorMap left, right, out;
   Taps taps;
   int left_rows, right_rows, stages, k;
-  const int *left_ones, *right_ones;  ///< of bits
+  const int *left_ones, *right_ones;  ///< 1-bit only
   Results y;
   bool boxes;  ///< results leave by TMA
   int m, n;
@@ -41,7 +41,7 @@ struct WgmmaArgs {
 
 namespace wgmma {
 
-constexpr int row_bytes = 128;  ///< of a stage
+constexpr int row_bytes = 128;  ///< per stage
 constexpr int steps = row_bytes / 32;
 static_assert(row_bytes == box_row_bytes);
 
@@ -248,7 +248,7 @@ class Block {
     if (lane() == 0) hopper::arrive(empty(stage));
   }
 
-  /// Whether this thread's share of the flags holds one. Those of few blocks are asked for at once.
+  /// Whether this thread's share of the flags holds one. The flags of few blocks are loaded at once.
   __device__ bool flagged() const {
     const auto at = [](const Flags& flags, int i) { return i < flags.count ? flags.data[i] : 0; };
     int any = at(p_.flags, thread()) | at(p_.panel_flags, thread());
@@ -512,7 +512,7 @@ class Block {
 template <class Product, class Shape, class Source>
 __global__ void __launch_bounds__(Shape::threads, 1) wgmma_kernel(const __grid_constant__ WgmmaArgs p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) char shared[];  // what the swizzle wants
+  extern __shared__ __align__(1024) char shared[];  // the swizzle needs this alignment
   Block<Product, Shape, Source> block(p, shared);
   if (threadIdx.x < 128) {
     if constexpr (Shape::consumers > 1) hopper::give_registers<40>();

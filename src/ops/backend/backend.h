@@ -24,7 +24,8 @@ struct Backend {
   BIE_BACKEND_INTERFACES(BIE_DECLARE_MEMBER)
 };
 
-/// That of a device; tensors without values (meta) are sized as the CPU's are. A sentence where this build has none.
+/// The backend of a device; tensors without values (meta) are sized as the CPU's are. Refuses where this build has
+/// none.
 const Backend& backend_of(const char* op, at::Device device);
 inline const Backend& backend_of(const char* op, const at::Tensor& tensor) { return backend_of(op, tensor.device()); }
 

@@ -11,7 +11,7 @@ class BlockTails {
  public:
   /// Whether run() is one pass over x.
   virtual bool in_one_pass() const = 0;
-  /// Into y, whose memory format is x's: contiguous unless x is dense in channels_last.
+  /// Writes y in x's memory format: contiguous unless x is dense in channels_last.
   virtual void run(const char* op, const at::Tensor& x, const NormNumbers& norm, const at::Tensor& shortcut,
                    const TailActivation& act, std::int64_t pool, const at::Tensor& y) const = 0;
 

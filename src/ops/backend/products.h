@@ -87,7 +87,7 @@ class Products {
   /// finite_signs refuses.
   virtual Weight quantised(const char* op, kernels::Dtype code, const at::Tensor& weight, const Scale& scale,
                            float floor, const CodeRange& range) const = 0;
-  /// And of int8 codes of one byte.
+  /// The operand made of int8 codes, one per byte.
   virtual Weight plain_codes(kernels::Dtype code, const at::Tensor& weight) const = 0;
 
   virtual std::unique_ptr<OutputGrad> output_grad(const char* op, const at::Tensor& g) const = 0;

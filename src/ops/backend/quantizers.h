@@ -1,5 +1,5 @@
-// Step sizes and quantisers of whole tensors. What the CPU refuses for the value of an element is told by NaN on CUDA,
-// because reading it would wait for the device.
+// Step sizes and quantisers of whole tensors. Where the CPU refuses the value of an element, CUDA returns NaN, because
+// reading the value would wait for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ class Quantizers {
   /// ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is checked, and the
   /// kernels there take such a code as the nearest bound.
   virtual void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range) const = 0;
-  /// A sentence where codes come with a scale of 0, which only floats can initialise; not on CUDA.
+  /// Refuses codes with a scale of 0, which only floats can initialise; not on CUDA.
   virtual void check_scale_of_codes(const char* op, const Scale& scale) const = 0;
   /// A scale of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
   /// initialised. Not on CUDA.

@@ -33,7 +33,7 @@ class TrainingTails {
  public:
   /// Whether run() and grads() are kernels of ours; else torch's operators do it, one after the other.
   virtual bool has_kernels(const TrainingTailInput& in) const = 0;
-  /// Into y, whose memory format is x's, and the statistics.
+  /// Writes y in x's memory format, and updates the statistics.
   virtual void run(const char* op, const TrainingTailInput& in, double eps, const RunningStatistics& running,
                    const at::Tensor& y, const BatchStatistics& batch) const = 0;
   virtual TrainingTailGrads grads(const char* op, const at::Tensor& g, const TrainingTailInput& in,

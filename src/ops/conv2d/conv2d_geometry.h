@@ -21,12 +21,12 @@ struct Movement {
 
 struct Geometry {
   std::int64_t out_c, in_c, kernel_h, kernel_w;
-  bool packed;  ///< rows of several codes a byte
+  bool packed;  ///< rows of several codes per byte
 
   std::int64_t depth(std::int64_t groups) const { return in_c / groups * kernel_h * kernel_w; }
 };
 
-/// A sentence unless x is [batch, channels, height, width].
+/// Refuses unless x is [batch, channels, height, width].
 void check_image(const char* op, const at::Tensor& x);
 
 /// The geometry of a filter: [out_c, in_c/groups, kh, kw], or where `packed` rows of `codes_a_byte` in the order

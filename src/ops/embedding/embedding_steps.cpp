@@ -79,7 +79,7 @@ void step_codes(const at::Tensor& qweight, const at::Tensor& scales, const OptTe
   check_one_device(op, {qweight, scales, value_or_none(zeros), rows, grad, l, s});
   const at::Tensor used = distinct_rows(op, rows, table[0]);
   if (used.numel() == 0) return;
-  // As columns, which is how the words of a linear layer lie.
+  // Transposed to columns, the layout of a linear layer's words.
   const auto columns = [&](const at::Tensor& t) { return t.index_select(0, used).t().contiguous(); };
   const auto back = [&](at::Tensor to, const at::Tensor& from) { to.index_copy_(0, used, from.t()); };
   CodedWeightTensors weight;

@@ -10,7 +10,7 @@ namespace bie::ops {
 
 /// A JSON string. A byte that is no UTF-8 becomes the lone surrogate that Python's surrogateescape gives it.
 std::string json_text(std::string_view text);
-/// As Python's json reads them, NaN and Infinity among them.
+/// Accepts what Python's json accepts, NaN and Infinity included.
 std::string json_number(double value);
 
 /// The parts of a list or an object, put together.

@@ -43,7 +43,7 @@ struct Given {
     const auto* const data = static_cast<const std::uint8_t*>(dense.const_data_ptr());
     return {bits, floats[0], floats[1], {data, data + dense.nbytes()}, numbers(1)};
   }
-  /// From ints[first] on: channels, kernel, stride, padding, dilation, groups.
+  /// Reads ints[first] and those behind it: channels, kernel, stride, padding, dilation, groups.
   runtime::WindowNumbers window(std::size_t first) const {
     const std::int64_t* const n = ints.data() + first;
     return {n[0], {n[1], n[2]}, {n[3], n[4]}, {n[5], n[6]}, {n[7], n[8]}, n[9]};

@@ -19,7 +19,7 @@ struct WeightStep {
   Scale scale;
   float floor = 0;
 };
-/// From scale_w, or from the weight where it is undefined.
+/// Takes the scale from scale_w, or from the weight if that is undefined.
 WeightStep weight_step(const char* op, const at::Tensor& weight, const at::Tensor& scale_w, double eps,
                        const CodeRange& range);
 

@@ -48,7 +48,7 @@ inline std::optional<at::ScalarType> wanted_weight_grad(const torch::autograd::A
   return weight_grad_dtype(weight);
 }
 
-/// A sentence unless g is a float tensor of the output's `sizes`, and the weight's gradient wanted in a dtype it has.
+/// Refuses unless g is a float tensor of the output's `sizes`, and the weight's gradient wanted in a dtype it has.
 inline void check_output_grad(const char* op, const at::Tensor& g, c10::SymIntArrayRef sizes, const at::Tensor& x,
                               const at::Tensor& weight, std::optional<at::ScalarType> weight_grad) {
   TORCH_CHECK_TYPE(!weight_grad || at::isFloatingType(*weight_grad) || *weight_grad == at::kChar, op,

@@ -49,10 +49,10 @@ using Backward = Kernel<Grads(const at::Tensor&, const at::Tensor&, const at::Te
 
 struct Features {
   std::int64_t k;
-  bool plain;  ///< a 4-bit weight of one code a byte
+  bool plain;  ///< a 4-bit weight of one code per byte
 };
 
-/// From whichever of x, weight and in_features tells it; a sentence where two of them differ. An anchored int8 weight
+/// Sizes from whichever of x, weight and in_features tells them; refuses if two of them differ. An anchored int8 weight
 /// is plain codes; without an anchor the packed form goes first, which decides only k = 1.
 template <class W>
 Features check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features,

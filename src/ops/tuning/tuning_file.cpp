@@ -76,7 +76,7 @@ bool replace_file(const std::filesystem::path& path, const std::string& key, con
   return false;
 }
 
-/// Adds one choice to the file. What cannot be written is found again by the next process.
+/// Adds one choice to the file. If the file cannot be written, the next process tunes again.
 void add_to_file(const std::filesystem::path& path, const std::string& key, const std::string& row) {
   std::error_code ignored;  // open says why there is no folder
   std::filesystem::create_directories(path.parent_path(), ignored);

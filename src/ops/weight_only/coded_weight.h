@@ -20,7 +20,7 @@ struct WeightArgs {
   at::OptionalIntArrayRef bit_rows;
 };
 
-/// A sentence unless shapes and dtypes fit a weight of k input features. Reads no values, and is fit for meta tensors.
+/// Refuses unless shapes and dtypes fit a weight of k input features. Reads no values, and is fit for meta tensors.
 void check_weight_args(const char* op, const WeightArgs& a, std::int64_t k);
 
 /// The weight, once its values are checked; `looks` = false trusts them, as panels were made of them. On meta the sizes

@@ -11,7 +11,7 @@
 
 namespace bie::kernels::cuda {
 
-/// As many as fit a kernel's parameters; a longer list takes more launches.
+/// Tensors per launch: as many as fit a kernel's parameters; a longer list takes more launches.
 inline constexpr int diode_mix_tensors = 40;
 
 /// One parameter of a step.

@@ -37,8 +37,8 @@ struct GemmOutput {
   Dtype dtype;                       ///< f32, bf16, f16; s32 for the bare accumulator; bits or s8 for codes, pad bits 0
   std::int64_t row_stride;           ///< bytes
   Scalar scale_a, scale_w;           ///< ignored for s32
-  const float* bias = nullptr;       ///< of codes: [n] or null, the next layer's
-  Scalar next_scale = {nullptr, 1};  ///< of s8: the next layer's scale_a
+  const float* bias = nullptr;       ///< codes only: [n] or null, the next layer's
+  Scalar next_scale = {nullptr, 1};  ///< s8 only: the next layer's scale_a
   float next_eps = 0;                ///< and its least step size
 };
 

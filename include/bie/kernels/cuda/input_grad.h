@@ -12,8 +12,8 @@
 namespace bie::kernels::cuda {
 
 /// The gradient of a layer's output, sent back through its weight: up * gain, up [rows, columns] in float32, the sum of
-/// `up_parts` arrays. What a backward pass makes of it is the gradients of an activation x [rows, columns], quantised
-/// as xs = x + bias.
+/// `up_parts` arrays. A backward pass makes of it the gradients of an activation x [rows, columns], quantised as xs = x
+/// + bias.
 struct InputPass {
   std::int64_t rows, columns;
   const float* up;

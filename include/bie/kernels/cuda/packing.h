@@ -10,7 +10,7 @@
 
 namespace bie::kernels::cuda {
 
-/// As SignPackKernel::run.
+/// Like SignPackKernel::run.
 Status pack_signs(const RowsShape&, const void* x, Dtype dtype, std::int64_t row_stride, const float* bias,
                   std::uint8_t* packed, const Queue&);
 Status unpack_signs(const RowsShape&, const std::uint8_t* packed, std::int8_t* signs, const Queue&);

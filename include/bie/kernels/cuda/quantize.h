@@ -2,8 +2,8 @@
 // docs/spec/quantizers.md, under the rules of cuda/gemm.h. x is dense, of dtype f32, bf16 or f16.
 //
 // Sums are taken in float64 in an order that depends on the count alone. A mean may differ from the CPU's in the last
-// bit of its float32, because the order there is another; for equal scales the codes are equal. What the CPU refuses by
-// its value is told by a scale of NaN.
+// bit of its float32, because the order there is another; for equal scales the codes are equal. Values that the CPU
+// refuses give a scale of NaN.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace {
 struct Product : Vectors256 {
   static constexpr int rows = 4, lanes = 8, unit_bytes = 4, parts = 1;
   static constexpr bool late = false;
-  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255
+  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 per unit and holds 255
   static __m256i weights(const char* at, int) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(at)); }
   static __m256i broadcast(const char* row, std::int64_t unit, int) {
     return _mm256_set1_epi32(reinterpret_cast<const std::int32_t*>(row)[unit]);

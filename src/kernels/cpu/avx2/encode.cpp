@@ -133,7 +133,7 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
     case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
-    default: return false;  // of no tile of x86
+    default: return false;  // no x86 tile uses it
   }
 }
 

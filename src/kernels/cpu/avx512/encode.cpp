@@ -54,7 +54,7 @@ void store(__m512i q, std::int64_t i, __mmask16 mask, void* out) {
   }
 }
 
-/// The biases of a run: one an element, or the same for all.
+/// The biases of a run: one per element, or the same for all.
 struct Bias {
   const float* elements;
   __m512 same;
@@ -187,7 +187,7 @@ bool encode_dtype(const EncodeArgs& a) {
     case Code::u8_s4: return encode_as<D, Code::u8_s4>(a);
     case Code::s8: return encode_as<D, Code::s8>(a);
     case Code::u8_b1: return encode_as<D, Code::u8_b1>(a);
-    default: return false;  // of no tile of x86
+    default: return false;  // no x86 tile uses it
   }
 }
 

@@ -1,4 +1,5 @@
-// s4xs4 tile: eight codes a lane and unit; byte i of a unit holds code i in its low nibble and code i + 4 in its high.
+// s4xs4 tile: eight codes per lane and unit; byte i of a unit holds code i in its low nibble and code i + 4 in its
+// high.
 // A nibble moved to the top of its byte is sixteen times its signed value, so no sign extension is needed: the sum is
 // sixteen times too large and one arithmetic shift at the end undoes it (max_k_s4 keeps it inside an int32).
 #include "kernels/cpu/avx512/tile_loop.h"

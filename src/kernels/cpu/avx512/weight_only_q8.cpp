@@ -2,7 +2,7 @@
 //
 // Lanes are outputs, the bytes of a lane four rows, and vpdpbusd multiplies unsigned codes with signed activations. Of
 // one row nothing is shifted: a field of a byte is masked out where it lies, is so many times the code and has sums of
-// its own, which are shifted once a group. Of more rows opened codes are shared, and shifted.
+// its own, which are shifted once per group. With more rows, the opened codes are shared, and shifted.
 #include <immintrin.h>
 
 #include <cstdint>

@@ -6,7 +6,7 @@ namespace {
 
 struct Product : Vectors512 {
   static constexpr int lanes = 16, unit_bytes = 4, parts = 1;
-  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255
+  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 per unit and holds 255
   static Vector weights(const char* at, int) { return _mm512_load_si512(at); }
   static Vector broadcast(const char* row, std::int64_t unit, int) {
     return _mm512_set1_epi32(reinterpret_cast<const std::int32_t*>(row)[unit]);

@@ -1,4 +1,4 @@
-// s4xs4 tile: four codes a lane and unit; byte i of a unit holds code i in its low nibble and code i + 2 in its high.
+// s4xs4 tile: four codes per lane and unit; byte i of a unit holds code i in its low nibble and code i + 2 in its high.
 // vpmaddubsw of unsigned q + 8 (0..15) with signed weights cannot saturate: a pair is at most 2 * 15 * 8.
 #include "kernels/cpu/avx512bw/vectors.h"
 

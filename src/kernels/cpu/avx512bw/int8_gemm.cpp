@@ -1,4 +1,4 @@
-// s8xs8 tile: two codes a lane and unit, widened to int16; vpmaddwd is exact where vpmaddubsw would saturate.
+// s8xs8 tile: two codes per lane and unit, widened to int16; vpmaddwd is exact where vpmaddubsw would saturate.
 #include "kernels/cpu/avx512bw/vectors.h"
 
 namespace bie::kernels::cpu::avx512bw {

@@ -1,9 +1,9 @@
 // The tile of weight-only products for AVX-512: 6 rows x 64 outputs, or one row x four panels.
 //
 // A code becomes a float by one permutation of a table: vpermps reads the low 4 bits of a lane, vpermw with every lower
-// half masked out reads bits 16 ... 20 and leaves the float's upper half. Of one row the permutations and their shifts
-// would be the bound, so a quarter of the codes goes another way: put under the exponent of 2^(23 - p), the code at bit
-// p of a word is a float whose integer part it is, and one subtraction makes it exact.
+// half masked out reads bits 16 ... 20 and leaves the float's upper half. With one row, the permutations and their
+// shifts would be the bottleneck, so a quarter of the codes goes another way: put under the exponent of 2^(23 - p), the
+// code at bit p of a word is a float whose integer part it is, and one subtraction makes it exact.
 #include <immintrin.h>
 
 #include <cstdint>

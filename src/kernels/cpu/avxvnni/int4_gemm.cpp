@@ -1,4 +1,4 @@
-// s4xs4 tile: eight codes a lane and unit, as avx512/int4_gemm.cpp has them. A nibble moved to the top of its byte is
+// s4xs4 tile: eight codes per lane and unit, as avx512/int4_gemm.cpp has them. A nibble moved to the top of its byte is
 // sixteen times its signed value; one arithmetic shift at the end undoes it (max_k_s4 keeps the sum inside an int32).
 #include "kernels/cpu/avxvnni/tiles.h"
 

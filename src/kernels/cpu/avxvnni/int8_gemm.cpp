@@ -1,4 +1,4 @@
-// s8xs8 tile: four codes a lane and unit; vpdpbusd of unsigned q + 128 with signed weights.
+// s8xs8 tile: four codes per lane and unit; vpdpbusd of unsigned q + 128 with signed weights.
 #include "kernels/cpu/avxvnni/tiles.h"
 
 namespace bie::kernels::cpu::avxvnni {

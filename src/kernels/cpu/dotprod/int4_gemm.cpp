@@ -1,4 +1,4 @@
-// s4xs4 tile: that of bytes, on nibbles that are opened to bytes once a block of rows.
+// s4xs4 tile: that of bytes, on nibbles that are opened to bytes once per block of rows.
 #include "kernels/cpu/dotprod/product.h"
 #include "kernels/cpu/portable/open_nibbles.h"
 

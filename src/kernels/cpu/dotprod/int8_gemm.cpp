@@ -1,4 +1,4 @@
-// s8xs8 tile: four codes a lane and unit; SDOT.
+// s8xs8 tile: four codes per lane and unit; SDOT.
 #include "kernels/cpu/dotprod/product.h"
 
 namespace bie::kernels::cpu::dotprod {

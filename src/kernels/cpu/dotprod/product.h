@@ -1,4 +1,4 @@
-// SDOT: four codes a lane. Private to this folder.
+// SDOT: four codes per lane. Private to this folder.
 #pragma once
 
 #include <arm_neon.h>

@@ -1,4 +1,4 @@
-// s8xs8 tile: eight codes an output and unit; SMMLA.
+// s8xs8 tile: eight codes per output and unit; SMMLA.
 #include "kernels/cpu/i8mm/tile_loop.h"
 
 namespace bie::kernels::cpu::i8mm {

@@ -11,7 +11,7 @@ struct Product {
   using Vector = uint8x16_t;
   using Operand = uint8x16_t;
   static constexpr int rows = 4, lanes = 4, vectors = 4, unit_bytes = 4, parts = 1;
-  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255
+  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 per unit and holds 255
   static Vector zero() { return vdupq_n_u8(0); }
   static Operand weights(const char* at, int) { return vld1q_u8(reinterpret_cast<const std::uint8_t*>(at)); }
   static Operand broadcast(const char* row, std::int64_t unit, int) {

@@ -180,7 +180,7 @@ class PlaneCodes {
     return vreinterpretq_u8_s8(offset_of<C> == 0 ? codes : vaddq_s8(codes, vdupq_n_s8(offset_of<C>)));
   }
   const Quantiser quantiser_;
-  float32x4_t odd_ = vdupq_n_f32(0);  // of signs: NaN once NaN or infinity was seen
+  float32x4_t odd_ = vdupq_n_f32(0);  // signs only: NaN once NaN or infinity was seen
   bool finite_ = true;
 };
 

@@ -1,4 +1,4 @@
-// s4xs4 tile: four codes a lane and unit; byte i of a unit holds code i in its low nibble and code i + 2 in its high.
+// s4xs4 tile: four codes per lane and unit; byte i of a unit holds code i in its low nibble and code i + 2 in its high.
 // SMLAL adds products in int16, of at most 64 each.
 #include <arm_neon.h>
 

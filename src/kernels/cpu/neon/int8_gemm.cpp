@@ -1,4 +1,4 @@
-// s8xs8 tile: two codes a lane and unit; SMULL to int16, SADALP of neighbours to int32.
+// s8xs8 tile: two codes per lane and unit; SMULL to int16, SADALP of neighbours to int32.
 #include <arm_neon.h>
 
 #include "kernels/cpu/portable/byte_tile.h"

@@ -14,7 +14,7 @@ BIE_INLINE uint8x16_t top_bytes(const Floats& f) {
   return vuzp2q_u8(vreinterpretq_u8_u16(halves(0)), vreinterpretq_u8_u16(halves(2)));
 }
 
-/// From 2^127 on, where NaN and infinity are too, the seven bits are all ones.
+/// From 2^127 on, NaN and infinity included, the seven bits are all ones.
 constexpr std::uint8_t past_most_numbers = 0xfe;
 
 BIE_INLINE uint8x16_t bit_of_each() { return vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201)); }

@@ -53,7 +53,7 @@ struct Opening {
  private:
   template <class Use>
   BIE_INLINE void open_lanes(const char* at, int lanes, const Use& use) const {
-    constexpr int fields = 8 / width;  // of a byte
+    constexpr int fields = 8 / width;  // per byte
     const uint8x16_t line = vld1q_u8(reinterpret_cast<const std::uint8_t*>(at)), high = vshrq_n_u8(line, 4);
     uint8x16_t uppers[fields], lowers[fields];
 #pragma GCC unroll 4

@@ -11,7 +11,7 @@ struct Product {
   using Operand = Words;
   static constexpr int rows = many_registers ? 4 : 2, lanes = 4, vectors = many_registers ? 4 : 2, unit_bytes = 4;
   static constexpr int parts = 1;
-  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 a unit and holds 255
+  static constexpr std::int64_t max_units = 31;  // a byte counts at most 8 per unit and holds 255
   static Vector zero() { return Vector{}; }
   static Vector weights(const char* at, int) { return load<Vector>(at); }
   static Vector broadcast(const char* row, std::int64_t unit, int) {

@@ -1,5 +1,5 @@
 // Products of codes of 4 and 8 bits as floats, which every CPU multiplies in vectors: exact, because the sum of
-// max_units products stays below 2^24. Weights are opened to floats once a block of rows.
+// max_units products stays below 2^24. Weights are opened to floats once per block of rows.
 #pragma once
 
 #include "kernels/cpu/portable/passes.h"

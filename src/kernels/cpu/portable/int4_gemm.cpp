@@ -1,4 +1,4 @@
-// s4xs4 tile: two codes a lane and unit, the first one in the low nibble, which become two units of floats.
+// s4xs4 tile: two codes per lane and unit, the first one in the low nibble, which become two units of floats.
 #include "kernels/cpu/portable/float_product.h"
 
 namespace bie::kernels::cpu::portable {

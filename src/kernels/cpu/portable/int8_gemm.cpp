@@ -1,4 +1,4 @@
-// s8xs8 tile: one code a lane and unit, as floats.
+// s8xs8 tile: one code per lane and unit, as floats.
 #include "kernels/cpu/portable/float_product.h"
 
 namespace bie::kernels::cpu::portable {

@@ -1,4 +1,4 @@
-// Panels of nibbles opened to bytes once a block of rows. Included by the sources of ARM's folders alone.
+// Panels of nibbles opened to bytes once per block of rows. Included by the sources of ARM's folders alone.
 #pragma once
 
 #include <arm_neon.h>

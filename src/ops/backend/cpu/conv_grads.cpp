@@ -81,7 +81,7 @@ class CpuConvGrads final : public ConvGrads {
       std::get<1>(grads) = c.of_weight({grad.contiguous(), c.scales_behind ? c.scale : unit_scale});
     }
     if (want_x) {
-      // As the convolution wants it: codes are moved cheaply.
+      // The convolution wants this layout: moving codes is cheap.
       const at::Tensor filter = c.filter.values(c.filter.operand.contiguous(layout), at::kFloat,
                                                 c.scales_behind ? unit_scale : c.filter_scale);
       const at::Tensor up = std::get<0>(float_conv_grads(g, xs, filter, c.move, /*want_x=*/true, /*want_weight=*/false))

@@ -52,7 +52,7 @@ class CpuOutputGrad final : public OutputGrad {
 #endif
   }
 
-  /// From a kernel of our own, or undefined where torch's product is better.
+  /// The product by a kernel of bie's, or undefined where torch's product is better.
   at::Tensor mixed_product(const at::Tensor& side, const Factor& f, const Scale& scale) const {
     if (side.dim() != 2 || (side.stride(0) != 1 && side.stride(1) != 1)) return {};
     const kernels::GemmShape shape = {side.size(0), f.operand.size(1), side.size(1)};

@@ -40,7 +40,7 @@ void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHead
 
 /// Reads the header; refuses bytes that have none.
 PanelHeader header_in(const char* op, const at::Tensor& panels);
-/// A sentence unless panels of a kernel that this machine runs (or not) hold this weight.
+/// Refuses unless panels of a kernel that this machine runs (or not) hold this weight.
 void check_panels(const char* op, const at::Tensor& panels, const PanelHeader& header, const PanelHeader& weight,
                   bool row_runs);
 /// Whether panels begin where kernels can read them.

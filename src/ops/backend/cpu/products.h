@@ -10,7 +10,7 @@
 
 namespace bie::ops::cpu {
 
-/// That of operands in codes of this type: bits, s8 or s4.
+/// The table for operands in codes of this type: bits, s8 or s4.
 kernels::GemmTable gemm_table(kernels::Dtype code);
 
 std::unique_ptr<OutputGrad> output_grad(const char* op, const at::Tensor& g);

@@ -107,8 +107,9 @@ kernels::cuda::Conv2dTable conv2d_table(kernels::Dtype code, const kernels::Conv
   return kernels::cuda::has_small_groups(s) ? products.grouped_conv2d : products.conv2d;
 }
 
-// Small groups have kernels of their own. Those of one group read all channels of a pixel, and pad bits with -1: what
-// has larger groups, or signs of one group and padding of 0, runs on codes of one byte and of one group.
+// Small groups have kernels of their own. The kernels of one group read all channels of a pixel and pad bits with -1.
+// So convolutions with larger groups, and signs of one group with zero padding, run on codes of one byte and of one
+// group.
 
 bool runs_on_codes(kernels::Dtype code, const kernels::Conv2dShape& s) {
   return code == kernels::Dtype::bits && (s.groups != 1 || s.pad_code != -1);

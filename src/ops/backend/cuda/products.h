@@ -13,7 +13,7 @@ namespace bie::ops::cuda {
 /// The GPU of that number; a sentence where it cannot be used.
 const kernels::cuda::Gpu& gpu_of(const char* op, int device);
 
-/// That of operands in codes of this type: bits, s8 or s4.
+/// The table for operands in codes of this type: bits, s8 or s4.
 kernels::cuda::GemmTable gemm_table(kernels::Dtype code);
 
 std::unique_ptr<OutputGrad> output_grad(const char* op, const at::Tensor& g);
