@@ -11,7 +11,7 @@ __device__ inline void copy_chunk(unsigned to, const void* from, bool inside) {
 #endif
 }
 
-/// The same by way of the L1.
+/// copy_chunk through the L1 cache.
 __device__ inline void copy_chunk_by_l1(unsigned to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   const int bytes = inside ? 16 : 0;
@@ -19,7 +19,7 @@ __device__ inline void copy_chunk_by_l1(unsigned to, const void* from, bool insi
 #endif
 }
 
-/// Eight bytes.
+/// Copies eight bytes.
 __device__ inline void copy_half(unsigned to, const void* from, bool inside) {
 #if __CUDA_ARCH__ >= 800
   const int bytes = inside ? 8 : 0;

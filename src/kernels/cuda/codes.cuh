@@ -67,9 +67,9 @@ struct Flags {
   int count;
 };
 
-// Where codes come from: element i of a row, as a float or as a code that is taken as it is; or eight of them from a
-// multiple of eight on, in a row that starts at a multiple of 16 bytes: loaded first, so that several loads are under
-// way, and opened later.
+// Readers of elements that become codes. A reader gives element i of a row, as a float or as a code that is kept; or
+// eight elements from a multiple of eight on, in a row aligned to 16 bytes. Loading and opening the eight are separate
+// steps, so that several loads are in flight.
 struct PackedS4 {};
 struct PackedBits {};
 

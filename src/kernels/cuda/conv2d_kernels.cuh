@@ -34,7 +34,7 @@ std::int64_t panel_stride(const Conv2dShape& s) {
   return s.taps() * row_chunks(Product::b_format, s.in_c) * chunk_bytes;
 }
 
-/// Where the panels' ones lie.
+/// Pointer to the popcounts of the panels' rows.
 template <class Product>
 const int* panel_ones(const Conv2dShape& s, const Panels& panels) {
   return reinterpret_cast<const int*>(static_cast<const char*>(panels.data) + s.out_c * panel_stride<Product>(s));
@@ -43,7 +43,7 @@ const int* panel_ones(const Conv2dShape& s, const Panels& panels) {
 /// Upper bound on dynamic shared memory per block on sm_90; the rest of the 227 KiB is for static variables.
 constexpr std::int64_t most_hopper_shared = 226 << 10;
 
-/// 16-bit floats to the same, channels side by side.
+/// 16-bit floats in and out, of one dtype, in NHWC.
 inline bool takes_halves(const Image& x, const Conv2dOutput& y) {
   return (x.dtype == Dtype::f16 || x.dtype == Dtype::bf16) && y.dtype == x.dtype && x.layout == ImageLayout::nhwc &&
          y.layout == ImageLayout::nhwc && aligned(x.data, 0, 16) && aligned(y.data, 0, 16) && aligned(x.bias, 0, 16);
@@ -106,7 +106,7 @@ bool fills(const Conv2dShape& s, const Image&, const Gpu& gpu) {
              gpu.multiprocessors;
 }
 
-/// Whether the TMA reads such windows.
+/// Whether the TMA can read these windows.
 template <Format format>
 bool has_window_map(const Conv2dShape& s) {
   const auto cut = [](std::int64_t value) { return static_cast<int>(value < INT32_MAX ? value : INT32_MAX); };
@@ -115,9 +115,9 @@ bool has_window_map(const Conv2dShape& s) {
                        cut(s.dil_w)});
 }
 
-/// Which windows the TMA reads faster than threads copy them: it takes as long for a pixel of few channels as for one
-/// of 128 bytes, so those of several pixels have to have many. Measured at 64 and 128 channels and batches 1 and 128
-/// (docs/measured/gpu-conv2d.md); the bounds lie between.
+/// Whether the TMA reads the windows faster than threads copy them. It takes as long for a pixel of few channels as for
+/// one of 128 bytes, so windows of several taps must have many channels. Measured at 64 and 128 channels and batches 1
+/// and 128 (docs/measured/gpu-conv2d.md); the bounds lie between.
 template <Format format, class Tiles, class Shape>
 bool suits_window_map(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   constexpr std::int64_t few = 64, little_work = 1 << 18;

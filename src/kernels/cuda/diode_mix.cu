@@ -96,7 +96,7 @@ Status run_step(const DiodeMixTensor* tensors, int count, const Step& step, cons
   });
 }
 
-/// A moment as it is kept: float32, or bfloat16 rounded at random.
+/// A stored moment: float32, or bfloat16 rounded at random.
 template <class M>
 __device__ M stored(float value, std::uint32_t random) {
   if constexpr (std::is_same_v<M, float>)

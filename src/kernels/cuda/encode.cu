@@ -25,7 +25,7 @@ struct RowArgs {
   bool weight;
 };
 
-/// Weights are read by kernels that have not waited, so the next one starts behind them.
+/// Weights may be read by kernels that do not wait, so the next kernel must not start early.
 __device__ void begin(const RowArgs& a) {
   wait_for_previous_kernel();
   if (!a.weight) let_next_start();
@@ -36,7 +36,7 @@ __device__ void put_flag(int* flags, bool finite) {
   if (flags != nullptr && threadIdx.x == 0) flags[blockIdx.x] = bad;
 }
 
-/// `row_threads` threads, a power of two, share a row; of bits they count the ones.
+/// `row_threads` threads, a power of two, share a row. 1-bit only: they also count its ones.
 template <class R, Format format>
 __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int row_threads) {
   begin(a);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(threads, 4) encode_kernel(const RowArgs a, int
   if (a.weight) publish_weights();
 }
 
-/// Short rows of signs that follow one another: 32, 64, 128 or 256 of them, so that 4 to 32 lanes share a row.
+/// Short contiguous rows of 32, 64, 128 or 256 signs: 4 to 32 lanes share a row.
 template <class R>
 __global__ void __launch_bounds__(threads) encode_short_rows(const RowArgs a, int row_lanes) {
   begin(a);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(threads) encode_short_rows(const RowArgs a, in
   if (a.weight) publish_weights();
 }
 
-/// How many lanes share a row there; 0 where the rows are not like that.
+/// Number of lanes that share a row in that kernel; 0 if the rows do not fit it.
 int short_row_lanes(const Rows& x, const RowArgs& a) {
   const std::int64_t lanes = a.k / 8;
   const bool dense = a.whole && x.row_stride == row_bytes(x.dtype, a.k) && x.dtype != Dtype::bits;
@@ -166,8 +166,8 @@ __device__ int channel_of(int unit, int j) {
 
 constexpr int plane_tile_words = 2048, most_tile_width = 32;
 
-/// Channel-major images: a block turns a tile of pixels, each 2^width_log words, so that reads and writes are both in
-/// order. A lane has `side` pixels.
+/// NCHW images: a block transposes a tile of pixels, each 2^width_log words, so that both reads and writes are
+/// coalesced. A lane handles `side` pixels.
 template <class R, Format format, int side>
 __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, int width_log) {
   wait_for_previous_kernel();
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(threads, 4) encode_planes(const ImageArgs a, i
   put_flag(a.flags, finite);
 }
 
-/// Signs of channel-major images: a lane has `side` pixels, and `sharing` warps, a power of two, the words of their
+/// Signs of NCHW images: a lane handles `side` pixels, and `sharing` warps, a power of two, share the words of their
 /// channels.
 template <class R, int side>
 __global__ void __launch_bounds__(threads, 3) encode_sign_planes(const ImageArgs a, int sharing) {
@@ -373,7 +373,8 @@ Status start_rows(const Rows& x, Format format, const RowArgs& a, int* count, co
   }
   const std::int64_t groups = row_groups(format, a.k);
   int row_threads = format == Format::bits ? 16 : format == Format::nibbles ? 4 : 2;
-  // A warp a row waits for nobody; more only where there are too few rows to keep the GPU's memory busy.
+  // One warp per row needs no synchronisation; more warps share a row only if there are too few rows to keep the GPU's
+  // memory busy.
   constexpr std::int64_t enough_threads = 1 << 17;
   while (row_threads < threads && 2 * row_threads < groups && (row_threads < 32 || a.m * row_threads < enough_threads))
     row_threads *= 2;

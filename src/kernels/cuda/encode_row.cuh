@@ -44,7 +44,7 @@ constexpr std::int64_t row_groups(Format format, std::int64_t k) {
 }
 
 /// Writes one group of a row of codes from its elements; returns its ones where the format is bits. Four neighbouring
-/// lanes come together with four neighbouring groups, the first a multiple of four. Elements behind the end, which a
+/// lanes call it together with four neighbouring groups, the first a multiple of four. Elements behind the end, which a
 /// `whole` group has none of, are 0.
 template <class R, Format format, bool whole>
 __device__ int encode_group(const RowSource& row, const Quantiser& quantiser, int group, float (&xs)[8], char* to,
@@ -122,9 +122,9 @@ __device__ inline int copy_bits(const RowSource& row, int chunk, char* to) {
   return __popc(words[0]) + __popc(words[1]) + __popc(words[2]) + __popc(words[3]);
 }
 
-/// One of `threads` threads that write a row of codes together, number t of them: multiples of four, but for formats in
-/// which lanes do not work together. Returns the ones of the groups that it wrote. Loads are under way for up to `most`
-/// groups at once.
+/// Work of thread t of the `threads` threads that write a row of codes together. `threads` is a multiple of four,
+/// except for formats in which lanes work alone. Returns the ones of the groups that it wrote. Up to `most` groups are
+/// loaded ahead.
 template <class R, Format format, int most>
 __device__ int encode_row(const RowSource& row, const Quantiser& quantiser, int t, int threads, char* to,
                           bool* finite) {

@@ -48,7 +48,7 @@ template <class T>
 struct alignas(2 * sizeof(T)) Two {
   T at[2];
 };
-/// Both in one instruction where it has a form for two.
+/// Converts two numbers, in one instruction where there is one for pairs.
 template <class T>
 __device__ inline Two<T> narrow_two(const Two<float>& two) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
@@ -72,7 +72,7 @@ auto with_float(Dtype dtype, const Body& body) {
   }
 }
 
-/// The same, and std::int8_t for s8.
+/// with_float, and std::int8_t for s8.
 template <class Body>
 auto with_value(Dtype dtype, const Body& body) {
   return dtype == Dtype::s8 ? body(std::int8_t{}) : with_float(dtype, body);

@@ -109,7 +109,7 @@ Status run_gemv(const GemmShape& shape, const Rows& x, const Panels& panels, con
                                       *facts, queue);
 }
 
-/// A tile suits where it leaves no multiprocessor without work, or where it is as small as they come.
+/// Accept a tile if the grid fills all multiprocessors, or if it is the smallest tile.
 template <class Shape>
 bool fills(const GemmShape& s, const Gpu& gpu) {
   return (s.m + Shape::rows - 1) / Shape::rows * ((s.n + Shape::columns - 1) / Shape::columns) >= gpu.multiprocessors;
@@ -119,8 +119,8 @@ inline bool few_rows(const GemmShape& s, const Gpu&) { return s.m <= 2 * ThinTil
 /// The TMA takes no empty matrices.
 inline bool has_depth(const GemmShape& s) { return s.k > 0; }
 
-/// Where wgmma serves, a gemv is faster as long as its one launch is what counts; of more rows than a warp takes that
-/// is short, as on other GPUs.
+/// Where wgmma is available, gemv is faster only while the single launch dominates; with more rows than a warp takes,
+/// that ends early, as on other GPUs.
 template <class Product>
 bool little_work(const GemmShape& s, const Gpu& gpu) {
   if (gpu.sm != 90) return s.m <= gemv::most_of_warp;

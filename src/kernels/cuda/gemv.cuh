@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(threads, threads == gemv::few_threads ? 4 : 1)
   const int warp = threadIdx.x / 32 & (at_once - 1);  // of those that have other columns
   const int first = blockIdx.x * p.share, last = min(p.n, first + p.share);
   const auto panel_of = [&](int column) { return reinterpret_cast<const uint4*>(p.panels + column * p.panel_stride); };
-  // The first panels come while the kernel before ends.
+  // The first panels are loaded while the previous kernel ends.
   constexpr int early_chunks = rows == 1 ? 4 : 2, line_chunks = 8;
   uint4 early[early_chunks];
   if (first + warp < last) {

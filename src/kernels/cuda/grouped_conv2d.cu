@@ -77,7 +77,7 @@ Status poison_results(const GroupArgs& p, std::int64_t count, std::int64_t block
   return poison(p.y, p.y_dtype, count, {p.flags, cut(blocks)}, queue);
 }
 
-/// Whether a tile of it fits a block.
+/// Whether a tile of the convolution fits a block.
 bool has_tile(const Conv2dShape& s) {
   constexpr std::int64_t any = 1;
   return s.in_c > 0 && (results(s) == 0 || cut_groups(s, any).shared > 0);
@@ -130,7 +130,7 @@ Status run_tiles(const Conv2dShape& s, const Image& x, const Panels& panels, con
   return status != Status::ok ? status : poison_results(p, results(s), (tiles + p.rounds - 1) / p.rounds, queue);
 }
 
-/// One output a thread, which quantises what its window reads.
+/// One output per thread, which quantises the elements that its window reads.
 template <class R>
 __global__ void __launch_bounds__(group_threads) portable_kernel(const __grid_constant__ GroupArgs p, int kernel_w) {
   const Quantiser quantiser(R::quantises && !p.signs ? fmaxf(value_of(p.scale), p.eps) : 1, p.range);

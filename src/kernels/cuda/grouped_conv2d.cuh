@@ -15,7 +15,8 @@
 
 namespace bie::kernels::cuda {
 
-/// The words of a filter. Known of in_c, out_c, groups and the kernel alone, which is all that a prepack is told.
+/// Layout of a filter's words. Depends on in_c, out_c, groups and the kernel size alone, because prepack knows nothing
+/// else.
 struct GroupWords {
   int channel_bytes;  ///< bytes of a word from one pixel to the next: 1, 2 or 4
   int pixel_words;    ///< words of a pixel: of channel_bytes 4 as many as its channels fill, else 1
@@ -87,7 +88,7 @@ struct GroupArgs {
 constexpr int group_threads = 256;
 constexpr std::int64_t group_shared = 48 << 10;
 
-/// Defined in grouped_tile.cuh, instantiated one dtype a file in instances/.
+/// Defined in grouped_tile.cuh, instantiated for one dtype per file in instances/.
 template <class R>
 Status launch_groups(const GroupArgs& args, Stride stride, int outputs, std::int64_t shared, const Queue& queue);
 
@@ -127,7 +128,7 @@ inline std::int64_t slab_of(const Conv2dShape& s) {
   return std::clamp<std::int64_t>(32 / largest, 1, s.groups);
 }
 
-/// The tile that costs least on so many multiprocessors; of shared 0 where none fits.
+/// The cheapest tile on so many multiprocessors; `shared` is 0 if none fits.
 inline GroupTile cut_groups(const Conv2dShape& s, std::int64_t multiprocessors) {
   const GroupWords g(s);
   const std::int64_t slab = slab_of(s), slabs = (s.groups + slab - 1) / slab;
@@ -140,7 +141,7 @@ inline GroupTile cut_groups(const Conv2dShape& s, std::int64_t multiprocessors) 
       if (tile.shared > group_shared || tile.image_words() > most_items || tile.filter_words > most_items) continue;
       if (h * w / 4 * slab * s.group_out() > most_items) continue;
       const double tiles = static_cast<double>(slabs * s.batch * ((s.out_h() + h - 1) / h) * ((s.out_w() + w - 1) / w));
-      // Instructions a tile: a word of the image takes some dozens, an output about one for a word of the filter.
+      // Instructions per tile: some dozens per word of the image, and about one per output and word of the filter.
       const double outputs = static_cast<double>(h * w * slab * s.group_out());
       const double cost = 40.0 * static_cast<double>(tile.image_words()) +
                           outputs * (10 + static_cast<double>(g.words(s))) +

@@ -10,7 +10,7 @@
 namespace bie::kernels::cuda {
 namespace grouped {
 
-/// A block's tile: where it lies.
+/// Position of a block's tile.
 struct Place {
   int image, y, x, slab;  ///< its first output
 };

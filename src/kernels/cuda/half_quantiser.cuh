@@ -16,7 +16,7 @@ class HalfQuantiser {
   static constexpr int most_finite = std::is_same_v<T, __half> ? 0x7bff : 0x7f7f;
 
  public:
-  /// All threads of a block come together. settled() says whether it holds.
+  /// Called by all threads of a block. settled() tells whether the condition holds.
   __device__ HalfQuantiser(float step, const Range& range) {
     __shared__ int bounds[2];
     const int lo = static_cast<int>(range.lo), hi = static_cast<int>(range.hi);
@@ -86,7 +86,7 @@ class HalfQuantiser {
   bool settled_;
 };
 
-/// In its place where there is none.
+/// Stands in for a HalfQuantiser where none is used.
 struct NoQuantiser {
   __device__ NoQuantiser(float, const Range&) {}
   __device__ bool settled() const { return false; }

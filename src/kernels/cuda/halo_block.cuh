@@ -14,15 +14,15 @@
 
 namespace bie::kernels::cuda::halo {
 
-/// Tables in shared memory: those of a fixed size at its begin, the others behind the images of codes, at places that
-/// HaloArgs has.
+/// Tables in shared memory: those of fixed size at the beginning, the others behind the images of codes, at offsets in
+/// HaloArgs.
 template <class Product, class Shape, int images>
 struct Tables {
   // In ints: behind the rows' spots their ones, and those of columns.
   static constexpr int row_ones = Shape::rows, column_ones = 2 * Shape::rows;
   static constexpr int fixed_bytes = 4 * (Product::counts ? column_ones + Shape::columns : Shape::rows);
 
-  /// Sets the places in `p` where images begin at `image`; returns the bytes in all.
+  /// Sets the offsets in `p` for images that begin at `image`; returns the total bytes.
   static std::int64_t place(HaloArgs* p, std::int64_t image) {
     const std::int64_t spots = image + std::int64_t{images} * p->cut.image_bytes();
     const std::int64_t offsets = spots + 4 * p->cut.halo_pixels, taps = offsets + 4 * p->chunks;
@@ -106,7 +106,7 @@ class Block {
         spots(reinterpret_cast<int*>(memory + args.spots_at)),
         image(memory + args.image_at) {}
 
-  /// Fills the tables. All threads come; they are seen after the next barrier.
+  /// Fills the tables. Called by all threads; the tables are visible after the next barrier.
   __device__ void fill_tables() {
     const int threads = blockDim.x;
     for (int q = threadIdx.x; q < p.chunks; q += threads) {
@@ -145,7 +145,7 @@ class Block {
     }
   }
 
-  /// Starts copying a chunk of a column's panel row, 0 where there is none.
+  /// Starts copying a chunk of a column's panel row; zeros if there is none.
   __device__ void copy_panel(unsigned to, int column, int chunk) const {
     const bool inside = first_column + column < p.n && chunk < p.panel_chunks;
     const char* const row = p.panels + (inside ? first_column + column : 0) * p.panel_stride;
@@ -192,7 +192,7 @@ class Block {
     return ((spot >> 24) * p.cut.halo_h + (spot >> 12 & 4095) * p.stride_h) * p.cut.halo_w +
            (p.split == 0 ? column : column / 2);
   }
-  /// How far behind it that of a tap is.
+  /// Offset of a tap's pixel from the window's first pixel.
   __device__ int tap_pixel(int i, int j) const {
     const int column = j * p.dil_w;
     return i * p.dil_h * p.cut.halo_w + (p.split == 0 ? column : column % 2 * p.split + column / 2);

@@ -45,7 +45,7 @@ struct HalfIo {
 /// A pixel's place in a tile in one word: image, line and column.
 __device__ inline int pack_spot(int image, int line, int column) { return image << 24 | line << 12 | column; }
 
-/// The tile that a block is at: its first image and output pixel.
+/// Position of a block's current tile: its first image and output pixel.
 struct Place {
   int image, out_y, out_x;
   __device__ Place(const HaloArgs& p, int tile) {
@@ -54,7 +54,7 @@ struct Place {
     out_y = rest % p.cut.down * p.cut.h;
     image = rest / p.cut.down * p.cut.images;
   }
-  /// Goes on to the block's next tile.
+  /// Advances to the block's next tile.
   __device__ void advance(const HaloArgs& p) {
     out_x += p.x_on;
     out_y += p.y_on;
@@ -62,7 +62,7 @@ struct Place {
     if (out_x >= p.cut.across * p.cut.w) out_x -= p.cut.across * p.cut.w, out_y += p.cut.h;
     if (out_y >= p.cut.down * p.cut.h) out_y -= p.cut.down * p.cut.h, image += p.cut.images;
   }
-  /// The number of an input pixel among all of them, -1 where it is outside of its image.
+  /// Index of an input pixel among those of all images; -1 if it lies outside its image.
   __device__ int input(const HaloArgs& p, int spot) const {
     const int n = image + (spot >> 24);
     const int y = (out_y * p.stride_h + (spot >> 12 & 4095)) * p.gap_h - p.pad_h;
@@ -71,14 +71,14 @@ struct Place {
                         static_cast<unsigned>(x) < static_cast<unsigned>(p.in_w);
     return inside ? (n * p.in_h + y) * p.in_w + x : -1;
   }
-  /// The same for an output pixel.
+  /// Index of an output pixel, likewise.
   __device__ int output(const HaloArgs& p, int spot) const {
     const int n = image + (spot >> 24), y = out_y + (spot >> 12 & 4095), x = out_x + (spot & 4095);
     return spot >= 0 && n < p.batch && y < p.out_h && x < p.out_w ? (n * p.out_h + y) * p.out_w + x : -1;
   }
 };
 
-/// Elements as they lie in memory, one code for all dtypes: a kernel for each would be compiled four times.
+/// Raw elements from memory, with one code path for all dtypes: a kernel per dtype would compile four times.
 class Elements {
  public:
   __device__ Elements(const void* data, Dtype dtype) : data_(static_cast<const char*>(data)), dtype_(dtype) {
@@ -277,7 +277,7 @@ struct Encoder {
       }
     }
   }
-  /// After the last tile's groups.
+  /// Called after the groups of the last tile.
   __device__ void notice(unsigned zero) { finite = finite && (zero & 0x7fff7fffu) == 0; }
 
   /// Channels that lie side by side: neighbouring threads read neighbouring pairs of groups. `special`: as of halves().

@@ -57,10 +57,11 @@ struct HaloArgs {
   int* flags;  ///< one per block, or null where nobody asks
 };
 
-/// Pairs of columns that hold a line of so many, wherever it begins.
+/// Pairs of columns that cover a line of so many, at any alignment.
 constexpr int pairs_of_line(int columns) { return columns / 2 + 1; }
 
-/// Decides the blocks, of which a multiprocessor holds `resident` at once, each with as many tiles as the others.
+/// Chooses the number of blocks, of which a multiprocessor holds `resident` at once, so that all have equally many
+/// tiles.
 inline std::int64_t spread_tiles(HaloArgs* p, std::int64_t columns, std::int64_t resident, int multiprocessors) {
   const std::int64_t across = (p->n + columns - 1) / columns;
   const std::int64_t most =
@@ -131,7 +132,7 @@ Cut cut_image(const Conv2dShape& s, ImageLayout layout, std::int64_t rows, std::
   return best;
 }
 
-/// The same where a ring of panels and tables lie beside the codes of one tile.
+/// The cheapest cut if a ring of panels and tables share shared memory with the codes of one tile.
 template <class Product, class Shape>
 Cut cut_image(const Conv2dShape& s, ImageLayout layout) {
   return cut_image<Product>(s, layout, Shape::rows,
@@ -147,10 +148,10 @@ bool has_halo(const Conv2dShape& s) {
          cut_image<Product, Shape>(s, ImageLayout::nhwc).tiles > 0;
 }
 
-/// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): of bits up to 256
-/// channels in and out, beyond which too many tiles of columns quantise the same halo, and where there is none or most
-/// pixels are not used, more; of codes where pixels have few channels, or most are not used, and with a stride, whose
-/// halo is large, up to 128 channels out where eight channels are read at once.
+/// Whether this kernel is the fastest for the convolution, by measured times (docs/measured/gpu-conv2d.md). Signs: up
+/// to 256 channels in and out, beyond which too many tiles of columns quantise the same halo; more if there is no halo
+/// or most pixels are unused. Codes: if pixels have few channels or most are unused; with a stride, whose halo is
+/// large, up to 128 output channels if eight channels are read at once.
 template <class Product, class Shape>
 bool suits_halo(const Conv2dShape& s, const Image& x, const Gpu& gpu) {
   constexpr std::int64_t few = 64, least = Product::a_format == Format::wide ? 32 : 1;  // of 4 bits 32 are a pixel
@@ -180,16 +181,16 @@ Cut cut_for_pipeline(const Conv2dShape& s) {
   return cut_image<Product>(s, ImageLayout::nhwc, Shape::rows, most);
 }
 
-/// Whether the pipeline computes it: what lies in shared memory fits.
+/// Whether the pipeline can compute it: its shared memory fits.
 template <class Product, class Shape>
 bool has_halo_pipeline(const Conv2dShape& s) {
   return s.groups == 1 && s.in_c > 0 && s.in_c % 16 == 0 && s.out_c % 8 == 0 && has_halo<Product, Shape>(s) &&
          cut_for_pipeline<Product, Shape>(s).tiles > 0;
 }
 
-/// Which convolutions it is the fastest row for, by measured times (docs/measured/gpu-conv2d.md): all outputs are of
-/// one block, so that each halo is quantised once, pixels have few enough channels, and half of the multiprocessors
-/// have a tile.
+/// Whether the pipeline is the fastest for the convolution, by measured times (docs/measured/gpu-conv2d.md): all
+/// outputs are of one block, so that each halo is quantised once, pixels have few enough channels, and half of the
+/// multiprocessors have a tile.
 template <class Product, class Shape>
 bool suits_halo_pipeline(const Conv2dShape& s, const Image&, const Gpu& gpu) {
   constexpr std::int64_t few = 64;

@@ -16,13 +16,13 @@ struct Producers {
   static constexpr int threads = pipeline_producers, registers = 72;
 };
 
-/// Barriers that a part of the block waits at while the other arrives and goes on: an image that is whole, and one
-/// whose codes nobody needs any more; of each two. And one of the consumers' own.
+/// Named barriers at which one part of the block waits while the other only arrives: an image is complete, or its codes
+/// are no longer needed; two of each. One more is for the consumers alone.
 enum Barrier { image_ready = 1, image_free = 3, consumers_only = 5 };
 
-/// The pixels of a block's tiles in shared memory, on their way to a producer that asked for them. Each has places for
-/// pipeline_depth pairs of groups of channels, and asks for the next when it has read the oldest. Neighbouring threads
-/// read neighbouring groups.
+/// A producer's prefetched pixels of the block's tiles, in shared memory. Each has places for pipeline_depth pairs of
+/// groups of channels, and asks for the next when it has read the oldest. Neighbouring threads read neighbouring
+/// groups.
 class Pixels {
  public:
   __device__ Pixels(const HaloArgs& p, unsigned to, const int* spots, int tile)
@@ -33,7 +33,7 @@ class Pixels {
     spot_ = spots_[min(index_, p.cut.halo_pixels - 1)];
     for (int i = 0; i < pipeline_depth; ++i) ask();
   }
-  /// The next pair, in the order of encode(); whether its pixel is in the image.
+  /// Takes the next pair, in the order of encode(); returns whether its pixel is inside the image.
   __device__ bool take(unsigned (&raw)[2][4]) {
     wait_copies<pipeline_depth - 1>();
     const unsigned from = to_ + at_;
@@ -47,7 +47,7 @@ class Pixels {
     return inside;
   }
 
-  /// Where this thread begins, and how it goes on.
+  /// First group of this thread, and the distance to its next one.
   static __device__ int first_group(const HaloArgs& p) { return threadIdx.x & (apart(p) - 1); }
   static __device__ int apart(const HaloArgs& p) { return 1 << p.pixel_bits; }  ///< groups of a pair
   static __device__ int groups_on(const HaloArgs& p) { return 2 << p.pixel_bits; }
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Producers::threads + Consumers<Product, Shape>
   extern __shared__ __align__(1024) char shared[];
   Block<Product, Shape, Io, 2> block(p, shared);
   block.fill_tables();
-  // All asked for at once.
+  // Load all of them before the first use.
   const float step = fmaxf(value_of(p.scale), p.eps);
   const float asked = scale_of(p.y);
   const bool flagged = own_flag(p.panel_flags);

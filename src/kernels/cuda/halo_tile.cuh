@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(Shape::threads, 512 / Shape::threads)
   const int warp_row = warp / Shape::column_warps * Shape::warp_rows;
   const int warp_column = warp % Shape::column_warps * Shape::warp_columns;
   block.fill_tables();
-  // All asked for at once.
+  // Load all of them before the first use.
   const float step = Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps);
   const float asked = scale_of(p.y);
   const bool flagged = own_flag(p.panel_flags);

@@ -11,7 +11,7 @@ namespace bie::kernels::cuda::hopper {
 __device__ inline void init_barrier(unsigned barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-/// Makes initialised barriers known to the TMA.
+/// Makes initialised barriers visible to the TMA.
 __device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 __device__ inline void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -63,7 +63,7 @@ __device__ inline void store_box(const CUtensorMap& map, int x, int y, unsigned 
                : "memory");
 }
 __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until all but the `pending` last stores have read their shared memory.
+/// Waits until all but the last `pending` stores have read their shared memory.
 template <int pending>
 __device__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
@@ -102,7 +102,7 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-/// Registers have their values here: what computes them does not sink behind the fence that products need.
+/// Pins registers: the compiler must not move their computation behind the fence that products need.
 template <int count>
 __device__ void pin(unsigned (&registers)[count]) {
 #pragma unroll

@@ -14,8 +14,8 @@ struct Terms {
   __device__ void add(const Terms& other) { sum += other.sum; }
 };
 
-/// A grid of strips of columns and ranges of rows: a warp takes four columns a lane, the block's warps take rows in
-/// turn, and each block leaves its sums. It depends on the matrix alone, and with it the order of every sum.
+/// A grid of strips of columns and ranges of rows: a warp takes four columns per lane, the block's warps take rows in
+/// turn, and each block leaves its sums. The grid depends on the matrix alone, and so does the order of every sum.
 struct Strips {
   static constexpr int width = 128, warps = 8, at_once = 2;  ///< at_once: rows that a warp has under way
   static constexpr int blocks_at_once = 4;                   ///< on a multiprocessor

@@ -71,8 +71,8 @@ Status launch(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_
 /// run the PTX of earlier ones.
 inline bool runs_hopper_code(const Gpu& gpu) { return gpu.sm == 90; }
 
-/// The same for a kernel that may start when the one before it says let_next_start(), and that waits for that one's end
-/// by itself, in clusters of so many blocks, where runs_hopper_code().
+/// Launches a kernel that may start when the previous one calls let_next_start() and that waits for its end by itself
+/// (programmatic dependent launch), in clusters of so many blocks. Needs runs_hopper_code().
 template <class... P, class... A>
 Status launch_clusters(void (*kernel)(P...), std::int64_t blocks, int cluster, int threads, std::size_t shared,
                        const Queue& queue, const A&... arguments) {
@@ -102,7 +102,7 @@ Status launch_beside(void (*kernel)(P...), std::int64_t blocks, int threads, std
   return launch_clusters(kernel, blocks, 1, threads, shared, queue, arguments...);
 }
 
-/// The same where the GPU can, else launch.
+/// launch_beside if the GPU supports it, else launch.
 template <class... P, class... A>
 Status launch_early(void (*kernel)(P...), std::int64_t blocks, int threads, std::size_t shared, const Queue& queue,
                     const A&... arguments) {
@@ -125,7 +125,7 @@ __device__ inline void let_next_start() {
 /// waits.
 __device__ inline void publish_weights() { __threadfence(); }
 
-/// Until the kernel before this one has ended and its writes are seen, where launch_beside started this one.
+/// If launch_beside started this kernel, waits until the previous one has ended and its writes are visible.
 __device__ inline void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -139,7 +139,7 @@ __device__ inline int thread_anew() {
   return thread;
 }
 
-/// Asks for the line of the cache that holds the address.
+/// Prefetches the cache line at the address.
 __device__ inline void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 /// Blocks that give every one of `count` items a thread, at most `most`: kernels go on in strides.
@@ -148,7 +148,7 @@ inline std::int64_t blocks_for(std::int64_t count, int threads, std::int64_t mos
   return blocks < most ? blocks : most;
 }
 
-/// The scalar, on the device.
+/// The scalar's value, on the device.
 __device__ inline float value_of(const Scalar& scalar) {
   return scalar.device != nullptr ? *scalar.device : scalar.value;
 }

@@ -48,7 +48,7 @@ constexpr std::int64_t pitch_of(std::int64_t stride_w, std::int64_t in_c) {
   const std::int64_t last = (side - 1) * stride_w * in_c;
   return Product::counts ? (last / 32 + 2) * 4 : (last + window + 4 + 3) / 4 * 4;
 }
-/// Pieces of 16 bytes of float32 pixels, the widest: in planes each channel's run begins where it likes.
+/// Upper bound on 16-byte chunks per line: float32 is the widest type, and in NCHW a channel's row may start unaligned.
 constexpr std::int64_t most_chunks_of(const Conv2dShape& s) {
   return (((side - 1) * s.stride_w + s.kernel_w) * 4 / 16 + 2) * s.in_c;
 }
@@ -58,7 +58,7 @@ constexpr std::int64_t lines_of(const Conv2dShape& s) {
 
 }  // namespace lines
 
-/// Several taps beside one another whose channels are at most 32 elements, and a tile's lines fit shared memory.
+/// Accepts several taps per line whose channels are at most 32 elements, if a tile's lines fit shared memory.
 template <class Product>
 bool has_lines(const Conv2dShape& s) {
   return s.groups == 1 && s.in_c > 0 && s.dil_w == 1 && s.kernel_w > 1 && s.kernel_w * s.in_c <= lines::window &&

@@ -17,7 +17,7 @@ constexpr int threads = 256, warps = threads / 32;
 constexpr int m_tiles = side / warps, n_tiles = columns / 8;  ///< a warp has m_tiles lines of 16 pixels
 constexpr int step_bytes = columns * 32;
 
-/// Places in shared memory.
+/// Offsets in shared memory.
 template <class Product>
 struct Layout {
   int codes, column_ones, row_ones, raw, raw_bytes, bytes;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(threads, 2) kernel(const __grid_constant__ Lin
     for (int c = threadIdx.x; c < columns; c += threads)
       column_ones[c] = first_column + c < p.n ? p.panel_ones[first_column + c] : 0;
   }
-  // All asked for at once.
+  // Load all of them before the first use.
   const float step = Product::counts || p.dtype == Dtype::s8 ? 1 : fmaxf(value_of(p.scale), p.eps);
   const float scale = scale_of(p.y);
   const bool flagged = own_flag(p.panel_flags);

@@ -42,8 +42,8 @@ struct Args {
   float* out;
   Extremes* totals;                   ///< null, or for a total of every warp
   std::int64_t stride, split_stride;  ///< elements from one row, or split, of the result to the next
-  /// Where pass.x is not null, what becomes of the result instead of being written: a row of sums for each tile's rows
-  /// of a warpgroup, a term for each warp.
+  /// If pass.x is not null, the result becomes an activation's gradients instead of being written: one row of sums per
+  /// tile and warpgroup, one term per warp.
   InputPass pass;
   InputRule rule;
   Scalar scale_a;

@@ -73,7 +73,7 @@ struct Plan {
   int units() const { return mixed::units_of(shared); }
 };
 
-/// The cheapest, by what a multiprocessor was seen to do in a cycle.
+/// The cheapest plan, by the measured throughput of a multiprocessor per cycle.
 Plan plan_of(const Gpu& gpu, const MixedProduct& p) {
   constexpr double bytes_in = 26, bytes_out = 24;     // a cycle, where all multiprocessors read and write
   constexpr double tile_start = 2000, launch = 4000;  // cycles
@@ -127,7 +127,7 @@ struct Sum {
   }
 };
 
-/// The same, and their totals. `stride` is a multiple of four.
+/// Adds the splits and leaves their totals. `stride` is a multiple of four.
 struct SumTotal {
   Sum sum;
   __device__ void operator()(std::int64_t four, Extremes& total) const {

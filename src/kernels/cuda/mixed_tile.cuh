@@ -87,7 +87,7 @@ class Block {
     __syncthreads();
   }
 
-  /// One thread keeps the ring full.
+  /// Producer loop: one thread keeps the ring full.
   __device__ void produce() {
     hopper::prefetch(p_.codes);
     for (int i = 0; i < S::parts; ++i) hopper::prefetch(p_.parts[i]);
@@ -115,7 +115,7 @@ class Block {
     }
   }
 
-  /// A warpgroup multiplies and writes.
+  /// Consumer loop: a warpgroup multiplies and writes.
   __device__ void consume() {
     if constexpr (!S::transposed) {
       if (p_.pass.x != nullptr) {
@@ -143,7 +143,7 @@ class Block {
   static __device__ int lane() { return threadIdx.x % 32; }
   static __device__ int warp() { return threadIdx.x % 128 / 32; }
   static __device__ int group() { return threadIdx.x / 128 - 1; }
-  // Shifts and sums of arguments, made where they are wanted: the accumulators leave few registers to keep them in.
+  // Derived from the arguments on each use: the accumulators leave few registers to keep them in.
   __device__ int tap_units() const { return ceil_div(p_.tap_columns, unit); }
   __device__ int units() const { return p_.column_taps * tap_units(); }
   __device__ int column_tiles() const { return ceil_div(units(), S::units); }
@@ -331,7 +331,7 @@ class Block {
       }
   }
 
-  /// consume() where the result becomes an activation's gradients.
+  /// Consumer loop whose epilogue computes an activation's gradients.
   __device__ void consume_into_gradients() {
     const float gain = value_of(p_.gain);
     double terms = 0;

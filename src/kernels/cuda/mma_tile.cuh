@@ -15,7 +15,7 @@ constexpr std::size_t tile_shared() {
          (counts_rows<Product, Source> ? Shape::rows * sizeof(int) : 0);
 }
 
-/// Where a 16-byte chunk of a row lies, so that eight rows are read without a bank conflict.
+/// Swizzled position of a 16-byte chunk of a row, so that eight rows are read without a bank conflict.
 template <int chunks>
 __device__ int swizzled(int row, int chunk) {
   return row * chunks + (chunk ^ (row / (8 / chunks)) % chunks);
@@ -65,7 +65,7 @@ __device__ void load_columns(unsigned (&b)[n_tiles][2], unsigned stage, int warp
 /// The first of the eight neighbouring columns that a lane has in tiles 4 * eight and the next three.
 __device__ inline int lane_columns(int lane, int eight) { return 8 * (lane % 4) + 32 * eight; }
 
-/// Adds what the ones of the columns make of the sums, and `more`; a row's are taken off later.
+/// Adds the columns' popcount terms and `more` to the sums; the rows' terms are subtracted later.
 template <class Product, int m_tiles, int n_tiles, class ColumnOnes>
 __device__ void add_column_ones(int (&acc)[m_tiles][n_tiles][4], int k, int more, int lane,
                                 const ColumnOnes& column_ones) {

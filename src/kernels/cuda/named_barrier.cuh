@@ -3,12 +3,12 @@
 
 namespace bie::kernels::cuda {
 
-/// Waits until `threads` threads have come, whether they wait or only arrive.
+/// Waits until `threads` threads have arrived, waiting or not.
 template <int threads>
 __device__ void wait_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
 }
-/// Comes and goes on.
+/// Arrives without waiting.
 template <int threads>
 __device__ void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");

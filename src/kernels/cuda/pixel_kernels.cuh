@@ -61,7 +61,7 @@ constexpr std::int64_t shared_bytes(std::int64_t in_c, int groups, int stages) {
 
 }  // namespace pixels
 
-/// One tap, no padding, and panels of all channels that fit shared memory.
+/// Accepts one tap without padding whose panels of all channels fit shared memory.
 template <class Product, class Tile>
 bool has_pixels(const Conv2dShape& s) {
   return s.groups == 1 && s.taps() == 1 && s.pad_h == 0 && s.pad_w == 0 && s.in_c > 0 && s.in_c % 8 == 0 &&

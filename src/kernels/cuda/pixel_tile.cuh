@@ -83,14 +83,14 @@ class Ring {
   static constexpr int stage_bytes = 2 * pieces * lane_stride;
 
  public:
-  /// Asks for the first stages.
+  /// Starts loading the first stages.
   __device__ Ring(const PixelArgs& p, unsigned rings, int first_tile, int tile_step)
       : p_(p), tile_(first_tile), tile_step_(tile_step) {
     at_ = rings + group_number() * p.stages * stage_bytes + threadIdx.x % 128 * 16;
     find_rows();
     for (int stage = 0; stage < p.stages; ++stage) refill();
   }
-  /// The oldest stage.
+  /// Reads the oldest stage.
   __device__ void read(uint4 (&raw)[2][pieces]) const {
     switch (p_.stages) {
       case 1: wait_copies<0>(); break;
@@ -104,7 +104,7 @@ class Ring {
       for (int i = 0; i < pieces; ++i)
         raw[half][i] = load_chunk(at_ + stage_ * stage_bytes + (half * pieces + i) * lane_stride);
   }
-  /// Asks for the next chunk of the pixels, 0 behind the last channel, in place of the oldest stage.
+  /// Starts loading the next chunk of the pixels in place of the oldest stage; zeros behind the last channel.
   __device__ void refill() {
     if (tile_ < p_.tiles) {
       const unsigned to = at_ + stage_ * stage_bytes;
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(128 * Tile::groups, 1) kernel(const __grid_con
   const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(shared));
   const int first_tile = static_cast<int>(blockIdx.x) / across + group_number() * down, tile_step = down * p.groups;
   wait_for_previous_kernel();
-  // All asked for at once.
+  // Load all of them before the first use.
   const float step = Product::counts ? 1 : fmaxf(value_of(p.scale), p.eps), asked = scale_of(p.y);
   const bool flagged = own_flag(p.panel_flags);
   const auto work = [&](auto pieces) {

@@ -8,7 +8,7 @@ namespace bie::kernels::cuda {
 
 constexpr int poison_threads = 256;
 
-/// Where a block met NaN or infinity, every result becomes NaN.
+/// If a block met NaN or infinity, every result becomes NaN.
 template <class T>
 __global__ void __launch_bounds__(poison_threads) poison_kernel(T* y, std::int64_t count, Flags flags) {
   let_next_start();

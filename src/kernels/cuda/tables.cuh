@@ -41,8 +41,9 @@ template <class Shape>
 std::int64_t wgmma_cost(const GemmShape& s, const Gpu& gpu) {
   return (wgmma_tiles<Shape>(s) + gpu.multiprocessors - 1) / gpu.multiprocessors * (Shape::left + Shape::right);
 }
-/// The same for windows. A large tile is worth it where there are two waves of them: depths are short, and what counts
-/// is that blocks write while others multiply (times of every kernel in ResNet's shapes, docs/measured/gpu-conv2d.md).
+/// Estimated cost for windows of a convolution. A large tile pays only with two waves of blocks: depths are short, so
+/// that it matters that some blocks write while others multiply (times of every kernel in ResNet's shapes,
+/// docs/measured/gpu-conv2d.md).
 template <class Shape>
 std::int64_t wgmma_window_cost(const GemmShape& s, const Gpu& gpu) {
   constexpr bool large = Shape::left * Shape::right > 128 * 128;

@@ -25,7 +25,7 @@ struct WindowMap {
   std::int64_t batch, in_h, in_w, pixel_bytes;  ///< a pixel's elements, a multiple of 16
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w;
 };
-/// Whether the accelerator knows such windows.
+/// Whether the TMA supports these windows.
 bool maps_windows(const WindowMap& windows);
 
 /// A box is columns of one tap of the windows of as many output pixels as it has rows, one behind the other across

@@ -108,7 +108,7 @@ struct TileArgs {
   const int *ones = nullptr, *panel_ones = nullptr;  ///< 1-bit only: a row's each
 };
 
-/// scale_a * scale_w of results, NaN unless both are finite. They may lie in device memory: asked for early.
+/// scale_a * scale_w of results, NaN unless both are finite. They may lie in device memory, so load them early.
 __device__ inline float scale_of(const Results& y) {
   const float a = value_of(y.scale_a), w = value_of(y.scale_w);
   return isfinite(a) && isfinite(w) ? __fmul_rn(a, w) : __int_as_float(0x7fc00000);

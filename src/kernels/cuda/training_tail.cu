@@ -19,7 +19,7 @@ constexpr int at_once = 4;   ///< pixels that a thread reads in a turn
 constexpr int resident = 4;  ///< blocks on a multiprocessor
 constexpr std::int64_t most_blocks = 528;
 
-/// Depends on the shape alone, and with it the order of every sum.
+/// The grid depends on the shape alone, and so does the order of every sum.
 struct Grid {
   int strips, ranges, items, channels;
 
@@ -150,7 +150,7 @@ struct Largest {
   }
 };
 
-/// x of a turn, and the shortcut's.
+/// Loaded x of a turn, and its shortcut.
 template <class X, int pool, bool adds>
 struct Read {
   Four<X> x[at_once], shortcut[adds ? at_once : 1];

@@ -26,7 +26,7 @@ struct FloatSums {
   Opener<Float, width> opener[S::tiles];
   float next_middle;
 
-  /// Asks for what belongs to a group, before it is wanted.
+  /// Prefetches a group's scales and zeros.
   __device__ void ask(const Args& p, int run, const Records<S::tiles>& records) {
     next_middle = with_sums ? __ldg(p.middles + run) : 0;
     records.read(p, next);
@@ -157,7 +157,7 @@ Status run_width(const Args& p, bool bf16, const Gpu& gpu, const Queue& queue) {
   return bf16 ? launch_width<__nv_bfloat16, width>(p, gpu, queue) : launch_width<__half, width>(p, gpu, queue);
 }
 
-// One instance a file: instances/weight_only_gemm_mma_w*.cu.
+// One instance per file: instances/weight_only_gemm_mma_w*.cu.
 extern template Status run_width<1>(const Args&, bool, const Gpu&, const Queue&);
 extern template Status run_width<2>(const Args&, bool, const Gpu&, const Queue&);
 extern template Status run_width<4>(const Args&, bool, const Gpu&, const Queue&);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int threads = 256;
 
-/// `lanes` threads a row and run; the codes [m][slots], the scales [runs][scale_rows].
+/// `lanes` threads per row and run; the codes [m][slots], the scales [runs][scale_rows].
 template <int lanes>
 __global__ void __launch_bounds__(threads)
     quantise_rows(const __grid_constant__ SlotRows rows, int scale_rows, char* codes, RowScale* scales) {

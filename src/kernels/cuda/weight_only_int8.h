@@ -23,7 +23,7 @@ std::int64_t int8_workspace(const WeightOnlyPlan& plan, std::int64_t m);
 Status int8_gemm(const WeightOnlyPlan& plan, std::int64_t m, const FloatRows& x, const void* panels,
                  const FloatResults& y, void* workspace, const Gpu& gpu, const Queue& queue);
 
-/// One instance a file: instances/weight_only_int8_mma_w*.cu and instances/weight_only_int8_wgmma_w*.cu.
+/// One instance per file: instances/weight_only_int8_mma_w*.cu and instances/weight_only_int8_wgmma_w*.cu.
 template <int width>
 Status run_int8_tile(const Int8Args& p, const Gpu& gpu, const Queue& queue);
 template <int width>

@@ -100,7 +100,7 @@ class BlockOfStages {
       }
   }
 
-  /// Codes from the first stage of the part on are under way.
+  /// Starts loading codes from the first stage of the part on.
   __device__ void begin_codes() {
     opened_ = 0;
     const int first_step = part_ * stages_ * S::pieces / S::span;
@@ -149,14 +149,14 @@ class BlockOfStages {
     return p_.records + (std::int64_t{min(tile_, p_.tiles - 1)} * p_.runs + run) * p_.record_bytes +
            lane_ / 4 * (p_.record_bytes / 8);
   }
-  /// Asks for the scales of the part's runs from the first one on, before they are wanted.
+  /// Prefetches the scales of the part's runs from the first one on.
   __device__ void prefetch_records(const char* first, int run) const {
     const int bytes = min((part_ + 1) * stages_ * S::stage_chunks / p_.group_chunks + 1, p_.runs) - run;
     for (int i = lane_ % 4 * 128; i < bytes * p_.record_bytes; i += 512) prefetch(first + i);
   }
   __device__ float middle(int run) const { return p_.offset == Offset::value ? __ldg(p_.middles + run) : 0; }
 
-  /// Until the next stage of the warpgroup is there; its place in the ring.
+  /// Waits for the warpgroup's next stage; returns its place in the ring.
   __device__ int wait_for_stage() const {
     hopper::wait(full(place_), parity_);
     return place_;
@@ -172,7 +172,7 @@ class BlockOfStages {
   }
   __device__ unsigned stage_at(int place) const { return base_ + place * S::stage_bytes; }
 
-  /// All consumers come together; nobody reads the rings any more.
+  /// Called by all consumers, once no warp reads the rings any more.
   __device__ void put(const float (&sum)[S::rows / 2]) {
     wait_copies<0>();
     sync_consumers();
@@ -201,7 +201,7 @@ class BlockOfStages {
   __device__ unsigned empty(int stage) const { return full(S::stages + stage); }
   static __device__ void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(128 * S::warpgroups) : "memory"); }
 
-  /// Sums to the result, those of the parts of the depth added, eight neighbours a thread.
+  /// Writes the sums, added over the parts of the depth, to the result: eight neighbours per thread.
   __device__ void write() const {
     constexpr int threads = 128 * S::warpgroups, eights = S::outputs / 8;
     const int thread = static_cast<int>(threadIdx.x) - 128, output = thread % eights * 8;

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(threads, kept_blocks(S::blocks))
     columns_left -= in_row;
   };
 
-  // The weight is under way before the activation is there.
+  // Start loading the weight before the activation is available.
   typename P::template Sums<S> sums;
   const int first_chunk = first * in_step, end_chunk = min(last * in_step, p.chunks);
   int run = first_chunk / p.group_chunks, left = p.group_chunks - (first_chunk - run * p.group_chunks);

@@ -70,7 +70,7 @@ class FloatBlock : BlockOfStages<S> {
     records_ += p_.record_bytes;
     middle_ = Base::middle(run_);
   }
-  /// The scales of the run serve, and those behind it are asked for. Behind the last one all are 0.
+  /// Makes the run's scales current and prefetches those of the next run; behind the last run all are 0.
   __device__ void take_record(int chunk) {
     if (run_ >= p_.runs) {
       opener_.set(0);

@@ -17,7 +17,7 @@ struct WideArgs {
   WideTile tile;
 };
 
-/// One instance a file: instances/weight_only_gemm_wgmma_w*.cu.
+/// One instance per file: instances/weight_only_gemm_wgmma_w*.cu.
 template <int width>
 Status run_wide(WideArgs& args, bool bf16, const Queue& queue);
 

@@ -54,7 +54,7 @@ constexpr CodePlace code_place(int width, int c, int half, int i) {
   }
 }
 
-/// The same for activations of 8 bits: a register of the tensor cores' left operand is four codes, a mask of a word.
+/// Place for activations of 8 bits: a register of the tensor cores' left operand is four codes, a mask of a word.
 constexpr CodePlace byte_place(int width, int c, int half, int i) {
   const int registers = 8 / width, number = 4 * c + i / 4 * 2 + half;
   return {number / registers, 8 * (i % 4) + width * (number % registers)};

@@ -121,11 +121,11 @@ class Block {
     __syncthreads();
   }
 
-  /// One thread keeps the ring full.
+  /// Producer loop: one thread keeps the ring full.
   __device__ void produce() {
     hopper::prefetch(p_.left);
     hopper::prefetch(p_.right);
-    // The weight does not come from the kernel before, the activation does.
+    // The weight does not depend on the previous kernel; the activation does.
     const int early = min(L::stages, p_.stages);
     const Origin first = origin_of(first_tile());
     Depth depth;
@@ -149,7 +149,7 @@ class Block {
     }
   }
 
-  /// A warpgroup multiplies and writes.
+  /// Consumer loop: a warpgroup multiplies and writes.
   __device__ void consume() {
     wait_for_previous_kernel();
     const float scale = scale_of(p_.y);
@@ -257,7 +257,7 @@ class Block {
     return any != 0;
   }
 
-  /// Asked for before the product, needed after it.
+  /// Loads the popcounts before the product; the epilogue needs them.
   __device__ Ones ask_for_ones(int first_left, int first_right) const {
     Ones ones{};
     if constexpr (Product::counts) {
@@ -270,12 +270,12 @@ class Block {
     }
     return ones;
   }
-  /// Whether signs become signs: the right ones are then shared as what 4 acc - 2 ones of the left row is compared
-  /// with.
+  /// Whether results of signs become signs: the right popcounts are then shared as the bounds that 4 acc - 2 ones of
+  /// the left row is compared with.
   __device__ bool compares() const {
     return !windows && Product::counts && !Shape::weight_left && p_.y.dtype == Dtype::bits;
   }
-  /// Every thread's right ones to where the warpgroup finds them.
+  /// Stores each thread's right popcounts in shared memory for the warpgroup.
   __device__ void share_ones(const Ones& ones, int first_right, const Writer& writer) const {
     if constexpr (Product::counts) {
       hopper::sync_warpgroup(barrier());  // the last tile's have been read
@@ -443,7 +443,7 @@ class Block {
     }
   }
 
-  /// Results of any kind and place.
+  /// Writes results of any dtype and layout.
   __device__ void write_directly(const int (&acc)[2 * columns_a_thread], const Ones& ones, const Writer& writer,
                                  int first_left, int first_right) const {
 #pragma unroll

@@ -29,7 +29,7 @@ struct Conv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   bool (*suits)(const Conv2dShape&, const Image&, const Gpu&);
   Status (*run)(const Conv2dShape&, const Image& x, const Panels&, const Conv2dOutput&, void* workspace, const Queue&);
-  /// Whether it reads such an image and writes such results, Status::bad_dtype where not; null: all that there are.
+  /// Whether the kernel reads this image and writes these results (run returns Status::bad_dtype if not); null: all.
   bool (*takes)(const Image&, const Conv2dOutput&) = nullptr;
 };
 
@@ -54,18 +54,18 @@ struct Conv2dTable {
   const Conv2dKernel& back() const { return best_first[count - 1]; }
 };
 
-/// One group, and padding of signs with -1 alone: Status::bad_shape for others.
+/// For one group, and for signs padded with -1 only: Status::bad_shape for others.
 Conv2dTable b1xb1_conv2d_table();
 Conv2dTable s8xs8_conv2d_table();
 Conv2dTable s4xs4_conv2d_table();
 
-/// Any number of groups and either padding, computed directly, without tensor cores: panels of their own.
+/// For any number of groups and either padding. Computed without tensor cores, from panels of their own.
 Conv2dTable b1xb1_grouped_conv2d_table();
 Conv2dTable s8xs8_grouped_conv2d_table();
 Conv2dTable s4xs4_grouped_conv2d_table();
 
-/// Whether the tables of groups are for it: where a group has so few channels that the tables of one group, on filters
-/// with zeros between the groups, would multiply mostly zeros. Known of in_c, out_c and groups alone.
+/// Whether to use the grouped tables: groups have so few channels that the tables of one group, with zeros between the
+/// groups' filters, would multiply mostly zeros. Depends on in_c, out_c and groups alone.
 inline bool has_small_groups(const Conv2dShape& s) {
   constexpr std::int64_t few = 32;
   return s.groups > 1 && s.group_in() <= few && s.group_out() <= 4 * few;

@@ -9,14 +9,14 @@
 
 namespace bie::kernels::cuda {
 
-/// Where work goes: a stream (a cudaStream_t) and the number of its device.
+/// Destination of work: a stream (a cudaStream_t) and the number of its device.
 struct Queue {
   void* stream;
   int device;
 };
 
-/// A float32 that the kernel reads: from the device's memory, or `value` where `device` is null. No call of ours waits
-/// for the device to learn one.
+/// A float32 that the kernel reads: from the device's memory, or `value` where `device` is null. No call waits for the
+/// device to learn one.
 struct Scalar {
   const float* device = nullptr;
   float value = 0;

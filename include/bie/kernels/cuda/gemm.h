@@ -23,7 +23,7 @@ struct Rows {
   float eps;                ///< least step size
 };
 
-/// An arranged weight. Where prepack met NaN or infinity in a float weight a flag is not 0; null: nobody looked.
+/// An arranged weight. A flag is not 0 if prepack met NaN or infinity in a float weight; null: not checked.
 struct Panels {
   const void* data;
   const int* flags = nullptr;
@@ -45,9 +45,10 @@ struct GemmOutput {
 struct GemmKernel {
   const char* name;    ///< <activation>x<weight>_gemm_<instruction>_<tile>
   int min_sm, max_sm;  ///< of the GPUs it runs on, max_sm included
-  /// Whether it computes this shape at all; null: every shape.
+  /// Whether the kernel can compute this shape; null: every shape.
   bool (*accepts)(const GemmShape&);
-  /// Whether it is a good choice there; null: always. The first kernel that is accepted and suits is the default.
+  /// Whether the kernel is a good choice for this shape on this GPU; null: always. The first kernel that is accepted
+  /// and suits is the default.
   bool (*suits)(const GemmShape&, const Gpu&);
   Status (*run)(const GemmShape&, const Rows& x, const Panels&, const GemmOutput&, void* workspace, const Queue&);
 };

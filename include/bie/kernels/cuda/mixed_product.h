@@ -49,8 +49,8 @@ struct MixedNeeds {
   std::int64_t workspace_bytes;  ///< from a 16-byte boundary on
   int totals;                    ///< how many are left where they are asked for; 0: none, int8_grad has to read `out`
 };
-/// Nothing where the GPU has no kernel for the product: it is not sm_90, rows of memory are no multiples of 16 bytes,
-/// or a size is not below 2^30.
+/// Empty if the GPU has no kernel for the product: it is not sm_90, rows of memory are no multiples of 16 bytes, or a
+/// size is not below 2^30.
 std::optional<MixedNeeds> mixed_needs(const Gpu&, const MixedProduct&);
 /// Status::bad_shape where there is no kernel.
 Status mixed_product(const MixedProduct&, void* workspace, const Queue&);

@@ -21,7 +21,7 @@ inline constexpr std::int64_t reduction_bytes = (1 << 15) + 64;
 Status mean_scale(const void* x, Dtype dtype, std::int64_t count, double c, float floor, float* out, void* workspace,
                   const Queue&);
 
-/// The same without a floor, written only where *scale is 0.
+/// mean_scale without a floor, written only if *scale is 0.
 Status init_scale(const void* x, Dtype dtype, std::int64_t count, double c, float* scale, void* workspace,
                   const Queue&);
 
