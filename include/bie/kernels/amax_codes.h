@@ -12,7 +12,7 @@
 
 namespace bie::kernels {
 
-/// The smallest and the largest element; of none, infinity and -infinity. Where not all are finite they mean nothing.
+/// The smallest and the largest element; infinity and -infinity if there are none. Undefined unless all are finite.
 struct Extremes {
   float min, max;
   bool all_finite;
@@ -33,10 +33,10 @@ struct AmaxCodesKernel {
   /// finite; bad_scale unless amax is finite and >= 0.
   Status (*amax_quantize)(const void* x, Dtype, std::int64_t count, float amax, const AmaxRange&, void* q, float* scale,
                           const Parallel&);
-  /// The integer gradient of a weight whose gradient is v = g * gain: q = clamp(rint(v * 127 / amax), -127, 127) with
-  /// amax = max(v) if positive, else max|v|. Zeros where an element is not finite or amax is 0.
+  /// Integer gradient of a weight whose gradient is v = g * gain: q = clamp(rint(v * 127 / amax), -127, 127) with amax
+  /// = max(v) if positive, else max|v|. Zeros where an element is not finite or amax is 0.
   Status (*int8_grad)(const void* g, Dtype, std::int64_t count, float gain, std::int8_t* q, const Parallel&);
-  /// The training form of a binary weight: *scale = mean|w|, q = the int8 codes of w - mean(w) by its largest element,
+  /// Training form of a binary weight: *scale = mean|w|, q = the int8 codes of w - mean(w) by its largest element,
   /// those that are 0 replaced by its sign, +1 for 0. count > 0. not_finite where w holds NaN or infinity, bad_scale
   /// where w - mean(w) does.
   Status (*binary_init)(const void* w, Dtype, std::int64_t count, std::int8_t* q, float* scale, const Parallel&);

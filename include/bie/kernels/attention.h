@@ -31,10 +31,10 @@ struct AttentionShape {
   float scale;
 };
 
-/// Positive sizes, and heads that KV heads divide.
+/// Whether all sizes are positive and KV heads divide the heads.
 bool is_sound(const AttentionShape& shape);
 
-/// One row: what it asks and what it sees.
+/// One row: its query, and the positions that it sees.
 struct AttentionRow {
   const float* query;         ///< [heads][head_size]
   const void* const* blocks;  ///< block i holds positions 64 i to 64 i + 63
@@ -58,7 +58,7 @@ Table<AttentionKernel> attention_f16_table();
 /// to 64 bytes.
 std::int64_t attention_block_bytes(const AttentionShape& shape);
 std::int64_t attention_f16_block_bytes(const AttentionShape& shape);
-/// Puts a key and a value [kv_heads][head_size] at a position of its block.
+/// Stores a key and a value [kv_heads][head_size] at a position of its block.
 void store_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, void* block);
 void store_f16_position(const AttentionShape&, std::int64_t position, const float* key, const float* value,
                         void* block);

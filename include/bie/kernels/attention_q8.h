@@ -34,11 +34,11 @@ bool takes_q8(const AttentionShape& shape);
 /// Bytes of one block, a multiple of 64; a block is aligned to 64 bytes. For each KV head: key codes
 /// [head_size / 4][64][4], key steps [groups][64], value codes [16][head_size][4], value steps [64].
 std::int64_t attention_q8_block_bytes(const AttentionShape& shape);
-/// Puts the codes of a key (after the rotation) and a value [kv_heads][head_size] at a position of its block.
+/// Stores the codes of a key (after the rotation) and a value [kv_heads][head_size] at a position of its block.
 void store_q8_position(const AttentionShape&, std::int64_t position, const float* key, const float* value, void* block);
 
-// The same with keys of float16, for layers whose keys are far larger in some channels than in others. For each KV
-// head: keys [head_size][64], value codes [16][head_size][4], value steps [64].
+// Kernels with float16 keys, for layers whose keys are far larger in some channels than in others. For each KV head:
+// keys [head_size][64], value codes [16][head_size][4], value steps [64].
 Table<AttentionKernel> attention_q8_f16_keys_table();
 std::int64_t attention_q8_f16_keys_block_bytes(const AttentionShape& shape);
 void store_q8_f16_keys_position(const AttentionShape&, std::int64_t position, const float* key, const float* value,

@@ -80,8 +80,8 @@ struct Conv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   std::size_t (*packed_bytes)(const Conv2dShape&);
   void (*prepack)(const void* weight, const Conv2dShape&, void* packed, const Parallel&);
-  /// With a tail bad_scale too for codes of a step that is no positive number, and not_finite where v + bias of a code
-  /// is not.
+  /// With a tail it also returns bad_scale if the codes' step is not positive, and not_finite if v + bias of a code is
+  /// not finite.
   Status (*run)(const Conv2dShape&, const Conv2dInput&, const void* packed, const Conv2dOutput&, const Parallel&);
 };
 

@@ -22,7 +22,8 @@ struct DecoderRowsKernel {
   const char* name;
   Isa isa;
   bool (*accepts)(const std::int64_t& size);
-  /// y = (x * r) * w, r = 1 / sqrt(S(x * x) / n + eps), for each vector; w [size]. x and y lie alike and may be one.
+  /// y = (x * r) * w, r = 1 / sqrt(S(x * x) / n + eps), for each vector; w [size]. x and y have the same layout and may
+  /// be the same.
   void (*rms_norm)(const RowVectors&, const float* x, const float* w, float eps, float* y, const Parallel&);
   /// Rotates pairs (a, b) of the first 2 * pairs elements of each vector in place: fma(a, c, -(b * s)) and
   /// fma(a, s, b * c). Pair i is (i, i + pairs), or (2 i, 2 i + 1) of neighbours. cosine and sine [rows][pairs].

@@ -29,7 +29,7 @@ struct SignNumbers {
   float d1, d2, lr;  ///< 1 - beta1, 1 - beta2
 };
 
-/// Status::bad_shape where a count is negative, bad_dtype where a dtype is none of those that are named.
+/// Status::bad_shape where a count is negative, bad_dtype for a dtype that is not listed here.
 struct DiodeMixKernel {
   const char* name;
   Isa isa;

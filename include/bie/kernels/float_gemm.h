@@ -9,7 +9,7 @@
 
 namespace bie::kernels {
 
-/// y[i, j] = (sum over k of x[i, k] * w[j, k]) + bias[j]: from 0 on, k ascending, one fused multiply-add a term.
+/// y[i, j] = (sum over k of x[i, k] * w[j, k]) + bias[j]: from 0 on, k ascending, one fused multiply-add per term.
 struct FloatGemmKernel {
   const char* name;
   Isa isa;
@@ -30,9 +30,9 @@ struct FloatConv2dKernel {
   bool (*accepts)(const Conv2dShape&);
   /// x and y NCHW; w [out_c, in_c / groups, kernel_h, kernel_w] as it is; pad_code is not read.
   Status (*run)(const Conv2dShape&, const float* x, const float* w, const float* bias, float* y, const Parallel&);
-  // With a tail of what `run` gives: x NCHW, what the tail reads and writes NHWC. w is arranged once; `packed` is
-  // aligned to 64 bytes. bad_scale for codes of a step that is no positive number, not_finite where v + bias of a code
-  // is not.
+  // The same convolution with a tail: x is NCHW; the tensors that the tail reads and writes are NHWC. w is arranged
+  // once; `packed` is aligned to 64 bytes. bad_scale for codes of a step that is no positive number, not_finite where v
+  // + bias of a code is not.
   std::size_t (*packed_bytes)(const Conv2dShape&);
   void (*prepack)(const float* w, const Conv2dShape&, float* packed);
   Status (*run_tailed)(const Conv2dShape&, const float* x, const float* packed, const float* bias, const Conv2dTail&,

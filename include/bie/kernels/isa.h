@@ -50,8 +50,7 @@ constexpr bool belongs_to(Isa isa, Architecture architecture) {
   return facts(isa).architecture == Architecture::any || facts(isa).architecture == architecture;
 }
 
-/// Which instruction sets may be used; the reference always may. No CPU has sets of two architectures, and so has none
-/// of these.
+/// A set of instruction sets that may be used; the reference is always a member. All others are of one architecture.
 class IsaSet {
  public:
   constexpr IsaSet() = default;
@@ -96,7 +95,7 @@ CpuFeatures detect_cpu();
 /// The processor as the system calls it; "" where it does not say.
 const char* cpu_name();
 
-/// Leaves of `isas` those up to the one named by the text of BIE_MAX_ISA (null or "" means no cap).
+/// Keeps in `isas` the sets up to the one that BIE_MAX_ISA's text names (null or "" means no cap).
 /// Status::bad_environment for any other name, one of another architecture included; `isas` is then left as it was.
 Status cap_isas(const char* text, IsaSet* isas, Architecture architecture = this_architecture);
 

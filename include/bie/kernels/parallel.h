@@ -16,7 +16,7 @@ struct Parallel {
   int fineness = 1;  ///< a kernel may make tasks that many times as small: threads that are awake cost little
 };
 
-/// Everything on the calling thread.
+/// Runs everything on the calling thread.
 Parallel serial();
 
 /// Calls body(begin, end) through `parallel`.
@@ -45,8 +45,8 @@ class ThreadPool {
 };
 
 /// Threads for a pass of many short loops, such as one token through all layers of a language model. A thread without
-/// work watches for some microseconds before it sleeps; whoever comes first takes the next part of a loop, so that a
-/// thread without a CPU holds up no more than the part that it has begun. Loops of several callers follow each other.
+/// work spins for some microseconds before it sleeps. Threads take parts of a loop dynamically, so that a descheduled
+/// thread delays only the part that it has begun. Loops of several callers follow each other.
 class ThreadTeam {
  public:
   /// @throws std::system_error where the system has not so many threads.

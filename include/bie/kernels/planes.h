@@ -25,8 +25,8 @@ void strided_planes(const StridedPlanes&, const float* x, float* y, const Parall
 /// strided_planes for channels last.
 void strided_pixels(const StridedPlanes&, const float* x, float* y, const Parallel&);
 
-/// The largest of each pool x pool square of codes [images, height, width, channels]; what is left at the edges is left
-/// out.
+/// Maximum of each pool x pool square of codes [images, height, width, channels]; incomplete squares at the edges are
+/// left out.
 struct CodePoolShape {
   std::int64_t images, channels, height, width, pool;
 };

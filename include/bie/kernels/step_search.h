@@ -12,9 +12,8 @@ struct StepValues {
   int bits;  ///< 8 or 4: codes -128 to 127 or -8 to 7
 };
 
-/// steps[row]: of the widest step, which clips nothing on the side of the positive codes, and 83 more, each 4 % below
-/// the one before, that with the least mean square of what rounding and clipping change; positive even where all values
-/// are zero.
+/// steps[row]: the step with the least mean square error of rounding and clipping, among the widest step, which clips
+/// no positive value, and 83 more, each 4 % below the one before; positive even where all values are zero.
 void least_square_steps(const StepValues&, float* steps);
 /// steps[row]: the largest code at the magnitude that `percentile` per cent of the row's values do not exceed.
 void percentile_steps(const StepValues&, double percentile, float* steps);

@@ -23,7 +23,7 @@ enum class ScaleOf : std::uint8_t {
 /// Kind of zero point: none, a float subtracted from s * q, or a whole number subtracted from q.
 enum class Offset : std::uint8_t { none, value, zero };
 
-/// The codes of one bit are signs (+1 and -1) where they are signed, and 0 and 1 where not.
+/// Signed codes of one bit are +1 and -1, unsigned ones 0 and 1.
 struct WeightFormat {
   int bits;  ///< 1, 2, 3, 4, 5, 6 or 8
   bool is_signed;
@@ -47,7 +47,7 @@ struct BitRun {
   std::int64_t rows;
 };
 
-/// Words a column that `rows` codes take; pad bits are 0 and ignored.
+/// Words per column that `rows` codes take; pad bits are 0 and ignored.
 constexpr std::int64_t run_words(int bits, std::int64_t rows) { return (rows * bits + 31) / 32; }
 
 /// A weight [k, n] of unsigned codes in 32-bit words, as GPTQ (one run) and EXL2 (runs of falling widths) store it.

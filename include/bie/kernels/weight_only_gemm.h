@@ -46,8 +46,8 @@ struct FloatResults {
   const float* bias;        ///< [n] or null
 };
 
-/// One implementation. The arrangement that `prepack` makes says of itself what it holds, belongs to the kernels with
-/// the same `packed_bytes` and is never stored on disk.
+/// One implementation. The panels that `prepack` makes carry a header, fit the kernels with the same `packed_bytes` and
+/// are never stored on disk.
 struct WeightOnlyGemmKernel {
   const char* name;
   Isa isa;
@@ -56,7 +56,7 @@ struct WeightOnlyGemmKernel {
   std::size_t (*packed_bytes)(const PackedWeight& weight);
   /// `packed` is aligned to 64 bytes.
   void (*prepack)(const PackedWeight& weight, void* packed, const Parallel&);
-  // The same arrangement, made of a weight whose outputs are opened one at a time.
+  // The same panels, made from a weight whose outputs are opened one at a time.
   std::size_t (*rows_bytes)(const WeightRows& weight);
   void (*prepack_rows)(const WeightRows& weight, void* packed, const Parallel&);
   /// bad_shape where `packed` holds a weight of other sizes. On any status but ok the output is untouched.
@@ -65,7 +65,7 @@ struct WeightOnlyGemmKernel {
 
 Table<WeightOnlyGemmKernel> weight_only_gemm_table();
 
-/// Why a weight has no arrangement; ok where it has one. Scales, zeros and codes are not looked at.
+/// Why a weight cannot have panels; ok if it can. Scales, zeros and codes are not looked at.
 Status check_weight(const PackedWeight& weight);
 Status check_weight(const WeightRows& weight);
 

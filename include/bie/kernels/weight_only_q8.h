@@ -33,7 +33,7 @@ namespace bie::kernels {
 /// Rows that a group may have, so that D and h * U are int32.
 inline constexpr std::int64_t most_q8_rows = 131072;
 
-/// Kernels of the same contract; what one of them packs fits no kernel of weight_only_gemm.
+/// Kernels of the same contract. Their panels fit no kernel of weight_only_gemm.
 Table<WeightOnlyGemmKernel> weight_only_q8_table();
 
 /// check_weight, and too_deep where a group has more than most_q8_rows.

@@ -42,7 +42,7 @@ BIE_HOST_DEVICE int quantize(float xs, float step, float lo, float hi) {
   return static_cast<int>(fminf(fmaxf(rintf(xs / step), lo), hi));
 }
 
-// Codes by a factor that is bound / amax, or 0 where every code is 0.
+// Codes by multiplication with a factor: bound / amax, or 0 where every code is 0.
 
 BIE_HOST_DEVICE float scaled(float v, const AmaxFactor& factor) { return v * factor.lift * factor.by; }
 

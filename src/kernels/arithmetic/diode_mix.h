@@ -10,7 +10,7 @@
 
 namespace bie::kernels {
 
-/// Moves a weight and its moments.
+/// Adam: updates a weight and its moments.
 BIE_HOST_DEVICE void adam(const AdamNumbers& o, float rate, float g, float* w, float* l, float* s) {
   const float a = o.b1 * *l + o.d1 * g;
   const float b = o.b2 * *s + o.d2 * g * g;

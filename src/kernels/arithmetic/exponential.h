@@ -9,7 +9,7 @@
 
 namespace bie::kernels {
 
-/// All arms are computed and one is taken, so that loops of it become vectors.
+/// All branches are computed and one is selected, so that loops over it vectorise.
 BIE_HOST_DEVICE float exponential(float x) {
   constexpr float lowest = -87.33f, highest = 88.72f;
   constexpr float log2e = 0x1.715476p+0f, ln2_high = 0x1.62e43p-1f, ln2_low = -0x1.05c61p-29f;

@@ -30,7 +30,7 @@ BIE_HOST_DEVICE std::uint16_t bf16_from_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Both arms of a choice are made, and one is taken: loops of these conversions become vectors.
+// Both branches are computed and one is selected, so that loops over these conversions vectorise.
 
 BIE_HOST_DEVICE float float_from_f16(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;

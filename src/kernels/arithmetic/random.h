@@ -33,7 +33,7 @@ class Stream {
   std::uint64_t start_;
 };
 
-/// In [0, 1), from 24 of the bits.
+/// A number in [0, 1), from 24 of the bits.
 static constexpr float uniform(std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-24f; }
 
 }  // namespace bie::kernels

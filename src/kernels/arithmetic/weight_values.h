@@ -21,7 +21,7 @@ BIE_HOST_DEVICE float code_position(Offset offset, float w, float s, float z, fl
   return offset == Offset::value ? codes : codes + (offset == Offset::zero ? z : middle);
 }
 
-/// Moves the moments of an element; the direction of its step.
+/// Updates the moments of an element; returns the direction of its step.
 BIE_HOST_DEVICE float adam_direction(const AdamNumbers& o, float g, float* l, float* s) {
   const float a = o.b1 * *l + o.d1 * g, b = o.b2 * *s + o.d2 * g * g;
   *l = a;

@@ -16,12 +16,12 @@ struct Q8Groups {
 };
 Q8Groups q8_groups(std::int64_t head_size);
 
-/// Where the parts of one KV head lie in a block, in bytes from its begin; its keys lie first.
+/// Byte offsets of the parts of one KV head in a block; the keys come first.
 struct Q8Layout {
   std::int64_t key_steps, values, value_steps, bytes;
 };
 Q8Layout q8_layout(std::int64_t head_size, int groups);
-/// With keys of float16, which have no steps.
+/// Layout with float16 keys, which have no steps.
 Q8Layout q8_f16_keys_layout(std::int64_t head_size);
 
 /// Products of integers.

@@ -32,7 +32,7 @@ struct Passes {
   const cpu::CodeTailPasses& codes;
 };
 
-/// v into the result from element `at` on; false where a code has no number.
+/// Writes v to the result from element `at` on; false if a code is not a number.
 bool put(const Passes& passes, const CodeTailCall& call, const float* v, const Channel& c, const float* biases,
          std::int64_t count, std::int64_t at) {
   std::int8_t* const y = static_cast<std::int8_t*>(call.y) + at;

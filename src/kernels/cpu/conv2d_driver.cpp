@@ -17,7 +17,7 @@ constexpr int windows_a_block = 48;  // or so many windows
 /// Pixels of taps that follow one another in a row of a window follow one another in memory.
 bool whole_rows(const Conv2dShape& s) { return s.groups == 1 && s.dil_w == 1; }
 
-/// The windows that a tile meets, in lines. Where rows should be evenly spaced and little padding lies between lines, a
+/// The windows that tiles take, in lines. Where rows should be evenly spaced and little padding lies between lines, a
 /// line goes on across it to the next one: its last windows have no output. Otherwise windows of NHWC go on from an
 /// image to the next one.
 struct Lines {
@@ -51,7 +51,7 @@ struct Windows {
   std::vector<Outside> outside;           ///< by pixel, and only where signs have to be taken back
   std::uint32_t kept[2 * tiles_a_block];  ///< bit r of a tile: its row r has an output
 
-  /// Room for windows of another convolution, in the memory of those before it.
+  /// Makes room for the windows of another convolution, reusing the memory.
   void fit(const Conv2dShape& s, const Image& image, std::int64_t pixels) {
     tap_offsets.clear();
     for (std::int64_t i = 0; i < s.kernel_h; ++i)
@@ -109,7 +109,8 @@ struct Windows {
   }
 };
 
-/// Takes back the signs -1 that pixels `from` to `to` - 1 read outside the image: acc[pixel][c] += sums[tap][c].
+/// Removes the contribution of the signs -1 that pixels `from` to `to` - 1 read outside the image: acc[pixel][c] +=
+/// sums[tap][c].
 void add_tap_sums(const Windows& windows, std::int64_t from, std::int64_t to, int nr, int columns,
                   const std::int32_t* sums, std::int32_t* acc) {
   for (auto at = windows.first_outside(from); at != windows.outside.end() && at->pixel < to; ++at)
@@ -227,7 +228,7 @@ Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& given
   const std::int64_t output_bytes = s.batch * plane * s.out_c * element;
   const bool streamed = tile.strides && nhwc && !tailed && output_bytes >= huge_output;
   const bool fetch_output = !streamed && !tailed && output_bytes >= large_output;
-  // All tiles of a block; between tiles the lines of many planes are fetched.
+  // All tiles of a block go at once, unless the lines of many planes are prefetched between tiles.
   const bool at_once = !tile.strides && !take_back && (nhwc || !fetch_output);
   const WorkOrder order(lines.segments * blocks, group_panels, parallel.threads);
   parallel_for(parallel, order.count(), grain, [&](std::int64_t begin, std::int64_t end) {

@@ -17,8 +17,8 @@
 
 namespace bie::kernels::cpu {
 
-/// Whether a row of a window is padded to whole units as one, because its pixels alone would be mostly padding. It
-/// depends on nothing but the weight and its groups.
+/// Whether a row of a window is padded to whole units as one, because its pixels alone would be mostly padding. Depends
+/// on the weight and its groups alone.
 bool joins_rows(const Tile& tile, const Conv2dShape& shape);
 
 /// The panels of one group.
@@ -28,8 +28,8 @@ void prepack_conv2d(const Tile& tile, const Width& width, const void* weight, co
 Status run_conv2d(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const void* packed, const Conv2dOutput& y, const Parallel& parallel);
 
-/// The tail of sums [outputs][tile.nr] of some columns, from an output and channel on; `stride` are an output's
-/// channels. False where a code is not finite.
+/// Computes the tail of sums [outputs][tile.nr] of some columns, from an output and channel on; `stride` is the number
+/// of channels per output. False if a code is not finite.
 bool run_tail(const Tile& tile, const Conv2dTail& tail, float y_scale, const std::int32_t* acc, std::int64_t outputs,
               int columns, std::int64_t stride, std::int64_t output, std::int64_t channel);
 
@@ -47,8 +47,8 @@ constexpr Conv2dKernel conv2d_kernel(const char* name, Isa isa) {
              const Parallel& parallel) { return run_conv2d(tile, width, shape, x, packed, y, parallel); }};
 }
 
-/// Whether tiles of many rows suit a convolution: in one group, with windows that fill a row of a tile. No for what is
-/// refused.
+/// Whether tiles of many rows suit a convolution: in one group, with windows that fill a row of a tile. False for calls
+/// that are refused.
 bool is_deep(const Width& width, const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y);
 
 /// A kernel of two tiles with the same panels: `tile` computes what is deep, `others` the rest.

@@ -41,7 +41,7 @@ struct Lines {
   Lines(const Conv2dShape& s, const Parts& parts)
       : phase_bytes((s.in_w + 2 * s.pad_w + s.stride_w - 1) / s.stride_w * parts.pixel_bytes),
         bytes(phase_bytes * s.stride_w) {}
-  /// Where a padded pixel lies in a line.
+  /// Offset of a padded pixel in a line.
   std::int64_t place(const Conv2dShape& s, const Parts& parts, std::int64_t pixel) const {
     return pixel % s.stride_w * phase_bytes + pixel / s.stride_w * parts.pixel_bytes;
   }

@@ -15,7 +15,7 @@ namespace bie::kernels::cpu {
 
 /// Whether a weight has panels for it, behind those of the other kernel.
 bool has_sign_pixels(const Conv2dShape& shape);
-/// Whether it computes these forms of x and y.
+/// Whether it takes x and y of these dtypes and layouts.
 bool suits_sign_pixels(const Conv2dShape& shape, const Conv2dInput& x, const Conv2dOutput& y);
 
 std::size_t sign_pixels_bytes(const Conv2dShape& shape);
@@ -23,7 +23,7 @@ void prepack_sign_pixels(const void* weight, const Conv2dShape& shape, void* pac
 Status run_sign_pixels(const SignPixels& loops, const Conv2dShape& shape, const Conv2dInput& x, const void* packed,
                        const Conv2dOutput& y, const Parallel& parallel);
 
-/// Where its panels begin.
+/// Offset of its panels, behind those of `others`.
 template <const Conv2dKernel& others>
 std::size_t sign_pixels_at(const Conv2dShape& s) {
   return (others.packed_bytes(s) + 63) / 64 * 64;

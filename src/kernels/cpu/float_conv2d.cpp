@@ -155,7 +155,7 @@ Status conv2d(const Conv2dShape& s, const float* x, const float* w, const float*
       cpu::workspace(static_cast<std::size_t>(count) * sizeof(cpu::FloatBlock), cpu::Buffer::tile));
   if (blocks == nullptr || !windows.prepare(plan.ends_with_the_last(), parallel)) return Status::out_of_memory;
   plan.write(blocks);
-  // A tile of outputs, whose weights stay in the first cache, meets some blocks before the next tile does.
+  // A tile of outputs, whose weights stay in L1, is multiplied with some blocks before the next tile.
   const std::int64_t tiles = ceil_div(outputs, passes.most), rows = ceil_div(outputs, tiles);
   const std::int64_t work = std::max<std::int64_t>(1, rows * depth * lanes);
   const std::int64_t some =

@@ -31,7 +31,7 @@ Status gemm(const GemmShape& s, const float* x, const float* packed, const float
   const std::int64_t tile_rows = passes.most;
   const std::int64_t panels = panels_of(s.n), blocks = (s.m + tile_rows - 1) / tile_rows;
   const std::int64_t work = tile_rows * lanes * std::max<std::int64_t>(1, s.k);
-  // A panel meets all rows before the next one does.
+  // A panel is multiplied with all rows before the next one.
   parallel_for(parallel, panels * blocks, std::max<std::int64_t>(1, work_a_task / parallel.fineness / work),
                [&](std::int64_t begin, std::int64_t end) {
                  float tile[most_rows][lanes];

@@ -20,7 +20,7 @@ constexpr std::int64_t block_bytes = 1 << 20;  // unless their codes are more th
 
 constexpr std::int64_t prefetch_tiles = 8, prefetch_rows = 96;  // fewer are too short for a panel to arrive meanwhile
 
-/// Asks for part `tile` of `tiles` of what will be read next.
+/// Prefetches part `tile` of `tiles` of the panel that is read next.
 void prefetch_part(const char* next, std::int64_t bytes, std::int64_t tile, std::int64_t tiles) {
   const std::int64_t lines = bytes / 64, last = (tile + 1) * lines / tiles;
   for (std::int64_t line = tile * lines / tiles; line < last; ++line) __builtin_prefetch(next + line * 64, 0, 2);
@@ -34,7 +34,8 @@ void copy_bits(const void* row, std::int64_t k, void* out, std::int64_t out_byte
   if (k % 8 != 0) static_cast<std::uint8_t*>(out)[bytes - 1] &= static_cast<std::uint8_t>((1 << (k % 8)) - 1);
 }
 
-/// Packed nibbles of a row to bytes q + `offset`. Codes beyond k meet zero weights; they are only kept defined.
+/// Packed nibbles of a row to bytes q + `offset`. Codes beyond k are multiplied with zero weights; they only have to be
+/// defined.
 void expand_int4(const void* row, std::int64_t k, int offset, char* out, std::int64_t out_bytes) {
   const std::uint8_t* packed = static_cast<const std::uint8_t*>(row);
   for (std::int64_t i = 0; i < k; ++i) {

@@ -38,7 +38,7 @@ struct Units {
   bool dense(const Conv2dShape& s) const { return s.group_in() % held == 0; }
 };
 
-/// A block is grouped_lanes start values and, for every row of a window and its units, a unit of weights a lane.
+/// A block is grouped_lanes start values and, for every row of a window and its units, a unit of weights per lane.
 struct Blocks {
   std::int64_t count, taps, bytes;
 
@@ -144,7 +144,7 @@ struct Ring {
   }
 };
 
-/// Some rows of outputs of a block, [pixels][grouped_lanes] sums, to where they belong.
+/// Stores some rows of a block's outputs, [pixels][grouped_lanes] sums.
 struct Results {
   const Tile& tile;
   const Conv2dShape& s;
@@ -187,7 +187,7 @@ bool suits_lanes(const GroupedTile& tile, const Conv2dShape& s) {
     return false;
   const Units units(tile, s);
   if (s.depth() > tile.max_depth) return false;
-  // Bits have to take back what they read in a padding of zeros, which costs more than bytes do.
+  // With zero padding, bits would have to subtract what they read there, which costs more than bytes do.
   const bool zeros = is_sign(tile.rows.code) && s.pad_code == 0 && s.taps() > 1;
   const std::int64_t most_outputs = units.pixels > 1 ? s.group_out() : zeros ? grouped_lanes : grouped_lanes - 1;
   return s.group_out() <= most_outputs && groups_of_block(s) * units.of_pixel <= grouped_lanes;

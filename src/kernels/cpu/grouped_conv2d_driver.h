@@ -12,8 +12,8 @@
 
 namespace bie::kernels::cpu {
 
-/// Whether outputs of several groups share lanes, or groups are too small to fill a unit. It depends on nothing but the
-/// weight and its groups. No for what is refused.
+/// Whether outputs of several groups share lanes, or groups are too small to fill a unit. Depends on the weight and its
+/// groups alone. False for calls that are refused.
 bool suits_lanes(const GroupedTile& tile, const Conv2dShape& shape);
 
 std::size_t grouped_conv2d_bytes(const GroupedTile& tile, const Conv2dShape& shape);

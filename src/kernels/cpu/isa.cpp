@@ -28,7 +28,7 @@ void add_arm(const CpuFeatures& f, IsaSet* isas) {
 }
 
 #if defined(__x86_64__)
-/// Whether the system saves the tiles of AMX. A program that uses them asks for leave first.
+/// Whether the system saves the tiles of AMX. A program must request permission before it uses them.
 bool system_knows_tiles() {
 #if defined(__linux__)
   constexpr long get_supported = 0x1021;  // ARCH_GET_XCOMP_SUPP
@@ -41,7 +41,7 @@ bool system_knows_tiles() {
 }
 #endif
 
-/// Asks, once in a process, for leave to use the tiles of AMX. A system may refuse it.
+/// Requests permission to use the tiles of AMX, once per process. The system may refuse.
 bool tiles_are_granted() {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA

@@ -11,8 +11,7 @@
 
 namespace bie::kernels::cpu {
 
-/// Rows of a, as the tile reads them: as many bytes as a tile has rows, zeros where there are fewer and where a step
-/// goes beyond k.
+/// Rows of a in the tile's layout; zeros stand for missing rows and for elements beyond k.
 struct MixedSplitArgs {
   const float* a;
   std::int64_t row, column;  ///< elements, as in MixedGemmInput
@@ -21,7 +20,7 @@ struct MixedSplitArgs {
   void* out;  ///< 64-byte aligned
 };
 
-/// Columns of b, as the tile reads them, filled up with zeros likewise.
+/// Columns of b in the tile's layout, filled up with zeros likewise.
 struct MixedOpenArgs {
   const void* b;
   Dtype dtype;

@@ -30,8 +30,8 @@ inline constexpr Width binary_width = {Dtype::bits, 0, 1, max_k_b1, std::int64_t
 inline constexpr Width int8_width = {Dtype::s8, -128, 127, max_k_s8, std::int64_t{1} << 22};
 inline constexpr Width int4_width = {Dtype::s4, -8, 7, max_k_s4, std::int64_t{1} << 22};
 
-/// The order in which blocks of rows meet panels. Threads take neighbouring items: where there are few blocks, of which
-/// the last may be small, they share the panels instead.
+/// The order in which blocks of rows are multiplied with panels. Threads take neighbouring items: where there are few
+/// blocks, of which the last may be small, they share the panels instead.
 class WorkOrder {
  public:
   WorkOrder(std::int64_t blocks, std::int64_t panels, std::int64_t threads) : blocks_(blocks), panels_(panels) {
@@ -83,7 +83,7 @@ std::int64_t code_size(Code code, std::int64_t count);
 /// Bytes of a result that caches near the core do not hold: its lines are fetched while a tile multiplies, because
 /// stores would wait for them.
 inline constexpr std::int64_t large_output = std::int64_t{1} << 19;
-/// Bytes that a tile may write past the codes.
+/// Bytes of a result that a tile may write past the caches.
 inline constexpr std::int64_t huge_output = std::int64_t{1} << 21;
 void prefetch_output(const char* out, std::int64_t rows, std::int64_t row_stride, std::int64_t row_bytes);
 

@@ -26,7 +26,7 @@ struct GradientPasses {
   void (*accumulate)(std::int8_t* sum, const std::int8_t* grad, std::int64_t count);
 };
 
-/// `up` becomes the gradient, terms those of the scale's.
+/// `up` becomes the gradient; `terms` are the terms of the scale's gradient.
 struct InputGradPasses {
   void (*sign)(const float* xs, float* up, float* terms, std::int64_t count, float gain, float bound);
   void (*quantizer)(const float* xs, float* up, float* terms, std::int64_t count, float gain,
@@ -70,7 +70,7 @@ struct BlockTailPasses {
   /// One for each.
   void (*row)(const float* x, const float* scale, const float* shift, const float* add, Bend act, std::int64_t count,
               float* y);
-  /// The larger one of each pair goes to y, NaN where either is.
+  /// Writes the larger one of each pair to y; NaN if either is NaN.
   void (*keep_larger)(const float* x, std::int64_t count, float* y);
   /// y [rows, count] is the largest of each pool x pool square of x [rows * pool, width], which is written over: first
   /// of a column, then of neighbours; NaN where any is.
@@ -88,7 +88,7 @@ struct CodeTailPasses {
   void (*plane_signs)(const std::int32_t* acc, std::int32_t t, bool flip, std::int64_t count, std::int8_t* y);
   void (*row_signs)(const std::int32_t* acc, const std::int32_t* t, const std::uint8_t* flip, std::int64_t count,
                     std::int8_t* y);
-  /// The larger one of each pair goes to y.
+  /// Writes the larger one of each pair to y.
   void (*keep_larger)(const std::int8_t* x, std::int64_t count, std::int8_t* y);
   /// y[i] is the larger one of each pair of neighbours.
   void (*pool_pairs)(const std::int8_t* x, std::int64_t count, std::int8_t* y);

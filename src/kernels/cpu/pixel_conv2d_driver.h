@@ -15,7 +15,7 @@
 namespace bie::kernels::cpu {
 
 /// Whether image and output are planes whose pixels fill vectors of `lanes` at least as well as a group's outputs do.
-/// No for what is refused, for rows that are joined and for padding around lines that are skipped.
+/// False for calls that are refused, for joined rows and for padding around skipped lines.
 bool suits_pixels(const Tile& tile, const Width& width, const Conv2dShape& shape, const Conv2dInput& x,
                   const Conv2dOutput& y, int lanes);
 
@@ -38,13 +38,13 @@ constexpr Conv2dKernel pixel_conv2d_kernel(const char* name, Isa isa) {
   return kernel;
 }
 
-/// Groups of signs that are bytes in lanes, of as many channels as make words of bits faster in planes. It depends on
-/// nothing but the weight and its groups.
+/// Groups of signs that are bytes in lanes, of as many channels as make words of bits faster in planes. Depends on the
+/// weight and its groups alone.
 template <const GroupedTile& lanes>
 bool has_sign_planes(const Conv2dShape& s) {
   return suits_lanes(lanes, s) && s.group_in() >= 8;
 }
-/// Where its panels begin.
+/// Offset of the panels of `words`.
 template <const Conv2dKernel& groups>
 std::size_t sign_planes_at(const Conv2dShape& s) {
   return (groups.packed_bytes(s) + 63) / 64 * 64;

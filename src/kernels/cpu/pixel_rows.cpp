@@ -12,8 +12,8 @@ constexpr std::int64_t run_pixels = 64;       // pixels quantised at once from a
 constexpr std::int64_t picked_bytes = 65536;  // picked from NCHW planes at once, about
 constexpr std::int64_t least_biases = 512;    // of pixels quantised at once from an NHWC row, about
 
-/// Channel-major codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one code;
-/// channels beyond the last are read from `zeros`.
+/// Transposes NCHW codes of `pixels` neighbours to pixel rows, four bytes (one activation unit) at a time. T is one
+/// code; channels beyond the last are read from `zeros`.
 template <class T>
 void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels, std::int64_t pixel_bytes, char* out) {
   constexpr int together = 4 / sizeof(T);
@@ -30,7 +30,7 @@ void transpose_codes(const T* planes, std::int64_t channels, std::int64_t pixels
   }
 }
 
-/// Codes as they are to bytes that stand for them. True: all are finite.
+/// Converts int8 codes to the bytes that stand for them. Returns true: all codes are finite.
 bool shift_codes(const char* from, std::int64_t count, int zero, char* to) {
   for (std::int64_t i = 0; i < count; ++i)
     to[i] = static_cast<char>(static_cast<unsigned char>(from[i]) + static_cast<unsigned>(zero));

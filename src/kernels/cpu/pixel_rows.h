@@ -20,7 +20,7 @@ inline double padded_plane(const Conv2dShape& s) {
   return padded(s.in_h, s.pad_h) * padded(s.in_w, s.pad_w);
 }
 
-/// Lines that a kernel of one line skips, because its stride is longer, are not looked at.
+/// Whether a kernel of one line skips lines, because its stride is longer. Skipped lines are not read.
 inline bool skips(std::int64_t kernel, std::int64_t stride) { return kernel == 1 && stride > 1; }
 
 /// The same convolution of the lines alone that windows read. Padding around them counts as lines of the image.
@@ -44,8 +44,8 @@ inline constexpr std::int64_t most_joined_channels = 16;
 Conv2dShape with_joined_rows(const Conv2dShape& s);
 
 /// The image as rows of codes with the padding around them: [batch][height][width] pixels, each with the codes of its
-/// groups one after another. Row i holds row i * step_h - top of what is given, and columns likewise; what is not there
-/// is padding.
+/// groups one after another. Row i holds row i * step_h - top of what is given, and columns likewise; anything else is
+/// padding.
 struct Image {
   std::int64_t height, width, group_bytes, pixel_bytes;
   std::int64_t step_h, top, step_w, left;

@@ -8,7 +8,7 @@ namespace bie::kernels {
 namespace {
 
 constexpr float least_step = 1e-8f;
-// More values do not move the result.
+// More values do not change the result.
 constexpr std::int64_t most_values = 1 << 18;
 
 /// Evenly spaced values of a row.
@@ -31,7 +31,7 @@ float step_at(const std::vector<float>& values, double percentile, int bits) {
   return std::max(*at / (bits == 8 ? 127.0f : 7.0f), least_step);
 }
 
-/// The sum of the squares of what a step changes.
+/// Sum of squared errors of a step.
 double square_error(const std::vector<float>& values, float step, int bits) {
   const float low = bits == 8 ? -128 : -8, high = bits == 8 ? 127 : 7;
   constexpr float integers = 0x1.8p23f;  // added to a small number it leaves the nearest integer

@@ -12,7 +12,7 @@
 
 namespace bie::kernels::cpu {
 
-/// How a tile wants activation codes laid out. A `unit` is what one broadcast reads: four bytes.
+/// Layouts of activation codes that tiles read. A `unit` is what one broadcast reads: four bytes.
 enum class Code : std::uint8_t {
   bits,    ///< 32 signs a unit, element 32u+i is bit i of word u
   u8_s8,   ///< q + 128, four codes per unit
@@ -89,8 +89,8 @@ struct TileArgs {
   float* y = nullptr;         ///< null, or where y[r * y_stride + c] = float(acc[r][c]) * scale goes, c < col_count
   std::int64_t y_stride = 0;  ///< elements
   float scale = 0;
-  /// Null, or where signs go and nothing else does: bit c of signs[r] says whether float(acc[r][c]) * scale + bias[c]
-  /// >= 0; it is 0 from col_count on.
+  /// If not null, only signs are written, to this: bit c of signs[r] says whether float(acc[r][c]) * scale + bias[c] >=
+  /// 0; it is 0 from col_count on.
   std::uint64_t* signs = nullptr;
   const float* bias = nullptr;  ///< signs only: [col_count] or null
   /// More than one, where y is not null and col_count is nr, are panels one after the other, `panel_bytes` from begin
@@ -159,15 +159,15 @@ struct Tile {
   // Null where a thread needs no state: before its first run and after its last one.
   void (*enter)() = nullptr;
   void (*leave)() = nullptr;
-  /// Where weights are opened before a panel is used: `units` weight units of a panel, of all taps, to as many of
-  /// opened_unit_bytes an output. Null: the tile reads them as they are.
+  /// Opens a panel's weights before use: `units` weight units of all taps become as many units of opened_unit_bytes per
+  /// output. Null: the tile reads them as they are.
   void (*open)(const void* units_of_panel, std::int64_t units, void* opened) = nullptr;
   int opened_unit_bytes = 0;
   bool strides = false;  ///< whether rows are loaded by stride: fast where they are evenly spaced, up to 32 of them
   bool (*tail)(const TailArgs&) = nullptr;  ///< false: a code had no number. Null: that of passes/
 };
 
-/// Outputs that a pixel tile computes at most, pixels and filters.
+/// Most outputs of a pixel tile: pixels, and filters.
 inline constexpr int pixel_lanes = 64, pixel_rows = 6;
 
 /// out[(t * units + u) * pixel_lanes + p] = planes[u * plane + taps[t] + pixels[p]], p < count; what lies beside count
@@ -211,7 +211,8 @@ struct PixelTileArgs {
   std::int64_t sums_stride = 0;
 };
 
-/// A convolution with pixels as lanes: codes of 32 bits per pixel meet those of a weight. It reads a tile's panels.
+/// A convolution with pixels as lanes: codes of 32 bits per pixel are multiplied with those of a weight. It reads a
+/// tile's panels.
 struct PixelTile {
   int lanes;  ///< per vector
   void (*gather)(const WindowsArgs&);
@@ -254,7 +255,7 @@ struct GroupedTileArgs {
   float scale;
 };
 
-/// A convolution of few channels or outputs a group, with neighbouring outputs as lanes. A unit is four bytes.
+/// A convolution of few channels or outputs per group, with neighbouring outputs as lanes. A unit is four bytes.
 struct GroupedTile {
   Tile rows;  ///< what quantises and stores, of nr = grouped_lanes; it multiplies nothing
   void (*spread)(const SpreadArgs&);

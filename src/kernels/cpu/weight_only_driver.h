@@ -63,7 +63,7 @@ void fill_block(const Side& side, const void* packed, const FloatRows& x, std::i
 template <class Side>
 Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const void* packed, const FloatResults& y,
                 const Parallel& parallel) {
-  // Products that make a task worth a thread.
+  // Least number of products per task.
   const std::int64_t task_work = (std::int64_t{1} << 20) / parallel.fineness;
   const WeightHead& head = head_of(packed);
   const RowBlocks blocks(s.m, side.rows, side.unit());
@@ -87,7 +87,7 @@ Status run_slab(const Side& side, const GemmShape& s, const FloatRows& x, const 
   });
   if (!enough.load()) return Status::out_of_memory;
 
-  // Panels of one row go several at a time: with one its sums would wait for one another.
+  // For one row, several panels are computed at a time: the sums of a single panel would be one dependency chain.
   const int at_once = s.m == 1 ? side.panels : 1;
   const std::int64_t steps = (head.panels + at_once - 1) / at_once;
   const std::int64_t work = std::max<std::int64_t>(1, s.m / blocks.count() * panel_columns * at_once * s.k);

@@ -8,7 +8,7 @@ namespace bie::kernels {
 namespace cpu {
 namespace {
 
-/// Activations as floats. A block is [k][rows] of them and [groups][rows] sums.
+/// Float activations. A block is [k][rows] of them and [groups][rows] sums.
 struct FloatSide {
   static constexpr bool keeps_panels = false;
 

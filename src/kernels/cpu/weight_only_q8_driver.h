@@ -6,8 +6,8 @@
 
 namespace bie::kernels::cpu {
 
-/// Activations as codes. A block is [pieces][rows][piece] of them, then [groups][rows] of what else a tile reads,
-/// thrice.
+/// Activations as codes. A block is [pieces][rows][piece] codes, then three arrays [groups][rows] that a tile reads
+/// beside them.
 struct CodeSide {
   static constexpr bool keeps_panels = true;  // a block has fewer bytes than a panel
 

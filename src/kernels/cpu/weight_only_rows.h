@@ -20,7 +20,8 @@ struct WeightOnlyRows {
   static constexpr int part = 64;  ///< rows of k that are opened at a time: 16 KiB, and whole lines of every width
 };
 
-/// In tiles of nearly equal numbers of rows: one of few has too few sums to hide how long an addition takes.
+/// Splits the rows into tiles of nearly equal size: a tile of few rows has too few sums to hide the latency of an
+/// addition.
 template <class Loops>
 void multiply_rows(const float* codes, const float* x, int stride, int count, int rows, float* sums) {
   const int tiles = (rows + WeightOnlyRows::of_tile - 1) / WeightOnlyRows::of_tile;

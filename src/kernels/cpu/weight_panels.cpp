@@ -54,7 +54,7 @@ Status check_weight(const WeightRows& w) {
 namespace cpu {
 namespace {
 
-/// Where the codes of a packed row begin.
+/// Position of a packed row's codes.
 struct RowPlace {
   std::int64_t word;
   int bit, bits;
@@ -86,7 +86,7 @@ CodePlace code_place(LineOrder order, int width, std::int32_t i, int v) {
   return {(i * width / 32 * 4 + v) * 16, 8 * (r % 4) + width * (r / 4)};
 }
 
-/// The rows in the order of the panels, and what lies where.
+/// The rows in the order of the panels, and the offsets in the arrangement.
 struct Plan {
   std::vector<WeightGroup> groups;
   std::vector<std::int32_t> rows;  ///< packed rows, group by group
@@ -146,7 +146,8 @@ std::size_t weight_panel_bytes(const PackedWeight& w, LineOrder order) {
 
 namespace {
 
-/// Writes what stands before the panels, but for the order of the rows, and clears what is left behind the last one.
+/// Writes the head and the groups, and clears the rest behind the last panel; the order of the rows is written
+/// elsewhere.
 void write_head(const Plan& plan, std::size_t bytes, char* base) {
   const WeightHead& head = plan.head;
   std::memset(base, 0, static_cast<std::size_t>(head.panels_at));

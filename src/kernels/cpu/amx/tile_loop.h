@@ -34,7 +34,7 @@ class ActivationRows {
     stride_ = stride;
     even_ = true;
   }
-  /// Bytes [byte, byte + 64) of each row; what is behind a row's last code meets weights of 0.
+  /// Bytes [byte, byte + 64) of each row; bytes behind a row's last code are multiplied with weights of 0.
   template <int T>
   [[gnu::always_inline]] void load(std::int64_t byte, char* copy) const {
     if (even_) {
@@ -55,7 +55,7 @@ class ActivationRows {
   std::int64_t stride_;
 };
 
-/// Sums of 16 R rows and 16 C outputs to acc. `units` of four codes at each tap.
+/// Stores the sums of 16 R rows and 16 C outputs in acc. `units` of four codes at each tap.
 template <int R, int C>
 void multiply(const TileArgs& a, std::int64_t units, const char* panel, std::int32_t* acc) {
   alignas(64) char copies[R][1024], last[C][1024];

@@ -83,8 +83,7 @@ void dot_bf16() {
 
 // Assembly, because the intrinsics of g++ are macros that take a tile's number as a literal alone.
 
-/// A thread configures its tiles before it uses them and gives them back, so that a switch of threads need not save
-/// them.
+/// A thread configures its tiles before use and releases them afterwards, so that a context switch need not save them.
 void configure_tiles() {
   struct alignas(64) Config {
     std::uint8_t palette = 1, start_row = 0, reserved[14] = {};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int pixel_vector = 16;  // lanes
 
-/// Product: whether it is one of `signs`; `parts` words of codes a weight unit meets; weight(broadcast unit, part),
+/// Product: whether it is one of `signs`; `parts`, the words of codes per weight unit; weight(broadcast unit, part),
 /// add(sum, pixels, weight), finish(sum, init). R * V sums, V vectors of pixels and one weight fit the 32 registers.
 template <class Product, int R, int V>
 void pixel_tile(const PixelTileArgs& a) {

@@ -13,8 +13,8 @@ constexpr int tile_rows = 6, tile_cols = 64;
 constexpr int most_rows = 12;                   // with 32 outputs or fewer
 constexpr std::int64_t halved_bytes = 1 << 17;  // of a panel that is read in halves: a larger one is read in order
 
-/// Product: `parts` broadcasts a weight unit feeds; weights(address, part), add(sum, x, w), finish(sum, init).
-/// R * V sums, V weights and one broadcast fit the 32 registers.
+/// Product: `parts`, the broadcasts per weight unit; weights(address, part), add(sum, x, w), finish(sum, init). R * V
+/// sums, V weights and one broadcast fit the 32 registers.
 template <class Product, int R, int V>
 [[gnu::always_inline]] inline void tile(const TileArgs& a) {
   __m512i sum[R][V];
@@ -80,13 +80,13 @@ template <class Product, int R, int V>
                             _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][v]), scale));
 }
 
-/// One panel, by one copy of the loop for all who call it.
+/// One panel. Not inlined, so that all callers share one copy of the loop.
 template <class Product, int R, int V>
 [[gnu::noinline]] void tile_apart(const TileArgs& a) {
   tile<Product, R, V>(a);
 }
-/// Copies of the loop for every number of rows would be a tenth of the library: those that fit with all outputs have
-/// them, and the most rows, of which long products consist.
+/// Instances for every number of rows would make up a tenth of the library. Only row counts that fit registers with all
+/// outputs, and the greatest one, of which long products consist, have their own.
 template <class Product, int R, int V>
 [[gnu::always_inline]] inline void panel_of(const TileArgs& a) {
   if constexpr (R <= tile_rows || R == most_rows)
@@ -101,7 +101,7 @@ inline void next_panel(TileArgs* a) {
   a->y += tile_cols;
 }
 
-/// The panels of a tile in one loop: between calls a core would run out of panels to fetch.
+/// Loops over the panels of a tile, because between separate calls a core would run out of panels to prefetch.
 template <class Product, int R, int V>
 void tiles(TileArgs a) {
   for (;; --a.panels) {
@@ -121,7 +121,8 @@ void tile_of_rows(const TileArgs& a) {
   }
 }
 
-/// More rows than fit with all outputs: the first 32 outputs and then the others, so that a weight is read once.
+/// For more rows than registers hold with all outputs: the first 32 outputs and then the others, so that each weight is
+/// read once.
 template <class Product, int R>
 void halves(TileArgs a) {
   constexpr int half = 32;
