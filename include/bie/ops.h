@@ -122,10 +122,10 @@ struct BinaryConv2dOptions {
 ///                 labelled [out_c, kh, kw, in_c/groups/8] or flat [out_c, ceil(in_c/groups*kh*kw/8)] (then kernel_size
 ///                 is needed).
 /// @param bias_a   [in_c] or undefined; it is not added to the padding.
-/// @return [batch, out_c, h', w'] in x's memory format.
-/// Backward: grad_xs = conv2d_input(sgn(w), g) * scale_w inside |xs / scale_a| <= 1, else 0; grad_w =
-/// conv2d_weight(sgn(xs), g) * scale_a with the padding that the forward pass met; grad_scale_a as binary_linear.
-/// Source: BITorch Engine 0.2.6 `BinaryConv2dForward` (which returns no convolution; this is the true one).
+/// @return [batch, out_c, h', w'] in x's memory format. Backward: grad_xs = conv2d_input(sgn(w), g) * scale_w inside
+/// |xs / scale_a| <= 1, else 0; grad_w = conv2d_weight(sgn(xs), g) * scale_a with the padding of the forward pass;
+/// grad_scale_a as binary_linear. Source: BITorch Engine 0.2.6 `BinaryConv2dForward` (which returns no convolution;
+/// this is the true one).
 BIE_API at::Tensor binary_conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale_a,
                                  const at::Tensor& scale_w, const at::Tensor& bias_a = {},
                                  const BinaryConv2dOptions& options = {});
@@ -181,7 +181,7 @@ struct QMatMulOptions {
 BIE_API at::Tensor q8_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
                              const at::Tensor& y_clip, const QMatMulOptions& options = {});
 
-/// The same with codes in [-8, 7]. Source: BITorch Engine 0.2.6 `Q4MatMul` (which takes y_clip from x, clips the
+/// Like q8_matmul with codes in [-8, 7]. Source: BITorch Engine 0.2.6 `Q4MatMul` (which takes y_clip from x, clips the
 /// gradient at 8 bits and quantises it).
 BIE_API at::Tensor q4_matmul(const at::Tensor& x, const at::Tensor& y, const at::Tensor& x_clip,
                              const at::Tensor& y_clip, const QMatMulOptions& options = {});
@@ -213,13 +213,13 @@ BIE_API at::Tensor unpack_int4(const at::Tensor& packed, std::int64_t k);
 ///                k % 32 = 0. Where n % 32 != 0 BITorch Engine saved k*n/8 bytes of it, which is an error that says so.
 ///                "columns": `BinaryLinearCPP`, [k/8][n], least significant bit first; k % 8 = 0.
 BIE_API at::Tensor signs_from_layout(const at::Tensor& bytes, std::int64_t n, std::int64_t k, std::string_view layout);
-/// The reverse; rows that a layout adds are zeros.
+/// The inverse of signs_from_layout; rows that a layout adds are zeros.
 BIE_API at::Tensor signs_to_layout(const at::Tensor& packed, std::int64_t k, std::string_view layout);
 
 /// (q, scale): s = max(scale, eps), q = clamp(rint(x / s), -128, 127) int8; scale = 2 * mean|x| / 11.269 if not given.
 BIE_API std::tuple<at::Tensor, at::Tensor> q8_quantize(const at::Tensor& x, const at::Tensor& scale = {},
                                                        double eps = 1e-5);
-/// The same with 5.6345 and [-8, 7]; codes are not packed.
+/// Like q8_quantize with 5.6345 and [-8, 7]; codes are not packed.
 BIE_API std::tuple<at::Tensor, at::Tensor> q4_quantize(const at::Tensor& x, const at::Tensor& scale = {},
                                                        double eps = 1e-5);
 /// (q, scale): bound = 2^(num_bits - 1 + is_unsigned) - 1, scale = bound / amax, q = clamp(rint(x * scale), lo, bound)
@@ -313,8 +313,8 @@ struct DiodeMixItem {
   bool renew_scale = false;
 };
 
-/// The same for many parameters on one device, none of them twice: each goes where it would go alone, on CUDA up to 40
-/// in one launch. The numbers' own step and stream have no meaning. Nothing is changed where one of them is refused for
+/// These step many parameters on one device, none of them twice, with the results of single calls; on CUDA up to 40 in
+/// one launch. The numbers' own step and stream have no meaning. Nothing is changed where one of them is refused for
 /// its shape or dtype.
 BIE_API void diode_mix_float_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);
 BIE_API void diode_mix_codes_many_(const std::vector<DiodeMixItem>& items, const DiodeMixStep& numbers);

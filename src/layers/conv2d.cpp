@@ -37,7 +37,7 @@ void check_rank(const at::Tensor& x) {
   TORCH_CHECK_VALUE(x.dim() == 4, "x is ", x.sizes(), ", [batch, channels, height, width] is wanted");
 }
 
-/// A sentence unless the window fits somewhere.
+/// Throws unless the window fits somewhere.
 template <class Options>
 void check_window(const Options& o, const at::Tensor& x) {
   for (std::size_t i = 0; i < 2; ++i) {

@@ -19,7 +19,7 @@ class Entries {
   std::string name(const char* key) const { return "the entry '" + prefix_ + key + "'"; }
   bool has(const char* key) const { return entries_.count(prefix_ + key) > 0; }
 
-  /// Whatever it is.
+  /// Takes an entry without checks.
   at::Tensor take(const char* key) {
     const auto found = entries_.find(prefix_ + key);
     TORCH_CHECK_VALUE(found != entries_.end(), name(key), " is missing");
@@ -27,13 +27,13 @@ class Entries {
     entries_.erase(found);
     return tensor;
   }
-  /// By ops::check_entry.
+  /// Takes an entry after ops::check_entry.
   at::Tensor take(const char* key, at::IntArrayRef shape, at::ScalarType dtype) {
     const at::Tensor tensor = take(key);
     ops::check_entry(tensor, shape, dtype, name(key));
     return tensor;
   }
-  /// Drops what files have and no layer needs.
+  /// Drops an entry that files have and no layer needs.
   void pass_over(const char* key) { entries_.erase(prefix_ + key); }
 
  private:

@@ -20,7 +20,7 @@ struct PlannedLayer {
   std::int64_t weights() const { return in * out * (is_conv() ? kernel * kernel : 1); }
 };
 
-/// In the order of the forward pass; the last is the head, which yields the logits. A ValueError for an unknown
+/// In the order of the forward pass; the last is the head, which yields the logits. Throws a ValueError for an unknown
 /// architecture, layer name or bit width, and for sizes that cannot be.
 std::vector<PlannedLayer> plan(const ModelConfig& config);
 

@@ -12,18 +12,18 @@ using OptTensor = std::optional<at::Tensor>;
 
 /// The tensor, or an undefined one.
 inline at::Tensor value_or_none(const OptTensor& tensor) { return tensor.has_value() ? *tensor : at::Tensor(); }
-/// nullopt for an undefined tensor, as the dispatcher wants it.
+/// nullopt for an undefined tensor, which the dispatcher expects.
 inline OptTensor none_if_undefined(const at::Tensor& tensor) {
   return tensor.defined() ? OptTensor(tensor) : std::nullopt;
 }
 
-/// The dispatcher's entry of an operator of ours; look it up once.
+/// The dispatcher's entry of a bie operator; look it up once.
 template <class Signature>
 auto find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-/// Tells autograd that a kernel of ours wrote the tensor.
+/// Tells autograd that a kernel has written to the tensor.
 inline void bump_version(const at::Tensor& tensor) {
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }

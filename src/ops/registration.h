@@ -30,7 +30,7 @@ class Operators {
 
 }  // namespace bie::ops
 
-/// Before a block that names operators and their functions, m.impl("name", function): those of the CPU and of CUDA.
+/// Opens a block that registers operators, m.impl("name", function), for the CPU and for CUDA.
 #define BIE_OPERATORS(m)                                       \
   static void bie_operators(bie::ops::Operators& m);           \
   TORCH_LIBRARY_IMPL(bie, CPU, library) {                      \

@@ -22,7 +22,7 @@ std::vector<std::int64_t> moment_sizes(const layers::PackedWeight& weight);
 /// Initial moments, before the first step.
 Moments first_moments(const layers::PackedWeight& weight, at::ScalarType dtype, std::int64_t seed, std::int64_t stream);
 
-/// One step by a finite gradient, of a table on the rows of a sparse one; every fifth moves the zeros too.
+/// One step by a finite gradient; tables step the rows of a sparse one. Every fifth step moves the zeros too.
 void step_packed(const layers::PackedWeight& weight, const at::Tensor& gradient, const Moments& moments,
                  const ops::DiodeMixStep& step);
 

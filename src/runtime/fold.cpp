@@ -104,7 +104,7 @@ std::optional<Thresholds> thresholds_of(const Chain& chain) {
     bool rises = !(chain.from.floats[1] < 0);
     for (std::size_t i = 0; i < chain.tails.size(); ++i) {
       const bool falls = chain.scale(*chain.tails[i], c) < 0;
-      // The largest of a square has the largest sign only where what follows keeps the order.
+      // The maximum of a square has the greatest sign only if the rest of the chain is increasing.
       if (falls && pooled_by != none && i > pooled_by) return {};
       if (falls) rises = !rises;
     }

@@ -16,7 +16,7 @@ using formats::NetElement, formats::NetFile, formats::NetNode, formats::NetValue
 
 constexpr std::int64_t most = std::int64_t{1} << 26;
 
-/// One node on its way through the checks.
+/// Checks of one node.
 class Check {
  public:
   Check(const NetFile& net, std::size_t number) : net_(net), node_(net.nodes[number]), number_(number) {}

@@ -8,8 +8,8 @@
 
 namespace bie::train {
 
-/// A ValueError where data and model do not fit each other, an option is out of range or would do nothing, or the
-/// folder of the checkpoints cannot be written.
+/// Throws a ValueError where data and model do not fit each other, an option is out of range or would do nothing, or
+/// the folder of the checkpoints cannot be written.
 void check_run(const models::Classifier& model, const data::Dataset& data, const TrainOptions& options,
                const Task& task);
 

@@ -17,11 +17,11 @@ class Module;
 
 namespace bie::layers {
 
-/// Which values a layer computes where ours differ from BITorch Engine 0.2.6 on purpose (docs/spec/index.md, marked
+/// Which values a layer computes where bie differs from BITorch Engine 0.2.6 on purpose (docs/spec/index.md, marked
 /// with a dagger there). bie_0_2_6: x + bias_a is rounded back to a 16-bit x's dtype, gradients are
 /// GradMode::reference, and the first batch of a 4-bit layer sets scale_a with the 8-bit constant 11.269.
 enum class Compat { none, bie_0_2_6 };
-/// "none" or "bie-0.2.6"; a ValueError for anything else.
+/// "none" or "bie-0.2.6"; throws a ValueError for anything else.
 Compat compat_of(const std::string& name);
 
 /// Keeps a learned step size away from zero in training: scale_a >= floor * its first-batch value, whatever the
@@ -44,7 +44,7 @@ class ActivationQuantizer {
   ops::GradMode grad_mode() const { return compat_ == Compat::none ? grad_mode_ : ops::GradMode::reference; }
   void set_compat(Compat compat) { compat_ = compat; }
   Compat compat() const { return compat_; }
-  /// A ValueError unless the floor is a number in [0, 1].
+  /// Throws a ValueError unless the floor is a number in [0, 1].
   void set_step_size_guard(StepSizeGuard guard);
   StepSizeGuard step_size_guard() const { return guard_; }
   /// First-batch value of scale_a that the guard is relative to; 0 where there is none. A training checkpoint keeps it.
@@ -63,17 +63,17 @@ class ActivationQuantizer {
   /// Refuses a float x whose shape the layer cannot take, before it leaves a scale behind.
   virtual void check_input(const at::Tensor& x) const;
 
-  /// x and its bias as the operator wants them, the step size initialised and guarded.
+  /// Operands of an operator: x and its bias, with the step size initialised and guarded.
   struct Activation {
     at::Tensor x, bias_a;
   };
   Activation activation(const at::Tensor& x, bool training);
-  /// A vector of channels as it multiplies or adds to a result of `like`'s dtype.
+  /// A vector of channels, shaped and converted so that it broadcasts against a result of `like`'s dtype.
   at::Tensor along_features(const at::Tensor& channels, const at::Tensor& like) const;
   /// Least value that the guard allows scale_a; 0 if it does not limit it.
   float least_scale() const { return guard_.floor * guarded_scale_; }
   void guard_scale();
-  /// eps as a number, read again when it was written: a pass on CUDA does not wait for it.
+  /// eps as a number, cached until eps is written to, so that a pass on CUDA does not wait for it.
   double smallest_step() const;
 
  private:
@@ -95,7 +95,7 @@ class ActivationQuantizer {
 /// These set an option of every layer inside a module, itself included.
 void set_grad_mode(torch::nn::Module& module, ops::GradMode mode);
 void set_compat(torch::nn::Module& module, Compat compat);
-/// A ValueError as the layer's, also where there is none.
+/// Throws a ValueError as the layer's, also where there is none.
 void set_step_size_guard(torch::nn::Module& module, StepSizeGuard guard);
 
 }  // namespace bie::layers

@@ -34,8 +34,8 @@ class IntegerLayer : public QuantLayer, public ActivationQuantizer {
   void set_weight_data(const at::Tensor& data);
   /// Also sets scale_w.
   void generate_quantized_weight(bool qweight_only = false) override;
-  /// Takes a packed weight, in place of any other form. A sentence if its shape or dtype is not the layer's.
-  /// scale_w stays where `weight_scale` is undefined.
+  /// Takes a packed weight, in place of any other form. Throws if its shape or dtype is not the layer's. scale_w stays
+  /// where `weight_scale` is undefined.
   void set_quantized_weight_data(const at::Tensor& packed, const at::Tensor& weight_scale = {});
   /// weight in training, the packed form of the current weight in evaluation.
   at::Tensor opt_weight();
@@ -90,10 +90,10 @@ class IntegerLayer : public QuantLayer, public ActivationQuantizer {
   const Traits& traits() const { return traits_; }
   bool latent() const { return traits_.latent; }
 
-  /// x as the operator wants it.
+  /// The activation's operands, see ActivationQuantizer::activation.
   Activation activation(const at::Tensor& x) { return ActivationQuantizer::activation(x, is_training()); }
 
-  /// The weight, its scale and its panels as an operator wants them in this mode.
+  /// Operands of an operator in this mode: the weight, its scale and its panels.
   struct Operand {
     at::Tensor weight, scale_w, panels, anchor;
   };

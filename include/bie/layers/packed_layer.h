@@ -27,7 +27,7 @@ class PackedWeight {
   Form form() const { return form_; }
   /// Shape of the weight as floats.
   const std::vector<std::int64_t>& shape() const { return shape_; }
-  /// The words and what they are read with; of signs qweight alone.
+  /// The words, with the tensors that dequantize them; for signs qweight alone.
   ops::CodedWeightTensors tensors;
 
   /// The leaf that an operator is given in training; its values are never read.
@@ -37,7 +37,7 @@ class PackedWeight {
   void set_gradient(const at::Tensor& gradient);
   /// Whether the layer ran in training since this was last set to false.
   bool awaits_gradient = false;
-  /// After a change of the device.
+  /// Call after a change of the device.
   void forget_anchor() { anchor_ = at::Tensor(); }
 
  private:

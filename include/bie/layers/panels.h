@@ -14,7 +14,7 @@
 
 namespace bie::layers {
 
-/// Several threads may ask at once.
+/// Thread-safe.
 class Panels {
  public:
   /// Returns the panels that `make()` derives from the sources, made again when a source has changed. Undefined sources

@@ -22,7 +22,7 @@ class QuantLayer : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;
   /// Makes the weight ready for training; acts once, on a weight that is not.
   virtual void prepare_params() = 0;
-  /// Packs the weight into `qweight`; with qweight_only what it was trained as is dropped.
+  /// Packs the weight into `qweight`; qweight_only drops the form in which it was trained.
   virtual void generate_quantized_weight(bool qweight_only = false) = 0;
   /// Forgets every derived form of the weight.
   virtual void repack() = 0;
@@ -57,9 +57,9 @@ class QuantLayer : public torch::nn::Module {
   void to(torch::Device device, bool non_blocking = false) final;
 
  protected:
-  /// The float tensors whose dtype `to` leaves as it is.
+  /// The float tensors whose dtype `to` does not change.
   virtual std::vector<at::Tensor> float_scales() const = 0;
-  /// After the tensors moved to `device`: what else is there has to follow.
+  /// Called after the tensors moved to `device`; moves everything else.
   virtual void moved(torch::Device device) = 0;
 };
 

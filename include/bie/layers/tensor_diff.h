@@ -18,7 +18,7 @@ struct TensorDiff {
   std::string first = {}, second = {};  ///< "float32 [3, 4]", where there is one
 };
 
-/// One entry a name, in the order of the names.
+/// One entry per name, in the order of the names.
 std::vector<TensorDiff> compare(const StateDict& first, const StateDict& second);
 
 }  // namespace bie::layers

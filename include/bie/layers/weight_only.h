@@ -31,7 +31,7 @@ class CodedLinear : public PackedLayer {
   void train(bool on = true) override;
 
  protected:
-  /// Scales 1 and zeros 0 in `groups`, zeros of the words' size.
+  /// Starts with zero words, scales of 1 and zeros of 0 for `groups` groups.
   CodedLinear(std::int64_t in, std::int64_t out, std::int64_t words, std::int64_t groups, bool with_bias);
 
   std::int64_t in_features() const { return weight_shape()[1]; }
@@ -112,7 +112,7 @@ class MBWQLinearImpl : public CodedLinear {
   Take check_state(StateDict& entries, const std::string& prefix) override;
 
   const char* kind() const override { return "MBWQLinear"; }
-  /// The most that a row has.
+  /// The greatest width of a row.
   int weight_bits() const override;
   void pretty_print(std::ostream& stream) const override;
 

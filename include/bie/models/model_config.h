@@ -77,7 +77,7 @@ struct ModelConfig {
 std::vector<std::string> layer_names(const ModelConfig& config);
 
 /// Elements of all weights of such a model (matrices and filters; biases, scales and norms do not count), from the
-/// sizes alone. A ValueError for an unknown architecture, bit width or size.
+/// sizes alone. Throws a ValueError for an unknown architecture, bit width or size.
 std::int64_t weight_count(const ModelConfig& config);
 
 /// A configuration as the JSON object of a model's file, with "format_version", and back. A training checkpoint holds

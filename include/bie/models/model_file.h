@@ -20,9 +20,9 @@ enum class SavedForm {
 void save_model(Model& model, const std::string& path, SavedForm form = SavedForm::packed);
 
 /// The model in evaluation mode, each layer in the form of the file: a packed weight is never held as floats. torch's
-/// global generator is left as it was. A ValueError naming the file and the entry for anything missing, extra, of the
-/// wrong shape or dtype, for values that are not those that were written, for a kind that is not among `kinds`, and for
-/// a format version newer than this build.
+/// global generator is left as it was. Throws a ValueError naming the file and the entry for anything missing, extra,
+/// of the wrong shape or dtype, for values that are not those that were written, for a kind that is not among `kinds`,
+/// and for a format version newer than this build.
 std::shared_ptr<Model> load_model(const std::string& path, const std::vector<ModelKind>& kinds = model_kinds());
 /// The same, and a ValueError where it is no classifier.
 std::shared_ptr<Classifier> load_classifier(const std::string& path);

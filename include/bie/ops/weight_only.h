@@ -59,8 +59,8 @@ BIE_API at::Tensor weight_only_prepack(const CodedWeightTensors& weight, std::in
 /// of the input features.
 BIE_API at::Tensor weight_only_open(const CodedWeightTensors& weight, std::int64_t in_features,
                                     std::optional<at::ScalarType> dtype = {});
-/// The reverse with the scales and zeros of `weight`, whose words are not read: clamp(rint(v), 0, 2^bits - 1) with
-/// v = W / s + z | (W + z) / s | W / s + h; W / s of s = 0 is 0. @throws NaN or infinity.
+/// The inverse of weight_only_open with the scales and zeros of `weight`, whose words are not read: clamp(rint(v), 0,
+/// 2^bits - 1) with v = W / s + z | (W + z) / s | W / s + h; W / s of s = 0 is 0. @throws NaN or infinity.
 BIE_API at::Tensor weight_only_pack(const at::Tensor& values, const CodedWeightTensors& weight);
 
 /// Codes of 1 ... 8 bits in int32 words, dense along axis `dim` of a matrix, pad bits 0; and back to `size` of them.

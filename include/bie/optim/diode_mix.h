@@ -66,8 +66,8 @@ class DiodeMix {
     DiodeMixOptions options;
   };
 
-  /// A ValueError for lr, eps, weight_decay or renew_scale_every < 0, betas outside [0, 1), a parameter that is neither
-  /// floating-point nor int8 with its bits said, a code without a scale, a parameter given twice.
+  /// Throws a ValueError for lr, eps, weight_decay or renew_scale_every < 0, betas outside [0, 1), a parameter that is
+  /// neither floating-point nor int8 with its bits said, a code without a scale, a parameter given twice.
   explicit DiodeMix(std::vector<Group> groups, std::uint64_t seed = 0, MomentType moments = MomentType::float32);
 
   /// Uses each parameter's .grad (int8 or float for int8 weights). Float parameters without a gradient are skipped; an
@@ -81,8 +81,8 @@ class DiodeMix {
   /// Everything the next step depends on besides parameters and gradients: moments, step counts, the groups' options
   /// and the seed, by name ("<param>.exp_avg_l" and so on). Tensors are shared with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Takes a state of an optimizer with the same parameters; nothing is changed unless it fits.
-  /// A ValueError naming the entry for anything missing, extra or of another shape or dtype.
+  /// Takes a state of an optimizer with the same parameters; nothing is changed unless it fits. Throws a ValueError
+  /// naming the entry for anything missing, extra or of another shape or dtype.
   void load_state(const std::map<std::string, at::Tensor>& state);
   /// Bytes of all moments held so far.
   std::int64_t state_bytes() const;

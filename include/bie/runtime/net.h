@@ -50,7 +50,7 @@ class SharedNet {
     check(bie_net_output(net_.get(), index, &tensor));
     return tensor;
   }
-  /// "" where the net has none.
+  /// "" if the net has none.
   std::string metadata(const std::string& key) const {
     const char* const text = bie_net_metadata(net_.get(), key.c_str());
     return text == nullptr ? "" : text;

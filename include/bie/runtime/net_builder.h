@@ -100,8 +100,8 @@ class NetBuilder {
 };
 
 /// The same net, to the bit, with fewer passes: the tail of a product of integers before a 1-bit product becomes a
-/// threshold a channel, found by bisection over the accumulator, where it is monotone and finite; any other tail whose
-/// only reader is a product of codes writes those codes. Nodes and blobs that nobody reads are left out.
+/// threshold per channel, found by bisection over the accumulator, where it is monotone and finite; any other tail
+/// whose only reader is a product of codes writes those codes. Unused nodes and blobs are left out.
 formats::NetFile folded(const formats::NetFile& net);
 
 }  // namespace bie::runtime

@@ -15,7 +15,7 @@ class MissingDevice : public c10::ValueError {
 
 /// "cpu", "cuda" (the first GPU) or "cuda:N". The first call for a GPU loads torch's CUDA library, which nothing here
 /// links; torch looks for it once, so this comes before any other call that asks about GPUs, at::manual_seed's among
-/// them. A ValueError for any other name, a MissingDevice where the library or the GPU is missing.
+/// them. Throws a ValueError for any other name, a MissingDevice where the library or the GPU is missing.
 c10::Device device_of(const std::string& name);
 
 }  // namespace bie::train

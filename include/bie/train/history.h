@@ -31,7 +31,7 @@ struct Epoch {
 /// One epoch as a JSON object, NaN as null, and the history as an array of them.
 std::string epoch_json(const Epoch& epoch);
 std::string history_json(const std::vector<Epoch>& history);
-/// A ValueError for text that history_json has not written.
+/// Throws a ValueError for text that history_json has not written.
 std::vector<Epoch> parse_history(const std::string& json);
 
 /// Score by which epochs are compared: the validation score, or the test score if no samples were set aside.

@@ -47,8 +47,8 @@ struct PostTrained {
 };
 
 /// `model` is a float net, in evaluation mode afterwards and otherwise left alone. The output's mean error of each
-/// channel is taken off its norm or bias (Nagel et al. 2019, "Data-Free Quantization", section 4.2).
-/// A ValueError for a net that is quantised already, and for options that cannot be met.
+/// channel is taken off its norm or bias (Nagel et al. 2019, "Data-Free Quantization", section 4.2). Throws a
+/// ValueError for a net that is quantised already, and for options that cannot be met.
 PostTrained quantize(models::Classifier& model, const at::Tensor& calibration, const PostTraining& options);
 
 /// The step size of `values` with codes of 8 or 4 bits, for tests and tools; positive even where all are zero.

@@ -43,8 +43,8 @@ struct TrainOptions {
 /// The rates of a run: those of the options, and the defaults of the model's width for the others.
 Recipe recipe_of(const models::ModelConfig& config, const TrainOptions& options);
 
-/// A ValueError where an option is out of range or would do nothing to the model: what fit() refuses before it looks at
-/// the data.
+/// Throws a ValueError where an option is out of range or would do nothing to the model: what fit() refuses before it
+/// looks at the data.
 void check_options(const models::Classifier& model, const TrainOptions& options);
 
 }  // namespace bie::train

@@ -55,13 +55,12 @@ struct TrainResult {
 };
 
 /// Trains in place and leaves the model in evaluation mode on the options' device; an interrupted one is left as it was
-/// in training. The same options, data and thread
-/// count give the same model to the bit, whether the run was interrupted and resumed or not. A run may go on on another
-/// device; the bits are then those of neither alone.
-/// A ValueError where data and model do not fit each other, an option is out of range, or the checkpoints are not this
-/// run's; a c10::Error where the training diverges, before it writes that to a checkpoint.
-/// Accuracies, here and in the history, are the task's scores. A task of another kind than classification() takes its
-/// targets for labels: Dataset::train_labels and test_labels.
+/// in training. The same options, data and thread count give the same model to the bit, whether the run was interrupted
+/// and resumed or not. A run may go on on another device; the bits are then those of neither alone. Throws a ValueError
+/// where data and model do not fit each other, an option is out of range, or the checkpoints are not this run's; a
+/// c10::Error where the training diverges, before it writes that to a checkpoint. Accuracies, here and in the history,
+/// are the task's scores. A task of another kind than classification() takes its targets for labels:
+/// Dataset::train_labels and test_labels.
 TrainResult fit(models::Classifier& model, const data::Dataset& data, const TrainOptions& options,
                 const Listener& listener = {}, const Task& task = classification());
 

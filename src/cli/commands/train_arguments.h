@@ -45,8 +45,8 @@ struct TrainArguments {
 
 void add_options(CLI::App& command, TrainArguments& arguments);
 
-/// A ValueError for a word that means nothing and for options that contradict each other. A CLI::ValidationError, here
-/// and below, for an option that would do nothing.
+/// Throws a ValueError for a word that means nothing and for options that contradict each other. A
+/// CLI::ValidationError, here and below, for an option that would do nothing.
 void resolve(TrainArguments& arguments);
 /// Reads "train ..." as the command does and refuses what it refuses before it reads the data.
 /// @param what  is named by the sentence.

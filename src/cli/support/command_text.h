@@ -6,7 +6,7 @@
 
 namespace bie::cli {
 
-/// A script for "bash", "zsh" or "fish", written from the parser; a ValueError for any other shell.
+/// A script for "bash", "zsh" or "fish", written from the parser; throws a ValueError for any other shell.
 std::string completion_script(const CLI::App& app, const std::string& shell);
 
 /// bie.1 in the man macros.

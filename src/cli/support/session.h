@@ -72,7 +72,7 @@ at::Tensor calibration_images(const data::Dataset& data, std::int64_t count);
 /// Logs the data set's notes.
 void tell_notes(const data::Dataset& data);
 
-/// A ValueError unless images of the data are what the model takes, and their classes its classes.
+/// Throws a ValueError unless images of the data are what the model takes, and their classes its classes.
 void check_fit(const models::ModelConfig& config, const std::string& path, const data::Dataset& data);
 
 }  // namespace bie::cli

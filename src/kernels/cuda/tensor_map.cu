@@ -7,7 +7,7 @@
 namespace bie::kernels::cuda {
 namespace {
 
-/// A function of the driver, which nothing here links; null where there is none.
+/// A function of the driver, which nothing here links; null if there is none.
 template <class Function>
 Function of_driver(const char* name) {
   void* entry = nullptr;

@@ -23,7 +23,7 @@ struct ConvGradCall {
   bool pads_with_minus_one = false;
   Factor filter = {};  ///< [out_c, in_c/groups, kh, kw]
   Scale filter_scale = {};
-  /// The numbers of the activation x + bias, or of codes, times `by`.
+  /// Values of the activation x + bias, or of its codes, times `by`.
   std::function<at::Tensor(const at::Tensor& xs, const Scale& by)> values = {};
   /// Whether the CPU multiplies plain numbers, as CUDA does, and leaves the scales to the passes behind the products.
   bool scales_behind = false;

@@ -19,10 +19,10 @@ class Gradients {
                                       const Scale& by, at::ScalarType dtype) const = 0;
   /// float(code) * scale of int8 codes, dense, in float32 or on CUDA in another float dtype.
   virtual at::Tensor code_values(const at::Tensor& codes, const Scale& scale, at::ScalarType dtype) const = 0;
-  /// Zeros in grad where w / step lies outside the bounds; in place.
+  /// Sets grad to 0 where w / step lies outside the bounds, in place.
   virtual void mask_clipped(const at::Tensor& grad, const at::Tensor& w, const Scale& scale,
                             const kernels::CodeBounds& bounds) const = 0;
-  /// Adds up what fits int8.
+  /// Adds with int8 saturation.
   virtual void accumulate(const at::Tensor& slot, const at::Tensor& grad) const = 0;
 
  protected:

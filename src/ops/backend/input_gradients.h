@@ -22,7 +22,7 @@ struct LinearInput {
   Scale scale;         ///< its value
 };
 
-/// Gradients in the dtypes of what they belong to; undefined where there is nothing to belong to.
+/// Gradients in the dtypes of their tensors; undefined if there is no such tensor.
 struct InputGrads {
   at::Tensor x, bias_a, scale_a;
   /// Right operand of the weight's gradient, [m, k]: x + bias in float32 on the CPU; on CUDA its int8 codes, if wanted.
@@ -36,7 +36,8 @@ class InputGradients {
   /// dtype. A scale_a of 0 divides as the smallest float32 does.
   virtual at::Tensor in_place_(const Scaled& up, const at::Tensor& xs, const at::Tensor& scale_a, const Scale& scale,
                                const kernels::InputRule& rule) const = 0;
-  /// All of a linear layer's, `up` [m, k]. want_codes: the activation's signs or codes, on CUDA.
+  /// All gradients of a linear layer's activation from `up` [m, k]. want_codes: the activation's signs or codes, on
+  /// CUDA.
   virtual InputGrads of_layer(const Scaled& up, const LinearInput& in, const kernels::InputRule& rule,
                               bool want_codes) const = 0;
 

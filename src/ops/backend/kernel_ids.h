@@ -11,7 +11,7 @@ namespace bie::ops {
 
 /// Ids below this one leave the choice to the table; this one names its first kernel, the next the second.
 inline constexpr std::int64_t first_kernel_id = 100;
-/// The same for the kernels of CUDA. An id of the other kind of device is automatic, so that a layer can move.
+/// Ids of the CUDA kernels. An id of the other kind of device is automatic, so that a layer can move.
 inline constexpr std::int64_t first_cuda_kernel_id = 200, last_cuda_kernel_id = 299;
 
 /// Warns once of an id that is of no kind of device.

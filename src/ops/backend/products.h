@@ -17,7 +17,7 @@ namespace bie::ops {
 
 struct GemmBatch;
 
-/// Whole numbers, an int8 each, or such whose signs count.
+/// Codes: one int8 each; or only their signs count.
 struct Codes {
   at::Tensor values;
   bool signs = false;
@@ -26,7 +26,7 @@ struct Codes {
 /// One side of a product in a backward pass: whole numbers of at most nine bits.
 struct Factor {
   at::Tensor operand;  ///< what values() takes, all of it or some of its columns
-  /// The numbers times `by` as floats.
+  /// The values times `by`, as floats.
   std::function<at::Tensor(const at::Tensor& operand, at::ScalarType dtype, const Scale& by)> values;
   std::function<Codes()> codes;  ///< empty: not to be had as codes
 };
@@ -81,7 +81,7 @@ class Products {
 
   /// The operand made of the signs of a weight [n, ...]: packed on the CPU; CUDA packs while it arranges panels.
   virtual Weight signs(const char* op, const at::Tensor& weight) const = 0;
-  /// The same; on the CPU a ValueError where it holds NaN or infinity, which have a sign bit.
+  /// Like signs(), but on the CPU a ValueError if the weight holds NaN or infinity, which have a sign bit.
   virtual Weight finite_signs(const char* op, const char* name, const at::Tensor& weight) const = 0;
   /// The operand made of floats that are quantised with max(scale, floor) to the range of `code`; refused on the CPU as
   /// finite_signs refuses.

@@ -18,7 +18,7 @@ struct CodeRange {
   double mean_to_step;  ///< step size = mean_to_step * mean|x|
 };
 
-/// ValueError unless a largest element is a finite number >= 0.
+/// Throws a ValueError unless a largest element is a finite number >= 0.
 void check_amax(const char* op, float amax);
 
 class Quantizers {
@@ -43,12 +43,12 @@ class Quantizers {
   /// int8_grad of a float gradient that is not empty.
   virtual at::Tensor int8_codes(const char* op, const Scaled& grad) const = 0;
   virtual Pair binary_init(const char* op, const at::Tensor& weight) const = 0;
-  /// ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is checked, and the
-  /// kernels there take such a code as the nearest bound.
+  /// Throws a ValueError naming the tensor where int8 codes lie outside the range. One pass. On CUDA nothing is
+  /// checked, and the kernels there take such a code as the nearest bound.
   virtual void check_codes(const char* op, const char* name, const at::Tensor& codes, const CodeRange& range) const = 0;
   /// Refuses codes with a scale of 0, which only floats can initialise; not on CUDA.
   virtual void check_scale_of_codes(const char* op, const Scale& scale) const = 0;
-  /// A scale of 0 is one whose first batch was all zeros or empty; a sentence where x tells that it is just not
+  /// A scale of 0 is one whose first batch was all zeros or empty; throws where x tells that it is just not
   /// initialised. Not on CUDA.
   virtual void check_initialised(const char* op, const char* name, const at::Tensor& x, const Scale& scale) const = 0;
 

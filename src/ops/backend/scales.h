@@ -7,7 +7,7 @@
 
 namespace bie::ops {
 
-/// The only element of a scale, widened to float32; a sentence unless it is one finite floating-point number.
+/// The only element of a scale, widened to float32; throws unless it is one finite floating-point number.
 float scale_value(const char* op, const char* name, const at::Tensor& scale);
 
 /// A scale as the kernels of its device take it: a number on the CPU, left where it is on CUDA, because reading it

@@ -31,7 +31,7 @@ struct TrainingTailGrads {
 
 class TrainingTails {
  public:
-  /// Whether run() and grads() are kernels of ours; else torch's operators do it, one after the other.
+  /// Whether run() and grads() have kernels; else torch's operators run one after the other.
   virtual bool has_kernels(const TrainingTailInput& in) const = 0;
   /// Writes y in x's memory format, and updates the statistics.
   virtual void run(const char* op, const TrainingTailInput& in, double eps, const RunningStatistics& running,

@@ -28,12 +28,12 @@ kernels::Dtype float_dtype(const at::Tensor& t);
 /// The weight as kernels see it; pointers are null for a meta tensor.
 kernels::PackedWeight packed_of(const CodedWeight& w);
 
-/// ValueError where panels were made for the other kind of activations.
+/// Throws a ValueError where panels were made for the other kind of activations.
 void check_panels_activations(const char* op, bool of_int8, bool int8_activations);
 
 class WeightOnly {
  public:
-  /// ValueError where g_idx, q_perm, scales or zeros hold what they must not; on CUDA nothing is read back.
+  /// Throws a ValueError where g_idx, q_perm, scales or zeros hold what they must not; on CUDA nothing is read back.
   virtual void check_values(const char* op, const CodedWeight& w) const = 0;
 
   // int8_activations: bie/kernels/weight_only_q8.h, of a weight whose groups have at most most_q8_rows rows. Panels are

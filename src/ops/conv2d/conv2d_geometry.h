@@ -31,8 +31,8 @@ void check_image(const char* op, const at::Tensor& x);
 
 /// The geometry of a filter: [out_c, in_c/groups, kh, kw], or where `packed` rows of `codes_a_byte` in the order
 /// [in][kh][kw], labelled [out_c, kh, kw, in_c/groups/codes_a_byte] or flat [out_c, bytes], for which kernel_size is
-/// needed. A sentence where x, the filter, kernel_size or the movement disagree; `packed_name` is what it calls a
-/// packed filter.
+/// needed. Throws where x, the filter, kernel_size or the movement disagree; `packed_name` is what it calls a packed
+/// filter.
 Geometry check_filter(const char* op, const at::Tensor& x, const at::Tensor& weight, bool packed,
                       std::int64_t codes_a_byte, const char* packed_name, OptPair kernel_size, const Movement& move);
 
@@ -46,7 +46,7 @@ std::array<c10::SymInt, 4> output_sizes(const char* op, const at::Tensor& x, con
 at::Tensor empty_output(const char* op, const at::Tensor& x, const Geometry& g, const Movement& move);
 kernels::Conv2dShape kernel_shape(const at::Tensor& x, const Geometry& g, const Movement& move);
 
-/// Signs that windows meet, padding of -1 included: int8 or floats [batch, channels, height, width].
+/// Signs with their padding of -1: int8 or floats [batch, channels, height, width].
 at::Tensor padded_with_minus_one(const at::Tensor& signs, at::IntArrayRef padding);
 
 /// Gradients of the image and of the filter, products of float32 g with `values` and `filter`; undefined where not

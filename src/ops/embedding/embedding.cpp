@@ -76,7 +76,7 @@ std::tuple<at::Tensor, at::Tensor> row_sums(const at::Tensor& g, const at::Tenso
   return {rows, sums};
 }
 
-/// A call's own numbers and what its backward pass wants of it.
+/// Parameters of a call, and what its backward pass needs.
 struct Lookup {
   const char* op;
   std::int64_t rows, dim;

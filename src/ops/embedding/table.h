@@ -7,7 +7,7 @@
 
 namespace bie::ops {
 
-/// int64 [count], in range; on CUDA the lookup itself stops the program where one is not.
+/// int64 [count], in range; on CUDA the lookup itself aborts the program if one is not.
 at::Tensor flat_indices(const char* op, const at::Tensor& indices, std::int64_t rows);
 
 /// Packed signs of `dim` elements, or bools.

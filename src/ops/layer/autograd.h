@@ -18,7 +18,7 @@ namespace bie::ops {
 
 inline bool is_there(const OptTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-/// Whether autograd has to record this call; a sentence where torch.func or forward-mode derivatives are asked for.
+/// Whether autograd has to record this call; throws where torch.func or forward-mode derivatives are asked for.
 inline bool needs_graph(const char* op, std::initializer_list<at::Tensor> inputs) {
   TORCH_CHECK(at::functorch::getDynamicLayerStack().empty(), op,
               ": transforms of torch.func (grad, vmap, jvp, ...) are refused");

@@ -9,7 +9,8 @@
 
 namespace bie::ops {
 
-/// The dispatcher calls a kernel with the schema's list; ours take it as one struct with its members in that order.
+/// The dispatcher calls a kernel with the schema's list of arguments; these kernels take one struct with its members in
+/// that order.
 template <class Signature, class Args>
 struct Kernel;
 template <class R, class... T, class Args>
@@ -36,7 +37,7 @@ template <class Layer>
 struct LayerFunction : torch::autograd::Function<LayerFunction<Layer>> {
   using Args = typename Layer::Args;
 
-  /// The tensors stand in the list once more for their edges.
+  /// The tensors are passed a second time, because autograd makes edges for direct arguments only.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& scale_a, const OptTensor& scale_w, const OptTensor& bias_a,
                             const OptTensor& anchor, const Args& a) {

@@ -23,7 +23,7 @@ const Products& products_of(const at::Tensor& t) { return backend_of(op_name, t)
 
 bool is_packed(const at::Tensor& t) { return t.scalar_type() == at::kByte; }
 
-/// k, from whichever of x, weight and in_features tells it; a sentence where two of them differ.
+/// k, from whichever of x, weight and in_features tells it; throws where two of them differ.
 std::int64_t check_features(const at::Tensor& x, const at::Tensor& weight, std::optional<std::int64_t> in_features) {
   TORCH_CHECK_VALUE(x.dim() >= 1, op_name, ": x is 0-dimensional, at least one axis is wanted");
   TORCH_CHECK_VALUE(weight.dim() == 2, op_name, ": the weight is ", weight.sym_sizes(), ", two axes are wanted");
@@ -94,7 +94,7 @@ at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return op.call(x, weight, scale_a, scale_w, bias_a, in_features, anchor, panels, kernel_id);
 }
 
-/// A tensor whose signs count: `k` elements a row where t is packed.
+/// A tensor whose signs count: `k` elements per row if t is packed.
 at::Tensor unpacked(const at::Tensor& t, std::int64_t k) { return is_packed(t) ? unpack_signs(t, k) : t; }
 
 using BackwardSignature = Grads(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,

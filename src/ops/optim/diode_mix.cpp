@@ -161,7 +161,7 @@ void signs_one(const at::Tensor& param, const at::Tensor& grad, const at::Tensor
              {step, lr, beta1, beta2, 0, 0, false, seed, stream});
 }
 
-/// One item of each place in the lists; a sentence unless they are of one length.
+/// One item of each place in the lists; throws unless they are of one length.
 Items items_of(const char* op, at::TensorList params, at::TensorList grads, at::TensorList l, at::TensorList s,
                at::IntArrayRef steps, at::IntArrayRef streams) {
   const std::size_t count = params.size();

@@ -10,7 +10,7 @@ namespace bie::ops {
 inline constexpr CodeRange q8_range{-128, 127, 2 / 11.269};
 inline constexpr CodeRange q4_range{-8, 7, 2 / 5.6345};
 
-/// ValueError unless eps is a positive number.
+/// Throws a ValueError unless eps is a positive number.
 void check_eps(const char* op, double eps);
 
 // See backend/quantizers.h.

@@ -12,7 +12,7 @@
 namespace bie::ops {
 namespace {
 
-/// The axes but the channels.
+/// All axes except the channels.
 std::vector<std::int64_t> axes_of(const at::Tensor& x) {
   return x.dim() == 2 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 2, 3};
 }
@@ -21,7 +21,7 @@ double elements_of_channel(const at::Tensor& x) {
   return static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
 }
 
-/// A number for each channel, beside x.
+/// One number per channel, shaped to broadcast against x.
 at::Tensor beside(const at::Tensor& numbers, const at::Tensor& x) {
   return x.dim() == 2 ? numbers : numbers.view({-1, 1, 1});
 }

@@ -41,7 +41,7 @@ std::filesystem::path file_path() {
   return {};
 }
 
-/// Nothing where there is no file; nothing and a warning where it is damaged.
+/// Empty if there is no file; empty with a warning if it is damaged.
 Choices read_file(const std::filesystem::path& path) {
   Choices choices;
   std::error_code ignored;
@@ -60,7 +60,7 @@ Choices read_file(const std::filesystem::path& path) {
   return {};
 }
 
-/// The file with one choice more, in one step; false and an errno where it cannot be written.
+/// Replaces the file by one with one more choice, atomically; false and an errno if it cannot be written.
 bool replace_file(const std::filesystem::path& path, const std::string& key, const std::string& row) {
   Choices all = read_file(path);
   all[key] = row;
@@ -89,7 +89,7 @@ void add_to_file(const std::filesystem::path& path, const std::string& key, cons
   if (lock >= 0) ::close(lock);
 }
 
-/// The choices of this process, read from the file once. Under its mutex.
+/// The choices of this process, read from the file once; guarded by its mutex.
 struct Memory {
   std::mutex mutex;
   bool read = false;

@@ -25,7 +25,7 @@ bool any_remembered();
 /// The row's name, or "".
 std::string remembered_kernel(const TuningKey& key);
 
-/// For this process and for later ones; a warning, once, where the file cannot be written.
+/// Remembers the kernel for this process and later ones; warns once if the file cannot be written.
 void remember_kernel(const TuningKey& key, const std::string& row);
 
 }  // namespace bie::ops

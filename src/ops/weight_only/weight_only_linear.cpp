@@ -173,7 +173,7 @@ at::Tensor call(const LinearArgs& a) {
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  /// x, bias and anchor stand in the list once more for their edges.
+  /// x, bias and anchor are passed a second time, because autograd makes edges for direct arguments only.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const OptTensor& bias,
                             const OptTensor& anchor, const LinearArgs& a) {
     const at::AutoDispatchBelowADInplaceOrView below;

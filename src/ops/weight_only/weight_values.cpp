@@ -48,7 +48,7 @@ std::int64_t words_for(std::int64_t k, std::int64_t bits, OptInts bit_rows) {
   return words;
 }
 
-/// The empty words that values become, and a sentence for what is no matrix.
+/// Allocates the words for values; throws if they are not a matrix.
 at::Tensor words_like(const char* op, const at::Tensor& values, std::int64_t bits, OptInts bit_rows) {
   check_float(op, "values", values);
   TORCH_CHECK_VALUE(values.dim() == 2, op, ": values are ", values.sym_sizes(), ", [k, n] is wanted");

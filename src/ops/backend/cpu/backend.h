@@ -7,7 +7,7 @@
 
 namespace bie::ops::cpu {
 
-/// The instruction sets in use; a sentence when BIE_MAX_ISA is not understood.
+/// The instruction sets in use; throws when BIE_MAX_ISA is not understood.
 kernels::IsaSet host_isas(const char* op);
 /// The kernel that this CPU runs.
 template <class Kernel, class Shape>

@@ -30,7 +30,7 @@ at::Tensor windows_of(const at::Tensor& padded, const ConvGradCall& c) {
   return windows.reshape({c.g.size(0) * c.g.size(2) * c.g.size(3), -1});
 }
 
-/// The filter's gradient [out_c, in_c, kh, kw] as a product of rows of g and windows of whole numbers, a byte each.
+/// The filter's gradient [out_c, in_c, kh, kw] as a product of rows of g and windows of integers, one byte each.
 at::Tensor filter_grad_of_windows(const ConvGradCall& c, const at::Tensor& g, const at::Tensor& numbers,
                                   const Scale& scale) {
   const at::Tensor& filter = c.filter.operand;
@@ -50,8 +50,8 @@ at::Tensor filter_grad_of_windows(const ConvGradCall& c, const at::Tensor& g, co
       .permute({0, 3, 1, 2});
 }
 
-/// The same by torch's convolution, which pads with 0: a padding of -1 is one of 0 around numbers that are larger by 1,
-/// and every number of a window is 1 too large then.
+/// The filter's gradient by torch's convolution, which pads with 0: a padding of -1 is one of 0 around numbers that are
+/// larger by 1, and every number of a window is 1 too large then.
 at::Tensor filter_grad(const ConvGradCall& c, const at::Tensor& g, const at::Tensor& numbers, at::MemoryFormat layout) {
   const at::Tensor filter = at::empty(c.filter.operand.sizes(), g.options(), layout);  // for its shape alone
   const bool rim = c.pads_with_minus_one && (c.move.padding[0] > 0 || c.move.padding[1] > 0);

@@ -43,7 +43,7 @@ class CpuOutputGrad final : public OutputGrad {
     return {result};
   }
 
-  /// torch's product is MKL's, which gives CPUs of its maker their full rate and others less than half of it.
+  /// torch's product is MKL's, which runs at full rate on Intel's CPUs and at less than half of it on others.
   static bool mkl_is_at_home() {
 #if defined(__x86_64__)
     return __builtin_cpu_is("intel") != 0;

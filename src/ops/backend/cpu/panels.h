@@ -33,7 +33,7 @@ static_assert(sizeof(PanelHeader) == header_bytes);
 PanelHeader header_of(std::int64_t n, std::int64_t k);
 PanelHeader header_of(const kernels::Conv2dShape& s);
 
-/// Asks for huge pages where panels fill some: few rows read them all, and 4 KiB pages miss the TLB.
+/// Requests huge pages where panels fill some: few rows read them all, and 4 KiB pages miss the TLB.
 at::Tensor empty_panels(const at::Tensor& weight, std::size_t bytes);
 /// Writes the header; the pointer behind it.
 void* panels_begin(const at::Tensor& panels, const at::Tensor& weight, PanelHeader header, const char* kernel);

@@ -12,8 +12,8 @@
 namespace bie::ops::cuda {
 namespace {
 
-/// cuDNN chooses among its kernels by settings of the whole process; while one of these lives it takes those that give
-/// the same bits every time.
+/// cuDNN chooses among its kernels by settings of the whole process; while one of these objects lives, it takes
+/// deterministic ones.
 class DeterministicConvolutions {
  public:
   DeterministicConvolutions() {

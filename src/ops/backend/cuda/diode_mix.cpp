@@ -44,7 +44,7 @@ class Step {
     }
   }
 
-  /// Makes the next scales that are asked for.
+  /// Computes the renewed scales that were requested.
   void renew_scales(const char* op) {
     for (auto& [dtypes, batch] : batches_)
       for (std::size_t i = 0; i < batch.items.size(); ++i) {

@@ -6,7 +6,7 @@
 
 namespace bie::ops::cuda {
 
-/// `pass` lacks what came back through the weight: up, up_parts and gain.
+/// `pass` lacks the gradient that came through the weight: up, up_parts and gain.
 struct PlannedInputPass {
   /// grad_x: dense and of x's order.
   PlannedInputPass(const LinearInput& in, at::Tensor grad_x, bool want_codes);

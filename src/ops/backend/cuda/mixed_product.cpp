@@ -30,7 +30,7 @@ std::vector<at::Tensor> float_parts(const char* op, const at::Tensor& g) {
 
 namespace {
 
-/// Says what is multiplied; false where no kernel takes such parts.
+/// Sets the operands; false if no kernel takes them.
 bool set_operands(const char* op, const std::vector<at::Tensor>& parts, const Codes& codes, const Scale& scale,
                   kernels::cuda::MixedProduct* product) {
   if (parts[0].scalar_type() == at::kFloat) return false;

@@ -32,8 +32,8 @@ const kernels::cuda::GemmKernel& row_of(const char* op, const kernels::cuda::Gem
   return kernels::cuda::choose(table, shape, gpu);
 }
 
-// Panels are [rows, bytes of a row] without a header, which nobody could read without waiting: their size is what is
-// checked, and all kernels of a table read the same.
+// Panels are [rows, bytes of a row] without a header, which could not be read without waiting. Only their size is
+// checked; all kernels of a table read the same panels.
 void check_panels(const char* op, const at::Tensor& panels, at::Device device, std::int64_t rows,
                   std::int64_t row_bytes) {
   TORCH_CHECK_VALUE(panels.scalar_type() == at::kByte && panels.is_contiguous() && panels.device() == device &&
@@ -55,7 +55,7 @@ struct CudaPanels {
 };
 
 /// The panels that came with the weight, or new ones: prepack(data, flags, flag count) writes them. Flags are for float
-/// weights: whoever gave codes has looked at them.
+/// weights; codes were checked before.
 template <class Prepack>
 CudaPanels panels_of(const char* op, const Weight& w, std::int64_t rows, std::int64_t row_bytes,
                      const Prepack& prepack) {

@@ -10,7 +10,7 @@
 
 namespace bie::ops::cuda {
 
-/// The GPU of that number; a sentence where it cannot be used.
+/// The GPU of that number; throws where it cannot be used.
 const kernels::cuda::Gpu& gpu_of(const char* op, int device);
 
 /// The table for operands in codes of this type: bits, s8 or s4.

@@ -116,7 +116,7 @@ int most_bits(const CodedWeight& w) {
 
 using kernels::cuda::WeightOnlyPlan;
 
-// Panels have no header, which nobody could read without waiting: their shape tells the plan. They are [runs,
+// Panels have no header, which could not be read without waiting; their shape tells the plan. They are [runs,
 // group_chunks, bytes] with a dimension of 1 before where slots are not rows as they lie, and two for activations of 8
 // bits.
 
