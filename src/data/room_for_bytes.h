@@ -11,7 +11,7 @@ namespace bie::data {
 /// @throws c10::ValueError, one sentence, where the folder has no room for it.
 at::Tensor room_for_bytes(at::IntArrayRef sizes);
 
-/// The same with a limit of one's own, in bytes.
+/// room_for_bytes with another limit, in bytes.
 at::Tensor room_for_bytes(at::IntArrayRef sizes, std::int64_t most_in_memory);
 
 }  // namespace bie::data

@@ -66,7 +66,7 @@ class Reader {
     return facts;
   }
 
-  /// As load_jpeg.
+  /// Like load_jpeg.
   Array picture(std::int64_t channels, const std::optional<std::array<std::int64_t, 2>>& at_least) {
     if (at_least)
       make_smaller((*at_least)[orientation_.transposed ? 1 : 0], (*at_least)[orientation_.transposed ? 0 : 1]);

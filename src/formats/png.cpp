@@ -48,7 +48,7 @@ class Reader {
     return facts;
   }
 
-  /// As load_png.
+  /// Like load_png.
   Array picture(std::int64_t channels) {
     guarded([](Reader* self) { self->ask_for_rgba(); });
     const std::int64_t h = height(), w = width();

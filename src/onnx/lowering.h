@@ -111,9 +111,9 @@ class Lowering {
 
   /// The floats of a value, rounded where it is.
   Symbol floats(const Value& value);
-  /// The same as [features] or [channels, height, width]: the sizes of the value.
+  /// The value's sizes as [features] or [channels, height, width].
   Symbol shaped(const Value& value);
-  /// As one list of features.
+  /// The value flattened to one list of features.
   Symbol features(const Value& value);
   /// The value's symbol as its sizes say, whether it is to be rounded or not.
   Symbol source(const Value& value);

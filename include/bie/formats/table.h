@@ -85,8 +85,8 @@ struct TableForm {
   /// The number that a net learns for a label, and the label that such a number stands for.
   double learnt(double labelled) const;
   double label_of(double target) const;
-  /// The label that a net's output stands for: as label_of, and near the labels of the training rows behind a curve,
-  /// where a small error of the net may be any number.
+  /// The label that a net's output stands for: like label_of, but behind a curve, where a small error of the net may be
+  /// any number, it stays near the labels of the training rows.
   double answer(double output) const;
 };
 

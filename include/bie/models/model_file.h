@@ -24,7 +24,7 @@ void save_model(Model& model, const std::string& path, SavedForm form = SavedFor
 /// of the wrong shape or dtype, for values that are not those that were written, for a kind that is not among `kinds`,
 /// and for a format version newer than this build.
 std::shared_ptr<Model> load_model(const std::string& path, const std::vector<ModelKind>& kinds = model_kinds());
-/// The same, and a ValueError where it is no classifier.
+/// load_model; throws a ValueError if the model is no classifier.
 std::shared_ptr<Classifier> load_classifier(const std::string& path);
 
 }  // namespace bie::models

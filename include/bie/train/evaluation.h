@@ -25,7 +25,7 @@ double mean_score(const Task& task, const at::Tensor& outputs, const at::Tensor&
 /// mean_score of the model's outputs, in evaluation mode.
 double mean_score(models::Classifier& model, const Task& task, const at::Tensor& images, const at::Tensor& targets);
 
-/// That of classification(): the share of images whose largest logit is the label's.
+/// Score of classification(): the share of images whose largest logit is the label's.
 double accuracy(models::Classifier& model, const at::Tensor& images, const at::Tensor& labels);
 
 /// Outputs of a regression in the unit of its table, float64.

@@ -233,8 +233,8 @@ __device__ void leave_sums(float (&first)[size], float (&second)[size], const Gr
   to[std::int64_t{range} * grid.channels + channel] = sum;
 }
 
-/// Per range and channel: the sums of d and d * d, where d = x minus the first x of the range. Values near the mean
-/// lose little to cancellation.
+/// Per range and channel: the sums of d and d * d, where d = x minus the first x of the range. Any x of the range lies
+/// near the mean, so that cancellation loses little.
 template <class X>
 __global__ void __launch_bounds__(threads, resident)
     range_moments(const TrainingTail t, const Grid grid, float2* sums) {
