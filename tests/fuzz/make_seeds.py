@@ -125,13 +125,13 @@ write("gguf_fuzz", "alignment", gguf([aligned], [("a", 8, [64], 68), ("b", 3, [3
 
 
 def key(name: str, value: str | int | float | list) -> bytes:
-    """An entry of metadata: a text, a uint32, a float32, texts or int32s."""
+    """An entry of metadata: a text, a uint32, a float32, texts, int32s or float32s."""
     if isinstance(value, str):
         return text(name) + struct.pack("<I", 8) + text(value)
     if isinstance(value, list):
-        is_text = isinstance(value[0], str)
-        parts = [text(part) if is_text else struct.pack("<i", part) for part in value]
-        return text(name) + struct.pack("<IIQ", 9, 8 if is_text else 5, len(value)) + b"".join(parts)
+        of_type = {str: (8, text), float: (6, lambda x: struct.pack("<f", x)), int: (5, lambda x: struct.pack("<i", x))}
+        number, packed = of_type[type(value[0])]
+        return text(name) + struct.pack("<IIQ", 9, number, len(value)) + b"".join(map(packed, value))
     return text(name) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
@@ -151,6 +151,18 @@ for rule in ("gpt-2", "smollm", "llama-bpe", "qwen2"):
     write("tokenizer_fuzz", rule, struct.pack("<H", len(SAID)) + SAID + file)
 few = gguf(vocabulary("gpt-2", ["a", "b", "ab", "<x>"], [1, 1, 1, 3], ["a b"]), [])
 write("tokenizer_fuzz", "few", struct.pack("<H", 9) + b"ab<x>aabc" + few)
+
+
+def pieces(names: list[str], kinds: list[int]) -> bytes:
+    facts = {"model": "llama", "tokens": names, "token_type": kinds, "scores": [-float(i) for i in range(len(names))]}
+    return gguf([key("tokenizer.ggml." + name, value) for name, value in facts.items()], [])
+
+
+HEXES = [f"<0x{i:02X}>" for i in range(256)]
+JOINED = ["\u2581", "t", "h", "e", "th", "the", "\u2581the", "\u2581\u2581", "\n"]
+WITH_BYTES = pieces(["<unk>", "<s>", "<end>", *HEXES, *JOINED], [2, 3, 3, *[6] * 256, *[1] * 8, 4])
+write("tokenizer_fuzz", "pieces", struct.pack("<H", len(SAID)) + SAID + WITH_BYTES)
+write("tokenizer_fuzz", "unknown", struct.pack("<H", 6) + b"ab the" + pieces(["<unk>", *JOINED], [2, *[1] * 9]))
 
 
 def language_model(architecture: str, kind: int, facts: dict, tensors: dict[str, list[int]]) -> bytes:
