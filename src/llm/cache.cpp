@@ -15,7 +15,7 @@ constexpr std::int64_t positions = kernels::attention_block;  // of a page
 
 kernels::AttentionShape shape_of(const Config& c) { return {c.heads, c.kv_heads, c.head_size, c.scale}; }
 
-/// What a kind of cache is, in the order of CacheKind; then codes with keys of float16.
+/// Traits per kind of cache, in the order of CacheKind; the last row is codes with keys of float16.
 struct Form {
   const char* name;
   kernels::Table<kernels::AttentionKernel> (*kernels)();

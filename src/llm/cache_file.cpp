@@ -37,8 +37,8 @@ std::uint32_t checksum_of(const void* bytes, std::int64_t count) {
   return formats::crc32c({static_cast<const char*>(bytes), static_cast<std::size_t>(count)});
 }
 
-/// What tells a model's file from others: of each tensor its name, type and sizes and 16 pieces of 4 kB at even
-/// distances.
+/// A checksum that tells models apart: over each tensor's name, type, sizes and 16 pieces of 4 kB at even distances,
+/// and over the numbers of the configuration that the law reads.
 std::uint32_t fingerprint(const Model& model) {
   constexpr std::int64_t piece = 4096, pieces = 16;
   std::string sums;

@@ -137,7 +137,7 @@ Tokenizer::Impl::Impl(Vocabulary v) : names(std::move(v.tokens)), kinds(std::mov
   v.scheme == Vocabulary::Scheme::bytes ? read_bytes(v) : read_pieces(v);
 }
 
-/// Of a control or user-defined token.
+/// Adds the name under which a control or user-defined token is found in texts; other tokens have none.
 void Tokenizer::Impl::add_name(std::size_t token, const std::string& name) {
   if (kinds[token] != Kind::control && kinds[token] != Kind::user_defined) return;
   if (name.empty()) throw Error(joined("expected a name of special token ", token, ", got none"));

@@ -121,7 +121,7 @@ def test_the_command_decodes_without_the_space_that_was_put_before(bie, library,
         assert said("--decode", ",".join(map(str, tokens)))["text"] == "<s>" + text.replace("</s> ", "</s>  ")
 
 
-@pytest.mark.parametrize("text", ["a" * 1_000_000, " " * 1_000_000, "ab" * 300_000 + "!", "\n x" * 200_000])
+@pytest.mark.parametrize("text", ["a" * 300_000, " " * 300_000, "ab" * 100_000 + "!", "\n x" * 60_000])
 def test_long_texts_take_no_minutes(pair, text):
     ours, theirs = pair
     wanted = text.replace("\n", "<unk>") if theirs.piece_to_id("<0x0A>") == theirs.unk_id() else text

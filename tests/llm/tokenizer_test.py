@@ -118,9 +118,7 @@ def test_names_of_control_tokens_are_text_where_that_is_asked_for(pair, facts):
     assert ours.bytes_of(start, special=False) == b""
 
 
-@pytest.mark.parametrize(
-    "text", ["a" * 1_000_000, " " * 1_000_000, "ab" * 300_000 + "!", "<" * 300_000, "\n x" * 200_000]
-)
+@pytest.mark.parametrize("text", ["a" * 300_000, " " * 300_000, "ab" * 100_000 + "!", "<" * 100_000, "\n x" * 60_000])
 def test_long_texts_take_no_minutes(pair, text):
     ours, _ = pair
     assert ours.decode(ours.tokenize(text)) == text.encode()

@@ -256,6 +256,45 @@ def twin_of_file(path):
     return model
 
 
+def twin_of_gemma(path):
+    """transformers' float32 Gemma 3 of a file."""
+    reader = gguf.GGUFReader(path)
+    facts = {key.removeprefix("gemma3."): field.contents() for key, field in reader.fields.items()}
+    config = transformers.Gemma3TextConfig(
+        hidden_size=facts["embedding_length"],
+        intermediate_size=facts["feed_forward_length"],
+        num_hidden_layers=facts["block_count"],
+        num_attention_heads=facts["attention.head_count"],
+        num_key_value_heads=facts["attention.head_count_kv"],
+        head_dim=facts["attention.key_length"],
+        query_pre_attn_scalar=facts["attention.key_length"],
+        vocab_size=len(facts["tokenizer.ggml.tokens"]),
+        rms_norm_eps=facts["attention.layer_norm_rms_epsilon"],
+        sliding_window=facts["attention.sliding_window"],
+        max_position_embeddings=facts["context_length"],
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": facts["rope.freq_base"]},
+            "sliding_attention": LOCAL,
+        },
+        attn_implementation="eager",
+    )
+    names = {theirs: ours for ours, theirs in (NAMES | GEMMA_NAMES).items()}
+    state = {}
+    for tensor in reader.tensors:
+        value = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        stem = tensor.name.removesuffix(".weight")
+        if stem.startswith("blk."):
+            _, layer, part = stem.split(".")
+            name = f"model.layers.{layer}.{names[part]}.weight"
+        else:
+            name = {"token_embd": "model.embed_tokens.weight", "output_norm": "model.norm.weight"}[stem]
+        state[name] = torch.from_numpy(value - 1 if "norm" in name else value)
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    model.load_state_dict(state)
+    return model
+
+
 def write_model_with_tokenizer(path, tokens: list[str], add_tokenizer) -> None:
     """One narrow layer with this vocabulary, whose tokenizer a function adds: for what is asked of tokens alone."""
     config = transformers.LlamaConfig(

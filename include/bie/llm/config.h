@@ -17,7 +17,7 @@ struct Rotation {
   float size = 1;                   ///< factor of sines and cosines
 };
 
-/// What differs from layer to layer.
+/// Settings that differ from layer to layer.
 struct LayerConfig {
   std::int64_t window = 0;   ///< positions that a query sees, its own included; 0: all
   std::size_t rotation = 0;  ///< of Config::rotations
