@@ -1,5 +1,6 @@
 #include "cli/support/cpu_facts.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "bie/kernels/isa.h"
@@ -44,7 +45,10 @@ Json kernels_json(const std::vector<Kernel>& all) {
 }
 
 void print_kernels(const std::vector<Kernel>& all) {
-  for (const Kernel& kernel : all) std::printf("  %-28s %s\n", kernel.name.c_str(), kernel.state.c_str());
+  std::size_t width = 0;
+  for (const Kernel& kernel : all) width = std::max(width, kernel.name.size());
+  for (const Kernel& kernel : all)
+    std::printf("  %-*s  %s\n", static_cast<int>(width), kernel.name.c_str(), kernel.state.c_str());
 }
 
 Json instruction_sets_json() {
