@@ -16,9 +16,14 @@ void check(const llm::Config& c) {
   for (const std::int64_t size :
        {c.layers, c.width, c.inner, c.heads, c.kv_heads, c.head_size, c.vocabulary, c.context})
     require(size > 0 && size <= 1 << 30);
-  require(c.heads % c.kv_heads == 0 && 2 * c.pairs() <= c.head_size && c.window >= 0);
-  require(c.eps >= 0 && std::isfinite(c.scale) && c.scale > 0 && std::isfinite(c.rotation_size));
-  for (const double frequency : c.frequencies) require(std::isfinite(frequency) && frequency >= 0);
+  require(c.heads % c.kv_heads == 0 && 2 * c.pairs() <= c.head_size && c.window() >= 0);
+  require(c.eps >= 0 && std::isfinite(c.scale) && c.scale > 0 && c.embedding_factor >= 1);
+  for (const llm::Rotation& rotation : c.rotations) {
+    require(std::isfinite(rotation.size) && static_cast<std::int64_t>(rotation.frequencies.size()) == c.pairs());
+    for (const double frequency : rotation.frequencies) require(std::isfinite(frequency) && frequency >= 0);
+  }
+  require(static_cast<std::int64_t>(c.per_layer.size()) == c.layers);
+  for (const llm::LayerConfig& layer : c.per_layer) require(layer.window >= 0 && layer.rotation < c.rotations.size());
 }
 
 void read(const std::shared_ptr<const llm::Model>& model, llm::CacheKind kind) {
