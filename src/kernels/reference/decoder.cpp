@@ -114,6 +114,7 @@ Status run_attention(const AttentionShape& s, const AttentionRow* rows, std::int
         segments.back().push_back({m, sum(p, nullptr, 64), o});
       }
       std::vector<Part> parts;
+      parts.reserve(segments.size());
       for (const std::vector<Part>& blocks : segments) parts.push_back(joined(blocks));
       const Part all = joined(parts);
       for (std::size_t c = 0; c < size; ++c)
