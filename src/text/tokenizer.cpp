@@ -55,18 +55,19 @@ struct Merge {
   std::int32_t rank, token;
 };
 
-/// Names of special tokens, found in a text: of those that begin at the first place the longest.
+/// Names of control or user-defined tokens, found in a text: of those that begin at the first place the longest.
 class Names {
  public:
   void add(const std::string& name, std::int32_t token) {
     std::uint64_t node = 0;
+    begins_[static_cast<unsigned char>(name[0])] = true;
     for (const char c : name) node = next_.emplace(step(node, c), next_.size() + 1).first->second;
     if (token_.size() <= node) token_.resize(node + 1, none);
     token_[node] = token;
   }
-  bool begins(char c) const { return next_.count(step(0, c)) > 0; }
   /// Bytes of the longest name that begins the text, 0 for none.
   std::size_t match(std::string_view text, std::int32_t* token) const {
+    if (text.empty() || !begins_[static_cast<unsigned char>(text[0])]) return 0;
     std::uint64_t node = 0;
     std::size_t length = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -85,15 +86,39 @@ class Names {
   static std::uint64_t step(std::uint64_t node, char c) { return node << 8 | static_cast<unsigned char>(c); }
   std::unordered_map<std::uint64_t, std::uint64_t> next_;
   std::vector<std::int32_t> token_;
+  std::array<bool, 256> begins_{};
 };
 
-/// Calls put(token) for the names in a text and plain(part) for what lies between them, in the order of the text.
-template <class Plain, class Put>
-void cut(std::string_view text, const Names& names, const Plain& plain, const Put& put) {
+/// Where the special parts of a text end, asked in the order of the text.
+class SpecialParts {
+ public:
+  void add(std::size_t bytes, bool special) {
+    if (bytes == 0) return;
+    const std::size_t end = (ends_.empty() ? 0 : ends_.back().first) + bytes;
+    if (!ends_.empty() && ends_.back().second == special)
+      ends_.back().first = end;
+    else
+      ends_.emplace_back(end, special);
+  }
+  /// Bytes from `at` to the end of its part; 0 where that is not special.
+  std::size_t left(std::size_t at) {
+    while (ends_[part_].first <= at) ++part_;
+    return ends_[part_].second ? ends_[part_].first - at : 0;
+  }
+
+ private:
+  std::vector<std::pair<std::size_t, bool>> ends_;
+  std::size_t part_ = 0;
+};
+
+/// Calls put(token) for the names that match(at, &token) finds in a text, whose bytes it returns, and plain(part) for
+/// what lies between them, in the order of the text.
+template <class Match, class Plain, class Put>
+void cut(std::string_view text, const Match& match, const Plain& plain, const Put& put) {
   std::size_t from = 0;
   for (std::size_t at = 0; at < text.size();) {
     std::int32_t token = none;
-    const std::size_t length = names.begins(text[at]) ? names.match(text.substr(at), &token) : 0;
+    const std::size_t length = match(at, &token);
     if (length == 0) {
       ++at;
       continue;
@@ -114,7 +139,7 @@ struct Tokenizer::Impl {
   std::array<std::int32_t, 256> byte_token{};
   std::unordered_map<std::string_view, std::int32_t> whole;  // normal tokens by their bytes
   std::unordered_map<std::uint64_t, Merge> merges;
-  Names special, user_defined;
+  Names control, user_defined;
   std::unique_ptr<Splitter> splitter;
   bool whole_first = false;
   std::unique_ptr<SentencePieces> pieces;  // or all of the above but the names
@@ -141,9 +166,7 @@ Tokenizer::Impl::Impl(Vocabulary v) : names(std::move(v.tokens)), kinds(std::mov
 void Tokenizer::Impl::add_name(std::size_t token, const std::string& name) {
   if (kinds[token] != Kind::control && kinds[token] != Kind::user_defined) return;
   if (name.empty()) throw Error(joined("expected a name of special token ", token, ", got none"));
-  // Pieces have user-defined ones found in each part between control tokens.
-  if (kinds[token] == Kind::control || pieces == nullptr) special.add(name, static_cast<std::int32_t>(token));
-  if (kinds[token] == Kind::user_defined) user_defined.add(name, static_cast<std::int32_t>(token));
+  (kinds[token] == Kind::control ? control : user_defined).add(name, static_cast<std::int32_t>(token));
 }
 
 void Tokenizer::Impl::read_pieces(const Vocabulary& v) {
@@ -263,26 +286,45 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool special) const {
+  return encode({{text, special}});
+}
+
+std::vector<std::int32_t> Tokenizer::encode(const std::vector<TextPart>& parts) const {
+  std::string text;
+  SpecialParts special;
+  for (const TextPart& part : parts) {
+    const std::size_t before = text.size();
+    text += impl_->pieces == nullptr ? std::string(part.text) : with_marks(part.text);
+    special.add(text.size() - before, part.special);
+  }
+  const std::string_view all = text;
   std::vector<std::int32_t> tokens;
   const auto put = [&](std::int32_t token) { tokens.push_back(token); };
+  const auto match_control = [&](std::size_t at, std::int32_t* token) {
+    return impl_->control.match(all.substr(at, special.left(at)), token);
+  };
   if (impl_->pieces == nullptr) {
     const auto merge = [&](std::string_view piece) { impl_->merge(piece, &tokens); };
+    const auto match = [&](std::size_t at, std::int32_t* token) {
+      std::int32_t other = none;
+      const std::size_t length = match_control(at, token), of_other = impl_->user_defined.match(all.substr(at), &other);
+      if (of_other > length) *token = other;
+      return std::max(length, of_other);
+    };
     cut(
-        text, special ? impl_->special : impl_->user_defined,
-        [&](std::string_view part) { impl_->splitter->split(part, merge); }, put);
+        all, match, [&](std::string_view part) { impl_->splitter->split(part, merge); }, put);
     return tokens;
   }
   const auto join = [&](std::string_view part) { impl_->pieces->encode(part, &tokens); };
   const auto part_of_text = [&](std::string_view part) {
     if (part.empty()) return;
-    const std::string marked = std::string(impl_->adds_space ? space_mark : "").append(part);
-    cut(marked, impl_->user_defined, join, put);
+    const std::string spaced = std::string(impl_->adds_space ? space_mark : "").append(part);
+    const auto match = [&](std::size_t at, std::int32_t* token) {
+      return impl_->user_defined.match(std::string_view(spaced).substr(at), token);
+    };
+    cut(spaced, match, join, put);
   };
-  const std::string marked = with_marks(text);
-  if (special)
-    cut(marked, impl_->special, part_of_text, put);
-  else
-    part_of_text(marked);
+  cut(all, match_control, part_of_text, put);
   return tokens;
 }
 

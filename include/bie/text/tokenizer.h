@@ -36,6 +36,12 @@ struct Vocabulary {
 /// @throws formats::Error naming the file and the key: no tokenizer, one that is not read, a list of another length.
 Vocabulary gguf_vocabulary(const formats::GgufFile& file);
 
+/// A part of a text whose parts have different rights to control tokens.
+struct TextPart {
+  std::string_view text;
+  bool special;  ///< whether names of control tokens in it become these tokens
+};
+
 /// Never changes; threads share it.
 class Tokenizer {
  public:
@@ -48,6 +54,9 @@ class Tokenizer {
   /// Any bytes are taken, those that are no UTF-8 too. Time is n log n of the text's length.
   /// @param special  whether names of control tokens in the text become these tokens.
   std::vector<std::int32_t> encode(std::string_view text, bool special = true) const;
+  /// The tokens of the parts as one text. A control token's name lies wholly in parts that are special, which
+  /// neighbours may share.
+  std::vector<std::int32_t> encode(const std::vector<TextPart>& parts) const;
   /// The bytes of a token; those of a control token are empty, or its name where `special`.
   std::string_view bytes(std::int32_t token, bool special = false) const;
   std::string decode(const std::vector<std::int32_t>& tokens, bool special = false) const;
