@@ -56,7 +56,7 @@ struct WeightOnlyGemmKernel {
   std::size_t (*packed_bytes)(const PackedWeight& weight);
   /// `packed` is aligned to 64 bytes.
   void (*prepack)(const PackedWeight& weight, void* packed, const Parallel&);
-  // The same panels, made from a weight whose outputs are opened one at a time.
+  // The same panels, made from a weight whose outputs are opened one at a time; nothing lies behind the last of them.
   std::size_t (*rows_bytes)(const WeightRows& weight);
   void (*prepack_rows)(const WeightRows& weight, void* packed, const Parallel&);
   /// bad_shape where `packed` holds a weight of other sizes. On any status but ok the output is untouched.

@@ -123,6 +123,9 @@ struct Plan {
     head.inputs_at = gathers ? inputs_at : 0;
     head.panels_at = round_up(inputs_at + (gathers ? 4 * w.k : 0), 64);
   }
+
+  /// Bytes of the head and the panels.
+  std::size_t bytes() const { return static_cast<std::size_t>(head.panels_at + head.panels * head.panel_bytes); }
 };
 
 /// Scales of a group, or its float zeros; outputs beyond the last one have 0.
@@ -152,8 +155,7 @@ void write_head(const Plan& plan, std::size_t bytes, char* base) {
   const WeightHead& head = plan.head;
   std::memset(base, 0, static_cast<std::size_t>(head.panels_at));
   std::memcpy(base, &head, sizeof head);
-  const std::int64_t used = head.panels_at + head.panels * head.panel_bytes;
-  std::memset(base + used, 0, bytes - static_cast<std::size_t>(used));
+  std::memset(base + plan.bytes(), 0, bytes - plan.bytes());
   if (!plan.groups.empty())
     std::memcpy(base + head_bytes, plan.groups.data(), plan.groups.size() * sizeof(WeightGroup));
 }
@@ -277,7 +279,7 @@ void put_pairs(const std::uint8_t* codes, std::int32_t rows, int width, int v, s
 }  // namespace
 
 std::size_t weight_panel_bytes(const WeightRows& w, LineOrder order) {
-  return weight_panel_bytes(RowsAsPacked(w, order).packed, order);
+  return Plan(RowsAsPacked(w, order).packed, order).bytes();
 }
 
 void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, const Parallel& parallel) {
@@ -289,7 +291,7 @@ void pack_weight_panels(const WeightRows& w, LineOrder order, void* packed, cons
     plan.head.step = static_cast<std::uint8_t>(w.step);
     plan.head.zero = static_cast<std::uint8_t>(w.zero + (1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
   }
-  write_head(plan, weight_panel_bytes(shape.packed, order), base);
+  write_head(plan, plan.bytes(), base);
   const auto middle = static_cast<std::uint8_t>((1 << (place_of(w.bits) - 1)) - (1 << (w.bits - 1)));
   const std::int64_t numbers = row_bytes(head.scale, panel_columns);
   parallel_for(parallel, head.panels, 1, [&](std::int64_t begin, std::int64_t end) {
