@@ -1,6 +1,7 @@
 // bie_llm.h over the classes of this folder: every exception becomes a status and a sentence.
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "bie/llm/cache_file.h"
 #include "bie/llm/sampler.h"
 #include "bie/llm/session.h"
+#include "bie/text/chat_template.h"
 #include "bie/text/tokenizer.h"
 #include "formats/c_error.h"
 #include "llm/architectures.h"
@@ -27,6 +29,10 @@ struct bie_llm_session {
 struct bie_llm_sequence {
   std::shared_ptr<const bie::llm::Model> model;
   bie::llm::Sequence sequence;
+};
+
+struct bie_llm_chat_template {
+  bie::text::ChatTemplate chat_template;
 };
 
 namespace {
@@ -48,6 +54,23 @@ bool any_null(const Pointers*... pointers) {
 }
 
 bie_llm_status null_pointer() { return fail(BIE_LLM_BAD_ARGUMENT, "expected no null pointer, got one"); }
+
+std::string text_of(const char* text) { return text == nullptr ? "" : text; }
+
+bie::text::ChatInput input_of(const bie_llm_chat& chat) {
+  bie::text::ChatInput input;
+  input.messages = text_of(chat.messages);
+  input.tools = text_of(chat.tools);
+  input.documents = text_of(chat.documents);
+  input.variables = text_of(chat.variables);
+  input.bos_token = text_of(chat.bos_token);
+  input.eos_token = text_of(chat.eos_token);
+  input.add_generation_prompt = chat.no_generation_prompt == 0;
+  const std::time_t now = chat.now;
+  std::tm date{};
+  if (chat.now != 0 && gmtime_r(&now, &date) != nullptr) input.now = date;
+  return input;
+}
 
 bool is_thread_count(std::int32_t threads) { return threads >= 0 && threads <= 1024; }
 
@@ -245,6 +268,38 @@ bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* log
     *token = bie::llm::choose_token(logits, sequence->model->config().vocabulary, sequence->sequence.tokens(),
                                     {s.temperature, s.top_k, s.top_p == 0 ? 1 : s.top_p, s.min_p,
                                      s.repeat_penalty == 0 ? 1 : s.repeat_penalty, s.seed, s.stream});
+    return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_chat_template_create(const char* source, int64_t bytes, bie_llm_chat_template** chat_template) {
+  if (any_null(chat_template) || (source == nullptr && bytes != 0)) return null_pointer();
+  *chat_template = nullptr;
+  if (bytes < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected sizes from 0 on, got a negative one");
+  return guarded(BIE_LLM_BAD_FILE, [&] {
+    const std::string_view text(source, static_cast<std::size_t>(bytes));
+    *chat_template = new bie_llm_chat_template{bie::text::ChatTemplate(text)};
+    return BIE_LLM_OK;
+  });
+}
+
+void bie_llm_chat_template_free(bie_llm_chat_template* chat_template) { delete chat_template; }
+
+bie_llm_status bie_llm_chat_template_render(const bie_llm_chat_template* chat_template, const bie_llm_chat* chat,
+                                            char* text, uint8_t* from_template, int64_t room, int64_t* bytes) {
+  if (any_null(chat_template, chat, bytes) || chat->messages == nullptr || (text == nullptr && room != 0))
+    return null_pointer();
+  if (room < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected sizes from 0 on, got a negative one");
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    const auto pieces = chat_template->chat_template.render(input_of(*chat));
+    *bytes = 0;
+    for (const auto& piece : pieces) *bytes += static_cast<std::int64_t>(piece.text.size());
+    if (*bytes > room) return fail(BIE_LLM_TOO_SMALL, "expected room for all of the prompt, got less");
+    for (const auto& piece : pieces) {
+      text = std::copy(piece.text.begin(), piece.text.end(), text);
+      if (from_template != nullptr)
+        from_template = std::fill_n(from_template, piece.text.size(), piece.from_template ? 1 : 0);
+    }
     return BIE_LLM_OK;
   });
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes as c
+import json
 from pathlib import Path
 
 import numpy as np
 
 INT8, EXACT = 0, 1
+TOO_SMALL = 5
 Q8, F32, F16 = 1, 2, 3
 
 
@@ -52,12 +54,20 @@ class Sampler(c.Structure):
     ]
 
 
+class Chat(c.Structure):
+    _fields_ = [
+        *((name, c.c_char_p) for name in ("messages", "tools", "documents", "variables", "bos_token", "eos_token")),
+        ("no_generation_prompt", c.c_int32),
+        ("now", c.c_int64),
+    ]
+
+
 class Library:
     def __init__(self, path: Path):
         self.c = c.CDLL(str(path))
         self.c.bie_llm_last_error.restype = c.c_char_p
         self.c.bie_llm_sequence_length.restype = c.c_int64
-        for name in ("model_free", "session_free", "sequence_free", "sequence_length"):
+        for name in ("model_free", "session_free", "sequence_free", "sequence_length", "chat_template_free"):
             getattr(self.c, f"bie_llm_{name}").argtypes = [c.c_void_p]
 
     def call(self, name: str, *arguments) -> None:
@@ -71,6 +81,43 @@ class Library:
 
     def model(self, path, arithmetic: int = EXACT, threads: int = 1, cache: int = 0) -> Model:
         return Model(self, path, arithmetic, threads, cache)
+
+    def chat_template(self, source: str | bytes) -> ChatTemplate:
+        return ChatTemplate(self, source)
+
+
+class ChatTemplate:
+    def __init__(self, library: Library, source: str | bytes):
+        self.library = library
+        data = source.encode() if isinstance(source, str) else source
+        self.handle = library.made("chat_template_create", data, c.c_int64(len(data)))
+
+    def __del__(self):
+        if hasattr(self, "handle"):
+            self.library.c.bie_llm_chat_template_free(self.handle)
+
+    def marked(self, messages, prompt: bool = True, now: int = 0, room: int = 1 << 16, **values) -> tuple[str, bytes]:
+        """The prompt, and for each of its bytes whether the template wrote it. Tokens are no JSON, all else is."""
+        tokens = {name: values.pop(name).encode() for name in ("bos_token", "eos_token") if name in values}
+        known = {name: json.dumps(values.pop(name)).encode() for name in ("tools", "documents") if name in values}
+        chat = Chat(json.dumps(messages).encode(), variables=json.dumps(values).encode(), **tokens, **known)
+        chat.no_generation_prompt, chat.now = not prompt, now
+        size = c.c_int64()
+        for _ in range(2):
+            text, marks = c.create_string_buffer(room), c.create_string_buffer(room)
+            try:
+                self.library.call(
+                    "chat_template_render", self.handle, c.byref(chat), text, marks, c.c_int64(room), c.byref(size)
+                )
+                break
+            except Error as error:
+                if error.status != TOO_SMALL:
+                    raise
+                room = size.value
+        return text.raw[: size.value].decode(), marks.raw[: size.value]
+
+    def render(self, messages, **values) -> str:
+        return self.marked(messages, **values)[0]
 
 
 class Model:

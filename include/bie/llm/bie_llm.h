@@ -40,6 +40,7 @@ typedef enum bie_llm_status {
 typedef struct bie_llm_model bie_llm_model;
 typedef struct bie_llm_session bie_llm_session;
 typedef struct bie_llm_sequence bie_llm_sequence;
+typedef struct bie_llm_chat_template bie_llm_chat_template;
 
 typedef enum bie_llm_arithmetic { BIE_LLM_INT8 = 0, BIE_LLM_EXACT = 1 } bie_llm_arithmetic;
 
@@ -84,6 +85,18 @@ typedef struct bie_llm_sampler {
   float repeat_penalty; /**< 0: 1, none */
   uint64_t seed, stream;
 } bie_llm_sampler;
+
+/** What a chat template makes a prompt of. Texts are JSON in UTF-8; null: a variable that is not defined. */
+typedef struct bie_llm_chat {
+  const char* messages;  /**< a list of objects; it must be there */
+  const char* tools;     /**< a list, or "null" */
+  const char* documents; /**< a list, or "null" */
+  const char* variables; /**< an object whose members are variables too */
+  const char* bos_token; /**< no JSON, as eos_token; null: empty */
+  const char* eos_token;
+  int32_t no_generation_prompt; /**< 0: the beginning of the answer ends the prompt */
+  int64_t now;                  /**< seconds from 1970 on as clocks here show them; 0: strftime_now is not defined */
+} bie_llm_chat;
 /* NOLINTEND(modernize-use-using) */
 
 /** Of this thread's last call that did not return BIE_LLM_OK: one sentence. */
@@ -140,6 +153,18 @@ BIE_LLM_API bie_llm_status bie_llm_read(bie_llm_session* session, const bie_llm_
 /** The token that follows a sequence whose logits these are. sampler may be null. */
 BIE_LLM_API bie_llm_status bie_llm_choose(const bie_llm_sequence* sequence, const float* logits,
                                           const bie_llm_sampler* sampler, int32_t* token);
+
+/** Reads a chat template, which may be any bytes; BIE_LLM_BAD_FILE where it is none.
+ * docs/spec/language-models.md#chat-templates */
+BIE_LLM_API bie_llm_status bie_llm_chat_template_create(const char* source, int64_t bytes,
+                                                        bie_llm_chat_template** chat_template);
+BIE_LLM_API void bie_llm_chat_template_free(bie_llm_chat_template* chat_template);
+/** The prompt, without a terminating 0. from_template[i], which may be null, is 1 where the template wrote byte i, and
+ * 0 where a value holds it. *bytes is what there are; BIE_LLM_TOO_SMALL where that is more than `room`, the size of
+ * both. */
+BIE_LLM_API bie_llm_status bie_llm_chat_template_render(const bie_llm_chat_template* chat_template,
+                                                        const bie_llm_chat* chat, char* text, uint8_t* from_template,
+                                                        int64_t room, int64_t* bytes);
 
 #ifdef __cplusplus
 }
