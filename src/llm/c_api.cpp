@@ -11,7 +11,7 @@
 #include "bie/llm/cache_file.h"
 #include "bie/llm/sampler.h"
 #include "bie/llm/session.h"
-#include "bie/text/chat_template.h"
+#include "bie/text/chat_prompt.h"
 #include "bie/text/tokenizer.h"
 #include "formats/c_error.h"
 #include "llm/architectures.h"
@@ -70,6 +70,14 @@ bie::text::ChatInput input_of(const bie_llm_chat& chat) {
   std::tm date{};
   if (chat.now != 0 && gmtime_r(&now, &date) != nullptr) input.now = date;
   return input;
+}
+
+/// Copies the tokens where there is room; says how many there are in any case.
+bie_llm_status hand_over(const std::vector<std::int32_t>& found, int32_t* tokens, int64_t room, int64_t* count) {
+  *count = static_cast<std::int64_t>(found.size());
+  if (*count > room) return fail(BIE_LLM_TOO_SMALL, "expected room for all tokens, got less");
+  std::copy(found.begin(), found.end(), tokens);
+  return BIE_LLM_OK;
 }
 
 bool is_thread_count(std::int32_t threads) { return threads >= 0 && threads <= 1024; }
@@ -134,10 +142,7 @@ bie_llm_status bie_llm_tokenize(const bie_llm_model* model, const char* text, in
     const std::vector<std::int32_t> of_text =
         model->tokenizer->encode({text, static_cast<std::size_t>(bytes)}, special != 0);
     found.insert(found.end(), of_text.begin(), of_text.end());
-    *count = static_cast<std::int64_t>(found.size());
-    if (*count > room) return fail(BIE_LLM_TOO_SMALL, "expected room for all tokens, got less");
-    std::copy(found.begin(), found.end(), tokens);
-    return BIE_LLM_OK;
+    return hand_over(found, tokens, room, count);
   });
 }
 
@@ -301,6 +306,22 @@ bie_llm_status bie_llm_chat_template_render(const bie_llm_chat_template* chat_te
         from_template = std::fill_n(from_template, piece.text.size(), piece.from_template ? 1 : 0);
     }
     return BIE_LLM_OK;
+  });
+}
+
+bie_llm_status bie_llm_chat_tokens(const bie_llm_model* model, const bie_llm_chat_template* chat_template,
+                                   const bie_llm_chat* chat, int32_t* tokens, int64_t room, int64_t* count) {
+  if (any_null(model, chat, count) || chat->messages == nullptr || (tokens == nullptr && room != 0))
+    return null_pointer();
+  if (room < 0) return fail(BIE_LLM_BAD_ARGUMENT, "expected sizes from 0 on, got a negative one");
+  return guarded(BIE_LLM_BAD_ARGUMENT, [&] {
+    if (model->tokenizer == nullptr) throw Error(model->why_no_tokenizer);
+    const auto tokens_by = [&](const bie::text::ChatTemplate& its) {
+      return hand_over(bie::text::chat_prompt(*model->tokenizer, its, input_of(*chat)).tokens, tokens, room, count);
+    };
+    if (chat_template != nullptr) return tokens_by(chat_template->chat_template);
+    const bool has_tools = chat->tools != nullptr && std::string_view(chat->tools) != "null";
+    return tokens_by(bie::text::gguf_chat_template(model->model->file(), has_tools));
   });
 }
 

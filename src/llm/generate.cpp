@@ -120,6 +120,14 @@ bool take_token(const text::Tokenizer& tokenizer, std::int32_t token, std::int64
   return !is_done;
 }
 
+/// Cuts a text to what it and a prompt begin with, but never all of the prompt, as its last token's logits are wanted.
+void cut_to_beginning(const std::vector<std::int32_t>& prompt, Sequence& sequence) {
+  const auto [end, other] =
+      std::mismatch(prompt.begin(), prompt.end() - 1, sequence.tokens().begin(), sequence.tokens().end());
+  const std::int64_t common = end - prompt.begin();
+  sequence.cut(common < sequence.least_cut() ? 0 : common);
+}
+
 }  // namespace
 
 std::int64_t cache_bytes(const Session& session, std::int64_t tokens) {
@@ -132,7 +140,7 @@ std::int64_t cache_bytes(const Session& session, std::int64_t tokens) {
 
 std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
                              const std::vector<std::vector<std::int32_t>>& prompts, const GenerateOptions& o,
-                             const TellText& tell, const std::function<bool()>& go_on, Times* times) {
+                             const TellText& tell, const std::function<bool()>& go_on, Times* times, Sequence* kept) {
   const Config& config = session.model().config();
   const std::int64_t context = o.context == 0 ? config.context : std::min(o.context, config.context);
   check(prompts, context);
@@ -148,8 +156,10 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
     rooms.push_back(o.tokens < 0 ? left : std::min(o.tokens, left));
     if (rooms.back() > 0) going.push_back(i);
   }
-  const bool is_cached = !o.cache_file.empty() && prompts.size() == 1;
-  if (is_cached) answers[0].cached = load_cache(o.cache_file, prompts[0], session.model(), writings[0].sequence);
+  const bool is_cached = !o.cache_file.empty() && prompts.size() == 1 && kept == nullptr;
+  if (is_cached) load_cache(o.cache_file, prompts[0], session.model(), writings[0].sequence);
+  if (kept != nullptr) cut_to_beginning(prompts[0], writings[0].sequence = *kept);
+  if (!writings.empty()) answers[0].cached = writings[0].sequence.length();
   const Stopwatch reading;
   std::vector<float> logits = read_prompts(session, prompts, going, writings, go_on);
   times->prompt = reading.seconds();
@@ -182,6 +192,7 @@ std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
     if (!rest.empty()) tell(i, rest);
   }
   times->generate = writing_time.seconds();
+  if (kept != nullptr) *kept = std::move(writings[0].sequence);
   return answers;
 }
 

@@ -143,7 +143,7 @@ struct Tokenizer::Impl {
   std::unique_ptr<Splitter> splitter;
   bool whole_first = false;
   std::unique_ptr<SentencePieces> pieces;  // or all of the above but the names
-  bool adds_space = false;
+  bool adds_space = false, adds_bos = false;
   std::optional<std::int32_t> bos, eos, eot;
 
   explicit Impl(Vocabulary v);
@@ -156,6 +156,7 @@ struct Tokenizer::Impl {
 };
 
 Tokenizer::Impl::Impl(Vocabulary v) : names(std::move(v.tokens)), kinds(std::move(v.kinds)) {
+  bos = v.bos;
   eos = v.eos;
   eot = v.eot;
   bytes.reserve(names.size());
@@ -176,7 +177,7 @@ void Tokenizer::Impl::read_pieces(const Vocabulary& v) {
     add_name(i, with_marks(names[i]));
   }
   adds_space = v.adds_space;
-  if (v.adds_bos.value_or(true)) bos = v.bos;
+  adds_bos = v.adds_bos.value_or(true);
 }
 
 void Tokenizer::Impl::read_bytes(const Vocabulary& v) {
@@ -186,7 +187,7 @@ void Tokenizer::Impl::read_bytes(const Vocabulary& v) {
                        in_quotes(v.splitter)));
   splitter = std::make_unique<Splitter>(*rule);
   whole_first = rule->whole_first;
-  if (v.adds_bos.value_or(rule->adds_bos)) bos = v.bos;
+  adds_bos = v.adds_bos.value_or(rule->adds_bos);
   const auto characters = characters_of_bytes();
   std::unordered_map<std::string, char> byte_of;
   for (unsigned b = 0; b < 256; ++b) byte_of.emplace(utf8_of(characters[b]), static_cast<char>(b));
@@ -341,7 +342,9 @@ std::string Tokenizer::decode(const std::vector<std::int32_t>& tokens, bool spec
 
 bool Tokenizer::adds_space() const { return impl_->adds_space; }
 std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(impl_->names.size()); }
-std::optional<std::int32_t> Tokenizer::begin() const { return impl_->bos; }
+std::optional<std::int32_t> Tokenizer::begin() const { return impl_->adds_bos ? impl_->bos : std::nullopt; }
+std::optional<std::int32_t> Tokenizer::bos() const { return impl_->bos; }
+std::optional<std::int32_t> Tokenizer::eos() const { return impl_->eos; }
 bool Tokenizer::is_end(std::int32_t token) const { return token == impl_->eos || token == impl_->eot; }
 bool Tokenizer::is_control(std::int32_t token) const {
   return impl_->kinds[static_cast<std::size_t>(token)] == Kind::control;

@@ -159,13 +159,22 @@ def letters() -> list[str]:
     return ["<|end|>", *(chr(0x120 if i == 32 else i) for i in range(32, 127))]
 
 
-def write_model(path, kind: str, dtype: str = "F32", end: int | None = None) -> None:
+# Each turn ends with the token that ends answers; what is said stands behind the first letter of who says it.
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+
+
+def write_model(path, kind: str, dtype: str = "F32", end: int | None = None, template: str = CHAT_TEMPLATE) -> None:
     """Matrices in this type, norms and biases as float32; `end` is the token that ends an answer."""
     model = float_model(kind)
     names = {"mistral": "llama", "gemma3_text": "gemma3"}
     writer = gguf.GGUFWriter(str(path), names.get(model.config.model_type, model.config.model_type))
     write_header(writer, model.config)
     write_tokenizer(writer, letters(), [], "gpt-2", **({} if end is None else {"eos_token_id": end}))
+    if template:
+        writer.add_chat_template(template)
     tensors = tensors_of(model)
     if "llama3" in kind:
         tensors["rope_freqs.weight"] = llama3_divisors(model.config)

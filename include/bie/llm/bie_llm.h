@@ -166,6 +166,12 @@ BIE_LLM_API bie_llm_status bie_llm_chat_template_render(const bie_llm_chat_templ
                                                         const bie_llm_chat* chat, char* text, uint8_t* from_template,
                                                         int64_t room, int64_t* bytes);
 
+/** Tokens of the prompt that a chat template writes of a conversation: chat_template, or the one in the model's file
+ * where that is null. Control tokens come from the template, never from the messages. The texts of BOS and EOS are the
+ * model's where they are null. *count is what there are; BIE_LLM_TOO_SMALL where that is more than `room`. */
+BIE_LLM_API bie_llm_status bie_llm_chat_tokens(const bie_llm_model* model, const bie_llm_chat_template* chat_template,
+                                               const bie_llm_chat* chat, int32_t* tokens, int64_t room, int64_t* count);
+
 #ifdef __cplusplus
 }
 #endif

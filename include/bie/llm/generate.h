@@ -26,7 +26,7 @@ struct Answer {
   enum class Finish : std::uint8_t { length, stop, end, interrupted };
 
   std::vector<std::int32_t> prompt, tokens;  ///< tokens: with the one that ended the answer
-  std::int64_t cached = 0;                   ///< tokens of the prompt that the cache file held
+  std::int64_t cached = 0;                   ///< tokens of the prompt that the cache file or `kept` held
   std::string text;                          ///< cut before a stop text; control tokens have none
   Finish finish = Finish::length;
   std::vector<std::vector<std::pair<std::int32_t, double>>> logprobs;  ///< of each token
@@ -44,11 +44,14 @@ using TellText = std::function<void(std::size_t, const std::string&)>;
 std::int64_t cache_bytes(const Session& session, std::int64_t tokens);
 
 /// @param go_on  asked before each token; false ends all answers.
+/// @param kept   null, or a text of the only prompt: what both begin with is not read again. It is prompt and answer
+///               afterwards, but for the tokens that were not read; where an exception leaves, it is as it was.
 /// @throws formats::Error for an empty prompt or one that leaves the context no room; for a cache file that cannot be
 /// used, before anything is read, and for one that cannot be written, after the prompt has been.
 std::vector<Answer> generate(Session& session, const text::Tokenizer& tokenizer,
                              const std::vector<std::vector<std::int32_t>>& prompts, const GenerateOptions& options,
-                             const TellText& tell, const std::function<bool()>& go_on, Times* times);
+                             const TellText& tell, const std::function<bool()>& go_on, Times* times,
+                             Sequence* kept = nullptr);
 
 /// "length", "stop", "end", "interrupted"
 const char* name(Answer::Finish finish);

@@ -66,6 +66,9 @@ class Tokenizer {
   bool adds_space() const;
   /// The token a text begins with, where the file says so.
   std::optional<std::int32_t> begin() const;
+  /// The tokens that the file calls BOS and EOS, whether texts begin and end with them or not.
+  std::optional<std::int32_t> bos() const;
+  std::optional<std::int32_t> eos() const;
   /// Whether a token ends an answer.
   bool is_end(std::int32_t token) const;
   bool is_control(std::int32_t token) const;

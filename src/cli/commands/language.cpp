@@ -1,4 +1,4 @@
-// bie generate and bie tokenize in the half that has torch: the other one does it.
+// The commands on language models in the half that has torch: the other one does their work.
 #include "cli/llm/language.h"
 
 #include <stdexcept>
@@ -14,6 +14,7 @@ namespace {
 }  // namespace
 
 void generate_text(const GenerateArguments&, const Global&) { refuse("generate"); }
+void chat(const ChatArguments&, const Global&) { refuse("chat"); }
 void tokenize_text(const TokenizeArguments&, const Global&) { refuse("tokenize"); }
 
 }  // namespace bie::cli

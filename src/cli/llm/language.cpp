@@ -1,4 +1,4 @@
-// bie generate and bie tokenize: their options.
+// bie generate, bie chat and bie tokenize: their options.
 #include "cli/llm/language.h"
 
 #include <CLI/Config.hpp>
@@ -46,60 +46,102 @@ CLI::Validator not_empty() {
           "text"};
 }
 
+void add_model(CLI::App& command, LanguageOptions& o) {
+  command.add_option("model", o.model, "GGUF file of a llama, mistral, smollm, qwen2, qwen3 or gemma3 model")
+      ->required()
+      ->check(file_name());
+}
+
+void add_lengths(CLI::App& command, LanguageOptions& o) {
+  command.add_option("--tokens", o.tokens, "tokens of an answer at most (default: to its end, or the context's)")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  command.add_option("--context", o.context, "tokens of prompt and answer at most (default: the model's)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  command.add_option("--stop", o.stops, "text before which an answer ends; may be repeated")
+      ->check(not_empty())
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+/// How a token is chosen.
+void add_choice(CLI::App& command, LanguageOptions& o) {
+  auto* temperature =
+      command.add_option("--temperature", o.temperature, "0: the likeliest token; more: the larger, the freer")
+          ->check(number_from(0, 1000, "a number from 0 to 1000"))
+          ->capture_default_str();
+  command.add_option("--top-k", o.top_k, "choose among that many likeliest tokens (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->needs(temperature);
+  command.add_option("--top-p", o.top_p, "choose among the likeliest tokens that have this share together")
+      ->check(number_from(0, 1, "a number from 0 to 1"))
+      ->needs(temperature)
+      ->default_str("1");
+  command.add_option("--min-p", o.min_p, "choose among tokens with at least that share of the likeliest one's")
+      ->check(number_from(0, 1, "a number from 0 to 1"))
+      ->needs(temperature)
+      ->default_str("0");
+  command.add_option("--seed", o.seed, "of the random numbers; the same seed gives the same text")
+      ->check(whole_number<std::uint64_t>("a whole number from 0 to 2^64 - 1"))
+      ->needs(temperature)
+      ->default_str("0");
+  command.add_option("--repeat-penalty", o.repeat_penalty, "divides the logits of tokens that were there before")
+      ->check(number_from(0.01, 100, "a number from 0.01 to 100"))
+      ->capture_default_str();
+}
+
+/// How exactly it computes.
+void add_arithmetic(CLI::App& command, LanguageOptions& o) {
+  auto* arithmetic = command.add_option("--arithmetic", o.arithmetic, "of the products: int8 or exact")
+                         ->check(CLI::IsMember({"int8", "exact"}))
+                         ->capture_default_str();
+  command
+      .add_flag_callback(
+          "--exact", [&o] { o.arithmetic = "exact"; }, "short for --arithmetic exact")
+      ->excludes(arithmetic);
+  command.add_option("--kv", o.kv, "how keys and values are kept: q8, f16 or f32 (default: f32 with --exact, else q8)")
+      ->check(CLI::IsMember({"q8", "f16", "f32"}));
+}
+
+CLI::Option* add_system(CLI::App& command, ChatOptions& o) {
+  return command.add_option("--system", o.system, "what the model is told before the first message");
+}
+
+CLI::Option* add_template(CLI::App& command, ChatOptions& o) {
+  return command
+      .add_option("--template", o.template_file, "file of the chat template (default: the one in the model's file)")
+      ->check(file_name());
+}
+
+CLI::Option* add_no_think(CLI::App& command, ChatOptions& o, const char* description) {
+  return command.add_flag("--no-think", o.no_think, description);
+}
+
 }  // namespace
 
 void add_generate(CLI::App& app, const Global& global) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "The text with which a language model goes on");
-  command->add_option("model", a->model, "GGUF file of a llama, mistral, smollm, qwen2, qwen3 or gemma3 model")
-      ->required()
-      ->check(file_name());
+  add_model(*command, a->language);
   auto* prompt = command->add_option_group("The prompt", "");
   prompt->add_option("--prompt", a->prompt, "the text to go on with");
   prompt->add_option("--prompt-file", a->prompt_file, "file of that text; - is standard input")->check(file_name());
   prompt->add_option("--batch", a->batch_file, "file with a prompt in each line, which are answered together")
       ->check(file_name());
+  auto* messages = prompt
+                       ->add_option("--messages", a->messages_file,
+                                    "JSON file of a conversation, a list of messages with role and content; - is "
+                                    "standard input")
+                       ->check(file_name());
   prompt->require_option(1);
-  command->add_option("--tokens", a->tokens, "tokens of an answer at most (default: to its end, or the context's)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
-  command->add_option("--context", a->context, "tokens of prompt and answer at most (default: the model's)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  command->add_option("--stop", a->stops, "text before which an answer ends; may be repeated")
-      ->check(not_empty())
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  auto* temperature =
-      command->add_option("--temperature", a->temperature, "0: the likeliest token; more: the larger, the freer")
-          ->check(number_from(0, 1000, "a number from 0 to 1000"))
-          ->capture_default_str();
-  command->add_option("--top-k", a->top_k, "choose among that many likeliest tokens (default: all)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->needs(temperature);
-  command->add_option("--top-p", a->top_p, "choose among the likeliest tokens that have this share together")
-      ->check(number_from(0, 1, "a number from 0 to 1"))
-      ->needs(temperature)
-      ->default_str("1");
-  command->add_option("--min-p", a->min_p, "choose among tokens with at least that share of the likeliest one's")
-      ->check(number_from(0, 1, "a number from 0 to 1"))
-      ->needs(temperature)
-      ->default_str("0");
-  command->add_option("--seed", a->seed, "of the random numbers; the same seed gives the same text")
-      ->check(whole_number<std::uint64_t>("a whole number from 0 to 2^64 - 1"))
-      ->needs(temperature)
-      ->default_str("0");
-  command->add_option("--repeat-penalty", a->repeat_penalty, "divides the logits of tokens that were there before")
-      ->check(number_from(0.01, 100, "a number from 0.01 to 100"))
-      ->capture_default_str();
-  auto* arithmetic = command->add_option("--arithmetic", a->arithmetic, "of the products: int8 or exact")
-                         ->check(CLI::IsMember({"int8", "exact"}))
-                         ->capture_default_str();
-  command
-      ->add_flag_callback(
-          "--exact", [a] { a->arithmetic = "exact"; }, "short for --arithmetic exact")
-      ->excludes(arithmetic);
-  command
-      ->add_option("--kv", a->kv, "how keys and values are kept: q8, f16 or f32 (default: f32 with --exact, else q8)")
-      ->check(CLI::IsMember({"q8", "f16", "f32"}));
+  auto* is_chat =
+      command->add_flag("--chat", a->is_chat, "the prompt is a message to a chat model, and this its answer")
+          ->excludes(messages);
+  add_system(*command, a->chat)->needs(is_chat);
+  add_template(*command, a->chat);
+  add_no_think(*command, a->chat, "tells the chat template that the model is not to think first");
+  add_lengths(*command, a->language);
+  add_choice(*command, a->language);
+  add_arithmetic(*command, a->language);
   command
       ->add_option("--cache", a->cache,
                    "file that keeps what was read of the prompt; the next prompt with the same beginning skips it")
@@ -111,10 +153,32 @@ void add_generate(CLI::App& app, const Global& global) {
       "alone: it is the same on every CPU, with any number of threads, and beside other prompts.\n"
       "Examples:\n"
       "  bie generate model.gguf --prompt 'Water boils at' --tokens 32\n"
+      "  bie generate model.gguf --chat --prompt 'Name three rivers.'\n"
       "  bie generate model.gguf --prompt-file story.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  bie generate model.gguf --prompt-file document.txt --cache document.kv\n"
       "  bie generate model.gguf --batch questions.txt --tokens 64 --json");
   command->callback([a, &global] { generate_text(*a, global); });
+}
+
+void add_chat(CLI::App& app, const Global& global) {
+  auto a = std::make_shared<ChatArguments>();
+  CLI::App* command = app.add_subcommand("chat", "A conversation with a language model");
+  add_model(*command, a->language);
+  add_system(*command, a->chat);
+  add_template(*command, a->chat);
+  add_no_think(*command, a->chat, "asks for answers without <think> blocks, and hides those that come");
+  command->add_flag("--shift", a->shift, "where the context is full, forget the oldest turns");
+  add_lengths(*command, a->language);
+  add_choice(*command, a->language);
+  add_arithmetic(*command, a->language);
+  command->footer(
+      "A line is a message. Lines that begin with / are commands; /help tells them. Ctrl-C ends an answer, and leaves\n"
+      "where none is being written. Through a pipe each line is answered, and nothing but answers is printed.\n"
+      "Examples:\n"
+      "  bie chat model.gguf\n"
+      "  bie chat model.gguf --system 'Answer in one sentence.' --temperature 0.7 --top-p 0.9\n"
+      "  echo 'Name three rivers.' | bie chat model.gguf");
+  command->callback([a, &global] { chat(*a, global); });
 }
 
 void add_tokenize(CLI::App& app, const Global& global) {

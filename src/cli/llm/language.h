@@ -11,14 +11,35 @@
 
 namespace bie::cli {
 
-struct GenerateArguments {
-  std::string model, prompt_file, batch_file;
-  std::optional<std::string> prompt;
-  std::int64_t tokens = -1, context = 0, top_k = 0, logprobs = 0;
+/// A model, how it computes, and how it chooses.
+struct LanguageOptions {
+  std::string model, arithmetic = "int8", kv;
+  std::int64_t context = 0, tokens = -1, top_k = 0;
   double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
   std::uint64_t seed = 0;
   std::vector<std::string> stops;
-  std::string arithmetic = "int8", kv, cache;
+};
+
+/// What makes a prompt of messages.
+struct ChatOptions {
+  std::string template_file;
+  std::optional<std::string> system;
+  bool no_think = false;
+};
+
+struct GenerateArguments {
+  LanguageOptions language;
+  ChatOptions chat;
+  std::string prompt_file, batch_file, messages_file, cache;
+  std::optional<std::string> prompt;
+  std::int64_t logprobs = 0;
+  bool is_chat = false;  ///< the prompt is a message
+};
+
+struct ChatArguments {
+  LanguageOptions language;
+  ChatOptions chat;
+  bool shift = false;
 };
 
 struct TokenizeArguments {
@@ -30,6 +51,7 @@ struct TokenizeArguments {
 
 // Each half has its own. @throws formats::Error; the half with torch says where the other one is.
 void generate_text(const GenerateArguments& arguments, const Global& global);
+void chat(const ChatArguments& arguments, const Global& global);
 void tokenize_text(const TokenizeArguments& arguments, const Global& global);
 
 }  // namespace bie::cli

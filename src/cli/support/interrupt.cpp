@@ -12,6 +12,7 @@ extern "C" void remember(int /*signal*/) { seen = 1; }
 }  // namespace
 
 InterruptWatch::InterruptWatch() {
+  seen = 0;
   struct sigaction action {};
   action.sa_handler = remember;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);

@@ -21,7 +21,7 @@ class InterruptWatch {
   InterruptWatch& operator=(const InterruptWatch&) = delete;
 };
 
-/// Whether one has come.
+/// Whether one has come since the last watch began.
 bool was_interrupted();
 
 }  // namespace bie::cli

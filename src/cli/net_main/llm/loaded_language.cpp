@@ -1,0 +1,95 @@
+#include "cli/net_main/llm/loaded_language.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include "bie/formats/error.h"
+#include "bie/formats/mapped_file.h"
+
+namespace bie::cli {
+namespace {
+
+int threads_of(const Global& global) {
+  return global.threads > 0 ? global.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// The result of `make`; a system that refuses so many threads is told in a sentence.
+template <class Make>
+auto with_threads(int threads, const Make& make) {
+  try {
+    return make();
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(
+        formats::joined("expected ", threads, " threads, the system has fewer: ", error.code().message()));
+  }
+}
+
+llm::CacheKind kind_of_cache(const LanguageOptions& o) {
+  for (const llm::CacheKind kind : {llm::CacheKind::q8, llm::CacheKind::f16, llm::CacheKind::f32})
+    if (o.kv == llm::name(kind)) return kind;
+  return o.arithmetic == "exact" ? llm::CacheKind::f32 : llm::CacheKind::q8;
+}
+
+}  // namespace
+
+std::int64_t LoadedLanguage::context(const LanguageOptions& options) const {
+  return options.context > 0 ? options.context : model->config().context;
+}
+
+LoadedLanguage load_language(const LanguageOptions& o, const Global& global) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int threads = threads_of(global);
+  const auto model = with_threads(threads, [&] {
+    kernels::ThreadPool pool(threads);
+    return std::make_shared<const llm::Model>(
+        o.model, o.arithmetic == "exact" ? llm::Arithmetic::exact : llm::Arithmetic::int8, pool.parallel());
+  });
+  text::Tokenizer tokenizer = text::gguf_tokenizer(model->file());
+  const llm::Config& config = model->config();
+  if (tokenizer.size() != config.vocabulary)
+    formats::fail_file("GGUF file", o.model, "expected as many tokens as rows of the embedding, ", config.vocabulary,
+                       ", got ", tokenizer.size());
+  if (o.context > config.context)
+    throw formats::Error(
+        formats::joined("--context: expected at most ", config.context, ", the context of the model, got ", o.context));
+  llm::Session session = with_threads(threads, [&] { return llm::Session(model, threads, kind_of_cache(o)); });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {model, std::move(tokenizer), std::move(session), seconds};
+}
+
+llm::GenerateOptions generate_options(const LanguageOptions& o) {
+  llm::GenerateOptions options;
+  options.tokens = o.tokens;
+  options.context = o.context;
+  options.stops = o.stops;
+  options.sampler = {static_cast<float>(o.temperature),    o.top_k, o.top_p, o.min_p,
+                     static_cast<float>(o.repeat_penalty), o.seed,  0};
+  return options;
+}
+
+std::string text_of_file(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  const formats::MappedFile file("file", path);
+  return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
+}
+
+void print_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special) {
+  std::vector<std::int32_t> tokens;
+  if (tokenizer.begin()) tokens.push_back(*tokenizer.begin());
+  const std::vector<std::int32_t> of_text = tokenizer.encode(text, special);
+  tokens.insert(tokens.end(), of_text.begin(), of_text.end());
+  return tokens;
+}
+
+}  // namespace bie::cli

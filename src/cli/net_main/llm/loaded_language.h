@@ -1,0 +1,38 @@
+// A language model that a command has loaded, with what it needs to write text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bie/llm/generate.h"
+#include "cli/llm/language.h"
+
+namespace bie::cli {
+
+struct LoadedLanguage {
+  std::shared_ptr<const llm::Model> model;
+  text::Tokenizer tokenizer;
+  llm::Session session;
+  double load_seconds;
+
+  /// Of prompt and answer together.
+  std::int64_t context(const LanguageOptions& options) const;
+};
+
+/// @throws formats::Error, std::runtime_error for threads that the system does not have.
+LoadedLanguage load_language(const LanguageOptions& options, const Global& global);
+
+llm::GenerateOptions generate_options(const LanguageOptions& options);
+
+/// The whole of a file, or of standard input for "-".
+std::string text_of_file(const std::string& path);
+
+/// As it is, at once.
+void print_text(const std::string& text);
+
+/// Tokens of a text, behind the one that begins texts, where the file says so.
+std::vector<std::int32_t> tokens_of(const text::Tokenizer& tokenizer, const std::string& text, bool special);
+
+}  // namespace bie::cli
