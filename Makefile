@@ -36,7 +36,7 @@ test-arm: setup  ## all of 64-bit ARM under qemu, by g++ and clang; installs com
 	@sh tools/arm_sysroot.sh build/aarch64-sysroot || echo "the command is not tested"
 	@$(PYTHON) tools/run_tests.py --only aarch64 --only arm
 
-wheel: setup  ## wheels of bitorch_engine and bie-cli in dist/, tried in empty environments
+wheel: setup  ## wheels of bitorch_engine, bie-cli and bie-llm in dist/, tried in empty environments
 	@sh tools/make_wheels.sh
 
 demo: setup-build  ## train and run a low-bit network on the digits that come with the program

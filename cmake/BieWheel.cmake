@@ -1,5 +1,11 @@
 # What a Python wheel holds beside Python: for the package bie the operators, for bie-cli the command with a copy of its own
 # of them, each inside its package. The torch folder is two up and beside, wherever the environment is.
+if(BIE_LLM_LIBRARY_ONLY)
+  set_property(TARGET bie_llm_shared PROPERTY VERSION)  # a wheel holds no links
+  set_property(TARGET bie_llm_shared PROPERTY SOVERSION)
+  install(TARGETS bie_llm_shared LIBRARY DESTINATION bie/llm/lib COMPONENT wheel)
+  return()
+endif()
 if(BIE_RUNTIME_ONLY)
   install(TARGETS bie_runtime_shared LIBRARY DESTINATION bie_runtime/lib COMPONENT wheel)
   return()

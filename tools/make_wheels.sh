@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the wheels of bitorch_engine and bie-cli into dist/, tagged for the glibc they need, and tries them in an empty
+# Builds the wheels of bitorch_engine, bie-cli and bie-llm into dist/, tagged for the glibc they need, and tries them in an empty
 # environment of every Python from 3.10 on that is on the PATH. torch's libraries stay out: the wheels require torch.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ trap 'exit 130' INT TERM
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 PATH="$PWD/.venv/bin:$PATH"
 
-for source in . ./python/bie-cli; do
+for source in . ./python/bie-cli ./python/bie-llm; do
   say "building $source"
   pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/built" "$source"
 done
@@ -29,6 +29,7 @@ for python in python3.10 python3.11 python3.12 python3.13 python3.14; do
   "$python" -m venv "$python-env"
   "$python-env/bin/python" -m pip install --quiet --no-compile "$scratch"/dist/*.whl
   "$python-env/bin/python" - <<'EOF'
+import bie.llm
 import torch
 import bie
 

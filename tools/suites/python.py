@@ -20,7 +20,7 @@ def suite_python() -> None:
 
 
 def suite_wheel() -> None:
-    """Both wheels in an environment of their own, tested outside of the source tree; the build counts as one test."""
+    """The wheels in an environment of their own, tested outside of the source tree; the build counts as one test."""
     with tempfile.TemporaryDirectory(prefix="bie-wheel-") as folder:
         home = Path(folder)
         python = home / "env/bin/python"
@@ -40,7 +40,12 @@ def suite_wheel() -> None:
             # With the flags of the release preset, so that ccache has the kernels.
             log.step(
                 *(BIN / "pip", "wheel", *quiet, "--no-build-isolation", "--wheel-dir", home / "dist"),
-                *("--config-settings=cmake.define.BIE_WERROR=ON", ROOT, ROOT / "python/bie-cli"),
+                *(
+                    "--config-settings=cmake.define.BIE_WERROR=ON",
+                    ROOT,
+                    ROOT / "python/bie-cli",
+                    ROOT / "python/bie-llm",
+                ),
             )
             and log.step(BIN / "python", "-m", "venv", "--without-pip", home / "env")
             and install()
@@ -56,8 +61,12 @@ def suite_wheel() -> None:
 
 
 def package_environment() -> dict[str, str]:
-    """The Python package out of the tree, with the operators of the release build."""
-    return environment(BIE_OPS_LIBRARY=str(BUILD / "release/src/ops/libbie_ops.so"), PYTHONPATH=str(ROOT / "python"))
+    """The Python packages out of the tree, with the libraries of the release build."""
+    return environment(
+        BIE_OPS_LIBRARY=str(BUILD / "release/src/ops/libbie_ops.so"),
+        BIE_LLM_LIBRARY=str(BUILD / "release/src/llm/libbie_llm.so"),
+        PYTHONPATH=f"{ROOT / 'python'}:{ROOT / 'python/bie-llm'}",
+    )
 
 
 def suite_docs() -> None:

@@ -1,0 +1,25 @@
+"""Language models from GGUF files, on the CPU, without torch: text in, text or logits out.
+
+>>> import bie.llm
+>>> model = bie.llm.load("model.gguf")  # doctest: +SKIP
+>>> model.generate("Water boils at", tokens=16).text  # doctest: +SKIP
+' 100 degrees Celsius'
+
+The same file, prompt and options give the same text on every CPU, with any number of threads.
+"""
+
+from bie.llm._answer import Answer
+from bie.llm._library import ArgumentError, FileError, LanguageModelError, OutOfMemory, SettingError
+from bie.llm._model import Model, Sequence, load
+
+__all__ = [
+    "Answer",
+    "ArgumentError",
+    "FileError",
+    "LanguageModelError",
+    "Model",
+    "OutOfMemory",
+    "Sequence",
+    "SettingError",
+    "load",
+]
