@@ -181,8 +181,8 @@ void Tokenizer::Impl::read_pieces(const Vocabulary& v) {
 }
 
 void Tokenizer::Impl::read_bytes(const Vocabulary& v) {
-  const SplitRule* const rule = split_rule(v.splitter);
-  if (rule == nullptr)
+  const std::optional<SplitRule> rule = split_rule(v.splitter);
+  if (!rule)
     throw Error(joined("expected a tokenizer that splits text as one of ", split_rule_names(), ", got ",
                        in_quotes(v.splitter)));
   splitter = std::make_unique<Splitter>(*rule);
