@@ -168,9 +168,9 @@ def answer_to(run, model, messages: list[dict], *options) -> str:
 
 @pytest.fixture
 def talk(run, model):
-    def call(lines, *options, path=None):
+    def call(lines, *options, path=None, code=0):
         process = run("chat", path or model, *options, stdin="\n".join(lines) + "\n")
-        assert process.returncode == 0, process.stderr
+        assert process.returncode == code, process.stderr
         return process.stdout.decode().splitlines(), process.stderr.decode()
 
     return call
@@ -245,11 +245,13 @@ def test_json_is_the_conversation(run, model):
     document = said(run("chat", model, *SHORT, "--json", stdin="one\n\nab\xff\n/undo\ntwo"))
     assert [m["role"] for m in document["messages"]] == ["user", "assistant"] * 2
     assert [m["content"] for m in document["messages"]][::2] == ["one", "two"]
+    assert document["unanswered"] == 0
 
 
 def test_a_full_context_is_told_and_the_conversation_stays(run, model, talk):
     options = ("--context", "60", "--tokens", "8")
-    answers, sentences = talk(["a" * 20, "b" * 40, "c"], *options)
+    answers, sentences = talk(["a" * 20, "b" * 40, "c"], *options, code=3)
+    assert "1 of the messages could not be answered" in sentences
     assert "expected a conversation of fewer than 60 tokens, the context, got" in sentences
     messages = [*users("a" * 20), {"role": "assistant", "content": answers[0]}, *users("c")]
     assert answers[1] == answer_to(run, model, messages, *options)
@@ -263,7 +265,7 @@ def test_the_oldest_turns_are_forgotten_where_the_user_says_so(run, model, talk)
     assert "oldest turns are forgotten" in sentences
     assert answers[1] == answer_to(run, model, [system, *users("b" * 20)], *options)
     assert len(answers) == 3
-    _, sentences = talk(["a" * 70], *options, "--shift")
+    _, sentences = talk(["a" * 70], *options, "--shift", code=3)
     assert "expected a conversation of fewer than 60 tokens" in sentences
 
 

@@ -99,6 +99,7 @@ class Chat {
     return refuse(formats::joined("expected a command that /help tells, got ", word, "; // begins a message with /"));
   }
   const Json& messages() const { return messages_; }
+  std::int64_t unanswered() const { return unanswered_; }
 
  private:
   bool tell(const std::string& sentence) const {
@@ -125,6 +126,7 @@ class Chat {
       return true;
     } catch (const formats::Error& error) {
       refuse(error.what());
+      ++unanswered_;
       return false;
     }
   }
@@ -230,6 +232,7 @@ class Chat {
   Json messages_;
   std::uint64_t stream_ = 0;  ///< of random numbers: answers to one message differ by it
   bool told_of_shift_ = false;
+  std::int64_t unanswered_ = 0;
 };
 
 }  // namespace
@@ -250,7 +253,10 @@ void chat(const ChatArguments& a, const Global& global) {
     }
     if (!line.empty() && line.back() == '\r') line.pop_back();
   } while (conversation.take_line(line));
-  if (global.json) print_json("chat", {{"messages", conversation.messages()}});
+  if (global.json)
+    print_json("chat", {{"messages", conversation.messages()}, {"unanswered", conversation.unanswered()}});
+  else if (!asks && conversation.unanswered() > 0)
+    throw formats::Error(formats::joined(conversation.unanswered(), " of the messages could not be answered"));
 }
 
 }  // namespace bie::cli
