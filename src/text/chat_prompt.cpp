@@ -31,6 +31,7 @@ ChatPrompt chat_prompt(const Tokenizer& tokenizer, const ChatTemplate& chat_temp
   if (input.eos_token.empty()) input.eos_token = name_of(tokenizer, tokenizer.eos());
   const std::vector<ChatPiece> pieces = chat_template.render(input);
   std::vector<TextPart> parts;
+  parts.reserve(pieces.size());
   for (const ChatPiece& piece : pieces) parts.push_back({piece.text, piece.from_template});
   ChatPrompt prompt{tokenizer.encode(parts), !pieces.empty() && ends_in_thought(pieces.back().text)};
   if (prompt.tokens.empty()) throw formats::Error("the chat template: expected it to write a prompt, got no token");
