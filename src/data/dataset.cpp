@@ -62,8 +62,8 @@ Part load_mnist_part(const std::string& dir, const std::string& stem) {
   const std::string labels_path = find_idx(dir, stem + "-labels", "idx1-ubyte");
   const at::Tensor images = tensor_of(formats::load_idx(images_path));
   const at::Tensor labels = tensor_of(formats::load_idx(labels_path));
-  TORCH_CHECK_VALUE(images.dim() == 3, images_path, " has sizes ", images.sizes(), ", images of rank 3 are wanted");
-  TORCH_CHECK_VALUE(labels.dim() == 1, labels_path, " has sizes ", labels.sizes(), ", labels of rank 1 are wanted");
+  TORCH_CHECK_VALUE(images.dim() == 3, images_path, ": expected images of rank 3, got sizes ", images.sizes());
+  TORCH_CHECK_VALUE(labels.dim() == 1, labels_path, ": expected labels of rank 1, got sizes ", labels.sizes());
   TORCH_CHECK_VALUE(images.size(0) == labels.size(0), images_path, " holds ", images.size(0), " images and ",
                     labels_path, " holds ", labels.size(0), " labels");
   TORCH_CHECK_VALUE(images.numel() > 0, images_path, " has sizes ", images.sizes(), ", which is empty");

@@ -89,7 +89,7 @@ Files files_in(const fs::path& dir, bool nested) {
   files.classes = entries.folders;
   for (const std::string& name : entries.files) files.left_out.push_back((dir / name).string());
   if (files.classes.size() < 2)
-    formats::fail_file(kind, dir.string(), "holds ", files.classes.size(), " class folders, at least 2 are wanted");
+    formats::fail_file(kind, dir.string(), "expected at least 2 class folders, got ", files.classes.size());
   for (std::size_t label = 0; label < files.classes.size(); ++label) {
     const fs::path folder = dir / files.classes[label];
     if (!formats::is_utf8(files.classes[label])) formats::fail_file(kind, folder.string(), "the name is not UTF-8");

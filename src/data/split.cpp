@@ -13,8 +13,8 @@
 namespace bie::data {
 
 Split split_rows(const at::Tensor& labels, double share, const std::string& what, const char* purpose) {
-  TORCH_CHECK_VALUE(share > 0 && share < 1, what, ": the share of rows for ", purpose, " is ", share,
-                    ", between 0 and 1 is wanted");
+  TORCH_CHECK_VALUE(share > 0 && share < 1, what, ": the share of rows for ", purpose,
+                    ": expected a number between 0 and 1, got ", share);
   const auto others = [share](std::int64_t rows) {  // how many of the first `rows` of a class
     return std::floor(static_cast<double>(rows) * share + 1e-9);
   };

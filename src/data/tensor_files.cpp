@@ -21,8 +21,9 @@ formats::DenseArray dense_array(const std::string& path, const std::string& name
   const std::string what = "safetensors file " + path + ": tensor " + formats::in_quotes(name);
   TORCH_CHECK_VALUE(tensor.defined(), what, " is undefined");
   const formats::Element element = element_of(what, tensor.scalar_type());
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && !tensor.is_meta(), what, " is on ", tensor.device(),
-                    " with layout ", tensor.layout(), ", a strided tensor with values is wanted");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && !tensor.is_meta(), what,
+                    ": expected a strided tensor with values, got one on ", tensor.device(), " with layout ",
+                    tensor.layout());
   return {element, tensor.sizes().vec(), [tensor](const std::function<void(const void*)>& take) {
             take(tensor.detach().to(at::kCPU).resolve_neg().contiguous().const_data_ptr());
           }};

@@ -30,7 +30,7 @@ std::vector<std::string> class_names_of(const std::string& classes, const std::s
       good = list[i].is_string();
       if (good) names.push_back(list[i].get<std::string>());
     }
-    if (!good) throw Error("class_names is " + shown(list) + ", a list of names is wanted");
+    if (!good) throw Error("class_names: expected a list of names, got " + shown(list));
     return names;
   }
   for (std::size_t begin = 0; begin < classes.size();) {

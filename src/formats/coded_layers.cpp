@@ -47,10 +47,12 @@ class Parts {
 
   template <class... Text>
   [[noreturn]] void fail(const char* key, const Text&... text) const {
-    const std::string tensor = name_ + "." + key;
-    const auto file = folder_.files.find(tensor);
-    fail_file("weights", file == folder_.files.end() ? folder_.path : file->second, "tensor ", in_quotes(tensor), " ",
-              text...);
+    fail_tensor(key, " ", text...);
+  }
+  /// `text`: what was expected and what was got.
+  template <class... Text>
+  [[noreturn]] void fail_expected(const char* key, const Text&... text) const {
+    fail_tensor(key, ": expected ", text...);
   }
 
   /// A matrix, or an array of another rank, of one of these elements.
@@ -65,7 +67,7 @@ class Parts {
   }
   const Array& floats(const char* key, const std::vector<std::int64_t>& sizes) const {
     const Array& array = need(key, sizes.size(), {Element::f16, Element::bf16, Element::f32});
-    if (array.sizes != sizes) fail(key, "is ", listed(array.sizes), ", ", listed(sizes), " is wanted");
+    if (array.sizes != sizes) fail_expected(key, listed(sizes), ", got ", listed(array.sizes));
     if (!is_finite(array)) fail(key, "holds NaN or infinity");
     return array;
   }
@@ -90,6 +92,14 @@ class Parts {
   const std::string& name() const { return name_; }
 
  private:
+  template <class... Text>
+  [[noreturn]] void fail_tensor(const char* key, const Text&... text) const {
+    const std::string tensor = name_ + "." + key;
+    const auto file = folder_.files.find(tensor);
+    fail_file("weights", file == folder_.files.end() ? folder_.path : file->second, "tensor ", in_quotes(tensor),
+              text...);
+  }
+
   const WeightsFolder& folder_;
   std::string name_;
 };
@@ -198,7 +208,7 @@ CodedLayer gptq_layer(const Parts& p, const CodedConfig& config) {
 /// Input features: as many as there are entries of an index, or what the strategy's width makes of the words.
 std::int64_t features_of(const Parts& p, const char* index, std::int64_t rows, const CodedConfig& config) {
   if (const Array* array = p.find(index); array != nullptr && array->sizes != std::vector<std::int64_t>{0}) {
-    if (array->sizes.size() != 1) p.fail(index, "is ", listed(array->sizes), ", one axis is wanted");
+    if (array->sizes.size() != 1) p.fail_expected(index, "one axis, got ", listed(array->sizes));
     return array->sizes[0];
   }
   const std::optional<Strategy> strategy = config.strategy_of(p.name());
@@ -222,7 +232,7 @@ CodedLayer permuted_layer(const Parts& p, const CodedConfig& config) {
   if (layer.kind == CodedLayer::Kind::mixed) {
     const Array& q_groups = p.need("q_groups", 1, {Element::i16});
     if (q_groups.sizes[0] != 2 * sizes.groups)
-      p.fail("q_groups", "is ", listed(q_groups.sizes), ", ", listed({2 * sizes.groups}), " is wanted");
+      p.fail_expected("q_groups", listed({2 * sizes.groups}), ", got ", listed(q_groups.sizes));
     if (strategy) {
       const std::vector<std::int64_t> rows = mixed_widths(k, strategy->shares, strategy->groups);
       std::int64_t groups = 0, packed = 0;
@@ -282,7 +292,7 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
   if (codes != nullptr) {
     const Array& statistic = *p.find(codes);
     if (statistic.element != Element::u8 || statistic.sizes.size() < 2)
-      p.fail(codes, "is ", name(statistic.element), " ", listed(statistic.sizes), ", bytes a group are wanted");
+      p.fail_expected(codes, "bytes a group, got ", name(statistic.element), " ", listed(statistic.sizes));
     groups = statistic.sizes[0];
     const Array& outer = p.need("qscales_scales", 3, {Element::f16, Element::bf16, Element::f32});
     const bool has_parts = statistic.sizes.size() == 3;
@@ -291,17 +301,17 @@ CodedLayer gba_layer(const Parts& p, const CodedConfig& config) {
     const std::int64_t parts = parts_of(n, layer.scale_group);
     const std::vector<std::int64_t> wanted =
         has_parts ? std::vector{groups, parts, layer.scale_group} : std::vector{groups, n};
-    if (statistic.sizes != wanted) p.fail(codes, "is ", listed(statistic.sizes), ", ", listed(wanted), " is wanted");
+    if (statistic.sizes != wanted) p.fail_expected(codes, listed(wanted), ", got ", listed(statistic.sizes));
     layer.by_column = outer.sizes == std::vector<std::int64_t>{1, n, 1};
     if (!layer.by_column && outer.sizes != std::vector<std::int64_t>{groups, parts, 1})
-      p.fail("qscales_scales", "is ", listed(outer.sizes), ", ", listed({groups, parts, 1}), " or ", listed({1, n, 1}),
-             " is wanted");
+      p.fail_expected("qscales_scales", listed({groups, parts, 1}), " or ", listed({1, n, 1}), ", got ",
+                      listed(outer.sizes));
     layer.tensors[codes] = statistic;
     for (const char* key : {"qscales_zeros", "qscales_scales"}) layer.tensors[key] = p.floats(key, outer.sizes);
     if (layer.whole_zeros) {
       const Array& qzeros = p.need("qzeros", 2, {Element::i32});
       if (qzeros.sizes != std::vector<std::int64_t>{groups, words(n, layer.bits)})
-        p.fail("qzeros", "is ", listed(qzeros.sizes), ", ", listed({groups, words(n, layer.bits)}), " is wanted");
+        p.fail_expected("qzeros", listed({groups, words(n, layer.bits)}), ", got ", listed(qzeros.sizes));
       layer.tensors["qzeros"] = qzeros;
     }
     if (p.has("qstatistic"))

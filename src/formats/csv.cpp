@@ -162,7 +162,7 @@ void take_row(int /*end*/, void* data) {
   auto& f = *static_cast<Filler*>(data);
   if (f.fault) return;
   if (f.fields > most_columns)
-    f.fault = joined("has ", f.fields, " columns, at most ", most_columns - 1, " numbers a row are wanted");
+    f.fault = joined("expected at most ", most_columns - 1, " numbers a row, got ", f.fields, " columns");
   else if (f.columns > 0 && f.fields != f.columns)
     f.fault = joined("line ", f.row_line, " has ", f.fields, " columns, the first has ", f.columns);
   f.columns = f.fields;

@@ -153,7 +153,7 @@ void check_magic(Cursor& in, const MappedFile& file) {
   }
   const auto version = in.number<std::uint32_t>("the version");
   if (version != 0 && (version & 0xffff) == 0) in.fail("is big-endian, which is not read");
-  if (version != 2 && version != 3) in.fail("has version ", version, ", 2 or 3 is wanted");
+  if (version != 2 && version != 3) in.fail("expected version 2 or 3, got ", version);
 }
 
 /// A tensor as the head names it.
@@ -169,7 +169,7 @@ Entry entry_of(Cursor& in) {
   e.tensor.name = in.text("a tensor's name");
   const std::string what = called(e.tensor.name);
   const auto axes = in.number<std::uint32_t>("the axes of " + what);
-  if (axes > most_axes) in.fail(what, " has ", axes, " axes, ", most_axes, " at most are wanted");
+  if (axes > most_axes) in.fail(what, ": expected at most ", most_axes, " axes, got ", axes);
   std::int64_t count = 1;
   for (std::uint32_t i = 0; i < axes; ++i) {
     const auto size = in.number<std::uint64_t>("the sizes of " + what);

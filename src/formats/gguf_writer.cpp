@@ -82,7 +82,8 @@ std::int64_t alignment_of(const std::map<std::string, GgufValue>& metadata, cons
 
 void check(const std::string& path, const GgufOutput& t) {
   const auto fail = [&](const auto&... parts) { fail_file(kind, path, "tensor ", in_quotes(t.name), " ", parts...); };
-  if (t.sizes.size() > 4) fail("has ", t.sizes.size(), " axes, 4 at most are wanted");
+  if (t.sizes.size() > 4)
+    fail_file(kind, path, "tensor ", in_quotes(t.name), ": expected at most 4 axes, got ", t.sizes.size());
   std::int64_t count = 1;
   for (const std::int64_t size : t.sizes)
     if (size < 1 || __builtin_mul_overflow(count, size, &count))

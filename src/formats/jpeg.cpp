@@ -45,7 +45,7 @@ class Reader {
     if (tjDecompressHeader3(handle_.get(), file_.data(), size(), &width_, &height_, &subsampling, &colours_) != 0)
       fail();
     if (colours_ == TJCS_CMYK || colours_ == TJCS_YCCK)
-      fail_file(kind, path, "has the colours of printers (CMYK), red, green and blue are wanted");
+      fail_file(kind, path, "expected red, green and blue, got the colours of printers (CMYK)");
     if (height_ < 1 || width_ < 1) fail_file(kind, path, "cannot be read: its header says ", height_, "x", width_);
     // A block of 8x8 pixels takes a bit at least: what a small file only claims to hold takes no memory.
     constexpr std::int64_t most_pixels_a_byte = 1024;

@@ -84,7 +84,7 @@ NetValue read_value(const std::string& name, Reader& in) {
       fail_file(kind, name, "has a value of ", listed(value.sizes));
   }
   if (value.sizes.size() != 1 && value.sizes.size() != 3)
-    fail_file(kind, name, "has a value of ", value.sizes.size(), " sizes, 1 or 3 are wanted");
+    fail_file(kind, name, "expected a value of 1 or 3 sizes, got one of ", value.sizes.size());
   return value;
 }
 

@@ -86,9 +86,9 @@ Destination destination_of(const std::string& kind, const std::string& path) {
   struct stat facts {};
   const bool exists = ::stat(path.c_str(), &facts) == 0;
   if (!exists && errno != ENOENT) fail(std::strerror(errno));
-  if (exists && S_ISDIR(facts.st_mode)) fail_file(kind, path, "is a folder, a file is wanted");
+  if (exists && S_ISDIR(facts.st_mode)) fail_file(kind, path, "expected a file, got a folder");
   const bool stream = exists && (S_ISFIFO(facts.st_mode) || S_ISCHR(facts.st_mode));
-  if (exists && !stream && !S_ISREG(facts.st_mode)) fail_file(kind, path, "is a device or a socket, a file is wanted");
+  if (exists && !stream && !S_ISREG(facts.st_mode)) fail_file(kind, path, "expected a file, got a device or a socket");
   if (exists && ::access(path.c_str(), W_OK) != 0) fail(std::strerror(errno));
   if (stream) return {Kind::stream, path, 0, 0, 0};
 
@@ -110,7 +110,7 @@ Destination destination_of(const std::string& kind, const std::string& path) {
   if (::geteuid() != 0 && ::stat(folder_of(target).c_str(), &folder) == 0 && (folder.st_mode & S_ISVTX) != 0 &&
       folder.st_uid != ::geteuid() && facts.st_uid != ::geteuid())
     fail_file(kind, path, "in the folder ", folder_of(target), " only the file's owner may replace it");
-  if (is_descriptor(path)) fail("it leads to a file that is open already, whose own name is wanted");
+  if (is_descriptor(path)) fail("expected the own name of a file, got one that leads to a file that is open already");
   return {Kind::file, target, facts.st_mode & 0777, facts.st_uid, facts.st_gid};
 }
 

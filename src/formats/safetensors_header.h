@@ -117,7 +117,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (state_ == State::offsets && entry().offsets.size() != 2) {
-      fail(path_, "tensor ", in_quotes(name_), " has ", entry().offsets.size(), " data_offsets, 2 are wanted");
+      fail(path_, "tensor ", in_quotes(name_), ": expected 2 data_offsets, got ", entry().offsets.size());
     }
     state_ = State::fields;
     return true;
@@ -204,7 +204,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   }
 
   [[noreturn]] bool unexpected(const char* what) {
-    if (state_ == State::start) fail(path_, "the header is ", what, ", an object is wanted");
+    if (state_ == State::start) fail(path_, "the header: expected an object, got ", what);
     fail(path_, "the entry ", in_quotes(name_), " holds ", what, " in the wrong place");
   }
 

@@ -81,8 +81,8 @@ LearntTable learn_table(const CsvText& csv, const TableOptions& options) {
   form.checksum = csv.checksum();
   const std::int64_t all = csv.columns(), first = form.named ? 1 : 0;
   if (all < 2)
-    fail_file(kind, csv.path(), "has ", all, " columns, inputs and a label are wanted",
-              all == 1 ? "; commas, semicolons or tabs stand between columns" : "");
+    fail_file(kind, csv.path(), "expected inputs and a label, got ", all,
+              all == 1 ? " column; commas, semicolons or tabs stand between columns" : " columns");
   if (csv.rows() == first) fail_file(kind, csv.path(), "has a header and no rows");
   if (csv.trailing_separator())
     learnt.notes.emplace_back("each line ends in a separator: the empty column behind it is left out");
@@ -120,7 +120,7 @@ LearntTable learn_table(const CsvText& csv, const TableOptions& options) {
     fail_file(kind, csv.path(), "has a label and no inputs", ids.empty() ? "" : ": ids are left out;", ids,
               ids.empty() ? "" : " takes them in");
   if (form.features() > most_features)
-    fail_file(kind, csv.path(), "has ", form.features(), " numbers a row, at most ", most_features, " are wanted");
+    fail_file(kind, csv.path(), "expected at most ", most_features, " numbers a row, got ", form.features());
   return learnt;
 }
 

@@ -76,7 +76,7 @@ Found look_at(const CsvText& csv, std::int64_t column, std::int64_t first, const
 
 [[noreturn]] void fail_number(const CsvText& csv, std::int64_t column, const Found& found, const std::string& option) {
   if (!found.number_text)
-    fail_file(kind, csv.path(), Place{csv, *found.other, column}, ", a number is wanted; --missing-words ",
+    fail_file(kind, csv.path(), expected_at({csv, *found.other, column}, "a number"), "; --missing-words ",
               in_quotes(csv.at(*found.other, column)), " takes it for a missing value");
   const Place place{csv, *found.number_text, column};
   const bool comma = csv.at(place.row, column).find(',') != std::string_view::npos;
@@ -112,8 +112,8 @@ TableColumn learn_column(const CsvText& csv, std::int64_t column, std::int64_t f
   if (found.numbers + found.others == 0)
     fail_file(kind, csv.path(), "column ", column + 1, " has no value; --drop ", option, " leaves it out");
   if (found.blank && options.missing == Missing::refuse)
-    fail_file(kind, csv.path(), Place{csv, *found.blank, column},
-              ", a value is wanted; --missing mean puts another in its place, --missing drop leaves the row out");
+    fail_file(kind, csv.path(), expected_at({csv, *found.blank, column}, "a value"),
+              "; --missing mean puts another in its place, --missing drop leaves the row out");
   TableColumn learnt{.name = name};
   learnt.marked = found.blanks > 0 && options.missing == Missing::mean;
   if (2 * (found.numbers + found.written) >= found.numbers + found.others) {

@@ -52,7 +52,7 @@ std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, 
     const std::string_view field = csv.at(row, column);
     if (csv_is_missing_label(field, options.numbers)) {
       if (options.missing == Missing::drop) continue;
-      fail_file(kind, csv.path(), Place{csv, row, column}, ", a label is wanted; --missing drop leaves the row out");
+      fail_file(kind, csv.path(), expected_at({csv, row, column}, "a label"), "; --missing drop leaves the row out");
     }
     ++count;
     double value = 0;
@@ -68,14 +68,14 @@ std::vector<std::string> learn_classes(const CsvText& csv, std::int64_t column, 
   });
   const auto different = static_cast<std::int64_t>(all_numbers ? numbers.size() : texts.size());
   const std::string name = in_quotes(first == 0 ? std::to_string(column + 1) : std::string(csv.at(0, column)));
-  if (different == 1) fail_file(kind, csv.path(), "has one label, ", in_quotes(*texts.begin()), ", two are wanted");
+  if (different == 1) fail_file(kind, csv.path(), "expected two labels at least, got one, ", in_quotes(*texts.begin()));
   if (different > 20 && (5 * different > count || (all_numbers && fractions)))
     fail_file(kind, csv.path(), "column ", name, " has ", different, " different labels in ", count, " rows: ",
-              all_numbers ? "if it is a number to be predicted, --task regression is wanted; "
+              all_numbers ? "if it is a number to be predicted, add --task regression; "
                           : "texts that name rows are no classes; ",
               "if another column is the label, --label NAME");
   if (different > most_classes)
-    fail_file(kind, csv.path(), "has ", different, " different labels, at most ", most_classes, " are wanted");
+    fail_file(kind, csv.path(), "expected at most ", most_classes, " different labels, got ", different);
   std::vector<std::string> classes;
   if (all_numbers)
     for (const auto& [value, text] : numbers) classes.push_back(text);
@@ -94,7 +94,7 @@ void check_target(const CsvText& csv, std::int64_t column, std::int64_t first, c
       differ |= any && *any != value;
       any = value;
     } else if (!csv_is_missing(field, options.numbers) || options.missing != Missing::drop) {
-      fail_file(kind, csv.path(), Place{csv, row, column}, ", the number to be predicted is wanted, of at most 3.4e38");
+      fail_file(kind, csv.path(), expected_at({csv, row, column}, "the number to be predicted, of at most 3.4e38"));
     }
   }
   if (!differ) fail_file(kind, csv.path(), "all labels are equal, there is nothing to predict");

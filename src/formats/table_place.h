@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string>
 #include <string_view>
 
 #include "bie/formats/csv.h"
@@ -19,6 +20,12 @@ struct Place {
 inline std::ostream& operator<<(std::ostream& out, const Place& p) {
   return out << "line " << p.csv.line(p.row) << ", column " << p.column + 1 << " is "
              << in_quotes(p.csv.at(p.row, p.column));
+}
+
+/// What was expected in a place, and what stands there.
+inline std::string expected_at(const Place& p, const std::string& what) {
+  return joined("line ", p.csv.line(p.row), ", column ", p.column + 1, ": expected ", what, ", got ",
+                in_quotes(p.csv.at(p.row, p.column)));
 }
 
 inline bool csv_is_number(std::string_view text) {

@@ -61,8 +61,8 @@ TablePlaces find_by_place(const CsvText& csv, const TableForm& form, Labels labe
   const std::int64_t all = csv.columns(), inputs = static_cast<std::int64_t>(form.columns.size());
   const std::int64_t whole = form.places.empty() ? inputs + 1 : form.width;
   if (all != whole && (all != whole - 1 || labels == Labels::wanted))
-    fail_file(kind, csv.path(), "has ", all, " columns, ", whole - 1, " are wanted",
-              labels == Labels::wanted ? " and a label" : ", or one more with labels");
+    fail_file(kind, csv.path(), "expected ", whole - 1, " columns",
+              labels == Labels::wanted ? " and a label" : ", or one more with labels", ", got ", all);
   TablePlaces places;
   places.first = has_header_of_words(csv, header, form.numbers) ? 1 : 0;
   if (all == whole) {
@@ -82,7 +82,7 @@ TablePlaces find_by_place(const CsvText& csv, const TableForm& form, Labels labe
 double number_of(const Place& place, const TableForm& form, const TableColumn& column, bool missing) {
   double value = column.mean;
   if (!missing && !csv_number(place.csv.at(place.row, place.column), &value, form.numbers))
-    fail_file(kind, place.csv.path(), place, ", a number is wanted");
+    fail_file(kind, place.csv.path(), expected_at(place, "a number"));
   return column.curve ? column.curve->of(value) : value;
 }
 
@@ -109,9 +109,8 @@ void add_features(const Place& place, const TableForm& form, const TableColumn& 
   const bool known = found != column.values.end() && *found == field;
   const bool missing = !known && csv_is_missing(field, form.numbers);
   if (missing && form.missing != Missing::mean)
-    fail_file(
-        kind, place.csv.path(), place,
-        ", a value is wanted: the model was trained without missing values (bie train --missing mean takes them)");
+    fail_file(kind, place.csv.path(), expected_at(place, "a value"),
+              "; the model was trained without missing values (bie train --missing mean takes them)");
   const std::size_t begin = values->size();
   if (column.values.empty()) {
     values->push_back(number_of(place, form, column, missing));
@@ -152,8 +151,8 @@ TableRows read_table(const CsvText& csv, const TableForm& model_form, Labels lab
       continue;
     }
     if (no_label)
-      fail_file(kind, csv.path(), Place{csv, row, places.label},
-                ", a label is wanted; --missing drop leaves the row out");
+      fail_file(kind, csv.path(), expected_at({csv, row, places.label}, "a label"),
+                "; --missing drop leaves the row out");
     features.clear();
     for (std::size_t i = 0; i < form.columns.size(); ++i)
       add_features({csv, row, places.columns[i]}, form, form.columns[i], &features,
@@ -181,8 +180,8 @@ std::vector<double> label_numbers(const CsvText& csv, const TableForm& form, con
   for (std::size_t i = 0; i < rows.labels.size(); ++i) {
     double value = 0;
     if (!csv_number(rows.labels[i], &value, form.numbers))
-      fail_file(kind, csv.path(), "row ", rows.places[i] + 1, ": the label is ", in_quotes(rows.labels[i]),
-                ", a number is wanted");
+      fail_file(kind, csv.path(), "row ", rows.places[i] + 1, ": the label: expected a number, got ",
+                in_quotes(rows.labels[i]));
     numbers.push_back(value);
   }
   return numbers;

@@ -53,7 +53,8 @@ std::vector<const Indices*> in_random_order(const std::map<std::string, Indices>
 Indices of_groups(const Indices& rows, const std::vector<std::string>& keys, double share, std::uint64_t seed,
                   const std::string& what, const std::string& column) {
   const std::map<std::string, Indices> groups = groups_of(rows, keys);
-  if (groups.size() < 2) throw Error(what + ": all rows have one " + in_quotes(column) + ", groups of rows are wanted");
+  if (groups.size() < 2)
+    throw Error(what + ": expected groups of rows, got one " + in_quotes(column) + " for all rows");
   const std::vector<const Indices*> order = in_random_order(groups, seed);
   const double wanted = share * static_cast<double>(rows.size());
   Indices chosen;
@@ -83,8 +84,8 @@ Indices of_the_end(const TableForm& form, Indices rows, const std::vector<std::s
     numbers = csv_number(key(row), &times[static_cast<std::size_t>(row)], form.numbers) && numbers;
   for (const std::int64_t row : rows)
     if (!numbers && !begins_with_year(key(row)))
-      throw Error(joined(what, ": ", in_quotes(form.split.column), " has ", in_quotes(key(row)),
-                         ", a number or a date such as 2024-01-31 is wanted as a time"));
+      throw Error(joined(what, ": ", in_quotes(form.split.column),
+                         ": expected a number or a date such as 2024-01-31 as a time, got ", in_quotes(key(row))));
   const auto before = [&](std::int64_t a, std::int64_t b) {
     return numbers ? times[static_cast<std::size_t>(a)] < times[static_cast<std::size_t>(b)] : key(a) < key(b);
   };
@@ -118,7 +119,7 @@ SplitRows split_table(const TableForm& form, double share, const Indices& rows, 
                       const std::vector<std::string>& keys, const std::string& what, const char* purpose) {
   const SplitRule& split = form.split;
   if (!(share > 0 && share < 1))
-    throw Error(joined(what, ": the share of rows for ", purpose, " is ", share, ", between 0 and 1 is wanted"));
+    throw Error(joined(what, ": the share of rows for ", purpose, ": expected a number between 0 and 1, got ", share));
   Indices chosen;
   switch (split.kind) {
     case SplitKind::order: chosen = of_each_class(rows, labels, share); break;

@@ -177,8 +177,8 @@ class TorchFile {
 
 /// The dict of the tensors: the outermost one, or the one it holds under a usual name.
 const Value& find_state_dict(const std::string& path, const Value& top) {
-  if (top.kind == Kind::tensor) refuse(path, "holds one tensor, a state dict is wanted");
-  if (top.kind != Kind::dict) refuse(path, "holds no dict, a state dict is wanted");
+  if (top.kind == Kind::tensor) refuse(path, "expected a state dict, got one tensor");
+  if (top.kind != Kind::dict) refuse(path, "expected a state dict, got no dict");
   const std::vector<const Value*>& items = top.items;
   for (const char* key : state_dict_keys) {
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {

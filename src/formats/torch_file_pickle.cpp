@@ -117,7 +117,7 @@ class Machine {
       case 'Q': {
         const Value* id = pop(Kind::tuple, "a storage's id");
         // Also a bound: the items are copied here, and a tuple can be recalled any number of times.
-        if (id->items.size() != 5) damaged("names a storage by ", id->items.size(), " values, 5 are wanted");
+        if (id->items.size() != 5) damaged("names a storage: expected 5 values, got ", id->items.size());
         push(Kind::storage)->items = id->items;
         break;
       }
@@ -217,7 +217,7 @@ class Machine {
 
   const Value* pop(Kind kind, const char* what) {
     const Value* value = pop();
-    if (value->kind != kind) damaged("has something else where ", what, " is wanted");
+    if (value->kind != kind) damaged("is damaged: expected ", what, ", got something else");
     return value;
   }
 
@@ -268,7 +268,7 @@ class Machine {
         push(Kind::dict);
         return;
       case Call::tensor:
-        if (a.size() != 6 && a.size() != 7) damaged("makes a tensor of ", a.size(), " arguments, 6 or 7 are wanted");
+        if (a.size() != 6 && a.size() != 7) damaged("makes a tensor: expected 6 or 7 arguments, got ", a.size());
         push(Kind::tensor)->items = a;
         return;
       case Call::parameter: parameter(a, 3); return;

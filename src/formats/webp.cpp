@@ -20,7 +20,7 @@ WebPBitstreamFeatures features_of(const std::string& path, const MappedFile& fil
   WebPBitstreamFeatures features;
   if (WebPGetFeatures(file.data(), static_cast<std::size_t>(file.size()), &features) != VP8_STATUS_OK)
     fail_file(kind, path, "cannot be read: its header is damaged or cut off");
-  if (features.has_animation != 0) fail_file(kind, path, "moves, one picture is wanted");
+  if (features.has_animation != 0) fail_file(kind, path, "expected one picture, got a moving one");
   check_pixels(kind, path, features.height, features.width);
   return features;
 }

@@ -77,7 +77,7 @@ std::map<std::string, std::string> read_weights_index(const std::string& path, c
   for (const auto& [tensor, shard] : json["weight_map"].items()) {
     const auto* name = shard.is_string() ? &shard.get_ref<const std::string&>() : nullptr;
     if (name == nullptr || !name->ends_with(shard_end) || name->find('/') != std::string::npos)
-      fail("tensor ", in_quotes(tensor), " lies in ", shown(shard), ", the name of a safetensors file is wanted");
+      fail("tensor ", in_quotes(tensor), ": expected the name of a safetensors file, got ", shown(shard));
     shards[tensor] = *name;
   }
   return shards;
@@ -89,7 +89,7 @@ WeightsFolder load_weights_folder(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
-    fail_file(kind, path, "there is none; nothing is fetched, the path of a folder or of a file is wanted");
+    fail_file(kind, path, "expected a folder or a file, got a path where there is none; nothing is fetched");
   if (!fs::is_directory(status)) {
     add_shard(&folder, path, nullptr);
     read_configs(&folder, fs::path(path).parent_path());

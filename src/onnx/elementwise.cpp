@@ -61,18 +61,18 @@ void wants_alike(const NodeView& n, const Value& a, const Value& b) {
 /// Parameters of a QuantizeLinear or DequantizeLinear node: one scale and one zero point.
 Steps steps_of(const NodeView& n) {
   const std::vector<float>& step = n.floats(1);
-  n.wants(step.size() == 1, "has ", step.size(), " scales for a value, one is wanted");
+  n.wants(step.size() == 1, "expected one scale for a value, got ", step.size());
   n.wants(step[0] > 0, "has a scale that is not above 0");
   Steps steps{step[0], 0, 0, 255};
   constexpr std::int64_t none = 0, uint8 = 2, int8 = 3;  // ONNX's numbers of types
   const std::int64_t type = n.node().op == "QuantizeLinear" ? n.integer("output_dtype", none) : none;
-  n.wants(type == none || type == uint8 || type == int8, "makes codes of type ", type,
-          ", uint8 (2) or int8 (3) is wanted");
+  n.wants(type == none || type == uint8 || type == int8, "expected codes of type uint8 (2) or int8 (3), got type ",
+          type);
   if (type == int8) steps.lo = -128, steps.hi = 127;
   if (!n.has(2)) return steps;
   const Tensor& zero = n.constant(2).tensor;
   n.wants(zero.type == Type::u8 || zero.type == Type::s8, "has a zero point that is neither uint8 nor int8");
-  n.wants(zero.ints.size() == 1, "has ", zero.ints.size(), " zero points, one is wanted");
+  n.wants(zero.ints.size() == 1, "expected one zero point, got ", zero.ints.size());
   n.wants(type == none || (type == int8) == (zero.type == Type::s8), "has an output_dtype of ", type,
           " and a zero point of another type");
   if (zero.type == Type::s8) steps.lo = -128, steps.hi = 127;
@@ -184,8 +184,8 @@ std::vector<float> along_channels(const NodeView& n, const Tensor& tensor, const
   const std::size_t rank = tensor.sizes.size(), axis = sizes.size();
   bool fits = rank >= axis && tensor.sizes[rank - axis] == sizes[0] && tensor.count() == sizes[0];
   fits = fits || (sizes.size() == 1 && rank == 1 && tensor.count() == sizes[0]);
-  n.wants(fits, "broadcasts a constant of ", formats::listed(tensor.sizes), " over ", formats::listed(sizes),
-          " a sample, one number or one a channel is wanted");
+  n.wants(fits, "expected a constant of one number or one a channel, got one of ", formats::listed(tensor.sizes),
+          " for ", formats::listed(sizes), " a sample");
   return tensor.floats;
 }
 
@@ -260,7 +260,7 @@ void lower_softmax(const NodeView& n) {
   if (axis < 0) axis += rank + 1;
   // Before version 13 it is one of all that stands behind the axis.
   const bool is_whole = axis == 1 && (n.opset() < 13 || elements_of(x.sizes) == x.sizes[0]);
-  n.wants(is_whole, "is along axis ", axis, " of ", rank + 1, ", the features of a sample are wanted");
+  n.wants(is_whole, "expected the features of a sample as its axis, got axis ", axis, " of ", rank + 1);
   Lowering& to = n.lowering();
   to.set(n, {to.net().softmax(to.features(x)), x.sizes, {}});
 }
@@ -320,7 +320,7 @@ void lower_div(const NodeView& n) {
 }
 
 void lower_quantize(const NodeView& n) {
-  n.wants(n.integer("block_size", 0) == 0, "has blocks, one scale is wanted");
+  n.wants(n.integer("block_size", 0) == 0, "expected one scale, got blocks");
   const Value& x = n.value(0);
   const Steps steps = steps_of(n);
   Lowering& to = n.lowering();
@@ -332,9 +332,9 @@ void lower_quantize(const NodeView& n) {
 void lower_dequantize(const NodeView& n) {
   constexpr std::int64_t float32 = 1;
   const std::int64_t type = n.integer("output_dtype", float32);
-  n.wants(type == float32 || type == 0, "makes floats of type ", type, ", float32 (1) is wanted");
+  n.wants(type == float32 || type == 0, "expected floats of type float32 (1), got type ", type);
   if (n.is_constant(0)) return dequantize_constant(n);
-  n.wants(n.integer("block_size", 0) == 0, "has blocks, one scale is wanted");
+  n.wants(n.integer("block_size", 0) == 0, "expected one scale, got blocks");
   const Value& x = n.value(0);
   n.wants(x.is_codes && x.steps, "reads floats");
   Steps steps = steps_of(n);

@@ -67,14 +67,14 @@ SliceNumbers slice_numbers(const NodeView& n) {
   n.wants(s.starts.size() == s.ends.size() && s.starts.size() == s.axes.size(),
           "has starts, ends and axes of different counts");
   if (has_inputs && n.has(4))
-    for (const std::int64_t step : n.ints(4)) n.wants(step == 1, "has steps of ", step, ", 1 is wanted");
+    for (const std::int64_t step : n.ints(4)) n.wants(step == 1, "expected steps of 1, got ", step);
   return s;
 }
 
 void slice_constant(const NodeView& n, const SliceNumbers& s) {
   const Tensor& from = n.constant(0).tensor;
   n.wants(from.sizes.size() == 1 && s.axes.size() == 1 && (s.axes[0] == 0 || s.axes[0] == -1),
-          "takes a part of a constant of ", formats::listed(from.sizes), ", a list is wanted");
+          "expected a part of a list, got one of a constant of ", formats::listed(from.sizes));
   const Part part = slice_of(s.starts[0], s.ends[0], from.sizes[0], 0);
   const auto taken = [&](const auto& numbers) {
     auto result = numbers;
@@ -100,15 +100,15 @@ void lower_erf(const NodeView& n) { set_function(n, Function::erf); }
 
 void lower_gelu(const NodeView& n) {
   const std::string kind = n.text("approximate", "none");
-  n.wants(kind == "none" || kind == "tanh", "has an approximate of ", formats::in_quotes(kind),
-          ", \"none\" or \"tanh\" is wanted");
+  n.wants(kind == "none" || kind == "tanh", "expected an approximate of \"none\" or \"tanh\", got ",
+          formats::in_quotes(kind));
   set_function(n, kind == "none" ? Function::gelu : Function::gelu_tanh);
 }
 
 void lower_pow(const NodeView& n) {
   n.wants(n.is_constant(1), "has an exponent that depends on the net's input");
   const Tensor& exponent = n.constant(1).tensor;
-  n.wants(exponent.count() == 1, "has ", exponent.count(), " exponents, one is wanted");
+  n.wants(exponent.count() == 1, "expected one exponent, got ", exponent.count());
   const float number = exponent.type == Type::f32 ? n.floats(1)[0] : static_cast<float>(exponent.ints[0]);
   set_function(n, Function::power, number);
 }
@@ -135,7 +135,8 @@ void lower_layer_norm(const NodeView& n) {
 void lower_compare(const NodeView& n) {
   using kernels::Comparison;
   const std::size_t constant = n.is_constant(1) ? 1 : 0;
-  n.wants(n.is_constant(constant), "compares two values that depend on the net's input, a number is wanted");
+  n.wants(n.is_constant(constant),
+          "expected a comparison with a number, got one of two values that depend on the net's input");
   const std::vector<float>& limit = n.floats(constant);
   n.wants(limit.size() == 1, "expected one number to compare with, got ", limit.size());
   // A number on the left turns the comparison around.

@@ -80,8 +80,7 @@ class Reader {
     const bool is_sibling = !location.empty() && location != "." && location != ".." &&
                             location.find_first_of("/\\") == std::string::npos &&
                             location.find('\0') == std::string::npos;
-    if (!is_sibling)
-      fail("keeps tensor ", what, " in ", in_quotes(location), ", a file in the model's own folder is wanted");
+    if (!is_sibling) fail("tensor ", what, ": expected a file in the model's own folder, got ", in_quotes(location));
     auto& file = files_[location];
     if (file) return *file;
     const std::filesystem::path folder(folder_), path = folder / location;

@@ -43,9 +43,9 @@ const Value& NodeView::value(std::size_t input) const {
   wants(has(input), "has no input ", input);
   const auto found = lowering_.values_.find(node().inputs[input]);
   wants(found != lowering_.values_.end(), "input ", input,
-        " is a constant, a value that depends on the net's input is wanted");
+        ": expected a value that depends on the net's input, got a constant");
   wants(!found->second.is_codes || operator_of(node())->takes_codes,
-        "reads codes, DequantizeLinear is wanted in between");
+        "expected floats, got codes without a DequantizeLinear in between");
   wants(!found->second.compared || node().op == "Where", "reads truth values, which Where alone can");
   return found->second;
 }
@@ -53,20 +53,21 @@ const Value& NodeView::value(std::size_t input) const {
 const Constant& NodeView::constant(std::size_t input) const {
   wants(has(input), "has no input ", input);
   const auto found = lowering_.constants_.find(node().inputs[input]);
-  wants(found != lowering_.constants_.end(), "input ", input, " depends on the net's input, a constant is wanted");
+  wants(found != lowering_.constants_.end(), "input ", input,
+        ": expected a constant, got a value that depends on the net's input");
   return found->second;
 }
 
 const std::vector<float>& NodeView::floats(std::size_t input) const {
   const Tensor& tensor = constant(input).tensor;
-  wants(tensor.type == Type::f32, "input ", input, " is of integers, floats are wanted");
+  wants(tensor.type == Type::f32, "input ", input, ": expected floats, got integers");
   for (const float number : tensor.floats) wants(std::isfinite(number), "input ", input, " holds NaN or infinity");
   return tensor.floats;
 }
 
 const std::vector<std::int64_t>& NodeView::ints(std::size_t input) const {
   const Tensor& tensor = constant(input).tensor;
-  wants(tensor.type != Type::f32, "input ", input, " is of floats, integers are wanted");
+  wants(tensor.type != Type::f32, "input ", input, ": expected integers, got floats");
   const bool passes = node().op == "Reshape" || node().op == "Concat" || node().op == "Gather";
   wants(passes || std::count(tensor.ints.begin(), tensor.ints.end(), open_batch) == 0, "input ", input,
         " is the size of the batch, which is not fixed");
@@ -200,13 +201,13 @@ Symbol Lowering::add_input(const Sizes& sizes) {
 
 formats::NetFile Lowering::run() {
   const auto fail = [&](const auto&... parts) { formats::fail_file(kind, name_, parts...); };
-  if (graph_.inputs.size() != 1) fail("has ", graph_.inputs.size(), " inputs, one is wanted");
+  if (graph_.inputs.size() != 1) fail("expected one input, got ", graph_.inputs.size());
   const GraphInput& input = graph_.inputs[0];
   const std::string in = "input " + formats::in_quotes(input.name);
   if (!input.is_float) fail(in, " is not of floats");
   Sizes sizes = input.sizes;
   if (sizes.size() != 2 && sizes.size() != 4)
-    fail(in, " has ", sizes.size(), " sizes, [batch, features] or [batch, channels, height, width] is wanted");
+    fail(in, ": expected [batch, features] or [batch, channels, height, width], got ", sizes.size(), " sizes");
   batch_ = sizes[0] < 1 ? -1 : sizes[0];
   sizes.erase(sizes.begin());
   for (const std::int64_t size : sizes) {
@@ -242,9 +243,8 @@ formats::NetFile Lowering::run() {
     const auto found = values_.find(output);
     if (found == values_.end())
       fail("has an output ", formats::in_quotes(output), " that does not depend on its input");
-    if (found->second.is_codes) fail("has an output ", formats::in_quotes(output), " of codes, floats are wanted");
-    if (found->second.compared)
-      fail("has an output ", formats::in_quotes(output), " of truth values, floats are wanted");
+    if (found->second.is_codes) fail("output ", formats::in_quotes(output), ": expected floats, got codes");
+    if (found->second.compared) fail("output ", formats::in_quotes(output), ": expected floats, got truth values");
     outputs.push_back(features(found->second));
   }
   const Sizes image = sizes.size() == 3 ? sizes : Sizes{1, 1, sizes[0]};

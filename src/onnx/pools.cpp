@@ -11,14 +11,14 @@ using Pair = std::array<std::int64_t, 2>;
 
 const Value& image_of(const NodeView& n) {
   const Value& x = n.value(0);
-  n.wants(x.sizes.size() == 3, "reads a value of ", formats::listed(x.sizes), " a sample, an image is wanted");
+  n.wants(x.sizes.size() == 3, "expected an image, got ", formats::listed(x.sizes), " a sample");
   return x;
 }
 
 runtime::PoolNumbers pool_of(const NodeView& n, const Sizes& image, bool* adds_border) {
   n.wants(n.has_attribute("kernel_shape"), "has no kernel_shape");
   const Pair kernel = pair_of(n, "kernel_shape", 1), stride = pair_of(n, "strides", 1);
-  n.wants(pair_of(n, "dilations", 1) == Pair{1, 1}, "has dilations, 1 is wanted");
+  n.wants(pair_of(n, "dilations", 1) == Pair{1, 1}, "expected dilations of 1, got others");
   runtime::PoolNumbers pool{kernel, stride, pads_of(n, image, kernel, stride, {1, 1})};
   for (std::size_t i = 0; i < 2; ++i) {
     n.wants(pool.border[i] < kernel[i] && pool.border[2 + i] < kernel[i], "has pads that are not below its kernel");
@@ -54,9 +54,9 @@ Symbol largest_of_channels(const NodeView& n, const Value& x) {
 
 Pair pair_of(const NodeView& n, const char* attribute, std::int64_t otherwise) {
   const Sizes numbers = n.integers(attribute, {otherwise, otherwise});
-  n.wants(numbers.size() == 2, "has ", numbers.size(), " ", attribute, ", those of images are two");
+  n.wants(numbers.size() == 2, "expected two ", attribute, ", as those of images are, got ", numbers.size());
   for (const std::int64_t number : numbers)
-    n.wants(number >= 1 && number <= 1 << 16, "has ", attribute, " of ", number, ", 1 to 65536 is wanted");
+    n.wants(number >= 1 && number <= 1 << 16, "expected ", attribute, " of 1 to 65536, got ", number);
   return {numbers[0], numbers[1]};
 }
 
@@ -77,9 +77,8 @@ std::array<std::int64_t, 4> pads_of(const NodeView& n, const Sizes& image, const
   }
   n.wants(kind == "NOTSET" || kind.empty(), "has an auto_pad of ", formats::in_quotes(kind));
   const Sizes pads = n.integers("pads", {0, 0, 0, 0});
-  n.wants(pads.size() == 4, "has ", pads.size(), " pads, those of images are four");
-  for (const std::int64_t pad : pads)
-    n.wants(pad >= 0 && pad <= 1 << 16, "has pads of ", pad, ", 0 to 65536 is wanted");
+  n.wants(pads.size() == 4, "expected four pads, as those of images are, got ", pads.size());
+  for (const std::int64_t pad : pads) n.wants(pad >= 0 && pad <= 1 << 16, "expected pads of 0 to 65536, got ", pad);
   return {pads[0], pads[1], pads[2], pads[3]};
 }
 
@@ -103,7 +102,7 @@ void lower_average_pool(const NodeView& n) {
   bool adds_border = false;
   const runtime::PoolNumbers pool = pool_of(n, x.sizes, &adds_border);
   const bool counts = n.integer("count_include_pad", 0) != 0;
-  n.wants(!(counts && adds_border), "counts pads and has ceil_mode, of which one is wanted");
+  n.wants(!(counts && adds_border), "expected count_include_pad or ceil_mode, got both");
   Lowering& to = n.lowering();
   const Symbol y = to.net().average_pool(to.shaped(x), pool, counts);
   to.set(n, {y, Sizes(to.net().sizes(y)), {}});
@@ -137,11 +136,10 @@ void lower_pad(const NodeView& n) {
   const Value& x = image_of(n);
   n.wants(n.text("mode", "constant") == "constant", "has a mode other than constant");
   const Sizes pads = n.has(1) ? n.ints(1) : n.integers("pads", {});
-  n.wants(!n.has(3), "has axes, the pads of all are wanted");
+  n.wants(!n.has(3), "expected the pads of all axes, got those of some");
   n.wants(pads.size() == 8 && pads[0] == 0 && pads[1] == 0 && pads[4] == 0 && pads[5] == 0,
           "pads more than rows and columns");
-  for (const std::int64_t pad : pads)
-    n.wants(pad >= 0 && pad <= 1 << 16, "has pads of ", pad, ", 0 to 65536 is wanted");
+  for (const std::int64_t pad : pads) n.wants(pad >= 0 && pad <= 1 << 16, "expected pads of 0 to 65536, got ", pad);
   float value = n.number("value", 0);
   if (n.has(2)) {
     n.wants(n.floats(2).size() == 1, "has values that are no number");

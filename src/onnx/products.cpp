@@ -47,8 +47,7 @@ std::vector<float> bias_of(const NodeView& n, std::size_t input, std::int64_t ro
   if (!n.has(input)) return {};
   std::vector<float> bias = n.floats(input);
   if (bias.size() == 1) bias.resize(static_cast<std::size_t>(rows), bias[0]);
-  n.wants(static_cast<std::int64_t>(bias.size()) == rows, "has a bias of ", bias.size(), " numbers, ", rows,
-          " are wanted");
+  n.wants(static_cast<std::int64_t>(bias.size()) == rows, "expected a bias of ", rows, " numbers, got ", bias.size());
   return bias;
 }
 
@@ -107,8 +106,7 @@ struct Coded {
 
 void lower_linear(const NodeView& n, Weight w) {
   const Value& x = n.value(0);
-  n.wants(x.sizes.size() == 1, "reads a value of ", formats::listed(x.sizes),
-          " a sample, a list of features is wanted");
+  n.wants(x.sizes.size() == 1, "expected a list of features, got ", formats::listed(x.sizes), " a sample");
   n.wants(w.depth == x.sizes[0], "reads ", x.sizes[0], " features, its weight has ", w.depth);
   Lowering& to = n.lowering();
   runtime::NetBuilder& net = to.net();
@@ -125,7 +123,7 @@ void lower_linear(const NodeView& n, Weight w) {
 
 void lower_conv(const NodeView& n) {
   const Value& x = n.value(0);
-  n.wants(x.sizes.size() == 3, "reads a value of ", formats::listed(x.sizes), " a sample, an image is wanted");
+  n.wants(x.sizes.size() == 3, "expected an image, got ", formats::listed(x.sizes), " a sample");
   const Sizes& sizes = n.constant(1).tensor.sizes;
   n.wants(sizes.size() == 4, "has a weight of ", formats::listed(sizes), ", that of images has four sizes");
   const std::int64_t groups = n.integer("group", 1);
@@ -173,14 +171,14 @@ void lower_conv(const NodeView& n) {
 void lower_gemm(const NodeView& n) {
   n.wants(n.integer("transA", 0) == 0, "has transA, which turns the batch over");
   const Sizes& sizes = n.constant(1).tensor.sizes;
-  n.wants(sizes.size() == 2, "has a weight of ", formats::listed(sizes), ", a matrix is wanted");
+  n.wants(sizes.size() == 2, "expected a matrix as its weight, got ", formats::listed(sizes));
   const float alpha = n.number("alpha", 1), beta = n.number("beta", 1);
   Weight w = weight_of(n, 1, n.integer("transB", 0) != 0 ? 0 : 1);
   if (n.has(2)) {
     const Sizes& added = n.constant(2).tensor.sizes;
     const bool is_row = added.empty() || (added.size() == 1 && (added[0] == 1 || added[0] == w.rows)) ||
                         (added.size() == 2 && added[0] == 1 && (added[1] == 1 || added[1] == w.rows));
-    n.wants(is_row, "adds a constant of ", formats::listed(added), ", one number per output is wanted");
+    n.wants(is_row, "expected a constant of one number per output to be added, got one of ", formats::listed(added));
   }
   w.bias = bias_of(n, 2, w.rows);
   if (alpha != 1) w.codes.clear();
@@ -191,7 +189,7 @@ void lower_gemm(const NodeView& n) {
 
 void lower_mat_mul(const NodeView& n) {
   const Sizes& sizes = n.constant(1).tensor.sizes;
-  n.wants(sizes.size() == 2, "multiplies by ", formats::listed(sizes), ", a constant matrix is wanted");
+  n.wants(sizes.size() == 2, "expected a product with a constant matrix, got one with ", formats::listed(sizes));
   lower_linear(n, weight_of(n, 1, 1));
 }
 

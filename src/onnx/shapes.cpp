@@ -12,8 +12,8 @@ std::int64_t rank_of(const Value& x) { return static_cast<std::int64_t>(x.sizes.
 void set_sizes(const NodeView& n, const Value& x, Sizes sizes) {
   n.wants(elements_of(sizes) == elements_of(x.sizes), "makes ", formats::listed(sizes), " of ",
           formats::listed(x.sizes));
-  n.wants(sizes.size() == 1 || sizes.size() == 3, "leaves ", formats::listed(sizes),
-          " a sample, features or an image is wanted");
+  n.wants(sizes.size() == 1 || sizes.size() == 3, "expected features or an image a sample, got ",
+          formats::listed(sizes));
   // Channels that are taken apart are others.
   n.lowering().set(n, {x.symbol, std::move(sizes), x.steps, x.is_codes});
 }
@@ -122,7 +122,7 @@ void lower_same(const NodeView& n) {
 void lower_flatten(const NodeView& n) {
   const Value& x = n.value(0);
   const std::int64_t axis = axis_of(n, n.integer("axis", 1), rank_of(x));
-  n.wants(axis == 1, "keeps ", axis, " axes, the batch alone is wanted");
+  n.wants(axis == 1, "expected the batch alone to be kept, got ", axis, " axes");
   set_sizes(n, x, {elements_of(x.sizes)});
 }
 
@@ -205,7 +205,7 @@ void lower_transpose(const NodeView& n) {
   const Sizes order = n.integers("perm", backwards);
   Sizes sorted = order, ascending(backwards.rbegin(), backwards.rend());
   std::sort(sorted.begin(), sorted.end());
-  n.wants(sorted == ascending, "has perm ", formats::listed(order), ", an order of ", rank, " axes is wanted");
+  n.wants(sorted == ascending, "expected a perm that orders ", rank, " axes, got ", formats::listed(order));
   if (is_constant) return transpose_constant(n, n.constant(0), order);
   const Value& x = n.value(0);
   n.wants(order[0] == 0, "moves the batch");
@@ -224,17 +224,17 @@ void lower_concat(const NodeView& n) {
   if (are_constants) {
     std::vector<std::int64_t> all;
     for (std::size_t i = 0; i < count; ++i) {
-      n.wants(n.constant(i).tensor.sizes.size() == 1, "joins constants, lists are wanted");
+      n.wants(n.constant(i).tensor.sizes.size() == 1, "expected constants that are lists, got others");
       all.insert(all.end(), n.ints(i).begin(), n.ints(i).end());
     }
     const auto size = static_cast<std::int64_t>(all.size());
     return set_ints(n, std::move(all), {size});
   }
-  n.wants(count >= 1 && count <= 64, "joins ", count, " values, 1 to 64 are wanted");
+  n.wants(count >= 1 && count <= 64, "expected 1 to 64 values to be joined, got ", count);
   Sizes sizes = n.value(0).sizes;
   Lowering& to = n.lowering();
-  n.wants(axis_of(n, n.integer("axis", 1), rank_of(n.value(0))) == 1, "is along axis ", n.integer("axis", 1),
-          ", the channels are wanted");
+  n.wants(axis_of(n, n.integer("axis", 1), rank_of(n.value(0))) == 1, "expected the channels as its axis, got axis ",
+          n.integer("axis", 1));
   for (std::size_t i = 1; i < count; ++i) {
     Sizes others = n.value(i).sizes;
     sizes[0] += others[0];

@@ -53,11 +53,19 @@ class Check {
   }
 
  private:
+  std::string name() const {
+    const char* const op =
+        node_.op < std::size(net_op_names) && node_.op > 0 ? net_op_names[node_.op] : "of no known kind";
+    return formats::joined("node ", number_, " (", op, ")");
+  }
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    const char* const name =
-        node_.op < std::size(net_op_names) && node_.op > 0 ? net_op_names[node_.op] : "of no known kind";
-    throw formats::Error(formats::joined("node ", number_, " (", name, ") ", parts...));
+    throw formats::Error(formats::joined(name(), " ", parts...));
+  }
+  /// `parts`: what was expected and what was got.
+  template <class... Parts>
+  [[noreturn]] void fail_expected(const Parts&... parts) const {
+    throw formats::Error(formats::joined(name(), ": expected ", parts...));
   }
 
   const NetValue& in(std::size_t i = 0) const { return net_.values[node_.inputs[i]]; }
@@ -66,12 +74,12 @@ class Check {
   void lists(std::size_t inputs, std::size_t ints, std::size_t floats, std::size_t blobs) const {
     if (node_.inputs.size() != inputs || node_.ints.size() != ints || node_.floats.size() != floats ||
         node_.blobs.size() != blobs)
-      fail("has ", node_.inputs.size(), " inputs, ", node_.ints.size(), " integers, ", node_.floats.size(),
-           " floats and ", node_.blobs.size(), " blobs; ", inputs, ", ", ints, ", ", floats, " and ", blobs,
-           " are wanted");
+      fail_expected(inputs, " inputs, ", ints, " integers, ", floats, " floats and ", blobs, " blobs, got ",
+                    node_.inputs.size(), ", ", node_.ints.size(), ", ", node_.floats.size(), " and ",
+                    node_.blobs.size());
   }
   void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) const {
-    if (value < low || value > high) fail("has ", what, " ", value, ", ", low, " to ", high, " is wanted");
+    if (value < low || value > high) fail_expected(what, " ", low, " to ", high, ", got ", value);
   }
   std::int64_t product(std::int64_t a, std::int64_t b) const {
     std::int64_t result = 0;
@@ -84,8 +92,7 @@ class Check {
       if (!may_lack) fail("has no ", what);
       return;
     }
-    if (net_.blobs[number].size != bytes)
-      fail("has ", net_.blobs[number].size, " bytes of ", what, ", ", bytes, " are wanted");
+    if (net_.blobs[number].size != bytes) fail_expected(bytes, " bytes of ", what, ", got ", net_.blobs[number].size);
   }
   void is(const char* what, const NetValue& value, NetElement element) const {
     if (value.element != element) fail("has ", what, " of the wrong kind of element");
@@ -93,17 +100,17 @@ class Check {
   /// The output has these sizes, or is flat.
   void shaped(const std::vector<std::int64_t>& sizes) const {
     if (out().sizes != sizes && !(out().sizes.size() == 1 && out().sizes[0] == elements_of({NetElement::f32, sizes})))
-      fail("writes a value of ", formats::listed(out().sizes), ", ", formats::listed(sizes), " is wanted");
+      fail_expected("a value of ", formats::listed(sizes), " to be written, got ", formats::listed(out().sizes));
   }
   void image() const {
-    if (in().sizes.size() != 3) fail("reads ", formats::listed(in().sizes), ", an image is wanted");
+    if (in().sizes.size() != 3) fail_expected("an image to be read, got ", formats::listed(in().sizes));
   }
   void number(const char* what, float value, bool positive) const {
     if (!std::isfinite(value) || (positive && !(value > 0))) fail("has a ", what, " that cannot be");
   }
   /// A linear or convolution of codes: whether it reads and writes what its bits allow.
   void coded(std::int64_t bits, std::int64_t depth, NetElement own_codes) const {
-    if (bits != 1 && bits != 4 && bits != 8) fail("has ", bits, " bits, 1, 4 or 8 are wanted");
+    if (bits != 1 && bits != 4 && bits != 8) fail_expected("1, 4 or 8 bits, got ", bits);
     const std::int64_t deepest = bits == 1 ? kernels::max_k_b1 : bits == 4 ? kernels::max_k_s4 : kernels::max_k_s8;
     if (depth > deepest) fail("adds up ", depth, " products, ", deepest, " fit a sum of 32 bits");
     if (in().element != NetElement::f32) is("an input", in(), own_codes);

@@ -188,7 +188,9 @@ void correct_means(NetFile& net, const float* samples, std::int64_t count, std::
 
 NetFile quantised(const NetFile& given, const float* samples, std::int64_t count, const NetBits& bits) {
   if (count < 1) throw formats::Error("there are no samples to calibrate with");
-  if (given.inputs.size() != 1) throw formats::Error("a net with one input is wanted for calibration");
+  if (given.inputs.size() != 1)
+    throw formats::Error(
+        formats::joined("calibration: expected a net with one input, got one with ", given.inputs.size()));
   NetFile net = given;
   std::vector<Product> products = products_of(net, bits);
   if (products.empty())

@@ -149,8 +149,8 @@ def test_a_table_without_a_label_or_with_one_class_is_refused(program, tmp_path)
     rows = [f"{i % 7},{i % 3},{i % 2}" for i in range(60)]
     table = tmp_path / "t.csv"
     for text, part in (
-        ("a,b,label\n" + "\n".join([*rows[:5], "1,2,", *rows[5:]]), 'line 7, column 3 is "", a label is wanted'),
-        ("a,b,label\n" + "\n".join(f"{i},1,x" for i in range(60)), "has one label"),
+        ("a,b,label\n" + "\n".join([*rows[:5], "1,2,", *rows[5:]]), 'line 7, column 3: expected a label, got ""'),
+        ("a,b,label\n" + "\n".join(f"{i},1,x" for i in range(60)), "expected two labels at least, got one"),
     ):
         table.write_text(text)
         program.refused(program.run("train", "--data", f"csv:{table}", "--epochs", "1"), "t.csv", part)

@@ -156,7 +156,7 @@ def test_predict_says_nothing_where_a_file_is_bad(program, tmp_path, digits):
     write_png(bad, [[0] * 9 for _ in range(8)])
     program.refused(program.run("predict", path, good, bad), str(bad), "8x9", "[1, 8, 8]")
     bad.write_text("a,b\n")
-    program.refused(program.run("predict", path, good, bad), str(bad), "64 are wanted")
+    program.refused(program.run("predict", path, good, bad), str(bad), "expected 64 columns")
     program.refused(program.run("predict", path, tmp_path / "none"), "none", "cannot be opened")
     assert program.run("predict", path).returncode == 2
     assert program.run("predict", path, good, "--top", "0").returncode == 2

@@ -198,7 +198,7 @@ def test_webp_is_read(program, tmp_path, camera):
     assert float(program.accuracy(trained)) > 95
     moving = tmp_path / "moving.webp"
     photo(0, 1).save(moving, save_all=True, append_images=[photo(1, 1)])
-    program.refused(program.run("predict", path, moving), "moving.webp", "moves, one picture is wanted")
+    program.refused(program.run("predict", path, moving), "moving.webp", "expected one picture, got a moving one")
     cut = tmp_path / "cut.webp"
     cut.write_bytes(next((camera / "evening").glob("*.webp")).read_bytes()[:300])
     program.refused(program.run("predict", path, cut), "cut.webp", "damaged or cut off")

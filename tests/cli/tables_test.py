@@ -128,7 +128,7 @@ def test_missing_values(program, tmp_path, flowers, missing):
     lines[3] = "," + lines[3].split(",", 1)[1]
     flowers.write_text("\n".join(lines))
     train = ["train", "--data", f"csv:{flowers}", *TINY]
-    program.refused(program.run(*train), 'line 4, column 1 is ""', "--missing")
+    program.refused(program.run(*train), 'line 4, column 1: expected a value, got ""; --missing')
     path = tmp_path / "model"
     found = program.run(*train, "--missing", missing, "-o", path)
     assert found.returncode == 0
@@ -137,7 +137,7 @@ def test_missing_values(program, tmp_path, flowers, missing):
     if missing == "mean":
         assert len(answers(asked)) == 90
     else:
-        program.refused(asked, 'line 4, column 1 is ""')
+        program.refused(asked, 'line 4, column 1: expected a value, got ""')
 
 
 def test_standard_input_is_a_table_too(program, tmp_path, flowers):
@@ -156,13 +156,13 @@ def test_standard_input_is_a_table_too(program, tmp_path, flowers):
     [
         (["--label", "colour"], 'has no column "colour"; it has "length", "width", "hue", "label"', 3),
         (["--drop", "colour"], 'has no column "colour"', 3),
-        (["--test-share", "0"], "between 0 and 1 is wanted", 3),
+        (["--test-share", "0"], "expected a number between 0 and 1, got", 3),
         (["--test-share", "0.01"], "no class has enough rows", 3),
         (["--test-share", "2"], "--test-share", 2),
         (["--missing", "zero"], "--missing", 2),
         (["--comment", "xy"], "xy is no mark", 2),
         (["--task", "ranking"], "--task", 2),
-        (["--task", "regression"], "the number to be predicted is wanted", 3),
+        (["--task", "regression"], "expected the number to be predicted", 3),
         (["--id", "label"], "cannot be the label and be left out", 3),
         (["--size", "8x8"], "is no folder of pictures", 3),
         (["--test-data", "/nowhere.csv"], "cannot be opened", 3),

@@ -115,7 +115,7 @@ TINY = ["--hidden", "16", "--depth", "1", "--epochs", "1"]
 REFUSED = {
     "unknown data": (["train", "--data", "x"], ["x", "digits"]),
     "output folder missing": (["train", "-o", "no/such/folder/x"], ["no/such/folder/x", "cannot be written"]),
-    "output is a folder": (["train", "-o", ".", *TINY], ["--out: .", "is a folder"]),
+    "output is a folder": (["train", "-o", ".", *TINY], ["--out: .", "expected a file, got a folder"]),
     "logits in no folder": (
         ["train", "--logits", "no/folder/x", *TINY],
         ["--logits: no/folder/x", "cannot be written"],

@@ -106,10 +106,10 @@ TEST(Dataset, MnistFilesThatDisagreeAreRefused) {
   refused(count, "holds 2 images and");
   TinyMnist rank;
   rank.test_labels = rank.test_images;
-  refused(rank, "labels of rank 1 are wanted");
+  refused(rank, "expected labels of rank 1, got sizes");
   TinyMnist swapped;
   swapped.test_images = swapped.test_labels;
-  refused(swapped, "images of rank 3 are wanted");
+  refused(swapped, "expected images of rank 3, got sizes");
   TinyMnist empty;
   empty.test_images = std::string({0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2});
   empty.test_labels = std::string({0, 0, 8, 1, 0, 0, 0, 0});

@@ -86,7 +86,8 @@ TEST(Validation, WithoutEnoughSamplesItIsRefused) {
   expect_sentence(refusal([&] { load_dataset("digits", options); }), "digits",
                   "for validation, and no class has enough");
   options.validation_share = 1.5;
-  expect_sentence(refusal([&] { load_dataset("digits", options); }), "digits", "between 0 and 1 is wanted");
+  expect_sentence(refusal([&] { load_dataset("digits", options); }), "digits",
+                  "expected a number between 0 and 1, got");
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ TEST(ImageFolder, WhatIsNoneIsRefused) {
   };
   expect(dir, "No such file");
   write_png(dir + "/a/1.png", bytes({2, 3, 1}));
-  expect(dir, "holds 1 class folders, at least 2");
+  expect(dir, "expected at least 2 class folders, got 1");
   std::filesystem::create_directories(dir + "/b");
   expect(dir + "/b", "holds no .png, .jpg, .jpeg or .webp file");
   write_file(dir + "/b/1.png", "this is text, not an image");
@@ -294,10 +294,10 @@ TEST(Samples, WhatDoesNotFitIsRefused) {
   };
   const std::string six = as_bytes(bytes({6}));
   expect("", "is empty");
-  expect("hello, this is text\n", "2 columns, 6 are wanted");
-  expect("1,2,3\n", "3 columns, 6 are wanted, or one more with labels");
-  expect("a,b,c,d,e,f\n1,1,1,1,1,1\n0,y,1,1,1,1\n", "line 3, column 2 is \"y\"");
-  expect("0,0,0,x,0,0\n1,1,1,1,1,1\n", "line 1, column 4 is \"x\"");
+  expect("hello, this is text\n", "expected 6 columns, or one more with labels, got 2");
+  expect("1,2,3\n", "expected 6 columns, or one more with labels, got 3");
+  expect("a,b,c,d,e,f\n1,1,1,1,1,1\n0,y,1,1,1,1\n", "line 3, column 2: expected a number, got \"y\"");
+  expect("0,0,0,x,0,0\n1,1,1,1,1,1\n", "line 1, column 4: expected a number, got \"x\"");
   expect(npy("|u1", "(3, 2)", six), "holds values of sizes [3, 2], the model takes images of [1, 2, 3]");
   expect(npy("|u1", "(2, 3)", six + "x"), "holds 7 bytes of data, its shape [2, 3] takes 6");
   expect(npy("|u1", "(2, 3)", six.substr(1)), "holds 5 bytes");

@@ -146,7 +146,8 @@ TEST(Safetensors, WhatCannotBeWrittenIsRefused) {
   };
   refused({{"w", at::zeros({2}, at::kComplexDouble)}}, {}, "tensor \"w\" is ComplexDouble");
   refused({{"w", at::Tensor()}}, {}, "tensor \"w\" is undefined");
-  refused({{"w", at::empty({2}, at::kMeta)}}, {}, "tensor \"w\" is on meta");
+  refused({{"w", at::empty({2}, at::kMeta)}}, {},
+          "tensor \"w\": expected a strided tensor with values, got one on meta");
   refused({{"__metadata__", at::zeros({2})}}, {}, "cannot be named __metadata__");
   refused({{"\xff", at::zeros({2})}}, {}, "not UTF-8");
   refused({}, {{"key", "\xff"}}, "not UTF-8");

@@ -136,7 +136,8 @@ TEST_P(TorchFileRefused, InOneSentence) {
 
 INSTANTIATE_TEST_SUITE_P(Files, TorchFileRefused,
                          testing::Values(Refused{"legacy", "load it with torch and save it again"},
-                                         Refused{"tensor", "holds one tensor"}, Refused{"list", "holds no dict"},
+                                         Refused{"tensor", "expected a state dict, got one tensor"},
+                                         Refused{"list", "expected a state dict, got no dict"},
                                          Refused{"no_tensor", "a dict without tensors"},
                                          Refused{"integer_key", "a tensor whose key is no string"},
                                          Refused{"complex", R"("torch"."ComplexFloatStorage")"},

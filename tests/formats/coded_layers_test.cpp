@@ -141,8 +141,10 @@ std::vector<Hostile> hostile_files() {
       {"index_deep", index, R"({"weight_map":)" + std::string(100000, '['), "is no JSON that can be read"},
       {"index_twice", index, R"({"weight_map":{"a":"b","a":"c"}})", "is no JSON that can be read"},
       {"index_array", index, "[]", "has no object \"weight_map\""},
-      {"index_of_itself", index, R"({"weight_map":{"a.qweight":"x.safetensors.index.json"}})", "\"a.qweight\" lies in"},
-      {"index_outside", index, R"({"weight_map":{"a.qweight":"../x.safetensors"}})", "\"a.qweight\" lies in \"../x"},
+      {"index_of_itself", index, R"({"weight_map":{"a.qweight":"x.safetensors.index.json"}})",
+       "\"a.qweight\": expected the name of a safetensors file, got"},
+      {"index_outside", index, R"({"weight_map":{"a.qweight":"../x.safetensors"}})",
+       "\"a.qweight\": expected the name of a safetensors file, got \"../x"},
       {"index_lacks", index, R"({"weight_map":{"b":"model.safetensors"}})", "has no tensor \"b\""},
       {"config_no_json", config, "x", "quantize_config.json: is no JSON object that can be read"},
       {"config_awq", config, R"({"quant_method":"awq"})", "is of AWQ"},
@@ -182,7 +184,7 @@ TEST(CodedLayers, TensorsThatDoNotFitEachOtherAreNamed) {
   says(sentence("a.scales", filled(Element::f16, {2, 31})), "AWQ packs outputs");
   says(sentence("a.qzeros", filled(Element::i32, {2, 5})), "no weight of 2, 3, 4 or 8 bits");
   says(sentence("a.g_idx", filled(Element::i32, {64}, 1)), "\"a.g_idx\" holds groups outside [0, 1]");
-  says(sentence("a.bias", filled(Element::f16, {33})), "\"a.bias\" is [33], [32] is wanted");
+  says(sentence("a.bias", filled(Element::f16, {33})), "\"a.bias\": expected [32], got [33]");
   says(sentence("a.weight_packed", filled(Element::i32, {1})), "is of compressed-tensors");
 }
 

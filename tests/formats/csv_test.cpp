@@ -102,7 +102,7 @@ TEST(Csv, WhatIsNoTableIsRefused) {
       {"a,b\n1,\"c\n2,d\n", "line 2 has a quote that does not end"},
       {"a,b\n1,\"c\"d\n", "line 2 has a quote inside of a field"},
       {"a,b\n1,5\" pipe\n", "line 2 has a quote inside of a field"},
-      {std::string(200000, ',') + "\n", "columns, at most 65536 numbers a row are wanted"},
+      {std::string(200000, ',') + "\n", "expected at most 65536 numbers a row, got"},
   };
   for (const auto& [text, part] : cases) {
     write_file(path, text);

@@ -120,7 +120,7 @@ TEST(GgufWriter, AFileThatCannotBeWrittenLeavesWhatWasThere) {
   refused({"y", {3}, gguf_type("F32"), bytes.data(), 8}, "\"y\" is F32 [3], which 8 bytes are not");
   refused({"y", {33}, gguf_type("Q8_0"), bytes.data(), 8}, "\"y\" is Q8_0 [33], which 8 bytes are not");
   refused({"y", {0}, gguf_type("F32"), bytes.data(), 0}, "\"y\" is [0], which GGUF does not have");
-  refused({"y", {1, 1, 1, 1, 2}, gguf_type("F32"), bytes.data(), 8}, "\"y\" has 5 axes");
+  refused({"y", {1, 1, 1, 1, 2}, gguf_type("F32"), bytes.data(), 8}, "\"y\": expected at most 4 axes, got 5");
   EXPECT_EQ(bie::test::read_file(scratch.path("a")), before);
   EXPECT_EQ(scratch.count(), 1);
   expect_sentence(refusal([&] { save_gguf(scratch.path("none/a"), {}, good); }), scratch.path("none/a"), "");

@@ -137,7 +137,7 @@ TEST(ReplacingFile, WhatCannotBeReplacedIsRefused) {
     expect_sentence(refusal([&] { destination_of("file", path); }), path, part);
     expect_sentence(refusal([&] { ReplacingFile("file", path); }), path, part);
   };
-  refused(scratch.folder(), "is a folder");
+  refused(scratch.folder(), "expected a file, got a folder");
   refused(scratch.path("none/a"), "cannot be written");
   refused(scratch.path(std::string(250, 'a')), "its name has 250 bytes, at most 240");
   std::filesystem::create_symlink("round", scratch.path("round"));
@@ -153,7 +153,7 @@ TEST(ReplacingFile, WhatCannotBeReplacedIsRefused) {
   name.sun_family = AF_UNIX;
   scratch.path("socket").copy(name.sun_path, sizeof name.sun_path - 1);
   ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-  refused(scratch.path("socket"), "is a device or a socket");
+  refused(scratch.path("socket"), "expected a file, got a device or a socket");
   ::close(socket);
   if (::geteuid() != 0) {
     write_file(scratch.path("kept"), "old");

@@ -153,7 +153,7 @@ TEST_F(TableGuesses, DecimalCommasAreNoKinds) {
   TableOptions options;
   options.numbers.decimal = ',';
   expect_sentence(refusal([&] { (void)learn(text, options); }), path(),
-                  "is \"-\", a number is wanted; --missing-words \"-\"");
+                  "expected a number, got \"-\"; --missing-words \"-\"");
   options.numbers.missing = Texts{"-", "N.A."};
   options.missing = Missing::mean;
   const LearntTable learnt = learn(text, options);
@@ -169,7 +169,7 @@ TEST_F(TableGuesses, OnlyAnEmptyLabelIsMissing) {
   EXPECT_EQ(learn("x,label\n1,None\n2,NA\n3,None\n").classes, (Texts{"NA", "None"}));
   TableOptions options;
   options.numbers.missing = Texts{"NA"};
-  expect_sentence(refusal([&] { (void)learn("x,label\n1,None\n2,NA\n", options); }), path(), "a label is wanted");
+  expect_sentence(refusal([&] { (void)learn("x,label\n1,None\n2,NA\n", options); }), path(), "expected a label, got");
 }
 
 TEST_F(TableGuesses, AnEmptyFieldIsToldWithoutAnOptionThatIsNotThere) {

@@ -127,7 +127,7 @@ TEST(TableSplit, GroupsStayTogether) {
   expect_sentence(refusal([&] {
                     split({SplitKind::group, 0, "patient"}, 10, {}, one);
                   }),
-                  "t.csv", "all rows have one \"patient\"");
+                  "t.csv", "expected groups of rows, got one \"patient\" for all rows");
 }
 
 TEST(TableSplit, TheLatestRowsAreForTesting) {
@@ -143,7 +143,7 @@ TEST(TableSplit, TheLatestRowsAreForTesting) {
   expect_sentence(refusal([&] {
                     split({SplitKind::time, 0, "day"}, 10, {}, days);
                   }),
-                  "t.csv", "\"31/1/2024\", a number or a date such as 2024-01-31");
+                  "t.csv", "expected a number or a date such as 2024-01-31 as a time, got \"31/1/2024\"");
 }
 
 }  // namespace

@@ -98,8 +98,9 @@ TEST(Table, MissingValues) {
   const Table drop(text, options);
   EXPECT_EQ(drop.rows.count, 1);
   EXPECT_EQ(drop.rows.dropped, 2);
-  expect_sentence(refusal([&] { (void)Table(text); }), "line 3, column 1 is \"\"", "--missing");
-  expect_sentence(refusal([&] { drop.asked("x,c\n,u\n"); }), "line 2, column 1 is \"\"", "a value is wanted");
+  expect_sentence(refusal([&] { (void)Table(text); }), "line 3, column 1: expected a value, got \"\"", "--missing");
+  expect_sentence(refusal([&] { drop.asked("x,c\n,u\n"); }), "line 2, column 1: expected a value, got \"\"",
+                  "the model was trained without missing values");
   EXPECT_EQ(mean.asked("x,c\n,u\n").values, (std::vector<float>{2, 1, 1, 0}));
 }
 
@@ -118,7 +119,7 @@ TEST(Table, ColumnsAreFoundByTheirNames) {
   refused("1,2\n3,4\n", "line 1 names none of the model's columns; they are \"a\", \"b\"");
   refused("a,b\n1,2\n", "has no column \"kind\", the label", Labels::wanted);
   refused("a,b,a\n1,2,3\n", "line 1 names two columns \"a\"");
-  refused("a,b\n1,x\n", "line 2, column 2 is \"x\", a number is wanted");
+  refused("a,b\n1,x\n", "line 2, column 2: expected a number, got \"x\"");
   refused("a,b\n", "has a header and no rows");
 }
 
@@ -140,7 +141,8 @@ TEST(Table, ATableWithoutNamesIsReadByPlace) {
   EXPECT_FALSE(table.form.named);
   EXPECT_EQ(table.asked("5,6\n").values, (std::vector<float>{5, 6}));
   EXPECT_EQ(table.asked("5,6,b\n").labels, (Texts{"b"}));
-  expect_sentence(refusal([&] { table.asked("5\n"); }), table.path(), "has 1 columns, 2 are wanted");
+  expect_sentence(refusal([&] { table.asked("5\n"); }), table.path(),
+                  "expected 2 columns, or one more with labels, got 1");
 }
 
 TEST(Table, AFormIsKeptAsText) {
@@ -183,23 +185,23 @@ TEST(Table, WhatCannotBeLearntIsRefusedInASentence) {
   }
   const Strange cases[] = {
       {"a,b,label\n", "has a header and no rows"},
-      {"1\n2\n", "has 1 columns, inputs and a label are wanted; commas, semicolons or tabs"},
+      {"1\n2\n", "expected inputs and a label, got 1 column; commas, semicolons or tabs"},
       {"x;label\n0,5;a\n1,5;b\n", "line 2, column 1 is \"0,5\": numbers have a decimal point"},
       {"x,label\n12 %,a\n7 %,b\n", "line 2, column 1 is \"12 %\": numbers have a decimal point"},
       {"x,label\n\"1,200\",a\n\"-3,400\",b\n", "is \"1,200\": numbers have a decimal point"},
       {"x,label\n$3.50,a\n$4,b\n", "is \"$3.50\": numbers have a decimal point"},
-      {"label\n1\n2\n", "has 1 columns"},
-      {"1,2,0\n1,apple,0\n2,3,1\n", "line 2, column 2 is \"apple\", a number is wanted"},
-      {"a,label\n1,0\n\nnan,0\n2,1\n", "line 4, column 1 is \"nan\""},
-      {"1,a\n1,a\n", "has one label, \"a\", two are wanted"},
-      {"x,y\n1,\n2,a\n", "line 2, column 2 is \"\", a label is wanted"},
+      {"label\n1\n2\n", "expected inputs and a label, got 1 column;"},
+      {"1,2,0\n1,apple,0\n2,3,1\n", "line 2, column 2: expected a number, got \"apple\""},
+      {"a,label\n1,0\n\nnan,0\n2,1\n", "line 4, column 1: expected a value, got \"nan\""},
+      {"1,a\n1,a\n", "expected two labels at least, got one, \"a\""},
+      {"x,y\n1,\n2,a\n", "line 2, column 2: expected a label, got \"\""},
       {"a,a,label\n1,2,u\n3,4,v\n", "line 1 names two columns \"a\""},
       {"a,b,label\n1,,u\n2,,v\n", "column 2 has no value; --drop b"},
       {"1.5,2,y\n1,2,a\n1,2,b\n", "line 1 may be names or a row of numbers and its label"},
       {"1,2,y\n1,2,n\n1,2,y\n", "line 1 may be names or a row of numbers"},
       {prices.c_str(),
        "column \"price\" has 150 different labels in 150 rows: if it is a number to be predicted, "
-       "--task regression"},
+       "add --task regression"},
       {names.c_str(), "column \"name\" has 150 different labels in 150 rows: texts that name rows are no classes"},
       {texts.c_str(),
        "has 150 different texts in 150 rows: they name rows, and are no kinds; --drop t leaves it out, --id t"},
@@ -231,7 +233,7 @@ TEST(Table, WhatOptionsAskForMustBeThere) {
   refused(o, "has no line of names, --id", "1,2,u\n3,4,v\n1,2,u\n");
   o = {};
   o.regression = true;
-  refused(o, "line 2, column 3 is \"u\", the number to be predicted is wanted", text);
+  refused(o, "line 2, column 3: expected the number to be predicted, of at most 3.4e38, got \"u\"", text);
   refused(o, "all labels are equal", "a,b\n1,5\n2,5\n");
 }
 

@@ -134,10 +134,10 @@ def test_the_width_of_words_without_an_index_is_the_strategys(tmp_path):
 @pytest.mark.parametrize(
     ("key", "tensor", "words"),
     [
-        ("qstatistic", torch.zeros(3, 2, 31, dtype=torch.uint8), 'qstatistic" is [3, 2, 31], [3, 3, 31] is wanted'),
+        ("qstatistic", torch.zeros(3, 2, 31, dtype=torch.uint8), 'qstatistic": expected [3, 3, 31], got [3, 2, 31]'),
         ("qstatistic", torch.zeros(0, 2, 32, dtype=torch.uint8), 'qstatistic" is [0, 2, 32], which is empty'),
-        ("qscales_scales", torch.ones(3, 3, 1), 'qscales_scales" is [3, 3, 1], [3, 2, 1] or [1, 64, 1] is wanted'),
-        ("qzeros_zeros", torch.ones(3, 1, 1), 'qzeros_zeros" is [3, 1, 1], [3, 2, 1] is wanted'),
+        ("qscales_scales", torch.ones(3, 3, 1), 'qscales_scales": expected [3, 2, 1] or [1, 64, 1], got [3, 3, 1]'),
+        ("qzeros_zeros", torch.ones(3, 1, 1), 'qzeros_zeros": expected [3, 2, 1], got [3, 1, 1]'),
         ("g_idx", torch.full((96,), 3).int(), 'g_idx" holds groups outside [0, 2]'),
     ],
 )

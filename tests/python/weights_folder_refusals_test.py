@@ -11,9 +11,15 @@ from bie.formats import load_weights_folder
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"x": "../model.safetensors"}, 'tensor "x" lies in "../model.safetensors"'),
-        ({"x": "model.safetensors.index.json"}, 'tensor "x" lies in "model.safetensors.index.json"'),
-        ({"x": 3}, 'tensor "x" lies in 3'),
+        (
+            {"x": "../model.safetensors"},
+            'tensor "x": expected the name of a safetensors file, got "../model.safetensors"',
+        ),
+        (
+            {"x": "model.safetensors.index.json"},
+            'tensor "x": expected the name of a safetensors file, got "model.safetensors.index.json"',
+        ),
+        ({"x": 3}, 'tensor "x": expected the name of a safetensors file, got 3'),
         ({"x": "none.safetensors"}, 'the shard "none.safetensors" of tensor "x" is missing'),
         ({"x": "model-00001-of-00002.safetensors"}, 'the shard "model-00001-of-00002.safetensors" has no tensor "x"'),
     ],
@@ -112,7 +118,7 @@ def changed(tensors, **others):
         ({"g_idx": torch.zeros(65).int()}, "no weight of 2, 3, 4 or 8 bits"),
         ({"g_idx": None}, 'tensor "a.g_idx" is missing, which act-order'),
         ({"qweight": torch.zeros(7, 32).int()}, "no weight of 2, 3, 4 or 8 bits"),
-        ({"bias": torch.zeros(31).half()}, 'tensor "a.bias" is [31], [32] is wanted'),
+        ({"bias": torch.zeros(31).half()}, 'tensor "a.bias": expected [32], got [31]'),
     ],
 )
 def test_a_layer_that_does_not_fit_itself(others, words, tmp_path):

@@ -120,14 +120,14 @@ TEST(HostileNet, NodesThatDoNotFitAreNamed) {
   EXPECT_NE(refusal(bad), "");
   bad = good;
   bad.blobs[0].size -= 4;
-  EXPECT_NE(refusal(bad).find("node 0 (float_conv2d) has 968 bytes of weight, 972 are wanted"), std::string::npos)
+  EXPECT_NE(refusal(bad).find("node 0 (float_conv2d): expected 972 bytes of weight, got 968"), std::string::npos)
       << refusal(bad);
   bad = good;
   bad.values[bad.nodes[0].output].sizes = {9, 12, 12};
   EXPECT_NE(refusal(bad), "");
   bad = good;
   bad.nodes[1].floats.pop_back();
-  EXPECT_NE(refusal(bad).find("1 floats"), std::string::npos) << refusal(bad);
+  EXPECT_NE(refusal(bad).find("2 floats and 3 blobs, got 1, 3, 1 and 3"), std::string::npos) << refusal(bad);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ def test_python_says_what_is_wrong(bie_runtime, float_net, tmp_path):
         bie_runtime.Net(tmp_path / "no_such")
     with pytest.raises(bie_runtime.NetError, match="no net of bie"):
         bie_runtime.Net(b"x" * 100)
-    with pytest.raises(bie_runtime.NetError, match=r"x is \[2, 3\], \[batch, 4\] is wanted"):
+    with pytest.raises(bie_runtime.NetError, match=r"x: expected \[batch, 4\], got \[2, 3\]"):
         bie_runtime.Net(float_net).run(np.zeros((2, 3), np.float32))
     with pytest.raises(bie_runtime.NetError, match="threads"):
         bie_runtime.Net(float_net, threads=-1)

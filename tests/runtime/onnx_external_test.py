@@ -69,11 +69,11 @@ def test_a_part_without_a_length_ends_with_its_file(command, folder):
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("location", "/etc/passwd", "a file in the model's own folder is wanted"),
-        ("location", "../n.onnx.data", "a file in the model's own folder is wanted"),
-        ("location", "sub/n.onnx.data", "a file in the model's own folder is wanted"),
-        ("location", "..", "a file in the model's own folder is wanted"),
-        ("location", None, "a file in the model's own folder is wanted"),
+        ("location", "/etc/passwd", "expected a file in the model's own folder, got"),
+        ("location", "../n.onnx.data", "expected a file in the model's own folder, got"),
+        ("location", "sub/n.onnx.data", "expected a file in the model's own folder, got"),
+        ("location", "..", "expected a file in the model's own folder, got"),
+        ("location", None, "expected a file in the model's own folder, got"),
         ("location", "gone.data", "cannot be opened"),
         ("location", "link.data", "is a link to another folder"),
         ("location", "pipe.data", "is not a regular file"),

@@ -371,25 +371,25 @@ BAD = {
     'node 0 "lstm0" ("LSTM"): a net has no such operator': features("LSTM", np.ones((1, 4, 7), F32), hidden_size=1),
     "is neither an initialiser nor written before": changed(lambda m: m.graph.initializer.pop(0)),
     "which is there already": changed(lambda m: m.graph.node.append(m.graph.node[0])),
-    "a file in the model's own folder is wanted": changed(external),
+    "expected a file in the model's own folder, got": changed(external),
     "has tensor": changed(huge),
     "reads \"v4\", which is neither": changed(cycle),
     "has a size that is not fixed": changed(any_height),
     "that nothing writes": changed(lambda m: m.graph.output[0].__setattr__("name", "nothing")),
     "has no output": changed(lambda m: m.graph.output.pop()),
     "is not of floats": changed(lambda m: m.graph.input[0].type.tensor_type.__setattr__("elem_type", 11)),
-    "has 2 inputs, one is wanted": changed(lambda m: m.graph.input.append(
+    "expected one input, got 2": changed(lambda m: m.graph.input.append(
         helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 3]))),
     "has windows larger than its image": conv(sizes=(4, 2, 2), kernel=3),
     "moves the batch": image("Transpose", perm=[1, 0, 2, 3]),
     "the batch is to stay as it is": image("Reshape", np.array([2, -1])),
-    "one number or one a channel is wanted": image("Add", np.arange(7, dtype=F32)),
+    "expected a constant of one number or one a channel": image("Add", np.arange(7, dtype=F32)),
     "has a scale that is not above 0": image("QuantizeLinear", F32(0), np.uint8(0)),
-    "of codes, floats are wanted": image("QuantizeLinear", F32(1), np.uint8(0)),
-    "has dilations, 1 is wanted": image("MaxPool", kernel_shape=[2, 2], dilations=[2, 2]),
-    "the channels are wanted": two_branches("Concat", axis=2),
+    "expected floats, got codes": image("QuantizeLinear", F32(1), np.uint8(0)),
+    "expected dilations of 1, got others": image("MaxPool", kernel_shape=[2, 2], dilations=[2, 2]),
+    "expected the channels as its axis": two_branches("Concat", axis=2),
     "holds NaN or infinity": image("Add", F32(np.nan)),
-    "the features of a sample are wanted": image("Softmax", axis=-1),
+    "expected the features of a sample as its axis": image("Softmax", axis=-1),
 }  # fmt: skip
 
 

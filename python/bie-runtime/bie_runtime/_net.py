@@ -155,7 +155,7 @@ class Net:
         where the net has several outputs."""
         x = np.ascontiguousarray(x, dtype=np.float32)
         if x.ndim < 2 or x.size != x.shape[0] * self._elements:
-            raise NetError(f"x is {list(x.shape)}, [batch, {', '.join(map(str, self.input_shape))}] is wanted")
+            raise NetError(f"x: expected [batch, {', '.join(map(str, self.input_shape))}], got {list(x.shape)}")
         outputs = [np.empty((x.shape[0], *shape), np.float32) for shape in self._outputs]
         places = (_POINTER * len(outputs))(*map(_address, outputs))
         # ctypes releases the GIL during the call. pop and append of a list are atomic, with and without a GIL.
